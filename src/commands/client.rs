@@ -1,0 +1,6 @@
+//! CLIENT and its subcommands.
+
+use crate::engine::command::Command;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[];

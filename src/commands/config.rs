@@ -1,0 +1,6 @@
+//! CONFIG and its subcommands.
+
+use crate::engine::command::Command;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[];

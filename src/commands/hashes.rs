@@ -1,0 +1,6 @@
+//! Hashes.
+
+use crate::engine::command::Command;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[];

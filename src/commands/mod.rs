@@ -1,0 +1,84 @@
+//! The command table: one family a file, rows beside their handlers. Everything that must know all commands asks here.
+
+pub mod client;
+pub mod config;
+pub mod connection;
+pub mod hashes;
+pub mod introspect;
+pub mod keys;
+pub mod pubsub;
+pub mod scripting;
+pub mod server;
+pub mod strings;
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::engine::command::Command;
+use crate::engine::error::Error;
+
+/// The families, in the order in which `COMMAND` lists them.
+const FAMILIES: &[&[Command]] = &[
+    strings::COMMANDS,
+    keys::COMMANDS,
+    hashes::COMMANDS,
+    connection::COMMANDS,
+    client::COMMANDS,
+    server::COMMANDS,
+    config::COMMANDS,
+    introspect::COMMANDS,
+    pubsub::COMMANDS,
+    scripting::COMMANDS,
+];
+
+/// The longest name of a command or subcommand, in bytes.
+const NAME_MAX: usize = 32;
+
+static TABLE: LazyLock<HashMap<&'static [u8], &'static Command, foldhash::fast::FixedState>> =
+    LazyLock::new(|| all().map(|command| (command.name.as_bytes(), command)).collect());
+
+/// All commands; subcommands hang on their containers.
+pub fn all() -> impl Iterator<Item = &'static Command> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}
+
+/// The command of this name, in any case.
+#[inline]
+pub fn lookup(name: &[u8]) -> Option<&'static Command> {
+    if name.len() > NAME_MAX {
+        return None;
+    }
+    let mut lower = [0; NAME_MAX];
+    let lower = &mut lower[..name.len()];
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    TABLE.get(&*lower).copied()
+}
+
+/// The row for a request: a container's subcommand where it names one. Errors on unknown names and on a wrong number of arguments.
+#[inline]
+pub fn resolve(args: &[&[u8]]) -> Result<&'static Command, Error> {
+    let Some(mut command) = lookup(args[0]) else { return Err(Error::unknown_command(args)) };
+    if !command.subcommands.is_empty() && args.len() > 1 {
+        let container = command.name;
+        command = command
+            .subcommands
+            .iter()
+            .find(|sub| sub.name.as_bytes().eq_ignore_ascii_case(args[1]))
+            .ok_or_else(|| Error::unknown_subcommand(container, args[1]))?;
+        if !command.takes(args.len()) {
+            return Err(Error::arity(&format!("{container}|{}", command.name)));
+        }
+    } else if !command.takes(args.len()) {
+        return Err(Error::arity(command.name));
+    }
+    Ok(command)
+}
+
+/// Whether a RESP2 session that has subscriptions may call it.
+pub fn allowed_while_subscribed(command: &Command) -> bool {
+    matches!(
+        command.name,
+        "ping" | "quit" | "reset" | "subscribe" | "unsubscribe" | "psubscribe" | "punsubscribe" | "ssubscribe" | "sunsubscribe"
+    )
+}

@@ -1,0 +1,6 @@
+//! Publish and subscribe.
+
+use crate::engine::command::Command;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[];

@@ -1,0 +1,6 @@
+//! EVAL, EVALSHA and SCRIPT.
+
+use crate::engine::command::Command;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[];

@@ -1,0 +1,227 @@
+//! What changed: the one place from which keyspace notifications, the change log and (later) invalidations come.
+//!
+//! Every mutator of [`crate::engine::keyspace::Db`] reports a [`Change`] here, so a handler cannot forget to.
+
+use crate::engine::time::Now;
+use crate::store::value::Value;
+
+bitflags::bitflags! {
+    /// Classes of keyspace events, as `notify-keyspace-events` names them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub struct Classes: u32 {
+        /// `K`: publish to `__keyspace@<db>__:<key>`.
+        const KEYSPACE = 1 << 0;
+        /// `E`: publish to `__keyevent@<db>__:<event>`.
+        const KEYEVENT = 1 << 1;
+        /// `g`: commands of no type, such as DEL, EXPIRE, RENAME.
+        const GENERIC = 1 << 2;
+        /// `$`
+        const STRING = 1 << 3;
+        /// `l`
+        const LIST = 1 << 4;
+        /// `s`
+        const SET = 1 << 5;
+        /// `h`
+        const HASH = 1 << 6;
+        /// `z`
+        const ZSET = 1 << 7;
+        /// `x`
+        const EXPIRED = 1 << 8;
+        /// `e`
+        const EVICTED = 1 << 9;
+        /// `t`
+        const STREAM = 1 << 10;
+        /// `m`
+        const KEY_MISS = 1 << 11;
+        /// `d`
+        const MODULE = 1 << 12;
+        /// `n`
+        const NEW = 1 << 13;
+        /// `A`: all but `m` and `n`.
+        const ALL = Self::GENERIC.bits() | Self::STRING.bits() | Self::LIST.bits() | Self::SET.bits() | Self::HASH.bits()
+            | Self::ZSET.bits() | Self::EXPIRED.bits() | Self::EVICTED.bits() | Self::STREAM.bits() | Self::MODULE.bits();
+    }
+}
+
+impl Classes {
+    const LETTERS: [(u8, Classes); 15] = [
+        (b'A', Classes::ALL),
+        (b'g', Classes::GENERIC),
+        (b'$', Classes::STRING),
+        (b'l', Classes::LIST),
+        (b's', Classes::SET),
+        (b'h', Classes::HASH),
+        (b'z', Classes::ZSET),
+        (b'x', Classes::EXPIRED),
+        (b'e', Classes::EVICTED),
+        (b't', Classes::STREAM),
+        (b'd', Classes::MODULE),
+        (b'n', Classes::NEW),
+        (b'K', Classes::KEYSPACE),
+        (b'E', Classes::KEYEVENT),
+        (b'm', Classes::KEY_MISS),
+    ];
+
+    /// Reads the letters of `notify-keyspace-events`; `None` where one is unknown.
+    pub fn parse(letters: &[u8]) -> Option<Classes> {
+        letters.iter().try_fold(Classes::default(), |all, letter| {
+            Self::LETTERS.iter().find(|(l, _)| l == letter).map(|(_, class)| all | *class)
+        })
+    }
+
+    /// The letters, in Redis's order, `A` where it covers all it stands for.
+    pub fn letters(self) -> String {
+        let mut text = String::new();
+        let whole = self.contains(Classes::ALL);
+        for (letter, class) in Self::LETTERS {
+            let part_of_all = class != Classes::ALL && Classes::ALL.contains(class);
+            if self.contains(class) && !(whole && part_of_all) {
+                text.push(letter as char);
+            }
+        }
+        text
+    }
+}
+
+/// What happened to a key, as notifications name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its class.
+    pub class: Classes,
+    /// Its name, such as `set` or `expired`.
+    pub name: &'static str,
+}
+
+impl Event {
+    /// An event of a class.
+    pub const fn new(class: Classes, name: &'static str) -> Self {
+        Event { class, name }
+    }
+
+    /// A string was set.
+    pub const SET: Event = Event::new(Classes::STRING, "set");
+    /// A key was deleted.
+    pub const DEL: Event = Event::new(Classes::GENERIC, "del");
+    /// A key's deadline was set.
+    pub const EXPIRE: Event = Event::new(Classes::GENERIC, "expire");
+    /// A key lost its deadline.
+    pub const PERSIST: Event = Event::new(Classes::GENERIC, "persist");
+    /// A key reached its deadline.
+    pub const EXPIRED: Event = Event::new(Classes::EXPIRED, "expired");
+    /// A key came into being.
+    pub const NEW: Event = Event::new(Classes::NEW, "new");
+    /// A key was looked for in vain.
+    pub const KEY_MISS: Event = Event::new(Classes::KEY_MISS, "keymiss");
+}
+
+/// The effect of a change on the data, free of anything relative: applied in order to an equal state it gives an equal state.
+/// Deadlines are unix times in milliseconds.
+#[derive(Debug)]
+pub enum Effect<'a> {
+    /// The key holds this string now.
+    SetString {
+        /// The string.
+        value: &'a [u8],
+        /// Its deadline.
+        deadline: Option<i64>,
+    },
+    /// The key holds this value now, whatever it held before.
+    Store {
+        /// The value.
+        value: &'a Value,
+        /// Its deadline.
+        deadline: Option<i64>,
+    },
+    /// The key is gone.
+    Delete,
+    /// The key's deadline is this now.
+    Deadline(Option<i64>),
+    /// A field of the hash holds this now, its deadline with it.
+    HashSet {
+        /// The field.
+        field: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+        /// Its deadline.
+        deadline: Option<i64>,
+    },
+    /// A field of the hash is gone, and with the last one the key.
+    HashRemove {
+        /// The field.
+        field: &'a [u8],
+    },
+    /// The database is empty; the change has no key.
+    Flush,
+    /// This database and that one have changed places; the change has no key.
+    Swap {
+        /// The other one.
+        with: u32,
+    },
+    /// Nothing but the event: a second name for a change that was already reported.
+    None,
+}
+
+/// One change of the data.
+#[derive(Debug)]
+pub struct Change<'a> {
+    /// When.
+    pub now: Now,
+    /// Index of the database.
+    pub db: u32,
+    /// The key, empty where the whole database is meant.
+    pub key: &'a [u8],
+    /// What it is called.
+    pub event: Event,
+    /// What it does.
+    pub effect: Effect<'a>,
+}
+
+/// Takes changes down, in order, as they happen.
+pub trait ChangeLog {
+    /// One change; called in the middle of a command, so it must not fail and should not take long.
+    fn record(&mut self, change: &Change<'_>);
+}
+
+/// An event that waits for its command to end before it is published.
+#[derive(Debug)]
+pub struct PendingEvent {
+    /// Index of the database.
+    pub db: u32,
+    /// What happened.
+    pub event: Event,
+    /// To which key.
+    pub key: Box<[u8]>,
+}
+
+/// Collects changes for whoever wants them; costs next to nothing when nobody does.
+#[derive(Default)]
+pub struct Changes {
+    /// The classes of `notify-keyspace-events`.
+    pub notify: Classes,
+    /// Events to publish when the running command ends.
+    pub pending: Vec<PendingEvent>,
+    /// The change log.
+    pub log: Option<Box<dyn ChangeLog>>,
+    /// Changes since the start.
+    pub count: u64,
+}
+
+impl Changes {
+    /// Reports a change.
+    #[inline]
+    pub fn emit(&mut self, change: Change<'_>) {
+        self.count += 1;
+        self.publish(change.db, change.event, change.key);
+        if let Some(log) = &mut self.log {
+            log.record(&change);
+        }
+    }
+
+    /// Publishes an event that changes nothing, such as a miss.
+    #[inline]
+    pub fn publish(&mut self, db: u32, event: Event, key: &[u8]) {
+        if self.notify.intersects(event.class) && self.notify.intersects(Classes::KEYSPACE | Classes::KEYEVENT) {
+            self.pending.push(PendingEvent { db, event, key: key.into() });
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The command table's row: what a command is, as data.
+//!
+//! A family file in `commands/` declares its rows as constants beside their handlers. Arity errors, `COMMAND` and its subcommands,
+//! ACL categories, key positions and the README's table are all derived from the row.
+
+use crate::engine::context::Context;
+use crate::engine::error::Result;
+
+bitflags::bitflags! {
+    /// What kind of command it is; names as `COMMAND INFO` gives them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Flags: u32 {
+        /// May change the keyspace.
+        const WRITE = 1 << 0;
+        /// Reads the keyspace.
+        const READONLY = 1 << 1;
+        /// Refused when memory is over `maxmemory`.
+        const DENYOOM = 1 << 2;
+        /// For administrators.
+        const ADMIN = 1 << 3;
+        /// Publish and subscribe.
+        const PUBSUB = 1 << 4;
+        /// Not allowed from a script.
+        const NOSCRIPT = 1 << 5;
+        /// May wait.
+        const BLOCKING = 1 << 6;
+        /// Allowed while loading.
+        const LOADING = 1 << 7;
+        /// Allowed on a stale replica.
+        const STALE = 1 << 8;
+        /// Not shown to MONITOR.
+        const SKIP_MONITOR = 1 << 9;
+        /// Not in the slow log.
+        const SKIP_SLOWLOG = 1 << 10;
+        /// Constant or logarithmic time.
+        const FAST = 1 << 11;
+        /// Allowed before authentication.
+        const NO_AUTH = 1 << 12;
+        /// Its key positions depend on its arguments.
+        const MOVABLEKEYS = 1 << 13;
+        /// Not allowed inside MULTI.
+        const NO_MULTI = 1 << 14;
+        /// May be called while a script runs long.
+        const ALLOW_BUSY = 1 << 15;
+        /// Never propagated on its own: what it does is.
+        const MAY_REPLICATE = 1 << 16;
+        /// Not run from the queue of asynchronously loaded data.
+        const NO_ASYNC_LOADING = 1 << 17;
+        /// Touches keys all the same even when it only counts them.
+        const NO_MANDATORY_KEYS = 1 << 18;
+    }
+}
+
+bitflags::bitflags! {
+    /// ACL categories that do not follow from the group and the flags.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Categories: u32 {
+        /// `@keyspace`
+        const KEYSPACE = 1 << 0;
+        /// `@read`
+        const READ = 1 << 1;
+        /// `@write`
+        const WRITE = 1 << 2;
+        /// `@set`
+        const SET = 1 << 3;
+        /// `@sortedset`
+        const SORTEDSET = 1 << 4;
+        /// `@list`
+        const LIST = 1 << 5;
+        /// `@hash`
+        const HASH = 1 << 6;
+        /// `@string`
+        const STRING = 1 << 7;
+        /// `@bitmap`
+        const BITMAP = 1 << 8;
+        /// `@hyperloglog`
+        const HYPERLOGLOG = 1 << 9;
+        /// `@geo`
+        const GEO = 1 << 10;
+        /// `@stream`
+        const STREAM = 1 << 11;
+        /// `@pubsub`
+        const PUBSUB = 1 << 12;
+        /// `@admin`
+        const ADMIN = 1 << 13;
+        /// `@fast`
+        const FAST = 1 << 14;
+        /// `@slow`
+        const SLOW = 1 << 15;
+        /// `@blocking`
+        const BLOCKING = 1 << 16;
+        /// `@dangerous`
+        const DANGEROUS = 1 << 17;
+        /// `@connection`
+        const CONNECTION = 1 << 18;
+        /// `@transaction`
+        const TRANSACTION = 1 << 19;
+        /// `@scripting`
+        const SCRIPTING = 1 << 20;
+    }
+}
+
+/// The group a command is listed under in `COMMAND DOCS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Group {
+    Generic,
+    String,
+    Hash,
+    List,
+    Set,
+    SortedSet,
+    Stream,
+    Bitmap,
+    Hyperloglog,
+    Geo,
+    PubSub,
+    Transactions,
+    Connection,
+    Server,
+    Scripting,
+    Cluster,
+    Sentinel,
+    Lock,
+}
+
+/// Where a command's keys stand among its arguments; position 0 is the command's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// It takes none.
+    None,
+    /// From `first` to `last` (negative: counted from the end), every `step`-th.
+    Range {
+        /// Position of the first key.
+        first: i32,
+        /// Position of the last key; −1 is the last argument.
+        last: i32,
+        /// Distance between two keys.
+        step: i32,
+    },
+    /// The argument at `numkeys` says how many keys (every `step`-th argument) follow it.
+    Counted {
+        /// Position of the number.
+        numkeys: usize,
+        /// Distance between two keys.
+        step: i32,
+    },
+}
+
+impl Keys {
+    /// One key at position 1.
+    pub const ONE: Keys = Keys::Range { first: 1, last: 1, step: 1 };
+    /// Keys at positions 1 and 2.
+    pub const TWO: Keys = Keys::Range { first: 1, last: 2, step: 1 };
+    /// Every argument is a key.
+    pub const ALL: Keys = Keys::Range { first: 1, last: -1, step: 1 };
+    /// Keys and values alternate.
+    pub const PAIRS: Keys = Keys::Range { first: 1, last: -1, step: 2 };
+}
+
+/// How a command uses its keys, as the key specifications of `COMMAND INFO` name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// `RO`: reads the value.
+    Read,
+    /// `RW`: reads and changes it.
+    ReadWrite,
+    /// `OW`: overwrites it.
+    Overwrite,
+    /// `RM`: removes it.
+    Remove,
+}
+
+/// What carries a command out.
+pub type Handler = fn(&mut Context<'_>, &[&[u8]]) -> Result;
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Command {
+    /// In lower case; of a subcommand only its own word.
+    pub name: &'static str,
+    /// Number of arguments, the name (and, for a subcommand, its container) counted; negative: at least so many.
+    pub arity: i32,
+    /// What kind of command it is.
+    pub flags: Flags,
+    /// Where its keys are.
+    pub keys: Keys,
+    /// What it does to them.
+    pub access: Access,
+    /// Its group.
+    pub group: Group,
+    /// ACL categories beyond those that follow from group and flags.
+    pub categories: Categories,
+    /// The Redis (or Valkey) version that introduced it.
+    pub since: &'static str,
+    /// One line of what it does, in our words.
+    pub summary: &'static str,
+    /// Its cost in big-O terms.
+    pub complexity: &'static str,
+    /// Its arguments in the notation of the documentation, from which `COMMAND DOCS` derives the argument tree:
+    /// `key value [NX | XX] [EX seconds | PX milliseconds]`. See `commands::syntax`.
+    pub syntax: &'static str,
+    /// Command tips for proxies and clients (`nondeterministic_output`, `request_policy:all_shards`, …).
+    pub tips: &'static [&'static str],
+    /// Carries it out. A container's own handler is called when no subcommand was given.
+    pub handler: Handler,
+    /// Subcommands of a container.
+    pub subcommands: &'static [Command],
+}
+
+impl Command {
+    /// A row to start from: `Command { name: …, ..Command::DEFAULT }`.
+    pub const DEFAULT: Command = Command {
+        name: "",
+        arity: 1,
+        flags: Flags::empty(),
+        keys: Keys::None,
+        access: Access::Read,
+        group: Group::Generic,
+        categories: Categories::empty(),
+        since: "1.0.0",
+        summary: "",
+        complexity: "O(1)",
+        syntax: "",
+        tips: &[],
+        handler: no_handler,
+        subcommands: &[],
+    };
+
+    /// Whether `argc` arguments, the name included, are a number it takes.
+    pub fn takes(&self, argc: usize) -> bool {
+        if self.arity >= 0 { argc == self.arity as usize } else { argc >= -self.arity as usize }
+    }
+}
+
+/// The handler of a row that is never called itself: a container without its subcommand fails on arity first.
+fn no_handler(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    Err(crate::engine::error::Error::SYNTAX)
+}

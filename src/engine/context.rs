@@ -1,0 +1,66 @@
+//! What a handler is given: the engine, the instant, the session, and where its reply goes.
+
+use crate::engine::Engine;
+use crate::engine::command::Command;
+use crate::engine::keyspace::Db;
+use crate::engine::session::{Session, SessionFlags, SessionId};
+use crate::engine::time::Now;
+use crate::resp::reply::Sink;
+
+/// Who called a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A session, directly.
+    Client,
+    /// A script that a session runs.
+    Script,
+}
+
+/// One call of one command.
+pub struct Context<'a> {
+    /// The whole engine.
+    pub engine: &'a mut Engine,
+    /// The instant; it stands still for as long as the command (or its script) runs.
+    pub now: Now,
+    /// Who asked.
+    pub session: SessionId,
+    /// The selected database: the session's, or the script's own after a `SELECT` in it.
+    pub db: u32,
+    /// How it was called.
+    pub origin: Origin,
+    /// The row of the command.
+    pub command: &'static Command,
+    /// Where the reply goes. A handler that gives an error must not have written to it.
+    pub reply: &'a mut dyn Sink,
+}
+
+impl Context<'_> {
+    /// The selected database.
+    #[inline]
+    pub fn db(&mut self) -> Db<'_> {
+        self.db_at(self.db)
+    }
+
+    /// Another database; the index must be below `databases`.
+    #[inline]
+    pub fn db_at(&mut self, index: u32) -> Db<'_> {
+        let touch = !self.engine.sessions[self.session.0 as usize].flags.contains(SessionFlags::NO_TOUCH);
+        let mut db = self.engine.keyspace.db(index, self.now);
+        db.touch = touch;
+        db
+    }
+
+    /// The selected database and the reply, for writing what was found without copying it.
+    #[inline]
+    pub fn db_and_reply(&mut self) -> (Db<'_>, &mut dyn Sink) {
+        let touch = !self.engine.sessions[self.session.0 as usize].flags.contains(SessionFlags::NO_TOUCH);
+        let mut db = self.engine.keyspace.db(self.db, self.now);
+        db.touch = touch;
+        (db, &mut *self.reply)
+    }
+
+    /// The calling session.
+    pub fn session(&mut self) -> &mut Session {
+        &mut self.engine.sessions[self.session.0 as usize]
+    }
+}

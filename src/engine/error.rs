@@ -1,0 +1,131 @@
+//! Every error text that goes on the wire, in one place.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// An error reply: its text without the leading `-`, beginning with its code (`ERR`, `WRONGTYPE`, …).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error(Cow<'static, str>);
+
+/// What a handler gives back: its reply is written, or this error is the reply.
+pub type Result<T = ()> = std::result::Result<T, Error>;
+
+macro_rules! texts {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        impl Error {
+            $($(#[$doc])* pub const $name: Error = Error(Cow::Borrowed($text));)*
+        }
+    };
+}
+
+texts! {
+    /// The key holds another type.
+    WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    /// An option that the command does not know, or one that cannot stand beside another.
+    SYNTAX = "ERR syntax error";
+    /// A number was expected, in the range of an i64.
+    NOT_INTEGER = "ERR value is not an integer or out of range";
+    /// A floating point number was expected.
+    NOT_FLOAT = "ERR value is not a valid float";
+    /// A number outside of what the command takes.
+    OUT_OF_RANGE = "ERR value is out of range";
+    /// A negative number where none is taken.
+    NOT_POSITIVE = "ERR value is out of range, must be positive";
+    /// `INCR` and its kin past the range of an i64.
+    OVERFLOW = "ERR increment or decrement would overflow";
+    /// `DECRBY` of the one i64 that has no negation.
+    DECREMENT_OVERFLOW = "ERR decrement would overflow";
+    /// `INCRBYFLOAT` and its kin past what can be written down.
+    NAN_OR_INFINITY = "ERR increment would produce NaN or Infinity";
+    /// The key is missing where it must be there.
+    NO_SUCH_KEY = "ERR no such key";
+    /// Source and destination are one.
+    SAME_OBJECT = "ERR source and destination objects are the same";
+    /// A database index beyond `databases`.
+    DB_RANGE = "ERR DB index is out of range";
+    /// A database index that is no number.
+    DB_INVALID = "ERR invalid DB index";
+    /// A string would outgrow `proto-max-bulk-len`.
+    STRING_TOO_LONG = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+    /// A negative offset.
+    OFFSET_RANGE = "ERR offset is out of range";
+    /// A scan cursor that is no number.
+    INVALID_CURSOR = "ERR invalid cursor";
+    /// `EVALSHA` of a script that is not loaded.
+    NO_SCRIPT = "NOSCRIPT No matching script. Please use EVAL.";
+    /// Nothing but `AUTH`, `HELLO`, `QUIT` and `RESET` before authentication.
+    NO_AUTH = "NOAUTH Authentication required.";
+    /// The pair of user and password is not right.
+    WRONG_PASS = "WRONGPASS invalid username-password pair or user is disabled.";
+    /// A write against a full server.
+    OOM = "OOM command not allowed when used memory > 'maxmemory'.";
+    /// A version of the protocol that is not spoken.
+    NO_PROTO = "NOPROTO unsupported protocol version";
+}
+
+impl Error {
+    /// An error with a text of its own, code included.
+    pub fn new(text: impl Into<Cow<'static, str>>) -> Self {
+        Error(text.into())
+    }
+
+    /// `ERR wrong number of arguments for '<name>' command`; a subcommand is named `container|sub`.
+    pub fn arity(name: &str) -> Self {
+        Error(format!("ERR wrong number of arguments for '{name}' command").into())
+    }
+
+    /// `ERR invalid expire time in '<name>' command`.
+    pub fn invalid_expire(name: &str) -> Self {
+        Error(format!("ERR invalid expire time in '{name}' command").into())
+    }
+
+    /// `ERR unknown command 'x', with args beginning with: 'a' 'b' `, each shown up to 128 bytes in all, as Redis does.
+    pub fn unknown_command(args: &[&[u8]]) -> Self {
+        let mut text = String::from("ERR unknown command '");
+        text.push_str(&lossy_prefix(args[0], 128));
+        text.push_str("', with args beginning with: ");
+        let mut shown = String::new();
+        for arg in &args[1..] {
+            if shown.len() >= 128 {
+                break;
+            }
+            shown.push('\'');
+            shown.push_str(&lossy_prefix(arg, 128 - shown.len()));
+            shown.push_str("' ");
+        }
+        text.push_str(&shown);
+        Error(text.into())
+    }
+
+    /// `ERR unknown subcommand 'x'. Try CONTAINER HELP.`
+    pub fn unknown_subcommand(container: &str, sub: &[u8]) -> Self {
+        let sub = lossy_prefix(sub, 128);
+        Error(format!("ERR unknown subcommand '{sub}'. Try {} HELP.", container.to_uppercase()).into())
+    }
+
+    /// The text that goes on the wire, without the leading `-`.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The first word of the text, as `INFO errorstats` counts it.
+    pub fn code(&self) -> &str {
+        self.0.split(' ').next().unwrap_or("ERR")
+    }
+}
+
+/// At most `max` bytes of what a client sent, made fit for an error line.
+fn lossy_prefix(bytes: &[u8], max: usize) -> String {
+    let cut = &bytes[..bytes.len().min(max)];
+    // Redis prints with %s: an argument ends at its first NUL.
+    let cut = cut.split(|&b| b == 0).next().unwrap_or(cut);
+    String::from_utf8_lossy(cut).into_owned()
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}

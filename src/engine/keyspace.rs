@@ -1,0 +1,336 @@
+//! The databases as commands see them: ended keys are never seen, and every change is reported.
+
+use crate::engine::change::{Change, Changes, Effect, Event};
+use crate::engine::error::{Error, Result};
+use crate::engine::time::Now;
+use crate::store::dict::{KeyHash, Place};
+use crate::store::entry::{Entry, EntryRef, NewValue, ValueRef};
+use crate::store::space::{Due, Space};
+use crate::store::value::Value;
+
+/// What becomes of a key's deadline when its value is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ttl {
+    /// It has none any more.
+    Clear,
+    /// It stays.
+    Keep,
+    /// It is this, in monotonic milliseconds.
+    At(u64),
+}
+
+/// Counters of `INFO stats`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyspaceStats {
+    /// Lookups that found their key.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Keys that reached their deadline.
+    pub expired: u64,
+    /// Fields of hashes that reached theirs.
+    pub expired_fields: u64,
+    /// Keys that were evicted.
+    pub evicted: u64,
+}
+
+/// All databases and who is told of their changes.
+pub struct Keyspace {
+    pub(crate) space: Space,
+    /// The dictionary of each database: `SWAPDB` exchanges two numbers.
+    numbers: Vec<u16>,
+    /// Collects changes.
+    pub changes: Changes,
+    /// Counters.
+    pub stats: KeyspaceStats,
+    /// `DEBUG SET-ACTIVE-EXPIRE`: off, keys end only when they are looked at.
+    pub active_expire: bool,
+}
+
+impl Keyspace {
+    /// `count` empty databases.
+    pub fn new(count: usize, seed: u64, now: Now) -> Self {
+        Keyspace {
+            space: Space::new(count, seed, now.mono_ms()),
+            numbers: (0..count as u16).collect(),
+            changes: Changes::default(),
+            stats: KeyspaceStats::default(),
+            active_expire: true,
+        }
+    }
+
+    /// Number of databases.
+    pub fn databases(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// One database at one instant.
+    #[inline]
+    pub fn db(&mut self, index: u32, now: Now) -> Db<'_> {
+        let dict = self.numbers[index as usize] as usize;
+        Db { keyspace: self, index, dict, now, touch: true }
+    }
+
+    /// Exchanges two databases.
+    pub fn swap(&mut self, a: u32, b: u32, now: Now) {
+        self.numbers.swap(a as usize, b as usize);
+        let event = Event::new(Default::default(), "swapdb");
+        self.changes.emit(Change { now, db: a, key: b"", event, effect: Effect::Swap { with: b } });
+    }
+
+    /// When the next key or field ends at the earliest, in monotonic milliseconds.
+    pub fn next_wake(&self) -> Option<u64> {
+        if self.active_expire { self.space.next_wake() } else { None }
+    }
+
+    /// Ends what is due and frees what waits for it, at most `budget` steps of either. Stops after a key so that its events can be
+    /// published; gives false when there is nothing more to do.
+    pub fn advance(&mut self, now: Now, budget: &mut u32) -> bool {
+        if self.active_expire
+            && let Some(due) = self.space.next_due(now.mono_ms(), budget)
+        {
+            match due {
+                Due::Key { dict, entry } => {
+                    let index = self.index_of(dict);
+                    self.stats.expired += 1;
+                    self.changes.emit(Change {
+                        now,
+                        db: index,
+                        key: entry.read().key(),
+                        event: Event::EXPIRED,
+                        effect: Effect::Delete,
+                    });
+                    self.space.bury(entry);
+                }
+                Due::Fields { dict, place } => {
+                    let index = self.index_of(dict);
+                    self.db(index, now).expire_fields(place, budget);
+                }
+            }
+            return true;
+        }
+        if self.space.has_graves() {
+            self.space.free_some(budget);
+        }
+        false
+    }
+
+    fn index_of(&self, dict: usize) -> u32 {
+        self.numbers.iter().position(|&n| n as usize == dict).unwrap_or(dict) as u32
+    }
+}
+
+/// One database at one instant: what handlers work on.
+pub struct Db<'a> {
+    pub(crate) keyspace: &'a mut Keyspace,
+    pub(crate) index: u32,
+    pub(crate) dict: usize,
+    /// The instant of the running command.
+    pub now: Now,
+    /// Whether lookups count as accesses (`CLIENT NO-TOUCH`).
+    pub touch: bool,
+}
+
+impl<'a> Db<'a> {
+    /// Number of keys, those included that have ended and were not yet removed.
+    pub fn len(&self) -> usize {
+        self.keyspace.space.dict(self.dict).len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of keys with a deadline.
+    pub fn volatile(&self) -> usize {
+        self.keyspace.space.volatile(self.dict)
+    }
+
+    /// Where a key is. One that has ended is removed on the way.
+    #[inline]
+    pub(crate) fn locate(&mut self, key: &[u8]) -> (KeyHash, Option<Place>) {
+        let space = &self.keyspace.space;
+        let hash = space.hash(key);
+        let Some(place) = space.find(self.dict, hash, key) else { return (hash, None) };
+        if let Some(deadline) = space.get(self.dict, place).deadline()
+            && self.now.reached(deadline)
+        {
+            self.expire(place);
+            return (hash, None);
+        }
+        (hash, Some(place))
+    }
+
+    fn expire(&mut self, place: Place) {
+        self.keyspace.stats.expired += 1;
+        self.drop_key(place, Event::EXPIRED);
+    }
+
+    fn drop_key(&mut self, place: Place, event: Event) {
+        let entry = self.keyspace.space.remove(self.dict, place);
+        self.emit(entry.read().key(), event, Effect::Delete);
+        self.keyspace.space.bury(entry);
+    }
+
+    #[inline]
+    pub(crate) fn emit(&mut self, key: &[u8], event: Event, effect: Effect<'_>) {
+        self.keyspace.changes.emit(Change { now: self.now, db: self.index, key, event, effect });
+    }
+
+    /// A key without counting it as an access.
+    pub fn peek(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let place = self.locate(key).1?;
+        Some(self.keyspace.space.get(self.dict, place))
+    }
+
+    /// Whether a key is there, without counting it as an access.
+    pub fn contains(&mut self, key: &[u8]) -> bool {
+        self.locate(key).1.is_some()
+    }
+
+    /// A key that a command reads: counts as an access, and as a hit or a miss.
+    #[inline]
+    pub fn read(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let Some(place) = self.locate(key).1 else {
+            self.keyspace.stats.misses += 1;
+            self.keyspace.changes.publish(self.index, Event::KEY_MISS, key);
+            return None;
+        };
+        self.keyspace.stats.hits += 1;
+        if self.touch {
+            let second = self.now.mono_us / 1_000_000;
+            self.keyspace.space.get_mut(self.dict, place).touch(second);
+        }
+        Some(self.keyspace.space.get(self.dict, place))
+    }
+
+    /// The string that a command reads, an error where the key holds another type.
+    #[inline]
+    pub fn string(&mut self, key: &[u8]) -> Result<Option<&[u8]>> {
+        match self.read(key) {
+            None => Ok(None),
+            Some(entry) => entry.bytes().map(Some).ok_or(Error::WRONG_TYPE),
+        }
+    }
+
+    /// Makes the key hold a string, whatever it held before.
+    pub fn put_string(&mut self, key: &[u8], value: &[u8], ttl: Ttl, event: Event) {
+        let (hash, place) = self.locate(key);
+        self.put_string_at(hash, place, key, value, ttl, event);
+    }
+
+    /// As [`Db::put_string`] for a key that was just located.
+    pub(crate) fn put_string_at(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        key: &[u8],
+        value: &[u8],
+        ttl: Ttl,
+        event: Event,
+    ) {
+        let deadline = self.put_at(hash, place, key, NewValue::Bytes(value), ttl);
+        let deadline = deadline.map(|d| self.now.unix_of(d));
+        self.emit(key, event, Effect::SetString { value, deadline });
+    }
+
+    /// Makes the key hold a boxed value, whatever it held before.
+    pub fn put(&mut self, key: &[u8], value: Box<Value>, ttl: Ttl, event: Event) {
+        let (hash, place) = self.locate(key);
+        let deadline = self.put_at(hash, place, key, NewValue::Boxed(value), ttl);
+        let deadline = deadline.map(|d| self.now.unix_of(d));
+        let Some(place) = self.keyspace.space.find(self.dict, hash, key) else { return };
+        let Keyspace { space, changes, .. } = &mut *self.keyspace;
+        let effect = match space.get(self.dict, place).value() {
+            ValueRef::Bytes(value) => Effect::SetString { value, deadline },
+            ValueRef::Boxed(Value::Bytes(value)) => Effect::SetString { value, deadline },
+            ValueRef::Boxed(value) => Effect::Store { value, deadline },
+        };
+        changes.emit(Change { now: self.now, db: self.index, key, event, effect });
+    }
+
+    fn put_at(&mut self, hash: KeyHash, place: Option<Place>, key: &[u8], value: NewValue<'_>, ttl: Ttl) -> Option<u64> {
+        let space = &mut self.keyspace.space;
+        let deadline = match (ttl, place) {
+            (Ttl::At(deadline), _) => Some(deadline),
+            (Ttl::Keep, Some(place)) => space.get(self.dict, place).deadline(),
+            _ => None,
+        };
+        let second = self.now.mono_us / 1_000_000;
+        let place = match place {
+            Some(place) => {
+                space.replace(self.dict, place, value, deadline);
+                place
+            }
+            None => {
+                let place = space.insert(self.dict, hash, key, value, deadline);
+                self.keyspace.changes.publish(self.index, Event::NEW, key);
+                place
+            }
+        };
+        self.keyspace.space.get_mut(self.dict, place).touch(second);
+        deadline
+    }
+
+    /// Removes a key; false where there was none.
+    pub fn delete(&mut self, key: &[u8], event: Event) -> bool {
+        let Some(place) = self.locate(key).1 else { return false };
+        self.drop_key(place, event);
+        true
+    }
+
+    /// Takes a key out, reporting it as deleted, and gives its entry (without timer, but with its deadline).
+    pub fn take(&mut self, key: &[u8], event: Event) -> Option<Entry> {
+        let place = self.locate(key).1?;
+        let entry = self.keyspace.space.remove(self.dict, place);
+        self.emit(key, event, Effect::Delete);
+        Some(entry)
+    }
+
+    /// Sets or clears a key's deadline (monotonic milliseconds); false where there is no such key.
+    pub fn set_deadline(&mut self, key: &[u8], deadline: Option<u64>, event: Event) -> bool {
+        let Some(place) = self.locate(key).1 else { return false };
+        self.keyspace.space.set_deadline(self.dict, place, deadline);
+        let deadline = deadline.map(|d| self.now.unix_of(d));
+        self.emit(key, event, Effect::Deadline(deadline));
+        true
+    }
+
+    /// Reports a second event for a change that was already reported, such as `expire` for a `SET` with a lease.
+    pub fn also(&mut self, key: &[u8], event: Event) {
+        self.emit(key, event, Effect::None);
+    }
+
+    /// Marks a string as built by appending or writing into it.
+    pub fn mark_raw(&mut self, key: &[u8]) {
+        if let Some(place) = self.locate(key).1 {
+            self.keyspace.space.get_mut(self.dict, place).mark_raw();
+        }
+    }
+
+    /// Empties the database in one step; gives the number of keys.
+    pub fn flush(&mut self) -> usize {
+        let len = self.keyspace.space.clear(self.dict);
+        let event = Event::new(Default::default(), "flushdb");
+        self.emit(b"", event, Effect::Flush);
+        len
+    }
+
+    /// Visits keys from a cursor on; see [`crate::store::dict::Dict::scan`]. Keys that have ended are passed over.
+    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(EntryRef<'_>)) -> u64 {
+        self.keyspace.space.dict(self.dict).scan(cursor, count, |entry| {
+            if !entry.deadline().is_some_and(|d| self.now.reached(d)) {
+                visit(entry);
+            }
+        })
+    }
+
+    /// The `index`-th key, for `index` below [`Db::len`], whether it has ended or not.
+    pub fn nth(&self, index: usize) -> Option<EntryRef<'_>> {
+        self.keyspace.space.dict(self.dict).nth(index)
+    }
+
+    /// Ends the fields that are due in the hash there.
+    pub(crate) fn expire_fields(&mut self, _place: Place, _budget: &mut u32) {}
+}

@@ -1,0 +1,266 @@
+//! The engine: a state machine that turns requests and the passing of time into replies and changes.
+//!
+//! It has no socket, no clock, no thread and no source of randomness: `now`, the session, the request and a seed come in as
+//! arguments, and the same inputs give the same state and the same bytes. The server shell, the test server, fuzz targets and
+//! benches are all clients of the same three calls: [`Engine::execute`], [`Engine::advance`] and [`Engine::next_deadline`].
+//!
+//! ```text
+//!   request ─▶ execute ─▶ command table row ─▶ handler ─▶ keyspace ─▶ change ─▶ notifications, change log
+//!                                                  └────▶ reply sink ─▶ the session's outbox
+//! ```
+
+pub mod change;
+pub mod command;
+pub mod config;
+pub mod context;
+pub mod error;
+pub mod keyspace;
+pub mod pubsub;
+pub mod session;
+pub mod stats;
+pub mod time;
+
+use slab::Slab;
+
+use crate::commands;
+use crate::engine::command::{Command, Flags};
+use crate::engine::config::Config;
+use crate::engine::context::{Context, Origin};
+use crate::engine::error::Error;
+use crate::engine::keyspace::Keyspace;
+use crate::engine::pubsub::PubSub;
+use crate::engine::session::{Peer, Session, SessionFlags, SessionId};
+use crate::engine::stats::Stats;
+use crate::engine::time::Now;
+use crate::resp::reply::{Sink, WireReply};
+use crate::script::Scripts;
+
+/// Steps (entries fired, moved on the wheel or freed) that one call of [`Engine::advance`] takes at most.
+pub const ADVANCE_BUDGET: u32 = 2_000;
+
+/// What the engine asks of whoever drives it, beyond writing outboxes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// End the process (`SHUTDOWN`).
+    Shutdown,
+    /// Do nothing at all for so many microseconds (`DEBUG SLEEP`); on a virtual clock, move it.
+    Sleep(u64),
+    /// A configuration directive changed that the driver acts on.
+    ConfigChanged(&'static str),
+}
+
+/// The state machine.
+pub struct Engine {
+    /// The databases.
+    pub keyspace: Keyspace,
+    /// Configuration directives, their values and rules.
+    pub config: Config,
+    /// Counters of `INFO`.
+    pub stats: Stats,
+    /// Sessions by number; see [`SessionId`].
+    pub sessions: Slab<Session>,
+    /// Channels and patterns.
+    pub pubsub: PubSub,
+    /// Cached scripts and their interpreter.
+    pub scripts: Scripts,
+    /// Forty hexadecimal digits that name this run.
+    pub run_id: String,
+    /// When the engine was made.
+    pub started: Now,
+    next_client: u64,
+    random: u64,
+    dirty: Vec<SessionId>,
+    actions: Vec<Action>,
+}
+
+impl Engine {
+    /// An empty engine. All that is random in it follows from `seed`.
+    pub fn new(config: Config, seed: u64, now: Now) -> Self {
+        let mut engine = Engine {
+            keyspace: Keyspace::new(config.databases as usize, seed ^ 0x9e37_79b9_7f4a_7c15, now),
+            config,
+            stats: Stats::default(),
+            sessions: Slab::new(),
+            pubsub: PubSub::default(),
+            scripts: Scripts::default(),
+            run_id: String::new(),
+            started: now,
+            next_client: 1,
+            random: seed,
+            dirty: Vec::new(),
+            actions: Vec::new(),
+        };
+        engine.run_id = (0..5).map(|_| format!("{:08x}", engine.random() as u32)).collect();
+        engine.keyspace.changes.notify = engine.config.notify_keyspace_events;
+        engine
+    }
+
+    /// The next number of the seeded sequence (splitmix64).
+    pub fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A new session.
+    pub fn connect(&mut self, now: Now, peer: Peer) -> SessionId {
+        let mut session = Session::new(self.next_client, peer, now.mono_ms());
+        self.next_client += 1;
+        self.stats.connections += 1;
+        if self.config.requirepass.is_empty() {
+            session.flags |= SessionFlags::AUTHENTICATED;
+        }
+        SessionId(self.sessions.insert(session) as u32)
+    }
+
+    /// Ends a session: its connection is closed, whoever closed it.
+    pub fn disconnect(&mut self, _now: Now, id: SessionId) {
+        self.pubsub.forget(id);
+        self.sessions.remove(id.0 as usize);
+        self.dirty.retain(|&other| other != id);
+    }
+
+    /// Executes one request; its reply, and whatever else comes of it, is in the outboxes when this returns.
+    pub fn execute(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
+        if args.is_empty() {
+            return;
+        }
+        let session = &mut self.sessions[id.0 as usize];
+        session.last_ms = now.mono_ms();
+        let mut db = session.db;
+        let silent = session.flags.intersects(SessionFlags::REPLY_OFF | SessionFlags::REPLY_SKIP_NEXT);
+        session.flags.remove(SessionFlags::REPLY_SKIP_NEXT);
+        // Pushes that the command causes to its own session gather in the empty outbox and follow its reply.
+        let mut out = std::mem::take(&mut session.out);
+        let start = out.len();
+        let mut reply = WireReply::new(&mut out, session.protocol);
+        match commands::resolve(args) {
+            Ok(command) => match self.admit(id, command) {
+                Ok(()) => {
+                    self.run(now, id, &mut db, Origin::Client, command, args, &mut reply);
+                    self.sessions[id.0 as usize].last_command = Some(command);
+                }
+                Err(error) => self.refuse(&error, &mut reply),
+            },
+            Err(error) => self.refuse(&error, &mut reply),
+        }
+        self.publish_events();
+        let session = &mut self.sessions[id.0 as usize];
+        session.db = db;
+        session.commands += 1;
+        if silent || session.flags.contains(SessionFlags::REPLY_OFF) {
+            out.truncate(start);
+        }
+        let pushed = std::mem::replace(&mut session.out, out);
+        session.out.extend_from_slice(&pushed);
+    }
+
+    /// Whether the session may call the command at all.
+    fn admit(&self, id: SessionId, command: &'static Command) -> Result<(), Error> {
+        let session = &self.sessions[id.0 as usize];
+        if !session.flags.contains(SessionFlags::AUTHENTICATED) && !command.flags.contains(Flags::NO_AUTH) {
+            return Err(Error::NO_AUTH);
+        }
+        if session.subscribed_mode() && !commands::allowed_while_subscribed(command) {
+            return Err(Error::new(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                command.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// Writes an error reply and counts it.
+    pub(crate) fn refuse(&mut self, error: &Error, reply: &mut dyn Sink) {
+        self.stats.error(error);
+        reply.error(error.text().as_bytes());
+    }
+
+    /// Runs a command that was found and may be called. A `SELECT` changes `db`.
+    #[allow(clippy::too_many_arguments)]
+    #[inline]
+    pub(crate) fn run(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        db: &mut u32,
+        origin: Origin,
+        command: &'static Command,
+        args: &[&[u8]],
+        reply: &mut dyn Sink,
+    ) {
+        self.stats.commands += 1;
+        let mut context = Context { engine: self, now, session: id, db: *db, origin, command, reply };
+        let result = (command.handler)(&mut context, args);
+        *db = context.db;
+        if let Err(error) = result {
+            self.refuse(&error, reply);
+        }
+    }
+
+    /// Publishes the events of what has changed since the last time.
+    pub(crate) fn publish_events(&mut self) {
+        if !self.keyspace.changes.pending.is_empty() {
+            pubsub::publish_pending(self);
+        }
+    }
+
+    /// Lets time reach `now`: ends keys and fields whose deadlines have come, at most [`ADVANCE_BUDGET`] steps at once, and frees
+    /// what waits for it. Gives whether there is more to do already; then call it again soon.
+    pub fn advance(&mut self, now: Now) -> bool {
+        let mut budget = ADVANCE_BUDGET;
+        while budget > 0 && self.keyspace.advance(now, &mut budget) {
+            self.publish_events();
+        }
+        self.publish_events();
+        self.has_work(now)
+    }
+
+    /// Whether [`Engine::advance`] has something to do now.
+    pub fn has_work(&self, now: Now) -> bool {
+        self.keyspace.space.has_graves() || self.keyspace.next_wake().is_some_and(|at| now.reached(at))
+    }
+
+    /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.keyspace.next_wake()
+    }
+
+    /// Notes that a session has something to write or is to be closed, for [`Engine::take_dirty`].
+    pub fn mark_dirty(&mut self, id: SessionId) {
+        let session = &mut self.sessions[id.0 as usize];
+        if !session.flags.contains(SessionFlags::DIRTY) {
+            session.flags |= SessionFlags::DIRTY;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Moves the sessions that were written to, or are to be closed, behind `into`. The session whose request was executed is not
+    /// among them unless somebody wrote to it besides.
+    pub fn take_dirty(&mut self, into: &mut Vec<SessionId>) {
+        for &id in &self.dirty {
+            self.sessions[id.0 as usize].flags.remove(SessionFlags::DIRTY);
+        }
+        into.append(&mut self.dirty);
+    }
+
+    /// Asks something of the driver.
+    pub fn act(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    /// What was asked of the driver since the last time.
+    pub fn take_actions(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Panics where the state is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        self.keyspace.space.check_invariants();
+        for &id in &self.dirty {
+            assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
+        }
+    }
+}

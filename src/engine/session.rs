@@ -1,0 +1,110 @@
+//! A session: what the engine knows of one connection.
+
+use crate::engine::command::Command;
+use crate::resp::reply::Protocol;
+
+/// Names a session until it is disconnected; may then be given to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub u32);
+
+bitflags::bitflags! {
+    /// What is switched on for a session.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct SessionFlags: u16 {
+        /// Has given the right password, or none is asked for.
+        const AUTHENTICATED = 1 << 0;
+        /// `CLIENT NO-EVICT on`.
+        const NO_EVICT = 1 << 1;
+        /// `CLIENT NO-TOUCH on`.
+        const NO_TOUCH = 1 << 2;
+        /// `CLIENT REPLY OFF`: replies are thrown away.
+        const REPLY_OFF = 1 << 3;
+        /// `CLIENT REPLY SKIP`: the reply to the next command is thrown away.
+        const REPLY_SKIP_NEXT = 1 << 4;
+        /// To be closed as soon as its outbox is written.
+        const CLOSE_AFTER_REPLY = 1 << 5;
+        /// To be closed at once, its outbox thrown away.
+        const CLOSE_NOW = 1 << 6;
+        /// Waits in the engine's list of sessions to flush.
+        const DIRTY = 1 << 7;
+        /// Connected over a unix socket.
+        const UNIX_SOCKET = 1 << 8;
+    }
+}
+
+/// Where a session comes from, for `CLIENT LIST`, logs and protected mode.
+#[derive(Clone, Debug, Default)]
+pub struct Peer {
+    /// `ip:port` of the client, or the path of the unix socket followed by `:0`.
+    pub addr: String,
+    /// `ip:port` it connected to.
+    pub laddr: String,
+    /// Whether it came over a unix socket.
+    pub unix: bool,
+}
+
+/// One connection's state. Kept small: there may be tens of thousands of idle ones.
+#[derive(Debug)]
+pub struct Session {
+    /// The client id: never given out twice.
+    pub id: u64,
+    /// Selected database.
+    pub db: u32,
+    /// Spoken protocol.
+    pub protocol: Protocol,
+    /// Switches.
+    pub flags: SessionFlags,
+    /// Replies and pushes that are not yet written to the socket.
+    pub out: Vec<u8>,
+    /// `CLIENT SETNAME`.
+    pub name: Option<Box<[u8]>>,
+    /// `CLIENT SETINFO lib-name` and `lib-ver`.
+    pub lib: Option<Box<(String, String)>>,
+    /// Where it comes from.
+    pub peer: Box<Peer>,
+    /// Monotonic milliseconds of the connect.
+    pub created_ms: u64,
+    /// Monotonic milliseconds of the last command.
+    pub last_ms: u64,
+    /// The last command that was found in the table.
+    pub last_command: Option<&'static Command>,
+    /// Bytes of incomplete requests that the shell holds for it, for `CLIENT LIST`.
+    pub query_buffer: u32,
+    /// Commands executed.
+    pub commands: u64,
+    /// Bytes read and written, as told by the shell.
+    pub net_in: u64,
+    /// Bytes written.
+    pub net_out: u64,
+    /// Number of channels, patterns and shard channels it is subscribed to.
+    pub subscriptions: [u32; 3],
+}
+
+impl Session {
+    /// A session at its first byte.
+    pub fn new(id: u64, peer: Peer, now_ms: u64) -> Self {
+        Session {
+            id,
+            db: 0,
+            protocol: Protocol::Resp2,
+            flags: if peer.unix { SessionFlags::UNIX_SOCKET } else { SessionFlags::empty() },
+            out: Vec::new(),
+            name: None,
+            lib: None,
+            peer: Box::new(peer),
+            created_ms: now_ms,
+            last_ms: now_ms,
+            last_command: None,
+            query_buffer: 0,
+            commands: 0,
+            net_in: 0,
+            net_out: 0,
+            subscriptions: [0; 3],
+        }
+    }
+
+    /// Whether nothing but (P|S)SUBSCRIBE and its kin may be called: a RESP2 session with subscriptions.
+    pub fn subscribed_mode(&self) -> bool {
+        self.protocol == Protocol::Resp2 && self.subscriptions != [0; 3]
+    }
+}

@@ -1,0 +1,38 @@
+//! Counters that `INFO` shows and `CONFIG RESETSTAT` clears.
+
+use std::collections::BTreeMap;
+
+use crate::engine::error::Error;
+
+/// Counters since the start or the last `CONFIG RESETSTAT`.
+#[derive(Debug, Default, Clone)]
+pub struct Stats {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Connections refused for `maxclients`.
+    pub rejected: u64,
+    /// Commands executed, those of scripts included.
+    pub commands: u64,
+    /// Error replies by their code, at most 128 different ones.
+    pub errors: BTreeMap<String, u64>,
+    /// Error replies.
+    pub error_replies: u64,
+    /// Bytes read from clients, as told by the shell.
+    pub net_in: u64,
+    /// Bytes written to clients, as told by the shell.
+    pub net_out: u64,
+    /// Connections closed for exceeding an output or query buffer limit.
+    pub limit_disconnections: u64,
+}
+
+impl Stats {
+    /// Counts an error reply.
+    pub fn error(&mut self, error: &Error) {
+        self.error_replies += 1;
+        if let Some(count) = self.errors.get_mut(error.code()) {
+            *count += 1;
+        } else if self.errors.len() < 128 {
+            self.errors.insert(error.code().to_owned(), 1);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Portcullis: a Redis-compatible in-memory lock server.
+
+pub mod commands;
+pub mod engine;
+pub mod resp;
+pub mod script;
+pub mod store;

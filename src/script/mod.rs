@@ -1,0 +1,5 @@
+//! Scripts. (placeholder, for now)
+
+/// Cached scripts and their interpreter.
+#[derive(Default)]
+pub struct Scripts {}

@@ -1,0 +1,199 @@
+//! The keyspace of one database: 1,024 tables, each with the keys whose hashes begin alike.
+//!
+//! No insert ever moves more than one table's slots, so growing to millions of keys has no long pause, and a scan's cursor is a
+//! position in the space of 30-bit hashes that no growth and no shrinking invalidates.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::fast::FixedState;
+
+use crate::store::entry::{Entry, EntryMut, EntryRef};
+use crate::store::table::{HASH_BITS, HASH_LIMIT, Position, Table};
+
+const TABLE_BITS: u32 = 10;
+const TABLES: usize = 1 << TABLE_BITS;
+
+/// A key's hash, cut into the number of its table and its hash there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyHash {
+    table: u32,
+    hash: u32,
+}
+
+/// Hashes keys with a seed, so that nobody outside can choose keys that collide.
+#[derive(Clone, Debug)]
+pub struct KeyHasher(FixedState);
+
+impl KeyHasher {
+    /// A hasher of its own for each seed.
+    pub fn new(seed: u64) -> Self {
+        KeyHasher(FixedState::with_seed(seed))
+    }
+
+    /// The hash of a key.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        let mut hasher = self.0.build_hasher();
+        hasher.write(key);
+        let h = hasher.finish();
+        KeyHash { table: (h >> (64 - TABLE_BITS)) as u32, hash: (h >> (64 - TABLE_BITS - HASH_BITS)) as u32 & (HASH_LIMIT - 1) }
+    }
+
+    /// The hash of a name within one table.
+    #[inline]
+    pub fn table_hash(&self, name: &[u8]) -> u32 {
+        self.hash(name).hash
+    }
+}
+
+/// Where a key stands, until the dictionary is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    table: u32,
+    position: Position,
+}
+
+/// Keys with their entries. Takes no memory until the first one.
+#[derive(Default)]
+pub struct Dict {
+    tables: Vec<Table>,
+    len: usize,
+}
+
+impl Dict {
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes taken by slots and tables, entries not counted. Walks the 1,024 tables.
+    pub fn allocated(&self) -> usize {
+        self.tables.iter().map(Table::allocated).sum::<usize>() + self.tables.capacity() * size_of::<Table>()
+    }
+
+    /// Where a key is.
+    #[inline]
+    pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Place> {
+        let position = self.tables.get(hash.table as usize)?.find(hash.hash, key)?;
+        Some(Place { table: hash.table, position })
+    }
+
+    /// Where the entry with this address is; `hash` is its key's.
+    pub fn find_address(&self, hash: KeyHash, address: u64) -> Option<Place> {
+        let position = self.tables.get(hash.table as usize)?.find_address(hash.hash, address)?;
+        Some(Place { table: hash.table, position })
+    }
+
+    /// The entry there.
+    #[inline]
+    pub fn get(&self, place: Place) -> EntryRef<'_> {
+        self.tables[place.table as usize].get(place.position)
+    }
+
+    /// The entry there, to be changed in place.
+    #[inline]
+    pub fn get_mut(&mut self, place: Place) -> EntryMut<'_> {
+        self.tables[place.table as usize].get_mut(place.position)
+    }
+
+    /// Puts another entry of the same key there and gives the old one back.
+    pub fn replace(&mut self, place: Place, entry: Entry) -> Entry {
+        self.tables[place.table as usize].replace(place.position, entry)
+    }
+
+    /// Adds an entry whose key is not there yet.
+    pub fn insert(&mut self, hash: KeyHash, entry: Entry) -> Place {
+        if self.tables.is_empty() {
+            self.tables.resize_with(TABLES, Table::default);
+        }
+        self.len += 1;
+        Place { table: hash.table, position: self.tables[hash.table as usize].insert(hash.hash, entry) }
+    }
+
+    /// Takes the entry there out.
+    pub fn remove(&mut self, place: Place) -> Entry {
+        self.len -= 1;
+        self.tables[place.table as usize].remove(place.position)
+    }
+
+    /// Visits entries from a cursor on until `count` were seen, and gives the cursor to go on from, 0 at the end. Start with 0.
+    ///
+    /// Every key that is there during the whole of a scan is visited exactly once, whatever else comes and goes. One call
+    /// visits at most `count` keys and those that share the last one's hash.
+    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(EntryRef<'_>)) -> u64 {
+        let mut table = (cursor >> HASH_BITS) as usize;
+        let mut from = cursor as u32 & (HASH_LIMIT - 1);
+        let mut left = count.max(1);
+        while table < self.tables.len() {
+            let mut seen = 0;
+            let next = self.tables[table].scan(from, left, |entry| {
+                seen += 1;
+                visit(entry);
+            });
+            if next < HASH_LIMIT {
+                return ((table as u64) << HASH_BITS) | u64::from(next);
+            }
+            table += 1;
+            from = 0;
+            left = left.saturating_sub(seen);
+            if left == 0 {
+                // Cursor 0 is the start: the first table's start is never given out.
+                return if table < self.tables.len() { (table as u64) << HASH_BITS } else { 0 };
+            }
+        }
+        0
+    }
+
+    /// All entries, in the order of a scan.
+    pub fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> {
+        self.tables.iter().flat_map(Table::iter)
+    }
+
+    /// The `index`-th key in the order of a scan, for `index` below `len`: with a random index a fair random key.
+    pub fn nth(&self, mut index: usize) -> Option<EntryRef<'_>> {
+        for table in &self.tables {
+            if index < table.len() {
+                return table.nth(index).map(|position| table.get(position));
+            }
+            index -= table.len();
+        }
+        None
+    }
+
+    /// Takes out some entry; for emptying a dictionary in pieces.
+    pub fn pop(&mut self) -> Option<Entry> {
+        while let Some(table) = self.tables.last_mut() {
+            if let Some(entry) = table.pop() {
+                self.len -= 1;
+                return Some(entry);
+            }
+            self.tables.pop();
+        }
+        None
+    }
+
+    /// Panics where the dictionary is not what it should be.
+    pub fn check_invariants(&self, hasher: &KeyHasher) {
+        let mut len = 0;
+        for (number, table) in self.tables.iter().enumerate() {
+            len += table.len();
+            table.check_invariants(|key| {
+                let hash = hasher.hash(key);
+                assert_eq!(hash.table as usize, number, "a key in another's table");
+                hash.hash
+            });
+        }
+        assert_eq!(len, self.len, "len");
+    }
+}
+
+impl std::fmt::Debug for Dict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

@@ -1,0 +1,389 @@
+//! A thin entry: key, deadline and a short string value in one allocation.
+//!
+//! ```text
+//!   0        8        16                                    (bit 0 of `kind` bits says what follows)
+//!   │ w0     │ w1     │ [deadline u64, key_len u64 if EXTENDED] [Box<Value> if BOXED] key bytes [string bytes]
+//!   w0 = deadline (44 bits, ms; 0 none) | access clock (20 bits)
+//!   w1 = timer (28 bits; 0 none) | key_len (16) | value_len (12) | kind (8)
+//! ```
+//! Strings up to [`INLINE_MAX`] bytes are kept inline; everything else is a boxed [`Value`]. A field of a hash table is the
+//! same thing: its key is the field's name.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::store::value::Value;
+
+/// Longest string, in bytes, that is kept inside the entry.
+pub const INLINE_MAX: usize = 4095;
+
+const HEAD: usize = 16;
+const EXTENSION: usize = 16;
+const DEADLINE_MAX: u64 = (1 << 44) - 1;
+const KEY_MAX: usize = (1 << 16) - 1;
+/// The access clock counts seconds modulo this.
+pub const ACCESS_PERIOD: u32 = 1 << 20;
+/// Timers are numbered below this.
+pub const TIMER_LIMIT: u32 = 1 << 28;
+
+const KIND_BOXED: u8 = 1;
+const KIND_EXTENDED: u8 = 2;
+/// A string that was appended to or written into: `OBJECT ENCODING` says `raw`.
+const KIND_RAW: u8 = 4;
+
+/// A value as it lies in an entry.
+#[derive(Debug)]
+pub enum ValueRef<'a> {
+    /// A string.
+    Bytes(&'a [u8]),
+    /// Anything else, or a long string.
+    Boxed(&'a Value),
+}
+
+/// A value on its way into an entry.
+#[derive(Debug)]
+pub enum NewValue<'a> {
+    /// A string of any length; copied.
+    Bytes(&'a [u8]),
+    /// A value that exists already.
+    Boxed(Box<Value>),
+}
+
+/// Owns one allocation. Moving it does not move the allocation, so its address names the entry as long as it lives.
+pub struct Entry {
+    ptr: NonNull<u8>,
+}
+
+/// An entry that is looked at.
+#[derive(Clone, Copy)]
+pub struct EntryRef<'a> {
+    ptr: NonNull<u8>,
+    owner: PhantomData<&'a Value>,
+}
+
+/// An entry that is changed in place. Its key stays as it is.
+pub struct EntryMut<'a> {
+    ptr: NonNull<u8>,
+    owner: PhantomData<&'a mut Value>,
+}
+
+impl Entry {
+    /// An entry without a timer.
+    pub fn new(key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Entry {
+        let extended = key.len() > KEY_MAX || deadline.is_some_and(|d| d > DEADLINE_MAX);
+        let (boxed, bytes): (Option<Box<Value>>, &[u8]) = match value {
+            NewValue::Bytes(b) if b.len() <= INLINE_MAX => (None, b),
+            NewValue::Bytes(b) => (Some(Box::new(Value::Bytes(b.to_vec()))), &[]),
+            NewValue::Boxed(v) => (Some(v), &[]),
+        };
+        let mut kind = 0;
+        if extended {
+            kind |= KIND_EXTENDED;
+        }
+        if boxed.is_some() {
+            kind |= KIND_BOXED;
+        }
+        let short_len = if extended { 0 } else { key.len() as u64 };
+        let layout = layout(kind, key.len(), bytes.len());
+        // SAFETY: the layout is not empty. Every write below stays inside it: head, extension, box, key and bytes are what
+        // `layout` adds up.
+        unsafe {
+            let Some(ptr) = NonNull::new(alloc(layout)) else { handle_alloc_error(layout) };
+            let base = ptr.as_ptr();
+            base.cast::<u64>().write(0);
+            base.cast::<u64>().add(1).write((short_len << 20) | ((bytes.len() as u64) << 8) | u64::from(kind));
+            let mut at = HEAD;
+            if extended {
+                base.add(HEAD).cast::<u64>().write(0);
+                base.add(HEAD + 8).cast::<u64>().write(key.len() as u64);
+                at += EXTENSION;
+            }
+            if let Some(value) = boxed {
+                base.add(at).cast::<*mut Value>().write(Box::into_raw(value));
+                at += 8;
+            }
+            std::ptr::copy_nonoverlapping(key.as_ptr(), base.add(at), key.len());
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), base.add(at + key.len()), bytes.len());
+            let mut entry = Entry { ptr };
+            let fits = entry.change().set_deadline(deadline);
+            debug_assert!(fits);
+            entry
+        }
+    }
+
+    /// Looks at it.
+    pub fn read(&self) -> EntryRef<'_> {
+        EntryRef { ptr: self.ptr, owner: PhantomData }
+    }
+
+    /// Changes it.
+    pub fn change(&mut self) -> EntryMut<'_> {
+        EntryMut { ptr: self.ptr, owner: PhantomData }
+    }
+
+    /// Gives the allocation up as its address; [`Entry::from_address`] takes it back.
+    pub fn into_address(self) -> u64 {
+        // Exposed, so that the address alone is enough to reach the allocation again.
+        let address = self.ptr.as_ptr().expose_provenance() as u64;
+        std::mem::forget(self);
+        address
+    }
+
+    /// Takes an entry back.
+    ///
+    /// # Safety
+    /// `address` came from [`Entry::into_address`], and nobody else takes it back.
+    pub unsafe fn from_address(address: u64) -> Entry {
+        // SAFETY: an address given out by `into_address` is not null.
+        Entry { ptr: unsafe { pointer_to(address) } }
+    }
+
+    /// Takes the boxed value out and drops the rest.
+    pub fn into_boxed(mut self) -> Option<Box<Value>> {
+        let value = self.change().boxed()?;
+        Some(Box::new(std::mem::replace(value, Value::Bytes(Vec::new()))))
+    }
+}
+
+/// # Safety
+/// `address` came from [`Entry::into_address`].
+unsafe fn pointer_to(address: u64) -> NonNull<u8> {
+    // SAFETY: an address given out by `into_address` is not null.
+    unsafe { NonNull::new_unchecked(std::ptr::with_exposed_provenance_mut::<u8>(address as usize)) }
+}
+
+impl<'a> EntryRef<'a> {
+    /// # Safety
+    /// `address` came from [`Entry::into_address`], and the entry is neither changed nor dropped during `'a`.
+    #[inline]
+    pub unsafe fn at(address: u64) -> EntryRef<'a> {
+        // SAFETY: as promised by the caller.
+        EntryRef { ptr: unsafe { pointer_to(address) }, owner: PhantomData }
+    }
+
+    /// The address, a multiple of 16 below 2^48. It names the entry until it is dropped.
+    pub fn address(self) -> u64 {
+        self.ptr.as_ptr().expose_provenance() as u64
+    }
+
+    #[inline]
+    fn word(self, index: usize) -> u64 {
+        // SAFETY: the two words of the head are always there, and with them those of the extension where `kind` has it.
+        unsafe { self.ptr.as_ptr().cast::<u64>().add(index).read() }
+    }
+
+    #[inline]
+    fn kind(self) -> u8 {
+        self.word(1) as u8
+    }
+
+    #[inline]
+    fn box_offset(self) -> usize {
+        if self.kind() & KIND_EXTENDED != 0 { HEAD + EXTENSION } else { HEAD }
+    }
+
+    #[inline]
+    fn key_offset(self) -> usize {
+        if self.kind() & KIND_BOXED != 0 { self.box_offset() + 8 } else { self.box_offset() }
+    }
+
+    #[inline]
+    fn key_len(self) -> usize {
+        if self.kind() & KIND_EXTENDED != 0 { self.word(3) as usize } else { (self.word(1) >> 20) as usize & 0xffff }
+    }
+
+    #[inline]
+    fn inline_len(self) -> usize {
+        (self.word(1) >> 8) as usize & 0xfff
+    }
+
+    fn box_ptr(self) -> *mut Value {
+        // SAFETY: only called on a boxed entry, whose box pointer lies at this offset (a multiple of 8).
+        unsafe { self.ptr.as_ptr().add(self.box_offset()).cast::<*mut Value>().read() }
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(self) -> &'a [u8] {
+        // SAFETY: `Entry::new` wrote that many bytes there, and the key is never changed.
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr().add(self.key_offset()), self.key_len()) }
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(self) -> ValueRef<'a> {
+        if self.kind() & KIND_BOXED != 0 {
+            // SAFETY: a boxed entry owns the box whose pointer lies there.
+            return ValueRef::Boxed(unsafe { &*self.box_ptr() });
+        }
+        let at = self.key_offset() + self.key_len();
+        // SAFETY: `Entry::new` wrote that many bytes behind the key.
+        ValueRef::Bytes(unsafe { std::slice::from_raw_parts(self.ptr.as_ptr().add(at), self.inline_len()) })
+    }
+
+    /// The string, where the value is one.
+    #[inline]
+    pub fn bytes(self) -> Option<&'a [u8]> {
+        match self.value() {
+            ValueRef::Bytes(bytes) => Some(bytes),
+            ValueRef::Boxed(Value::Bytes(bytes)) => Some(bytes),
+            ValueRef::Boxed(_) => None,
+        }
+    }
+
+    /// What `TYPE` answers.
+    pub fn type_name(self) -> &'static str {
+        match self.value() {
+            ValueRef::Bytes(_) => "string",
+            ValueRef::Boxed(value) => value.type_name(),
+        }
+    }
+
+    /// Whether the string was built by appending or writing into it.
+    pub fn is_raw(self) -> bool {
+        self.kind() & KIND_RAW != 0
+    }
+
+    /// Monotonic deadline in milliseconds.
+    #[inline]
+    pub fn deadline(self) -> Option<u64> {
+        let deadline = if self.kind() & KIND_EXTENDED != 0 { self.word(2) } else { self.word(0) >> 20 };
+        (deadline != 0).then_some(deadline)
+    }
+
+    /// The wheel's timer, 0 where there is none.
+    pub fn timer(self) -> u32 {
+        (self.word(1) >> 36) as u32
+    }
+
+    /// Seconds, modulo [`ACCESS_PERIOD`], of the last access.
+    pub fn access(self) -> u32 {
+        (self.word(0) & 0xf_ffff) as u32
+    }
+
+    /// Bytes of the allocation, without the allocator's overhead and without the boxed value.
+    pub fn allocated(self) -> usize {
+        layout(self.kind(), self.key_len(), self.inline_len()).size()
+    }
+}
+
+impl<'a> EntryMut<'a> {
+    /// # Safety
+    /// `address` came from [`Entry::into_address`], and nobody else looks at, changes or drops the entry during `'a`.
+    #[inline]
+    pub unsafe fn at(address: u64) -> EntryMut<'a> {
+        // SAFETY: as promised by the caller.
+        EntryMut { ptr: unsafe { pointer_to(address) }, owner: PhantomData }
+    }
+
+    /// Looks at it.
+    #[inline]
+    pub fn read(&self) -> EntryRef<'_> {
+        EntryRef { ptr: self.ptr, owner: PhantomData }
+    }
+
+    #[inline]
+    fn set_word(&mut self, index: usize, word: u64) {
+        // SAFETY: the two words of the head are always there, and with them those of the extension where `kind` has it.
+        unsafe { self.ptr.as_ptr().cast::<u64>().add(index).write(word) }
+    }
+
+    /// The boxed value, where it is one.
+    pub fn boxed(self) -> Option<&'a mut Value> {
+        if self.read().kind() & KIND_BOXED == 0 {
+            return None;
+        }
+        // SAFETY: a boxed entry owns the box whose pointer lies there, and the access is unique during `'a`.
+        Some(unsafe { &mut *self.read().box_ptr() })
+    }
+
+    /// Overwrites an inline string by one of the same length; false where that cannot be done in place.
+    pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
+        let entry = self.read();
+        if entry.kind() & KIND_BOXED != 0 || entry.inline_len() != bytes.len() {
+            return false;
+        }
+        let (at, word) = (entry.key_offset() + entry.key_len(), entry.word(1));
+        // SAFETY: the inline value is exactly so long, and `bytes` cannot overlap what we alone may access.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr.as_ptr().add(at), bytes.len()) };
+        self.set_word(1, word & !u64::from(KIND_RAW));
+        true
+    }
+
+    /// Marks the string as built by appending or writing into it.
+    pub fn mark_raw(&mut self) {
+        let word = self.read().word(1);
+        self.set_word(1, word | u64::from(KIND_RAW));
+    }
+
+    /// Sets or clears the deadline; false where it is too far away for this entry's head, which must then be made anew.
+    #[must_use]
+    pub fn set_deadline(&mut self, deadline: Option<u64>) -> bool {
+        let deadline = deadline.map_or(0, |d| d.max(1));
+        if self.read().kind() & KIND_EXTENDED != 0 {
+            self.set_word(2, deadline);
+            return true;
+        }
+        if deadline > DEADLINE_MAX {
+            return false;
+        }
+        let access = self.read().word(0) & 0xf_ffff;
+        self.set_word(0, access | (deadline << 20));
+        true
+    }
+
+    /// Remembers the wheel's timer (below [`TIMER_LIMIT`]).
+    pub fn set_timer(&mut self, timer: u32) {
+        debug_assert!(timer < TIMER_LIMIT);
+        let word = self.read().word(1) & ((1 << 36) - 1);
+        self.set_word(1, word | (u64::from(timer) << 36));
+    }
+
+    /// Notes an access at a second of the monotonic clock.
+    #[inline]
+    pub fn touch(&mut self, second: u64) {
+        let (word, stamp) = (self.read().word(0), second & 0xf_ffff);
+        if word & 0xf_ffff != stamp {
+            self.set_word(0, (word & !0xf_ffff) | stamp);
+        }
+    }
+}
+
+fn layout(kind: u8, key_len: usize, inline_len: usize) -> Layout {
+    let extension = if kind & KIND_EXTENDED != 0 { EXTENSION } else { 0 };
+    let boxed = if kind & KIND_BOXED != 0 { 8 } else { 0 };
+    let size = HEAD + extension + boxed + key_len + inline_len;
+    // Aligned to 16: the four low bits of the address are free for the table's slots.
+    Layout::from_size_align(size, 16).expect("a key is shorter than isize::MAX")
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let entry = self.read();
+        let layout = layout(entry.kind(), entry.key_len(), entry.inline_len());
+        // SAFETY: the box and the allocation are ours, made with just this layout, and nobody uses them after this.
+        unsafe {
+            if entry.kind() & KIND_BOXED != 0 {
+                drop(Box::from_raw(entry.box_ptr()));
+            }
+            dealloc(self.ptr.as_ptr(), layout);
+        }
+    }
+}
+
+impl std::fmt::Debug for EntryRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry")
+            .field("key", &String::from_utf8_lossy(self.key()))
+            .field("value", &self.value())
+            .field("deadline", &self.deadline())
+            .finish()
+    }
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.read().fmt(f)
+    }
+}

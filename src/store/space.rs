@@ -1,0 +1,391 @@
+//! All databases, the wheel that ends their keys on time, and the graveyard where big things are freed in pieces.
+//!
+//! The wheel's tokens name entries by address. What keeps that sound: an entry that has a timer is either in a dictionary or in
+//! the graveyard, and its timer is cancelled before it is freed.
+
+use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
+use crate::store::entry::{Entry, EntryMut, EntryRef, NewValue};
+use crate::store::value::Value;
+use crate::store::wheel::Wheel;
+
+const ADDRESS_MASK: u64 = (1 << 48) - 1;
+const FIELDS: u64 = 1 << 63;
+
+/// Something that is no longer reachable and waits to be freed.
+enum Grave {
+    Dict(Dict),
+    Value(Box<Value>),
+}
+
+/// A timer that went off.
+#[derive(Debug)]
+pub enum Due {
+    /// This key ended; its entry is out of the dictionary already.
+    Key {
+        /// Number of the dictionary.
+        dict: usize,
+        /// The entry, without a timer.
+        entry: Entry,
+    },
+    /// Some fields of the hash there may have ended.
+    Fields {
+        /// Number of the dictionary.
+        dict: usize,
+        /// Where the hash is.
+        place: Place,
+    },
+}
+
+/// The databases. Dictionaries are named by number, which `SWAPDB` does not change.
+pub struct Space {
+    dicts: Vec<Dict>,
+    /// Keys with a deadline, by dictionary.
+    volatile: Vec<usize>,
+    hasher: KeyHasher,
+    wheel: Wheel,
+    graveyard: Vec<Grave>,
+}
+
+impl Space {
+    /// `count` empty databases.
+    pub fn new(count: usize, seed: u64, now_ms: u64) -> Self {
+        Space {
+            dicts: (0..count).map(|_| Dict::default()).collect(),
+            volatile: vec![0; count],
+            hasher: KeyHasher::new(seed),
+            wheel: Wheel::new(now_ms),
+            graveyard: Vec::new(),
+        }
+    }
+
+    /// The hash of a key.
+    #[inline]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        self.hasher.hash(key)
+    }
+
+    /// The hasher, for tables inside of values.
+    pub fn hasher(&self) -> &KeyHasher {
+        &self.hasher
+    }
+
+    /// A dictionary, to look into.
+    pub fn dict(&self, dict: usize) -> &Dict {
+        &self.dicts[dict]
+    }
+
+    /// How many of a dictionary's keys have a deadline.
+    pub fn volatile(&self, dict: usize) -> usize {
+        self.volatile[dict]
+    }
+
+    /// Where a key is, ended or not.
+    #[inline]
+    pub fn find(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<Place> {
+        self.dicts[dict].find(hash, key)
+    }
+
+    /// The entry there.
+    #[inline]
+    pub fn get(&self, dict: usize, place: Place) -> EntryRef<'_> {
+        self.dicts[dict].get(place)
+    }
+
+    /// The entry there, to change its value or access clock. Deadlines are changed by [`Space::set_deadline`].
+    #[inline]
+    pub fn get_mut(&mut self, dict: usize, place: Place) -> EntryMut<'_> {
+        self.dicts[dict].get_mut(place)
+    }
+
+    /// Adds a key that is not there.
+    pub fn insert(&mut self, dict: usize, hash: KeyHash, key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Place {
+        let place = self.dicts[dict].insert(hash, Entry::new(key, value, deadline));
+        self.arm(dict, place, None);
+        self.arm_fields(dict, place);
+        place
+    }
+
+    /// Gives the key there another value and deadline.
+    pub fn replace(&mut self, dict: usize, place: Place, value: NewValue<'_>, deadline: Option<u64>) {
+        let old = self.dicts[dict].get(place).deadline();
+        if let NewValue::Bytes(bytes) = value {
+            let mut entry = self.dicts[dict].get_mut(place);
+            if entry.overwrite(bytes) && entry.set_deadline(deadline) {
+                self.arm(dict, place, old);
+                return;
+            }
+        }
+        let current = self.dicts[dict].get(place);
+        let (timer, access) = (current.timer(), current.access());
+        let mut entry = Entry::new(current.key(), value, deadline);
+        entry.change().set_timer(timer);
+        entry.change().touch(u64::from(access));
+        let mut buried = self.dicts[dict].replace(place, entry);
+        buried.change().set_timer(0);
+        if timer != 0 {
+            let token = token(dict, self.dicts[dict].get(place).address());
+            self.wheel.set_token(timer, token);
+        }
+        self.bury(buried);
+        self.arm(dict, place, old);
+        self.arm_fields(dict, place);
+    }
+
+    /// Sets or clears the deadline of the key there.
+    pub fn set_deadline(&mut self, dict: usize, place: Place, deadline: Option<u64>) {
+        let mut entry = self.dicts[dict].get_mut(place);
+        let old = entry.read().deadline();
+        if !entry.set_deadline(deadline) {
+            // Too far away for a short head.
+            let timer = entry.read().timer();
+            let key = entry.read().key().to_vec();
+            let raw = entry.read().is_raw();
+            let mut short = self.take_for_rebuild(dict, place);
+            short.change().set_timer(0);
+            let inline = short.read().bytes().map(<[u8]>::to_vec);
+            let value = match short.into_boxed() {
+                Some(value) => NewValue::Boxed(value),
+                None => NewValue::Bytes(inline.as_deref().unwrap_or(&[])),
+            };
+            let mut long = Entry::new(&key, value, deadline);
+            long.change().set_timer(timer);
+            if raw {
+                long.change().mark_raw();
+            }
+            drop(self.dicts[dict].replace(place, long));
+            let address = self.dicts[dict].get(place).address();
+            if timer != 0 {
+                self.wheel.set_token(timer, token(dict, address));
+            }
+            let fields = field_timer(self.dicts[dict].get(place));
+            if fields != 0 {
+                self.wheel.set_token(fields, token(dict, address) | FIELDS);
+            }
+        }
+        self.arm(dict, place, old);
+    }
+
+    /// Takes an entry out of its place, leaving an empty one with the same key.
+    fn take_for_rebuild(&mut self, dict: usize, place: Place) -> Entry {
+        let empty = Entry::new(self.dicts[dict].get(place).key(), NewValue::Bytes(&[]), None);
+        self.dicts[dict].replace(place, empty)
+    }
+
+    /// Takes a key out. The entry has no timer any more.
+    pub fn remove(&mut self, dict: usize, place: Place) -> Entry {
+        let mut entry = self.dicts[dict].remove(place);
+        self.disarm(dict, &mut entry);
+        entry
+    }
+
+    fn disarm(&mut self, dict: usize, entry: &mut Entry) {
+        let timer = entry.read().timer();
+        if timer != 0 {
+            self.wheel.cancel(timer);
+            entry.change().set_timer(0);
+        }
+        if entry.read().deadline().is_some() {
+            self.volatile[dict] -= 1;
+        }
+        self.disarm_fields(entry);
+    }
+
+    fn disarm_fields(&mut self, entry: &mut Entry) {
+        if let Some(Value::Hash(hash)) = entry.change().boxed() {
+            let timer = hash.field_timer();
+            if timer != 0 {
+                self.wheel.cancel(timer);
+                hash.set_field_timer(0);
+            }
+        }
+    }
+
+    /// Frees an entry that was taken out: at once when it is small, else in pieces by [`Space::free_some`].
+    pub fn bury(&mut self, mut entry: Entry) {
+        self.disarm_fields(&mut entry);
+        if let Some(value) = entry.change().boxed()
+            && value.weight() > 64
+            && let Some(value) = entry.into_boxed()
+        {
+            self.graveyard.push(Grave::Value(value));
+        }
+    }
+
+    /// Frees a value that was taken out of its entry.
+    pub fn bury_value(&mut self, value: Box<Value>) {
+        if value.weight() > 64 {
+            self.graveyard.push(Grave::Value(value));
+        }
+    }
+
+    /// Empties a dictionary in one step; what was in it is freed in pieces by [`Space::free_some`]. Gives the number of keys.
+    pub fn clear(&mut self, dict: usize) -> usize {
+        let old = std::mem::take(&mut self.dicts[dict]);
+        self.volatile[dict] = 0;
+        let len = old.len();
+        if len > 0 {
+            self.graveyard.push(Grave::Dict(old));
+        }
+        len
+    }
+
+    /// Whether anything waits to be freed.
+    pub fn has_graves(&self) -> bool {
+        !self.graveyard.is_empty()
+    }
+
+    /// Frees up to `budget` entries of what waits for it.
+    pub fn free_some(&mut self, budget: &mut u32) {
+        while *budget > 0 {
+            let Some(grave) = self.graveyard.last_mut() else { return };
+            match grave {
+                Grave::Dict(dict) => match dict.pop() {
+                    Some(mut entry) => {
+                        *budget -= 1;
+                        let timer = entry.read().timer();
+                        if timer != 0 {
+                            self.wheel.cancel(timer);
+                        }
+                        entry.change().set_timer(0);
+                        self.bury_below(entry);
+                    }
+                    None => drop(self.graveyard.pop()),
+                },
+                Grave::Value(value) => {
+                    if !value.free_some(budget) {
+                        return;
+                    }
+                    self.graveyard.pop();
+                }
+            }
+        }
+    }
+
+    /// Buries an entry of the topmost grave under it, so that the top stays the dictionary.
+    fn bury_below(&mut self, entry: Entry) {
+        let top = self.graveyard.len() - 1;
+        self.bury(entry);
+        if self.graveyard.len() > top + 1 {
+            self.graveyard.swap(top, top + 1);
+        }
+    }
+
+    /// Keeps the wheel right after the deadline of the key there changed from `old`: a timer may go off too early (it is then
+    /// armed again), never too late.
+    fn arm(&mut self, dict: usize, place: Place, old: Option<u64>) {
+        let entry = self.dicts[dict].get(place);
+        let (new, timer, address) = (entry.deadline(), entry.timer(), entry.address());
+        match (old.is_some(), new.is_some()) {
+            (false, true) => self.volatile[dict] += 1,
+            (true, false) => self.volatile[dict] -= 1,
+            _ => {}
+        }
+        let armed = match new {
+            None => {
+                if timer != 0 {
+                    self.wheel.cancel(timer);
+                }
+                0
+            }
+            Some(deadline) if timer == 0 => self.wheel.insert(deadline, token(dict, address)),
+            Some(deadline) if old.is_some_and(|old| deadline >= old) => timer,
+            Some(deadline) => {
+                self.wheel.cancel(timer);
+                self.wheel.insert(deadline, token(dict, address))
+            }
+        };
+        if armed != timer {
+            self.dicts[dict].get_mut(place).set_timer(armed);
+        }
+    }
+
+    /// Keeps the wheel right after the fields of the hash there changed: arms, re-arms or cancels the timer of its earliest
+    /// field deadline. Does nothing for other values.
+    pub fn arm_fields(&mut self, dict: usize, place: Place) {
+        let address = self.dicts[dict].get(place).address();
+        let Some(Value::Hash(hash)) = self.dicts[dict].get_mut(place).boxed() else { return };
+        let timer = hash.field_timer();
+        if timer != 0 {
+            self.wheel.cancel(timer);
+        }
+        let armed = hash.next_field_deadline().map_or(0, |d| self.wheel.insert(d, token(dict, address) | FIELDS));
+        hash.set_field_timer(armed);
+    }
+
+    /// When to call [`Space::next_due`] next.
+    pub fn next_wake(&self) -> Option<u64> {
+        self.wheel.next_wake()
+    }
+
+    /// Number of timers.
+    pub fn timers(&self) -> usize {
+        self.wheel.len()
+    }
+
+    /// The next thing that is due; each step on the wheel takes one from the budget. `None` when nothing more is due or the budget is
+    /// used up.
+    pub fn next_due(&mut self, now_ms: u64, budget: &mut u32) -> Option<Due> {
+        loop {
+            let token = self.wheel.poll(now_ms, budget, |token| {
+                // SAFETY: a timer's entry is alive: see the module's first lines.
+                let entry = unsafe { EntryRef::at(token & ADDRESS_MASK) };
+                if token & FIELDS == 0 {
+                    entry.deadline().unwrap_or(0)
+                } else {
+                    match entry.value() {
+                        crate::store::entry::ValueRef::Boxed(Value::Hash(hash)) => hash.next_field_deadline().unwrap_or(0),
+                        _ => 0,
+                    }
+                }
+            })?;
+            let (address, dict) = (token & ADDRESS_MASK, (token >> 48) as usize & 0x7fff);
+            // SAFETY: as above.
+            let hash = self.hasher.hash(unsafe { EntryRef::at(address) }.key());
+            let place = self.dicts[dict].find_address(hash, address);
+            if token & FIELDS == 0 {
+                let Some(place) = place else {
+                    // It lies in the graveyard and is on its way out.
+                    // SAFETY: as above, and nothing else looks at it now.
+                    unsafe { EntryMut::at(address) }.set_timer(0);
+                    continue;
+                };
+                self.dicts[dict].get_mut(place).set_timer(0);
+                return Some(Due::Key { dict, entry: self.remove(dict, place) });
+            }
+            // SAFETY: as above.
+            if let Some(Value::Hash(hash)) = unsafe { EntryMut::at(address) }.boxed() {
+                hash.set_field_timer(0);
+            }
+            if let Some(place) = place {
+                return Some(Due::Fields { dict, place });
+            }
+        }
+    }
+
+    /// Panics where something is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        let mut timers = 0;
+        for (number, dict) in self.dicts.iter().enumerate() {
+            dict.check_invariants(&self.hasher);
+            assert_eq!(dict.iter().filter(|e| e.deadline().is_some()).count(), self.volatile[number], "volatile keys");
+            for entry in dict.iter() {
+                assert_eq!(entry.deadline().is_some(), entry.timer() != 0, "a deadline without a timer, or the reverse");
+                timers += usize::from(entry.timer() != 0) + usize::from(field_timer(entry) != 0);
+            }
+        }
+        if self.graveyard.is_empty() {
+            assert_eq!(timers, self.wheel.len(), "timers on the wheel");
+        }
+    }
+}
+
+fn token(dict: usize, address: u64) -> u64 {
+    ((dict as u64) << 48) | address
+}
+
+fn field_timer(entry: EntryRef<'_>) -> u32 {
+    match entry.value() {
+        crate::store::entry::ValueRef::Boxed(Value::Hash(hash)) => hash.field_timer(),
+        _ => 0,
+    }
+}

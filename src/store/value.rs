@@ -1,0 +1,40 @@
+//! Values that do not fit into an entry: long strings and every aggregate type.
+//!
+//! A new type is a variant here, a name in [`Value::type_name`], and a family in `commands/`.
+
+use crate::store::hash::Hash;
+
+/// A boxed value.
+#[derive(Debug, Clone)]
+pub enum Value {
+    /// A string longer than an entry keeps inline, or one that grows by `APPEND`.
+    Bytes(Vec<u8>),
+    /// A hash.
+    Hash(Hash),
+}
+
+impl Value {
+    /// What `TYPE` answers.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::Bytes(_) => "string",
+            Value::Hash(_) => "hash",
+        }
+    }
+
+    /// How many pieces it takes to free the value: 1 for what is one allocation.
+    pub fn weight(&self) -> usize {
+        match self {
+            Value::Bytes(_) => 1,
+            Value::Hash(hash) => hash.len(),
+        }
+    }
+
+    /// Frees up to `budget` pieces; true when nothing but the shell is left.
+    pub fn free_some(&mut self, budget: &mut u32) -> bool {
+        match self {
+            Value::Bytes(_) => true,
+            Value::Hash(hash) => hash.free_some(budget),
+        }
+    }
+}
