@@ -19,6 +19,7 @@ pub mod pubsub;
 pub mod session;
 pub mod stats;
 pub mod time;
+pub mod version;
 
 use slab::Slab;
 
