@@ -4,6 +4,7 @@ pub mod client;
 pub mod config;
 pub mod connection;
 pub mod hashes;
+pub mod help;
 pub mod introspect;
 pub mod keys;
 pub mod pubsub;
@@ -11,6 +12,7 @@ pub mod scripting;
 pub mod server;
 pub mod strings;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -36,6 +38,9 @@ const NAME_MAX: usize = 32;
 
 static TABLE: LazyLock<HashMap<&'static [u8], &'static Command, foldhash::fast::FixedState>> =
     LazyLock::new(|| all().map(|command| (command.name.as_bytes(), command)).collect());
+
+static CONTAINERS: LazyLock<Vec<&'static Command>> =
+    LazyLock::new(|| TABLE.values().copied().filter(|command| !command.subcommands.is_empty()).collect());
 
 /// All commands; subcommands hang on their containers.
 pub fn all() -> impl Iterator<Item = &'static Command> {
@@ -73,6 +78,15 @@ pub fn resolve(args: &[&[u8]]) -> Result<&'static Command, Error> {
         return Err(Error::arity(command.name));
     }
     Ok(command)
+}
+
+/// The name under which statistics and error texts show a command: `get`, or `client|list` for a subcommand.
+pub fn full_name(command: &'static Command) -> Cow<'static, str> {
+    // A subcommand is known by the table it lies in.
+    match CONTAINERS.iter().find(|container| container.subcommands.as_ptr_range().contains(&std::ptr::from_ref(command))) {
+        Some(container) => format!("{}|{}", container.name, command.name).into(),
+        None => command.name.into(),
+    }
 }
 
 /// Whether a RESP2 session that has subscriptions may call it.

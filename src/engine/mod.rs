@@ -15,6 +15,7 @@ pub mod config;
 pub mod context;
 pub mod error;
 pub mod keyspace;
+pub mod number;
 pub mod pubsub;
 pub mod session;
 pub mod stats;
@@ -131,8 +132,9 @@ impl Engine {
         let session = &mut self.sessions[id.0 as usize];
         session.last_ms = now.mono_ms();
         let mut db = session.db;
-        let silent = session.flags.intersects(SessionFlags::REPLY_OFF | SessionFlags::REPLY_SKIP_NEXT);
+        let skip = session.flags.contains(SessionFlags::REPLY_SKIP_NEXT);
         session.flags.remove(SessionFlags::REPLY_SKIP_NEXT);
+        session.flags.set(SessionFlags::REPLY_SKIP, skip);
         // Pushes that the command causes to its own session gather in the empty outbox and follow its reply.
         let mut out = std::mem::take(&mut session.out);
         let start = out.len();
@@ -151,7 +153,8 @@ impl Engine {
         let session = &mut self.sessions[id.0 as usize];
         session.db = db;
         session.commands += 1;
-        if silent || session.flags.contains(SessionFlags::REPLY_OFF) {
+        // Asked for now, as the command may have switched replies on or off.
+        if session.silenced() {
             out.truncate(start);
         }
         let pushed = std::mem::replace(&mut session.out, out);
@@ -161,13 +164,13 @@ impl Engine {
     /// Whether the session may call the command at all.
     fn admit(&self, id: SessionId, command: &'static Command) -> Result<(), Error> {
         let session = &self.sessions[id.0 as usize];
-        if !session.flags.contains(SessionFlags::AUTHENTICATED) && !command.flags.contains(Flags::NO_AUTH) {
+        if !session.flags.contains(SessionFlags::AUTHENTICATED) && !self.config.requirepass.is_empty() && !command.flags.contains(Flags::NO_AUTH) {
             return Err(Error::NO_AUTH);
         }
         if session.subscribed_mode() && !commands::allowed_while_subscribed(command) {
             return Err(Error::new(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-                command.name
+                commands::full_name(command)
             )));
         }
         Ok(())

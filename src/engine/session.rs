@@ -19,7 +19,7 @@ bitflags::bitflags! {
         const NO_TOUCH = 1 << 2;
         /// `CLIENT REPLY OFF`: replies are thrown away.
         const REPLY_OFF = 1 << 3;
-        /// `CLIENT REPLY SKIP`: the reply to the next command is thrown away.
+        /// `CLIENT REPLY SKIP` was the running command: the reply to the next one is thrown away.
         const REPLY_SKIP_NEXT = 1 << 4;
         /// To be closed as soon as its outbox is written.
         const CLOSE_AFTER_REPLY = 1 << 5;
@@ -29,6 +29,8 @@ bitflags::bitflags! {
         const DIRTY = 1 << 7;
         /// Connected over a unix socket.
         const UNIX_SOCKET = 1 << 8;
+        /// The reply to the running command is thrown away, unless it switches replies on.
+        const REPLY_SKIP = 1 << 9;
     }
 }
 
@@ -101,6 +103,11 @@ impl Session {
             net_out: 0,
             subscriptions: [0; 3],
         }
+    }
+
+    /// Whether replies, though not pushes, are thrown away.
+    pub fn silenced(&self) -> bool {
+        self.flags.intersects(SessionFlags::REPLY_OFF | SessionFlags::REPLY_SKIP)
     }
 
     /// Whether nothing but (P|S)SUBSCRIBE and its kin may be called: a RESP2 session with subscriptions.
