@@ -11,6 +11,7 @@ pub mod pubsub;
 pub mod scripting;
 pub mod server;
 pub mod strings;
+pub mod syntax;
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -3,6 +3,7 @@
 //! A family file in `commands/` declares its rows as constants beside their handlers. Arity errors, `COMMAND` and its subcommands,
 //! ACL categories, key positions and the README's table are all derived from the row.
 
+use crate::engine::command_keys::KeyUse;
 use crate::engine::context::Context;
 use crate::engine::error::Result;
 
@@ -187,6 +188,9 @@ pub struct Command {
     pub keys: Keys,
     /// What it does to them.
     pub access: Access,
+    /// What it does to them more exactly, where that does not follow from `access` (which it then replaces): one entry for all keys, or
+    /// one for each key of a range, the last standing for all that remain. See [`crate::engine::command_keys`].
+    pub key_uses: &'static [(Access, KeyUse)],
     /// Its group.
     pub group: Group,
     /// ACL categories beyond those that follow from group and flags.
@@ -216,6 +220,7 @@ impl Command {
         flags: Flags::empty(),
         keys: Keys::None,
         access: Access::Read,
+        key_uses: &[],
         group: Group::Generic,
         categories: Categories::empty(),
         since: "1.0.0",

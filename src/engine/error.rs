@@ -61,6 +61,14 @@ texts! {
     OOM = "OOM command not allowed when used memory > 'maxmemory'.";
     /// A version of the protocol that is not spoken.
     NO_PROTO = "NOPROTO unsupported protocol version";
+    /// `COMMAND GETKEYS` of a command that takes no keys.
+    NO_KEY_ARGUMENTS = "ERR The command has no key arguments";
+    /// `COMMAND GETKEYS` of a request that is too short or too long.
+    INVALID_NUMBER_OF_ARGUMENTS = "ERR Invalid number of arguments specified for command";
+    /// `COMMAND GETKEYS` of a request whose keys cannot be told.
+    INVALID_ARGUMENTS = "ERR Invalid arguments specified for command";
+    /// `COMMAND GETKEYS` of a command that there is not.
+    INVALID_COMMAND = "ERR Invalid command specified";
 }
 
 impl Error {

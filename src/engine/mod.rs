@@ -9,8 +9,10 @@
 //!                                                  └────▶ reply sink ─▶ the session's outbox
 //! ```
 
+pub mod acl;
 pub mod change;
 pub mod command;
+pub mod command_keys;
 pub mod config;
 pub mod context;
 pub mod error;

@@ -1,0 +1,233 @@
+//! The keys among a request's arguments: from the row to key specifications, and from those to positions.
+
+use smallvec::SmallVec;
+
+use crate::engine::command::{Access, Command, Keys};
+use crate::engine::error::Error;
+
+bitflags::bitflags! {
+    /// What a command does with the value behind a key, beside its [`Access`].
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct KeyUse: u8 {
+        /// Gives it back, or stores it elsewhere.
+        const ACCESS = 1 << 0;
+        /// Changes it.
+        const UPDATE = 1 << 1;
+        /// Adds to it, never changing or removing.
+        const INSERT = 1 << 2;
+        /// Removes some or all of it.
+        const DELETE = 1 << 3;
+        /// Is no key, only hashed like one.
+        const NOT_KEY = 1 << 4;
+        /// What is done depends on the other arguments: access and use are the most that can happen.
+        const VARIABLE = 1 << 5;
+    }
+}
+
+/// How keys are found from where the search begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Find {
+    /// Up to so many arguments further (negative: counted from the end), every `step`-th.
+    Range {
+        /// Distance of the last key; −1 is the last argument.
+        last: i32,
+        /// Distance between two keys.
+        step: i32,
+    },
+    /// The argument there is the number of keys that follow, every `step`-th.
+    Counted {
+        /// Distance between two keys.
+        step: i32,
+    },
+}
+
+/// One key specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySpec {
+    /// How the command comes to the value.
+    pub access: Access,
+    /// What it does with it.
+    pub uses: KeyUse,
+    /// Position at which the search begins; 0 is the command's name.
+    pub index: usize,
+    /// How it goes on.
+    pub find: Find,
+}
+
+/// A key among the arguments of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyAt {
+    /// Its position; 0 is the command's name.
+    pub position: usize,
+    /// How the command comes to the value.
+    pub access: Access,
+    /// What it does with it.
+    pub uses: KeyUse,
+}
+
+/// Positions of the keys of one request; few enough to stay off the heap.
+pub type KeyPositions = SmallVec<[KeyAt; 4]>;
+
+/// Use that follows from the access alone, where the row says nothing of its own.
+const fn implied(access: Access) -> KeyUse {
+    match access {
+        Access::Read => KeyUse::ACCESS,
+        Access::ReadWrite => KeyUse::ACCESS.union(KeyUse::UPDATE),
+        Access::Overwrite => KeyUse::UPDATE,
+        Access::Remove => KeyUse::DELETE,
+    }
+}
+
+impl Command {
+    /// Whether it takes keys at all.
+    pub fn has_keys(&self) -> bool {
+        self.keys != Keys::None
+    }
+
+    /// Its key specifications. Where `key_uses` names several uses, the keys of a range are specified one by one, the last use
+    /// standing for all that remain.
+    pub fn key_specs(&self) -> SmallVec<[KeySpec; 2]> {
+        let whole = [(self.access, implied(self.access))];
+        let uses = if self.key_uses.is_empty() { &whole[..] } else { self.key_uses };
+        let mut specs = SmallVec::new();
+        match self.keys {
+            Keys::None => {}
+            Keys::Counted { numkeys, step } => {
+                let (access, uses) = uses[0];
+                specs.push(KeySpec { access, uses, index: numkeys, find: Find::Counted { step } });
+            }
+            Keys::Range { first, last, step } => {
+                for (i, &(access, uses_of_key)) in uses.iter().enumerate() {
+                    let index = first + i as i32 * step;
+                    let alone = i + 1 < uses.len();
+                    let last = if alone {
+                        0
+                    } else if last < 0 {
+                        last
+                    } else {
+                        last - index
+                    };
+                    specs.push(KeySpec { access, uses: uses_of_key, index: index as usize, find: Find::Range { last, step } });
+                }
+            }
+        }
+        specs
+    }
+
+    /// Where the keys of a request are, in order. `args` begins with the command's name and, for a subcommand, its container's.
+    /// `None` where they cannot be told, as with a number of keys that is none or too large: the command will then refuse the
+    /// request itself.
+    pub fn key_positions(&self, args: &[&[u8]]) -> Option<KeyPositions> {
+        let mut keys = KeyPositions::new();
+        for spec in self.key_specs() {
+            let (first, last, step) = match spec.find {
+                Find::Range { last, step } => {
+                    let last = if last < 0 { args.len() as i64 + last as i64 } else { spec.index as i64 + last as i64 };
+                    (spec.index, last, step)
+                }
+                Find::Counted { step } => {
+                    let count = parse_count(args.get(spec.index)?).filter(|&count| count < args.len() as i64)?;
+                    let first = spec.index + 1;
+                    (first, first as i64 + (count - 1) * step as i64, step)
+                }
+            };
+            if last < first as i64 || last >= args.len() as i64 {
+                return None;
+            }
+            let (access, uses) = refine(self, spec, args);
+            let positions = (first..=last as usize).step_by(step.max(1) as usize);
+            keys.extend(positions.map(|position| KeyAt { position, access, uses }));
+        }
+        Some(keys)
+    }
+
+    /// As [`Command::key_positions`] for a request that was not executed, with the errors of `COMMAND GETKEYS`. A command that can
+    /// do without keys has none where they cannot be told.
+    pub fn checked_key_positions(&self, args: &[&[u8]]) -> Result<KeyPositions, Error> {
+        if !self.has_keys() {
+            return Err(Error::NO_KEY_ARGUMENTS);
+        }
+        if !self.takes(args.len()) {
+            return Err(Error::INVALID_NUMBER_OF_ARGUMENTS);
+        }
+        match self.key_positions(args) {
+            Some(keys) => Ok(keys),
+            None if self.flags.contains(crate::engine::command::Flags::NO_MANDATORY_KEYS) => Ok(KeyPositions::new()),
+            None => Err(Error::INVALID_ARGUMENTS),
+        }
+    }
+}
+
+/// What a command with variable use does in this very request: `SET` reads only for `GET`.
+fn refine(command: &Command, spec: KeySpec, args: &[&[u8]]) -> (Access, KeyUse) {
+    if !spec.uses.contains(KeyUse::VARIABLE) {
+        return (spec.access, spec.uses);
+    }
+    let reads = command.name != "set" || args.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(b"get"));
+    if reads { (spec.access, spec.uses - KeyUse::VARIABLE) } else { (Access::Overwrite, KeyUse::UPDATE) }
+}
+
+fn parse_count(text: &[u8]) -> Option<i64> {
+    let count: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (count > 0).then_some(count)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::engine::command::Flags;
+
+    fn positions(command: &Command, line: &str) -> Option<Vec<usize>> {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        Some(command.key_positions(&args)?.iter().map(|key| key.position).collect())
+    }
+
+    #[test]
+    fn ranges_reach_to_the_end_and_step() {
+        let all = Command { keys: Keys::ALL, ..Command::DEFAULT };
+        assert_eq!(positions(&all, "del a b c"), Some(vec![1, 2, 3]));
+        let pairs = Command { keys: Keys::PAIRS, ..Command::DEFAULT };
+        assert_eq!(positions(&pairs, "mset a 1 b 2"), Some(vec![1, 3]));
+        let but_last = Command { keys: Keys::Range { first: 1, last: -2, step: 1 }, ..Command::DEFAULT };
+        assert_eq!(positions(&but_last, "blpop a b 0"), Some(vec![1, 2]));
+        assert_eq!(positions(&but_last, "blpop 0"), None);
+    }
+
+    #[test]
+    fn a_count_is_believed_only_where_the_keys_are_there() {
+        let eval = Command { keys: Keys::Counted { numkeys: 2, step: 1 }, arity: -3, ..Command::DEFAULT };
+        assert_eq!(positions(&eval, "eval s 2 a b c"), Some(vec![3, 4]));
+        for bad in ["eval s 0 a", "eval s -1 a", "eval s 4 a b c", "eval s x a", "eval s 9223372036854775807 a", "eval s"] {
+            assert_eq!(positions(&eval, bad), None, "{bad}");
+        }
+        let pairs = Command { keys: Keys::Counted { numkeys: 1, step: 2 }, ..Command::DEFAULT };
+        assert_eq!(positions(&pairs, "msetex 2 a 1 b 2"), Some(vec![2, 4]));
+        assert_eq!(positions(&pairs, "msetex 9223372036854775807 a 1"), None);
+    }
+
+    #[test]
+    fn two_keys_may_be_used_differently() {
+        let uses = &[(Access::Read, KeyUse::ACCESS), (Access::Overwrite, KeyUse::UPDATE)];
+        let copy = Command { keys: Keys::TWO, key_uses: uses, ..Command::DEFAULT };
+        let specs = copy.key_specs();
+        assert_eq!(
+            specs.iter().map(|spec| (spec.index, spec.find)).collect::<Vec<_>>(),
+            [(1, Find::Range { last: 0, step: 1 }), (2, Find::Range { last: 0, step: 1 })]
+        );
+        let keys = copy.key_positions(&[b"copy", b"a", b"b"]).unwrap();
+        assert_eq!((keys[1].position, keys[1].access), (2, Access::Overwrite));
+    }
+
+    #[test]
+    fn errors_tell_no_keys_from_wrong_numbers() {
+        let none = Command { arity: 1, ..Command::DEFAULT };
+        assert_eq!(none.checked_key_positions(&[b"time"]), Err(Error::NO_KEY_ARGUMENTS));
+        let one = Command { arity: 2, keys: Keys::ONE, ..Command::DEFAULT };
+        assert_eq!(one.checked_key_positions(&[b"get"]), Err(Error::INVALID_NUMBER_OF_ARGUMENTS));
+        let eval = Command { arity: -3, keys: Keys::Counted { numkeys: 2, step: 1 }, ..Command::DEFAULT };
+        assert_eq!(eval.checked_key_positions(&[b"eval", b"s", b"0"]), Err(Error::INVALID_ARGUMENTS));
+        let lax = Command { flags: Flags::NO_MANDATORY_KEYS, ..eval };
+        assert_eq!(lax.checked_key_positions(&[b"eval", b"s", b"0"]), Ok(KeyPositions::new()));
+    }
+}
