@@ -1,1 +1,541 @@
-//! The request parser. (placeholder, for now)
+//! The request parser: finds the arguments of one request in a read buffer, without copying them and without reading a byte twice.
+//!
+//! Two forms are understood, as Redis does: the multibulk form that clients send (`*2\r\n$3\r\nGET\r\n$1\r\nk\r\n`) and the inline form
+//! for people (`GET k`, with quotes and escapes). What is taken for a number, a line end or a quote follows Redis to the byte, and so
+//! do the texts of [`ProtocolError`].
+//!
+//! The parser holds no bytes and no socket. Its caller keeps the buffer, calls [`RequestParser::parse`] again when more has come, and
+//! drops what a finished request consumed:
+//!
+//! ```text
+//!   read buffer ─▶ parse ─▶ Incomplete ─▶ read more (needed() bytes at least)
+//!                     ├───▶ Complete ──▶ arguments(buf) ─▶ execute ─▶ reset, drop `consumed` bytes
+//!                     └───▶ Empty ─────▶ reset, drop `consumed` bytes
+//! ```
+//!
+//! A declared length reserves nothing: memory grows with the bytes that are there. Whether a request is accepted never depends on how
+//! the stream was cut into pieces.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use memchr::memchr2;
+
+/// Arguments that an unauthenticated client may send in one request.
+const UNAUTHENTICATED_ARGS: i64 = 10;
+/// Bytes that an unauthenticated client may send in one argument.
+const UNAUTHENTICATED_BULK: i64 = 16_384;
+/// No argument of a multibulk request takes fewer bytes than this: `$0\r\n\r\n`.
+const ARGUMENT_BYTES_MIN: usize = 6;
+/// Argument positions that a parser keeps room for between requests.
+const SPANS_KEPT: usize = 32;
+
+/// What one request may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest argument, in bytes (`proto-max-bulk-len`).
+    pub max_bulk_len: u64,
+    /// The most arguments of a multibulk request.
+    pub max_args: u64,
+    /// The longest line, in bytes before its end: an inline request, or the line of a count or a length.
+    pub max_inline: usize,
+    /// Whether the client has authenticated; one that has not is held to 10 arguments of 16,384 bytes.
+    pub authenticated: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { max_bulk_len: 512 * 1024 * 1024, max_args: 1024 * 1024, max_inline: 64 * 1024, authenticated: true }
+    }
+}
+
+/// What a call of [`RequestParser::parse`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The request goes on behind the end of the buffer; see [`RequestParser::needed`].
+    Incomplete,
+    /// The request takes the first `consumed` bytes of the buffer and has at least one argument.
+    Complete {
+        /// Length of the request in bytes.
+        consumed: usize,
+    },
+    /// The first `consumed` bytes ask for nothing: a blank line, `*0` or a negative count.
+    Empty {
+        /// Length of the request in bytes.
+        consumed: usize,
+    },
+}
+
+/// Why a stream cannot be followed any further. The client gets the text as an error and its connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// The count behind `*` is no number, or too large.
+    InvalidMultibulkLength,
+    /// The length behind `$` is no number, negative, or beyond `proto-max-bulk-len`.
+    InvalidBulkLength,
+    /// An argument begins with this byte.
+    ExpectedDollar(u8),
+    /// No line end within `max_inline` bytes of a count.
+    TooBigCount,
+    /// No line end within `max_inline` bytes of a length.
+    TooBigLength,
+    /// No line end within `max_inline` bytes of an inline request.
+    TooBigInline,
+    /// A quote that does not end, or ends in the middle of an argument.
+    UnbalancedQuotes,
+    /// More arguments than a client may send before it has authenticated.
+    UnauthenticatedMultibulkLength,
+    /// A longer argument than a client may send before it has authenticated.
+    UnauthenticatedBulkLength,
+}
+
+impl ProtocolError {
+    /// The error as it goes on the wire, without the leading `-`: `ERR Protocol error: …`. May hold a CR, an LF or bytes that are not
+    /// UTF-8, which is for [`Sink::error`](crate::resp::reply::Sink::error) to mend.
+    pub fn text(&self) -> Cow<'static, [u8]> {
+        Cow::Borrowed(match self {
+            Self::InvalidMultibulkLength => b"ERR Protocol error: invalid multibulk length",
+            Self::InvalidBulkLength => b"ERR Protocol error: invalid bulk length",
+            Self::ExpectedDollar(got) => {
+                let mut text = b"ERR Protocol error: expected '$', got '".to_vec();
+                text.extend([*got, b'\'']);
+                return Cow::Owned(text);
+            }
+            Self::TooBigCount => b"ERR Protocol error: too big mbulk count string",
+            Self::TooBigLength => b"ERR Protocol error: too big bulk count string",
+            Self::TooBigInline => b"ERR Protocol error: too big inline request",
+            Self::UnbalancedQuotes => b"ERR Protocol error: unbalanced quotes in request",
+            Self::UnauthenticatedMultibulkLength => b"ERR Protocol error: unauthenticated multibulk length",
+            Self::UnauthenticatedBulkLength => b"ERR Protocol error: unauthenticated bulk length",
+        })
+    }
+}
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text()))
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+/// Where an argument lies.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: usize,
+    len: usize,
+}
+
+/// What comes next in the buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// The first byte of a request.
+    #[default]
+    Start,
+    /// The rest of an inline request.
+    Inline,
+    /// The line with the number of arguments.
+    Count,
+    /// The line with an argument's length.
+    Length,
+    /// An argument and the two bytes behind it.
+    Body,
+    /// Nothing: the request is complete.
+    Done,
+}
+
+/// The arguments of an inline request that had quotes, one behind the other, unquoted.
+#[derive(Debug)]
+struct Unquoted {
+    text: Vec<u8>,
+}
+
+/// Finds the arguments of one request after the other; see the [module](self).
+#[derive(Debug, Default)]
+pub struct RequestParser {
+    spans: Vec<Span>,
+    unquoted: Option<Box<Unquoted>>,
+    /// Start of the line or the argument that is being read.
+    at: usize,
+    /// In a line: where the search for its end goes on. In an argument: its length.
+    mark: usize,
+    /// Bytes that must come before parsing can go on.
+    needed: u32,
+    /// Arguments still to come, the one being read included.
+    remaining: u32,
+    stage: Stage,
+}
+
+impl RequestParser {
+    /// A parser at the start of a request.
+    pub fn new() -> Self {
+        RequestParser::default()
+    }
+
+    /// Goes on with the current request. `buf` begins at the first byte of it, and on each later call holds the same bytes and more
+    /// behind them, possibly at another address. After an error there is nothing more to parse on this stream.
+    #[inline]
+    pub fn parse(&mut self, buf: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
+        if self.stage == Stage::Done {
+            self.reset();
+        }
+        if self.stage == Stage::Start {
+            match buf.first() {
+                None => return self.incomplete(1),
+                Some(b'*') => self.stage = Stage::Count,
+                Some(_) => self.stage = Stage::Inline,
+            }
+        }
+        if self.stage == Stage::Inline { self.parse_inline(buf, limits) } else { self.parse_multibulk(buf, limits) }
+    }
+
+    /// The arguments of the request that `parse` found complete in this `buf`, in order. Empty before that.
+    #[inline]
+    pub fn arguments<'a>(&'a self, buf: &'a [u8]) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
+        let source = match &self.unquoted {
+            None => buf,
+            Some(unquoted) => &unquoted.text,
+        };
+        let spans = if self.stage == Stage::Done { &self.spans[..] } else { &[] };
+        spans.iter().map(move |span| source.get(span.start..span.start + span.len).unwrap_or_default())
+    }
+
+    /// Forgets the finished request; the next one starts at the beginning of the next buffer. Room for the arguments is kept, unless
+    /// there were many.
+    #[inline]
+    pub fn reset(&mut self) {
+        if self.spans.capacity() > SPANS_KEPT {
+            self.spans = Vec::new();
+        }
+        self.spans.clear();
+        self.unquoted = None;
+        self.at = 0;
+        self.mark = 0;
+        self.needed = 0;
+        self.stage = Stage::Start;
+    }
+
+    /// Bytes that are surely missing after [`Progress::Incomplete`], such as the rest of an argument: a hint for the size of the next
+    /// read, at most `max_bulk_len + 2`. It is the client's word only; how much is reserved ahead of the bytes is the caller's choice.
+    pub fn needed(&self) -> usize {
+        self.needed as usize
+    }
+
+    /// Whether a request has begun and is not complete.
+    pub fn is_partial(&self) -> bool {
+        !matches!(self.stage, Stage::Start | Stage::Done)
+    }
+
+    fn incomplete(&mut self, needed: usize) -> Result<Progress, ProtocolError> {
+        self.needed = u32::try_from(needed).unwrap_or(u32::MAX);
+        Ok(Progress::Incomplete)
+    }
+
+    fn parse_multibulk(&mut self, buf: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
+        if self.stage == Stage::Count {
+            let (count, next) = match number_line(buf, 0, &mut self.mark, limits.max_inline) {
+                Line::Number(count, next) => (count, next),
+                Line::Invalid => return Err(ProtocolError::InvalidMultibulkLength),
+                Line::TooLong => return Err(ProtocolError::TooBigCount),
+                Line::Incomplete => return self.incomplete(1),
+            };
+            if count > 0 && count as u64 > limits.max_args.min(u32::MAX as u64) {
+                return Err(ProtocolError::InvalidMultibulkLength);
+            }
+            if count > UNAUTHENTICATED_ARGS && !limits.authenticated {
+                return Err(ProtocolError::UnauthenticatedMultibulkLength);
+            }
+            if count <= 0 {
+                self.stage = Stage::Done;
+                return Ok(Progress::Empty { consumed: next });
+            }
+            self.remaining = count as u32;
+            self.at = next;
+            self.mark = 0;
+            self.stage = Stage::Length;
+            // One allocation for a request that is there as a whole, and none for a count with nothing behind it.
+            self.spans.reserve((count as usize).min(buf.len().saturating_sub(next) / ARGUMENT_BYTES_MIN + 1));
+        }
+        let mut at = self.at;
+        loop {
+            if self.stage == Stage::Length {
+                let (len, next) = match number_line(buf, at, &mut self.mark, limits.max_inline) {
+                    Line::Number(len, next) if buf[at] == b'$' => (len, next),
+                    Line::Number(..) | Line::Invalid if buf[at] != b'$' => return Err(ProtocolError::ExpectedDollar(buf[at])),
+                    Line::Number(..) | Line::Invalid => return Err(ProtocolError::InvalidBulkLength),
+                    Line::TooLong => return Err(ProtocolError::TooBigLength),
+                    Line::Incomplete => {
+                        self.at = at;
+                        return self.incomplete(1);
+                    }
+                };
+                if len < 0 || len as u64 > limits.max_bulk_len || len as u64 > (usize::MAX / 4) as u64 {
+                    return Err(ProtocolError::InvalidBulkLength);
+                }
+                if len > UNAUTHENTICATED_BULK && !limits.authenticated {
+                    return Err(ProtocolError::UnauthenticatedBulkLength);
+                }
+                at = next;
+                self.mark = len as usize;
+            }
+            // The two bytes behind an argument are skipped whatever they are, as Redis does.
+            let end = at + self.mark + 2;
+            if end > buf.len() {
+                self.stage = Stage::Body;
+                self.at = at;
+                return self.incomplete(end - buf.len());
+            }
+            self.spans.push(Span { start: at, len: self.mark });
+            self.stage = Stage::Length;
+            self.mark = 0;
+            at = end;
+            self.remaining -= 1;
+            if self.remaining == 0 {
+                self.stage = Stage::Done;
+                return Ok(Progress::Complete { consumed: end });
+            }
+        }
+    }
+
+    #[cold]
+    fn parse_inline(&mut self, buf: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
+        let newline = match line_end(buf, b'\n', 0, &mut self.mark, limits.max_inline) {
+            LineEnd::At(newline) => newline,
+            LineEnd::TooLong => return Err(ProtocolError::TooBigInline),
+            LineEnd::Incomplete => return self.incomplete(1),
+        };
+        let line = &buf[..newline];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if memchr2(b'"', b'\'', line).is_none() {
+            split_plain(line, &mut self.spans);
+        } else {
+            let mut text = Vec::with_capacity(line.len());
+            split_quoted(line, &mut self.spans, &mut text)?;
+            self.unquoted = Some(Box::new(Unquoted { text }));
+        }
+        self.stage = Stage::Done;
+        let consumed = newline + 1;
+        Ok(if self.spans.is_empty() { Progress::Empty { consumed } } else { Progress::Complete { consumed } })
+    }
+}
+
+/// What the line of a count or a length holds.
+enum Line {
+    /// The number and the position behind the line.
+    Number(i64, usize),
+    /// A whole line, but no number.
+    Invalid,
+    TooLong,
+    Incomplete,
+}
+
+/// Reads the line at `at`: a byte for its kind, a number, CR and one byte more. The search for its end begins at `*scanned` when that is
+/// not 0, and leaves there how far it came.
+#[inline(always)]
+fn number_line(buf: &[u8], at: usize, scanned: &mut usize, max_len: usize) -> Line {
+    // Nearly every number is short and there as a whole.
+    if *scanned == 0
+        && let Some([_, digits @ ..]) = buf.get(at..at + 8)
+    {
+        let mut n = 0;
+        for (i, &digit) in digits.iter().enumerate() {
+            let value = digit.wrapping_sub(b'0');
+            if value > 9 {
+                let leading_zero = i > 1 && digits[0] == b'0';
+                if digit == b'\r' && i > 0 && i < digits.len() - 1 && !leading_zero {
+                    return Line::Number(n, at + i + 3);
+                }
+                break;
+            }
+            n = n * 10 + value as i64;
+        }
+    }
+    number_line_anywhere(buf, at, scanned, max_len)
+}
+
+#[cold]
+fn number_line_anywhere(buf: &[u8], at: usize, scanned: &mut usize, max_len: usize) -> Line {
+    match line_end(buf, b'\r', at, scanned, max_len) {
+        LineEnd::TooLong => Line::TooLong,
+        LineEnd::Incomplete => Line::Incomplete,
+        LineEnd::At(end) if end + 2 > buf.len() => {
+            *scanned = end;
+            Line::Incomplete
+        }
+        LineEnd::At(end) => match buf.get(at + 1..end).and_then(parse_number) {
+            Some(n) => Line::Number(n, end + 2),
+            None => Line::Invalid,
+        },
+    }
+}
+
+enum LineEnd {
+    At(usize),
+    TooLong,
+    Incomplete,
+}
+
+/// The end of the line that starts at `at`. A NUL hides everything behind it, as Redis searches with the C library: such a line has no
+/// end and is refused when it has grown too long.
+fn line_end(buf: &[u8], end: u8, at: usize, scanned: &mut usize, max_len: usize) -> LineEnd {
+    let from = (*scanned).max(at);
+    let found = buf.get(from..).and_then(|rest| memchr2(end, 0, rest)).map(|offset| from + offset);
+    match found {
+        Some(found) if buf[found] == end => {
+            if found - at > max_len {
+                return LineEnd::TooLong;
+            }
+            return LineEnd::At(found);
+        }
+        Some(nul) => *scanned = nul,
+        None => *scanned = buf.len(),
+    }
+    if buf.len().saturating_sub(at) > max_len { LineEnd::TooLong } else { LineEnd::Incomplete }
+}
+
+/// A decimal number in the one form that Redis takes: no sign but a minus, no leading zeros, nothing around it.
+fn parse_number(text: &[u8]) -> Option<i64> {
+    if text == b"0" {
+        return Some(0);
+    }
+    let (negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if !matches!(digits.first(), Some(b'1'..=b'9')) {
+        return None;
+    }
+    let mut n: i64 = 0;
+    for &digit in digits {
+        let value = digit.wrapping_sub(b'0');
+        if value > 9 {
+            return None;
+        }
+        // Negative all the way, so that the smallest number fits.
+        n = n.checked_mul(10)?.checked_sub(value as i64)?;
+    }
+    if negative { Some(n) } else { n.checked_neg() }
+}
+
+/// What C's `isspace` holds for white space.
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+/// What ends an argument outside of quotes; vertical tabs and form feeds do not, though they are skipped between arguments.
+fn ends_argument(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+}
+
+/// The arguments of a line without quotes.
+fn split_plain(line: &[u8], spans: &mut Vec<Span>) {
+    let mut at = 0;
+    while at < line.len() {
+        if is_space(line[at]) {
+            at += 1;
+            continue;
+        }
+        let len = line[at..].iter().position(|&byte| ends_argument(byte)).unwrap_or(line.len() - at);
+        spans.push(Span { start: at, len });
+        at += len;
+    }
+}
+
+/// The arguments of a line with quotes, as positions in `text`, to which they are appended.
+fn split_quoted(line: &[u8], spans: &mut Vec<Span>, text: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    let mut rest = line;
+    loop {
+        while let [byte, tail @ ..] = rest
+            && is_space(*byte)
+        {
+            rest = tail;
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let start = text.len();
+        loop {
+            match rest {
+                [] => break,
+                [b'"', tail @ ..] => {
+                    rest = unquote_double(tail, text)?;
+                    break;
+                }
+                [b'\'', tail @ ..] => {
+                    rest = unquote_single(tail, text)?;
+                    break;
+                }
+                [byte, tail @ ..] => {
+                    rest = tail;
+                    if ends_argument(*byte) {
+                        break;
+                    }
+                    text.push(*byte);
+                }
+            }
+        }
+        spans.push(Span { start, len: text.len() - start });
+    }
+}
+
+/// Behind an opening `"`: appends what it encloses and gives back what follows.
+fn unquote_double<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
+    loop {
+        rest = match rest {
+            [b'\\', b'x', high, low, tail @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                text.push(hex(*high) << 4 | hex(*low));
+                tail
+            }
+            [b'\\', escaped, tail @ ..] => {
+                text.push(match escaped {
+                    b'n' => b'\n',
+                    b'r' => b'\r',
+                    b't' => b'\t',
+                    b'b' => 8,
+                    b'a' => 7,
+                    other => *other,
+                });
+                tail
+            }
+            [b'"', tail @ ..] => return closed(tail),
+            [byte, tail @ ..] => {
+                text.push(*byte);
+                tail
+            }
+            [] => return Err(ProtocolError::UnbalancedQuotes),
+        }
+    }
+}
+
+/// Behind an opening `'`, where only `\'` is an escape.
+fn unquote_single<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
+    loop {
+        rest = match rest {
+            [b'\\', b'\'', tail @ ..] => {
+                text.push(b'\'');
+                tail
+            }
+            [b'\'', tail @ ..] => return closed(tail),
+            [byte, tail @ ..] => {
+                text.push(*byte);
+                tail
+            }
+            [] => return Err(ProtocolError::UnbalancedQuotes),
+        }
+    }
+}
+
+/// A closing quote ends its argument: white space follows it, or nothing.
+fn closed(rest: &[u8]) -> Result<&[u8], ProtocolError> {
+    match rest.first() {
+        Some(byte) if !is_space(*byte) => Err(ProtocolError::UnbalancedQuotes),
+        _ => Ok(rest),
+    }
+}
+
+fn hex(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
+    }
+}
