@@ -16,6 +16,7 @@ pub mod command_keys;
 pub mod config;
 pub mod context;
 pub mod error;
+pub mod glob;
 pub mod keyspace;
 pub mod number;
 pub mod pubsub;

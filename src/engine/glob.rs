@@ -1,0 +1,182 @@
+//! Glob patterns: `*`, `?`, `[abc]`, `[^a-z]` and `\` to take a character as it is, on bytes.
+//!
+//! Only the last `*` that was reached is ever tried at another place: what an earlier one would reach by taking more, the last
+//! one reaches too. So the cost is at most the product of the two lengths, whatever the pattern.
+
+/// A pattern that makes more than so many `*` wait for each other matches nothing.
+const STARS_MAX: usize = 1000;
+
+/// Whether the whole text matches. An empty text matches only an empty pattern, not even `*`: callers that mean everything ask
+/// [`is_all`] first.
+pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
+    // Where to go on when what follows the last star does not match: behind the star, and one byte further in the text.
+    let mut retry: Option<(usize, usize)> = None;
+    let mut stars = 0;
+    let (mut p, mut t) = (0, 0);
+    loop {
+        let matched = loop {
+            if p >= pattern.len() || t >= text.len() {
+                break p >= pattern.len() && t >= text.len();
+            }
+            if pattern[p] == b'*' {
+                while pattern.get(p + 1) == Some(&b'*') {
+                    p += 1;
+                }
+                p += 1;
+                if p >= pattern.len() {
+                    return true;
+                }
+                stars += 1;
+                if stars > STARS_MAX {
+                    return false;
+                }
+                retry = Some((p, t));
+                continue;
+            }
+            let Some(next) = step(pattern, p, text[t], nocase) else { break false };
+            p = next;
+            t += 1;
+            if t >= text.len() {
+                while pattern.get(p) == Some(&b'*') {
+                    p += 1;
+                }
+            }
+        };
+        if matched {
+            return true;
+        }
+        let Some((behind, from)) = retry else { return false };
+        if from + 1 >= text.len() {
+            return false;
+        }
+        retry = Some((behind, from + 1));
+        (p, t) = (behind, from + 1);
+    }
+}
+
+/// Whether the pattern is `*` alone, which stands for no pattern at all.
+pub fn is_all(pattern: &[u8]) -> bool {
+    pattern == b"*"
+}
+
+/// Matches one byte against the element of the pattern at `p`, which is not a star; gives where the next one begins.
+fn step(pattern: &[u8], p: usize, byte: u8, nocase: bool) -> Option<usize> {
+    match pattern[p] {
+        b'?' => Some(p + 1),
+        b'[' => {
+            let (hit, next) = class(pattern, p + 1, byte, nocase);
+            hit.then_some(next)
+        }
+        b'\\' if p + 1 < pattern.len() => same(pattern[p + 1], byte, nocase).then_some(p + 2),
+        literal => same(literal, byte, nocase).then_some(p + 1),
+    }
+}
+
+/// Matches a byte against the class whose first byte is at `p`; gives where the pattern goes on. A class that is not closed ends
+/// with the pattern.
+fn class(pattern: &[u8], mut p: usize, byte: u8, nocase: bool) -> (bool, usize) {
+    let negated = pattern.get(p) == Some(&b'^');
+    p += usize::from(negated);
+    let mut hit = false;
+    while let Some(&c) = pattern.get(p) {
+        let left = pattern.len() - p;
+        if c == b'\\' && left >= 2 {
+            // Taken as it is, in its own case even where case does not count.
+            hit |= pattern[p + 1] == byte;
+            p += 2;
+        } else if c == b']' {
+            p += 1;
+            break;
+        } else if left >= 3 && pattern[p + 1] == b'-' {
+            // Compared as signed bytes, as C's char on x86 is.
+            let (from, to) = (c as i8, pattern[p + 2] as i8);
+            let (from, to) = (from.min(to), from.max(to));
+            let fold = |b: i8| if nocase { b.wrapping_add(if (65..=90).contains(&b) { 32 } else { 0 }) } else { b };
+            hit |= (fold(from)..=fold(to)).contains(&fold(byte as i8));
+            p += 3;
+        } else {
+            hit |= same(c, byte, nocase);
+            p += 1;
+        }
+    }
+    (hit != negated, p)
+}
+
+fn same(a: u8, b: u8, nocase: bool) -> bool {
+    if nocase { a.eq_ignore_ascii_case(&b) } else { a == b }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn m(pattern: &str, text: &str) -> bool {
+        matches(pattern.as_bytes(), text.as_bytes(), false)
+    }
+
+    #[test]
+    fn what_the_elements_match() {
+        for (pattern, text) in [
+            ("", ""),
+            ("*", "a"),
+            ("a*", "a"),
+            ("a**", "a"),
+            ("*a", "ba"),
+            ("h?llo", "hallo"),
+            ("h*llo", "hllo"),
+            ("h*o", "heeeello"),
+            ("h[ae]llo", "hello"),
+            ("h[^e]llo", "hallo"),
+            ("h[a-b]llo", "hbllo"),
+            ("h[b-a]llo", "hallo"),
+            ("\\*x", "*x"),
+            ("a\\", "a\\"),
+            ("[\\]]", "]"),
+            ("[a-", "-"),
+            ("[abc", "b"),
+            ("*[0-9]*", "ab3cd"),
+            ("a*b*c*d", "aXbXcXXd"),
+            ("*aab", "aaaaab"),
+            ("[^]", "x"),
+        ] {
+            assert!(m(pattern, text), "{pattern} must match {text}");
+        }
+        for (pattern, text) in [
+            ("*", ""),
+            ("", "a"),
+            ("?", ""),
+            ("a", "b"),
+            ("h[^e]llo", "hello"),
+            ("h[ae]llo", "hillo"),
+            ("a*b", "acc"),
+            ("*a*b*c", "abab"),
+            ("[]a]", "a"),
+            ("\\*", "a"),
+            ("ab", "a"),
+            ("[", "a"),
+        ] {
+            assert!(!m(pattern, text), "{pattern} must not match {text}");
+        }
+    }
+
+    #[test]
+    fn case_counts_unless_told() {
+        assert!(!m("HELLO", "hello"));
+        assert!(matches(b"H[A-E]L?O", b"hello", true));
+        assert!(matches(b"h[^x]LLO", b"HELlo", true));
+        assert!(!matches(b"h[\\E]llo", b"hello", true));
+    }
+
+    #[test]
+    fn many_stars_do_not_blow_up() {
+        let pattern = b"a*".repeat(900);
+        let mut text = vec![b'a'; 50_000];
+        assert!(matches(&pattern, &text, false));
+        text.push(b'b');
+        let mut other = pattern.clone();
+        other.extend_from_slice(b"c");
+        assert!(!matches(&other, &text, false));
+        assert!(!matches(&b"a*".repeat(1100)[..2199], &text, false), "more stars than are allowed to wait");
+        assert!(matches(&b"*".repeat(100_000), &text, false));
+    }
+}
