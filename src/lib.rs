@@ -4,4 +4,5 @@ pub mod commands;
 pub mod engine;
 pub mod resp;
 pub mod script;
+pub mod server;
 pub mod store;

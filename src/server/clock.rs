@@ -1,0 +1,161 @@
+//! The clock: the only place where [`Now`] is made from real time.
+//!
+//! It runs on `CLOCK_MONOTONIC`. Its wall offset is taken once and again only after the system clock was stepped, so that a
+//! deadline given as unix time reads back exactly. A test may freeze it, move it, and step its wall clock.
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::engine::time::Now;
+
+/// What the clock shows when it is made, in microseconds. Not 0, so that times before the start can be expressed.
+const START_US: u64 = 1_000_000_000;
+/// The system clock is looked at again after so many microseconds.
+const WALL_CHECK_US: u64 = 10_000;
+/// A difference of this many milliseconds or more is a step of the system clock; less is rounding.
+const WALL_STEP_MS: i64 = 2;
+
+/// A monotonic clock with a wall clock tied to it.
+#[derive(Debug)]
+pub struct Clock {
+    /// What to add to `CLOCK_MONOTONIC` in microseconds.
+    skew_us: i64,
+    wall_offset_ms: i64,
+    /// What [`Clock::jump_wall`] has added to the real wall clock.
+    jumped_ms: i64,
+    wall_checked_us: u64,
+    /// The time it stands at, in microseconds, while it is frozen.
+    frozen_us: Option<u64>,
+}
+
+fn read_us(id: ClockId) -> i64 {
+    let t = clock_gettime(id);
+    t.tv_sec * 1_000_000 + t.tv_nsec / 1000
+}
+
+impl Clock {
+    /// A running clock.
+    pub fn new() -> Self {
+        let skew_us = START_US as i64 - read_us(ClockId::Monotonic);
+        let mut clock = Clock { skew_us, wall_offset_ms: 0, jumped_ms: 0, wall_checked_us: START_US, frozen_us: None };
+        clock.wall_offset_ms = clock.real_offset_ms(START_US);
+        clock
+    }
+
+    fn running_us(&self) -> u64 {
+        (read_us(ClockId::Monotonic) + self.skew_us) as u64
+    }
+
+    fn real_offset_ms(&self, mono_us: u64) -> i64 {
+        // Rounded to the nearest millisecond: the error of the shown wall clock stays below half of one.
+        (read_us(ClockId::Realtime) - mono_us as i64 + 500).div_euclid(1000) + self.jumped_ms
+    }
+
+    /// The present instant.
+    #[inline]
+    pub fn now(&mut self) -> Now {
+        if let Some(us) = self.frozen_us {
+            return Now::new(us, self.wall_offset_ms);
+        }
+        let us = self.running_us();
+        if us - self.wall_checked_us >= WALL_CHECK_US {
+            self.wall_checked_us = us;
+            let offset = self.real_offset_ms(us);
+            if (offset - self.wall_offset_ms).abs() >= WALL_STEP_MS {
+                self.wall_offset_ms = offset;
+            }
+        }
+        Now::new(us, self.wall_offset_ms)
+    }
+
+    /// Whether it stands still.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen_us.is_some()
+    }
+
+    /// Stops it at the next whole millisecond.
+    pub fn freeze(&mut self) {
+        let us = self.now().mono_us;
+        self.frozen_us = Some(us.div_ceil(1000) * 1000);
+    }
+
+    /// Lets it run on from where it stands.
+    pub fn resume(&mut self) {
+        if let Some(us) = self.frozen_us.take() {
+            self.skew_us = us as i64 - read_us(ClockId::Monotonic);
+            self.wall_checked_us = us;
+            // The wall clock goes on from what it showed too: what it lost while frozen counts as a jump.
+            self.jumped_ms = 0;
+            self.jumped_ms = self.wall_offset_ms - self.real_offset_ms(us);
+        }
+    }
+
+    /// Moves it forward by so many microseconds, frozen or not.
+    pub fn advance_us(&mut self, us: u64) {
+        match &mut self.frozen_us {
+            Some(at) => *at = at.saturating_add(us),
+            None => {
+                self.skew_us = self.skew_us.saturating_add_unsigned(us);
+                self.jumped_ms = self.jumped_ms.saturating_add_unsigned(us / 1000);
+            }
+        }
+    }
+
+    /// Steps the wall clock alone by so many milliseconds; the monotonic clock does not notice.
+    pub fn jump_wall(&mut self, ms: i64) {
+        self.jumped_ms += ms;
+        self.wall_offset_ms += ms;
+    }
+
+    /// The reading of `CLOCK_MONOTONIC`, in microseconds, at which the running clock shows `mono_ms`.
+    pub fn raw_us_of(&self, mono_ms: u64) -> i64 {
+        (mono_ms as i64).saturating_mul(1000).saturating_sub(self.skew_us)
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frozen_it_stands_at_a_whole_millisecond_until_moved() {
+        let mut clock = Clock::new();
+        clock.freeze();
+        let at = clock.now();
+        assert_eq!(at.mono_us % 1000, 0);
+        assert_eq!(clock.now(), at);
+        clock.advance_us(2_500_000);
+        assert_eq!(clock.now().mono_us, at.mono_us + 2_500_000);
+        assert_eq!(clock.now().unix_ms(), at.unix_ms() + 2500);
+    }
+
+    #[test]
+    fn a_jump_of_the_wall_moves_nothing_else() {
+        let mut clock = Clock::new();
+        clock.freeze();
+        let at = clock.now();
+        clock.jump_wall(-3_600_000);
+        assert_eq!(clock.now().mono_us, at.mono_us);
+        assert_eq!(clock.now().unix_ms(), at.unix_ms() - 3_600_000);
+    }
+
+    #[test]
+    fn resumed_it_goes_on_from_where_it_stood_on_both_clocks() {
+        let mut clock = Clock::new();
+        clock.freeze();
+        clock.advance_us(86_400_000_000);
+        clock.jump_wall(5_000);
+        let at = clock.now();
+        clock.resume();
+        let on = clock.now();
+        assert!(on.mono_us >= at.mono_us && on.mono_us < at.mono_us + 1_000_000);
+        assert_eq!(on.wall_offset_ms, at.wall_offset_ms);
+        clock.wall_checked_us = 0;
+        assert!((clock.now().wall_offset_ms - at.wall_offset_ms).abs() <= 1);
+    }
+}

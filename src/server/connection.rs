@@ -1,0 +1,247 @@
+//! A connection: reads requests, has the engine execute them, writes what came of it.
+//!
+//! ```text
+//!   readable ─▶ recv into the shared buffer ─▶ parse, execute, parse, execute … ─▶ one send of all replies
+//! ```
+//!
+//! Written by hand as a future, since there may be tens of thousands of idle ones: it owns a socket, a session's number and
+//! nothing else. Only an incomplete request, or requests that wait because their client does not read, have a buffer of
+//! their own.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use smallvec::SmallVec;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::engine::session::{SessionFlags, SessionId};
+use crate::resp::reply::{Sink, WireReply};
+use crate::resp::request::{Limits, Progress, RequestParser};
+use crate::server::shell::{READ_BUFFER, Shell};
+
+/// Requests that one connection may have executed before others get their turn.
+const REQUESTS_PER_TURN: usize = 1024;
+/// Replies are written out, and no more requests executed meanwhile, once so many bytes of them have gathered.
+const REPLIES_PER_WRITE: usize = 256 << 10;
+
+/// A connected socket.
+pub enum Stream {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a unix socket.
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+}
+
+/// Input that is kept from one turn to the next.
+struct Held {
+    bytes: Vec<u8>,
+    /// Everything before it is executed.
+    start: usize,
+    parser: RequestParser,
+    /// Whether there may be a complete request in it.
+    ready: bool,
+}
+
+/// One connection, from accept to close.
+pub struct Connection {
+    shell: Rc<RefCell<Shell>>,
+    stream: Stream,
+    held: Option<Box<Held>>,
+    id: SessionId,
+    watched: bool,
+}
+
+/// How a batch of requests ended.
+enum Batch {
+    /// What remains is no complete request.
+    Drained,
+    /// There is more, but others come first: replies to be written, or other connections.
+    Paused,
+}
+
+impl Connection {
+    /// A connection whose session the shell has registered.
+    pub fn new(shell: Rc<RefCell<Shell>>, stream: Stream, id: SessionId) -> Self {
+        Connection { shell, stream, held: None, id, watched: false }
+    }
+
+    /// Goes on until it must wait; ready when the connection is to be closed.
+    fn turn(&mut self, shell: &mut Shell, cx: &mut Context<'_>) -> Poll<()> {
+        let mut turn_left = READ_BUFFER;
+        loop {
+            match ready!(self.flush(shell, cx)) {
+                Ok(()) if !shell.closing(self.id) => {}
+                _ => return Poll::Ready(()),
+            }
+            if turn_left == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if self.held.as_ref().is_some_and(|held| held.ready) {
+                if let Batch::Paused = self.execute_held(shell) {
+                    turn_left = 0;
+                }
+                continue;
+            }
+            let read = match ready!(self.read(shell, cx)) {
+                Ok(0) | Err(_) => return Poll::Ready(()),
+                Ok(read) => read,
+            };
+            turn_left = turn_left.saturating_sub(read);
+        }
+    }
+
+    /// Receives once and executes what came.
+    fn read(&mut self, shell: &mut Shell, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut buffer = std::mem::take(&mut shell.read_buffer);
+        let mut into = ReadBuf::new(&mut buffer);
+        let polled = self.stream.poll_read(cx, &mut into);
+        let read = into.filled().len();
+        if let Poll::Ready(Ok(())) = polled
+            && read > 0
+        {
+            shell.count_read(self.id, read);
+            match &mut self.held {
+                Some(held) => {
+                    held.bytes.extend_from_slice(&buffer[..read]);
+                    held.ready = true;
+                }
+                None => self.execute_fresh(shell, &buffer[..read]),
+            }
+        }
+        shell.read_buffer = buffer;
+        polled.map_ok(|()| read)
+    }
+
+    /// Executes requests out of the shared buffer and keeps what is left of them.
+    #[inline]
+    fn execute_fresh(&mut self, shell: &mut Shell, input: &[u8]) {
+        let mut parser = std::mem::take(&mut shell.parser);
+        let (consumed, batch) = execute(shell, self.id, &mut parser, input);
+        if consumed < input.len() {
+            let bytes = input[consumed..].to_vec();
+            let ready = matches!(batch, Batch::Paused);
+            self.held = Some(Box::new(Held { bytes, start: 0, parser, ready }));
+        } else {
+            shell.parser = parser;
+        }
+    }
+
+    /// Executes requests out of the connection's own buffer and lets go of it when nothing is left.
+    fn execute_held(&mut self, shell: &mut Shell) -> Batch {
+        let Some(held) = &mut self.held else { return Batch::Drained };
+        let (consumed, batch) = execute(shell, self.id, &mut held.parser, &held.bytes[held.start..]);
+        held.start += consumed;
+        held.ready = matches!(batch, Batch::Paused);
+        if held.start == held.bytes.len() {
+            self.held = None;
+        } else if !held.ready && held.start > 0 {
+            held.bytes.drain(..held.start);
+            held.start = 0;
+        }
+        batch
+    }
+
+    /// Writes the session's outbox; ready when all of it is written.
+    #[inline]
+    fn flush(&mut self, shell: &mut Shell, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let Some(bytes) = shell.unsent(self.id) else {
+                shell.reclaim(self.id);
+                return Poll::Ready(Ok(()));
+            };
+            match self.stream.poll_write(cx, bytes) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(written)) => shell.count_written(self.id, written),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+/// Parses and executes requests until the input or the turn ends; gives how many bytes of it are done with.
+fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Batch) {
+    let mut now = shell.begin(id);
+    let mut done = 0;
+    let mut batch = Batch::Drained;
+    let mut requests = 0;
+    loop {
+        let session = &shell.engine.sessions[id.0 as usize];
+        if session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
+            done = input.len();
+            break;
+        }
+        if requests == REQUESTS_PER_TURN || session.out.len() > REPLIES_PER_WRITE {
+            batch = Batch::Paused;
+            break;
+        }
+        let authenticated = session.flags.contains(SessionFlags::AUTHENTICATED);
+        let rest = &input[done..];
+        match parser.parse(rest, &Limits { authenticated, ..shell.limits }) {
+            Ok(Progress::Complete { consumed }) => {
+                let args: SmallVec<[&[u8]; 16]> = parser.arguments(rest).collect();
+                shell.engine.execute(now, id, &args);
+                drop(args);
+                parser.reset();
+                done += consumed;
+                now = shell.act(now);
+            }
+            Ok(Progress::Empty { consumed }) => {
+                parser.reset();
+                done += consumed;
+            }
+            Ok(Progress::Incomplete) => break,
+            Err(error) => {
+                let session = &mut shell.engine.sessions[id.0 as usize];
+                WireReply::new(&mut session.out, session.protocol).error(&error.text());
+                session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
+            }
+        }
+        requests += 1;
+    }
+    shell.settle(now, Some(id));
+    (done, batch)
+}
+
+impl Future for Connection {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let shell = Rc::clone(&this.shell);
+        let mut shell = shell.borrow_mut();
+        if !this.watched {
+            this.watched = true;
+            shell.watch(this.id, cx.waker());
+        }
+        this.turn(&mut shell, cx)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shell.borrow_mut().disconnect(self.id);
+    }
+}
