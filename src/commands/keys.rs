@@ -1,6 +1,362 @@
-//! Keys of any type: deletion, expiry, renaming, copying, scanning.
+//! Keys of any type: deleting, looking, renaming, copying. Deadlines are in [`super::expiry`], walks over the keyspace in
+//! [`super::scan`].
 
-use crate::engine::command::Command;
+use crate::engine::change::{Classes, Event};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
+use crate::engine::context::Context;
+use crate::engine::error::{Error, Result};
+use crate::engine::keyspace::{Db, Ttl};
+use crate::engine::number::parse_i64;
+use crate::store::entry::{ACCESS_PERIOD, Entry, EntryRef, ValueRef};
+use crate::store::value::Value;
+
+const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
+const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
+
+const KEY: Command = Command { group: Group::Generic, keys: Keys::ONE, categories: Categories::KEYSPACE, ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[];
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "del",
+        arity: -2,
+        flags: Flags::WRITE,
+        keys: Keys::ALL,
+        access: Access::Remove,
+        summary: "Deletes keys.",
+        complexity: "O(N) for N keys; big values are freed in pieces",
+        syntax: "key [key ...]",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        handler: del,
+        ..KEY
+    },
+    Command {
+        name: "unlink",
+        arity: -2,
+        flags: WRITE_FAST,
+        keys: Keys::ALL,
+        access: Access::Remove,
+        since: "4.0.0",
+        summary: "Deletes keys; the same as DEL, which never stalls here either.",
+        complexity: "O(N) for N keys; big values are freed in pieces",
+        syntax: "key [key ...]",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        handler: del,
+        ..KEY
+    },
+    Command {
+        name: "exists",
+        arity: -2,
+        flags: READ_FAST,
+        keys: Keys::ALL,
+        summary: "Counts which of the keys are there, a key named twice counting twice.",
+        complexity: "O(N) for N keys",
+        syntax: "key [key ...]",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        handler: exists,
+        ..KEY
+    },
+    Command {
+        name: "touch",
+        arity: -2,
+        flags: READ_FAST,
+        keys: Keys::ALL,
+        since: "3.2.1",
+        summary: "Counts which of the keys are there and notes that they were used.",
+        complexity: "O(N) for N keys",
+        syntax: "key [key ...]",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        handler: touch,
+        ..KEY
+    },
+    Command {
+        name: "type",
+        arity: 2,
+        flags: READ_FAST,
+        summary: "Says which type of value a key holds.",
+        syntax: "key",
+        handler: type_of,
+        ..KEY
+    },
+    Command {
+        name: "rename",
+        arity: 3,
+        flags: Flags::WRITE,
+        keys: Keys::TWO,
+        access: Access::ReadWrite,
+        summary: "Gives a key another name, in the place of whatever had it.",
+        syntax: "key newkey",
+        handler: rename,
+        ..KEY
+    },
+    Command {
+        name: "renamenx",
+        arity: 3,
+        flags: WRITE_FAST,
+        keys: Keys::TWO,
+        access: Access::ReadWrite,
+        summary: "Gives a key another name, provided that no key has it.",
+        syntax: "key newkey",
+        handler: renamenx,
+        ..KEY
+    },
+    Command {
+        name: "copy",
+        arity: -3,
+        flags: Flags::WRITE.union(Flags::DENYOOM),
+        keys: Keys::TWO,
+        access: Access::Read,
+        since: "6.2.0",
+        summary: "Copies a key's value and deadline to another key.",
+        complexity: "O(N) for a collection of N elements",
+        syntax: "source:key destination:key [DB destination-db:integer] [REPLACE]",
+        handler: copy,
+        ..KEY
+    },
+    Command {
+        name: "move",
+        arity: 3,
+        flags: WRITE_FAST,
+        access: Access::ReadWrite,
+        summary: "Moves a key to another database.",
+        syntax: "key db:integer",
+        handler: move_key,
+        ..KEY
+    },
+    Command {
+        name: "object",
+        arity: -2,
+        keys: Keys::None,
+        since: "2.2.3",
+        summary: "A container for commands that look into keys.",
+        categories: Categories::KEYSPACE,
+        subcommands: OBJECT,
+        ..KEY
+    },
+];
+
+const OBJECT_KEY: Command = Command {
+    arity: 3,
+    flags: Flags::READONLY,
+    keys: Keys::Range { first: 2, last: 2, step: 1 },
+    since: "2.2.3",
+    syntax: "key",
+    ..KEY
+};
+
+const OBJECT: &[Command] = &[
+    Command { name: "encoding", summary: "Says how a key's value is stored.", handler: object_encoding, ..OBJECT_KEY },
+    Command {
+        name: "freq",
+        since: "4.0.0",
+        summary: "Gives how often a key is used; only counted under an LFU policy.",
+        handler: object_freq,
+        ..OBJECT_KEY
+    },
+    Command { name: "idletime", summary: "Gives the seconds since a key was last used.", handler: object_idletime, ..OBJECT_KEY },
+    Command {
+        name: "refcount",
+        summary: "Gives the number of references to a key's value.",
+        handler: object_refcount,
+        ..OBJECT_KEY
+    },
+    Command {
+        name: "help",
+        arity: 2,
+        flags: Flags::LOADING.union(Flags::STALE),
+        keys: Keys::None,
+        since: "6.2.0",
+        summary: "Lists the subcommands.",
+        syntax: "",
+        handler: super::help::from_rows,
+        ..OBJECT_KEY
+    },
+];
+
+fn count(cx: &mut Context<'_>, keys: &[&[u8]], mut hit: impl FnMut(&mut Db<'_>, &[u8]) -> bool) -> Result {
+    let mut db = cx.db();
+    let hits = keys.iter().filter(|key| hit(&mut db, key)).count();
+    cx.reply.integer(hits as i64);
+    Ok(())
+}
+
+fn del(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    count(cx, &args[1..], |db, key| db.delete(key, Event::DEL))
+}
+
+fn exists(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    count(cx, &args[1..], |db, key| db.contains(key))
+}
+
+fn touch(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    count(cx, &args[1..], |db, key| db.read(key).is_some())
+}
+
+fn type_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    reply.simple(db.peek(args[1]).map_or("none", EntryRef::type_name));
+    Ok(())
+}
+
+/// Puts an entry that was taken out of some database under another name.
+fn settle(db: &mut Db<'_>, key: &[u8], entry: Entry, event: Event) {
+    let ttl = entry.read().deadline().map_or(Ttl::Clear, Ttl::At);
+    let raw = entry.read().is_raw();
+    if let ValueRef::Bytes(bytes) = entry.read().value() {
+        db.put_string(key, bytes, ttl, event);
+        if raw {
+            db.mark_raw(key);
+        }
+    } else if let Some(value) = entry.into_boxed() {
+        db.put(key, value, ttl, event);
+    }
+}
+
+fn rename_to(cx: &mut Context<'_>, from: &[u8], to: &[u8]) {
+    let mut db = cx.db();
+    if let Some(entry) = db.take(from, Event::new(Classes::GENERIC, "rename_from")) {
+        settle(&mut db, to, entry, Event::new(Classes::GENERIC, "rename_to"));
+    }
+}
+
+fn rename(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if !cx.db().contains(args[1]) {
+        return Err(Error::NO_SUCH_KEY);
+    }
+    if args[1] != args[2] {
+        rename_to(cx, args[1], args[2]);
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+fn renamenx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if !cx.db().contains(args[1]) {
+        return Err(Error::NO_SUCH_KEY);
+    }
+    let free = !cx.db().contains(args[2]);
+    if free {
+        rename_to(cx, args[1], args[2]);
+    }
+    cx.reply.integer(i64::from(free));
+    Ok(())
+}
+
+/// The index of a database, from an argument.
+fn database(cx: &Context<'_>, argument: &[u8]) -> Result<u32> {
+    let index = parse_i64(argument).filter(|n| i32::try_from(*n).is_ok()).ok_or(Error::NOT_INTEGER)?;
+    u32::try_from(index).ok().filter(|&n| (n as usize) < cx.engine.keyspace.databases()).ok_or(Error::DB_RANGE)
+}
+
+fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut target, mut replace) = (cx.db, false);
+    let mut options = args[3..].iter();
+    while let Some(option) = options.next() {
+        if option.eq_ignore_ascii_case(b"REPLACE") {
+            replace = true;
+        } else if option.eq_ignore_ascii_case(b"DB")
+            && let Some(index) = options.next()
+        {
+            target = database(cx, index)?;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    if target == cx.db && args[1] == args[2] {
+        return Err(Error::SAME_OBJECT);
+    }
+    let mut source = cx.db();
+    let Some(entry) = source.read(args[1]) else {
+        cx.reply.integer(0);
+        return Ok(());
+    };
+    let (deadline, raw) = (entry.deadline(), entry.is_raw());
+    let value = match entry.value() {
+        ValueRef::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
+        ValueRef::Boxed(value) => value.clone(),
+    };
+    let mut db = cx.db_at(target);
+    if !replace && db.contains(args[2]) {
+        cx.reply.integer(0);
+        return Ok(());
+    }
+    let ttl = deadline.map_or(Ttl::Clear, Ttl::At);
+    let event = Event::new(Classes::GENERIC, "copy_to");
+    if let Value::Bytes(bytes) = &value {
+        db.put_string(args[2], bytes, ttl, event);
+        if raw {
+            db.mark_raw(args[2]);
+        }
+    } else {
+        db.put(args[2], Box::new(value), ttl, event);
+    }
+    cx.reply.integer(1);
+    Ok(())
+}
+
+fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let target = database(cx, args[2])?;
+    if target == cx.db {
+        return Err(Error::SAME_OBJECT);
+    }
+    let movable = cx.db().contains(args[1]) && !cx.db_at(target).contains(args[1]);
+    if movable && let Some(entry) = cx.db().take(args[1], Event::new(Classes::GENERIC, "move_from")) {
+        settle(&mut cx.db_at(target), args[1], entry, Event::new(Classes::GENERIC, "move_to"));
+    }
+    cx.reply.integer(i64::from(movable));
+    Ok(())
+}
+
+/// What `OBJECT ENCODING` calls the way a value is stored.
+pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
+    match entry.value() {
+        ValueRef::Boxed(Value::Hash(_)) => "hashtable",
+        ValueRef::Boxed(Value::Bytes(_)) => "raw",
+        ValueRef::Bytes(_) if entry.is_raw() => "raw",
+        ValueRef::Bytes(bytes) if parse_i64(bytes).is_some() => "int",
+        // Up to 44 bytes Redis keeps head and string in one allocation.
+        ValueRef::Bytes(bytes) if bytes.len() <= 44 => "embstr",
+        ValueRef::Bytes(_) => "raw",
+    }
+}
+
+fn object_encoding(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    match db.peek(args[2]) {
+        Some(entry) => reply.bulk(encoding(entry).as_bytes()),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn object_freq(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if cx.db().peek(args[2]).is_none() {
+        cx.reply.null();
+        return Ok(());
+    }
+    Err(Error::NO_LFU)
+}
+
+fn object_idletime(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let second = (cx.now.mono_us / 1_000_000) as u32 % ACCESS_PERIOD;
+    let (mut db, reply) = cx.db_and_reply();
+    match db.peek(args[2]) {
+        Some(entry) => reply.integer(i64::from((second + ACCESS_PERIOD - entry.access()) % ACCESS_PERIOD)),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn object_refcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    match db.peek(args[2]) {
+        // Redis shares the integers below 10,000 and gives their count of references as the largest there is.
+        Some(entry) if encoding(entry) == "int" => {
+            let shared = entry.bytes().and_then(parse_i64).is_some_and(|n| (0..10_000).contains(&n));
+            reply.integer(if shared { i64::from(i32::MAX) } else { 1 });
+        }
+        Some(_) => reply.integer(1),
+        None => reply.null(),
+    }
+    Ok(())
+}

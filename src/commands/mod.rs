@@ -3,13 +3,18 @@
 pub mod client;
 pub mod config;
 pub mod connection;
+pub mod counters;
+pub mod deadline;
+pub mod expiry;
 pub mod hashes;
 pub mod help;
 pub mod introspect;
 pub mod keys;
 pub mod pubsub;
+pub mod scan;
 pub mod scripting;
 pub mod server;
+pub mod set;
 pub mod strings;
 pub mod syntax;
 
@@ -23,7 +28,11 @@ use crate::engine::error::Error;
 /// The families, in the order in which `COMMAND` lists them.
 const FAMILIES: &[&[Command]] = &[
     strings::COMMANDS,
+    set::COMMANDS,
+    counters::COMMANDS,
     keys::COMMANDS,
+    expiry::COMMANDS,
+    scan::COMMANDS,
     hashes::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,

@@ -59,6 +59,18 @@ texts! {
     WRONG_PASS = "WRONGPASS invalid username-password pair or user is disabled.";
     /// A write against a full server.
     OOM = "OOM command not allowed when used memory > 'maxmemory'.";
+    /// A number of keys that is none, or more than there are.
+    INVALID_NUMKEYS = "ERR invalid numkeys value or out of range";
+    /// A digest that is not one.
+    INVALID_DIGEST = "ERR digest must be exactly 16 hexadecimal characters";
+    /// A condition of `DELEX` that is none.
+    INVALID_CONDITION = "ERR Invalid condition";
+    /// `OBJECT FREQ` without the policy that counts.
+    NO_LFU = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
+    /// `NX` beside another condition of the `EXPIRE` family.
+    EXPIRE_NX = "ERR NX and XX, GT or LT options at the same time are not compatible";
+    /// `GT` beside `LT`.
+    EXPIRE_GT_LT = "ERR GT and LT options at the same time are not compatible";
     /// A version of the protocol that is not spoken.
     NO_PROTO = "NOPROTO unsupported protocol version";
     /// `COMMAND GETKEYS` of a command that takes no keys.
@@ -85,6 +97,11 @@ impl Error {
     /// `ERR invalid expire time in '<name>' command`.
     pub fn invalid_expire(name: &str) -> Self {
         Error(format!("ERR invalid expire time in '{name}' command").into())
+    }
+
+    /// `ERR Unsupported option x`, of the `EXPIRE` family.
+    pub fn unsupported_option(option: &[u8]) -> Self {
+        Error(format!("ERR Unsupported option {}", lossy_prefix(option, 128)).into())
     }
 
     /// `ERR unknown command 'x', with args beginning with: 'a' 'b' `, each shown up to 128 bytes in all, as Redis does.

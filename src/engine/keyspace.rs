@@ -309,6 +309,31 @@ impl<'a> Db<'a> {
         }
     }
 
+    /// Changes a key's string in place, making an empty one first where there is no such key; gives the new length. The key must not
+    /// hold another type.
+    pub fn edit_string(&mut self, key: &[u8], event: Event, edit: impl FnOnce(&mut Vec<u8>)) -> usize {
+        let (hash, place) = self.locate(key);
+        if let Some(place) = place
+            && let Some(Value::Bytes(bytes)) = self.keyspace.space.get_mut(self.dict, place).boxed()
+        {
+            edit(bytes);
+            let Keyspace { space, changes, .. } = &mut *self.keyspace;
+            let entry = space.get(self.dict, place);
+            let (value, deadline) = (entry.bytes().unwrap_or(b""), entry.deadline().map(|d| self.now.unix_of(d)));
+            let effect = Effect::SetString { value, deadline };
+            changes.emit(Change { now: self.now, db: self.index, key, event, effect });
+            return value.len();
+        }
+        let old = place.and_then(|place| self.keyspace.space.get(self.dict, place).bytes());
+        let mut bytes = old.map(<[u8]>::to_vec).unwrap_or_default();
+        edit(&mut bytes);
+        self.put_string_at(hash, place, key, &bytes, Ttl::Keep, event);
+        if place.is_some() {
+            self.mark_raw(key);
+        }
+        bytes.len()
+    }
+
     /// Empties the database in one step; gives the number of keys.
     pub fn flush(&mut self) -> usize {
         let len = self.keyspace.space.clear(self.dict);

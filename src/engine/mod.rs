@@ -16,6 +16,8 @@ pub mod command_keys;
 pub mod config;
 pub mod context;
 pub mod error;
+#[cfg(test)]
+pub mod harness;
 pub mod glob;
 pub mod keyspace;
 pub mod number;

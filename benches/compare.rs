@@ -1,0 +1,238 @@
+//! What a lock costs, side by side with redis-server: `cargo bench --bench compare [-- --quick]`.
+//!
+//! Starts both servers on free loopback ports, drives them in alternating slices over 50 connections, checks every reply byte, and
+//! prints medians. The figure is the server's own CPU time per operation, from the scheduler's accounts, which noise from other
+//! processes disturbs least; then resident memory a lock and an idle connection. Ends with one line of JSON.
+
+mod servers;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use servers::Server;
+
+const CONNECTIONS: usize = 50;
+const VALUE: &str = "5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21";
+const UNLOCK: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+const UNLOCK_SHA: &str = "ae3671744a5dbb24ea37ef607b8b10ac7856d43e";
+const REENTER: &str = "if redis.call('exists',KEYS[1])==0 or redis.call('hexists',KEYS[1],ARGV[2])==1 then redis.call('hincrby',KEYS[1],ARGV[2],1) redis.call('pexpire',KEYS[1],ARGV[1]) return nil end return redis.call('pttl',KEYS[1])";
+
+/// One kind of request, sent once for every key.
+struct Workload {
+    name: &'static str,
+    /// The request for a key.
+    request: fn(&str) -> Vec<u8>,
+    /// What must come back.
+    reply: &'static str,
+    /// The ratio (Redis's cost over ours) that is asked of P1, P16 and P64.
+    bars: [Option<f64>; 3],
+}
+
+fn encode(args: &[&str]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        out.extend_from_slice(format!("${}\r\n{arg}\r\n", arg.len()).as_bytes());
+    }
+    out
+}
+
+/// In this order a round leaves no key behind.
+const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "SET NX PX",
+        request: |key| encode(&["SET", key, VALUE, "NX", "PX", "60000"]),
+        reply: "+OK\r\n",
+        bars: [Some(1.15), Some(2.0), Some(2.3)],
+    },
+    Workload {
+        name: "GET",
+        request: |key| encode(&["GET", key]),
+        reply: "$36\r\n5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21\r\n",
+        bars: [Some(1.05), Some(1.5), Some(1.8)],
+    },
+    Workload { name: "DEL", request: |key| encode(&["DEL", key]), reply: ":1\r\n", bars: [None, None, None] },
+    Workload {
+        name: "(SET again)",
+        request: |key| encode(&["SET", key, VALUE, "NX", "PX", "60000"]),
+        reply: "+OK\r\n",
+        bars: [None; 3],
+    },
+    Workload {
+        name: "EVALSHA compare-and-delete",
+        request: |key| encode(&["EVALSHA", UNLOCK_SHA, "1", key, VALUE]),
+        reply: ":1\r\n",
+        bars: [None, Some(1.9), None],
+    },
+    Workload {
+        name: "EVAL reentrant acquire",
+        request: |key| encode(&["EVAL", REENTER, "1", key, "60000", VALUE]),
+        reply: "$-1\r\n",
+        bars: [None, None, None],
+    },
+    Workload { name: "(DEL again)", request: |key| encode(&["DEL", key]), reply: ":1\r\n", bars: [None; 3] },
+];
+
+/// Sends one request for each of a connection's keys, `depth` at a time, and checks the replies.
+async fn drive(addr: SocketAddr, workload: &'static Workload, depth: usize, connection: usize, keys: usize) {
+    let mut socket = TcpStream::connect(addr).await.expect("connect");
+    socket.set_nodelay(true).expect("nodelay");
+    let mut replies = vec![0; workload.reply.len() * depth];
+    let expected = workload.reply.repeat(depth);
+    let mut sent = 0;
+    while sent < keys {
+        let batch = depth.min(keys - sent);
+        let mut requests = Vec::new();
+        for i in sent..sent + batch {
+            requests.extend_from_slice(&(workload.request)(&key(connection, i)));
+        }
+        socket.write_all(&requests).await.expect("write");
+        let replies = &mut replies[..workload.reply.len() * batch];
+        socket.read_exact(replies).await.expect("read");
+        assert!(
+            replies == &expected.as_bytes()[..replies.len()],
+            "{}: {:?}",
+            workload.name,
+            String::from_utf8_lossy(&replies[..replies.len().min(200)])
+        );
+        sent += batch;
+    }
+}
+
+/// Twenty bytes.
+fn key(connection: usize, i: usize) -> String {
+    format!("lock:{connection:04}:{i:010}")
+}
+
+/// CPU nanoseconds that the server spent on each operation of one slice.
+fn slice(runtime: &tokio::runtime::Runtime, server: &Server, workload: &'static Workload, depth: usize, keys: usize) -> f64 {
+    let before = server.cpu_ns();
+    runtime.block_on(async {
+        let tasks: Vec<_> = (0..CONNECTIONS).map(|c| tokio::spawn(drive(server.addr, workload, depth, c, keys))).collect();
+        for task in tasks {
+            task.await.expect("a connection failed");
+        }
+    });
+    // The last slice's work may go on for a moment after its last reply.
+    std::thread::sleep(Duration::from_millis(2));
+    (server.cpu_ns() - before) as f64 / (keys * CONNECTIONS) as f64
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() {
+    // `cargo bench` passes --bench; `cargo test --benches` passes --test and wants nothing measured.
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|a| a == "--test") {
+        return;
+    }
+    let quick = args.iter().any(|a| a == "--quick");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    let Some(redis) = Server::redis() else {
+        println!("redis-server is not installed (Debian: apt-get install redis-server): nothing to compare with.");
+        return;
+    };
+    let ours = Server::portcullis();
+    println!("{} against portcullis {}", redis.version(), env!("CARGO_PKG_VERSION"));
+    println!("CPU of the server per operation, medians; the ratio is Redis's cost over ours.\n");
+    for server in [&redis, &ours] {
+        assert_eq!(server.call(&["SCRIPT", "LOAD", UNLOCK]), format!("$40\r\n{UNLOCK_SHA}\r\n"));
+    }
+    let mut json = String::from("{\"cpu_per_op\":[");
+    println!("| workload | P | redis ns | portcullis ns | ratio | bar |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: |");
+    for (column, depth) in [1, 16, 64].into_iter().enumerate() {
+        let rounds = if quick { 3 } else { 9 };
+        let keys = match (depth, quick) {
+            (1, true) => 200,
+            (1, false) => 600,
+            (_, true) => 1_000,
+            (_, false) => 3_000,
+        };
+        let mut costs = vec![[Vec::new(), Vec::new()]; WORKLOADS.len()];
+        for round in 0..rounds {
+            for turn in 0..2 {
+                let side = (round + turn) % 2;
+                let server = [&redis, &ours][side];
+                for (workload, costs) in WORKLOADS.iter().zip(&mut costs) {
+                    costs[side].push(slice(&runtime, server, workload, depth, keys));
+                }
+            }
+        }
+        for (workload, [theirs, ours]) in WORKLOADS.iter().zip(&mut costs) {
+            if workload.name.starts_with('(') {
+                continue;
+            }
+            let (theirs, ours) = (median(theirs), median(ours));
+            let ratio = theirs / ours;
+            let bar = workload.bars[column].map_or(String::from("–"), |bar| format!("{bar:.2}"));
+            println!("| {} | {depth} | {theirs:.0} | {ours:.0} | {ratio:.2} | {bar} |", workload.name);
+            let _ = write!(
+                json,
+                "{{\"workload\":\"{}\",\"pipeline\":{depth},\"redis_ns\":{theirs:.0},\"portcullis_ns\":{ours:.0},\"ratio\":{ratio:.3}}},",
+                workload.name
+            );
+        }
+    }
+    json.truncate(json.trim_end_matches(',').len());
+    drop((redis, ours));
+
+    println!("\n| resident memory | redis | portcullis | portcullis / redis | bar |");
+    println!("| --- | ---: | ---: | ---: | ---: |");
+    let (theirs, ours) =
+        (Server::redis().map_or(0.0, |s| bytes_per_lock(&runtime, &s)), bytes_per_lock(&runtime, &Server::portcullis()));
+    println!(
+        "| a lock (20-byte name, 36-byte value, lease) of 1,000,000 | {theirs:.0} B | {ours:.0} B | {:.2} | ≤ 0.62 |",
+        ours / theirs
+    );
+    let _ = write!(json, "],\"bytes_per_lock\":[{theirs:.1},{ours:.1}]");
+    let (theirs, ours) = (
+        Server::redis().map_or(0.0, |s| bytes_per_connection(&runtime, &s)),
+        bytes_per_connection(&runtime, &Server::portcullis()),
+    );
+    println!("| an idle connection of 5,000 | {theirs:.0} B | {ours:.0} B | {:.2} | ≤ 1536 B |", ours / theirs);
+    let _ = write!(json, ",\"bytes_per_idle_connection\":[{theirs:.1},{ours:.1}]}}");
+    println!("\n{json}");
+}
+
+fn bytes_per_lock(runtime: &tokio::runtime::Runtime, server: &Server) -> f64 {
+    static LOCK: Workload = Workload {
+        name: "SET PX",
+        request: |key| encode(&["SET", key, VALUE, "NX", "PX", "3600000"]),
+        reply: "+OK\r\n",
+        bars: [None; 3],
+    };
+    let before = server.resident_bytes();
+    slice(runtime, server, &LOCK, 100, 20_000);
+    (server.resident_bytes() - before) as f64 / 1_000_000.0
+}
+
+fn bytes_per_connection(runtime: &tokio::runtime::Runtime, server: &Server) -> f64 {
+    const IDLE: usize = 5_000;
+    servers::raise_file_limit(3 * IDLE as u64);
+    runtime.block_on(async {
+        // Every connection has spoken once: a server may put off what an idle one costs until then.
+        let connect = async || {
+            let mut socket = TcpStream::connect(server.addr).await.expect("connect");
+            socket.write_all(b"PING\r\n").await.expect("write");
+            let mut pong = [0; 7];
+            socket.read_exact(&mut pong).await.expect("read");
+            socket
+        };
+        let mut sockets = Vec::new();
+        for _ in 0..200 {
+            sockets.push(connect().await);
+        }
+        let before = server.resident_bytes();
+        for _ in 0..IDLE {
+            sockets.push(connect().await);
+        }
+        (server.resident_bytes() - before) as f64 / IDLE as f64
+    })
+}

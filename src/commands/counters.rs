@@ -1,0 +1,102 @@
+//! Strings that hold numbers.
+
+use crate::engine::change::{Classes, Event};
+use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::context::Context;
+use crate::engine::error::{Error, Result};
+use crate::engine::keyspace::Ttl;
+use crate::engine::number::{LongDouble, parse_i64};
+
+const COUNTER: Command = Command {
+    group: Group::String,
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    keys: Keys::ONE,
+    access: Access::ReadWrite,
+    ..Command::DEFAULT
+};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "incr",
+        arity: 2,
+        summary: "Adds one to the integer of a key.",
+        syntax: "key",
+        handler: |cx, args| add(cx, args[1], 1),
+        ..COUNTER
+    },
+    Command {
+        name: "decr",
+        arity: 2,
+        summary: "Takes one from the integer of a key.",
+        syntax: "key",
+        handler: |cx, args| add(cx, args[1], -1),
+        ..COUNTER
+    },
+    Command {
+        name: "incrby",
+        arity: 3,
+        summary: "Adds to the integer of a key.",
+        syntax: "key increment:integer",
+        handler: |cx, args| add(cx, args[1], parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?),
+        ..COUNTER
+    },
+    Command {
+        name: "decrby",
+        arity: 3,
+        summary: "Takes from the integer of a key.",
+        syntax: "key decrement:integer",
+        handler: |cx, args| {
+            let decrement = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+            add(cx, args[1], decrement.checked_neg().ok_or(Error::DECREMENT_OVERFLOW)?)
+        },
+        ..COUNTER
+    },
+    Command {
+        name: "incrbyfloat",
+        arity: 3,
+        since: "2.6.0",
+        summary: "Adds to the floating point number of a key.",
+        syntax: "key increment:double",
+        handler: incrbyfloat,
+        ..COUNTER
+    },
+];
+
+fn add(cx: &mut Context<'_>, key: &[u8], increment: i64) -> Result {
+    let mut db = cx.db();
+    let (hash, place) = db.locate(key);
+    let old = match place {
+        None => 0,
+        Some(place) => {
+            let bytes = db.keyspace.space.get(db.dict, place).bytes().ok_or(Error::WRONG_TYPE)?;
+            parse_i64(bytes).ok_or(Error::NOT_INTEGER)?
+        }
+    };
+    let new = old.checked_add(increment).ok_or(Error::OVERFLOW)?;
+    let mut digits = itoa::Buffer::new();
+    let event = Event::new(Classes::STRING, "incrby");
+    db.put_string_at(hash, place, key, digits.format(new).as_bytes(), Ttl::Keep, event);
+    cx.reply.integer(new);
+    Ok(())
+}
+
+fn incrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let (hash, place) = db.locate(args[1]);
+    let old = match place {
+        None => LongDouble::parse(b"0"),
+        Some(place) => LongDouble::parse(db.keyspace.space.get(db.dict, place).bytes().ok_or(Error::WRONG_TYPE)?),
+    };
+    let old = old.ok_or(Error::NOT_FLOAT)?;
+    let increment = LongDouble::parse(args[2]).ok_or(Error::NOT_FLOAT)?;
+    let new = old.sum(increment);
+    if !new.is_finite() {
+        return Err(Error::NAN_OR_INFINITY);
+    }
+    let text = new.to_fixed();
+    let event = Event::new(Classes::STRING, "incrbyfloat");
+    db.put_string_at(hash, place, args[1], text.as_ref(), Ttl::Keep, event);
+    cx.reply.bulk(text.as_ref());
+    Ok(())
+}

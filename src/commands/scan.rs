@@ -1,0 +1,165 @@
+//! Walks over the keyspace.
+
+use crate::engine::command::{Categories, Command, Flags, Group};
+use crate::engine::context::Context;
+use crate::engine::error::{Error, Result};
+use crate::engine::glob;
+use crate::engine::number::parse_i64;
+
+const WALK: Command =
+    Command { flags: Flags::READONLY, group: Group::Generic, categories: Categories::KEYSPACE, ..Command::DEFAULT };
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "keys",
+        arity: 2,
+        categories: Categories::KEYSPACE.union(Categories::DANGEROUS),
+        summary: "Gives all keys that match a pattern; SCAN does it without holding others up.",
+        complexity: "O(N) for N keys in the database",
+        syntax: "pattern",
+        tips: &["request_policy:all_shards", "nondeterministic_output_order"],
+        handler: keys,
+        ..WALK
+    },
+    Command {
+        name: "scan",
+        arity: -2,
+        since: "2.8.0",
+        summary: "Walks over the keys of the database in steps.",
+        complexity: "O(N) for N keys visited a call",
+        syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
+        tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
+        handler: scan,
+        ..WALK
+    },
+    Command {
+        name: "randomkey",
+        arity: 1,
+        summary: "Gives some key of the database, each with the same chance.",
+        tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
+        handler: randomkey,
+        ..WALK
+    },
+    Command {
+        name: "dbsize",
+        arity: 1,
+        flags: Flags::READONLY.union(Flags::FAST),
+        group: Group::Server,
+        summary: "Gives the number of keys in the database.",
+        tips: &["request_policy:all_shards", "response_policy:agg_sum"],
+        handler: |cx, _| {
+            let len = cx.db().len();
+            cx.reply.integer(len as i64);
+            Ok(())
+        },
+        ..WALK
+    },
+];
+
+fn keys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let pattern = args[1];
+    let all = pattern == b"*";
+    let (db, reply) = cx.db_and_reply();
+    // Keys are shown to the reply twice, first to be counted: a list of them would cost more than matching again.
+    let mut matching = 0;
+    db.scan(0, usize::MAX, |entry| matching += usize::from(all || glob::matches(pattern, entry.key(), false)));
+    reply.array(matching);
+    db.scan(0, usize::MAX, |entry| {
+        if all || glob::matches(pattern, entry.key(), false) {
+            reply.bulk(entry.key());
+        }
+    });
+    Ok(())
+}
+
+/// Options of the `SCAN` family.
+#[derive(Debug)]
+pub struct ScanOptions<'a> {
+    /// `MATCH`
+    pub pattern: Option<&'a [u8]>,
+    /// `COUNT`, at least 1
+    pub count: usize,
+    /// `TYPE`, where the command has it
+    pub type_name: Option<&'a [u8]>,
+    /// `NOVALUES`, where the command has it
+    pub no_values: bool,
+}
+
+impl<'a> ScanOptions<'a> {
+    /// Reads what stands behind the cursor.
+    pub fn parse(args: &[&'a [u8]], takes_type: bool, takes_no_values: bool) -> Result<Self> {
+        let mut options = ScanOptions { pattern: None, count: 10, type_name: None, no_values: false };
+        let mut rest = args.iter().copied();
+        while let Some(option) = rest.next() {
+            if takes_no_values && option.eq_ignore_ascii_case(b"NOVALUES") {
+                options.no_values = true;
+                continue;
+            }
+            let Some(argument) = rest.next() else { return Err(Error::SYNTAX) };
+            if option.eq_ignore_ascii_case(b"COUNT") {
+                let count = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
+                options.count = usize::try_from(count).ok().filter(|&n| n > 0).ok_or(Error::SYNTAX)?;
+            } else if option.eq_ignore_ascii_case(b"MATCH") {
+                // A lone star matches everything: no need to try.
+                options.pattern = Some(argument).filter(|p| *p != b"*");
+            } else if takes_type && option.eq_ignore_ascii_case(b"TYPE") {
+                options.type_name = Some(argument);
+            } else {
+                return Err(Error::SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+
+    /// Whether a name passes `MATCH`.
+    pub fn matches(&self, name: &[u8]) -> bool {
+        self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false))
+    }
+}
+
+/// Reads the cursor of the `SCAN` family.
+pub fn parse_cursor(argument: &[u8]) -> Result<u64> {
+    std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok()).ok_or(Error::INVALID_CURSOR)
+}
+
+/// Writes the head of a reply of the `SCAN` family: two elements, the first the cursor.
+pub fn write_cursor(cx: &mut Context<'_>, cursor: u64) {
+    let mut digits = itoa::Buffer::new();
+    cx.reply.array(2);
+    cx.reply.bulk(digits.format(cursor).as_bytes());
+}
+
+fn scan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let cursor = parse_cursor(args[1])?;
+    let options = ScanOptions::parse(&args[2..], true, false)?;
+    let mut found: Vec<Box<[u8]>> = Vec::new();
+    let next = cx.db().scan(cursor, options.count, |entry| {
+        let type_fits = options.type_name.is_none_or(|name| name.eq_ignore_ascii_case(entry.type_name().as_bytes()));
+        if type_fits && options.matches(entry.key()) {
+            found.push(entry.key().into());
+        }
+    });
+    write_cursor(cx, next);
+    cx.reply.array(found.len());
+    found.iter().for_each(|key| cx.reply.bulk(key));
+    Ok(())
+}
+
+fn randomkey(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    loop {
+        let len = cx.db().len();
+        if len == 0 {
+            cx.reply.null();
+            return Ok(());
+        }
+        let index = (cx.engine.random() % len as u64) as usize;
+        let mut db = cx.db();
+        let Some(key) = db.nth(index).map(|entry| entry.key().to_vec()) else { continue };
+        // One that has ended is removed by the look, and another is drawn.
+        if db.contains(&key) {
+            cx.reply.bulk(&key);
+            return Ok(());
+        }
+    }
+}

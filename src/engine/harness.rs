@@ -1,0 +1,55 @@
+//! Drives an engine by hand in unit tests: requests as text, replies as text, time as told.
+
+use crate::engine::Engine;
+use crate::engine::config::Config;
+use crate::engine::session::{Peer, SessionId};
+use crate::engine::time::Now;
+
+/// An engine, one session, and a clock that moves when told.
+pub struct Harness {
+    /// The engine.
+    pub engine: Engine,
+    /// The session that [`Harness::run`] speaks for.
+    pub session: SessionId,
+    /// The instant.
+    pub now: Now,
+}
+
+impl Harness {
+    /// An engine with default configuration, a million milliseconds after the origin.
+    pub fn new() -> Self {
+        let now = Now::new(1_000_000_000, 1_700_000_000_000);
+        let mut engine = Engine::new(Config::default(), 7, now);
+        let session = engine.connect(now, Peer::default());
+        Harness { engine, session, now }
+    }
+
+    /// Executes arguments and gives the bytes of the reply.
+    pub fn args(&mut self, args: &[&[u8]]) -> Vec<u8> {
+        self.engine.execute(self.now, self.session, args);
+        std::mem::take(&mut self.engine.sessions[self.session.0 as usize].out)
+    }
+
+    /// Executes words separated by blanks; the reply's line ends are shown as blanks, the last one left out.
+    pub fn run(&mut self, words: &str) -> String {
+        let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
+        let reply = self.args(&args);
+        self.engine.check_invariants();
+        String::from_utf8_lossy(&reply).trim_end().replace("\r\n", " ")
+    }
+
+    /// Lets milliseconds pass, and what is due in them happen.
+    pub fn pass(&mut self, ms: u64) {
+        self.now.mono_us += ms * 1000;
+        while self.engine.advance(self.now) {}
+        self.engine.check_invariants();
+    }
+
+    /// Runs pairs of request and reply one after the other.
+    #[track_caller]
+    pub fn script(&mut self, steps: &[(&str, &str)]) {
+        for (request, reply) in steps {
+            assert_eq!(self.run(request), *reply, "{request}");
+        }
+    }
+}
