@@ -1,6 +1,375 @@
-//! COMMAND and its subcommands: the table, told to clients.
+//! COMMAND: what the table says of its commands.
 
-use crate::engine::command::Command;
+use std::borrow::Cow;
+
+use crate::commands;
+use crate::commands::introspect_docs;
+use crate::engine::acl;
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
+use crate::engine::command_keys::{Find, KeySpec, KeyUse};
+use crate::engine::context::Context;
+use crate::engine::error::{Error, Result};
+use crate::engine::glob;
+use crate::resp::reply::Sink;
+
+/// What all rows here have in common.
+const ROW: Command = Command {
+    flags: Flags::LOADING.union(Flags::STALE),
+    group: Group::Server,
+    categories: Categories::CONNECTION,
+    complexity: "O(N) where N is the number of commands asked for.",
+    ..Command::DEFAULT
+};
+
+const UNORDERED: &[&str] = &["nondeterministic_output_order"];
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[];
+pub const COMMANDS: &[Command] = &[Command {
+    name: "command",
+    arity: -1,
+    since: "2.8.13",
+    summary: "Describes all commands.",
+    tips: UNORDERED,
+    handler: command,
+    subcommands: &[
+        Command {
+            name: "count",
+            arity: 2,
+            since: "2.8.13",
+            summary: "Counts the commands.",
+            complexity: "O(1)",
+            handler: count,
+            ..ROW
+        },
+        Command {
+            name: "docs",
+            arity: -2,
+            since: "7.0.0",
+            summary: "Documents commands: what they do and which arguments they take.",
+            syntax: "[command-name [command-name ...]]",
+            tips: UNORDERED,
+            handler: docs,
+            ..ROW
+        },
+        Command {
+            name: "getkeys",
+            arity: -3,
+            since: "2.8.13",
+            summary: "Picks the keys out of a command line.",
+            complexity: "O(N) where N is the number of arguments.",
+            syntax: "command [arg [arg ...]]",
+            handler: getkeys,
+            ..ROW
+        },
+        Command {
+            name: "getkeysandflags",
+            arity: -3,
+            since: "7.0.0",
+            summary: "Picks the keys out of a command line, and says what is done to each.",
+            complexity: "O(N) where N is the number of arguments.",
+            syntax: "command [arg [arg ...]]",
+            handler: getkeysandflags,
+            ..ROW
+        },
+        Command {
+            name: "help",
+            arity: 2,
+            since: "5.0.0",
+            summary: "Lists the subcommands.",
+            complexity: "O(1)",
+            handler: help,
+            ..ROW
+        },
+        Command {
+            name: "info",
+            arity: -2,
+            since: "2.8.13",
+            summary: "Describes commands: arity, flags, keys and categories.",
+            syntax: "[command-name [command-name ...]]",
+            tips: UNORDERED,
+            handler: info,
+            ..ROW
+        },
+        Command {
+            name: "list",
+            arity: -2,
+            since: "7.0.0",
+            summary: "Lists the names of commands.",
+            complexity: "O(N) where N is the number of commands.",
+            syntax: "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
+            tips: UNORDERED,
+            handler: list,
+            ..ROW
+        },
+    ],
+    ..ROW
+}];
+
+/// A row and the name under which it is shown: `get`, `config|set`.
+type Named = (Cow<'static, str>, &'static Command);
+
+/// The subcommands of a container, with their full names.
+pub(super) fn subcommands(container: &'static Command) -> impl ExactSizeIterator<Item = Named> {
+    container.subcommands.iter().map(|sub| (format!("{}|{}", container.name, sub.name).into(), sub))
+}
+
+/// Every command, each container followed by its subcommands.
+pub(super) fn with_subcommands() -> impl Iterator<Item = Named> {
+    commands::all().flat_map(|command| std::iter::once((command.name.into(), command)).chain(subcommands(command)))
+}
+
+/// A command by its full name in any case: `get`, `CONFIG|SET`.
+pub(super) fn find(full_name: &[u8]) -> Option<Named> {
+    let mut words = full_name.split(|&b| b == b'|');
+    let command = commands::lookup(words.next()?)?;
+    match (words.next(), words.next()) {
+        (None, _) => Some((command.name.into(), command)),
+        (Some(word), None) => subcommands(command).find(|(_, sub)| sub.name.as_bytes().eq_ignore_ascii_case(word)),
+        _ => None,
+    }
+}
+
+fn command(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.reply.array(commands::all().count());
+    for command in commands::all() {
+        write_info(cx.reply, command.name, command);
+    }
+    Ok(())
+}
+
+fn count(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.reply.integer(commands::all().count() as i64);
+    Ok(())
+}
+
+fn info(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if args.len() == 2 {
+        return command(cx, args);
+    }
+    cx.reply.array(args.len() - 2);
+    for name in &args[2..] {
+        match find(name) {
+            Some((full_name, command)) => write_info(cx.reply, &full_name, command),
+            None => cx.reply.null(),
+        }
+    }
+    Ok(())
+}
+
+fn docs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let asked: Vec<Named> = match &args[2..] {
+        [] => commands::all().map(|command| (command.name.into(), command)).collect(),
+        names => names.iter().filter_map(|name| find(name)).collect(),
+    };
+    cx.reply.map(asked.len());
+    for (full_name, command) in asked {
+        cx.reply.bulk(full_name.as_bytes());
+        introspect_docs::write_docs(cx.reply, command);
+    }
+    Ok(())
+}
+
+fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let chosen = |filter: &dyn Fn(&Named) -> bool| with_subcommands().filter(filter).collect::<Vec<_>>();
+    let names = match &args[2..] {
+        [] => chosen(&|_| true),
+        [by, kind, what] if by.eq_ignore_ascii_case(b"filterby") => {
+            if kind.eq_ignore_ascii_case(b"module") {
+                Vec::new()
+            } else if kind.eq_ignore_ascii_case(b"aclcat") {
+                match acl::category(what) {
+                    Some(category) => chosen(&|(_, command)| acl::categories_of(command).contains(category)),
+                    None => Vec::new(),
+                }
+            } else if kind.eq_ignore_ascii_case(b"pattern") {
+                chosen(&|(name, _)| glob::matches(what, name.as_bytes(), true))
+            } else {
+                return Err(Error::SYNTAX);
+            }
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    cx.reply.array(names.len());
+    for (name, _) in names {
+        cx.reply.bulk(name.as_bytes());
+    }
+    Ok(())
+}
+
+/// The row that a request which is not executed would run.
+fn asked(args: &[&[u8]]) -> Result<&'static Command> {
+    let command = commands::lookup(args[0]).ok_or(Error::INVALID_COMMAND)?;
+    match args.get(1) {
+        Some(word) if !command.subcommands.is_empty() => {
+            let found = command.subcommands.iter().find(|sub| sub.name.as_bytes().eq_ignore_ascii_case(word));
+            found.ok_or(Error::INVALID_COMMAND)
+        }
+        _ => Ok(command),
+    }
+}
+
+fn getkeys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let request = &args[2..];
+    let keys = asked(request)?.checked_key_positions(request)?;
+    cx.reply.array(keys.len());
+    for key in keys {
+        cx.reply.bulk(request[key.position]);
+    }
+    Ok(())
+}
+
+fn getkeysandflags(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let request = &args[2..];
+    let keys = asked(request)?.checked_key_positions(request)?;
+    cx.reply.array(keys.len());
+    for key in keys {
+        cx.reply.array(2);
+        cx.reply.bulk(request[key.position]);
+        write_key_flags(cx.reply, key.access, key.uses);
+    }
+    Ok(())
+}
+
+fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    commands::help::reply(
+        cx,
+        args,
+        &[
+            "(no subcommand)",
+            "    Return details about all Redis commands.",
+            "COUNT",
+            "    Return the total number of commands in this Redis server.",
+            "LIST",
+            "    Return a list of all commands in this Redis server.",
+            "INFO [<command-name> ...]",
+            "    Return details about multiple Redis commands.",
+            "    If no command names are given, documentation details for all",
+            "    commands are returned.",
+            "DOCS [<command-name> ...]",
+            "    Return documentation details about multiple Redis commands.",
+            "    If no command names are given, documentation details for all",
+            "    commands are returned.",
+            "GETKEYS <full-command>",
+            "    Return the keys from a full Redis command.",
+            "GETKEYSANDFLAGS <full-command>",
+            "    Return the keys and the access flags from a full Redis command.",
+        ],
+    );
+    Ok(())
+}
+
+/// Flags that are shown, in the order in which they are.
+const FLAGS: [(Flags, &str); 18] = [
+    (Flags::WRITE, "write"),
+    (Flags::READONLY, "readonly"),
+    (Flags::DENYOOM, "denyoom"),
+    (Flags::ADMIN, "admin"),
+    (Flags::PUBSUB, "pubsub"),
+    (Flags::NOSCRIPT, "noscript"),
+    (Flags::BLOCKING, "blocking"),
+    (Flags::LOADING, "loading"),
+    (Flags::STALE, "stale"),
+    (Flags::SKIP_MONITOR, "skip_monitor"),
+    (Flags::SKIP_SLOWLOG, "skip_slowlog"),
+    (Flags::FAST, "fast"),
+    (Flags::NO_AUTH, "no_auth"),
+    (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
+    (Flags::NO_ASYNC_LOADING, "no_async_loading"),
+    (Flags::NO_MULTI, "no_multi"),
+    (Flags::MOVABLEKEYS, "movablekeys"),
+    (Flags::ALLOW_BUSY, "allow_busy"),
+];
+
+const KEY_USES: [(KeyUse, &str); 6] = [
+    (KeyUse::ACCESS, "access"),
+    (KeyUse::UPDATE, "update"),
+    (KeyUse::INSERT, "insert"),
+    (KeyUse::DELETE, "delete"),
+    (KeyUse::NOT_KEY, "not_key"),
+    (KeyUse::VARIABLE, "variable_flags"),
+];
+
+/// A set of statuses, of those whose flag is there.
+pub(super) fn write_statuses<'a>(reply: &mut dyn Sink, names: impl Iterator<Item = &'a str> + Clone) {
+    reply.set(names.clone().count());
+    names.for_each(|name| reply.simple(name));
+}
+
+fn write_key_flags(reply: &mut dyn Sink, access: Access, uses: KeyUse) {
+    let access = match access {
+        Access::Read => "RO",
+        Access::ReadWrite => "RW",
+        Access::Overwrite => "OW",
+        Access::Remove => "RM",
+    };
+    let uses = KEY_USES.iter().filter(|(flag, _)| uses.contains(*flag)).map(|(_, name)| *name);
+    write_statuses(reply, std::iter::once(access).chain(uses));
+}
+
+fn write_key_spec(reply: &mut dyn Sink, spec: &KeySpec) {
+    reply.map(3);
+    reply.bulk(b"flags");
+    write_key_flags(reply, spec.access, spec.uses);
+    reply.bulk(b"begin_search");
+    write_search(reply, "index", &[("index", spec.index as i64)]);
+    reply.bulk(b"find_keys");
+    match spec.find {
+        Find::Range { last, step } => {
+            write_search(reply, "range", &[("lastkey", last as i64), ("keystep", step as i64), ("limit", 0)]);
+        }
+        Find::Counted { step } => {
+            write_search(reply, "keynum", &[("keynumidx", 0), ("firstkey", 1), ("keystep", step as i64)]);
+        }
+    }
+}
+
+fn write_search(reply: &mut dyn Sink, kind: &str, spec: &[(&str, i64)]) {
+    reply.map(2);
+    reply.bulk(b"type");
+    reply.bulk(kind.as_bytes());
+    reply.bulk(b"spec");
+    reply.map(spec.len());
+    for (name, number) in spec {
+        reply.bulk(name.as_bytes());
+        reply.integer(*number);
+    }
+}
+
+/// One command in the ten-element form of `COMMAND INFO`.
+fn write_info(reply: &mut dyn Sink, full_name: &str, command: &'static Command) {
+    let (first, last, step) = match command.keys {
+        Keys::Range { first, last, step } => (first, last, step),
+        Keys::None | Keys::Counted { .. } => (0, 0, 0),
+    };
+    let movable = if matches!(command.keys, Keys::Counted { .. }) { Flags::MOVABLEKEYS } else { Flags::empty() };
+    let flags = command.flags | movable;
+    reply.array(10);
+    reply.bulk(full_name.as_bytes());
+    reply.integer(command.arity as i64);
+    write_statuses(reply, FLAGS.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, name)| *name));
+    for position in [first, last, step] {
+        reply.integer(position as i64);
+    }
+    let categories: Vec<&str> = acl::names(acl::categories_of(command)).collect();
+    reply.set(categories.len());
+    for category in categories {
+        reply.simple(&format!("@{category}"));
+    }
+    reply.set(command.tips.len());
+    for tip in command.tips {
+        reply.bulk(tip.as_bytes());
+    }
+    let specs = command.key_specs();
+    reply.set(specs.len());
+    for spec in &specs {
+        write_key_spec(reply, spec);
+    }
+    if command.subcommands.is_empty() {
+        reply.set(0);
+    } else {
+        reply.array(command.subcommands.len());
+        for (full_name, sub) in subcommands(command) {
+            write_info(reply, &full_name, sub);
+        }
+    }
+}

@@ -9,6 +9,7 @@ pub mod expiry;
 pub mod hashes;
 pub mod help;
 pub mod introspect;
+pub mod introspect_docs;
 pub mod keys;
 pub mod pubsub;
 pub mod scan;
@@ -24,6 +25,8 @@ use std::sync::LazyLock;
 
 use crate::engine::command::Command;
 use crate::engine::error::Error;
+
+pub use introspect_docs::markdown_table;
 
 /// The families, in the order in which `COMMAND` lists them.
 const FAMILIES: &[&[Command]] = &[

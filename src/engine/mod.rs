@@ -15,6 +15,7 @@ pub mod command;
 pub mod command_keys;
 pub mod config;
 pub mod context;
+pub mod environment;
 pub mod error;
 #[cfg(test)]
 pub mod harness;
@@ -22,6 +23,7 @@ pub mod glob;
 pub mod keyspace;
 pub mod number;
 pub mod pubsub;
+pub mod rate;
 pub mod session;
 pub mod stats;
 pub mod time;

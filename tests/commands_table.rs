@@ -1,0 +1,205 @@
+//! The command table is complete and agrees with itself, and the README shows it.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use portcullis::commands;
+use portcullis::commands::syntax::{self, Arg, Kind, Type};
+use portcullis::engine::command::{Access, Command, Flags, Group, Keys};
+use portcullis::engine::command_keys::KeyUse;
+
+/// Every row under its full name, with the number of words in it.
+fn rows() -> Vec<(String, usize, &'static Command)> {
+    let mut rows = Vec::new();
+    for command in commands::all() {
+        rows.push((command.name.to_owned(), 1, command));
+        rows.extend(command.subcommands.iter().map(|sub| (format!("{}|{}", command.name, sub.name), 2, sub)));
+    }
+    rows
+}
+
+/// The fewest and the most arguments that a tree stands for; `None`: no limit.
+fn lengths(args: &[Arg<'_>]) -> (usize, Option<usize>) {
+    let mut total = (0, Some(0));
+    for arg in args {
+        let inner = match &arg.kind {
+            Kind::Value(_) => (1, Some(1)),
+            Kind::PureToken => (0, Some(0)),
+            Kind::Block(parts) => lengths(parts),
+            Kind::OneOf(choices) => {
+                let each: Vec<_> = choices.iter().map(|choice| lengths(std::slice::from_ref(choice))).collect();
+                let most = each.iter().map(|(_, most)| *most).reduce(|a, b| Some(a?.max(b?))).flatten();
+                (each.iter().map(|(least, _)| *least).min().unwrap_or(0), most)
+            }
+        };
+        let token = arg.token.is_some() as usize;
+        let least = if arg.optional { 0 } else { inner.0 + token };
+        let most = if arg.multiple { None } else { inner.1.map(|most| most + token) };
+        total = (total.0 + least, total.1.zip(most).map(|(a, b)| a + b));
+    }
+    total
+}
+
+fn count_keys(args: &[Arg<'_>]) -> usize {
+    args.iter().map(|arg| (arg.kind == Kind::Value(Type::Key)) as usize + count_keys(arg.children())).sum()
+}
+
+#[test]
+fn names_are_unique_and_lower_case() {
+    let mut seen = BTreeSet::new();
+    for (name, _, _) in rows() {
+        assert!(seen.insert(name.clone()), "{name} is there twice");
+        assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-|".contains(&b)), "{name}");
+    }
+}
+
+/// Fails with everything that is wrong, not only the first.
+fn report(wrong: Vec<String>) {
+    assert!(wrong.is_empty(), "{} rows:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_row_is_filled_in() {
+    let mut wrong = Vec::new();
+    for (name, _, command) in rows() {
+        let summary = command.summary;
+        if summary.len() <= 8
+            || !summary.ends_with('.')
+            || !summary.starts_with(|c: char| c.is_ascii_uppercase())
+            || summary.contains(['\n', '`', '|'])
+        {
+            wrong.push(format!("summary of {name}: {summary:?}"));
+        }
+        if !command.complexity.contains("O(") && !command.complexity.starts_with("Depends") {
+            wrong.push(format!("complexity of {name}: {:?}", command.complexity));
+        }
+        let parts: Vec<&str> = command.since.split('.').collect();
+        if parts.len() != 3 || !parts.iter().all(|part| part.parse::<u16>().is_ok()) {
+            wrong.push(format!("since of {name}: {:?}", command.since));
+        }
+        if command.tips.iter().any(|tip| tip.is_empty() || tip.contains(|c: char| c.is_ascii_uppercase() || c == ' ')) {
+            wrong.push(format!("tips of {name}: {:?}", command.tips));
+        }
+    }
+    report(wrong);
+}
+
+#[test]
+fn the_syntax_of_every_row_reads_back() {
+    let mut wrong = Vec::new();
+    for (name, _, command) in rows() {
+        match syntax::parse(command.syntax) {
+            Ok(args) => assert_eq!(syntax::render(&args), command.syntax, "{name}"),
+            Err(error) => wrong.push(format!("{name}: {error}: {}", command.syntax)),
+        }
+    }
+    report(wrong);
+}
+
+#[test]
+fn arity_agrees_with_the_syntax() {
+    let mut wrong = Vec::new();
+    for (name, words, command) in rows() {
+        if !command.subcommands.is_empty() {
+            if !command.syntax.is_empty() || command.arity != -1 && command.arity != -2 {
+                wrong.push(format!("a container takes what its subcommands take: {name}"));
+            }
+            continue;
+        }
+        let (least, most) = lengths(&syntax::parse(command.syntax).unwrap_or_default());
+        let (least, most) = (least + words, most.map(|most| most + words));
+        let (arity, syntax) = (command.arity, command.syntax);
+        if arity.unsigned_abs() as usize != least || (arity > 0) != (most == Some(least)) {
+            wrong.push(format!("{name} has arity {arity}, but takes {least} to {most:?} arguments: {syntax}"));
+        }
+    }
+    report(wrong);
+}
+
+#[test]
+fn flags_agree_with_each_other() {
+    const DATA: [Group; 10] = [
+        Group::String,
+        Group::Hash,
+        Group::List,
+        Group::Set,
+        Group::SortedSet,
+        Group::Stream,
+        Group::Bitmap,
+        Group::Hyperloglog,
+        Group::Geo,
+        Group::Lock,
+    ];
+    let mut wrong = Vec::new();
+    for (name, _, command) in rows() {
+        let flags = command.flags;
+        let container = !command.subcommands.is_empty();
+        if flags.contains(Flags::WRITE | Flags::READONLY) {
+            wrong.push(format!("{name} both writes and only reads"));
+        }
+        let works_on_data = DATA.contains(&command.group) && !container && command.name != "help";
+        if works_on_data && !flags.intersects(Flags::WRITE | Flags::READONLY) {
+            wrong.push(format!("{name} neither writes nor only reads"));
+        }
+        if flags.contains(Flags::DENYOOM) && !flags.contains(Flags::WRITE) && command.group != Group::Scripting {
+            wrong.push(format!("{name} takes memory, but does not write"));
+        }
+        if container && command.has_keys() {
+            wrong.push(format!("the keys of {name} are those of its subcommands"));
+        }
+    }
+    report(wrong);
+}
+
+#[test]
+fn keys_are_within_bounds_and_are_what_the_syntax_names() {
+    let mut wrong = Vec::new();
+    for (name, words, command) in rows() {
+        let least = command.arity.unsigned_abs() as usize;
+        let fits = match command.keys {
+            Keys::None => true,
+            Keys::Range { first, last, step } => {
+                let bounded = last < 0 || last >= first && (last as usize) < least;
+                first as usize >= words && step >= 1 && (first as usize) < least && bounded
+            }
+            Keys::Counted { numkeys, step } => numkeys >= words && numkeys < least && step >= 1,
+        };
+        if !fits {
+            wrong.push(format!("{name}: {:?} with arity {}", command.keys, command.arity));
+        }
+        let named = count_keys(&syntax::parse(command.syntax).unwrap_or_default());
+        let right = match command.keys {
+            Keys::Range { first, last, .. } if last > 0 => named as i32 == last - first + 1,
+            _ => (named > 0) == command.has_keys(),
+        };
+        if !right {
+            wrong.push(format!("{name}: {:?} against {}", command.keys, command.syntax));
+        }
+        for spec in command.key_specs() {
+            let writes = spec.access != Access::Read || spec.uses.intersects(KeyUse::UPDATE | KeyUse::INSERT | KeyUse::DELETE);
+            if writes && command.flags.contains(Flags::READONLY) && command.group != Group::Scripting {
+                wrong.push(format!("{name} changes its keys, but only reads"));
+            }
+        }
+    }
+    report(wrong);
+}
+
+#[test]
+fn the_readme_shows_the_table() {
+    const START: &str = "<!-- commands -->\n";
+    const END: &str = "<!-- /commands -->";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = std::fs::read_to_string(&path).expect("README.md is there");
+    let start = readme.find(START).expect("README.md has the marker <!-- commands -->") + START.len();
+    let end = start + readme[start..].find(END).expect("README.md has the marker <!-- /commands -->");
+    let table = commands::markdown_table();
+    if std::env::var_os("UPDATE_README").is_some_and(|set| set == "1") {
+        std::fs::write(&path, format!("{}{table}{}", &readme[..start], &readme[end..])).unwrap();
+    } else {
+        let same = readme[start..end] == table;
+        assert!(same, "README.md shows other commands than there are: run this test with UPDATE_README=1");
+    }
+}
