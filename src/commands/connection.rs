@@ -1,6 +1,244 @@
 //! The handshake: AUTH, HELLO, PING, SELECT and the like.
 
-use crate::engine::command::Command;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::commands::client;
+use crate::engine::Engine;
+use crate::engine::command::{Command, Flags, Group};
+use crate::engine::context::{Context, Origin};
+use crate::engine::error::{Error, Result};
+use crate::engine::number::parse_i64;
+use crate::engine::session::SessionFlags;
+use crate::engine::version::REDIS_VERSION;
+use crate::engine::{pubsub, session};
+use crate::resp::reply::Protocol;
+
+/// Flags of what may be called before anything else: before authentication, while data is loaded, while a script runs long.
+const HANDSHAKE: Flags =
+    Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::NO_AUTH).union(Flags::ALLOW_BUSY);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[];
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "auth",
+        arity: -2,
+        flags: HANDSHAKE,
+        group: Group::Connection,
+        since: "1.0.0",
+        summary: "Authenticates the connection by a password.",
+        complexity: "O(N) where N is the number of passwords of the user",
+        syntax: "[username] password",
+        handler: auth,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "echo",
+        arity: 2,
+        flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
+        group: Group::Connection,
+        since: "1.0.0",
+        summary: "Gives a string back.",
+        syntax: "message",
+        handler: echo,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "hello",
+        arity: -1,
+        flags: HANDSHAKE,
+        group: Group::Connection,
+        since: "6.0.0",
+        summary: "Opens the conversation: chooses the protocol, authenticates, names the connection, and tells about the server.",
+        syntax: "[protover [AUTH username password] [SETNAME clientname]]",
+        handler: hello,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "ping",
+        arity: -1,
+        flags: Flags::FAST,
+        group: Group::Connection,
+        since: "1.0.0",
+        summary: "Answers, which shows that the server is there.",
+        syntax: "[message]",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        handler: ping,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "quit",
+        arity: -1,
+        flags: HANDSHAKE,
+        group: Group::Connection,
+        since: "1.0.0",
+        summary: "Closes the connection.",
+        handler: quit,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "reset",
+        arity: 1,
+        flags: HANDSHAKE,
+        group: Group::Connection,
+        since: "6.2.0",
+        summary: "Puts the connection back into the state it began in.",
+        handler: reset,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "select",
+        arity: 2,
+        flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
+        group: Group::Connection,
+        since: "1.0.0",
+        summary: "Chooses the database of the connection.",
+        syntax: "index",
+        handler: select,
+        ..Command::DEFAULT
+    },
+];
+
+fn ping(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if args.len() > 2 {
+        return Err(Error::arity("ping"));
+    }
+    if cx.origin == Origin::Client && cx.session().subscribed_mode() {
+        // A RESP2 client can tell this from a message, but not a status.
+        cx.reply.array(2);
+        cx.reply.bulk(b"pong");
+        cx.reply.bulk(args.get(1).copied().unwrap_or_default());
+        return Ok(());
+    }
+    match args.get(1) {
+        Some(message) => cx.reply.bulk(message),
+        None => cx.reply.simple("PONG"),
+    }
+    Ok(())
+}
+
+fn echo(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    cx.reply.bulk(args[1]);
+    Ok(())
+}
+
+fn select(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let index = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
+    let index = i32::try_from(index).map_err(|_| Error::NOT_AN_INT)?;
+    match u32::try_from(index) {
+        Ok(index) if (index as usize) < cx.engine.keyspace.databases() => cx.db = index,
+        _ => return Err(Error::DB_RANGE),
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+fn quit(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.reply.ok();
+    cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;
+    let id = cx.session;
+    cx.engine.mark_dirty(id);
+    Ok(())
+}
+
+fn auth(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    match *args {
+        [_, password] if !cx.engine.config.requirepass.is_empty() => authenticate(cx.engine, cx.session, DEFAULT_USER, password)?,
+        [_, _] => return Err(Error::NO_PASSWORD_SET),
+        [_, user, password] => authenticate(cx.engine, cx.session, user, password)?,
+        _ => return Err(Error::SYNTAX),
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+/// The only user there is.
+pub const DEFAULT_USER: &[u8] = b"default";
+
+/// Lets a session in if user and password are right; leaves it as it was if not.
+fn authenticate(engine: &mut Engine, id: session::SessionId, user: &[u8], password: &[u8]) -> Result {
+    let wanted = &engine.config.requirepass;
+    // Digests are compared, so that neither content nor length of the password shows in the time it takes.
+    let right = wanted.is_empty() || bool::from(Sha256::digest(password).as_slice().ct_eq(Sha256::digest(wanted).as_slice()));
+    if user != DEFAULT_USER || !right {
+        return Err(Error::WRONG_PASS);
+    }
+    engine.sessions[id.0 as usize].flags |= SessionFlags::AUTHENTICATED;
+    Ok(())
+}
+
+fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let protocol = match args.get(1) {
+        None => None,
+        Some(version) => match parse_i64(version).ok_or(Error::NOT_A_PROTOCOL)? {
+            2 => Some(Protocol::Resp2),
+            3 => Some(Protocol::Resp3),
+            _ => return Err(Error::NO_PROTO),
+        },
+    };
+    let (mut credentials, mut name) = (None, None);
+    let mut rest = args.get(2..).unwrap_or_default();
+    while let [option, values @ ..] = rest {
+        if let ([user, password, after @ ..], true) = (values, option.eq_ignore_ascii_case(b"auth")) {
+            credentials = Some((*user, *password));
+            rest = after;
+        } else if let ([value, after @ ..], true) = (values, option.eq_ignore_ascii_case(b"setname")) {
+            client::check_name(value)?;
+            name = Some(*value);
+            rest = after;
+        } else {
+            return Err(Error::quoting("ERR Syntax error in HELLO option '", option, "'"));
+        }
+    }
+
+    if let Some((user, password)) = credentials {
+        authenticate(cx.engine, cx.session, user, password)?;
+    }
+    let locked = !cx.engine.config.requirepass.is_empty();
+    let session = cx.session();
+    if locked && !session.flags.contains(SessionFlags::AUTHENTICATED) {
+        return Err(Error::HELLO_NO_AUTH);
+    }
+    if let Some(name) = name {
+        client::set_name(session, name);
+    }
+    if let Some(protocol) = protocol {
+        session.protocol = protocol;
+        cx.reply.switch(protocol);
+    }
+    let session = cx.session();
+    let (id, protocol) = (session.id, session.protocol);
+    let reply = &mut *cx.reply;
+    reply.map(7);
+    reply.bulk(b"server");
+    reply.bulk(b"redis");
+    reply.bulk(b"version");
+    reply.bulk(REDIS_VERSION.as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
+    reply.bulk(b"id");
+    reply.integer(id as i64);
+    reply.bulk(b"mode");
+    reply.bulk(b"standalone");
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.array(0);
+    Ok(())
+}
+
+fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    pubsub::unsubscribe_all(cx.engine, cx.session);
+    let open = cx.engine.config.requirepass.is_empty();
+    let session = cx.session();
+    session.name = None;
+    session.protocol = Protocol::Resp2;
+    session
+        .flags
+        .remove(SessionFlags::REPLY_OFF | SessionFlags::REPLY_SKIP_NEXT | SessionFlags::NO_TOUCH | SessionFlags::NO_EVICT);
+    session.flags.set(SessionFlags::AUTHENTICATED, open);
+    cx.db = 0;
+    cx.reply.switch(Protocol::Resp2);
+    cx.reply.simple("RESET");
+    Ok(())
+}

@@ -1,6 +1,357 @@
 //! Publish and subscribe.
 
-use crate::engine::command::Command;
+use crate::commands::help;
+use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::context::Context;
+use crate::engine::error::{Error, Result};
+use crate::engine::glob;
+use crate::engine::pubsub::{self, Kind};
+use crate::resp::reply::{Sink, WireReply};
+
+const SUBSCRIBING: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
+const PUBLISHING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::MAY_REPLICATE);
+const LOOKING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[];
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "psubscribe",
+        arity: -2,
+        flags: SUBSCRIBING,
+        group: Group::PubSub,
+        since: "2.0.0",
+        summary: "Asks for the messages of all channels whose names match a pattern.",
+        complexity: "O(N) where N is the number of patterns to subscribe to",
+        syntax: "pattern [pattern ...]",
+        handler: psubscribe,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "publish",
+        arity: 3,
+        flags: PUBLISHING,
+        group: Group::PubSub,
+        since: "2.0.0",
+        summary: "Sends a message to whoever is subscribed to a channel.",
+        complexity: "O(N+M) where N is the number of subscribers of the channel and M the number of patterns",
+        syntax: "channel message",
+        handler: publish,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "pubsub",
+        arity: -2,
+        group: Group::PubSub,
+        since: "2.8.0",
+        summary: "Tells who listens to what; has subcommands.",
+        complexity: "Depends on subcommand.",
+        subcommands: &[
+            Command {
+                name: "channels",
+                arity: -2,
+                flags: LOOKING,
+                group: Group::PubSub,
+                since: "2.8.0",
+                summary: "Lists the channels that have subscribers.",
+                complexity: "O(N) where N is the number of channels with subscribers",
+                syntax: "[pattern]",
+                handler: channels,
+                ..Command::DEFAULT
+            },
+            Command {
+                name: "help",
+                arity: 2,
+                flags: Flags::LOADING.union(Flags::STALE),
+                group: Group::PubSub,
+                since: "6.2.0",
+                summary: "Explains the subcommands.",
+                handler: help,
+                ..Command::DEFAULT
+            },
+            Command {
+                name: "numpat",
+                arity: 2,
+                flags: LOOKING,
+                group: Group::PubSub,
+                since: "2.8.0",
+                summary: "Counts the different patterns that have subscribers.",
+                handler: numpat,
+                ..Command::DEFAULT
+            },
+            Command {
+                name: "numsub",
+                arity: -2,
+                flags: LOOKING,
+                group: Group::PubSub,
+                since: "2.8.0",
+                summary: "Counts the subscribers of channels.",
+                complexity: "O(N) where N is the number of channels asked for",
+                syntax: "[channel [channel ...]]",
+                handler: numsub,
+                ..Command::DEFAULT
+            },
+            Command {
+                name: "shardchannels",
+                arity: -2,
+                flags: LOOKING,
+                group: Group::PubSub,
+                since: "7.0.0",
+                summary: "Lists the shard channels that have subscribers.",
+                complexity: "O(N) where N is the number of shard channels with subscribers",
+                syntax: "[pattern]",
+                handler: shardchannels,
+                ..Command::DEFAULT
+            },
+            Command {
+                name: "shardnumsub",
+                arity: -2,
+                flags: LOOKING,
+                group: Group::PubSub,
+                since: "7.0.0",
+                summary: "Counts the subscribers of shard channels.",
+                complexity: "O(N) where N is the number of shard channels asked for",
+                syntax: "[shardchannel [shardchannel ...]]",
+                handler: shardnumsub,
+                ..Command::DEFAULT
+            },
+        ],
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "punsubscribe",
+        arity: -1,
+        flags: SUBSCRIBING,
+        group: Group::PubSub,
+        since: "2.0.0",
+        summary: "Ends subscriptions to patterns, all of them where none is named.",
+        complexity: "O(N) where N is the number of patterns to unsubscribe from",
+        syntax: "[pattern [pattern ...]]",
+        handler: punsubscribe,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "spublish",
+        arity: 3,
+        flags: PUBLISHING,
+        keys: Keys::ONE,
+        access: Access::Read,
+        group: Group::PubSub,
+        since: "7.0.0",
+        summary: "Sends a message to whoever is subscribed to a shard channel.",
+        complexity: "O(N) where N is the number of subscribers of the shard channel",
+        syntax: "shardchannel message",
+        handler: spublish,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "ssubscribe",
+        arity: -2,
+        flags: SUBSCRIBING,
+        keys: Keys::ALL,
+        access: Access::Read,
+        group: Group::PubSub,
+        since: "7.0.0",
+        summary: "Asks for the messages of shard channels.",
+        complexity: "O(N) where N is the number of shard channels to subscribe to",
+        syntax: "shardchannel [shardchannel ...]",
+        handler: ssubscribe,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "subscribe",
+        arity: -2,
+        flags: SUBSCRIBING,
+        group: Group::PubSub,
+        since: "2.0.0",
+        summary: "Asks for the messages of channels.",
+        complexity: "O(N) where N is the number of channels to subscribe to",
+        syntax: "channel [channel ...]",
+        handler: subscribe,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "sunsubscribe",
+        arity: -1,
+        flags: SUBSCRIBING,
+        keys: Keys::ALL,
+        access: Access::Read,
+        group: Group::PubSub,
+        since: "7.0.0",
+        summary: "Ends subscriptions to shard channels, all of them where none is named.",
+        complexity: "O(N) where N is the number of shard channels to unsubscribe from",
+        syntax: "[shardchannel [shardchannel ...]]",
+        handler: sunsubscribe,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "unsubscribe",
+        arity: -1,
+        flags: SUBSCRIBING,
+        group: Group::PubSub,
+        since: "2.0.0",
+        summary: "Ends subscriptions to channels, all of them where none is named.",
+        complexity: "O(N) where N is the number of channels to unsubscribe from",
+        syntax: "[channel [channel ...]]",
+        handler: unsubscribe,
+        ..Command::DEFAULT
+    },
+];
+
+/// Tells the session how many subscriptions it has now that one was added or ended: those to channels and patterns are counted
+/// together, those to shard channels by themselves.
+fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
+    let session = &mut cx.engine.sessions[cx.session.0 as usize];
+    let [channels, patterns, shards] = session.subscriptions;
+    let count = if kind == Kind::Shard { shards } else { channels + patterns };
+    let mut around;
+    let sink: &mut dyn Sink = if session.silenced() {
+        // `CLIENT REPLY OFF` stops replies but no pushes, and this is one.
+        around = WireReply::new(&mut session.out, session.protocol);
+        &mut around
+    } else {
+        &mut *cx.reply
+    };
+    sink.push(3);
+    sink.bulk(word.as_bytes());
+    match name {
+        Some(name) => sink.bulk(name),
+        None => sink.null(),
+    }
+    sink.integer(i64::from(count));
+}
+
+fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result {
+    for name in names {
+        if cx.engine.pubsub.subscribe(kind, cx.session, name) {
+            cx.session().subscriptions[kind.index()] += 1;
+        }
+        confirm(cx, kind, word, Some(name));
+    }
+    Ok(())
+}
+
+fn end(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result {
+    for name in names {
+        if cx.engine.pubsub.unsubscribe(kind, cx.session, name) {
+            cx.session().subscriptions[kind.index()] -= 1;
+        }
+        confirm(cx, kind, word, Some(name));
+    }
+    if names.is_empty() {
+        let mut any = false;
+        while let Some(name) = cx.engine.pubsub.unsubscribe_oldest(kind, cx.session) {
+            any = true;
+            cx.session().subscriptions[kind.index()] -= 1;
+            confirm(cx, kind, word, Some(&name));
+        }
+        if !any {
+            confirm(cx, kind, word, None);
+        }
+    }
+    Ok(())
+}
+
+fn subscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    add(cx, Kind::Channel, "subscribe", &args[1..])
+}
+
+fn psubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    add(cx, Kind::Pattern, "psubscribe", &args[1..])
+}
+
+fn ssubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    add(cx, Kind::Shard, "ssubscribe", &args[1..])
+}
+
+fn unsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    end(cx, Kind::Channel, "unsubscribe", &args[1..])
+}
+
+fn punsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    end(cx, Kind::Pattern, "punsubscribe", &args[1..])
+}
+
+fn sunsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    end(cx, Kind::Shard, "sunsubscribe", &args[1..])
+}
+
+fn publish(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    send(cx, Kind::Channel, args)
+}
+
+fn spublish(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    send(cx, Kind::Shard, args)
+}
+
+fn send(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
+    // What a script changed before it publishes is told first.
+    cx.engine.publish_events();
+    let receivers = pubsub::publish(cx.engine, kind, args[1], args[2]);
+    cx.reply.integer(receivers as i64);
+    Ok(())
+}
+
+fn channels(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    list(cx, Kind::Channel, args)
+}
+
+fn shardchannels(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    list(cx, Kind::Shard, args)
+}
+
+fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
+    if args.len() > 3 {
+        return Err(Error::subcommand_syntax(args));
+    }
+    let pattern = args.get(2);
+    let wanted = |name: &&[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
+    let names: Vec<&[u8]> = cx.engine.pubsub.topics(kind).filter(wanted).collect();
+    cx.reply.array(names.len());
+    for name in names {
+        cx.reply.bulk(name);
+    }
+    Ok(())
+}
+
+fn numpat(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.reply.integer(cx.engine.pubsub.topic_count(Kind::Pattern) as i64);
+    Ok(())
+}
+
+fn numsub(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    count(cx, Kind::Channel, &args[2..])
+}
+
+fn shardnumsub(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    count(cx, Kind::Shard, &args[2..])
+}
+
+fn count(cx: &mut Context<'_>, kind: Kind, names: &[&[u8]]) -> Result {
+    cx.reply.array(names.len() * 2);
+    for name in names {
+        cx.reply.bulk(name);
+        cx.reply.integer(cx.engine.pubsub.subscribers(kind, name) as i64);
+    }
+    Ok(())
+}
+
+fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    help::reply(
+        cx,
+        args,
+        &[
+            "CHANNELS [<pattern>]",
+            "    Return the currently active channels matching a <pattern> (default: '*').",
+            "NUMPAT",
+            "    Return number of subscriptions to patterns.",
+            "NUMSUB [<channel> ...]",
+            "    Return the number of subscribers for the specified channels, excluding",
+            "    pattern subscriptions(default: no channels).",
+            "SHARDCHANNELS [<pattern>]",
+            "    Return the currently active shard level channels matching a <pattern> (default: '*').",
+            "SHARDNUMSUB [<shardchannel> ...]",
+            "    Return the number of subscribers for the specified shard level channel(s)",
+        ],
+    );
+    Ok(())
+}

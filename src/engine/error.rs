@@ -81,6 +81,26 @@ texts! {
     INVALID_ARGUMENTS = "ERR Invalid arguments specified for command";
     /// `COMMAND GETKEYS` of a command that there is not.
     INVALID_COMMAND = "ERR Invalid command specified";
+    /// An integer outside of the range of an i32.
+    NOT_AN_INT = "ERR value is out of range, value must between -2147483648 and 2147483647";
+    /// `AUTH password` where no password is set.
+    NO_PASSWORD_SET = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+    /// `HELLO` with a version that is no number.
+    NOT_A_PROTOCOL = "ERR Protocol version is not an integer or out of range";
+    /// `HELLO` before authentication.
+    HELLO_NO_AUTH = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
+    /// A client name that would break the lines of `CLIENT LIST`.
+    CLIENT_NAME = "ERR Client names cannot contain spaces, newlines or special characters.";
+    /// `CLIENT KILL ID` of what cannot be an id.
+    CLIENT_ID_POSITIVE = "ERR client-id should be greater than 0";
+    /// `CLIENT LIST ID` of what cannot be an id.
+    CLIENT_ID_INVALID = "ERR Invalid client ID";
+    /// `CLIENT KILL MAXAGE` of what is no number.
+    MAXAGE_NOT_INTEGER = "ERR maxage is not an integer or out of range";
+    /// `CLIENT KILL MAXAGE` of nothing or less.
+    MAXAGE_POSITIVE = "ERR maxage should be greater than 0";
+    /// `CLIENT KILL addr` that meets nobody.
+    NO_SUCH_CLIENT = "ERR No such client";
 }
 
 impl Error {
@@ -126,6 +146,19 @@ impl Error {
     pub fn unknown_subcommand(container: &str, sub: &[u8]) -> Self {
         let sub = lossy_prefix(sub, 128);
         Error(format!("ERR unknown subcommand '{sub}'. Try {} HELP.", container.to_uppercase()).into())
+    }
+
+    /// A subcommand that was found but not with so many arguments:
+    /// `ERR unknown subcommand or wrong number of arguments for 'x'. Try CONTAINER HELP.`
+    pub fn subcommand_syntax(args: &[&[u8]]) -> Self {
+        let container = lossy_prefix(args[0], usize::MAX).to_uppercase();
+        let sub = lossy_prefix(args.get(1).copied().unwrap_or_default(), 128);
+        Error(format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {container} HELP.").into())
+    }
+
+    /// An error that quotes an argument.
+    pub fn quoting(before: &str, argument: &[u8], after: &str) -> Self {
+        Error(format!("{before}{}{after}", lossy_prefix(argument, usize::MAX)).into())
     }
 
     /// The text that goes on the wire, without the leading `-`.

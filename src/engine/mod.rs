@@ -90,7 +90,7 @@ impl Engine {
             config,
             stats: Stats::default(),
             sessions: Slab::new(),
-            pubsub: PubSub::default(),
+            pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
             scripts: Scripts::default(),
             run_id: String::new(),
             started: now,
@@ -272,6 +272,13 @@ impl Engine {
         self.keyspace.space.check_invariants();
         for &id in &self.dirty {
             assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
+        }
+        self.pubsub.check_invariants();
+        for (number, session) in &self.sessions {
+            for kind in pubsub::Kind::ALL {
+                let counted = self.pubsub.subscriptions(kind, SessionId(number as u32));
+                assert_eq!(session.subscriptions[kind.index()] as usize, counted, "a session counts its subscriptions");
+            }
         }
     }
 }
