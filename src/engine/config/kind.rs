@@ -1,0 +1,240 @@
+//! Kinds of directives: how a value is read, held to its bounds and shown.
+
+use crate::engine::change::Classes;
+
+/// When a client's unwritten replies are too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputLimit {
+    /// Closed at once beyond so many bytes; 0: never.
+    pub hard: u64,
+    /// Closed after `seconds` beyond so many bytes; 0: never.
+    pub soft: u64,
+    /// How long `soft` may be exceeded.
+    pub seconds: u64,
+}
+
+/// The classes of `client-output-buffer-limit`, in the order in which they are shown, with the name that each is shown by.
+pub const OUTPUT_CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
+
+/// A value of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Raw {
+    /// Yes or no.
+    Bool(bool),
+    /// A number; large enough for all of `u64`.
+    Int(i128),
+    /// Bytes.
+    Text(Vec<u8>),
+    /// One of several words.
+    Choice(&'static str),
+    /// A list of words.
+    Words(Vec<String>),
+    /// Classes of events.
+    Events(Classes),
+    /// One limit for each of [`OUTPUT_CLASSES`].
+    Output([OutputLimit; 3]),
+}
+
+/// What values of a directive look like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// `yes` or `no`.
+    Bool,
+    /// A decimal number.
+    Integer(i128, i128),
+    /// An octal number.
+    Octal(i128, i128),
+    /// A number of bytes, with a unit: `k m g` are powers of 1000, `kb mb gb` of 1024.
+    Memory(i128, i128),
+    /// Anything.
+    Text,
+    /// Anything, and not to be logged.
+    Secret,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Any number of words.
+    Words,
+    /// The letters of `notify-keyspace-events`.
+    Events,
+    /// Groups of four words: class, hard limit, soft limit, seconds.
+    OutputLimits,
+    /// A directive that is known and has one value; anything else is refused with the reason.
+    Only(&'static str, &'static str),
+}
+
+impl Kind {
+    /// Whether several words are meant when a value has spaces.
+    pub fn takes_words(self) -> bool {
+        matches!(self, Kind::Words | Kind::OutputLimits)
+    }
+
+    /// Reads a value; `old` is the present one, of which a value may change a part.
+    pub fn parse(self, words: &[&[u8]], old: &Raw) -> Result<Raw, String> {
+        if !self.takes_words() && words.len() != 1 {
+            return Err("wrong number of arguments".to_owned());
+        }
+        let word = words.first().copied().unwrap_or_default();
+        match self {
+            Kind::Bool if word.eq_ignore_ascii_case(b"yes") => Ok(Raw::Bool(true)),
+            Kind::Bool if word.eq_ignore_ascii_case(b"no") => Ok(Raw::Bool(false)),
+            Kind::Bool => Err("argument must be 'yes' or 'no'".to_owned()),
+            Kind::Integer(min, max) => {
+                let n = integer(word).ok_or("argument couldn't be parsed into an integer")?;
+                within(n, min, max).then_some(Raw::Int(n)).ok_or_else(|| bounds(min, max))
+            }
+            Kind::Octal(min, max) => {
+                let text = std::str::from_utf8(word).unwrap_or_default();
+                let n = i64::from_str_radix(text, 8).map_err(|_| "argument couldn't be parsed as an octal number")?;
+                let refusal = || format!("argument must be between {min:o} and {max:o} inclusive");
+                within(n.into(), min, max).then_some(Raw::Int(n.into())).ok_or_else(refusal)
+            }
+            Kind::Memory(min, max) => {
+                let n = memory(word).ok_or("argument must be a memory value")?.into();
+                within(n, min, max).then_some(Raw::Int(n)).ok_or_else(|| bounds(min, max))
+            }
+            Kind::Text | Kind::Secret => Ok(Raw::Text(word.to_vec())),
+            Kind::Choice(all) => {
+                let found = all.iter().find(|known| known.as_bytes().eq_ignore_ascii_case(word));
+                let refusal = || format!("argument(s) must be one of the following: {}", all.join(", "));
+                found.map(|known| Raw::Choice(known)).ok_or_else(refusal)
+            }
+            Kind::Words => {
+                let words = words.iter().filter(|word| !word.is_empty());
+                Ok(Raw::Words(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()))
+            }
+            Kind::Events => match Classes::parse(word) {
+                Some(classes) => Ok(Raw::Events(classes)),
+                None => Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.".to_owned()),
+            },
+            Kind::OutputLimits => match old {
+                Raw::Output(limits) => output_limits(words, *limits).map(Raw::Output).map_err(str::to_owned),
+                _ => Err("wrong number of arguments".to_owned()),
+            },
+            Kind::Only(value, _) if word.eq_ignore_ascii_case(value.as_bytes()) => Ok(Raw::Choice(value)),
+            Kind::Only(_, reason) => Err(reason.to_owned()),
+        }
+    }
+
+    /// A value as `CONFIG GET` shows it.
+    pub fn show(self, raw: &Raw) -> Vec<u8> {
+        match raw {
+            Raw::Bool(true) => b"yes".to_vec(),
+            Raw::Bool(false) => b"no".to_vec(),
+            Raw::Int(n) if matches!(self, Kind::Octal(..)) => format!("{n:o}").into_bytes(),
+            Raw::Int(n) => n.to_string().into_bytes(),
+            Raw::Text(text) => text.clone(),
+            Raw::Choice(word) => word.as_bytes().to_vec(),
+            Raw::Words(words) => words.join(" ").into_bytes(),
+            Raw::Events(classes) => classes.letters().into_bytes(),
+            Raw::Output(limits) => {
+                let each = OUTPUT_CLASSES.iter().zip(limits).map(|(name, l)| format!("{name} {} {} {}", l.hard, l.soft, l.seconds));
+                each.collect::<Vec<_>>().join(" ").into_bytes()
+            }
+        }
+    }
+}
+
+fn within(n: i128, min: i128, max: i128) -> bool {
+    (min..=max).contains(&n)
+}
+
+fn bounds(min: i128, max: i128) -> String {
+    format!("argument must be between {min} and {max} inclusive")
+}
+
+/// A decimal `i64` written as Redis writes it: no plus sign, no spaces, no leading zeros.
+fn integer(word: &[u8]) -> Option<i128> {
+    let text = std::str::from_utf8(word).ok()?;
+    let n: i64 = text.parse().ok()?;
+    (n.to_string() == text).then_some(n.into())
+}
+
+/// Bytes with their unit.
+fn memory(word: &[u8]) -> Option<u64> {
+    let digits = word.iter().take_while(|b| b.is_ascii_digit()).count();
+    let (number, unit) = word.split_at(digits);
+    let factor: u64 = match unit.to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    std::str::from_utf8(number).ok()?.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+fn output_limits(words: &[&[u8]], mut limits: [OutputLimit; 3]) -> Result<[OutputLimit; 3], &'static str> {
+    if !words.len().is_multiple_of(4) {
+        return Err("Wrong number of arguments in buffer limit configuration.");
+    }
+    for group in words.chunks_exact(4) {
+        let class = match group[0].to_ascii_lowercase().as_slice() {
+            b"normal" => 0,
+            b"slave" | b"replica" => 1,
+            b"pubsub" => 2,
+            _ => return Err("Invalid client class specified in buffer limit configuration."),
+        };
+        let seconds = integer(group[3]).and_then(|n| u64::try_from(n).ok());
+        let (Some(hard), Some(soft), Some(seconds)) = (memory(group[1]), memory(group[2]), seconds) else {
+            return Err("Error in hard, soft or soft_seconds setting in buffer limit configuration.");
+        };
+        limits[class] = OutputLimit { hard, soft, seconds };
+    }
+    Ok(limits)
+}
+
+/// A type that a directive's value may have in [`super::Config`].
+pub(crate) trait Field: Sized {
+    /// The value from what was read; `None` where it does not fit.
+    fn from_raw(raw: Raw) -> Option<Self>;
+    /// The value as it is shown.
+    fn to_raw(&self) -> Raw;
+}
+
+macro_rules! fields {
+    ($($type:ty: $variant:ident),*) => {$(
+        impl Field for $type {
+            fn from_raw(raw: Raw) -> Option<Self> {
+                match raw {
+                    Raw::$variant(value) => value.try_into().ok(),
+                    _ => None,
+                }
+            }
+
+            fn to_raw(&self) -> Raw {
+                Raw::$variant(self.clone().into())
+            }
+        }
+    )*};
+}
+
+fields!(u16: Int, u32: Int, u64: Int, i64: Int, bool: Bool, Vec<u8>: Text, &'static str: Choice, Vec<String>: Words, Classes: Events);
+
+impl Field for [OutputLimit; 3] {
+    fn from_raw(raw: Raw) -> Option<Self> {
+        match raw {
+            Raw::Output(limits) => Some(limits),
+            _ => None,
+        }
+    }
+
+    fn to_raw(&self) -> Raw {
+        Raw::Output(*self)
+    }
+}
+
+impl Field for String {
+    fn from_raw(raw: Raw) -> Option<Self> {
+        match raw {
+            Raw::Text(text) => String::from_utf8(text).ok(),
+            _ => None,
+        }
+    }
+
+    fn to_raw(&self) -> Raw {
+        Raw::Text(self.clone().into_bytes())
+    }
+}

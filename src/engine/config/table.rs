@@ -1,0 +1,212 @@
+//! The table of directives. A row is a field of [`Config`]: its name, type, default, bounds and meaning in one place.
+
+use super::kind::{Field, Kind, OutputLimit};
+use super::{Directive, Section};
+use crate::engine::change::Classes;
+
+const INT: i128 = i32::MAX as i128;
+const UINT: i128 = u32::MAX as i128;
+const LONG: i128 = i64::MAX as i128;
+const ULONG: i128 = u64::MAX as i128;
+const MIB: i128 = 1 << 20;
+
+const POLICIES: &[&str] = &[
+    "volatile-lru",
+    "volatile-lfu",
+    "volatile-random",
+    "volatile-ttl",
+    "allkeys-lru",
+    "allkeys-lfu",
+    "allkeys-random",
+    "noeviction",
+];
+const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning", "nothing"];
+const NO_FILES: &str = "Portcullis keeps nothing on disk in this version";
+
+macro_rules! directives {
+    ($(
+        $section:ident $name:literal $(/ $alias:literal)? => $field:ident: $type:ty = $default:expr, $kind:expr, $fixed:ident, $help:literal;
+    )*) => {
+        /// The values of all directives; each field is documented by the help line of its row.
+        #[derive(Clone, Debug)]
+        pub struct Config {
+            $(#[doc = concat!("`", $name, "`: ", $help)] pub $field: $type,)*
+        }
+
+        impl Default for Config {
+            fn default() -> Self {
+                Config { $($field: $default,)* }
+            }
+        }
+
+        /// The rows.
+        pub const DIRECTIVES: &[Directive] = &[$(
+            Directive {
+                name: $name,
+                alias: directives!(@alias $($alias)?),
+                kind: $kind,
+                fixed: directives!(@fixed $fixed),
+                section: Section::$section,
+                help: $help,
+                read: |config| Field::to_raw(&config.$field),
+                write: |config, raw| match Field::from_raw(raw) {
+                    Some(value) => {
+                        config.$field = value;
+                        true
+                    }
+                    None => false,
+                },
+            },
+        )*];
+    };
+    (@alias) => { None };
+    (@alias $alias:literal) => { Some($alias) };
+    (@fixed fixed) => { true };
+    (@fixed live) => { false };
+}
+
+use Kind::{Bool, Choice, Events, Integer, Memory, Octal, Only, OutputLimits, Secret, Text, Words};
+
+directives! {
+    Network "port" => port: u16 = 6379, Integer(0, 65535), fixed, "TCP port to listen on; 0 takes any free one and prints it.";
+    Network "bind" => bind: Vec<String> = vec!["127.0.0.1".into(), "-::1".into()], Words, fixed, "Addresses to listen on; * is all of them, and one that begins with - may be missing.";
+    Network "unixsocket" => unixsocket: String = String::new(), Text, fixed, "Path of a unix socket to listen on as well.";
+    Network "unixsocketperm" => unixsocketperm: u32 = 0, Octal(0, 0o777), fixed, "Permissions of the unix socket, in octal.";
+    Network "tcp-backlog" => tcp_backlog: u32 = 511, Integer(0, INT), fixed, "Connections that may wait to be accepted.";
+    Network "tcp-keepalive" => tcp_keepalive: u32 = 300, Integer(0, INT), live, "Seconds after which a silent connection is probed; 0 never.";
+    Network "timeout" => timeout: u32 = 0, Integer(0, INT), live, "Seconds after which an idle connection is closed; 0 never.";
+
+    Security "requirepass" => requirepass: Vec<u8> = Vec::new(), Secret, live, "Password that clients must give first.";
+    Security "protected-mode" => protected_mode: bool = true, Bool, live, "Refuse clients of other machines while there is no password.";
+
+    Limits "maxclients" => maxclients: u32 = 10_000, Integer(1, UINT), live, "Clients that may be connected at once.";
+    Limits "maxmemory" => maxmemory: u64 = 0, Memory(0, ULONG), live, "Bytes beyond which commands that need more are refused; 0 no bound.";
+    Limits "maxmemory-policy" => maxmemory_policy: &'static str = "noeviction", Choice(POLICIES), live, "Which keys give way when maxmemory is reached.";
+    Limits "maxmemory-samples" => maxmemory_samples: u32 = 5, Integer(1, 64), live, "Keys looked at to choose one that gives way.";
+    Limits "databases" => databases: u32 = 16, Integer(1, 16_384), fixed, "Number of databases.";
+    Limits "proto-max-bulk-len" => proto_max_bulk_len: u64 = 512 << 20, Memory(MIB, LONG), live, "Bytes of one argument, and of one string, at most.";
+    Limits "client-query-buffer-limit" => client_query_buffer_limit: u64 = 1 << 30, Memory(MIB, LONG), live, "Bytes of one incomplete request at most.";
+    Limits "client-output-buffer-limit" => client_output_buffer_limit: [OutputLimit; 3] = OUTPUT_LIMITS, OutputLimits, live, "Bytes of replies that a client may leave unread: class, hard limit, soft limit, seconds.";
+    Limits "maxmemory-clients" => maxmemory_clients: &'static str = "0", Only("0", "limits on the memory of all clients together are not supported"), live, "Has the value 0: clients are bounded one by one.";
+
+    Behaviour "notify-keyspace-events" => notify_keyspace_events: Classes = Classes::empty(), Events, live, "Classes of key events that are published, such as KEA.";
+    Behaviour "busy-reply-threshold" / "lua-time-limit" => busy_reply_threshold: u64 = 5000, Integer(0, LONG), live, "Milliseconds after which a script may be killed.";
+    Behaviour "hash-max-listpack-entries" / "hash-max-ziplist-entries" => hash_max_listpack_entries: u64 = 512, Integer(0, LONG), live, "Fields up to which OBJECT ENCODING calls a hash a listpack.";
+    Behaviour "hash-max-listpack-value" / "hash-max-ziplist-value" => hash_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a field or value up to which a hash is called a listpack.";
+    Behaviour "list-max-listpack-size" / "list-max-ziplist-size" => list_max_listpack_size: i64 = -2, Integer(-INT - 1, INT), live, "Size up to which a list is called a listpack.";
+    Behaviour "set-max-intset-entries" => set_max_intset_entries: u64 = 512, Integer(0, LONG), live, "Members up to which a set of integers is called an intset.";
+    Behaviour "set-max-listpack-entries" => set_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Members up to which a set is called a listpack.";
+    Behaviour "set-max-listpack-value" => set_max_listpack_value: u64 = 64, Integer(0, LONG), live, "Bytes of a member up to which a set is called a listpack.";
+    Behaviour "zset-max-listpack-entries" / "zset-max-ziplist-entries" => zset_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Members up to which a sorted set is called a listpack.";
+    Behaviour "zset-max-listpack-value" / "zset-max-ziplist-value" => zset_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a member up to which a sorted set is called a listpack.";
+    Behaviour "lfu-log-factor" => lfu_log_factor: u32 = 10, Integer(0, INT), live, "How slowly the access counter of a key grows.";
+    Behaviour "lfu-decay-time" => lfu_decay_time: u32 = 1, Integer(0, INT), live, "Minutes after which the access counter of a key is lowered.";
+    Behaviour "slowlog-log-slower-than" => slowlog_log_slower_than: i64 = 10_000, Integer(-1, LONG), live, "Microseconds from which a command is slow; -1 logs none.";
+    Behaviour "slowlog-max-len" => slowlog_max_len: u64 = 128, Integer(0, LONG), live, "Slow commands that are remembered.";
+    Behaviour "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Milliseconds from which a pause is recorded; 0 records none.";
+    Behaviour "tracking-table-max-keys" => tracking_table_max_keys: u64 = 1_000_000, Integer(0, LONG), live, "Keys that are remembered for client-side caching.";
+    Behaviour "enable-debug-command" => enable_debug_command: &'static str = "local", Choice(&["no", "yes", "local"]), fixed, "Who may use DEBUG.";
+
+    Logging "loglevel" => loglevel: &'static str = "notice", Choice(LOG_LEVELS), live, "How much is logged.";
+    Logging "logfile" => logfile: String = String::new(), Text, fixed, "File that the log is appended to; without it, the standard error.";
+
+    Compatibility "appendonly" => appendonly: &'static str = "no", Only("no", NO_FILES), live, "Has the value no: nothing is kept on disk.";
+    Compatibility "appendfsync" => appendfsync: &'static str = "everysec", Choice(&["everysec", "always", "no"]), live, "Accepted; without effect while nothing is kept on disk.";
+    Compatibility "save" => save: &'static str = "", Only("", NO_FILES), live, "Has no value: nothing is kept on disk.";
+    Compatibility "dir" => dir: String = ".".into(), Text, fixed, "Working directory.";
+    Compatibility "daemonize" => daemonize: &'static str = "no", Only("no", "Portcullis stays in the foreground; let systemd, a container or a shell's & put it in the background"), fixed, "Has the value no: it stays in the foreground.";
+    Compatibility "cluster-enabled" => cluster_enabled: &'static str = "no", Only("no", "Portcullis is no Redis Cluster node"), fixed, "Has the value no.";
+    Compatibility "io-threads" => io_threads: &'static str = "1", Only("1", "Portcullis runs commands and sockets on one thread"), fixed, "Has the value 1: one thread does it all.";
+    Compatibility "replicaof" / "slaveof" => replicaof: &'static str = "", Only("", "replication is not supported"), fixed, "Has no value: it is nobody's replica.";
+    Compatibility "hz" => hz: u32 = 10, Integer(0, INT), live, "Accepted; nothing runs on a fixed tick.";
+    Compatibility "dynamic-hz" => dynamic_hz: bool = true, Bool, live, "Accepted; nothing runs on a fixed tick.";
+    Compatibility "activerehashing" => activerehashing: bool = true, Bool, live, "Accepted; tables grow in small steps anyway.";
+    Compatibility "active-expire-effort" => active_expire_effort: u32 = 1, Integer(1, 10), live, "Accepted; every key ends on its millisecond anyway.";
+    Compatibility "lazyfree-lazy-eviction" => lazyfree_lazy_eviction: bool = false, Bool, live, "Accepted; memory is given back in small steps anyway.";
+    Compatibility "lazyfree-lazy-expire" => lazyfree_lazy_expire: bool = false, Bool, live, "Accepted; memory is given back in small steps anyway.";
+    Compatibility "lazyfree-lazy-server-del" => lazyfree_lazy_server_del: bool = false, Bool, live, "Accepted; memory is given back in small steps anyway.";
+    Compatibility "lazyfree-lazy-user-del" => lazyfree_lazy_user_del: bool = false, Bool, live, "Accepted; memory is given back in small steps anyway.";
+    Compatibility "lazyfree-lazy-user-flush" => lazyfree_lazy_user_flush: bool = false, Bool, live, "Accepted; memory is given back in small steps anyway.";
+}
+
+const OUTPUT_LIMITS: [OutputLimit; 3] = [
+    OutputLimit { hard: 0, soft: 0, seconds: 0 },
+    OutputLimit { hard: 256 << 20, soft: 64 << 20, seconds: 60 },
+    OutputLimit { hard: 32 << 20, soft: 8 << 20, seconds: 60 },
+];
+
+/// Directives of a stock `redis.conf` that a configuration file may have and that mean nothing here: they are about files,
+/// replicas, clusters, TLS or the inside of Redis.
+pub const IGNORED: &[&str] = &[
+    "acl-pubsub-default",
+    "aclfile",
+    "acllog-max-len",
+    "activedefrag",
+    "active-defrag-cycle-max",
+    "active-defrag-cycle-min",
+    "active-defrag-ignore-bytes",
+    "active-defrag-max-scan-fields",
+    "active-defrag-threshold-lower",
+    "active-defrag-threshold-upper",
+    "always-show-logo",
+    "aof-load-truncated",
+    "aof-rewrite-incremental-fsync",
+    "aof-timestamp-enabled",
+    "aof-use-rdb-preamble",
+    "aof_rewrite_cpulist",
+    "appenddirname",
+    "appendfilename",
+    "auto-aof-rewrite-min-size",
+    "auto-aof-rewrite-percentage",
+    "bgsave_cpulist",
+    "bio_cpulist",
+    "crash-log-enabled",
+    "crash-memcheck-enabled",
+    "dbfilename",
+    "disable-thp",
+    "enable-module-command",
+    "enable-protected-configs",
+    "hll-sparse-max-bytes",
+    "ignore-warnings",
+    "io-threads-do-reads",
+    "jemalloc-bg-thread",
+    "latency-tracking",
+    "latency-tracking-info-percentiles",
+    "list-compress-depth",
+    "locale-collate",
+    "max-new-connections-per-cycle",
+    "maxmemory-eviction-tenacity",
+    "no-appendfsync-on-rewrite",
+    "oom-score-adj",
+    "oom-score-adj-values",
+    "pidfile",
+    "proc-title-template",
+    "rdb-del-sync-files",
+    "rdb-save-incremental-fsync",
+    "rdbchecksum",
+    "rdbcompression",
+    "repl-backlog-size",
+    "repl-backlog-ttl",
+    "repl-disable-tcp-nodelay",
+    "repl-diskless-load",
+    "repl-diskless-sync",
+    "repl-diskless-sync-delay",
+    "repl-diskless-sync-max-replicas",
+    "replica-lazy-flush",
+    "replica-priority",
+    "replica-read-only",
+    "replica-serve-stale-data",
+    "server_cpulist",
+    "set-proc-title",
+    "shutdown-timeout",
+    "shutdown-on-sigint",
+    "shutdown-on-sigterm",
+    "socket-mark-id",
+    "stop-writes-on-bgsave-error",
+    "stream-node-max-bytes",
+    "stream-node-max-entries",
+    "supervised",
+    "syslog-enabled",
+    "syslog-facility",
+    "syslog-ident",
+];
