@@ -360,3 +360,73 @@ fn object_refcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn a_renamed_key_keeps_its_deadline_and_takes_the_place_of_another() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("RENAME a b", "-ERR no such key"),
+            ("SET a 1 PX 500", "+OK"),
+            ("SET b 2", "+OK"),
+            ("RENAMENX a b", ":0"),
+            ("RENAME a b", "+OK"),
+            ("GET b", "$1 1"),
+            ("PTTL b", ":500"),
+            ("EXISTS a b b", ":2"),
+            ("RENAME b b", "+OK"),
+            ("RENAMENX b b", ":0"),
+        ]);
+        h.pass(500);
+        h.script(&[("EXISTS b", ":0"), ("DBSIZE", ":0")]);
+    }
+
+    #[test]
+    fn copies_and_moves_reach_other_databases() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("SET a 1 PX 500", "+OK"),
+            ("COPY a a", "-ERR source and destination objects are the same"),
+            ("COPY a b DB 99", "-ERR DB index is out of range"),
+            ("COPY a b DB x", "-ERR value is not an integer or out of range"),
+            ("COPY a b WHAT", "-ERR syntax error"),
+            ("COPY a b", ":1"),
+            ("COPY a b", ":0"),
+            ("SET a 2", "+OK"),
+            ("COPY a b REPLACE", ":1"),
+            ("GET b", "$1 2"),
+            ("PTTL b", ":-1"),
+            ("COPY a b DB 3", ":1"),
+            ("MOVE a 3", ":1"),
+            ("MOVE a 3", ":0"),
+            ("MOVE b 3", ":0"),
+            ("MOVE b 0", "-ERR source and destination objects are the same"),
+            ("DBSIZE", ":1"),
+        ]);
+    }
+
+    #[test]
+    fn encodings_are_named_as_redis_names_them() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("SET k 12345", "+OK"),
+            ("OBJECT ENCODING k", "$3 int"),
+            ("OBJECT REFCOUNT k", ":1"),
+            ("SET k 77", "+OK"),
+            ("OBJECT REFCOUNT k", ":2147483647"),
+            ("SET k abc", "+OK"),
+            ("OBJECT ENCODING k", "$6 embstr"),
+            ("APPEND k d", ":4"),
+            ("OBJECT ENCODING k", "$3 raw"),
+            ("SET k abcd", "+OK"),
+            ("OBJECT ENCODING k", "$6 embstr"),
+            ("OBJECT FREQ missing", "$-1"),
+            ("OBJECT IDLETIME k", ":0"),
+        ]);
+        h.now.mono_us += 12_000_000;
+        h.script(&[("OBJECT IDLETIME k", ":12"), ("TOUCH k nokey", ":1"), ("OBJECT IDLETIME k", ":0")]);
+    }
+}

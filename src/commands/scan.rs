@@ -163,3 +163,67 @@ fn randomkey(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::engine::harness::Harness;
+
+    /// The cursor and the keys of a `SCAN` reply.
+    fn parts(reply: &str) -> (String, Vec<String>) {
+        let words: Vec<&str> = reply.split(' ').collect();
+        (words[2].to_owned(), words[4..].iter().filter(|w| !w.starts_with('$')).map(|w| (*w).to_owned()).collect())
+    }
+
+    #[test]
+    fn a_scan_sees_every_key_that_stays_while_others_come_and_go() {
+        let mut h = Harness::new();
+        for i in 0..500 {
+            h.args(&[b"SET", format!("stay{i}").as_bytes(), b"v"]);
+        }
+        let (mut cursor, mut seen, mut calls) = ("0".to_owned(), BTreeSet::new(), 0);
+        loop {
+            let (next, keys) = parts(&h.run(&format!("SCAN {cursor} MATCH stay* COUNT 20")));
+            seen.extend(keys);
+            calls += 1;
+            if next == "0" {
+                break;
+            }
+            cursor = next;
+            for i in 0..100 {
+                h.args(&[b"SET", format!("pass{calls}:{i}").as_bytes(), b"v", b"PX", b"5"]);
+            }
+            h.now.mono_us += 3_000;
+        }
+        assert_eq!(seen.len(), 500);
+        assert!(calls > 20, "{calls} calls");
+    }
+
+    #[test]
+    fn options_are_checked_and_types_filtered() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("SET s v", "+OK"),
+            ("HSET h f v", ":1"),
+            ("SCAN 0 TYPE hash", "*2 $1 0 *1 $1 h"),
+            ("SCAN 0 TYPE nothing", "*2 $1 0 *0"),
+            ("SCAN x", "-ERR invalid cursor"),
+            ("SCAN 0 COUNT 0", "-ERR syntax error"),
+            ("SCAN 0 COUNT x", "-ERR value is not an integer or out of range"),
+            ("SCAN 0 MATCH", "-ERR syntax error"),
+            ("KEYS s*", "*1 $1 s"),
+            ("DBSIZE", ":2"),
+        ]);
+    }
+
+    #[test]
+    fn a_random_key_is_never_one_that_has_ended() {
+        let mut h = Harness::new();
+        h.script(&[("RANDOMKEY", "$-1"), ("SET gone v PX 1", "+OK"), ("SET here v", "+OK")]);
+        h.now.mono_us += 2_000;
+        for _ in 0..20 {
+            h.script(&[("RANDOMKEY", "$4 here")]);
+        }
+    }
+}
