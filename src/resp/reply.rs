@@ -4,6 +4,8 @@
 //! pushes straight onto the Lua stack. A handler says what it means (`map`, `set`, `double`) and the sink lowers it to what the
 //! session's protocol has.
 
+pub use crate::resp::double::{DOUBLE_MAX, format_double};
+
 /// The version of the protocol that a session speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Protocol {
@@ -183,14 +185,4 @@ impl Sink for WireReply<'_> {
             self.bulk(text);
         }
     }
-}
-
-/// No double is written longer than this, in bytes.
-pub const DOUBLE_MAX: usize = 32;
-
-/// The form in which Redis 7.2 and later writes a double: the shortest digits that read back the same, an exponent only where
-/// the number is too long without one, `inf`, `-inf` and `nan` by name.
-pub fn format_double(value: f64, buf: &mut [u8; DOUBLE_MAX]) -> &[u8] {
-    let _ = value;
-    &buf[..0]
 }
