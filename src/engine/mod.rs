@@ -58,6 +58,9 @@ pub enum Action {
     ConfigChanged(&'static str),
 }
 
+/// Writes a configuration to its file.
+pub type RewriteConfig = Box<dyn FnMut(&Config) -> Result<(), String>>;
+
 /// The state machine.
 pub struct Engine {
     /// The databases.
@@ -72,6 +75,8 @@ pub struct Engine {
     pub pubsub: PubSub,
     /// Cached scripts and their interpreter.
     pub scripts: Scripts,
+    /// Writes the configuration file, for `CONFIG REWRITE`; `None` where there is none. Gives what went wrong.
+    pub rewrite_config: Option<RewriteConfig>,
     /// Forty hexadecimal digits that name this run.
     pub run_id: String,
     /// When the engine was made.
@@ -92,6 +97,7 @@ impl Engine {
             sessions: Slab::new(),
             pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
             scripts: Scripts::default(),
+            rewrite_config: None,
             run_id: String::new(),
             started: now,
             next_client: 1,
@@ -237,6 +243,19 @@ impl Engine {
     /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before.
     pub fn next_deadline(&self) -> Option<u64> {
         self.keyspace.next_wake()
+    }
+
+    /// Goes over to another configuration, in which the named directives have changed.
+    pub fn reconfigure(&mut self, config: Config, changed: impl Iterator<Item = &'static str>) {
+        self.config = config;
+        self.keyspace.changes.notify = self.config.notify_keyspace_events;
+        self.actions.extend(changed.map(Action::ConfigChanged));
+    }
+
+    /// Sets all counters back to zero.
+    pub fn reset_stats(&mut self, _now: Now) {
+        self.stats = Stats::default();
+        self.keyspace.stats = Default::default();
     }
 
     /// Notes that a session has something to write or is to be closed, for [`Engine::take_dirty`].
