@@ -1,30 +1,644 @@
-//! The hash value. (placeholder, for now)
+//! The hash value: fields, their values and, if they have any, their deadlines.
+//!
+//! A small hash is one buffer of fields and values in the order in which they came. It becomes a table of entries when it grows,
+//! when a field or value is long, or when a field gets a deadline, and stays one.
+//!
+//! A table's deadlines are kept in order beside it, as the deadline and the field's hash in one word: that is enough to find the
+//! field again, and costs 8 bytes. Ended fields stay until they are taken out by [`Hash::take_ended`]: whoever looks at a field
+//! compares its deadline.
+
+use std::collections::BTreeSet;
+
+use crate::store::dict::KeyHasher;
+use crate::store::entry::{Entry, EntryRef, NewValue};
+use crate::store::packed::Packed;
+use crate::store::table::{HASH_BITS, HASH_LIMIT, Position, Table};
+
+/// How far a hash may grow as one buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// `hash-max-listpack-entries`: number of fields.
+    pub entries: usize,
+    /// `hash-max-listpack-value`: bytes of a field or a value.
+    pub value: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { entries: 128, value: 64 }
+    }
+}
+
+/// What becomes of a field's deadline when its value is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldTtl {
+    /// It has none any more.
+    Clear,
+    /// It stays.
+    Keep,
+    /// It is this, in monotonic milliseconds.
+    At(u64),
+}
+
+/// One field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// Its deadline, in monotonic milliseconds.
+    pub deadline: Option<u64>,
+}
+
+impl Field<'_> {
+    /// Whether its deadline is reached.
+    pub fn ended(&self, now_ms: u64) -> bool {
+        self.deadline.is_some_and(|d| d <= now_ms)
+    }
+}
 
 /// Fields and their values.
-#[derive(Debug, Clone, Default)]
-pub struct Hash {}
+#[derive(Debug, Clone)]
+pub struct Hash(Form);
+
+#[derive(Debug, Clone)]
+enum Form {
+    Packed(Packed),
+    Fields(Box<Fields>),
+}
+
+/// A hash as a table.
+#[derive(Debug, Default)]
+struct Fields {
+    table: Table,
+    /// One word for each field with a deadline; fields that share both hash and deadline share the word.
+    deadlines: BTreeSet<u64>,
+    /// Number of fields with a deadline.
+    timed: u32,
+    /// The wheel's timer.
+    timer: u32,
+    /// Whether it outgrew the limits of a buffer, or only has deadlines.
+    large: bool,
+}
+
+impl Default for Hash {
+    fn default() -> Self {
+        Hash(Form::Packed(Packed::default()))
+    }
+}
+
+/// The word of a deadline in the ordered set. Deadlines beyond 44 bits (557 years) are all one.
+fn word(deadline: u64, hash: u32) -> u64 {
+    (deadline.min(DEADLINE_MAX) << HASH_BITS) | u64::from(hash)
+}
+
+const DEADLINE_MAX: u64 = (1 << (64 - HASH_BITS)) - 1;
+
+fn field_of(entry: EntryRef<'_>) -> Field<'_> {
+    // A field's value is always a string.
+    Field { name: entry.key(), value: entry.bytes().unwrap_or_default(), deadline: entry.deadline() }
+}
 
 impl Hash {
-    /// The wheel's timer for the earliest field deadline; 0 where there is none.
-    pub fn field_timer(&self) -> u32 {
-        0
+    /// Number of fields, those included that have ended and were not yet taken out.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Form::Packed(packed) => packed.len(),
+            Form::Fields(fields) => fields.table.len(),
+        }
     }
 
-    /// Notes the wheel's timer.
-    pub fn set_field_timer(&mut self, _timer: u32) {}
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            Form::Packed(packed) => packed.is_empty(),
+            Form::Fields(fields) => fields.table.is_empty(),
+        }
+    }
+
+    /// What `OBJECT ENCODING` answers.
+    pub fn encoding(&self) -> &'static str {
+        match &self.0 {
+            Form::Packed(_) => "listpack",
+            Form::Fields(fields) if !fields.large => "listpackex",
+            Form::Fields(_) => "hashtable",
+        }
+    }
+
+    /// Whether it is small enough to be given out in one step of a scan.
+    pub fn is_small(&self) -> bool {
+        !matches!(&self.0, Form::Fields(fields) if fields.large)
+    }
+
+    /// Bytes of the value on the heap, the allocator's overhead not counted. Walks the fields of a table.
+    pub fn allocated(&self) -> usize {
+        match &self.0 {
+            Form::Packed(packed) => packed.allocated(),
+            Form::Fields(fields) => {
+                let entries: usize = fields.table.iter().map(|e| e.allocated() + e.bytes().map_or(0, long_bytes)).sum();
+                size_of::<Fields>() + fields.table.allocated() + entries + fields.deadlines.len() * 12
+            }
+        }
+    }
+
+    /// The field of this name, ended or not.
+    pub fn get(&self, hasher: &KeyHasher, name: &[u8]) -> Option<Field<'_>> {
+        match &self.0 {
+            Form::Packed(packed) => packed.get(name).map(|(name, value)| Field { name, value, deadline: None }),
+            Form::Fields(fields) => {
+                let position = fields.table.find(hasher.table_hash(name), name)?;
+                Some(field_of(fields.table.get(position)))
+            }
+        }
+    }
+
+    /// All fields, ended or not: those of a buffer in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = Field<'_>> {
+        let (packed, fields) = match &self.0 {
+            Form::Packed(packed) => (Some(packed), None),
+            Form::Fields(fields) => (None, Some(fields)),
+        };
+        let packed = packed.into_iter().flat_map(Packed::iter).map(|(name, value)| Field { name, value, deadline: None });
+        packed.chain(fields.into_iter().flat_map(|fields| fields.table.iter()).map(field_of))
+    }
+
+    /// Sets a field; true when it is new. A field that has ended counts as one that is there.
+    pub fn set(&mut self, hasher: &KeyHasher, limits: Limits, name: &[u8], value: &[u8], ttl: FieldTtl) -> bool {
+        let long = name.len() > limits.value || value.len() > limits.value;
+        if let Form::Packed(packed) = &mut self.0 {
+            if !long && !matches!(ttl, FieldTtl::At(_)) {
+                let new = packed.set(name, value);
+                if new && packed.len() > limits.entries {
+                    self.spread(hasher);
+                }
+                return new;
+            }
+            self.into_fields(hasher);
+        }
+        let Form::Fields(fields) = &mut self.0 else { return false };
+        let new = fields.set(hasher.table_hash(name), name, value, ttl);
+        fields.large |= long || fields.table.len() > limits.entries;
+        new
+    }
+
+    /// Sets or clears the deadline of a field; false where there is no such field.
+    pub fn set_deadline(&mut self, hasher: &KeyHasher, name: &[u8], deadline: Option<u64>) -> bool {
+        if let Form::Packed(packed) = &self.0 {
+            if packed.get(name).is_none() {
+                return false;
+            }
+            if deadline.is_none() {
+                return true;
+            }
+        }
+        let fields = self.into_fields(hasher);
+        let hash = hasher.table_hash(name);
+        let Some(position) = fields.table.find(hash, name) else { return false };
+        fields.set_deadline(hash, position, deadline);
+        true
+    }
+
+    /// Takes a field out, ended or not; false where there is no such field.
+    pub fn remove(&mut self, hasher: &KeyHasher, name: &[u8]) -> bool {
+        match &mut self.0 {
+            Form::Packed(packed) => packed.remove(name),
+            Form::Fields(fields) => {
+                let hash = hasher.table_hash(name);
+                let Some(position) = fields.table.find(hash, name) else { return false };
+                drop(fields.take(hash, position));
+                true
+            }
+        }
+    }
+
+    /// Makes it a table for good, as if it had outgrown a buffer's limits.
+    pub fn spread(&mut self, hasher: &KeyHasher) {
+        self.into_fields(hasher).large = true;
+    }
+
+    #[allow(clippy::wrong_self_convention)]
+    fn into_fields(&mut self, hasher: &KeyHasher) -> &mut Fields {
+        if let Form::Packed(packed) = &self.0 {
+            let mut fields = Box::<Fields>::default();
+            for (name, value) in packed.iter() {
+                fields.table.insert(hasher.table_hash(name), Entry::new(name, NewValue::Bytes(value), None));
+            }
+            self.0 = Form::Fields(fields);
+        }
+        match &mut self.0 {
+            Form::Fields(fields) => fields,
+            Form::Packed(_) => unreachable!("was made a table just above"),
+        }
+    }
 
     /// The earliest deadline of a field, in monotonic milliseconds.
     pub fn next_field_deadline(&self) -> Option<u64> {
-        None
+        match &self.0 {
+            Form::Packed(_) => None,
+            Form::Fields(fields) => fields.deadlines.first().map(|word| word >> HASH_BITS),
+        }
     }
 
-    /// Number of fields.
-    pub fn len(&self) -> usize {
-        0
+    /// Number of fields with a deadline.
+    pub fn timed(&self) -> usize {
+        match &self.0 {
+            Form::Packed(_) => 0,
+            Form::Fields(fields) => fields.timed as usize,
+        }
+    }
+
+    /// Whether some field has ended and was not yet taken out.
+    pub fn has_ended_fields(&self, now_ms: u64) -> bool {
+        self.next_field_deadline().is_some_and(|d| d <= now_ms)
+    }
+
+    /// Whether every field has ended: the hash itself has.
+    pub fn ended(&self, now_ms: u64) -> bool {
+        match &self.0 {
+            Form::Packed(_) => false,
+            Form::Fields(fields) => {
+                fields.timed > 0
+                    && fields.timed as usize == fields.table.len()
+                    && fields.deadlines.last().is_some_and(|word| word >> HASH_BITS <= now_ms)
+            }
+        }
+    }
+
+    /// Number of fields that have ended and were not yet taken out. Looks at each of them.
+    pub fn ended_fields(&self, now_ms: u64) -> usize {
+        let Form::Fields(fields) = &self.0 else { return 0 };
+        let mut count = 0;
+        for word in fields.deadlines.range(..=word(now_ms, HASH_LIMIT - 1)) {
+            let deadline = word >> HASH_BITS;
+            fields.table.each_of(hash_of(*word), |entry| count += usize::from(entry.deadline() == Some(deadline)));
+        }
+        count
+    }
+
+    /// Takes out one field that has ended.
+    pub fn take_ended(&mut self, now_ms: u64) -> Option<Entry> {
+        let Form::Fields(fields) = &mut self.0 else { return None };
+        loop {
+            let first = *fields.deadlines.first()?;
+            if first >> HASH_BITS > now_ms {
+                return None;
+            }
+            let hash = hash_of(first);
+            match fields.table.find_where(hash, |entry| entry.deadline().is_some_and(|d| d <= now_ms)) {
+                Some(position) => return Some(fields.take(hash, position)),
+                None => drop(fields.deadlines.pop_first()),
+            }
+        }
+    }
+
+    /// The wheel's timer for the earliest field deadline; 0 where there is none.
+    pub fn field_timer(&self) -> u32 {
+        match &self.0 {
+            Form::Packed(_) => 0,
+            Form::Fields(fields) => fields.timer,
+        }
+    }
+
+    /// Notes the wheel's timer. A hash without deadlines has none.
+    pub fn set_field_timer(&mut self, timer: u32) {
+        if let Form::Fields(fields) = &mut self.0 {
+            fields.timer = timer;
+        }
     }
 
     /// Frees up to `budget` fields; true when none is left.
-    pub fn free_some(&mut self, _budget: &mut u32) -> bool {
-        true
+    pub fn free_some(&mut self, budget: &mut u32) -> bool {
+        let Form::Fields(fields) = &mut self.0 else { return true };
+        while *budget > 0 {
+            if fields.table.pop().is_none() {
+                fields.deadlines.clear();
+                fields.timed = 0;
+                return true;
+            }
+            fields.deadlines.pop_last();
+            *budget -= 1;
+        }
+        false
+    }
+
+    /// Visits the fields of a table from a cursor on until `count` were seen; gives the cursor to go on from, 0 at the end. A field
+    /// that is there during the whole of a scan is visited exactly once. A small hash is visited whole.
+    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'_>)) -> u64 {
+        match &self.0 {
+            Form::Fields(fields) if fields.large => {
+                let Ok(from) = u32::try_from(cursor) else { return 0 };
+                let next = fields.table.scan(from, count, |entry| visit(field_of(entry)));
+                if next >= HASH_LIMIT { 0 } else { u64::from(next) }
+            }
+            _ => {
+                self.iter().for_each(visit);
+                0
+            }
+        }
+    }
+
+    /// Number of places for [`Hash::at`]; at most five times the number of fields, and a few.
+    pub fn places(&self) -> usize {
+        match &self.0 {
+            Form::Packed(packed) => packed.len(),
+            Form::Fields(fields) => fields.table.slots(),
+        }
+    }
+
+    /// The field at a place, where there is one: a random place that has a field is a fair random field.
+    pub fn at(&self, place: usize) -> Option<Field<'_>> {
+        match &self.0 {
+            Form::Packed(packed) => packed.iter().nth(place).map(|(name, value)| Field { name, value, deadline: None }),
+            Form::Fields(fields) => fields.table.at(place).map(|position| field_of(fields.table.get(position))),
+        }
+    }
+
+    /// Panics where the hash is not what it should be. Walks everything.
+    pub fn check_invariants(&self, hasher: &KeyHasher) {
+        match &self.0 {
+            Form::Packed(packed) => packed.check_invariants(),
+            Form::Fields(fields) => {
+                fields.table.check_invariants(|name| hasher.table_hash(name));
+                let words = fields.table.iter().filter_map(|e| e.deadline().map(|d| word(d, hasher.table_hash(e.key()))));
+                let words: Vec<u64> = words.collect();
+                assert_eq!(words.len(), fields.timed as usize, "fields with a deadline");
+                assert_eq!(BTreeSet::from_iter(words), fields.deadlines, "the deadlines in order");
+            }
+        }
+    }
+}
+
+fn hash_of(word: u64) -> u32 {
+    word as u32 & (HASH_LIMIT - 1)
+}
+
+/// Bytes of a value that does not fit into its entry.
+fn long_bytes(value: &[u8]) -> usize {
+    if value.len() > crate::store::entry::INLINE_MAX { value.len() + 24 } else { 0 }
+}
+
+impl Fields {
+    fn set(&mut self, hash: u32, name: &[u8], value: &[u8], ttl: FieldTtl) -> bool {
+        let Some(position) = self.table.find(hash, name) else {
+            let deadline = match ttl {
+                FieldTtl::At(deadline) => Some(deadline.max(1)),
+                _ => None,
+            };
+            self.table.insert(hash, Entry::new(name, NewValue::Bytes(value), deadline));
+            self.note(hash, deadline);
+            return true;
+        };
+        let old = self.table.get(position).deadline();
+        let deadline = match ttl {
+            FieldTtl::Clear => None,
+            FieldTtl::Keep => old,
+            FieldTtl::At(deadline) => Some(deadline),
+        };
+        if !self.table.get_mut(position).overwrite(value) {
+            drop(self.table.replace(position, Entry::new(name, NewValue::Bytes(value), old)));
+        }
+        self.set_deadline(hash, position, deadline);
+        false
+    }
+
+    fn set_deadline(&mut self, hash: u32, position: Position, deadline: Option<u64>) {
+        let deadline = deadline.map(|d| d.max(1));
+        let old = self.table.get(position).deadline();
+        if old == deadline {
+            return;
+        }
+        if !self.table.get_mut(position).set_deadline(deadline) {
+            // Too far away for a short head.
+            let field = field_of(self.table.get(position));
+            let entry = Entry::new(field.name, NewValue::Bytes(field.value), deadline);
+            drop(self.table.replace(position, entry));
+        }
+        self.forget(hash, old);
+        self.note(hash, deadline);
+    }
+
+    fn take(&mut self, hash: u32, position: Position) -> Entry {
+        let entry = self.table.remove(position);
+        self.forget(hash, entry.read().deadline());
+        entry
+    }
+
+    /// Notes that a field of this hash has got the deadline.
+    fn note(&mut self, hash: u32, deadline: Option<u64>) {
+        if let Some(deadline) = deadline {
+            self.deadlines.insert(word(deadline, hash));
+            self.timed += 1;
+        }
+    }
+
+    /// Notes that a field of this hash has lost the deadline.
+    fn forget(&mut self, hash: u32, deadline: Option<u64>) {
+        if let Some(deadline) = deadline {
+            let word_of = |d| word(d, hash);
+            if self.table.find_where(hash, |entry| entry.deadline().map(word_of) == Some(word_of(deadline))).is_none() {
+                self.deadlines.remove(&word(deadline, hash));
+            }
+            self.timed -= 1;
+        }
+    }
+}
+
+/// A copy has no timer: it is armed anew where it is put.
+impl Clone for Fields {
+    fn clone(&self) -> Self {
+        let table = self.table.duplicate(|entry| {
+            let field = field_of(entry);
+            Entry::new(field.name, NewValue::Bytes(field.value), field.deadline)
+        });
+        Fields { table, deadlines: self.deadlines.clone(), timed: self.timed, timer: 0, large: self.large }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Set(u8, u8, FieldTtl),
+        Deadline(u8, Option<u64>),
+        Remove(u8),
+        Pass(u64),
+        Copy,
+        Spread,
+    }
+
+    fn ttl() -> impl Strategy<Value = FieldTtl> {
+        prop_oneof![
+            8 => Just(FieldTtl::Clear),
+            2 => Just(FieldTtl::Keep),
+            1 => (1u64..60).prop_map(FieldTtl::At),
+        ]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            20 => (0u8..40, any::<u8>(), ttl()).prop_map(|(f, v, t)| Step::Set(f, v, t)),
+            2 => (0u8..40, proptest::option::of(prop_oneof![1u64..60, Just(1 << 45)])).prop_map(|(f, d)| Step::Deadline(f, d)),
+            8 => (0u8..40).prop_map(Step::Remove),
+            2 => (1u64..5).prop_map(Step::Pass),
+            1 => Just(Step::Copy),
+            1 => Just(Step::Spread),
+        ]
+    }
+
+    /// A field's value: now and then one too long for an entry, or of another length.
+    fn value(v: u8) -> Vec<u8> {
+        if v == 255 { vec![b'x'; 5000] } else { vec![v; usize::from(v % 9)] }
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_list_of_fields(steps in proptest::collection::vec(step(), 1..120), entries in 1usize..20) {
+            let hasher = KeyHasher::new(7);
+            let limits = Limits { entries, value: 64 };
+            let mut hash = Hash::default();
+            let mut model: Vec<(Vec<u8>, Vec<u8>, Option<u64>)> = Vec::new();
+            let mut now = 0;
+            for step in steps {
+                match step {
+                    Step::Set(f, v, ttl) => {
+                        let name = format!("field:{f}").into_bytes();
+                        let old = model.iter().position(|m| m.0 == name);
+                        let new = hash.set(&hasher, limits, &name, &value(v), ttl);
+                        prop_assert_eq!(new, old.is_none());
+                        let kept = old.and_then(|i| model[i].2);
+                        let deadline = match ttl {
+                            FieldTtl::Clear => None,
+                            FieldTtl::Keep => kept,
+                            FieldTtl::At(d) => Some(d),
+                        };
+                        match old {
+                            Some(i) => model[i] = (name, value(v), deadline),
+                            None => model.push((name, value(v), deadline)),
+                        }
+                    }
+                    Step::Deadline(f, deadline) => {
+                        let name = format!("field:{f}").into_bytes();
+                        let found = model.iter_mut().find(|m| m.0 == name);
+                        prop_assert_eq!(hash.set_deadline(&hasher, &name, deadline), found.is_some());
+                        if let Some(found) = found {
+                            found.2 = deadline;
+                        }
+                    }
+                    Step::Remove(f) => {
+                        let name = format!("field:{f}").into_bytes();
+                        let before = model.len();
+                        model.retain(|m| m.0 != name);
+                        prop_assert_eq!(hash.remove(&hasher, &name), model.len() < before);
+                    }
+                    Step::Pass(ms) => {
+                        now += ms;
+                        let ended = model.iter().filter(|m| m.2.is_some_and(|d| d <= now)).count();
+                        prop_assert_eq!(hash.ended_fields(now), ended);
+                        prop_assert_eq!(hash.has_ended_fields(now), ended > 0);
+                        prop_assert_eq!(hash.ended(now), ended > 0 && ended == model.len());
+                        let mut last = 0;
+                        while let Some(entry) = hash.take_ended(now) {
+                            let deadline = entry.read().deadline().unwrap();
+                            prop_assert!(last <= deadline && deadline <= now);
+                            last = deadline;
+                        }
+                        model.retain(|m| m.2.is_none_or(|d| d > now));
+                    }
+                    Step::Copy => hash = hash.clone(),
+                    Step::Spread => hash.spread(&hasher),
+                }
+                hash.check_invariants(&hasher);
+                prop_assert_eq!(hash.len(), model.len());
+                prop_assert_eq!(hash.is_empty(), model.is_empty());
+                prop_assert_eq!(hash.timed(), model.iter().filter(|m| m.2.is_some()).count());
+                let earliest = model.iter().filter_map(|m| m.2).min().map(|d| d.min(DEADLINE_MAX));
+                prop_assert_eq!(hash.next_field_deadline(), earliest);
+                let mut all: Vec<_> = hash.iter().map(|f| (f.name.to_vec(), f.value.to_vec(), f.deadline)).collect();
+                if hash.encoding() == "listpack" {
+                    prop_assert_eq!(&all, &model, "in the order in which they came");
+                } else {
+                    let mut sorted = model.clone();
+                    sorted.sort();
+                    all.sort();
+                    prop_assert_eq!(&all, &sorted);
+                }
+                for (name, value, deadline) in &model {
+                    let field = hash.get(&hasher, name).unwrap();
+                    prop_assert_eq!((field.value, field.deadline), (&value[..], *deadline));
+                }
+                prop_assert_eq!(hash.get(&hasher, b"other"), None);
+                let mut seen: Vec<_> = (0..hash.places()).filter_map(|i| hash.at(i)).map(|f| f.name.to_vec()).collect();
+                seen.sort();
+                let mut names: Vec<_> = model.iter().map(|m| m.0.clone()).collect();
+                names.sort();
+                prop_assert_eq!(&seen, &names);
+                let (mut scanned, mut cursor) = (Vec::new(), 0);
+                loop {
+                    cursor = hash.scan(cursor, 3, |f| scanned.push(f.name.to_vec()));
+                    if cursor == 0 {
+                        break;
+                    }
+                }
+                scanned.sort();
+                prop_assert_eq!(&scanned, &names);
+            }
+        }
+    }
+
+    #[test]
+    fn grows_out_of_the_buffer_and_never_back() {
+        let hasher = KeyHasher::new(1);
+        let limits = Limits::default();
+        let mut hash = Hash::default();
+        for i in 0..128u32 {
+            assert!(hash.set(&hasher, limits, &i.to_be_bytes(), b"v", FieldTtl::Clear));
+        }
+        assert_eq!(hash.encoding(), "listpack");
+        hash.set(&hasher, limits, b"one more", b"v", FieldTtl::Clear);
+        assert_eq!((hash.encoding(), hash.is_small()), ("hashtable", false));
+        for i in 0..128u32 {
+            assert!(hash.remove(&hasher, &i.to_be_bytes()));
+        }
+        assert_eq!(hash.encoding(), "hashtable");
+
+        let mut hash = Hash::default();
+        hash.set(&hasher, limits, b"f", &[b'v'; 64], FieldTtl::Clear);
+        assert_eq!(hash.encoding(), "listpack");
+        hash.set_deadline(&hasher, b"f", Some(5));
+        assert_eq!((hash.encoding(), hash.is_small()), ("listpackex", true));
+        hash.set_deadline(&hasher, b"f", None);
+        assert_eq!(hash.encoding(), "listpackex");
+        hash.set(&hasher, limits, b"f", &[b'v'; 65], FieldTtl::Clear);
+        assert_eq!(hash.encoding(), "hashtable");
+    }
+
+    #[test]
+    fn a_lock_is_small() {
+        assert!(size_of::<crate::store::value::Value>() <= 24, "{}", size_of::<crate::store::value::Value>());
+        let hasher = KeyHasher::new(1);
+        let mut hash = Hash::default();
+        hash.set(&hasher, Limits::default(), &[b'o'; 36], b"1", FieldTtl::Clear);
+        assert_eq!(hash.allocated(), 36 + 1 + 2);
+    }
+
+    #[test]
+    fn is_freed_in_pieces() {
+        let hasher = KeyHasher::new(1);
+        let mut hash = Hash::default();
+        for i in 0..1000u32 {
+            hash.set(&hasher, Limits::default(), &i.to_be_bytes(), b"v", FieldTtl::At(u64::from(i) + 1));
+        }
+        let mut rounds = 0;
+        while !hash.free_some(&mut 100) {
+            rounds += 1;
+            assert_eq!(hash.len(), 1000 - rounds * 100);
+        }
+        assert_eq!(rounds, 10);
+        assert!(hash.is_empty());
     }
 }

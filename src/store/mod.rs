@@ -10,6 +10,7 @@
 pub mod dict;
 pub mod entry;
 pub mod hash;
+pub mod packed;
 pub mod space;
 pub mod table;
 pub mod value;

@@ -250,6 +250,54 @@ impl Table {
         (0..self.slots.len()).filter(|&at| self.slots[at] != 0).map(|at| self.entry_at(at))
     }
 
+    /// Number of places for [`Table::at`].
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Where the entry in a slot stands, if there is one.
+    pub fn at(&self, slot: usize) -> Option<Position> {
+        self.slots.get(slot).filter(|&&slot| slot != 0).map(|_| Position(slot as u32))
+    }
+
+    /// The first of the entries with this hash that will do.
+    pub fn find_where(&self, hash: u32, mut will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Position> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut at = self.home(hash);
+        loop {
+            let slot = *self.slots.get(at)?;
+            if slot == 0 || hash_of(slot) > hash {
+                return None;
+            }
+            if hash_of(slot) == hash && will_do(self.entry_at(at)) {
+                return Some(Position(at as u32));
+            }
+            at += 1;
+        }
+    }
+
+    /// Visits the entries with this hash.
+    pub fn each_of(&self, hash: u32, mut visit: impl FnMut(EntryRef<'_>)) {
+        self.find_where(hash, |entry| {
+            visit(entry);
+            false
+        });
+    }
+
+    /// A table with copies of all entries, which have the same keys.
+    pub fn duplicate(&self, mut copy: impl FnMut(EntryRef<'_>) -> Entry) -> Table {
+        let mut table = Table { slots: vec![0; self.slots.len()], capacity: self.capacity, len: 0 };
+        for (at, &slot) in self.slots.iter().enumerate() {
+            if slot != 0 {
+                table.slots[at] = slot_of(hash_of(slot), copy(self.entry_at(at)).into_address());
+                table.len += 1;
+            }
+        }
+        table
+    }
+
     /// The `index`-th position that is taken.
     pub fn nth(&self, index: usize) -> Option<Position> {
         (0..self.slots.len()).filter(|&at| self.slots[at] != 0).nth(index).map(|at| Position(at as u32))
