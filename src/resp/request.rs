@@ -539,3 +539,6 @@ fn hex(digit: u8) -> u8 {
         _ => (digit | 0x20) - b'a' + 10,
     }
 }
+
+#[cfg(test)]
+mod tests;
