@@ -1,0 +1,76 @@
+//! An engine without a server: several sessions, requests as words, replies as bytes, time as told.
+#![allow(dead_code)]
+
+use portcullis::engine::Engine;
+use portcullis::engine::config::Config;
+use portcullis::engine::session::{Peer, SessionId};
+use portcullis::engine::time::Now;
+
+/// The engine and its clock.
+pub struct Bare {
+    pub engine: Engine,
+    pub now: Now,
+    clients: u32,
+}
+
+impl Bare {
+    pub fn new() -> Self {
+        Self::with(|_| ())
+    }
+
+    pub fn with(configure: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config::default();
+        configure(&mut config);
+        let now = Now::new(5_000_000, 1_700_000_000_000);
+        Bare { engine: Engine::new(config, 1, now), now, clients: 0 }
+    }
+
+    /// A session from `127.0.0.1:40001`, the next from `:40002`, and so on.
+    pub fn connect(&mut self) -> SessionId {
+        self.clients += 1;
+        let addr = format!("127.0.0.1:{}", 40_000 + self.clients);
+        self.engine.connect(self.now, Peer { addr, laddr: "127.0.0.1:6379".into(), unix: false })
+    }
+
+    /// A session that speaks RESP3.
+    pub fn connect3(&mut self) -> SessionId {
+        let id = self.connect();
+        self.run(id, "HELLO 3");
+        id
+    }
+
+    /// Executes arguments and gives all that is in the session's outbox then.
+    pub fn args(&mut self, id: SessionId, args: &[&[u8]]) -> String {
+        self.engine.execute(self.now, id, args);
+        self.engine.check_invariants();
+        self.take(id)
+    }
+
+    /// Executes words separated by blanks.
+    pub fn run(&mut self, id: SessionId, words: &str) -> String {
+        let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
+        self.args(id, &args)
+    }
+
+    /// Runs pairs of request and reply, line ends of the replies written as blanks.
+    #[track_caller]
+    pub fn script(&mut self, id: SessionId, steps: &[(&str, &str)]) {
+        for (request, reply) in steps {
+            let got = self.run(id, request);
+            assert_eq!(got.replace("\r\n", " ").trim_end(), *reply, "{request}");
+        }
+    }
+
+    /// Empties an outbox.
+    pub fn take(&mut self, id: SessionId) -> String {
+        let out = std::mem::take(&mut self.engine.sessions[id.0 as usize].out);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// Lets milliseconds pass, and what is due in them happen.
+    pub fn pass(&mut self, ms: u64) {
+        self.now.mono_us += ms * 1000;
+        while self.engine.advance(self.now) {}
+        self.engine.check_invariants();
+    }
+}
