@@ -17,6 +17,10 @@ fn push(mark: char, parts: &[&str]) -> String {
     text
 }
 
+fn classes(letters: &str) -> Classes {
+    Classes::parse(letters.as_bytes()).expect("known letters")
+}
+
 #[track_caller]
 fn assert_got(bare: &mut Bare, id: SessionId, pushes: &[String]) {
     let got = bare.take(id);
@@ -203,7 +207,7 @@ fn a_session_with_many_channels_costs_only_its_own() {
 
 #[test]
 fn keyspace_events_are_published_as_configured() {
-    let mut bare = Bare::with(|config| config.notify_keyspace_events = Classes::parse(b"KEA").unwrap());
+    let mut bare = Bare::with(|config| config.notify_keyspace_events = classes("KEA"));
     let (listener, writer) = (bare.connect(), bare.connect());
     bare.run(listener, "PSUBSCRIBE __key*__:*");
     bare.run(listener, "SUBSCRIBE __keyevent@0__:del");
@@ -216,22 +220,22 @@ fn keyspace_events_are_published_as_configured() {
     assert_got(&mut bare, listener, &[space("del"), direct, key("del")]);
 
     bare.run(writer, "SELECT 3");
-    bare.engine.keyspace.changes.notify = Classes::parse(b"E$").unwrap();
+    bare.engine.keyspace.changes.notify = classes("E$");
     bare.run(writer, "SET k v");
     bare.run(writer, "DEL k");
     assert_got(&mut bare, listener, &[push('*', &["pmessage", "__key*__:*", "__keyevent@3__:set", "k"])]);
-    bare.engine.keyspace.changes.notify = Classes::parse(b"Kg").unwrap();
+    bare.engine.keyspace.changes.notify = classes("Kg");
     bare.run(writer, "SET k v");
     bare.run(writer, "DEL k");
     assert_got(&mut bare, listener, &[push('*', &["pmessage", "__key*__:*", "__keyspace@3__:k", "del"])]);
-    bare.engine.keyspace.changes.notify = Classes::parse(b"g$").unwrap();
+    bare.engine.keyspace.changes.notify = classes("g$");
     bare.run(writer, "SET k v");
     assert_got(&mut bare, listener, &[]);
 }
 
 #[test]
 fn the_end_of_a_key_is_published_when_it_comes() {
-    let mut bare = Bare::with(|config| config.notify_keyspace_events = Classes::parse(b"Ex").unwrap());
+    let mut bare = Bare::with(|config| config.notify_keyspace_events = classes("Ex"));
     let (listener, writer) = (bare.connect(), bare.connect());
     bare.run(listener, "SUBSCRIBE __keyevent@0__:expired");
     bare.run(writer, "SET a v PX 100");

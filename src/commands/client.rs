@@ -429,7 +429,8 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     for (number, session) in &cx.engine.sessions {
         let id = SessionId(number as u32);
         let gone = session.flags.contains(SessionFlags::CLOSE_NOW);
-        if !gone && !(filter.spare_self && id == cx.session) && filter.lets_through(session, now) {
+        let spared = gone || (filter.spare_self && id == cx.session);
+        if !spared && filter.lets_through(session, now) {
             found.push(id);
         }
     }

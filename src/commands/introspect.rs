@@ -303,7 +303,9 @@ fn write_key_flags(reply: &mut dyn Sink, access: Access, uses: KeyUse) {
         Access::Remove => "RM",
     };
     let uses = KEY_USES.iter().filter(|(flag, _)| uses.contains(*flag)).map(|(_, name)| *name);
-    write_statuses(reply, std::iter::once(access).chain(uses));
+    // What only looks like a key has no value to come to.
+    let access = (!uses.clone().any(|name| name == "not_key")).then_some(access);
+    write_statuses(reply, access.into_iter().chain(uses));
 }
 
 fn write_key_spec(reply: &mut dyn Sink, spec: &KeySpec) {

@@ -2,6 +2,7 @@
 
 use crate::commands::help;
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command_keys::KeyUse;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::glob;
@@ -11,6 +12,9 @@ use crate::resp::reply::{Sink, WireReply};
 const SUBSCRIBING: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 const PUBLISHING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::MAY_REPLICATE);
 const LOOKING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
+
+/// Shard channels stand where keys do, for whoever finds a cluster's node by them.
+const NOT_KEYS: &[(Access, KeyUse)] = &[(Access::Read, KeyUse::NOT_KEY)];
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
@@ -134,7 +138,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 3,
         flags: PUBLISHING,
         keys: Keys::ONE,
-        access: Access::Read,
+        key_uses: NOT_KEYS,
         group: Group::PubSub,
         since: "7.0.0",
         summary: "Sends a message to whoever is subscribed to a shard channel.",
@@ -148,7 +152,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: SUBSCRIBING,
         keys: Keys::ALL,
-        access: Access::Read,
+        key_uses: NOT_KEYS,
         group: Group::PubSub,
         since: "7.0.0",
         summary: "Asks for the messages of shard channels.",
@@ -174,7 +178,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -1,
         flags: SUBSCRIBING,
         keys: Keys::ALL,
-        access: Access::Read,
+        key_uses: NOT_KEYS,
         group: Group::PubSub,
         since: "7.0.0",
         summary: "Ends subscriptions to shard channels, all of them where none is named.",

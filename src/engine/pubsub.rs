@@ -16,6 +16,7 @@ use foldhash::fast::FixedState;
 use slab::Slab;
 
 use crate::engine::change::Classes;
+use crate::engine::config::OutputLimit;
 use crate::engine::session::{Session, SessionFlags, SessionId};
 use crate::engine::stats::Stats;
 use crate::engine::{Engine, glob};
@@ -26,9 +27,6 @@ const NIL: u32 = u32::MAX;
 
 /// Buffers and tables that grew beyond this, in elements, are given back when they are empty again.
 const KEPT: usize = 4096;
-
-/// Bytes an outbox may hold before a subscriber is too slow: the hard limit of `client-output-buffer-limit pubsub`.
-const PUBSUB_HARD_LIMIT: u64 = 32 << 20;
 
 /// What can be subscribed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -391,7 +389,7 @@ impl Outboxes<'_> {
 /// Delivers a message to whoever is subscribed to the channel or, unless it is a shard channel, to a pattern that matches it.
 /// Gives to how many.
 pub fn publish(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
-    let hard_limit = PUBSUB_HARD_LIMIT;
+    let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
     let PubSub { registries: [channels, patterns, shards], frame, .. } = &mut engine.pubsub;
     let mut outboxes =
         Outboxes { sessions: &mut engine.sessions, dirty: &mut engine.dirty, stats: &mut engine.stats, hard_limit };
