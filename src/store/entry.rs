@@ -14,6 +14,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use crate::store::value::Value;
+use crate::store::wheel::TIMER_LIMIT;
 
 /// Longest string, in bytes, that is kept inside the entry.
 pub const INLINE_MAX: usize = 4095;
@@ -24,8 +25,6 @@ const DEADLINE_MAX: u64 = (1 << 44) - 1;
 const KEY_MAX: usize = (1 << 16) - 1;
 /// The access clock counts seconds modulo this.
 pub const ACCESS_PERIOD: u32 = 1 << 20;
-/// Timers are numbered below this.
-pub const TIMER_LIMIT: u32 = 1 << 28;
 
 const KIND_BOXED: u8 = 1;
 const KIND_EXTENDED: u8 = 2;

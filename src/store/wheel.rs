@@ -1,39 +1,785 @@
-//! The hierarchical timer wheel. (signature only, for now)
+//! The hierarchical timer wheel: deadlines on a line of milliseconds, filed in O(1), with every step of work bounded.
+//!
+//! ```text
+//!   level 0   4,096 slots of 1 ms        what is due within 4 s: fired from here, in order
+//!   level 1     128 slots of 2,048 ms    4.4 min
+//!   level 2     128 slots of 131 s       4.7 h          … each level 64 times as wide, up to level 9: all of u64
+//! ```
+//! Windows roll: a timer goes to the lowest level that reaches as far as its deadline from where the wheel stands. A slot's timers
+//! are moved down *ahead* of the slot's start (2 s for level 1, 33 s above), a few hundred a millisecond, so a slot with
+//! a million of them is neither a stall nor late.
+//!
+//! The wheel does not keep deadlines. It asks for them by token when a slot's time has come, and files a timer whose deadline has
+//! moved to later again: a renewal costs nothing until then.
+//!
+//! Order: what became due between two times of polling fires in the order of its deadlines. When more is due than the budget
+//! allows and time goes on meanwhile, the newly due goes first, so that a mass expiry does not delay everybody else's.
+
+use std::fmt;
 
 /// Names a timer until it fires or is cancelled; below 2^28, never 0.
 pub type TimerId = u32;
 
+/// Timers are numbered below this.
+pub const TIMER_LIMIT: u32 = 1 << 28;
+
+/// Level 0: 64 words of 64 slots, so that a word of words finds the next slot.
+const NEAR_SLOTS: usize = 4096;
+const NEAR_BITS: u32 = 12;
+const LEVELS: usize = 9;
+const FAR_SLOTS: usize = 128;
+const RATIO_BITS: u32 = 6;
+/// Slots of all levels; the first nodes are their list heads.
+const SLOTS: usize = NEAR_SLOTS + LEVELS * FAR_SLOTS;
+
+/// Milliseconds before a slot's start at which its timers may move down, where the slot is not narrower than that.
+const LEAD_MS: u64 = 1 << 15;
+/// Timers that move ahead of time in one millisecond, while there is time.
+const AHEAD_PER_MS: u32 = 512;
+/// With this much time left, the whole budget is spent on moving.
+const HURRY_MS: u64 = 512;
+/// With this much time left, moving goes before firing what is late anyway, and `next_wake` asks to be called at once.
+const URGENT_MS: u64 = 64;
+
+/// Later deadlines count as this, so that no time is without a next one.
+const LAST_MS: u64 = u64::MAX - 1;
+
+const CHUNK_BITS: u32 = 12;
+const CHUNK: usize = 1 << CHUNK_BITS;
+/// The `prev` of a node that is on no list.
+const FREE: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Node {
+    token: u64,
+    next: u32,
+    prev: u32,
+}
+
+/// Nodes by number, in chunks that never move: growing costs the same at any size.
+struct Nodes {
+    chunks: Vec<Box<[Node; CHUNK]>>,
+    /// Nodes that were ever in use, list heads included.
+    used: u32,
+    /// The first free node of those, linked by `next`; 0 where there is none.
+    free: u32,
+}
+
+impl Nodes {
+    #[inline]
+    fn at(&self, node: u32) -> &Node {
+        &self.chunks[(node >> CHUNK_BITS) as usize][node as usize & (CHUNK - 1)]
+    }
+
+    #[inline]
+    fn at_mut(&mut self, node: u32) -> &mut Node {
+        &mut self.chunks[(node >> CHUNK_BITS) as usize][node as usize & (CHUNK - 1)]
+    }
+
+    /// A node that is on no list, or `None` when all numbers are given out.
+    #[inline]
+    fn take(&mut self) -> Option<u32> {
+        if self.free != 0 {
+            let node = self.free;
+            self.free = self.at(node).next;
+            return Some(node);
+        }
+        if self.used == TIMER_LIMIT {
+            return None;
+        }
+        let node = self.used;
+        if (node >> CHUNK_BITS) as usize == self.chunks.len() {
+            self.add_chunk();
+        }
+        self.used += 1;
+        Some(node)
+    }
+
+    #[cold]
+    fn add_chunk(&mut self) {
+        let chunk = vec![Node { token: 0, next: 0, prev: FREE }; CHUNK].into_boxed_slice();
+        self.chunks.push(chunk.try_into().ok().expect("a chunk has this length"));
+    }
+
+    #[inline]
+    fn give_back(&mut self, node: u32) {
+        let next = self.free;
+        *self.at_mut(node) = Node { token: 0, next, prev: FREE };
+        self.free = node;
+    }
+}
+
 /// Timers on a line of milliseconds.
-#[derive(Debug, Default)]
-pub struct Wheel {}
+pub struct Wheel {
+    nodes: Nodes,
+    len: usize,
+    /// The wheel stands here: no timer lies in a slot that starts earlier. At most `seen`.
+    at: u64,
+    /// The latest time it was polled with.
+    seen: u64,
+    /// What became due at `seen`, and not before, lies from here on.
+    fresh: u64,
+    /// At most the start of the first slot above level 0 that holds a timer.
+    horizon: u64,
+    /// Timers that may still move ahead of time at `seen`.
+    ahead: u32,
+    /// Slots of level 0 that hold a timer, and the words of those that are not zero.
+    near: [u64; NEAR_SLOTS / 64],
+    near_words: u64,
+    /// Slots that hold a timer, for levels from 1 on, and the levels that have one.
+    far: [u128; LEVELS],
+    far_levels: u16,
+}
+
+/// Bits of a slot's width in milliseconds, for a level from 1 on.
+#[inline]
+fn width_bits(level: usize) -> u32 {
+    NEAR_BITS - 1 + RATIO_BITS * (level as u32 - 1)
+}
+
+/// How long before a slot's start its timers may move down.
+#[inline]
+fn lead_ms(level: usize) -> u64 {
+    LEAD_MS.min(1 << width_bits(level))
+}
 
 impl Wheel {
     /// A wheel standing at `now_ms`.
-    pub fn new(_now_ms: u64) -> Self {
-        Wheel {}
+    pub fn new(now_ms: u64) -> Self {
+        let mut nodes = Nodes { chunks: Vec::new(), used: SLOTS as u32, free: 0 };
+        while nodes.chunks.len() * CHUNK < SLOTS {
+            nodes.add_chunk();
+        }
+        for slot in 0..SLOTS as u32 {
+            *nodes.at_mut(slot) = Node { token: 0, next: slot, prev: slot };
+        }
+        Wheel {
+            nodes,
+            len: 0,
+            at: now_ms.min(LAST_MS),
+            seen: now_ms.min(LAST_MS),
+            fresh: now_ms.min(LAST_MS),
+            horizon: u64::MAX,
+            ahead: AHEAD_PER_MS,
+            near: [0; NEAR_SLOTS / 64],
+            near_words: 0,
+            far: [0; LEVELS],
+            far_levels: 0,
+        }
     }
+
     /// Number of timers.
     pub fn len(&self) -> usize {
-        0
+        self.len
     }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        true
+        self.len == 0
     }
-    /// Adds a timer that carries `token`.
-    pub fn insert(&mut self, _deadline_ms: u64, _token: u64) -> TimerId {
-        1
+
+    /// Bytes taken. Nodes are used again, but never given back.
+    pub fn allocated(&self) -> usize {
+        self.nodes.chunks.len() * CHUNK * size_of::<Node>() + size_of::<Self>()
     }
+
+    /// Adds a timer that carries `token`. A deadline that is past fires on the next poll.
+    ///
+    /// Gives 0 when the wheel holds as many timers as there are numbers (more than 268 million): then nothing was added.
+    #[inline]
+    pub fn insert(&mut self, deadline_ms: u64, token: u64) -> TimerId {
+        let Some(node) = self.nodes.take() else { return 0 };
+        self.nodes.at_mut(node).token = token;
+        self.len += 1;
+        self.file(node, deadline_ms);
+        node
+    }
+
     /// Removes a timer.
-    pub fn cancel(&mut self, _timer: TimerId) {}
+    #[inline]
+    pub fn cancel(&mut self, timer: TimerId) {
+        self.unlink(timer);
+        self.nodes.give_back(timer);
+        self.len -= 1;
+    }
+
     /// Gives a timer another token.
-    pub fn set_token(&mut self, _timer: TimerId, _token: u64) {}
-    /// When to call [`Wheel::poll`] next: no timer is due before.
+    #[inline]
+    pub fn set_token(&mut self, timer: TimerId, token: u64) {
+        debug_assert!(self.nodes.at(timer).prev != FREE, "timer {timer} is not set");
+        self.nodes.at_mut(timer).token = token;
+    }
+
+    /// When to call [`Wheel::poll`] next: no timer is due before. A time that is past means at once.
     pub fn next_wake(&self) -> Option<u64> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut wake = self.next_near(self.at).unwrap_or(u64::MAX);
+        let mut levels = self.far_levels;
+        while levels != 0 {
+            let level = levels.trailing_zeros() as usize + 1;
+            levels &= levels - 1;
+            let start = self.first_start(level);
+            let ready = start.saturating_sub(lead_ms(level));
+            wake = wake.min(if ready > self.at {
+                ready
+            } else if start.saturating_sub(self.seen) <= URGENT_MS {
+                self.seen
+            } else {
+                self.seen + 1
+            });
+        }
+        Some(wake)
+    }
+
+    /// The next timer that is due at `now_ms`, taken off the wheel; `None` when none is, or the budget is used up (then
+    /// [`Wheel::next_wake`] says so). Each timer fired or moved takes one from the budget.
+    ///
+    /// `deadline_of` gives a token's deadline in milliseconds: that of its insertion, or a later one.
+    pub fn poll(&mut self, now_ms: u64, budget: &mut u32, mut deadline_of: impl FnMut(u64) -> u64) -> Option<u64> {
+        if now_ms.min(LAST_MS) > self.seen {
+            self.fresh = self.seen + 1;
+            self.seen = now_ms.min(LAST_MS);
+            self.ahead = AHEAD_PER_MS;
+        }
+        while *budget > 0 {
+            let due = match self.fresh_due() {
+                Some(ms) => ms,
+                None => {
+                    if self.horizon <= self.seen.saturating_add(URGENT_MS) {
+                        let horizon = self.horizon;
+                        if let Some((level, start)) = self.next_to_move()
+                            && start <= self.seen.saturating_add(URGENT_MS)
+                        {
+                            self.move_down(level, start, budget, &mut deadline_of);
+                            continue;
+                        }
+                        if self.horizon != horizon {
+                            continue;
+                        }
+                    }
+                    let near = self.next_near(self.at).unwrap_or(u64::MAX);
+                    if near <= self.seen && near < self.horizon {
+                        near
+                    } else {
+                        let at = self.seen.min(near).min(self.horizon);
+                        debug_assert!(at >= self.at, "the wheel turns back from {} to {at}", self.at);
+                        self.at = at;
+                        if self.horizon <= self.seen {
+                            continue;
+                        }
+                        self.move_ahead(budget, &mut deadline_of);
+                        return None;
+                    }
+                }
+            };
+            *budget -= 1;
+            let node = self.nodes.at(due as u32 & (NEAR_SLOTS as u32 - 1)).next;
+            let token = self.nodes.at(node).token;
+            let deadline = deadline_of(token).min(LAST_MS);
+            self.unlink(node);
+            if deadline > due {
+                self.file(node, deadline);
+                continue;
+            }
+            self.nodes.give_back(node);
+            self.len -= 1;
+            return Some(token);
+        }
         None
     }
-    /// The next timer that is due at `now_ms`, taken off the wheel.
-    pub fn poll(&mut self, _now_ms: u64, _budget: &mut u32, _deadline_of: impl FnMut(u64) -> u64) -> Option<u64> {
-        None
+
+    /// The first millisecond with timers that became due at `seen` and not before, if nothing earlier waits above level 0.
+    #[inline]
+    fn fresh_due(&self) -> Option<u64> {
+        let from = self.fresh.max(self.at);
+        if from - self.at >= NEAR_SLOTS as u64 {
+            return None;
+        }
+        let ms = self.next_near(from)?;
+        (ms >= from && ms <= self.seen && ms < self.horizon).then_some(ms)
+    }
+
+    /// The first millisecond from `from` on that holds timers, going round to those before it.
+    #[inline]
+    fn next_near(&self, from: u64) -> Option<u64> {
+        let slot = from as usize & (NEAR_SLOTS - 1);
+        let word = slot / 64;
+        let here = self.near[word] & (!0 << (slot % 64));
+        let found = if here != 0 {
+            word * 64 + here.trailing_zeros() as usize
+        } else {
+            let later = self.near_words & !(!0 >> (63 - word));
+            let words = if later != 0 { later } else { self.near_words };
+            if words == 0 {
+                return None;
+            }
+            let word = words.trailing_zeros() as usize;
+            word * 64 + self.near[word].trailing_zeros() as usize
+        };
+        Some(self.at + ((found as u64).wrapping_sub(self.at) & (NEAR_SLOTS as u64 - 1)))
+    }
+
+    /// The start of the first slot of a level that holds a timer; the level has one.
+    #[inline]
+    fn first_start(&self, level: usize) -> u64 {
+        let bits = width_bits(level);
+        let current = self.at >> bits;
+        let turned = self.far[level - 1].rotate_right(current as u32 & (FAR_SLOTS as u32 - 1));
+        (current + u64::from(turned.trailing_zeros())) << bits
+    }
+
+    /// Level and start of the slot that must be moved down first, among those that may. Brings `horizon` up to date.
+    fn next_to_move(&mut self) -> Option<(usize, u64)> {
+        let mut first = None;
+        let mut horizon = u64::MAX;
+        let mut levels = self.far_levels;
+        while levels != 0 {
+            let level = levels.trailing_zeros() as usize + 1;
+            levels &= levels - 1;
+            let start = self.first_start(level);
+            horizon = horizon.min(start);
+            if start.saturating_sub(lead_ms(level)) <= self.at && first.is_none_or(|(_, s)| start < s) {
+                first = Some((level, start));
+            }
+        }
+        self.horizon = horizon;
+        first
+    }
+
+    /// Moves timers down for which there is still time, at most so many in a millisecond.
+    fn move_ahead(&mut self, budget: &mut u32, deadline_of: &mut impl FnMut(u64) -> u64) {
+        while *budget > 0
+            && let Some((level, start)) = self.next_to_move()
+        {
+            if start - self.seen <= HURRY_MS {
+                self.move_down(level, start, budget, deadline_of);
+                continue;
+            }
+            let mut share = self.ahead.min(*budget);
+            if share == 0 {
+                return;
+            }
+            let before = share;
+            self.move_down(level, start, &mut share, deadline_of);
+            self.ahead -= before - share;
+            *budget -= before - share;
+        }
+    }
+
+    /// Files the timers of a slot again, each on a lower level or, where its deadline moved, further away.
+    fn move_down(&mut self, level: usize, start: u64, budget: &mut u32, deadline_of: &mut impl FnMut(u64) -> u64) {
+        let index = (start >> width_bits(level)) as usize & (FAR_SLOTS - 1);
+        let head = (NEAR_SLOTS + (level - 1) * FAR_SLOTS + index) as u32;
+        while *budget > 0 {
+            let node = self.nodes.at(head).next;
+            if node == head {
+                return;
+            }
+            *budget -= 1;
+            let deadline = deadline_of(self.nodes.at(node).token);
+            self.unlink(node);
+            self.file(node, deadline);
+        }
+    }
+
+    /// Puts a node that is on no list on that of its deadline's slot.
+    #[inline]
+    fn file(&mut self, node: u32, deadline: u64) {
+        let deadline = deadline.clamp(self.at, LAST_MS);
+        let distance = deadline - self.at;
+        if distance < NEAR_SLOTS as u64 {
+            let slot = deadline as usize & (NEAR_SLOTS - 1);
+            self.near[slot / 64] |= 1 << (slot % 64);
+            self.near_words |= 1 << (slot / 64);
+            self.append(node, slot as u32);
+        } else {
+            self.file_far(node, deadline, distance);
+        }
+    }
+
+    fn file_far(&mut self, node: u32, deadline: u64, distance: u64) {
+        // A level reaches 127 slots beyond the one the wheel stands in: 2^(width + 7) ms, less what has passed of that one.
+        let distance_bits = 64 - distance.leading_zeros();
+        let mut level = (distance_bits - NEAR_BITS).div_ceil(RATIO_BITS) as usize;
+        if (deadline >> width_bits(level)) - (self.at >> width_bits(level)) >= FAR_SLOTS as u64 {
+            level += 1;
+        }
+        let bits = width_bits(level);
+        let index = (deadline >> bits) as usize & (FAR_SLOTS - 1);
+        self.horizon = self.horizon.min(deadline >> bits << bits);
+        self.far[level - 1] |= 1 << index;
+        self.far_levels |= 1 << (level - 1);
+        self.append(node, (NEAR_SLOTS + (level - 1) * FAR_SLOTS + index) as u32);
+    }
+
+    #[inline]
+    fn append(&mut self, node: u32, head: u32) {
+        let last = self.nodes.at(head).prev;
+        self.nodes.at_mut(head).prev = node;
+        self.nodes.at_mut(last).next = node;
+        let links = self.nodes.at_mut(node);
+        links.prev = last;
+        links.next = head;
+    }
+
+    #[inline]
+    fn unlink(&mut self, node: u32) {
+        let Node { next, prev, .. } = *self.nodes.at(node);
+        debug_assert!(node as usize >= SLOTS && prev != FREE, "timer {node} is not set");
+        self.nodes.at_mut(prev).next = next;
+        self.nodes.at_mut(next).prev = prev;
+        if next == prev {
+            // Only a list head can stand on both sides: the slot is empty.
+            self.vacate(next as usize);
+        }
+    }
+
+    #[inline]
+    fn vacate(&mut self, slot: usize) {
+        if slot < NEAR_SLOTS {
+            self.near[slot / 64] &= !(1 << (slot % 64));
+            if self.near[slot / 64] == 0 {
+                self.near_words &= !(1 << (slot / 64));
+            }
+        } else {
+            let (level, index) = ((slot - NEAR_SLOTS) / FAR_SLOTS, (slot - NEAR_SLOTS) % FAR_SLOTS);
+            self.far[level] &= !(1 << index);
+            if self.far[level] == 0 {
+                self.far_levels &= !(1 << level);
+            }
+        }
+    }
+
+    /// Panics where the wheel is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        assert!(self.at <= self.seen && self.fresh <= self.seen, "at {} fresh {} seen {}", self.at, self.fresh, self.seen);
+        let mut count = 0;
+        for slot in 0..SLOTS {
+            let head = slot as u32;
+            let (mut previous, mut node) = (head, self.nodes.at(head).next);
+            while node != head {
+                assert!(node as usize >= SLOTS, "slot {slot} runs into slot {node}");
+                assert_eq!(self.nodes.at(node).prev, previous, "links of timer {node}");
+                count += 1;
+                (previous, node) = (node, self.nodes.at(node).next);
+            }
+            assert_eq!(self.nodes.at(head).prev, previous, "the last of slot {slot}");
+            let taken = if slot < NEAR_SLOTS {
+                self.near[slot / 64] >> (slot % 64) & 1 == 1
+            } else {
+                self.far[(slot - NEAR_SLOTS) / FAR_SLOTS] >> ((slot - NEAR_SLOTS) % FAR_SLOTS) & 1 == 1
+            };
+            assert_eq!(taken, previous != head, "the mark of slot {slot}");
+        }
+        assert_eq!(count, self.len, "len");
+        for (word, bits) in self.near.iter().enumerate() {
+            assert_eq!(self.near_words >> word & 1 == 1, *bits != 0, "the mark of word {word}");
+        }
+        for level in 1..=LEVELS {
+            assert_eq!(self.far_levels >> (level - 1) & 1 == 1, self.far[level - 1] != 0, "the mark of level {level}");
+            if self.far[level - 1] != 0 {
+                let start = self.first_start(level);
+                assert!(start >= self.at && start >= self.horizon, "level {level}: {start} {} {}", self.at, self.horizon);
+            }
+        }
+        let (mut free, mut node) = (0, self.nodes.free);
+        while node != 0 {
+            assert_eq!(self.nodes.at(node).prev, FREE, "free timer {node} is on a list");
+            free += 1;
+            node = self.nodes.at(node).next;
+        }
+        assert_eq!(SLOTS + count + free, self.nodes.used as usize, "timers set and free");
+    }
+}
+
+impl fmt::Debug for Wheel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wheel").field("at", &self.at).field("len", &self.len).field("next_wake", &self.next_wake()).finish()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Polls once and gives the tokens that fired.
+    fn poll(wheel: &mut Wheel, now: u64, mut budget: u32, deadline_of: impl Fn(u64) -> u64) -> (Vec<u64>, u32) {
+        let mut fired = Vec::new();
+        while let Some(token) = wheel.poll(now, &mut budget, &deadline_of) {
+            fired.push(token);
+        }
+        (fired, budget)
+    }
+
+    #[test]
+    fn fires_at_its_millisecond_and_not_before() {
+        for deadline in [1, 63, 64, 4095, 4096, 4097, 1 << 18, (1 << 18) + 1, 86_400_000, 1 << 44, u64::MAX - 1, u64::MAX] {
+            let mut wheel = Wheel::new(0);
+            wheel.insert(deadline, deadline);
+            let mut wakes = 0;
+            loop {
+                wheel.check_invariants();
+                let wake = wheel.next_wake().unwrap();
+                assert!(wake <= deadline);
+                assert_eq!(poll(&mut wheel, wake.saturating_sub(1), 10, |d| d).0, []);
+                wakes += 1;
+                let (fired, _) = poll(&mut wheel, wake, 10, |d| d);
+                if fired == [deadline] {
+                    assert_eq!(wake, deadline.min(LAST_MS));
+                    break;
+                }
+            }
+            assert!(wakes <= LEVELS + 1, "{wakes} wake-ups for {deadline}");
+            assert_eq!((wheel.len(), wheel.next_wake()), (0, None));
+        }
+    }
+
+    #[test]
+    fn fires_what_is_past_on_the_next_poll() {
+        let mut wheel = Wheel::new(1000);
+        wheel.insert(5, 5);
+        wheel.insert(1000, 1000);
+        assert_eq!(wheel.next_wake(), Some(1000));
+        assert_eq!(poll(&mut wheel, 1000, 10, |d| d).0, [5, 1000]);
+        wheel.insert(999, 999);
+        assert_eq!(poll(&mut wheel, 1000, 10, |d| d).0, [999]);
+    }
+
+    #[test]
+    fn a_jump_fires_in_the_order_of_deadlines() {
+        let mut wheel = Wheel::new(7);
+        let mut deadlines: Vec<u64> =
+            (0..20_000u64).map(|i| 8 + i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (1 << (10 + i % 30))).collect();
+        for &deadline in &deadlines {
+            wheel.insert(deadline, deadline);
+        }
+        deadlines.sort_unstable();
+        let mut fired = Vec::new();
+        let mut polls = 0;
+        while !wheel.is_empty() {
+            assert!(wheel.next_wake().unwrap() <= 1 << 41);
+            fired.extend(poll(&mut wheel, 1 << 41, 100, |d| d).0);
+            polls += 1;
+        }
+        wheel.check_invariants();
+        assert!(polls <= 20_000 * 6 / 100, "{polls} polls");
+        assert_eq!(fired, deadlines);
+    }
+
+    #[test]
+    fn a_million_timers_are_never_late() {
+        let mut wheel = Wheel::new(0);
+        for i in 0..1_000_000u64 {
+            wheel.insert(1 + i.wrapping_mul(0x9e37_79b9) % 10_000, 1 + i.wrapping_mul(0x9e37_79b9) % 10_000);
+        }
+        for now in 1..=10_000 {
+            let (fired, _) = poll(&mut wheel, now, 2000, |d| d);
+            assert!(fired.iter().all(|&d| d == now), "late at {now}");
+            assert!(wheel.next_wake().is_none_or(|wake| wake > now), "not done at {now}");
+        }
+        wheel.check_invariants();
+        assert!(wheel.is_empty());
+    }
+
+    #[test]
+    fn half_a_million_in_one_millisecond_make_nobody_late() {
+        const T: u64 = 10_000;
+        let mut wheel = Wheel::new(0);
+        for i in 0..500_000u64 {
+            wheel.insert(T, (i << 32) | T);
+            if i % 25_000 == 0 {
+                let deadline = T - 10 + i / 25_000 + u64::from(i >= 250_000);
+                wheel.insert(deadline, (1 << 63) | deadline);
+            }
+        }
+        let deadline_of = |token| token & 0xffff_ffff;
+        let (mut many, mut others) = (0, 0);
+        for now in 1..T + 1000 {
+            let (fired, left) = poll(&mut wheel, now, 2000, deadline_of);
+            for token in fired {
+                if token >> 63 == 1 {
+                    assert_eq!(deadline_of(token), now, "one of the others");
+                    others += 1;
+                } else {
+                    assert!(now >= T);
+                    many += 1;
+                }
+            }
+            assert!(left == 0 || now < T || many == 500_000, "budget left at {now} with {many}");
+            if now >= T && left == 0 {
+                assert!(wheel.next_wake().unwrap() <= now);
+            }
+        }
+        assert_eq!((many, others, wheel.len()), (500_000, 20, 0));
+    }
+
+    #[test]
+    fn moving_ahead_is_paced() {
+        let mut wheel = Wheel::new(0);
+        for i in 0..10_000 {
+            wheel.insert(6144 + i % 100, 6144 + i % 100);
+        }
+        assert_eq!(wheel.next_wake(), Some(6144 - 2048));
+        let (fired, left) = poll(&mut wheel, 4096, 2000, |d| d);
+        assert_eq!((fired.len(), left), (0, 2000 - AHEAD_PER_MS));
+        assert_eq!(poll(&mut wheel, 4096, 2000, |d| d).1, 2000, "no more in the same millisecond");
+        assert_eq!(wheel.next_wake(), Some(4097));
+        // With the start near, the whole budget; with the start very near, at once.
+        assert_eq!(poll(&mut wheel, 6144 - HURRY_MS, 2000, |d| d).1, 0);
+        assert_eq!(wheel.next_wake(), Some(6144 - HURRY_MS + 1));
+        assert_eq!(poll(&mut wheel, 6144 - URGENT_MS, 2000, |d| d).1, 0);
+        assert_eq!(wheel.next_wake(), Some(6144 - URGENT_MS));
+        wheel.check_invariants();
+    }
+
+    #[test]
+    fn numbers_are_used_again() {
+        let mut wheel = Wheel::new(0);
+        let first: Vec<_> = (0..5000).map(|i| wheel.insert(i, i)).collect();
+        let taken = wheel.allocated();
+        first.iter().for_each(|&timer| wheel.cancel(timer));
+        wheel.check_invariants();
+        let mut second: Vec<_> = (0..5000).map(|i| wheel.insert(1 << i % 60, i)).collect();
+        wheel.check_invariants();
+        second.sort_unstable();
+        assert_eq!(first, second);
+        assert_eq!(wheel.allocated(), taken);
+        assert!(first.iter().all(|&timer| timer > 0 && timer < TIMER_LIMIT));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Insert(u64),
+        InsertPast(u64),
+        Cancel(usize),
+        Later(usize, u64),
+        Retoken(usize),
+        Advance(u64),
+        FollowWake,
+        Drain,
+    }
+
+    /// Spans from milliseconds to centuries.
+    fn span() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            4 => 0..100u64,
+            3 => 0..10_000u64,
+            2 => 0..1_000_000u64,
+            1 => (0..45u32, any::<u64>()).prop_map(|(bits, x)| x & ((1 << bits) - 1)),
+        ]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => span().prop_map(Step::Insert),
+            1 => span().prop_map(Step::InsertPast),
+            3 => any::<usize>().prop_map(Step::Cancel),
+            3 => (any::<usize>(), span()).prop_map(|(i, d)| Step::Later(i, d)),
+            1 => any::<usize>().prop_map(Step::Retoken),
+            4 => span().prop_map(Step::Advance),
+            4 => Just(Step::FollowWake),
+            1 => Just(Step::Drain),
+        ]
+    }
+
+    /// What a timer should do: its deadline now, that of its last filing as far as we know it, and its number.
+    #[derive(Debug)]
+    struct Expected {
+        deadline: u64,
+        inserted: u64,
+        timer: TimerId,
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_sorted_map(
+            start in prop_oneof![Just(0u64), 0..1u64 << 41],
+            budget in prop_oneof![1..4u32, 1..100u32, Just(2000u32)],
+            steps in prop::collection::vec(step(), 1..200),
+        ) {
+            let mut wheel = Wheel::new(start);
+            let mut now = start;
+            let mut model: BTreeMap<u64, Expected> = BTreeMap::new();
+            let mut next_token = 0;
+            let pick = |model: &BTreeMap<u64, Expected>, i: usize| model.keys().nth(i % model.len().max(1)).copied();
+            for step in steps {
+                match step {
+                    Step::Insert(d) | Step::InsertPast(d) => {
+                        let deadline = if matches!(step, Step::Insert(_)) { now + d } else { now.saturating_sub(d) };
+                        let timer = wheel.insert(deadline, next_token);
+                        prop_assert!(timer != 0 && timer < TIMER_LIMIT);
+                        model.insert(next_token, Expected { deadline, inserted: deadline, timer });
+                        next_token += 1;
+                    }
+                    Step::Cancel(i) => {
+                        if let Some(token) = pick(&model, i) {
+                            wheel.cancel(model.remove(&token).unwrap().timer);
+                        }
+                    }
+                    Step::Later(i, d) => {
+                        if let Some(token) = pick(&model, i) {
+                            model.get_mut(&token).unwrap().deadline += d;
+                        }
+                    }
+                    Step::Retoken(i) => {
+                        if let Some(token) = pick(&model, i) {
+                            let expected = model.remove(&token).unwrap();
+                            wheel.set_token(expected.timer, next_token);
+                            model.insert(next_token, expected);
+                            next_token += 1;
+                        }
+                    }
+                    Step::Advance(_) | Step::FollowWake | Step::Drain => {
+                        let before = now;
+                        match step {
+                            Step::Advance(d) => now += d,
+                            Step::FollowWake => now = now.max(wheel.next_wake().unwrap_or(now)),
+                            _ => {}
+                        }
+                        let mut polls = 0;
+                        let mut order = Vec::new();
+                        loop {
+                            let (fired, left) = poll(&mut wheel, now, budget, |token| model[&token].deadline);
+                            for token in &fired {
+                                let expected = model.remove(token).unwrap();
+                                prop_assert!(expected.deadline <= now, "{token} fired {} ms early", expected.deadline - now);
+                                // What was past when it came has no place in the order.
+                                if expected.inserted > before {
+                                    order.push(expected.deadline);
+                                }
+                            }
+                            if left > 0 {
+                                prop_assert!(model.values().all(|e| e.deadline > now), "forgotten at {now}: {model:?}");
+                            }
+                            polls += 1;
+                            prop_assert!(polls <= 20 * 200 + 100, "no end");
+                            if wheel.next_wake().is_none_or(|wake| wake > now) {
+                                prop_assert!(model.values().all(|e| e.deadline > now), "late at {now}: {model:?}");
+                                break;
+                            }
+                            if !matches!(step, Step::Drain) && polls == 3 && budget < 4 {
+                                // Time goes on with a backlog.
+                                break;
+                            }
+                        }
+                        prop_assert!(order.is_sorted(), "{order:?}");
+                    }
+                }
+                wheel.check_invariants();
+                prop_assert_eq!(wheel.len(), model.len());
+                let earliest = model.values().map(|e| e.deadline).min();
+                prop_assert_eq!(wheel.next_wake().is_some(), earliest.is_some());
+                if let (Some(wake), Some(earliest)) = (wheel.next_wake(), earliest) {
+                    prop_assert!(wake <= earliest.max(now), "wakes at {wake} for {earliest}");
+                }
+            }
+        }
     }
 }
