@@ -310,7 +310,7 @@ fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 /// What `OBJECT ENCODING` calls the way a value is stored.
 pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
     match entry.value() {
-        ValueRef::Boxed(Value::Hash(_)) => "hashtable",
+        ValueRef::Boxed(Value::Hash(hash)) => hash.encoding(),
         ValueRef::Boxed(Value::Bytes(_)) => "raw",
         ValueRef::Bytes(_) if entry.is_raw() => "raw",
         ValueRef::Bytes(bytes) if parse_i64(bytes).is_some() => "int",
