@@ -6,3 +6,6 @@ pub mod resp;
 pub mod script;
 pub mod server;
 pub mod store;
+pub mod testing;
+
+pub use testing::TestServer;

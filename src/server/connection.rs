@@ -90,6 +90,9 @@ impl Connection {
     fn turn(&mut self, shell: &mut Shell, cx: &mut Context<'_>) -> Poll<()> {
         let mut turn_left = READ_BUFFER;
         loop {
+            if shell.aborted(self.id) {
+                return Poll::Ready(());
+            }
             match ready!(self.flush(shell, cx)) {
                 Ok(()) if !shell.closing(self.id) => {}
                 _ => return Poll::Ready(()),
@@ -126,6 +129,7 @@ impl Connection {
                 Some(held) => {
                     held.bytes.extend_from_slice(&buffer[..read]);
                     held.ready = true;
+                    shell.note_held(self.id, held.bytes.len());
                 }
                 None => self.execute_fresh(shell, &buffer[..read]),
             }
@@ -142,6 +146,7 @@ impl Connection {
         if consumed < input.len() {
             let bytes = input[consumed..].to_vec();
             let ready = matches!(batch, Batch::Paused);
+            shell.note_held(self.id, bytes.len());
             self.held = Some(Box::new(Held { bytes, start: 0, parser, ready }));
         } else {
             shell.parser = parser;
@@ -156,6 +161,7 @@ impl Connection {
         held.ready = matches!(batch, Batch::Paused);
         if held.start == held.bytes.len() {
             self.held = None;
+            shell.note_held(self.id, 0);
         } else if !held.ready && held.start > 0 {
             held.bytes.drain(..held.start);
             held.start = 0;
@@ -207,6 +213,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 parser.reset();
                 done += consumed;
                 now = shell.act(now);
+                shell.check_output(id, now);
             }
             Ok(Progress::Empty { consumed }) => {
                 parser.reset();

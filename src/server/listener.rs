@@ -1,15 +1,19 @@
 //! Listening: binds the configured addresses and turns what they accept into connections.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdTcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener, ToSocketAddrs};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener as StdUnixListener;
 use std::rc::Rc;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use tokio::net::{TcpListener, TcpStream};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use crate::engine::config::Config;
 use crate::engine::session::Peer;
 use crate::server::connection::{Connection, Stream};
 use crate::server::directory::Entry;
@@ -17,58 +21,238 @@ use crate::server::shell::Shell;
 
 /// After an accept that failed for want of descriptors or memory, the next attempt waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Ports tried where any will do but all addresses must have the same.
+const FREE_PORT_ATTEMPTS: usize = 16;
 
-/// Binds a TCP address and listens on it.
-pub fn bind(host: &str, port: u16, backlog: i32) -> io::Result<StdTcpListener> {
-    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "no such address");
-    for addr in (host, port).to_socket_addrs()? {
-        match listen(addr, backlog) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
+/// What a client of another machine is told while there is no password.
+const DENIED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the \
+default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external \
+computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET \
+protected-mode no' from the loopback interface by connecting to Redis from the same host the server is running, however MAKE SURE \
+Redis is not publicly accessible from internet if you do so. Use CONFIG REWRITE to make this change permanent. 2) Alternatively \
+you can just disable the protected mode by editing the Redis configuration file, and setting the protected mode option to 'no', \
+and then restarting the server. 3) If you started the server manually just for testing, restart it with the '--protected-mode no' \
+option. 4) Set up an authentication password for the default user. NOTE: You only need to do one of the above things in order for \
+the server to start accepting connections from the outside.\r\n";
+const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// An address that cannot be listened on.
+#[derive(Debug)]
+pub struct BindError {
+    /// The address, or the path of the unix socket.
+    pub address: String,
+    /// Why.
+    pub source: io::Error,
 }
 
-fn listen(addr: SocketAddr, backlog: i32) -> io::Result<StdTcpListener> {
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.source.kind() {
+            io::ErrorKind::AddrInUse => write!(
+                f,
+                "Could not bind {}: address already in use. Something (perhaps a Redis) is listening there; choose another port \
+                 with --port, or --port 0 for any free one.",
+                self.address
+            ),
+            io::ErrorKind::PermissionDenied => {
+                write!(f, "Could not bind {}: permission denied. Ports below 1024 need privileges; choose another.", self.address)
+            }
+            _ => write!(f, "Could not bind {}: {}.", self.address, self.source),
+        }
+    }
+}
+
+impl std::error::Error for BindError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Everything that is listened on.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// TCP, all on one port.
+    pub tcp: Vec<StdTcpListener>,
+    /// The unix socket.
+    pub unix: Option<StdUnixListener>,
+}
+
+impl Listeners {
+    /// Binds what the configuration names.
+    pub fn bind(config: &Config) -> Result<Listeners, BindError> {
+        let mut attempts = 0;
+        let tcp = loop {
+            attempts += 1;
+            match bind_all(config) {
+                // The port that the first address was given may be taken on the next one.
+                Err(error) if config.port == 0 && attempts < FREE_PORT_ATTEMPTS && in_use(&error.source) => continue,
+                result => break result?,
+            }
+        };
+        let unix = match config.unixsocket.as_str() {
+            "" => None,
+            path => Some(bind_unix(path, config).map_err(|source| BindError { address: path.to_owned(), source })?),
+        };
+        Ok(Listeners { tcp, unix })
+    }
+
+    /// The TCP addresses that were bound.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Accepts on all of them for as long as the runtime runs.
+    pub(super) fn serve(self, shell: &Rc<RefCell<Shell>>) -> io::Result<()> {
+        for listener in self.tcp {
+            tokio::task::spawn_local(accept_tcp(Rc::clone(shell), TcpListener::from_std(listener)?));
+        }
+        if let Some(listener) = self.unix {
+            tokio::task::spawn_local(accept_unix(Rc::clone(shell), UnixListener::from_std(listener)?));
+        }
+        Ok(())
+    }
+}
+
+fn in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
+}
+
+fn bind_all(config: &Config) -> Result<Vec<StdTcpListener>, BindError> {
+    let mut listeners: Vec<StdTcpListener> = Vec::new();
+    let mut port = config.port;
+    let mut missing = None;
+    for word in &config.bind {
+        let (host, optional) = match word.strip_prefix('-') {
+            Some(host) => (host, true),
+            None => (word.as_str(), false),
+        };
+        let host = match host {
+            "*" => "0.0.0.0",
+            "::*" => "::",
+            host => host,
+        };
+        match bind_host(host, port, config.tcp_backlog) {
+            Ok(listener) => {
+                port = listener.local_addr().map_or(port, |addr| addr.port());
+                listeners.push(listener);
+            }
+            Err(source) => {
+                let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+                let error = BindError { address, source };
+                let absent = matches!(error.source.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
+                    || error.source.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
+                if !(optional && absent) {
+                    return Err(error);
+                }
+                missing = Some(error);
+            }
+        }
+    }
+    match missing {
+        Some(error) if listeners.is_empty() => Err(error),
+        _ => Ok(listeners),
+    }
+}
+
+fn bind_host(host: &str, port: u16, backlog: u32) -> io::Result<StdTcpListener> {
+    let addr = (host, port).to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if addr.is_ipv6() {
         socket.set_only_v6(true)?;
     }
     socket.bind(&addr.into())?;
-    socket.listen(backlog)?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
     Ok(socket.into())
 }
 
-/// Accepts for as long as the server runs.
-pub async fn accept_tcp(shell: Rc<RefCell<Shell>>, listener: StdTcpListener) -> io::Result<()> {
-    let listener = TcpListener::from_std(listener)?;
+fn bind_unix(path: &str, config: &Config) -> io::Result<StdUnixListener> {
+    // A socket that a server left behind when it was killed would be in the way.
+    let _ = std::fs::remove_file(path);
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    if config.unixsocketperm > 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(config.unixsocketperm))?;
+    }
+    socket.listen(i32::try_from(config.tcp_backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+async fn accept_tcp(shell: Rc<RefCell<Shell>>, listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, addr)) => welcome(&shell, stream, addr),
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+            Ok((stream, addr)) => welcome_tcp(&shell, stream, addr),
+            Err(error) => pause(error).await,
         }
     }
 }
 
-fn welcome(shell: &Rc<RefCell<Shell>>, stream: TcpStream, addr: SocketAddr) {
+async fn accept_unix(shell: Rc<RefCell<Shell>>, listener: UnixListener) {
+    let path = shell.borrow().engine.config.unixsocket.clone();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => welcome_unix(&shell, stream, &path),
+            Err(error) => pause(error).await,
+        }
+    }
+}
+
+async fn pause(error: io::Error) {
+    tracing::warn!(%error, "cannot accept a connection");
+    // A client that is gone already is no reason to wait; anything else will be no better in an instant.
+    if error.kind() != io::ErrorKind::ConnectionAborted {
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+fn welcome_tcp(shell: &Rc<RefCell<Shell>>, stream: TcpStream, addr: SocketAddr) {
     let mut state = shell.borrow_mut();
+    let config = &state.engine.config;
+    if let Some(refusal) = refusal(&state, Some(addr.ip())) {
+        state.engine.stats.rejected += 1;
+        // One attempt: the socket's buffer is empty, and the client is told as a courtesy.
+        let _ = stream.try_write(refusal);
+        return;
+    }
     let _ = stream.set_nodelay(true);
-    let keepalive = 300;
-    if keepalive > 0 {
-        let every = Duration::from_secs((keepalive / 3).max(1));
-        let options = TcpKeepalive::new().with_time(Duration::from_secs(keepalive)).with_interval(every).with_retries(3);
+    if config.tcp_keepalive > 0 {
+        let seconds = u64::from(config.tcp_keepalive);
+        let options = TcpKeepalive::new()
+            .with_time(Duration::from_secs(seconds))
+            .with_interval(Duration::from_secs((seconds / 3).max(1)))
+            .with_retries(3);
         let _ = SockRef::from(&stream).set_tcp_keepalive(&options);
     }
     let laddr = stream.local_addr().map(|addr| addr.to_string()).unwrap_or_default();
-    let id = state.connect(
-        Peer { addr: addr.to_string(), laddr, unix: false },
-        Entry { addr: Some(addr), fd: stream.as_raw_fd(), connected_at: 0, bytes_in: 0, bytes_out: 0 },
-    );
+    let peer = Peer { addr: addr.to_string(), laddr, unix: false };
+    let entry = Entry { addr: Some(addr), fd: stream.as_raw_fd(), connected_at: 0, bytes_in: 0, bytes_out: 0 };
+    let id = state.connect(peer, entry);
     drop(state);
     tokio::task::spawn_local(Connection::new(Rc::clone(shell), Stream::Tcp(stream), id));
+}
+
+fn welcome_unix(shell: &Rc<RefCell<Shell>>, stream: UnixStream, path: &str) {
+    let mut state = shell.borrow_mut();
+    if let Some(refusal) = refusal(&state, None) {
+        state.engine.stats.rejected += 1;
+        let _ = stream.try_write(refusal);
+        return;
+    }
+    let peer = Peer { addr: format!("{path}:0"), laddr: format!("{path}:0"), unix: true };
+    let entry = Entry { addr: None, fd: stream.as_raw_fd(), connected_at: 0, bytes_in: 0, bytes_out: 0 };
+    let id = state.connect(peer, entry);
+    drop(state);
+    tokio::task::spawn_local(Connection::new(Rc::clone(shell), Stream::Unix(stream), id));
+}
+
+/// Why a client that has just connected is not let in.
+fn refusal(shell: &Shell, remote: Option<IpAddr>) -> Option<&'static [u8]> {
+    let config = &shell.engine.config;
+    if shell.engine.sessions.len() >= config.maxclients as usize {
+        return Some(FULL);
+    }
+    if config.protected_mode && config.requirepass.is_empty() && remote.is_some_and(|ip| !ip.is_loopback()) {
+        return Some(DENIED);
+    }
+    None
 }

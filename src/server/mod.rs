@@ -12,14 +12,18 @@
 
 pub mod clock;
 pub mod connection;
+pub mod descriptors;
 pub mod directory;
 pub mod listener;
+pub mod log;
 pub mod shell;
+mod sweep;
 pub mod timer;
 
 use std::cell::RefCell;
+use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -30,6 +34,7 @@ use tokio::sync::mpsc;
 use crate::engine::config::Config;
 use crate::server::clock::Clock;
 use crate::server::directory::Directory;
+use crate::server::listener::{BindError, Listeners};
 use crate::server::shell::Shell;
 
 /// Stack of the executor's thread, in bytes; Lua and nested replies live on it.
@@ -39,13 +44,35 @@ const STACK: usize = 64 << 20;
 type Order = Box<dyn FnOnce(&mut Shell) + Send>;
 
 /// How a server is started, beyond its configuration.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Default)]
 pub struct Options {
     /// What all randomness in the engine follows from; drawn from the system where it is `None`.
     pub seed: Option<u64>,
     /// Start with the clock standing still.
     pub frozen: bool,
+    /// Runs on the executor's thread before anything is accepted.
+    pub prepare: Option<Box<dyn FnOnce(&mut Shell) + Send>>,
 }
+
+/// Why a server did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    Bind(BindError),
+    /// The system gave no thread or no randomness.
+    System(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Bind(error) => error.fmt(f),
+            StartError::System(error) => write!(f, "Could not start: {error}."),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
 
 /// A running server.
 pub struct Server {
@@ -53,28 +80,28 @@ pub struct Server {
     orders: mpsc::UnboundedSender<Order>,
     addresses: Vec<SocketAddr>,
     directory: Arc<Directory>,
+    unix_socket: Option<String>,
 }
 
 impl Server {
     /// Binds, starts the executor and returns; connections are accepted from here on.
-    pub fn start(config: Config, port: u16, options: Options) -> io::Result<Server> {
-        let listeners = vec![listener::bind("127.0.0.1", port, 511)?];
-        let addresses = listeners.iter().map(|l| l.local_addr()).collect::<io::Result<Vec<_>>>()?;
+    pub fn start(config: Config, options: Options) -> Result<Server, StartError> {
+        let listeners = Listeners::bind(&config).map_err(StartError::Bind)?;
+        let addresses = listeners.addresses();
+        let unix_socket = listeners.unix.is_some().then(|| config.unixsocket.clone());
         let seed = match options.seed {
             Some(seed) => seed,
-            None => getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?,
+            None => getrandom::u64().map_err(|error| StartError::System(io::Error::other(error.to_string())))?,
         };
         let directory = Arc::new(Directory::default());
         let (orders, inbox) = mpsc::unbounded_channel();
-        let shared = Arc::clone(&directory);
-        let executor = std::thread::Builder::new()
-            .name("executor".into())
-            .stack_size(STACK)
-            .spawn(move || execute(config, seed, options.frozen, listeners, inbox, shared))?;
-        Ok(Server { executor: Some(executor), orders, addresses, directory })
+        let executor = Executor { config, seed, options, listeners, inbox, directory: Arc::clone(&directory) };
+        let thread = std::thread::Builder::new().name("executor".into()).stack_size(STACK);
+        let executor = Some(thread.spawn(move || executor.run()).map_err(StartError::System)?);
+        Ok(Server { executor, orders, addresses, directory, unix_socket })
     }
 
-    /// The TCP addresses it listens on.
+    /// The TCP addresses it listens on; their port is the same.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -87,23 +114,37 @@ impl Server {
     /// Runs something on the executor's thread, between two turns, and gives what it returned; `None` when the server has ended.
     pub fn control<T: Send + 'static>(&self, what: impl FnOnce(&mut Shell) -> T + Send + 'static) -> Option<T> {
         let (done, result) = std::sync::mpsc::sync_channel(1);
-        let order: Order = Box::new(move |shell| drop(done.send(what(shell))));
+        let order: Order = Box::new(move |shell| {
+            let outcome = what(shell);
+            shell.after_order();
+            let _ = done.send(outcome);
+        });
         self.orders.send(order).ok()?;
         result.recv().ok()
     }
 
+    /// What [`Server::stop`] does, for a thread that does not own the server.
+    pub fn stopper(&self) -> impl Fn() + Send + use<> {
+        let orders = self.orders.clone();
+        move || drop(orders.send(Box::new(|shell| shell.stop.notify_one())))
+    }
+
     /// Asks it to end; does not wait for it.
     pub fn stop(&self) {
-        let _ = self.orders.send(Box::new(|shell| shell.stop.notify_one()));
+        self.stopper()();
     }
 
     /// Waits until it has ended.
     pub fn wait(&mut self) -> io::Result<()> {
-        match self.executor.take().map(JoinHandle::join) {
+        let result = match self.executor.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             Some(Err(_)) => Err(io::Error::other("the executor panicked")),
             None => Ok(()),
+        };
+        if let Some(path) = self.unix_socket.take() {
+            let _ = std::fs::remove_file(path);
         }
+        result
     }
 }
 
@@ -114,33 +155,40 @@ impl Drop for Server {
     }
 }
 
-/// The executor's thread.
-fn execute(
+/// What the executor's thread begins with.
+struct Executor {
     config: Config,
     seed: u64,
-    frozen: bool,
-    listeners: Vec<TcpListener>,
-    mut orders: mpsc::UnboundedReceiver<Order>,
+    options: Options,
+    listeners: Listeners,
+    inbox: mpsc::UnboundedReceiver<Order>,
     directory: Arc<Directory>,
-) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default())?;
-    runtime.block_on(async {
-        let mut clock = Clock::new();
-        if frozen {
-            clock.freeze();
-        }
-        let shell = Rc::new(RefCell::new(Shell::new(config, seed, clock, directory)?));
-        let stop = Rc::clone(&shell.borrow().stop);
-        for listener in listeners {
-            tokio::task::spawn_local(listener::accept_tcp(Rc::clone(&shell), listener));
-        }
-        tokio::task::spawn_local(timer::run(Rc::clone(&shell)));
-        tokio::task::spawn_local(async move {
-            while let Some(order) = orders.recv().await {
-                order(&mut shell.borrow_mut());
+}
+
+impl Executor {
+    fn run(mut self) -> io::Result<()> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default())?;
+        runtime.block_on(async {
+            let mut clock = Clock::new();
+            if self.options.frozen {
+                clock.freeze();
             }
-        });
-        stop.notified().await;
-        Ok(())
-    })
+            self.config.maxclients = descriptors::raise(self.config.maxclients);
+            let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
+            if let Some(prepare) = self.options.prepare {
+                prepare(&mut shell);
+            }
+            let stop = Rc::clone(&shell.stop);
+            let shell = Rc::new(RefCell::new(shell));
+            tokio::task::spawn_local(timer::run(Rc::clone(&shell)));
+            self.listeners.serve(&shell)?;
+            tokio::task::spawn_local(async move {
+                while let Some(order) = self.inbox.recv().await {
+                    order(&mut shell.borrow_mut());
+                }
+            });
+            stop.notified().await;
+            Ok(())
+        })
+    }
 }

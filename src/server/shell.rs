@@ -4,6 +4,9 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use crate::engine::config::Config;
 use crate::engine::session::{Peer, SessionFlags, SessionId};
@@ -13,19 +16,33 @@ use crate::resp::request::{Limits, RequestParser};
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
 use crate::server::timer::Timer;
+use crate::server::{descriptors, log};
 
 /// Bytes that are read at most at once.
 pub const READ_BUFFER: usize = 64 << 10;
 /// The lent reply buffer is given back to the allocator where it grew beyond this.
-const KEPT_OUT: usize = 256 << 10;
+const KEPT_OUT: usize = 512 << 10;
+/// The directory learns of a connection's traffic at most so often, in milliseconds.
+const TRAFFIC_EVERY_MS: u64 = 1000;
 
 /// What the shell knows of a connection beside its session.
 #[derive(Default)]
-struct Slot {
+pub(super) struct Slot {
     /// Its task.
     waker: Option<Waker>,
     /// Bytes at the beginning of the session's outbox that are written already.
-    sent: usize,
+    pub(super) sent: usize,
+    /// Since when its outbox has exceeded its soft limit, in monotonic milliseconds.
+    pub(super) soft_since_ms: Option<u64>,
+    /// When the directory was last told of its traffic.
+    traffic_ms: u64,
+}
+
+impl Slot {
+    /// Whether it belongs to a connection, and not to somebody inside the process.
+    pub(super) fn has_task(&self) -> bool {
+        self.waker.is_some()
+    }
 }
 
 /// The engine and what drives it.
@@ -41,15 +58,16 @@ pub struct Shell {
     /// Limits of the request parser, as configured.
     pub limits: Limits,
     /// Told when the server is to end.
-    pub stop: Rc<tokio::sync::Notify>,
+    pub stop: Rc<Notify>,
     /// Read by all connections, one at a time; empty while one has it.
     pub read_buffer: Vec<u8>,
-    /// Lent to the session whose requests are executed; empty while one has it.
-    out_buffer: Vec<u8>,
     /// Lent like the read buffer, for the sake of the room it keeps.
     pub parser: RequestParser,
-    /// What the shell knows of each connection, by session.
-    slots: Vec<Slot>,
+    /// Lent to the session whose requests are executed; empty while one has it.
+    out_buffer: Vec<u8>,
+    pub(super) slots: Vec<Slot>,
+    /// When sessions are next looked through, in monotonic milliseconds; see [`super::sweep`].
+    pub(super) sweep_ms: Option<u64>,
     dirty: Vec<SessionId>,
 }
 
@@ -64,11 +82,12 @@ impl Shell {
             timer: Timer::new()?,
             directory,
             limits,
-            stop: Rc::new(tokio::sync::Notify::new()),
+            stop: Rc::new(Notify::new()),
             read_buffer: vec![0; READ_BUFFER],
-            out_buffer: Vec::new(),
             parser: RequestParser::new(),
+            out_buffer: Vec::new(),
             slots: Vec::new(),
+            sweep_ms: None,
             dirty: Vec::new(),
         })
     }
@@ -82,6 +101,8 @@ impl Shell {
             self.slots.resize_with(id.0 as usize + 1, Slot::default);
         }
         self.directory.insert(self.engine.sessions[id.0 as usize].id, entry);
+        self.expect_idle(now);
+        self.settle(now, None);
         id
     }
 
@@ -138,6 +159,7 @@ impl Shell {
         slot.sent += bytes;
         if slot.sent == session.out.len() {
             slot.sent = 0;
+            slot.soft_since_ms = None;
             session.out.clear();
         } else if slot.sent > session.out.len() / 2 {
             // Moving what is left only then keeps the cost in proportion to what was written.
@@ -158,32 +180,54 @@ impl Shell {
         }
     }
 
-    /// After a batch of the session `id`, which flushes itself: wakes those who were written to, does what the engine asked for, arms the timer.
+    /// After a batch of the session `id`, which flushes itself: wakes those who were written to, tells the directory, arms the
+    /// timer.
     #[inline]
     pub fn settle(&mut self, now: Now, id: Option<SessionId>) {
         self.engine.take_dirty(&mut self.dirty);
         if !self.dirty.is_empty() {
-            self.wake_dirty(id);
+            self.wake_dirty(now, id);
         }
-        self.arm(now);
-    }
-
-    fn wake_dirty(&mut self, id: Option<SessionId>) {
-        for dirty in self.dirty.drain(..) {
-            if Some(dirty) != id
-                && let Some(waker) = &self.slots[dirty.0 as usize].waker
-            {
-                waker.wake_by_ref();
+        if let Some(id) = id {
+            let slot = &mut self.slots[id.0 as usize];
+            if now.mono_ms() - slot.traffic_ms >= TRAFFIC_EVERY_MS {
+                slot.traffic_ms = now.mono_ms();
+                let session = &self.engine.sessions[id.0 as usize];
+                self.directory.traffic(session.id, session.net_in, session.net_out);
             }
         }
-    }
-
-    fn arm(&mut self, _now: Now) {
-        if let Some(deadline) = self.engine.next_deadline()
+        if let Some(deadline) = self.next_wake()
             && !self.clock.is_frozen()
         {
             let clock = &self.clock;
             self.timer.arm(deadline, |ms| clock.raw_us_of(ms));
+        }
+    }
+
+    fn wake_dirty(&mut self, now: Now, id: Option<SessionId>) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for other in dirty.drain(..) {
+            if Some(other) != id {
+                self.check_output(other, now);
+                self.wake(other);
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    /// Has the session's task look at its outbox and flags.
+    pub(super) fn wake(&self, id: SessionId) {
+        if let Some(waker) = self.slots.get(id.0 as usize).and_then(|slot| slot.waker.as_ref()) {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// When something is to be done even if no request comes, in monotonic milliseconds.
+    #[inline]
+    fn next_wake(&self) -> Option<u64> {
+        match (self.engine.next_deadline(), self.sweep_ms) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
         }
     }
 
@@ -199,29 +243,76 @@ impl Shell {
         for action in actions {
             match action {
                 Action::Shutdown => self.stop.notify_one(),
-                Action::Sleep(us) if self.clock.is_frozen() => self.clock.advance_us(us),
-                Action::Sleep(us) => std::thread::sleep(std::time::Duration::from_micros(us)),
-                Action::ConfigChanged(_) => self.limits = limits_of(&self.engine.config),
+                Action::Sleep(us) if self.clock.is_frozen() => {
+                    self.clock.advance_us(us);
+                    while self.tick() {}
+                }
+                // Nothing at all happens meanwhile: that is what it is for.
+                Action::Sleep(us) => std::thread::sleep(Duration::from_micros(us)),
+                Action::ConfigChanged(name) => self.reconfigured(name),
             }
         }
         self.clock.now()
     }
 
-    /// Lets time reach the engine; gives whether to call it again soon.
+    fn reconfigured(&mut self, name: &str) {
+        let config = &self.engine.config;
+        match name {
+            "proto-max-bulk-len" => self.limits = limits_of(config),
+            "loglevel" => log::set_level(config.loglevel),
+            "maxclients" => {
+                descriptors::raise(config.maxclients);
+            }
+            "timeout" | "client-output-buffer-limit" => self.sweep_ms = Some(self.clock.now().mono_ms()),
+            _ => {}
+        }
+    }
+
+    /// Lets time reach the engine and the sweep; gives whether to call it again soon.
     pub fn tick(&mut self) -> bool {
         let now = self.clock.now();
         let more = self.engine.advance(now);
+        if self.sweep_ms.is_some_and(|at| now.reached(at)) {
+            self.sweep(now);
+        }
         self.settle(now, None);
         more
     }
 
+    /// Moves the clock forward. Everything that falls due on the way happens at its own time, in order, before this returns.
+    pub fn advance(&mut self, us: u64) {
+        let target_us = self.clock.now().mono_us.saturating_add(us);
+        while let Some(next_ms) = self.next_wake().filter(|ms| ms.saturating_mul(1000) <= target_us) {
+            let now_us = self.clock.now().mono_us;
+            self.clock.advance_us((next_ms * 1000).saturating_sub(now_us));
+            while self.tick() {}
+        }
+        let now_us = self.clock.now().mono_us;
+        self.clock.advance_us(target_us.saturating_sub(now_us));
+        while self.tick() {}
+    }
+
+    /// After something other than a request has used the engine.
+    pub fn after_order(&mut self) {
+        let now = self.clock.now();
+        let now = self.act(now);
+        self.timer.reset();
+        self.settle(now, None);
+    }
+
     /// Whether the session is to be closed once its outbox is written.
+    #[inline]
     pub fn closing(&self, id: SessionId) -> bool {
         self.engine.sessions[id.0 as usize].flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW)
+    }
+
+    /// Whether the session is to be closed without writing anything more.
+    #[inline]
+    pub fn aborted(&self, id: SessionId) -> bool {
+        self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
     }
 }
 
 fn limits_of(config: &Config) -> Limits {
-    let _ = config;
-    Limits::default()
+    Limits { max_bulk_len: config.proto_max_bulk_len, ..Limits::default() }
 }

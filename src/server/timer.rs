@@ -23,8 +23,7 @@ pub struct Timer {
 impl Timer {
     /// An unarmed timer.
     pub fn new() -> io::Result<Self> {
-        let fd =
-            rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         Ok(Timer { fd, armed_ms: None })
     }
 

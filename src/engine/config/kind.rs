@@ -127,7 +127,8 @@ impl Kind {
             Raw::Words(words) => words.join(" ").into_bytes(),
             Raw::Events(classes) => classes.letters().into_bytes(),
             Raw::Output(limits) => {
-                let each = OUTPUT_CLASSES.iter().zip(limits).map(|(name, l)| format!("{name} {} {} {}", l.hard, l.soft, l.seconds));
+                let each =
+                    OUTPUT_CLASSES.iter().zip(limits).map(|(name, l)| format!("{name} {} {} {}", l.hard, l.soft, l.seconds));
                 each.collect::<Vec<_>>().join(" ").into_bytes()
             }
         }

@@ -1,0 +1,31 @@
+//! File descriptors: as many as the configured number of clients needs.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors beside those of clients: listeners, the runtime's, the log.
+const RESERVED: u64 = 32;
+
+/// Raises the limit on open files so that `maxclients` clients fit; gives how many fit in the end.
+pub fn raise(maxclients: u32) -> u32 {
+    let wanted = u64::from(maxclients) + RESERVED;
+    let limit = getrlimit(Resource::Nofile);
+    let (current, maximum) = (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX));
+    if current >= wanted {
+        return maxclients;
+    }
+    // A privileged process may go beyond the hard limit; any other gets as far as that.
+    let beyond = Rlimit { current: Some(wanted), maximum: Some(maximum.max(wanted)) };
+    if setrlimit(Resource::Nofile, beyond).is_ok() {
+        return maxclients;
+    }
+    let reachable = wanted.min(maximum);
+    let reached = match setrlimit(Resource::Nofile, Rlimit { current: Some(reachable), maximum: limit.maximum }) {
+        Ok(()) => reachable,
+        Err(_) => current,
+    };
+    let fit = u32::try_from(reached.saturating_sub(RESERVED)).unwrap_or(u32::MAX).clamp(1, maxclients);
+    if fit < maxclients {
+        tracing::warn!(maxclients, fit, "the limit on open files allows fewer clients; raise it with ulimit -n");
+    }
+    fit
+}

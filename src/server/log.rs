@@ -1,0 +1,59 @@
+//! Logs: to the standard error or a file, as text or JSON.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::sync::{Mutex, OnceLock};
+
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry, reload};
+
+static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Starts logging for the whole process; without a file, to the standard error.
+pub fn start(level: &str, file: &str, format: Format) -> io::Result<()> {
+    let writer = if file.is_empty() {
+        BoxMakeWriter::new(io::stderr)
+    } else {
+        BoxMakeWriter::new(Mutex::new(OpenOptions::new().create(true).append(true).open(file)?))
+    };
+    let (filter, handle) = reload::Layer::new(filter(level));
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_target(false).with_ansi(false);
+    let lines = match format {
+        Format::Text => lines.boxed(),
+        Format::Json => lines.json().boxed(),
+    };
+    // Lines wrap the filtered registry, so that the level can be changed without losing them.
+    Registry::default().with(filter).with(lines).try_init().map_err(io::Error::other)?;
+    let _ = LEVEL.set(handle);
+    Ok(())
+}
+
+/// Changes the level of a log that was started; without one, nothing.
+pub fn set_level(level: &str) {
+    if let Some(handle) = LEVEL.get() {
+        let _ = handle.modify(|filter_now| *filter_now = filter(level));
+    }
+}
+
+/// Redis's levels as ours.
+fn filter(level: &str) -> LevelFilter {
+    match level {
+        "debug" => LevelFilter::TRACE,
+        "verbose" => LevelFilter::DEBUG,
+        "warning" => LevelFilter::WARN,
+        "nothing" => LevelFilter::OFF,
+        _ => LevelFilter::INFO,
+    }
+}

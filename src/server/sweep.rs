@@ -1,0 +1,108 @@
+//! Clients that are idle for too long, or do not read what is sent to them.
+//!
+//! Nobody ticks: the shell keeps the earliest time at which a client may have to be closed and looks through the sessions then.
+
+use crate::engine::session::{Session, SessionFlags, SessionId};
+use crate::engine::time::Now;
+use crate::server::shell::Shell;
+
+/// Sessions are looked through at most so often, in milliseconds.
+const SWEEP_EVERY_MS: u64 = 100;
+/// Outboxes up to this size are never too large, as with Redis, whose limits do not count its first 16 KiB.
+pub(super) const OUTBOX_FREE: usize = 16 << 10;
+
+impl Shell {
+    /// Sees to it that a session which begins to be idle now is closed in time.
+    #[inline]
+    pub(super) fn expect_idle(&mut self, now: Now) {
+        let timeout = self.engine.config.timeout;
+        if timeout > 0 && self.sweep_ms.is_none() {
+            self.sweep_ms = Some(now.mono_ms() + u64::from(timeout) * 1000 + 1);
+        }
+    }
+
+    /// Looks through the sessions and closes those that were idle or deaf for too long.
+    #[cold]
+    pub(super) fn sweep(&mut self, now: Now) {
+        let timeout_ms = u64::from(self.engine.config.timeout) * 1000;
+        let mut next: Option<u64> = None;
+        let mut soonest = |at: u64| next = Some(next.map_or(at, |known: u64| known.min(at)));
+        let mut closing = Vec::new();
+        for (index, session) in &self.engine.sessions {
+            let id = SessionId(index as u32);
+            if timeout_ms > 0 && session.subscriptions == [0; 3] && self.slots.get(index).is_some_and(|slot| slot.has_task()) {
+                let due = session.last_ms + timeout_ms + 1;
+                if now.reached(due) {
+                    tracing::debug!(client = session.id, addr = session.peer.addr, "closing an idle client");
+                    closing.push(id);
+                } else {
+                    soonest(due);
+                }
+            }
+            if let Some(since) = self.slots.get(index).and_then(|slot| slot.soft_since_ms) {
+                let due = since + self.engine.config.client_output_buffer_limit[class(session)].seconds * 1000 + 1;
+                if now.reached(due) { closing.push(id) } else { soonest(due) }
+            }
+        }
+        self.sweep_ms = next.map(|at| at.max(now.mono_ms() + SWEEP_EVERY_MS));
+        for id in closing {
+            self.abort(id);
+        }
+    }
+
+    /// Notes how many bytes of requests are kept for the session, and closes it where they are too many.
+    pub(super) fn note_held(&mut self, id: SessionId, bytes: usize) {
+        let session = &mut self.engine.sessions[id.0 as usize];
+        session.query_buffer = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if bytes as u64 > self.engine.config.client_query_buffer_limit {
+            tracing::warn!(client = session.id, addr = session.peer.addr, bytes, "closing a client whose request is too large");
+            self.engine.stats.limit_disconnections += 1;
+            self.abort(id);
+        }
+    }
+
+    /// Closes a session at once, without writing anything more.
+    pub(super) fn abort(&mut self, id: SessionId) {
+        self.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        self.wake(id);
+    }
+
+    /// Holds the session's outbox to `client-output-buffer-limit`; gives whether the session is closed for it.
+    #[inline]
+    pub(super) fn check_output(&mut self, id: SessionId, now: Now) -> bool {
+        let unsent = self.engine.sessions[id.0 as usize].out.len() - self.slots.get(id.0 as usize).map_or(0, |slot| slot.sent);
+        unsent > OUTBOX_FREE && self.check_large_output(id, now, unsent as u64)
+    }
+
+    #[cold]
+    fn check_large_output(&mut self, id: SessionId, now: Now, unsent: u64) -> bool {
+        let session = &self.engine.sessions[id.0 as usize];
+        let limit = self.engine.config.client_output_buffer_limit[class(session)];
+        let Some(slot) = self.slots.get_mut(id.0 as usize) else { return false };
+        let mut exceeded = limit.hard > 0 && unsent > limit.hard;
+        if limit.soft > 0 && unsent > limit.soft {
+            let since = *slot.soft_since_ms.get_or_insert(now.mono_ms());
+            let due = since + limit.seconds * 1000 + 1;
+            exceeded |= now.reached(due);
+            self.sweep_ms = Some(self.sweep_ms.map_or(due, |at| at.min(due)));
+        } else {
+            slot.soft_since_ms = None;
+        }
+        if exceeded {
+            tracing::warn!(
+                client = session.id,
+                addr = session.peer.addr,
+                unsent,
+                "closing a client that does not read its replies"
+            );
+            self.engine.stats.limit_disconnections += 1;
+            self.abort(id);
+        }
+        exceeded
+    }
+}
+
+/// The index of the session's class in `client-output-buffer-limit`.
+fn class(session: &Session) -> usize {
+    if session.subscriptions == [0; 3] { 0 } else { 2 }
+}

@@ -1,0 +1,385 @@
+//! A server inside a test: its own port, its own clock, gone when it is dropped.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = portcullis::TestServer::start();
+//! server.clock().freeze();
+//! let mut alice = redis::Client::open(server.url())?.get_connection()?;
+//! let mut bob = redis::Client::open(server.url())?.get_connection()?;
+//! let lock = |token: &str| redis::cmd("SET").arg("lock:door").arg(token).arg("NX").arg("PX").arg(30_000).to_owned();
+//!
+//! assert!(lock("alice").query::<bool>(&mut alice)?);
+//! assert!(!lock("bob").query::<bool>(&mut bob)?);
+//! assert_eq!(server.ttl("lock:door"), Some(Duration::from_secs(30)));
+//!
+//! // Alice's lease ends without anybody waiting for it.
+//! server.clock().advance(Duration::from_secs(30));
+//! assert!(!server.exists("lock:door"));
+//! assert!(lock("bob").query::<bool>(&mut bob)?);
+//! assert_eq!(server.get("lock:door").as_deref(), Some("bob"));
+//! # Ok(())
+//! # }
+//! ```
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use redis_protocol::resp3::decode::complete::decode;
+pub use redis_protocol::resp3::types::{OwnedFrame as Frame, Resp3Frame};
+
+use crate::engine::config::Config;
+use crate::engine::session::{Peer, SessionFlags, SessionId};
+use crate::engine::time::Now;
+use crate::resp::reply::Protocol;
+use crate::server::shell::Shell;
+use crate::server::{Options, Server, StartError};
+
+/// A server on a free port of the loopback interface. Any number of them may run in one process.
+///
+/// What looks at keys looks at database 0, and counts as no access of theirs.
+pub struct TestServer {
+    server: Server,
+}
+
+/// How a [`TestServer`] is to be.
+pub struct TestServerBuilder {
+    config: Config,
+    seed: u64,
+    frozen: bool,
+}
+
+impl TestServerBuilder {
+    /// What all randomness follows from, so that a test can be repeated. 0 unless given.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Whether the clock stands still from the start.
+    pub fn frozen(mut self, frozen: bool) -> Self {
+        self.frozen = frozen;
+        self
+    }
+
+    /// Number of databases.
+    pub fn databases(mut self, databases: u32) -> Self {
+        self.config.databases = databases;
+        self
+    }
+
+    /// Sets a configuration directive, such as `requirepass` or `timeout`.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such directive or it does not take the value.
+    pub fn config(mut self, name: &str, value: &str) -> Self {
+        if let Err(reason) = self.config.set(name, value.as_bytes()) {
+            panic!("{name} {value:?}: {reason}");
+        }
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    ///
+    /// Where the system gives no socket or no thread.
+    pub fn start(self) -> TestServer {
+        match self.try_start() {
+            Ok(server) => server,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Starts it, or says why it could not.
+    pub fn try_start(self) -> Result<TestServer, StartError> {
+        let options = Options { seed: Some(self.seed), frozen: self.frozen, prepare: None };
+        Ok(TestServer { server: Server::start(self.config, options)? })
+    }
+}
+
+impl TestServer {
+    /// Starts one with the default configuration and a running clock.
+    ///
+    /// # Panics
+    ///
+    /// Where the system gives no socket or no thread.
+    pub fn start() -> TestServer {
+        Self::builder().start()
+    }
+
+    /// One that is still to be configured.
+    pub fn builder() -> TestServerBuilder {
+        let config = Config { port: 0, bind: vec!["127.0.0.1".to_owned()], ..Config::default() };
+        TestServerBuilder { config, seed: 0, frozen: false }
+    }
+
+    /// Its address.
+    pub fn addr(&self) -> SocketAddr {
+        self.server.addresses()[0]
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.addr().port()
+    }
+
+    /// Its address as Redis clients take it: `redis://127.0.0.1:<port>/`.
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.addr())
+    }
+
+    /// Its clock.
+    pub fn clock(&self) -> TestClock<'_> {
+        TestClock { server: self }
+    }
+
+    /// The server itself.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Executes a command inside the server, without a socket, and gives its reply as RESP3 has it. No password is needed.
+    pub fn execute<A: AsRef<[u8]>>(&self, args: &[A]) -> Frame {
+        let args: Vec<Vec<u8>> = args.iter().map(|arg| arg.as_ref().to_vec()).collect();
+        let reply = self.control(move |shell| {
+            let now = shell.clock.now();
+            let session = inside(shell, now);
+            let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+            shell.engine.execute(now, session, &args);
+            let reply = std::mem::take(&mut shell.engine.sessions[session.0 as usize].out);
+            shell.engine.disconnect(now, session);
+            reply
+        });
+        match decode(&reply) {
+            Ok(Some((frame, _))) => frame,
+            _ => Frame::Null,
+        }
+    }
+
+    /// The keys, sorted; what is not UTF-8 in them is shown replaced.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys = self.control(|shell| {
+            let now = shell.clock.now();
+            let db = shell.engine.keyspace.db(0, now);
+            let mut keys = Vec::new();
+            let mut cursor = 0;
+            loop {
+                cursor = db.scan(cursor, 1024, |entry| keys.push(String::from_utf8_lossy(entry.key()).into_owned()));
+                if cursor == 0 {
+                    return keys;
+                }
+            }
+        });
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// The string of a key; `None` where there is none or it holds another type. What is not UTF-8 in it is shown replaced.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Option<String> {
+        self.get_bytes(key).map(|value| String::from_utf8_lossy(&value).into_owned())
+    }
+
+    /// The string of a key as it is.
+    pub fn get_bytes(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
+        let key = key.as_ref().to_vec();
+        self.control(move |shell| {
+            let now = shell.clock.now();
+            Some(shell.engine.keyspace.db(0, now).peek(&key)?.bytes()?.to_vec())
+        })
+    }
+
+    /// How long a key has left, in whole milliseconds; `None` where there is no such key or it has no deadline.
+    pub fn ttl(&self, key: impl AsRef<[u8]>) -> Option<Duration> {
+        let key = key.as_ref().to_vec();
+        self.control(move |shell| {
+            let now = shell.clock.now();
+            let deadline = shell.engine.keyspace.db(0, now).peek(&key)?.deadline()?;
+            Some(Duration::from_millis(now.left_ms(deadline)))
+        })
+    }
+
+    /// Whether there is such a key.
+    pub fn exists(&self, key: impl AsRef<[u8]>) -> bool {
+        let key = key.as_ref().to_vec();
+        self.control(move |shell| {
+            let now = shell.clock.now();
+            shell.engine.keyspace.db(0, now).contains(&key)
+        })
+    }
+
+    /// Number of keys.
+    pub fn dbsize(&self) -> usize {
+        self.control(|shell| {
+            let now = shell.clock.now();
+            shell.engine.keyspace.db(0, now).len()
+        })
+    }
+
+    /// Panics where the server's state is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        self.control(|shell| shell.engine.check_invariants());
+    }
+
+    fn control<T: Send + 'static>(&self, what: impl FnOnce(&mut Shell) -> T + Send + 'static) -> T {
+        match self.server.control(what) {
+            Some(outcome) => outcome,
+            None => panic!("the server has ended"),
+        }
+    }
+}
+
+/// A session of somebody inside the process.
+fn inside(shell: &mut Shell, now: Now) -> SessionId {
+    let peer = Peer { addr: "inside:0".to_owned(), laddr: "inside:0".to_owned(), unix: false };
+    let id = shell.engine.connect(now, peer);
+    let session = &mut shell.engine.sessions[id.0 as usize];
+    session.flags |= SessionFlags::AUTHENTICATED;
+    session.protocol = Protocol::Resp3;
+    id
+}
+
+/// The clock of a [`TestServer`]: TTLs, deadlines, idle time-outs, `TIME` and scripts all go by it.
+#[derive(Clone, Copy)]
+pub struct TestClock<'a> {
+    server: &'a TestServer,
+}
+
+impl TestClock<'_> {
+    /// Stops it at the next whole millisecond. Requests are still answered; only time stands still.
+    pub fn freeze(&self) {
+        self.server.control(|shell| shell.clock.freeze());
+    }
+
+    /// Lets it run on from where it stands.
+    pub fn resume(&self) {
+        self.server.control(|shell| shell.clock.resume());
+    }
+
+    /// Whether it stands still.
+    pub fn is_frozen(&self) -> bool {
+        self.server.control(|shell| shell.clock.is_frozen())
+    }
+
+    /// Moves it forward, frozen or not. What falls due on the way happens at its own time and in order, all of it before this returns.
+    pub fn advance(&self, by: Duration) {
+        let us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        self.server.control(move |shell| shell.advance(us));
+    }
+
+    /// Steps the wall clock alone by so many milliseconds, as somebody who sets the system's clock does. Deadlines do not notice.
+    pub fn jump_wall(&self, ms: i64) {
+        self.server.control(move |shell| shell.clock.jump_wall(ms));
+    }
+
+    /// The unix time it shows, in milliseconds.
+    pub fn now_unix_ms(&self) -> i64 {
+        self.server.control(|shell| shell.clock.now().unix_ms())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::time::Instant;
+
+    use super::*;
+
+    fn ask(server: &TestServer, request: &str) -> String {
+        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    }
+
+    #[test]
+    fn several_servers_know_nothing_of_each_other() {
+        let (a, b) = (TestServer::start(), TestServer::start());
+        assert_ne!(a.port(), b.port());
+        assert_eq!(ask(&a, "SET k 1\r\n"), "+OK\r\n");
+        assert_eq!((a.dbsize(), b.dbsize()), (1, 0));
+        assert_eq!(a.keys(), ["k"]);
+    }
+
+    #[test]
+    fn it_is_gone_when_it_is_dropped() {
+        let server = TestServer::start();
+        let addr = server.addr();
+        let _idle = TcpStream::connect(addr).unwrap();
+        drop(server);
+        assert!(TcpStream::connect(addr).is_err());
+    }
+
+    #[test]
+    fn what_is_due_happens_at_its_own_time_while_the_clock_is_moved() {
+        let server = TestServer::builder().frozen(true).config("notify-keyspace-events", "Ex").start();
+        let start = server.clock().now_unix_ms();
+        for i in 0..1000 {
+            server.execute(&["SET", &format!("k{i}"), "v", "PX", &(i * 977 % 100_000 + 1).to_string()]);
+        }
+        assert_eq!(server.dbsize(), 1000);
+        server.clock().advance(Duration::from_millis(50_000));
+        let left = server.dbsize();
+        assert_eq!(left, (0..1000).filter(|i| i * 977 % 100_000 + 1 > 50_000).count());
+        server.clock().advance(Duration::from_secs(3600));
+        assert_eq!(server.dbsize(), 0);
+        assert_eq!(server.clock().now_unix_ms(), start + 3_650_000);
+        server.check_invariants();
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_ends_no_lease() {
+        let server = TestServer::builder().frozen(true).start();
+        server.execute(&["SET", "k", "v", "PX", "1000"]);
+        server.clock().jump_wall(3_600_000);
+        assert_eq!(server.ttl("k"), Some(Duration::from_millis(1000)));
+        server.clock().jump_wall(-7_200_000);
+        server.clock().advance(Duration::from_millis(999));
+        assert!(server.exists("k"));
+        server.clock().advance(Duration::from_millis(1));
+        assert!(!server.exists("k"));
+    }
+
+    #[test]
+    fn deadlines_fire_on_a_running_clock_without_any_request() {
+        let server = TestServer::start();
+        server.execute(&["SET", "k", "v", "PX", "20"]);
+        let begin = Instant::now();
+        while server.dbsize() == 1 {
+            assert!(begin.elapsed() < Duration::from_secs(10));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(begin.elapsed() >= Duration::from_millis(15));
+    }
+
+    #[test]
+    fn after_a_resume_deadlines_fire_again() {
+        let server = TestServer::builder().frozen(true).start();
+        server.execute(&["SET", "k", "v", "PX", "20"]);
+        std::thread::sleep(Duration::from_millis(40));
+        assert_eq!(server.dbsize(), 1);
+        server.clock().resume();
+        let begin = Instant::now();
+        while server.dbsize() == 1 {
+            assert!(begin.elapsed() < Duration::from_secs(10));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn replies_are_decoded() {
+        let server = TestServer::start();
+        assert_eq!(server.execute(&["GET", "nosuch"]), Frame::Null);
+        server.execute(&["SET", "k", "v"]);
+        assert_eq!(server.execute(&["GET", "k"]).as_str(), Some("v"));
+        assert_eq!(server.get("k").as_deref(), Some("v"));
+        assert!(matches!(server.execute(&["NOSUCH"]), Frame::SimpleError { .. }));
+    }
+}
