@@ -5,6 +5,7 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::glob;
 use crate::engine::number::parse_i64;
+use crate::resp::reply::Sink;
 
 const WALK: Command =
     Command { flags: Flags::READONLY, group: Group::Generic, categories: Categories::KEYSPACE, ..Command::DEFAULT };
@@ -124,10 +125,10 @@ pub fn parse_cursor(argument: &[u8]) -> Result<u64> {
 }
 
 /// Writes the head of a reply of the `SCAN` family: two elements, the first the cursor.
-pub fn write_cursor(cx: &mut Context<'_>, cursor: u64) {
+pub fn write_cursor(reply: &mut dyn Sink, cursor: u64) {
     let mut digits = itoa::Buffer::new();
-    cx.reply.array(2);
-    cx.reply.bulk(digits.format(cursor).as_bytes());
+    reply.array(2);
+    reply.bulk(digits.format(cursor).as_bytes());
 }
 
 fn scan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -140,7 +141,7 @@ fn scan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             found.push(entry.key().into());
         }
     });
-    write_cursor(cx, next);
+    write_cursor(&mut *cx.reply, next);
     cx.reply.array(found.len());
     found.iter().for_each(|key| cx.reply.bulk(key));
     Ok(())

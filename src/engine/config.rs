@@ -10,6 +10,8 @@ pub mod table;
 pub use kind::{Kind, OutputLimit, Raw};
 pub use table::{Config, IGNORED};
 
+use crate::store::hash::Limits;
+
 /// Where a directive is listed in `portcullis serve --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
@@ -89,6 +91,14 @@ impl Config {
     pub fn set(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
         let (directive, _) = Directive::find(name.as_bytes()).ok_or("no such directive")?;
         directive.set_from_value(self, value)
+    }
+
+    /// How far a hash may grow as one buffer.
+    pub fn hash_limits(&self) -> Limits {
+        Limits {
+            entries: usize::try_from(self.hash_max_listpack_entries).unwrap_or(usize::MAX),
+            value: usize::try_from(self.hash_max_listpack_value).unwrap_or(usize::MAX),
+        }
     }
 
     /// The value of a directive as `CONFIG GET` shows it.

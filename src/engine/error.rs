@@ -101,6 +101,42 @@ texts! {
     MAXAGE_POSITIVE = "ERR maxage should be greater than 0";
     /// `CLIENT KILL addr` that meets nobody.
     NO_SUCH_CLIENT = "ERR No such client";
+    /// A random count that has no opposite.
+    COUNT_RANGE = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
+    /// `HINCRBY` of what is no integer.
+    HASH_NOT_INTEGER = "ERR hash value is not an integer";
+    /// `HINCRBYFLOAT` of what is no number.
+    HASH_NOT_FLOAT = "ERR hash value is not a float";
+    /// `HINCRBYFLOAT` by infinity.
+    VALUE_NAN_OR_INFINITY = "ERR value is NaN or Infinity";
+    /// The word `FIELDS` is not where it must be.
+    FIELDS_MISSING = "ERR Mandatory argument FIELDS is missing or not at the right position";
+    /// The word `FIELDS` is nowhere.
+    FIELDS_NOWHERE = "ERR missing FIELDS argument";
+    /// The word `FIELDS` a second time.
+    FIELDS_TWICE = "ERR FIELDS keyword specified multiple times";
+    /// The number of fields of `HEXPIRE` and its kin.
+    NUMFIELDS_POSITIVE = "ERR Parameter `numFields` should be greater than 0";
+    /// The number of fields of `HTTL` and its kin.
+    FIELDS_POSITIVE = "ERR Number of fields must be a positive integer";
+    /// The number of fields of `HSETEX` and `HGETEX`.
+    FIELDS_INVALID = "ERR invalid number of fields";
+    /// Another number of fields than was said.
+    NUMFIELDS_MISMATCH = "ERR The `numfields` parameter must match the number of arguments";
+    /// Fewer fields than was said.
+    TOO_FEW_FIELDS = "ERR wrong number of arguments";
+    /// A field's time to live below zero.
+    FIELD_EXPIRE_NEGATIVE = "ERR invalid expire time, must be >= 0";
+    /// A unit of time without its number.
+    EXPIRE_MISSING = "ERR missing expire time";
+    /// `FXX` beside `FNX`.
+    ONE_FIELD_CONDITION = "ERR Only one of FXX or FNX arguments can be specified";
+    /// Two expiry options of `HSETEX`.
+    ONE_EXPIRY_OR_KEEPTTL = "ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified";
+    /// Two expiry options of `HGETEX`.
+    ONE_EXPIRY_OR_PERSIST = "ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified";
+    /// An option of `HSETEX` given to `HGETEX`, or the reverse.
+    UNKNOWN_ARGUMENT = "ERR unknown argument";
 }
 
 impl Error {

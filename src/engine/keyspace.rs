@@ -5,6 +5,7 @@ use crate::engine::error::{Error, Result};
 use crate::engine::time::Now;
 use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Entry, EntryRef, NewValue, ValueRef};
+use crate::store::hash::Limits;
 use crate::store::space::{Due, Space};
 use crate::store::value::Value;
 
@@ -43,6 +44,8 @@ pub struct Keyspace {
     pub changes: Changes,
     /// Counters.
     pub stats: KeyspaceStats,
+    /// How far a hash may grow as one buffer.
+    pub hash_limits: Limits,
     /// `DEBUG SET-ACTIVE-EXPIRE`: off, keys end only when they are looked at.
     pub active_expire: bool,
 }
@@ -55,6 +58,7 @@ impl Keyspace {
             numbers: (0..count as u16).collect(),
             changes: Changes::default(),
             stats: KeyspaceStats::default(),
+            hash_limits: Limits::default(),
             active_expire: true,
         }
     }
@@ -157,6 +161,12 @@ impl<'a> Db<'a> {
             && self.now.reached(deadline)
         {
             self.expire(place);
+            return (hash, None);
+        }
+        if let ValueRef::Boxed(Value::Hash(fields)) = space.get(self.dict, place).value()
+            && fields.ended(self.now.mono_ms())
+        {
+            self.expire_hash(place);
             return (hash, None);
         }
         (hash, Some(place))
@@ -355,7 +365,4 @@ impl<'a> Db<'a> {
     pub fn nth(&self, index: usize) -> Option<EntryRef<'_>> {
         self.keyspace.space.dict(self.dict).nth(index)
     }
-
-    /// Ends the fields that are due in the hash there.
-    pub(crate) fn expire_fields(&mut self, _place: Place, _budget: &mut u32) {}
 }

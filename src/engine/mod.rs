@@ -20,6 +20,7 @@ pub mod error;
 #[cfg(test)]
 pub mod harness;
 pub mod glob;
+pub mod hashes;
 pub mod keyspace;
 pub mod number;
 pub mod pubsub;
@@ -107,6 +108,7 @@ impl Engine {
         };
         engine.run_id = (0..5).map(|_| format!("{:08x}", engine.random() as u32)).collect();
         engine.keyspace.changes.notify = engine.config.notify_keyspace_events;
+        engine.keyspace.hash_limits = engine.config.hash_limits();
         engine
     }
 
@@ -249,6 +251,7 @@ impl Engine {
     pub fn reconfigure(&mut self, config: Config, changed: impl Iterator<Item = &'static str>) {
         self.config = config;
         self.keyspace.changes.notify = self.config.notify_keyspace_events;
+        self.keyspace.hash_limits = self.config.hash_limits();
         self.actions.extend(changed.map(Action::ConfigChanged));
     }
 

@@ -25,7 +25,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { entries: 128, value: 64 }
+        Limits { entries: 512, value: 64 }
     }
 }
 
@@ -324,7 +324,7 @@ impl Hash {
 
     /// Visits the fields of a table from a cursor on until `count` were seen; gives the cursor to go on from, 0 at the end. A field
     /// that is there during the whole of a scan is visited exactly once. A small hash is visited whole.
-    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'_>)) -> u64 {
+    pub fn scan<'a>(&'a self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
         match &self.0 {
             Form::Fields(fields) if fields.large => {
                 let Ok(from) = u32::try_from(cursor) else { return 0 };
@@ -593,7 +593,7 @@ mod tests {
     #[test]
     fn grows_out_of_the_buffer_and_never_back() {
         let hasher = KeyHasher::new(1);
-        let limits = Limits::default();
+        let limits = Limits { entries: 128, value: 64 };
         let mut hash = Hash::default();
         for i in 0..128u32 {
             assert!(hash.set(&hasher, limits, &i.to_be_bytes(), b"v", FieldTtl::Clear));

@@ -224,7 +224,7 @@ impl Table {
     /// the hash to go on from, [`HASH_LIMIT`] at the end.
     ///
     /// Every entry that is in the table during the whole of a scan is visited exactly once.
-    pub fn scan(&self, from: u32, count: usize, mut visit: impl FnMut(EntryRef<'_>)) -> u32 {
+    pub fn scan<'a>(&'a self, from: u32, count: usize, mut visit: impl FnMut(EntryRef<'a>)) -> u32 {
         if self.len == 0 || from >= HASH_LIMIT {
             return HASH_LIMIT;
         }

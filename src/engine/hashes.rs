@@ -1,0 +1,394 @@
+//! Hashes in a database: fields that have ended are never seen, and every change is reported.
+//!
+//! Commands that read ask [`Db::hash`] for a [`HashView`]; commands that write take a [`HashEdit`], change fields through it and
+//! [`HashEdit::finish`] it, which publishes what happened and removes the key with its last field. Ended fields are taken out by
+//! [`Db::expire_fields`] as soon as they are due; a command that comes before takes a few out itself and passes over the rest.
+
+use crate::engine::change::{Change, Classes, Effect, Event};
+use crate::engine::error::{Error, Result};
+use crate::engine::keyspace::{Db, Keyspace};
+use crate::store::dict::{KeyHasher, Place};
+use crate::store::entry::{NewValue, ValueRef};
+use crate::store::hash::{Field, FieldTtl, Hash};
+use crate::store::value::Value;
+
+/// Ended fields that a command takes out on its way.
+const ENDED_ON_ACCESS: u32 = 64;
+
+/// An effect whose event is published later, once for all fields of a command.
+const SILENT: Event = Event::new(Classes::empty(), "");
+const HEXPIRED: Event = Event::new(Classes::HASH, "hexpired");
+
+impl Event {
+    /// Fields were set.
+    pub const HSET: Event = Event::new(Classes::HASH, "hset");
+    /// Fields were deleted.
+    pub const HDEL: Event = Event::new(Classes::HASH, "hdel");
+    /// A field was incremented.
+    pub const HINCRBY: Event = Event::new(Classes::HASH, "hincrby");
+    /// A field was incremented by a float.
+    pub const HINCRBYFLOAT: Event = Event::new(Classes::HASH, "hincrbyfloat");
+    /// Fields were given a deadline.
+    pub const HEXPIRE: Event = Event::new(Classes::HASH, "hexpire");
+    /// Fields lost their deadline.
+    pub const HPERSIST: Event = Event::new(Classes::HASH, "hpersist");
+}
+
+/// A hash that a command reads.
+#[derive(Clone, Copy)]
+pub struct HashView<'a> {
+    hash: &'a Hash,
+    hasher: &'a KeyHasher,
+    now_ms: u64,
+    /// Whether there are ended fields to pass over.
+    ended: bool,
+}
+
+impl<'a> HashView<'a> {
+    /// Number of fields.
+    pub fn len(&self) -> usize {
+        self.hash.len() - if self.ended { self.hash.ended_fields(self.now_ms) } else { 0 }
+    }
+
+    /// Whether there is none. There always is one.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The field of this name.
+    pub fn get(&self, name: &[u8]) -> Option<Field<'a>> {
+        self.hash.get(self.hasher, name).filter(|field| !field.ended(self.now_ms))
+    }
+
+    /// All fields; those of a hash that is still one buffer in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = Field<'a>> + use<'a> {
+        let now_ms = self.now_ms;
+        self.hash.iter().filter(move |field| !field.ended(now_ms))
+    }
+
+    /// See [`Hash::scan`].
+    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
+        self.hash.scan(cursor, count, |field| {
+            if !field.ended(self.now_ms) {
+                visit(field);
+            }
+        })
+    }
+
+    /// For picking random fields.
+    pub fn picker(&self) -> Picker<'a> {
+        let list = if self.hash.is_small() || self.ended { self.iter().collect() } else { Vec::new() };
+        Picker { hash: self.hash, list }
+    }
+
+    /// `count` different fields, each set of so many with the same chance; all of them where there are no more.
+    pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Field<'a>> {
+        let mut left = self.len();
+        let mut wanted = count.min(left);
+        if wanted < left / 3 && !self.ended && !self.hash.is_small() {
+            let places = self.hash.places();
+            let mut taken = std::collections::HashSet::with_capacity(wanted);
+            let mut fields = Vec::with_capacity(wanted);
+            while fields.len() < wanted {
+                let place = below(random(), places);
+                if let Some(field) = self.hash.at(place)
+                    && taken.insert(place)
+                {
+                    fields.push(field);
+                }
+            }
+            return fields;
+        }
+        let mut fields = Vec::with_capacity(wanted);
+        for field in self.iter() {
+            if wanted == 0 {
+                break;
+            }
+            if below(random(), left) < wanted {
+                fields.push(field);
+                wanted -= 1;
+            }
+            left -= 1;
+        }
+        fields
+    }
+}
+
+/// Picks random fields of a hash, each with the same chance every time.
+pub struct Picker<'a> {
+    hash: &'a Hash,
+    /// The fields of a small hash; empty where it is a large one.
+    list: Vec<Field<'a>>,
+}
+
+impl<'a> Picker<'a> {
+    /// A random field.
+    pub fn pick(&self, mut random: impl FnMut() -> u64) -> Field<'a> {
+        if !self.list.is_empty() {
+            return self.list[below(random(), self.list.len())];
+        }
+        let places = self.hash.places();
+        loop {
+            // At least a fifth of the places are taken.
+            if let Some(field) = self.hash.at(below(random(), places)) {
+                return field;
+            }
+        }
+    }
+}
+
+/// A number below `limit` from a random one.
+fn below(random: u64, limit: usize) -> usize {
+    ((u128::from(random) * limit as u128) >> 64) as usize
+}
+
+/// A hash that a command changes.
+pub struct HashEdit<'d, 'a> {
+    db: &'d mut Db<'a>,
+    key: &'d [u8],
+    place: Place,
+    /// The earliest field deadline when it began.
+    first: Option<u64>,
+    /// Whether a field that had ended was in the way.
+    expired: bool,
+}
+
+impl<'a> Db<'a> {
+    /// The hash that a command reads: counts as an access, and as a hit or a miss. An error where the key holds another type.
+    #[inline]
+    pub fn hash(&mut self, key: &[u8]) -> Result<Option<HashView<'_>>> {
+        let Some(place) = self.locate_hash(key)? else {
+            self.keyspace.stats.misses += 1;
+            self.keyspace.changes.publish(self.index, Event::KEY_MISS, key);
+            return Ok(None);
+        };
+        self.keyspace.stats.hits += 1;
+        self.touch(place);
+        let now_ms = self.now.mono_ms();
+        let space = &self.keyspace.space;
+        Ok(match space.get(self.dict, place).value() {
+            ValueRef::Boxed(Value::Hash(hash)) => {
+                Some(HashView { hash, hasher: space.hasher(), now_ms, ended: hash.has_ended_fields(now_ms) })
+            }
+            _ => None,
+        })
+    }
+
+    /// The hash that a command changes; `None` where there is no such key.
+    pub fn edit_hash<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<HashEdit<'d, 'a>>> {
+        let Some(place) = self.locate_hash(key)? else { return Ok(None) };
+        self.touch(place);
+        let first = self.hash_at(place).and_then(|hash| hash.next_field_deadline());
+        Ok(Some(HashEdit { db: self, key, place, first, expired: false }))
+    }
+
+    /// The hash that a command is about to put fields into; an empty one where there is no such key. Must not be left empty without
+    /// [`HashEdit::finish`].
+    pub fn edit_or_create_hash<'d>(&'d mut self, key: &'d [u8]) -> Result<HashEdit<'d, 'a>> {
+        if let Some(place) = self.locate_hash(key)? {
+            self.touch(place);
+            let first = self.hash_at(place).and_then(|hash| hash.next_field_deadline());
+            return Ok(HashEdit { db: self, key, place, first, expired: false });
+        }
+        let hash = self.keyspace.space.hash(key);
+        let value = Box::new(Value::Hash(Hash::default()));
+        let place = self.keyspace.space.insert(self.dict, hash, key, NewValue::Boxed(value), None);
+        self.keyspace.changes.publish(self.index, Event::NEW, key);
+        self.touch(place);
+        Ok(HashEdit { db: self, key, place, first: None, expired: false })
+    }
+
+    /// Where a hash is, an error where the key holds another type. Takes out some of its ended fields.
+    #[inline]
+    fn locate_hash(&mut self, key: &[u8]) -> Result<Option<Place>> {
+        let Some(place) = self.locate(key).1 else { return Ok(None) };
+        let now_ms = self.now.mono_ms();
+        let Some(hash) = self.hash_at(place) else { return Err(Error::WRONG_TYPE) };
+        if hash.has_ended_fields(now_ms) && !self.take_ended_fields(place, &mut { ENDED_ON_ACCESS }) {
+            return Ok(None);
+        }
+        Ok(Some(place))
+    }
+
+    #[inline]
+    fn hash_at(&self, place: Place) -> Option<&Hash> {
+        match self.keyspace.space.get(self.dict, place).value() {
+            ValueRef::Boxed(Value::Hash(hash)) => Some(hash),
+            _ => None,
+        }
+    }
+
+    fn touch(&mut self, place: Place) {
+        if self.touch {
+            let second = self.now.mono_us / 1_000_000;
+            self.keyspace.space.get_mut(self.dict, place).touch(second);
+        }
+    }
+
+    /// Ends the fields that are due in the hash there, at most `budget` of them.
+    pub(crate) fn expire_fields(&mut self, place: Place, budget: &mut u32) {
+        if self.take_ended_fields(place, budget) {
+            self.keyspace.space.arm_fields(self.dict, place);
+        }
+    }
+
+    /// Takes out at most `budget` fields that have ended, and the key with the last one: false when it is gone.
+    fn take_ended_fields(&mut self, place: Place, budget: &mut u32) -> bool {
+        let (now, db, now_ms) = (self.now, self.index, self.now.mono_ms());
+        let Keyspace { space, changes, stats, .. } = &mut *self.keyspace;
+        let key = space.get(self.dict, place).key().to_vec();
+        let Some(Value::Hash(hash)) = space.get_mut(self.dict, place).boxed() else { return true };
+        let mut taken = 0;
+        while *budget > 0
+            && let Some(entry) = hash.take_ended(now_ms)
+        {
+            *budget -= 1;
+            taken += 1;
+            let effect = Effect::HashRemove { field: entry.read().key() };
+            changes.emit(Change { now, db, key: &key, event: SILENT, effect });
+        }
+        if taken == 0 {
+            return true;
+        }
+        stats.expired_fields += taken;
+        let empty = hash.is_empty();
+        changes.publish(db, HEXPIRED, &key);
+        if empty {
+            self.remove_empty(place, &key);
+        }
+        !empty
+    }
+
+    /// Removes a hash without fields. Its last field's removal was reported and said as much.
+    fn remove_empty(&mut self, place: Place, key: &[u8]) {
+        drop(self.keyspace.space.remove(self.dict, place));
+        self.keyspace.changes.publish(self.index, Event::DEL, key);
+    }
+
+    /// Removes a hash all of whose fields have ended.
+    pub(crate) fn expire_hash(&mut self, place: Place) {
+        let entry = self.keyspace.space.remove(self.dict, place);
+        if let ValueRef::Boxed(Value::Hash(hash)) = entry.read().value() {
+            self.keyspace.stats.expired_fields += hash.len() as u64;
+        }
+        self.keyspace.changes.publish(self.index, HEXPIRED, entry.read().key());
+        self.emit(entry.read().key(), Event::DEL, Effect::Delete);
+        self.keyspace.space.bury(entry);
+    }
+}
+
+impl HashEdit<'_, '_> {
+    /// The field of this name.
+    pub fn get(&self, name: &[u8]) -> Option<Field<'_>> {
+        let field = self.db.hash_at(self.place)?.get(self.db.keyspace.space.hasher(), name)?;
+        (!field.ended(self.db.now.mono_ms())).then_some(field)
+    }
+
+    /// Gives the hash the form in which it can take these fields and values, as Redis foresees it from their number and lengths.
+    pub fn make_room(&mut self, pairs: &[&[u8]]) {
+        let limits = self.db.keyspace.hash_limits;
+        if pairs.len() / 2 > limits.entries || pairs.iter().any(|part| part.len() > limits.value) {
+            self.change(|hash, hasher| hash.spread(hasher));
+        }
+    }
+
+    /// Sets a field; true when it is new.
+    pub fn set(&mut self, name: &[u8], value: &[u8], ttl: FieldTtl) -> bool {
+        self.drop_ended(name);
+        let limits = self.db.keyspace.hash_limits;
+        let (new, deadline) = self.change(|hash, hasher| {
+            let new = hash.set(hasher, limits, name, value, ttl);
+            let deadline = match ttl {
+                FieldTtl::Clear => None,
+                FieldTtl::At(deadline) => Some(deadline),
+                FieldTtl::Keep => hash.get(hasher, name).and_then(|field| field.deadline),
+            };
+            (new, deadline)
+        });
+        let deadline = deadline.map(|d| self.db.now.unix_of(d));
+        self.db.emit(self.key, SILENT, Effect::HashSet { field: name, value, deadline });
+        new
+    }
+
+    /// Sets or clears the deadline of a field; false where there is no such field.
+    pub fn set_deadline(&mut self, name: &[u8], deadline: Option<u64>) -> bool {
+        self.drop_ended(name);
+        if !self.change(|hash, hasher| hash.set_deadline(hasher, name, deadline)) {
+            return false;
+        }
+        let Db { keyspace, index, dict, now, .. } = &mut *self.db;
+        let Keyspace { space, changes, .. } = &mut **keyspace;
+        let ValueRef::Boxed(Value::Hash(hash)) = space.get(*dict, self.place).value() else { return true };
+        let value = hash.get(space.hasher(), name).map_or(&b""[..], |field| field.value);
+        let effect = Effect::HashSet { field: name, value, deadline: deadline.map(|d| now.unix_of(d)) };
+        changes.emit(Change { now: *now, db: *index, key: self.key, event: SILENT, effect });
+        true
+    }
+
+    /// Takes a field out; false where there is no such field.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        self.drop_ended(name);
+        let removed = self.change(|hash, hasher| hash.remove(hasher, name));
+        if removed {
+            self.db.emit(self.key, SILENT, Effect::HashRemove { field: name });
+        }
+        removed
+    }
+
+    /// Takes a field out because its new deadline has passed already; false where there is no such field.
+    pub fn end(&mut self, name: &[u8]) -> bool {
+        let removed = self.remove(name);
+        self.db.keyspace.stats.expired_fields += u64::from(removed);
+        removed
+    }
+
+    /// Publishes what happened to the fields. A hash without fields is removed, with its own event.
+    pub fn finish(self, events: &[Event]) {
+        let db = self.db;
+        if self.expired {
+            db.keyspace.changes.publish(db.index, HEXPIRED, self.key);
+        }
+        for event in events {
+            db.keyspace.changes.publish(db.index, *event, self.key);
+        }
+        let Some(hash) = db.hash_at(self.place) else { return };
+        if hash.is_empty() {
+            db.remove_empty(self.place, self.key);
+            return;
+        }
+        // A timer that goes off too early is armed again, so a later deadline needs nothing.
+        let first = hash.next_field_deadline();
+        let sooner = match (self.first, first) {
+            (Some(old), Some(new)) => new < old,
+            (old, new) => old.is_some() != new.is_some(),
+        };
+        if sooner {
+            db.keyspace.space.arm_fields(db.dict, self.place);
+        }
+    }
+
+    /// Takes a field out if it has ended: then it is not there for what comes next.
+    fn drop_ended(&mut self, name: &[u8]) {
+        let now_ms = self.db.now.mono_ms();
+        let Some(hash) = self.db.hash_at(self.place) else { return };
+        if hash.has_ended_fields(now_ms)
+            && hash.get(self.db.keyspace.space.hasher(), name).is_some_and(|field| field.ended(now_ms))
+        {
+            self.change(|hash, hasher| hash.remove(hasher, name));
+            self.db.keyspace.stats.expired_fields += 1;
+            self.expired = true;
+            self.db.emit(self.key, SILENT, Effect::HashRemove { field: name });
+        }
+    }
+
+    fn change<T>(&mut self, change: impl FnOnce(&mut Hash, &KeyHasher) -> T) -> T {
+        let space = &mut self.db.keyspace.space;
+        let hasher = space.hasher().clone();
+        match space.get_mut(self.db.dict, self.place).boxed() {
+            Some(Value::Hash(hash)) => change(hash, &hasher),
+            _ => {
+                unreachable!("the place was seen to hold a hash when the edit began, and nothing else has had the database since")
+            }
+        }
+    }
+}
