@@ -528,7 +528,7 @@ mod tests {
                 wheel.check_invariants();
                 let wake = wheel.next_wake().unwrap();
                 assert!(wake <= deadline);
-                assert_eq!(poll(&mut wheel, wake.saturating_sub(1), 10, |d| d).0, []);
+                assert_eq!(poll(&mut wheel, wake.saturating_sub(1), 10, |d| d).0, Vec::<u64>::new());
                 wakes += 1;
                 let (fired, _) = poll(&mut wheel, wake, 10, |d| d);
                 if fired == [deadline] {
