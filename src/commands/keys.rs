@@ -337,11 +337,16 @@ fn object_freq(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Err(Error::NO_LFU)
 }
 
+/// Seconds since the last access, at a second of the monotonic clock.
+pub(crate) fn idle_seconds(entry: EntryRef<'_>, second: u64) -> u32 {
+    ((second % u64::from(ACCESS_PERIOD)) as u32 + ACCESS_PERIOD - entry.access()) % ACCESS_PERIOD
+}
+
 fn object_idletime(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let second = (cx.now.mono_us / 1_000_000) as u32 % ACCESS_PERIOD;
+    let second = cx.now.mono_us / 1_000_000;
     let (mut db, reply) = cx.db_and_reply();
     match db.peek(args[2]) {
-        Some(entry) => reply.integer(i64::from((second + ACCESS_PERIOD - entry.access()) % ACCESS_PERIOD)),
+        Some(entry) => reply.integer(i64::from(idle_seconds(entry, second))),
         None => reply.null(),
     }
     Ok(())

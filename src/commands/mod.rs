@@ -1,6 +1,7 @@
 //! The command table: one family a file, rows beside their handlers. Everything that must know all commands asks here.
 
 pub mod client;
+pub mod cluster;
 pub mod config;
 pub mod connection;
 pub mod counters;
@@ -8,9 +9,11 @@ pub mod deadline;
 pub mod expiry;
 pub mod hashes;
 pub mod help;
+pub mod info;
 pub mod introspect;
 pub mod introspect_docs;
 pub mod keys;
+pub mod memory;
 pub mod pubsub;
 pub mod scan;
 pub mod scripting;
@@ -40,6 +43,8 @@ const FAMILIES: &[&[Command]] = &[
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,
+    memory::COMMANDS,
+    cluster::COMMANDS,
     config::COMMANDS,
     introspect::COMMANDS,
     pubsub::COMMANDS,

@@ -1,6 +1,300 @@
-//! The server itself: INFO, TIME, FLUSHALL, DEBUG, SHUTDOWN.
+//! The server itself: INFO, TIME, ROLE, WAIT, SHUTDOWN, DEBUG, and what a server that keeps nothing on disk says to SAVE.
 
-use crate::engine::command::Command;
+use crate::commands::{help, info, keys};
+use crate::engine::Action;
+use crate::engine::command::{Categories, Command, Flags, Group};
+use crate::engine::context::Context;
+use crate::engine::error::{Error, Result};
+use crate::engine::number::{parse_f64, parse_i64};
+use crate::engine::session::SessionFlags;
+use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+
+const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[];
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "info",
+        arity: -1,
+        flags: ANY_TIME,
+        group: Group::Server,
+        categories: Categories::DANGEROUS,
+        summary: "Tells how the server is: versions, clients, memory, counters, keys.",
+        syntax: "[section [section ...]]",
+        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+        handler: info_command,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "time",
+        flags: ANY_TIME.union(Flags::FAST),
+        group: Group::Server,
+        since: "2.6.0",
+        summary: "Gives the server's time in seconds and microseconds.",
+        tips: &["nondeterministic_output"],
+        handler: time,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "role",
+        flags: ANY_TIME.union(Flags::NOSCRIPT).union(Flags::FAST),
+        group: Group::Server,
+        categories: Categories::ADMIN.union(Categories::DANGEROUS),
+        since: "2.8.12",
+        summary: "Tells the part the server plays in replication.",
+        handler: role,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "wait",
+        arity: 3,
+        flags: Flags::BLOCKING,
+        group: Group::Generic,
+        categories: Categories::CONNECTION,
+        since: "3.0.0",
+        summary: "Counts the replicas that have this connection's writes; there are none, so it never waits.",
+        syntax: "numreplicas timeout",
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
+        handler: wait,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "waitaof",
+        arity: 4,
+        flags: Flags::BLOCKING,
+        group: Group::Generic,
+        categories: Categories::CONNECTION,
+        since: "7.2.0",
+        summary: "Counts the logs on disk that have this connection's writes; there are none, so it never waits.",
+        syntax: "numlocal numreplicas timeout",
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
+        handler: waitaof,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "lastsave",
+        flags: ANY_TIME.union(Flags::FAST),
+        group: Group::Server,
+        categories: Categories::ADMIN.union(Categories::DANGEROUS),
+        summary: "Gives the unix time of the last snapshot: as none is ever written, that of the start.",
+        tips: &["nondeterministic_output"],
+        handler: lastsave,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "save",
+        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
+        group: Group::Server,
+        summary: "Refused: snapshots are not written.",
+        handler: save,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "bgsave",
+        arity: -1,
+        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
+        group: Group::Server,
+        summary: "Refused: snapshots are not written.",
+        syntax: "[SCHEDULE]",
+        handler: bgsave,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "shutdown",
+        arity: -1,
+        flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT).union(Flags::NO_MULTI).union(Flags::ALLOW_BUSY),
+        group: Group::Server,
+        summary: "Ends the server.",
+        syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+        handler: shutdown,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "debug",
+        arity: -2,
+        flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT),
+        group: Group::Server,
+        summary: "Makes the server sleep, lets it end keys only when they are looked at, or shows a key from within.",
+        complexity: "Depends on subcommand.",
+        syntax: "<SLEEP seconds:double | SET-ACTIVE-EXPIRE switch | OBJECT name | HELP>",
+        handler: debug,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "lolwut",
+        arity: -1,
+        flags: Flags::READONLY.union(Flags::FAST),
+        group: Group::Server,
+        since: "5.0.0",
+        summary: "Draws the gate.",
+        syntax: "[VERSION version]",
+        handler: lolwut,
+        ..Command::DEFAULT
+    },
+];
+
+fn info_command(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let text = info::report(cx.engine, cx.now, &args[1..]);
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn time(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let us = cx.now.unix_us();
+    cx.reply.array(2);
+    cx.reply.bulk(us.div_euclid(1_000_000).to_string().as_bytes());
+    cx.reply.bulk(us.rem_euclid(1_000_000).to_string().as_bytes());
+    Ok(())
+}
+
+fn role(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.reply.array(3);
+    cx.reply.bulk(b"master");
+    cx.reply.integer(0);
+    cx.reply.array(0);
+    Ok(())
+}
+
+/// A time to wait at most, in milliseconds.
+fn timeout_ms(text: &[u8]) -> Result<i64> {
+    match parse_i64(text) {
+        None => Err(Error::TIMEOUT_NOT_INTEGER),
+        Some(ms) if ms < 0 => Err(Error::TIMEOUT_NEGATIVE),
+        Some(ms) => Ok(ms),
+    }
+}
+
+/// No replica can come, so the count is final at once: Redis would wait for as long as it is told to.
+fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
+    timeout_ms(args[2])?;
+    cx.reply.integer(0);
+    Ok(())
+}
+
+fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let numlocal = parse_i64(args[1]).filter(|n| (0..=1).contains(n)).ok_or(Error::NOT_ZERO_OR_ONE)?;
+    parse_i64(args[2]).filter(|n| *n >= 0).ok_or(Error::NOT_POSITIVE)?;
+    timeout_ms(args[3])?;
+    if numlocal > 0 {
+        return Err(Error::WAITAOF_WITHOUT_AOF);
+    }
+    cx.reply.array(2);
+    cx.reply.integer(0);
+    cx.reply.integer(0);
+    Ok(())
+}
+
+fn lastsave(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let started_s = cx.engine.started.unix_ms() / 1000;
+    cx.reply.integer(started_s);
+    Ok(())
+}
+
+fn save(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    Err(Error::NO_SNAPSHOTS)
+}
+
+fn bgsave(_: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    match &args[1..] {
+        [] => Err(Error::NO_SNAPSHOTS),
+        [word] if word.eq_ignore_ascii_case(b"schedule") => Err(Error::NO_SNAPSHOTS),
+        _ => Err(Error::SYNTAX),
+    }
+}
+
+/// Ends the server without a reply: the closed connection is the answer.
+fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let has = |word: &str| args[1..].iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+    let known = ["nosave", "save", "now", "force", "abort"];
+    let unknown = |arg: &&[u8]| !known.iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes()));
+    let others = known[..4].iter().any(|word| has(word));
+    if args[1..].iter().any(unknown) || has("abort") && others || has("save") && has("nosave") {
+        return Err(Error::SYNTAX);
+    }
+    if has("abort") {
+        return Err(Error::NO_SHUTDOWN);
+    }
+    if has("save") && !has("force") {
+        return Err(Error::NO_SNAPSHOTS);
+    }
+    cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;
+    cx.engine.act(Action::Shutdown);
+    Ok(())
+}
+
+/// Whether `enable-debug-command` lets this session use DEBUG.
+fn may_debug(cx: &mut Context<'_>) -> bool {
+    match cx.engine.config.enable_debug_command {
+        "yes" => true,
+        "local" => {
+            let peer = &cx.session().peer;
+            // A session without an address is one of this very process.
+            peer.unix || peer.addr.is_empty() || peer.addr.starts_with("127.") || peer.addr.starts_with("[::1]:")
+        }
+        _ => false,
+    }
+}
+
+fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if !may_debug(cx) {
+        return Err(Error::DEBUG_NOT_ALLOWED);
+    }
+    let is = |word: &str, argc| args.len() == argc && args[1].eq_ignore_ascii_case(word.as_bytes());
+    if is("sleep", 3) {
+        let seconds = parse_f64(args[2]).filter(|seconds| *seconds >= 0.0).ok_or(Error::NOT_FLOAT)?;
+        cx.engine.act(Action::Sleep((seconds * 1e6) as u64));
+        cx.reply.ok();
+    } else if is("set-active-expire", 3) {
+        cx.engine.keyspace.active_expire = parse_i64(args[2]).is_some_and(|on| on != 0);
+        cx.reply.ok();
+    } else if is("object", 3) {
+        debug_object(cx, args[2])?;
+    } else if is("help", 2) {
+        help::reply(
+            cx,
+            args,
+            &[
+                "OBJECT <key>",
+                "    Show low level info about `key` and associated value.",
+                "SET-ACTIVE-EXPIRE <0|1>",
+                "    Setting it to 0 disables expiring keys that nobody accesses, otherwise they",
+                "    end at their deadline.",
+                "SLEEP <seconds>",
+                "    Stop the server for <seconds>. Decimals allowed.",
+            ],
+        );
+    } else {
+        let sub = String::from_utf8_lossy(&args[1][..args[1].len().min(128)]).into_owned();
+        return Err(Error::new(format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try DEBUG HELP.")));
+    }
+    Ok(())
+}
+
+/// The line of `DEBUG OBJECT`. There are no addresses to show, and nothing is ever serialized: its length is that of the memory.
+fn debug_object(cx: &mut Context<'_>, key: &[u8]) -> Result {
+    let second = cx.now.mono_us / 1_000_000;
+    let (mut db, reply) = cx.db_and_reply();
+    let entry = db.peek(key).ok_or(Error::NO_SUCH_KEY)?;
+    let (encoding, length, idle) = (keys::encoding(entry), entry.allocated(), keys::idle_seconds(entry, second));
+    let lru = entry.access();
+    reply.simple(&format!(
+        "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{length} lru:{lru} lru_seconds_idle:{idle}"
+    ));
+    Ok(())
+}
+
+/// Takes any version, as it draws one picture only.
+fn lolwut(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if let [_, word, version, ..] = args
+        && word.eq_ignore_ascii_case(b"version")
+    {
+        parse_i64(version).ok_or(Error::NOT_INTEGER)?;
+    }
+    let text = format!(
+        "  |>                |>\n  ##_/\\/\\/\\/\\/\\/\\/\\_##\n  ##################\n  ##### | | | | #####\n  ##### +-+-+-+ #####\n  \
+         ##### | | | | #####\n  ##### V V V V #####\n\nPortcullis {PORTCULLIS_VERSION}, speaking as Redis ver. {REDIS_VERSION}\n"
+    );
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}

@@ -137,6 +137,22 @@ texts! {
     ONE_EXPIRY_OR_PERSIST = "ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified";
     /// An option of `HSETEX` given to `HGETEX`, or the reverse.
     UNKNOWN_ARGUMENT = "ERR unknown argument";
+    /// A time to wait that is no number.
+    TIMEOUT_NOT_INTEGER = "ERR timeout is not an integer or out of range";
+    /// A time to wait below zero.
+    TIMEOUT_NEGATIVE = "ERR timeout is negative";
+    /// `WAITAOF` for more local logs than there can be.
+    NOT_ZERO_OR_ONE = "ERR value is out of range, value must between 0 and 1";
+    /// `WAITAOF` for a local log without one.
+    WAITAOF_WITHOUT_AOF = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+    /// `SAVE`, `BGSAVE` and `SHUTDOWN SAVE` on a server that keeps nothing on disk.
+    NO_SNAPSHOTS = "ERR Portcullis keeps its data in memory and writes no snapshots";
+    /// `SHUTDOWN ABORT`.
+    NO_SHUTDOWN = "ERR No shutdown in progress.";
+    /// `DEBUG` against `enable-debug-command`.
+    DEBUG_NOT_ALLOWED = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.";
+    /// `CLUSTER` and its kin.
+    NO_CLUSTER = "ERR This instance has cluster support disabled";
 }
 
 impl Error {

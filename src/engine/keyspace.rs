@@ -31,6 +31,8 @@ pub struct KeyspaceStats {
     pub expired: u64,
     /// Fields of hashes that reached theirs.
     pub expired_fields: u64,
+    /// The longest that a key's end came after its deadline, where nobody looked at the key before; milliseconds.
+    pub late_ms_max: u64,
     /// Keys that were evicted.
     pub evicted: u64,
 }
@@ -97,6 +99,8 @@ impl Keyspace {
                 Due::Key { dict, entry } => {
                     let index = self.index_of(dict);
                     self.stats.expired += 1;
+                    let late_ms = entry.read().deadline().map_or(0, |deadline| now.mono_ms().saturating_sub(deadline));
+                    self.stats.late_ms_max = self.stats.late_ms_max.max(late_ms);
                     self.changes.emit(Change {
                         now,
                         db: index,
@@ -117,6 +121,21 @@ impl Keyspace {
             self.space.free_some(budget);
         }
         false
+    }
+
+    /// Bytes of the tables that find keys, without the keys and values themselves.
+    pub fn table_bytes(&self) -> usize {
+        (0..self.numbers.len()).map(|dict| self.space.dict(dict).allocated()).sum()
+    }
+
+    /// Number of timers on the wheel: keys and hashes that have something to end.
+    pub fn timers(&self) -> usize {
+        self.space.timers()
+    }
+
+    /// Whether memory of what was deleted waits to be freed.
+    pub fn has_unfreed(&self) -> bool {
+        self.space.has_graves()
     }
 
     fn index_of(&self, dict: usize) -> u32 {
@@ -149,6 +168,22 @@ impl<'a> Db<'a> {
     /// Number of keys with a deadline.
     pub fn volatile(&self) -> usize {
         self.keyspace.space.volatile(self.dict)
+    }
+
+    /// Number of hashes that have fields with a deadline.
+    pub fn volatile_hashes(&self) -> usize {
+        self.keyspace.space.volatile_hashes(self.dict)
+    }
+
+    /// Mean of the milliseconds that are left to the keys with a deadline, among the first `count` keys; 0 where none has one.
+    pub fn sampled_ttl_ms(&self, count: usize) -> u64 {
+        let entries = self.keyspace.space.dict(self.dict).iter().take(count);
+        let (mut total_ms, mut volatile) = (0u128, 0);
+        for deadline in entries.filter_map(EntryRef::deadline) {
+            total_ms += u128::from(self.now.left_ms(deadline));
+            volatile += 1;
+        }
+        if volatile == 0 { 0 } else { (total_ms / volatile) as u64 }
     }
 
     /// Where a key is. One that has ended is removed on the way.

@@ -36,9 +36,11 @@ use crate::commands;
 use crate::engine::command::{Command, Flags};
 use crate::engine::config::Config;
 use crate::engine::context::{Context, Origin};
+use crate::engine::environment::Environment;
 use crate::engine::error::Error;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::pubsub::PubSub;
+use crate::engine::rate::Rates;
 use crate::engine::session::{Peer, Session, SessionFlags, SessionId};
 use crate::engine::stats::Stats;
 use crate::engine::time::Now;
@@ -70,6 +72,10 @@ pub struct Engine {
     pub config: Config,
     /// Counters of `INFO`.
     pub stats: Stats,
+    /// How fast commands, bytes read and bytes written come: `INFO` shows it.
+    pub rates: Rates<3>,
+    /// The process it runs in, for `INFO`.
+    pub environment: Environment,
     /// Sessions by number; see [`SessionId`].
     pub sessions: Slab<Session>,
     /// Channels and patterns.
@@ -95,6 +101,8 @@ impl Engine {
             keyspace: Keyspace::new(config.databases as usize, seed ^ 0x9e37_79b9_7f4a_7c15, now),
             config,
             stats: Stats::default(),
+            rates: Rates::new(now.mono_us),
+            environment: Environment::default(),
             sessions: Slab::new(),
             pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
             scripts: Scripts::default(),
@@ -143,6 +151,9 @@ impl Engine {
     pub fn execute(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
         if args.is_empty() {
             return;
+        }
+        if self.rates.due(now.mono_us) {
+            self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out]);
         }
         let session = &mut self.sessions[id.0 as usize];
         session.last_ms = now.mono_ms();
@@ -234,6 +245,8 @@ impl Engine {
             self.publish_events();
         }
         self.publish_events();
+        self.stats.turns += 1;
+        self.stats.full_turns += (budget == 0) as u64;
         self.has_work(now)
     }
 

@@ -23,6 +23,12 @@ pub struct Stats {
     pub net_out: u64,
     /// Connections closed for exceeding an output or query buffer limit.
     pub limit_disconnections: u64,
+    /// Calls of [`crate::engine::Engine::advance`].
+    pub turns: u64,
+    /// Those of them that used up their budget.
+    pub full_turns: u64,
+    /// The most memory that was in use whenever somebody asked, bytes.
+    pub memory_peak: u64,
 }
 
 impl Stats {

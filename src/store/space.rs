@@ -41,6 +41,8 @@ pub struct Space {
     dicts: Vec<Dict>,
     /// Keys with a deadline, by dictionary.
     volatile: Vec<usize>,
+    /// Hashes with a field that has a deadline, by dictionary.
+    volatile_hashes: Vec<usize>,
     hasher: KeyHasher,
     wheel: Wheel,
     graveyard: Vec<Grave>,
@@ -52,6 +54,7 @@ impl Space {
         Space {
             dicts: (0..count).map(|_| Dict::default()).collect(),
             volatile: vec![0; count],
+            volatile_hashes: vec![0; count],
             hasher: KeyHasher::new(seed),
             wheel: Wheel::new(now_ms),
             graveyard: Vec::new(),
@@ -77,6 +80,11 @@ impl Space {
     /// How many of a dictionary's keys have a deadline.
     pub fn volatile(&self, dict: usize) -> usize {
         self.volatile[dict]
+    }
+
+    /// How many of a dictionary's hashes have fields with a deadline.
+    pub fn volatile_hashes(&self, dict: usize) -> usize {
+        self.volatile_hashes[dict]
     }
 
     /// Where a key is, ended or not.
@@ -122,6 +130,7 @@ impl Space {
         entry.change().touch(u64::from(access));
         let mut buried = self.dicts[dict].replace(place, entry);
         buried.change().set_timer(0);
+        self.volatile_hashes[dict] -= usize::from(field_timer(buried.read()) != 0);
         if timer != 0 {
             let token = token(dict, self.dicts[dict].get(place).address());
             self.wheel.set_token(timer, token);
@@ -187,6 +196,7 @@ impl Space {
         if entry.read().deadline().is_some() {
             self.volatile[dict] -= 1;
         }
+        self.volatile_hashes[dict] -= usize::from(field_timer(entry.read()) != 0);
         self.disarm_fields(entry);
     }
 
@@ -222,6 +232,7 @@ impl Space {
     pub fn clear(&mut self, dict: usize) -> usize {
         let old = std::mem::take(&mut self.dicts[dict]);
         self.volatile[dict] = 0;
+        self.volatile_hashes[dict] = 0;
         let len = old.len();
         if len > 0 {
             self.graveyard.push(Grave::Dict(old));
@@ -310,6 +321,8 @@ impl Space {
         }
         let armed = hash.next_field_deadline().map_or(0, |d| self.wheel.insert(d, token(dict, address) | FIELDS));
         hash.set_field_timer(armed);
+        self.volatile_hashes[dict] += usize::from(armed != 0);
+        self.volatile_hashes[dict] -= usize::from(timer != 0);
     }
 
     /// When to call [`Space::next_due`] next.
@@ -357,6 +370,7 @@ impl Space {
                 hash.set_field_timer(0);
             }
             if let Some(place) = place {
+                self.volatile_hashes[dict] -= 1;
                 return Some(Due::Fields { dict, place });
             }
         }
@@ -368,6 +382,8 @@ impl Space {
         for (number, dict) in self.dicts.iter().enumerate() {
             dict.check_invariants(&self.hasher);
             assert_eq!(dict.iter().filter(|e| e.deadline().is_some()).count(), self.volatile[number], "volatile keys");
+            let hashes = dict.iter().filter(|e| field_timer(*e) != 0).count();
+            assert_eq!(hashes, self.volatile_hashes[number], "volatile hashes");
             for entry in dict.iter() {
                 assert_eq!(entry.deadline().is_some(), entry.timer() != 0, "a deadline without a timer, or the reverse");
                 timers += usize::from(entry.timer() != 0) + usize::from(field_timer(entry) != 0);

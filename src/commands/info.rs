@@ -1,0 +1,378 @@
+//! INFO: what the server says of itself, in sections of `name:value` lines.
+//!
+//! It says what is so. A field that clients and exporters look for, of something there is none of here (replicas, forks, modules),
+//! is zero; what cannot be known without a clock or a profiler is left out.
+
+use std::fmt::{Display, Write};
+
+use crate::engine::environment::Usage;
+use crate::engine::time::Now;
+use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+use crate::engine::{ADVANCE_BUDGET, Engine};
+
+/// Keys that are looked at to guess the mean time to live of a database.
+const TTL_SAMPLES: usize = 64;
+
+/// One section.
+struct Section {
+    /// As it is asked for, in lower case.
+    name: &'static str,
+    heading: &'static str,
+    write: fn(&mut Report<'_>),
+}
+
+const SECTIONS: &[Section] = &[
+    Section { name: "server", heading: "Server", write: server },
+    Section { name: "portcullis", heading: "Portcullis", write: portcullis },
+    Section { name: "clients", heading: "Clients", write: clients },
+    Section { name: "memory", heading: "Memory", write: memory },
+    Section { name: "persistence", heading: "Persistence", write: persistence },
+    Section { name: "stats", heading: "Stats", write: stats },
+    Section { name: "replication", heading: "Replication", write: replication },
+    Section { name: "cpu", heading: "CPU", write: cpu },
+    Section { name: "modules", heading: "Modules", write: |_| {} },
+    Section { name: "errorstats", heading: "Errorstats", write: errorstats },
+    Section { name: "cluster", heading: "Cluster", write: cluster },
+    Section { name: "keyspace", heading: "Keyspace", write: keyspace },
+];
+
+/// What the sections are written from, and into.
+struct Report<'a> {
+    engine: &'a mut Engine,
+    now: Now,
+    usage: Usage,
+    text: String,
+}
+
+impl Report<'_> {
+    fn line(&mut self, name: &str, value: impl Display) {
+        let _ = write!(self.text, "{name}:{value}\r\n");
+    }
+
+    /// A number of bytes, and the same for people to read.
+    fn bytes(&mut self, name: &str, bytes: u64) {
+        self.line(name, bytes);
+        self.line(&format!("{name}_human"), human(bytes));
+    }
+
+    fn zeros(&mut self, names: &[&str]) {
+        for name in names {
+            self.line(name, 0);
+        }
+    }
+}
+
+/// The text of `INFO` for the sections asked for; for none, what is shown by default.
+pub fn report(engine: &mut Engine, now: Now, asked: &[&[u8]]) -> String {
+    let whole = ["default", "all", "everything"];
+    let has = |name: &str| asked.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    let all = asked.is_empty() || whole.iter().any(|name| has(name));
+    let usage = usage(engine);
+    let mut report = Report { engine, now, usage, text: String::new() };
+    for section in SECTIONS {
+        if !all && !has(section.name) {
+            continue;
+        }
+        if !report.text.is_empty() {
+            report.text.push_str("\r\n");
+        }
+        let _ = write!(report.text, "# {}\r\n", section.heading);
+        (section.write)(&mut report);
+    }
+    report.text
+}
+
+/// What is in use now, by measurement or else by the engine's own account.
+pub(super) fn usage(engine: &mut Engine) -> Usage {
+    let usage = match engine.environment.usage {
+        Some(measure) => measure(),
+        None => {
+            let tables = engine.keyspace.table_bytes() as u64;
+            Usage { allocated: tables, resident: tables, resident_peak: tables, ..Usage::default() }
+        }
+    };
+    engine.stats.memory_peak = engine.stats.memory_peak.max(usage.allocated);
+    usage
+}
+
+/// A number of bytes as people read it: `1.52M`.
+pub(super) fn human(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "K", "M", "G", "T", "P"];
+    let unit = ((bytes.max(1).ilog2() / 10) as usize).min(UNITS.len() - 1);
+    match unit {
+        0 => format!("{bytes}B"),
+        _ => format!("{:.2}{}", bytes as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit]),
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn server(r: &mut Report<'_>) {
+    let environment = r.engine.environment.clone();
+    let uptime_s = (r.now.mono_us - r.engine.started.mono_us.min(r.now.mono_us)) / 1_000_000;
+    r.line("redis_version", REDIS_VERSION);
+    r.line("redis_git_sha1", "00000000");
+    r.line("redis_git_dirty", 0);
+    r.line("redis_build_id", "0");
+    r.line("redis_mode", "standalone");
+    r.line("os", &environment.os);
+    r.line("arch_bits", usize::BITS);
+    r.line("monotonic_clock", "POSIX clock_gettime");
+    r.line("multiplexing_api", environment.multiplexing);
+    r.line("process_id", environment.process_id);
+    r.line("process_supervised", "no");
+    let run_id = r.engine.run_id.clone();
+    r.line("run_id", run_id);
+    r.line("tcp_port", environment.tcp_port);
+    r.line("server_time_usec", r.now.unix_us());
+    r.line("uptime_in_seconds", uptime_s);
+    r.line("uptime_in_days", uptime_s / 86_400);
+    // Nothing runs on a fixed tick, but some clients divide by it.
+    r.line("hz", r.engine.config.hz);
+    r.line("configured_hz", r.engine.config.hz);
+    r.line("lru_clock", (r.now.unix_ms() / 1000) & 0xff_ffff);
+    r.line("executable", &environment.executable);
+    r.line("config_file", &environment.config_file);
+    r.line("io_threads_active", 0);
+    for (i, listener) in environment.listeners.iter().enumerate() {
+        r.line(&format!("listener{i}"), listener);
+    }
+}
+
+fn portcullis(r: &mut Report<'_>) {
+    let (timers, late_ms_max) = (r.engine.keyspace.timers(), r.engine.keyspace.stats.late_ms_max);
+    let next_ms = r.engine.next_deadline().map_or(-1, |at| r.now.left_ms(at) as i64);
+    let unfreed = r.engine.keyspace.has_unfreed() as u8;
+    let (changes, turns, full_turns) = (r.engine.keyspace.changes.count, r.engine.stats.turns, r.engine.stats.full_turns);
+    r.line("portcullis_version", PORTCULLIS_VERSION);
+    r.line("timers", timers);
+    r.line("next_timer_in_milliseconds", next_ms);
+    r.line("expiry_lateness_milliseconds_max", late_ms_max);
+    r.line("timer_turns", turns);
+    r.line("timer_turns_at_budget", full_turns);
+    r.line("timer_turn_budget", ADVANCE_BUDGET);
+    r.line("memory_waits_to_be_freed", unfreed);
+    r.line("changes", changes);
+}
+
+fn clients(r: &mut Report<'_>) {
+    let sessions = || r.engine.sessions.iter().map(|(_, session)| session);
+    let connected = r.engine.sessions.len();
+    let in_max = sessions().map(|session| session.query_buffer as usize).max().unwrap_or(0);
+    let out_max = sessions().map(|session| session.out.len()).max().unwrap_or(0);
+    let subscribed = sessions().filter(|session| session.subscriptions != [0; 3]).count();
+    r.line("connected_clients", connected);
+    r.line("cluster_connections", 0);
+    r.line("maxclients", r.engine.config.maxclients);
+    r.line("client_recent_max_input_buffer", in_max);
+    r.line("client_recent_max_output_buffer", out_max);
+    r.line("blocked_clients", 0);
+    r.line("tracking_clients", 0);
+    r.line("pubsub_clients", subscribed);
+    r.zeros(&[
+        "watching_clients",
+        "clients_in_timeout_table",
+        "total_watched_keys",
+        "total_blocking_keys",
+        "total_blocking_keys_on_nokey",
+    ]);
+}
+
+fn memory(r: &mut Report<'_>) {
+    let usage = r.usage;
+    let (peak, tables) = (r.engine.stats.memory_peak, r.engine.keyspace.table_bytes() as u64);
+    let dataset = usage.allocated.saturating_sub(tables);
+    r.bytes("used_memory", usage.allocated);
+    r.bytes("used_memory_rss", usage.resident);
+    r.bytes("used_memory_peak", peak);
+    r.line("used_memory_peak_perc", format!("{:.2}%", ratio(usage.allocated, peak) * 100.0));
+    r.line("used_memory_overhead", tables);
+    r.line("used_memory_startup", 0);
+    r.line("used_memory_dataset", dataset);
+    r.line("used_memory_dataset_perc", format!("{:.2}%", ratio(dataset, usage.allocated) * 100.0));
+    r.line("allocator_allocated", usage.allocated);
+    r.line("allocator_active", usage.resident);
+    r.line("allocator_resident", usage.resident);
+    let system = r.engine.environment.system_memory;
+    r.bytes("total_system_memory", system);
+    let maxmemory = r.engine.config.maxmemory;
+    r.bytes("maxmemory", maxmemory);
+    let policy = r.engine.config.maxmemory_policy;
+    r.line("maxmemory_policy", policy);
+    let fragmentation = if usage.allocated == 0 { 1.0 } else { ratio(usage.resident, usage.allocated) };
+    r.line("mem_fragmentation_ratio", format!("{fragmentation:.2}"));
+    r.line("mem_fragmentation_bytes", usage.resident as i64 - usage.allocated as i64);
+    let buffers: usize = r.engine.sessions.iter().map(|(_, session)| session.out.capacity()).sum();
+    r.zeros(&["mem_not_counted_for_evict", "mem_replication_backlog", "mem_clients_slaves"]);
+    r.line("mem_clients_normal", buffers);
+    r.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
+    let allocator = r.engine.environment.allocator;
+    r.line("mem_allocator", allocator);
+    r.line("active_defrag_running", 0);
+    let unfreed = r.engine.keyspace.has_unfreed() as u8;
+    r.line("lazyfree_pending_objects", unfreed);
+}
+
+fn persistence(r: &mut Report<'_>) {
+    let changes = r.engine.keyspace.changes.count;
+    let started_s = r.engine.started.unix_ms() / 1000;
+    r.zeros(&["loading", "async_loading"]);
+    r.line("rdb_changes_since_last_save", changes);
+    r.line("rdb_bgsave_in_progress", 0);
+    r.line("rdb_last_save_time", started_s);
+    r.line("rdb_last_bgsave_status", "ok");
+    r.line("rdb_last_bgsave_time_sec", -1);
+    r.line("rdb_current_bgsave_time_sec", -1);
+    r.zeros(&["rdb_saves", "aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
+    r.line("aof_last_rewrite_time_sec", -1);
+    r.line("aof_current_rewrite_time_sec", -1);
+    r.line("aof_last_bgrewrite_status", "ok");
+    r.line("aof_last_write_status", "ok");
+}
+
+fn stats(r: &mut Report<'_>) {
+    let counters = r.engine.stats.clone();
+    let keys = r.engine.keyspace.stats;
+    let [commands, bytes_in, bytes_out] = r.engine.rates.per_second();
+    r.line("total_connections_received", counters.connections);
+    r.line("total_commands_processed", counters.commands);
+    r.line("instantaneous_ops_per_sec", commands);
+    r.line("total_net_input_bytes", counters.net_in);
+    r.line("total_net_output_bytes", counters.net_out);
+    r.zeros(&["total_net_repl_input_bytes", "total_net_repl_output_bytes"]);
+    r.line("instantaneous_input_kbps", format!("{:.2}", bytes_in as f64 / 1024.0));
+    r.line("instantaneous_output_kbps", format!("{:.2}", bytes_out as f64 / 1024.0));
+    r.line("rejected_connections", counters.rejected);
+    r.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
+    r.line("expired_subkeys", keys.expired_fields);
+    r.line("expired_keys", keys.expired);
+    r.line("expired_stale_perc", "0.00");
+    r.line("expired_time_cap_reached_count", counters.full_turns);
+    r.line("evicted_keys", keys.evicted);
+    r.zeros(&["evicted_clients", "evicted_scripts"]);
+    r.line("keyspace_hits", keys.hits);
+    r.line("keyspace_misses", keys.misses);
+    let [channels, patterns, shards] = r.engine.pubsub.topic_counts();
+    r.line("pubsub_channels", channels);
+    r.line("pubsub_patterns", patterns);
+    r.line("pubsubshard_channels", shards);
+    r.zeros(&["latest_fork_usec", "total_forks", "migrate_cached_sockets", "slave_expires_tracked_keys"]);
+    r.zeros(&["tracking_total_keys", "tracking_total_items", "tracking_total_prefixes", "unexpected_error_replies"]);
+    r.line("total_error_replies", counters.error_replies);
+    r.line("client_limit_disconnections", counters.limit_disconnections);
+}
+
+fn replication(r: &mut Report<'_>) {
+    let run_id = r.engine.run_id.clone();
+    r.line("role", "master");
+    r.line("connected_slaves", 0);
+    r.line("master_failover_state", "no-failover");
+    r.line("master_replid", run_id);
+    r.line("master_replid2", "0".repeat(40));
+    r.line("master_repl_offset", 0);
+    r.line("second_repl_offset", -1);
+    r.zeros(&["repl_backlog_active", "repl_backlog_size", "repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
+}
+
+fn cpu(r: &mut Report<'_>) {
+    let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+    let (system, user) = (seconds(r.usage.cpu_system_us), seconds(r.usage.cpu_user_us));
+    r.line("used_cpu_sys", system);
+    r.line("used_cpu_user", user);
+    r.line("used_cpu_sys_children", "0.000000");
+    r.line("used_cpu_user_children", "0.000000");
+}
+
+fn errorstats(r: &mut Report<'_>) {
+    let errors = std::mem::take(&mut r.engine.stats.errors);
+    for (code, count) in &errors {
+        // A code may come out of a script: what would break the line is shown as `_`.
+        let code: String = code.chars().map(|c| if c.is_ascii_graphic() && c != ':' { c } else { '_' }).collect();
+        r.line(&format!("errorstat_{code}"), format_args!("count={count}"));
+    }
+    r.engine.stats.errors = errors;
+}
+
+fn cluster(r: &mut Report<'_>) {
+    r.line("cluster_enabled", 0);
+}
+
+fn keyspace(r: &mut Report<'_>) {
+    for index in 0..r.engine.keyspace.databases() as u32 {
+        let now = r.now;
+        let db = r.engine.keyspace.db(index, now);
+        let (keys, expires) = (db.len(), db.volatile());
+        if keys == 0 {
+            continue;
+        }
+        let avg_ttl = if expires == 0 { 0 } else { db.sampled_ttl_ms(TTL_SAMPLES) };
+        let subexpiry = db.volatile_hashes();
+        let line = format!("keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}");
+        r.line(&format!("db{index}"), line);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::engine::config::Config;
+    use crate::engine::session::Peer;
+
+    fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    }
+
+    #[test]
+    fn sections_are_chosen_by_name_in_any_case() {
+        let mut engine = Engine::new(Config::default(), 1, Now::default());
+        let headings = |engine: &mut Engine, asked: &[&[u8]]| -> Vec<String> {
+            let text = report(engine, Now::default(), asked);
+            text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect()
+        };
+        assert_eq!(headings(&mut engine, &[b"SERVER", b"keyspace"]), ["# Server", "# Keyspace"]);
+        assert_eq!(headings(&mut engine, &[]).len(), SECTIONS.len());
+        assert_eq!(headings(&mut engine, &[b"default"]).len(), SECTIONS.len());
+        assert_eq!(headings(&mut engine, &[b"nosuch"]).len(), 0);
+    }
+
+    #[test]
+    fn what_was_done_is_counted() {
+        let now = Now::new(1_000_000, 1_700_000_000_000);
+        let mut engine = Engine::new(Config::default(), 1, now);
+        let id = engine.connect(now, Peer::default());
+        let requests: [&[&[u8]]; 5] =
+            [&[b"set", b"a", b"1", b"px", b"5000"], &[b"get", b"a"], &[b"get", b"b"], &[b"nosuch"], &[b"set", b"b", b"2"]];
+        for args in requests {
+            engine.execute(now, id, args);
+        }
+        let later = Now::new(now.mono_us + 2_000_000, now.wall_offset_ms);
+        let text = report(&mut engine, later, &[]);
+        assert!(text.lines().all(|line| line.is_empty() || line.starts_with("# ") || line.contains(':')));
+        for (name, value) in [
+            ("uptime_in_seconds", "2"),
+            ("connected_clients", "1"),
+            ("total_commands_processed", "4"),
+            ("keyspace_hits", "1"),
+            ("keyspace_misses", "1"),
+            ("errorstat_ERR", "count=1"),
+            ("db0", "keys=2,expires=1,avg_ttl=3000,subexpiry=0"),
+            ("timers", "1"),
+            ("next_timer_in_milliseconds", "3000"),
+            ("role", "master"),
+        ] {
+            assert_eq!(field(&text, name), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_readable() {
+        assert_eq!(human(0), "0B");
+        assert_eq!(human(1023), "1023B");
+        assert_eq!(human(1024), "1.00K");
+        assert_eq!(human(1_597_720), "1.52M");
+        assert_eq!(human(u64::MAX), "16384.00P");
+    }
+}
