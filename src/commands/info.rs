@@ -6,6 +6,7 @@
 use std::fmt::{Display, Write};
 
 use crate::engine::environment::Usage;
+use crate::engine::pubsub::Kind;
 use crate::engine::time::Now;
 use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::engine::{ADVANCE_BUDGET, Engine};
@@ -254,7 +255,7 @@ fn stats(r: &mut Report<'_>) {
     r.zeros(&["evicted_clients", "evicted_scripts"]);
     r.line("keyspace_hits", keys.hits);
     r.line("keyspace_misses", keys.misses);
-    let [channels, patterns, shards] = r.engine.pubsub.topic_counts();
+    let [channels, patterns, shards] = Kind::ALL.map(|kind| r.engine.pubsub.topic_count(kind));
     r.line("pubsub_channels", channels);
     r.line("pubsub_patterns", patterns);
     r.line("pubsubshard_channels", shards);

@@ -23,7 +23,13 @@ pub const COMMANDS: &[Command] = &[Command {
     complexity: "Depends on subcommand.",
     subcommands: &[
         Command { name: "doctor", summary: "Says what is odd about the use of memory.", tips: OF_EACH, handler: doctor, ..ROW },
-        Command { name: "help", flags: Flags::LOADING.union(Flags::STALE), summary: "Lists the subcommands.", handler: usage_help, ..ROW },
+        Command {
+            name: "help",
+            flags: Flags::LOADING.union(Flags::STALE),
+            summary: "Lists the subcommands.",
+            handler: usage_help,
+            ..ROW
+        },
         Command {
             name: "malloc-stats",
             summary: "Names the allocator: it keeps no statistics to show.",

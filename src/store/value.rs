@@ -22,6 +22,15 @@ impl Value {
         }
     }
 
+    /// Bytes it takes up, itself included. Walks the value.
+    pub fn allocated(&self) -> usize {
+        size_of::<Value>()
+            + match self {
+                Value::Bytes(bytes) => bytes.capacity(),
+                Value::Hash(hash) => hash.allocated(),
+            }
+    }
+
     /// How many pieces it takes to free the value: 1 for what is one allocation.
     pub fn weight(&self) -> usize {
         match self {
