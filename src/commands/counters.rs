@@ -37,7 +37,7 @@ pub const COMMANDS: &[Command] = &[
         name: "incrby",
         arity: 3,
         summary: "Adds to the integer of a key.",
-        syntax: "key increment:integer",
+        syntax: "key increment",
         handler: |cx, args| add(cx, args[1], parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?),
         ..COUNTER
     },
@@ -45,7 +45,7 @@ pub const COMMANDS: &[Command] = &[
         name: "decrby",
         arity: 3,
         summary: "Takes from the integer of a key.",
-        syntax: "key decrement:integer",
+        syntax: "key decrement",
         handler: |cx, args| {
             let decrement = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
             add(cx, args[1], decrement.checked_neg().ok_or(Error::DECREMENT_OVERFLOW)?)

@@ -109,7 +109,7 @@ pub const COMMANDS: &[Command] = &[
         since: "6.2.0",
         summary: "Copies a key's value and deadline to another key.",
         complexity: "O(N) for a collection of N elements",
-        syntax: "source:key destination:key [DB destination-db:integer] [REPLACE]",
+        syntax: "source destination [DB destination-db] [REPLACE]",
         handler: copy,
         ..KEY
     },

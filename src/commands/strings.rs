@@ -79,7 +79,7 @@ pub const COMMANDS: &[Command] = &[
         since: "1.0.1",
         summary: "Sets the strings of several keys at once.",
         complexity: "O(N) for N keys",
-        syntax: "<key value> [key value ...]",
+        syntax: "key value [key value ...]",
         tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
         handler: mset,
         ..STRING
@@ -93,7 +93,7 @@ pub const COMMANDS: &[Command] = &[
         since: "1.0.1",
         summary: "Sets the strings of several keys at once, provided that none of them is there.",
         complexity: "O(N) for N keys",
-        syntax: "<key value> [key value ...]",
+        syntax: "key value [key value ...]",
         handler: msetnx,
         ..STRING
     },
@@ -106,7 +106,7 @@ pub const COMMANDS: &[Command] = &[
         since: "8.4.0",
         summary: "Sets the strings of several keys at once, with a common expiry and condition.",
         complexity: "O(N) for N keys",
-        syntax: "numkeys <key value> [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+        syntax: "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         handler: msetex,
         ..STRING
     },
@@ -171,7 +171,7 @@ pub const COMMANDS: &[Command] = &[
         since: "2.4.0",
         summary: "Gives a part of a key's string.",
         complexity: "O(N) for N bytes given back",
-        syntax: "key start:integer end:integer",
+        syntax: "key start end",
         handler: getrange,
         ..STRING
     },
@@ -181,7 +181,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         summary: "Gives a part of a key's string; the old name of GETRANGE.",
         complexity: "O(N) for N bytes given back",
-        syntax: "key start:integer end:integer",
+        syntax: "key start end",
         handler: getrange,
         ..STRING
     },

@@ -79,9 +79,9 @@ const fn implied(access: Access) -> KeyUse {
 }
 
 impl Command {
-    /// Whether it takes keys at all.
+    /// Whether it takes keys at all. What is only hashed like a key is none.
     pub fn has_keys(&self) -> bool {
-        self.keys != Keys::None
+        self.keys != Keys::None && !self.key_uses.iter().any(|(_, uses)| uses.contains(KeyUse::NOT_KEY))
     }
 
     /// Its key specifications. Where `key_uses` names several uses, the keys of a range are specified one by one, the last use
@@ -119,6 +119,9 @@ impl Command {
     /// request itself.
     pub fn key_positions(&self, args: &[&[u8]]) -> Option<KeyPositions> {
         let mut keys = KeyPositions::new();
+        if !self.has_keys() {
+            return Some(keys);
+        }
         for spec in self.key_specs() {
             let (first, last, step) = match spec.find {
                 Find::Range { last, step } => {
@@ -217,6 +220,15 @@ mod tests {
         );
         let keys = copy.key_positions(&[b"copy", b"a", b"b"]).unwrap();
         assert_eq!((keys[1].position, keys[1].access), (2, Access::Overwrite));
+    }
+
+    #[test]
+    fn what_is_only_hashed_like_a_key_is_none() {
+        let uses = &[(Access::Read, KeyUse::NOT_KEY)];
+        let command = Command { arity: -1, keys: Keys::ALL, key_uses: uses, ..Command::DEFAULT };
+        assert_eq!(positions(&command, "sunsubscribe"), Some(vec![]));
+        assert_eq!(command.checked_key_positions(&[b"sunsubscribe", b"a"]), Err(Error::NO_KEY_ARGUMENTS));
+        assert_eq!(command.key_specs().len(), 1);
     }
 
     #[test]
