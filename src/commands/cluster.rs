@@ -4,6 +4,8 @@ use crate::engine::command::{Categories, Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 
+const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
+
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
 /// What all rows here have in common.
@@ -22,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Refused: the server is no cluster node.",
         flags: Flags::empty(),
         subcommands: &[
-            sub("help", "5.0.0", &[], "Refused, as all of CLUSTER is."),
+            Command { flags: ANY_TIME, ..sub("help", "5.0.0", &[], "Refused, as all of CLUSTER is.") },
             sub("info", "3.0.0", NONDETERMINISTIC, "Would tell how the cluster is."),
             Command {
                 name: "keyslot",
@@ -34,21 +36,21 @@ pub const COMMANDS: &[Command] = &[
             },
             sub("myid", "3.0.0", &[], "Would give the node's name."),
             sub("nodes", "3.0.0", NONDETERMINISTIC, "Would list the nodes."),
-            sub("shards", "7.0.0", NONDETERMINISTIC, "Would list the slots by shard."),
-            sub("slots", "3.0.0", NONDETERMINISTIC, "Would list the slots by node."),
+            Command { flags: ANY_TIME, ..sub("shards", "7.0.0", NONDETERMINISTIC, "Would list the slots by shard.") },
+            Command { flags: ANY_TIME, ..sub("slots", "3.0.0", NONDETERMINISTIC, "Would list the slots by node.") },
         ],
         ..ROW
     },
     Command {
         name: "readonly",
-        flags: Flags::FAST.union(Flags::LOADING).union(Flags::STALE),
+        flags: Flags::FAST.union(ANY_TIME),
         categories: Categories::CONNECTION,
         summary: "Refused: would let this connection read from a replica.",
         ..ROW
     },
     Command {
         name: "readwrite",
-        flags: Flags::FAST.union(Flags::LOADING).union(Flags::STALE),
+        flags: Flags::FAST.union(ANY_TIME),
         categories: Categories::CONNECTION,
         summary: "Refused: would end what READONLY began.",
         ..ROW

@@ -3,6 +3,7 @@
 use crate::commands::deadline::Unit;
 use crate::engine::change::Event;
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
+use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
@@ -23,6 +24,7 @@ const ASK: Command = Command { arity: 2, flags: Flags::READONLY.union(Flags::FAS
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "expire",
+        key_uses: uses::CHANGED,
         summary: "Sets after how many seconds a key ends.",
         syntax: "key seconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::EX, "expire"),
@@ -31,6 +33,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "pexpire",
         since: "2.6.0",
+        key_uses: uses::CHANGED,
         summary: "Sets after how many milliseconds a key ends.",
         syntax: "key milliseconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::PX, "pexpire"),
@@ -39,6 +42,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "expireat",
         since: "1.2.0",
+        key_uses: uses::CHANGED,
         summary: "Sets the unix time in seconds at which a key ends.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::EXAT, "expireat"),
@@ -47,6 +51,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "pexpireat",
         since: "2.6.0",
+        key_uses: uses::CHANGED,
         summary: "Sets the unix time in milliseconds at which a key ends.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::PXAT, "pexpireat"),
@@ -56,6 +61,7 @@ pub const COMMANDS: &[Command] = &[
         name: "persist",
         arity: 2,
         since: "2.2.0",
+        key_uses: uses::CHANGED,
         summary: "Takes a key's deadline away.",
         syntax: "key",
         handler: persist,

@@ -8,7 +8,8 @@ pub fn from_rows(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let Some(container) = super::lookup(args[0]) else { return Err(Error::unknown_command(args)) };
     let mut lines = Vec::new();
     for row in container.subcommands.iter().filter(|row| row.name != "help") {
-        lines.push(format!("{} {}", row.name.to_ascii_uppercase(), row.syntax).trim_end().to_owned());
+        let args = super::syntax::display(&super::syntax::parse(row.syntax).unwrap_or_default());
+        lines.push(format!("{} {args}", row.name.to_ascii_uppercase()).trim_end().to_owned());
         lines.push(format!("    {}", row.summary));
     }
     reply(cx, args, &lines);

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::commands;
-use crate::commands::introspect_docs;
+use crate::commands::{help, introspect_docs};
 use crate::engine::acl;
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
 use crate::engine::command_keys::{Find, KeySpec, KeyUse};
@@ -77,7 +77,7 @@ pub const COMMANDS: &[Command] = &[Command {
             since: "5.0.0",
             summary: "Lists the subcommands.",
             complexity: "O(1)",
-            handler: help,
+            handler: help::from_rows,
             ..ROW
         },
         Command {
@@ -227,34 +227,6 @@ fn getkeysandflags(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.bulk(request[key.position]);
         write_key_flags(cx.reply, key.access, key.uses);
     }
-    Ok(())
-}
-
-fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    commands::help::reply(
-        cx,
-        args,
-        &[
-            "(no subcommand)",
-            "    Return details about all Redis commands.",
-            "COUNT",
-            "    Return the total number of commands in this Redis server.",
-            "LIST",
-            "    Return a list of all commands in this Redis server.",
-            "INFO [<command-name> ...]",
-            "    Return details about multiple Redis commands.",
-            "    If no command names are given, documentation details for all",
-            "    commands are returned.",
-            "DOCS [<command-name> ...]",
-            "    Return documentation details about multiple Redis commands.",
-            "    If no command names are given, documentation details for all",
-            "    commands are returned.",
-            "GETKEYS <full-command>",
-            "    Return the keys from a full Redis command.",
-            "GETKEYSANDFLAGS <full-command>",
-            "    Return the keys and the access flags from a full Redis command.",
-        ],
-    );
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 use crate::engine::change::{Classes, Event};
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
+use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::{Db, Ttl};
@@ -49,6 +50,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: READ_FAST,
         keys: Keys::ALL,
+        key_uses: uses::EXAMINED,
         summary: "Counts which of the keys are there, a key named twice counting twice.",
         complexity: "O(N) for N keys",
         syntax: "key [key ...]",
@@ -62,6 +64,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         keys: Keys::ALL,
         since: "3.2.1",
+        key_uses: uses::EXAMINED,
         summary: "Counts which of the keys are there and notes that they were used.",
         complexity: "O(N) for N keys",
         syntax: "key [key ...]",
@@ -73,6 +76,7 @@ pub const COMMANDS: &[Command] = &[
         name: "type",
         arity: 2,
         flags: READ_FAST,
+        key_uses: uses::EXAMINED,
         summary: "Says which type of value a key holds.",
         syntax: "key",
         handler: type_of,
@@ -84,6 +88,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE,
         keys: Keys::TWO,
         access: Access::ReadWrite,
+        key_uses: uses::RENAMED,
         summary: "Gives a key another name, in the place of whatever had it.",
         syntax: "key newkey",
         handler: rename,
@@ -95,6 +100,7 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE_FAST,
         keys: Keys::TWO,
         access: Access::ReadWrite,
+        key_uses: uses::RENAMED_NEW,
         summary: "Gives a key another name, provided that no key has it.",
         syntax: "key newkey",
         handler: renamenx,
@@ -107,6 +113,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         access: Access::Read,
         since: "6.2.0",
+        key_uses: uses::COPIED,
         summary: "Copies a key's value and deadline to another key.",
         complexity: "O(N) for a collection of N elements",
         syntax: "source destination [DB destination-db] [REPLACE]",
@@ -129,7 +136,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::None,
         since: "2.2.3",
         summary: "A container for commands that look into keys.",
-        categories: Categories::KEYSPACE,
+        categories: Categories::empty(),
         subcommands: OBJECT,
         ..KEY
     },
@@ -139,8 +146,10 @@ const OBJECT_KEY: Command = Command {
     arity: 3,
     flags: Flags::READONLY,
     keys: Keys::Range { first: 2, last: 2, step: 1 },
+    key_uses: uses::EXAMINED,
     since: "2.2.3",
     syntax: "key",
+    tips: &["nondeterministic_output"],
     ..KEY
 };
 
@@ -167,6 +176,7 @@ const OBJECT: &[Command] = &[
         keys: Keys::None,
         since: "6.2.0",
         summary: "Lists the subcommands.",
+        tips: &[],
         syntax: "",
         handler: super::help::from_rows,
         ..OBJECT_KEY

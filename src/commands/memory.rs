@@ -27,7 +27,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "help",
             flags: Flags::LOADING.union(Flags::STALE),
             summary: "Lists the subcommands.",
-            handler: usage_help,
+            handler: help::from_rows,
             ..ROW
         },
         Command {
@@ -158,26 +158,5 @@ fn malloc_stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 
 fn purge(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.reply.ok();
-    Ok(())
-}
-
-fn usage_help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    help::reply(
-        cx,
-        args,
-        &[
-            "DOCTOR",
-            "    Return memory problems reports.",
-            "MALLOC-STATS",
-            "    Return internal statistics report from the memory allocator.",
-            "PURGE",
-            "    Attempt to purge dirty pages for reclamation by the allocator.",
-            "STATS",
-            "    Return information about the memory usage of the server.",
-            "USAGE <key> [SAMPLES <count>]",
-            "    Return memory in bytes used by <key> and its value. Nested values are",
-            "    sampled up to <count> times (default: 5, 0 means sample all).",
-        ],
-    );
     Ok(())
 }

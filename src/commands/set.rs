@@ -8,6 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::commands::deadline::Unit;
 use crate::engine::change::Event;
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::Ttl;
@@ -21,6 +22,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,
+        key_uses: uses::SET_OR_READ,
         summary: "Sets a key's string, on a condition and to end in time where asked to.",
         syntax: "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         handler: set,

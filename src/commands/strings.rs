@@ -3,6 +3,7 @@
 use crate::commands::deadline::Unit;
 use crate::engine::change::{Classes, Event};
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::Ttl;
@@ -32,6 +33,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::FAST),
         access: Access::Remove,
         since: "6.2.0",
+        key_uses: uses::TAKEN,
         summary: "Gives the string that a key holds and deletes the key.",
         syntax: "key",
         handler: getdel,
@@ -91,6 +93,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::PAIRS,
         access: Access::Overwrite,
         since: "1.0.1",
+        key_uses: uses::CREATED,
         summary: "Sets the strings of several keys at once, provided that none of them is there.",
         complexity: "O(N) for N keys",
         syntax: "key value [key value ...]",
@@ -115,6 +118,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 3,
         flags: WRITE_FAST,
         access: Access::Overwrite,
+        key_uses: uses::CREATED,
         summary: "Sets a key's string, provided that the key is not there.",
         syntax: "key value",
         handler: setnx,
@@ -148,6 +152,7 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE_FAST,
         access: Access::ReadWrite,
         since: "2.0.0",
+        key_uses: uses::EXTENDED,
         summary: "Appends to a key's string, or sets it where the key is not there.",
         complexity: "O(1) amortised",
         syntax: "key value",
@@ -159,6 +164,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 2,
         flags: READ_FAST,
         since: "2.2.0",
+        key_uses: uses::EXAMINED,
         summary: "Gives the length of a key's string in bytes.",
         syntax: "key",
         handler: strlen,
@@ -191,6 +197,7 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE,
         access: Access::ReadWrite,
         since: "2.2.0",
+        key_uses: uses::CHANGED,
         summary: "Overwrites a part of a key's string from an offset on, padding with zero bytes.",
         complexity: "O(N) for N bytes written",
         syntax: "key offset value",

@@ -24,6 +24,37 @@ bitflags::bitflags! {
     }
 }
 
+/// Uses that do not follow from the access, for the `key_uses` of rows.
+pub mod uses {
+    use super::{Access, KeyUse};
+
+    /// One entry for all keys, or one for each.
+    pub type Uses = &'static [(Access, KeyUse)];
+
+    const READ_AND_DELETED: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::DELETE));
+
+    /// Looked at for what it is, not for its content: `EXISTS`, `STRLEN`.
+    pub const EXAMINED: Uses = &[(Access::Read, KeyUse::empty())];
+    /// Changed without a look at the content: `EXPIRE`, `HSET`.
+    pub const CHANGED: Uses = &[(Access::ReadWrite, KeyUse::UPDATE)];
+    /// Added to: `APPEND`.
+    pub const EXTENDED: Uses = &[(Access::ReadWrite, KeyUse::INSERT)];
+    /// Made where it was not: `SETNX`.
+    pub const CREATED: Uses = &[(Access::Overwrite, KeyUse::INSERT)];
+    /// Read and removed: `GETDEL`.
+    pub const TAKEN: Uses = &[READ_AND_DELETED];
+    /// Part of it is removed: `HDEL`.
+    pub const REMOVED_FROM: Uses = &[(Access::ReadWrite, KeyUse::DELETE)];
+    /// `RENAME`.
+    pub const RENAMED: Uses = &[READ_AND_DELETED, (Access::Overwrite, KeyUse::UPDATE)];
+    /// `RENAMENX`.
+    pub const RENAMED_NEW: Uses = &[READ_AND_DELETED, (Access::Overwrite, KeyUse::INSERT)];
+    /// `COPY`.
+    pub const COPIED: Uses = &[(Access::Read, KeyUse::ACCESS), (Access::Overwrite, KeyUse::UPDATE)];
+    /// `SET`, which reads only for its option `GET`.
+    pub const SET_OR_READ: Uses = &[(Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE).union(KeyUse::VARIABLE))];
+}
+
 /// How keys are found from where the search begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
