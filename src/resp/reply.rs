@@ -72,10 +72,15 @@ impl<'a> WireReply<'a> {
 
     fn header(&mut self, kind: u8, n: i64) {
         let mut digits = itoa::Buffer::new();
-        let digits = digits.format(n).as_bytes();
-        self.out.reserve(digits.len() + 3);
+        self.line(kind, digits.format(n).as_bytes());
+    }
+
+    /// One line: its kind, a text without line ends, CR and LF.
+    #[inline]
+    fn line(&mut self, kind: u8, text: &[u8]) {
+        self.out.reserve(text.len() + 3);
         self.out.push(kind);
-        self.out.extend_from_slice(digits);
+        self.out.extend_from_slice(text);
         self.out.extend_from_slice(b"\r\n");
     }
 
@@ -94,9 +99,7 @@ impl Sink for WireReply<'_> {
     }
 
     fn simple(&mut self, text: &str) {
-        self.out.push(b'+');
-        self.out.extend_from_slice(text.as_bytes());
-        self.out.extend_from_slice(b"\r\n");
+        self.line(b'+', text.as_bytes());
     }
 
     fn error(&mut self, text: &[u8]) {
@@ -148,9 +151,7 @@ impl Sink for WireReply<'_> {
         let mut text = [0; DOUBLE_MAX];
         let text = format_double(value, &mut text);
         if self.resp3() {
-            self.out.push(b',');
-            self.out.extend_from_slice(text);
-            self.out.extend_from_slice(b"\r\n");
+            self.line(b',', text);
         } else {
             self.bulk(text);
         }
@@ -166,9 +167,7 @@ impl Sink for WireReply<'_> {
 
     fn big_number(&mut self, decimal: &str) {
         if self.resp3() {
-            self.out.push(b'(');
-            self.out.extend_from_slice(decimal.as_bytes());
-            self.out.extend_from_slice(b"\r\n");
+            self.line(b'(', decimal.as_bytes());
         } else {
             self.bulk(decimal.as_bytes());
         }
@@ -184,5 +183,203 @@ impl Sink for WireReply<'_> {
         } else {
             self.bulk(text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+    use redis_protocol::resp2::decode::decode as decode2;
+    use redis_protocol::resp2::types::OwnedFrame as Frame2;
+    use redis_protocol::resp3::decode::complete::decode as decode3;
+    use redis_protocol::resp3::types::{OwnedFrame as Frame3, VerbatimStringFormat};
+
+    /// Everything that a handler can say.
+    #[derive(Clone, Debug)]
+    enum Said {
+        Simple(String),
+        Error(String),
+        Integer(i64),
+        Bulk(Vec<u8>),
+        Null,
+        NullArray,
+        Double(f64),
+        Boolean(bool),
+        BigNumber(String),
+        Verbatim(Vec<u8>),
+        Array(Vec<Said>),
+        /// Distinct keys, as `i64`, and their values.
+        Map(Vec<(i64, Said)>),
+        Set(Vec<i64>),
+        Push(Vec<Said>),
+    }
+
+    fn say(said: &Said, sink: &mut dyn Sink) {
+        match said {
+            Said::Simple(text) => sink.simple(text),
+            Said::Error(text) => sink.error(text.as_bytes()),
+            Said::Integer(n) => sink.integer(*n),
+            Said::Bulk(bytes) => sink.bulk(bytes),
+            Said::Null => sink.null(),
+            Said::NullArray => sink.null_array(),
+            Said::Double(value) => sink.double(*value),
+            Said::Boolean(value) => sink.boolean(*value),
+            Said::BigNumber(decimal) => sink.big_number(decimal),
+            Said::Verbatim(text) => sink.verbatim("txt", text),
+            Said::Array(elements) => {
+                sink.array(elements.len());
+                elements.iter().for_each(|element| say(element, sink));
+            }
+            Said::Map(pairs) => {
+                sink.map(pairs.len());
+                for (key, value) in pairs {
+                    sink.integer(*key);
+                    say(value, sink);
+                }
+            }
+            Said::Set(elements) => {
+                sink.set(elements.len());
+                elements.iter().for_each(|element| sink.integer(*element));
+            }
+            Said::Push(elements) => {
+                sink.push(elements.len());
+                elements.iter().for_each(|element| say(element, sink));
+            }
+        }
+    }
+
+    fn wire(said: &Said, protocol: Protocol) -> Vec<u8> {
+        let mut out = Vec::new();
+        say(said, &mut WireReply::new(&mut out, protocol));
+        out
+    }
+
+    fn double_text(value: f64) -> Vec<u8> {
+        format_double(value, &mut [0; DOUBLE_MAX]).to_vec()
+    }
+
+    fn expected2(said: &Said) -> Frame2 {
+        match said {
+            Said::Simple(text) => Frame2::SimpleString(text.clone().into()),
+            Said::Error(text) => Frame2::Error(text.replace(['\r', '\n'], " ")),
+            Said::Integer(n) => Frame2::Integer(*n),
+            Said::Bulk(bytes) | Said::Verbatim(bytes) => Frame2::BulkString(bytes.clone()),
+            Said::Null | Said::NullArray => Frame2::Null,
+            Said::Double(value) => Frame2::BulkString(double_text(*value)),
+            Said::Boolean(value) => Frame2::Integer(*value as i64),
+            Said::BigNumber(decimal) => Frame2::BulkString(decimal.clone().into()),
+            Said::Array(elements) | Said::Push(elements) => Frame2::Array(elements.iter().map(expected2).collect()),
+            Said::Map(pairs) => {
+                Frame2::Array(pairs.iter().flat_map(|(key, value)| [Frame2::Integer(*key), expected2(value)]).collect())
+            }
+            Said::Set(elements) => Frame2::Array(elements.iter().map(|element| Frame2::Integer(*element)).collect()),
+        }
+    }
+
+    fn number3(data: i64) -> Frame3 {
+        Frame3::Number { data, attributes: None }
+    }
+
+    fn expected3(said: &Said) -> Frame3 {
+        let attributes = None;
+        match said {
+            Said::Simple(text) => Frame3::SimpleString { data: text.clone().into(), attributes },
+            Said::Error(text) => Frame3::SimpleError { data: text.replace(['\r', '\n'], " "), attributes },
+            Said::Integer(n) => number3(*n),
+            Said::Bulk(bytes) => Frame3::BlobString { data: bytes.clone(), attributes },
+            Said::Null | Said::NullArray => Frame3::Null,
+            Said::Double(data) => Frame3::Double { data: *data, attributes },
+            Said::Boolean(data) => Frame3::Boolean { data: *data, attributes },
+            Said::BigNumber(decimal) => Frame3::BigNumber { data: decimal.clone().into(), attributes },
+            Said::Verbatim(text) => Frame3::VerbatimString { data: text.clone(), format: VerbatimStringFormat::Text, attributes },
+            Said::Array(elements) => Frame3::Array { data: elements.iter().map(expected3).collect(), attributes },
+            Said::Push(elements) => Frame3::Push { data: elements.iter().map(expected3).collect(), attributes },
+            Said::Map(pairs) => {
+                Frame3::Map { data: pairs.iter().map(|(key, value)| (number3(*key), expected3(value))).collect(), attributes }
+            }
+            Said::Set(elements) => Frame3::Set { data: elements.iter().map(|element| number3(*element)).collect(), attributes },
+        }
+    }
+
+    fn said() -> impl Strategy<Value = Said> {
+        let leaf = prop_oneof![
+            "[ -~]{0,20}".prop_map(Said::Simple),
+            "[ -~\r\n]{0,20}".prop_map(|text| Said::Error(format!("ERR {text}"))),
+            any::<i64>().prop_map(Said::Integer),
+            (-20i64..200).prop_map(Said::Integer),
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(Said::Bulk),
+            Just(Said::Null),
+            Just(Said::NullArray),
+            any::<f64>().prop_filter("NaN is not equal to itself", |value| !value.is_nan()).prop_map(Said::Double),
+            any::<bool>().prop_map(Said::Boolean),
+            "-?[1-9][0-9]{0,40}".prop_map(Said::BigNumber),
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(Said::Verbatim),
+            prop::collection::btree_set(any::<i64>(), 0..5).prop_map(|set| Said::Set(set.into_iter().collect())),
+        ];
+        let tree = leaf.prop_recursive(3, 24, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Said::Array),
+                prop::collection::btree_map(any::<i64>(), inner, 0..5).prop_map(|map| Said::Map(map.into_iter().collect())),
+            ]
+        });
+        prop_oneof![
+            4 => tree.clone(),
+            1 => prop::collection::vec(tree, 1..5).prop_map(|mut elements| {
+                elements.insert(0, Said::Bulk(b"message".to_vec()));
+                Said::Push(elements)
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn redis_protocol_reads_what_was_said(said in said()) {
+            let bytes = wire(&said, Protocol::Resp2);
+            prop_assert_eq!(decode2(&bytes).unwrap(), Some((expected2(&said), bytes.len())));
+            let bytes = wire(&said, Protocol::Resp3);
+            prop_assert_eq!(decode3(&bytes).unwrap(), Some((expected3(&said), bytes.len())));
+        }
+    }
+
+    #[test]
+    fn each_kind_on_the_wire() {
+        let cases: &[(Said, &str, &str)] = &[
+            (Said::Simple("OK".into()), "+OK\r\n", "+OK\r\n"),
+            (Said::Error("ERR a\r\nb".into()), "-ERR a  b\r\n", "-ERR a  b\r\n"),
+            (Said::Integer(i64::MIN), ":-9223372036854775808\r\n", ":-9223372036854775808\r\n"),
+            (Said::Bulk(b"a\r\n".to_vec()), "$3\r\na\r\n\r\n", "$3\r\na\r\n\r\n"),
+            (Said::Bulk(vec![]), "$0\r\n\r\n", "$0\r\n\r\n"),
+            (Said::Null, "$-1\r\n", "_\r\n"),
+            (Said::NullArray, "*-1\r\n", "_\r\n"),
+            (Said::Double(3.0), "$1\r\n3\r\n", ",3\r\n"),
+            (Said::Double(f64::NEG_INFINITY), "$4\r\n-inf\r\n", ",-inf\r\n"),
+            (Said::Double(f64::NAN), "$3\r\nnan\r\n", ",nan\r\n"),
+            (Said::Boolean(true), ":1\r\n", "#t\r\n"),
+            (Said::Boolean(false), ":0\r\n", "#f\r\n"),
+            (Said::BigNumber("123".into()), "$3\r\n123\r\n", "(123\r\n"),
+            (Said::Verbatim(b"hi".to_vec()), "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
+            (Said::Array(vec![]), "*0\r\n", "*0\r\n"),
+            (Said::Map(vec![(1, Said::Null)]), "*2\r\n:1\r\n$-1\r\n", "%1\r\n:1\r\n_\r\n"),
+            (Said::Set(vec![7]), "*1\r\n:7\r\n", "~1\r\n:7\r\n"),
+            (Said::Push(vec![Said::Integer(7)]), "*1\r\n:7\r\n", ">1\r\n:7\r\n"),
+        ];
+        for (said, resp2, resp3) in cases {
+            assert_eq!(wire(said, Protocol::Resp2), resp2.as_bytes(), "{said:?}");
+            assert_eq!(wire(said, Protocol::Resp3), resp3.as_bytes(), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn replies_follow_one_another_and_the_protocol_can_change_between_them() {
+        let mut out = b"+before\r\n".to_vec();
+        let mut reply = WireReply::new(&mut out, Protocol::Resp2);
+        reply.null();
+        reply.switch(Protocol::Resp3);
+        reply.ok();
+        reply.null();
+        assert_eq!(reply.protocol(), Protocol::Resp3);
+        assert_eq!(out, b"+before\r\n$-1\r\n+OK\r\n_\r\n");
     }
 }
