@@ -71,6 +71,10 @@ impl<'a> WireReply<'a> {
     }
 
     fn header(&mut self, kind: u8, n: i64) {
+        if let 0..=9 = n {
+            self.out.extend_from_slice(&[kind, b'0' + n as u8, b'\r', b'\n']);
+            return;
+        }
         let mut digits = itoa::Buffer::new();
         self.line(kind, digits.format(n).as_bytes());
     }

@@ -335,6 +335,11 @@ enum Line {
 fn number_line(buf: &[u8], at: usize, scanned: &mut usize, max_len: usize) -> Line {
     // Nearly every number is short and there as a whole.
     if *scanned == 0
+        && let Some([_, digit @ b'0'..=b'9', b'\r', _]) = buf.get(at..at + 4)
+    {
+        return Line::Number((digit - b'0') as i64, at + 4);
+    }
+    if *scanned == 0
         && let Some([_, digits @ ..]) = buf.get(at..at + 8)
     {
         let mut n = 0;
