@@ -1,0 +1,128 @@
+//! Server processes for tests: started on a free port of 127.0.0.1, ended when dropped.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::wire::Wire;
+
+/// A running server.
+pub struct Server {
+    child: Child,
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// Its scratch directory, removed with it.
+    dir: PathBuf,
+}
+
+impl Server {
+    /// Starts a redis-server (or anything that takes its flags) and waits until it answers.
+    pub fn redis(program: &Path) -> io::Result<Server> {
+        let mut last = io::Error::other("never tried");
+        // The port that was free may be taken by another before the server has it.
+        for _ in 0..5 {
+            let addr = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+            let dir = scratch()?;
+            let log = std::fs::File::create(dir.join("log"))?;
+            let child = Command::new(program)
+                .args(["--bind", "127.0.0.1", "--port", &addr.port().to_string(), "--save", "", "--appendonly", "no", "--crash-memcheck-enabled", "no"])
+                .arg("--dir")
+                .arg(&dir)
+                .stdin(Stdio::null())
+                .stdout(log.try_clone()?)
+                .stderr(log)
+                .spawn()?;
+            let mut server = Server { child, addr, dir };
+            match server.wait_until_it_answers() {
+                Ok(()) => return Ok(server),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Starts the program of this crate on a port of its own choice.
+    pub fn portcullis(program: &Path) -> io::Result<Server> {
+        let dir = scratch()?;
+        let ready = dir.join("ready");
+        let log = std::fs::File::create(dir.join("log"))?;
+        let child = Command::new(program)
+            .args(["serve", "--port", "0", "--ready-file"])
+            .arg(&ready)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        let mut server = Server { child, addr: SocketAddr::from(([127, 0, 0, 1], 0)), dir };
+        let end = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < end {
+            if let Some(addr) = std::fs::read_to_string(&ready).ok().as_deref().and_then(address) {
+                server.addr = addr;
+                server.wait_until_it_answers()?;
+                return Ok(server);
+            }
+            server.check()?;
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Err(io::Error::other("the ready file did not name an address within 20 s"))
+    }
+
+    fn wait_until_it_answers(&mut self) -> io::Result<()> {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let tried = Wire::connect(self.addr).and_then(|mut wire| wire.call(&["PING"]));
+            match tried {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() >= end => return Err(error),
+                Err(_) => {}
+            }
+            self.check()?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// An error when the process has ended.
+    pub fn check(&mut self) -> io::Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => {
+                let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+                let tail: Vec<&str> = log.lines().rev().take(40).collect();
+                let tail: Vec<&str> = tail.into_iter().rev().collect();
+                Err(io::Error::other(format!("the server ended: {status}\n{}", tail.join("\n"))))
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// The first `address:port` among the words of a text.
+fn address(text: &str) -> Option<SocketAddr> {
+    text.split(|c: char| c.is_whitespace() || c == '=').find_map(|word| word.parse().ok())
+}
+
+fn scratch() -> io::Result<PathBuf> {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let dir = std::env::temp_dir().join(format!(
+        "portcullis-test-{}-{}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    ));
+    std::fs::create_dir_all(&dir)?;
+    Ok(dir)
+}
+
+/// A program of this name on the `PATH`.
+pub fn on_path(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| path.is_file())
+}

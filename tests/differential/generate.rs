@@ -1,0 +1,504 @@
+//! Generates calls: slots filled from small pools so that keys and types collide, one call in nine bent out of shape.
+
+use sha1::{Digest, Sha1};
+
+use crate::catalogue::{DESCRIBED, DIRECTIVES, FAMILIES};
+use crate::common::random::Random;
+use crate::grammar::{Line, Node};
+use crate::scripts::{CALLERS, SCRIPTS};
+
+/// A call: a command's name and its arguments.
+pub type Call = Vec<Vec<u8>>;
+
+/// What is sent in one go and compared in one go. `on` says on which connection: 0 begins in RESP2, 1 in RESP3.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A call with one reply.
+    One {
+        /// The connection.
+        on: usize,
+        /// The call.
+        call: Call,
+    },
+    /// A call whose reply can only be judged by the reply to another one just before.
+    Probed {
+        /// The connection.
+        on: usize,
+        /// Those before, each judged by the one before it.
+        probes: Vec<Call>,
+        /// The call.
+        call: Call,
+    },
+    /// Calls with any number of replies; all that arrives until a final `PING` is answered is compared.
+    Group {
+        /// The connection.
+        on: usize,
+        /// The calls.
+        calls: Vec<Call>,
+    },
+    /// A scan from cursor 0 until it is 0 again; what was found, in any order.
+    FullScan {
+        /// The connection.
+        on: usize,
+        /// The call, with the cursor to be filled in.
+        call: Call,
+        /// Where the cursor stands.
+        cursor: usize,
+    },
+}
+
+const KEYS: &[&[u8]] = &[b"a", b"b", b"c", b"lock:order:42", b"", b"k\r\n\0z", b"{t}1", b"\xfc\xf1\xef", &[b'K'; 300]];
+const FIELDS: &[&[u8]] = &[
+    b"f1",
+    b"f2",
+    b"f3",
+    b"7",
+    b"",
+    b"\0\r\n",
+    b"8b6c1f0e-2c1b-4f2e-9a53-9a3d0c1f1e77:1",
+    &[b'F'; 70],
+];
+const CHANNELS: &[&str] = &["news", "news.one", "__x__", "redisson_lock__channel:{a}", ""];
+const JUNK: &[&[u8]] = &[
+    b"",
+    b"0",
+    b"-1",
+    b"1",
+    b"junk",
+    b"NX",
+    b"EX",
+    b"PXAT",
+    b"COUNT",
+    b"MATCH",
+    b"KEEPTTL",
+    b"GET",
+    b"FIELDS",
+    b"HELP",
+    b"9223372036854775807",
+    b"-9223372036854775808",
+    b"9223372036854775808",
+    b"99999999999999999999999999",
+    b"4611686018427387904",
+    b"1.5",
+    b"-0",
+    b"+5",
+    b" 7",
+    b"7 ",
+    b"0x10",
+    b"1e3",
+    b"nan",
+    b"inf",
+    b"\0",
+    b"\r\n",
+    b"a\r\nb",
+    b"\xff\xfe",
+    b"'quoted'",
+    &[b'x'; 200],
+];
+
+/// The generator of one round: which keys it uses and what it avoids.
+pub struct Generator<'a> {
+    catalogue: &'a Catalogue,
+    keys: Vec<&'static [u8]>,
+    /// Whether deadlines may lie in the past where that leaves the moment of the end to the server.
+    past: bool,
+}
+
+/// The catalogue, parsed.
+pub struct Catalogue {
+    families: Vec<(u32, Vec<Line>)>,
+}
+
+impl Catalogue {
+    /// All lines that `wanted` takes.
+    pub fn new(since_7_4: bool, wanted: impl Fn(&Line) -> bool) -> Catalogue {
+        let families = FAMILIES.iter().filter(|family| since_7_4 || !family.since_7_4);
+        let families = families.map(|family| {
+            let lines: Vec<Line> = family.lines.iter().map(|text| Line::parse(text)).filter(|line| wanted(line)).collect();
+            (if lines.is_empty() { 0 } else { family.weight }, lines)
+        });
+        Catalogue { families: families.collect() }
+    }
+
+    /// All names of commands, each once.
+    pub fn names(&self) -> Vec<&'static str> {
+        let mut names: Vec<&str> = self.families.iter().flat_map(|(_, lines)| lines.iter().map(Line::name)).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn line(&self, random: &mut Random) -> &Line {
+        let weights: Vec<u32> = self.families.iter().map(|(weight, _)| *weight).collect();
+        let lines = &self.families[random.weighted(&weights)].1;
+        let weights: Vec<u32> = lines.iter().map(|line| line.weight).collect();
+        &lines[random.weighted(&weights)]
+    }
+}
+
+impl<'a> Generator<'a> {
+    /// The generator of a round.
+    pub fn new(catalogue: &'a Catalogue, random: &mut Random, past: bool) -> Self {
+        let mut keys: Vec<&[u8]> = KEYS.to_vec();
+        for last in (1..keys.len()).rev() {
+            keys.swap(last, random.below(last as u64 + 1) as usize);
+        }
+        keys.truncate(random.range(2..=7) as usize);
+        Generator { catalogue, keys, past }
+    }
+
+    /// The next step.
+    pub fn step(&self, random: &mut Random) -> Step {
+        let on = usize::from(random.one_in(3));
+        match random.below(200) {
+            0 => return self.full_scan(on, random),
+            1 => return self.group(on, random),
+            _ => {}
+        }
+        let call = self.call(random);
+        let key = call.get(1).cloned().unwrap_or_default();
+        let probe = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Call>();
+        let encoding = probe(&[b"OBJECT", b"ENCODING", &key]);
+        let probes = match upper(&call[0]).as_str() {
+            "RANDOMKEY" => vec![probe(&[b"KEYS", b"*"])],
+            "DBSIZE" => vec![probe(&[b"SCAN", b"0", b"COUNT", b"100000"])],
+            "HRANDFIELD" => vec![encoding, probe(&[b"HGETALL", &key])],
+            "HGETALL" | "HKEYS" | "HVALS" | "HSCAN" => vec![encoding],
+            _ => return Step::One { on, call },
+        };
+        Step::Probed { on, probes, call }
+    }
+
+    /// A call of any command, as it goes to the server.
+    pub fn call(&self, random: &mut Random) -> Call {
+        let line = self.catalogue.line(random);
+        let mut call = Call::new();
+        self.expand(&line.nodes, random, &mut call);
+        if !line.exact && random.one_in(9) {
+            bend(&mut call, random);
+        }
+        if random.one_in(6) {
+            for (at, word) in call.iter_mut().enumerate() {
+                if at == 0 || ((2..=12).contains(&word.len()) && word.iter().all(|b| b.is_ascii_uppercase())) {
+                    for byte in word.iter_mut().filter(|_| random.one_in(2)) {
+                        *byte = byte.to_ascii_lowercase();
+                    }
+                }
+            }
+        }
+        keep_deadlines_apart(&mut call, self.past);
+        call
+    }
+
+    /// A call whose reply does not depend on time, chance or the layout of tables, for use inside of others.
+    fn plain_call(&self, random: &mut Random) -> Call {
+        loop {
+            let call = self.call(random);
+            let unfit = [
+                "TTL", "PTTL", "EXPIRETIME", "PEXPIRETIME", "KEYS", "SCAN", "HSCAN", "HKEYS", "HVALS", "HGETALL", "HRANDFIELD", "RANDOMKEY",
+                "DBSIZE", "OBJECT", "TIME", "CLIENT", "COMMAND", "CONFIG", "HELLO", "RESET", "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO",
+                "SCRIPT", "SELECT", "HTTL", "HPTTL", "HEXPIRETIME", "HPEXPIRETIME", "FLUSHALL", "PUBSUB",
+            ];
+            if !unfit.contains(&upper(&call[0]).as_str()) {
+                return call;
+            }
+        }
+    }
+
+    fn expand(&self, nodes: &[Node], random: &mut Random, call: &mut Call) {
+        for node in nodes {
+            match node {
+                Node::Word(word) => call.push(word.as_bytes().to_vec()),
+                Node::Slot(slot) => self.fill(slot, random, call),
+                Node::Pick { alternatives, least, most } => {
+                    for _ in 0..random.range(*least..=*most) {
+                        let picked: &Vec<Node> = random.pick(alternatives);
+                        self.expand(picked, random, call);
+                    }
+                }
+            }
+        }
+    }
+
+    fn key(&self, random: &mut Random) -> Vec<u8> {
+        random.pick(&self.keys).to_vec()
+    }
+
+    fn fill(&self, slot: &str, random: &mut Random, call: &mut Call) {
+        let text = |n: i64| n.to_string().into_bytes();
+        let arg = match slot {
+            "key" => self.key(random),
+            "value" => value(random),
+            "field" => random.pick(FIELDS).to_vec(),
+            "junk" => random.pick(JUNK).to_vec(),
+            "int" => integer(random),
+            "small-int" => text(random.range(-6..=12)),
+            "float" => float(random),
+            "index" => text(match random.below(6) {
+                0 => 0,
+                1 => -1,
+                2 => random.range(-200..=200),
+                3 => *random.pick(&[i64::MAX, i64::MIN, 1 << 31, -(1 << 31), 100_000]),
+                _ => random.range(-12..=12),
+            }),
+            "offset" => text(match random.below(12) {
+                0 => *random.pick(&[-1, i64::MIN, i64::MAX, 536_870_911, 536_870_912, 1 << 32]),
+                1 => random.range(0..=5000),
+                _ => random.range(0..=70),
+            }),
+            "sec" => text(match random.below(12) {
+                0 => *random.pick(&[0, -1, i64::MIN, i64::MAX, i64::MAX / 1000, 9_223_372_036_854_776]),
+                1 => random.range(-1_000_000..=-100),
+                _ => random.range(100_000..=9_000_000),
+            }),
+            "ms" => text(match random.below(12) {
+                0 => *random.pick(&[0, -1, i64::MIN, i64::MAX, i64::MAX - 1_000_000]),
+                1 => random.range(-1_000_000_000..=-100_000),
+                _ => random.range(100_000_000..=9_000_000_000),
+            }),
+            "unix-sec" => text(match random.below(12) {
+                0 => *random.pick(&[0, -1, i64::MIN, i64::MAX, i64::MAX / 1000]),
+                1 if self.past => random.range(1..=1_000_000_000),
+                _ => random.range(4_000_000_000..=5_000_000_000),
+            }),
+            "unix-ms" => text(match random.below(12) {
+                0 => *random.pick(&[0, -1, i64::MIN, i64::MAX]),
+                1 if self.past => random.range(1..=1_000_000_000_000),
+                _ => random.range(4_000_000_000_000..=5_000_000_000_000),
+            }),
+            "pattern" => random
+                .pick(&[
+                    "*", "a", "?", "[ab]", "[^a]", "lock:*", "*:42", "\\*", "[a-c]", "[c-a]", "f?", "f[12]", "**", "", "[", "[a", "\\", "*[",
+                    "???????????????*", "K*K", "\u{fc}*", "a*b*c*d*e*f*g",
+                ])
+                .as_bytes()
+                .to_vec(),
+            "cursor" => random.pick(&["0", "0", "0", "x", "-1", "", " 0", "99999999999999999999", "0x", "1.5"]).as_bytes().to_vec(),
+            "db" => random.pick(&["0", "0", "0", "1", "1", "2", "15", "16", "-1", "x", "", "99999999999", "1.0"]).as_bytes().to_vec(),
+            "type" => random.pick(&["string", "hash", "STRING", "list", "zset"]).as_bytes().to_vec(),
+            "client-name" => random.pick(&["worker-1", "", "two words", "line\n", "caf\u{e9}", "x"]).as_bytes().to_vec(),
+            "channel" => random.pick(CHANNELS).as_bytes().to_vec(),
+            "directive" => random.pick(DIRECTIVES).as_bytes().to_vec(),
+            "command" => random.pick(DESCRIBED).as_bytes().to_vec(),
+            "many-pairs" => {
+                for n in 0..random.range(100..=160) {
+                    call.push(format!("field:{n}").into_bytes());
+                    call.push(text(n));
+                }
+                return;
+            }
+            "fields" => {
+                let count = random.range(1..=3);
+                call.push(text(if random.one_in(15) { random.range(-1..=5) } else { count }));
+                call.extend((0..count).map(|_| random.pick(FIELDS).to_vec()));
+                return;
+            }
+            "source" => random.pick(SCRIPTS).as_bytes().to_vec(),
+            "known-sha" => {
+                let source: &&str = random.pick(SCRIPTS);
+                sha(source)
+            }
+            "script" | "sha" => {
+                let source = random.pick(SCRIPTS);
+                let sha = sha(source);
+                call.push(match (slot, random.below(4)) {
+                    ("script", _) => source.as_bytes().to_vec(),
+                    (_, 0) => sha.to_ascii_uppercase(),
+                    _ => sha,
+                });
+                let keys = random.range(0..=3);
+                call.push(match random.below(40) {
+                    0 => random.pick(JUNK).to_vec(),
+                    1 => text(keys + 1),
+                    _ => text(keys),
+                });
+                call.extend((0..keys).map(|_| self.key(random)));
+                for _ in 0..random.below(3) {
+                    call.push(if random.one_in(3) { random.pick(FIELDS).to_vec() } else { value(random) });
+                }
+                return;
+            }
+            "script-call" => {
+                call.push(random.pick(CALLERS).as_bytes().to_vec());
+                call.push(b"0".to_vec());
+                call.extend(self.plain_call(random));
+                return;
+            }
+            "call" => {
+                call.extend(self.call(random));
+                return;
+            }
+            other => panic!("no such slot: {other}"),
+        };
+        call.push(arg);
+    }
+
+    fn full_scan(&self, on: usize, random: &mut Random) -> Step {
+        let mut call: Call = Vec::new();
+        let cursor = if random.one_in(2) {
+            call.extend([b"SCAN".to_vec(), b"0".to_vec()]);
+            1
+        } else {
+            call.extend([b"HSCAN".to_vec(), self.key(random), b"0".to_vec()]);
+            2
+        };
+        if random.one_in(2) {
+            call.extend([b"COUNT".to_vec(), random.range(1..=9).to_string().into_bytes()]);
+        }
+        if random.one_in(4) {
+            call.push(b"MATCH".to_vec());
+            self.fill("pattern", random, &mut call);
+        }
+        Step::FullScan { on, call, cursor }
+    }
+
+    fn group(&self, on: usize, random: &mut Random) -> Step {
+        let call = |words: &[&str]| -> Call { words.iter().map(|w| w.as_bytes().to_vec()).collect() };
+        let mut calls = Vec::new();
+        match random.below(4) {
+            0 => {
+                calls.push(call(&["CLIENT", "REPLY", "OFF"]));
+                calls.extend((0..random.below(4)).map(|_| self.plain_call(random)));
+                calls.push(call(&["CLIENT", "REPLY", "ON"]));
+            }
+            1 => {
+                calls.push(call(&["CLIENT", "REPLY", "SKIP"]));
+                calls.extend((0..1 + random.below(3)).map(|_| self.plain_call(random)));
+            }
+            _ => {
+                for _ in 0..random.range(1..=8) {
+                    let (one, two) = (*random.pick(CHANNELS), *random.pick(CHANNELS));
+                    calls.push(match random.below(14) {
+                        0 | 1 => call(&["SUBSCRIBE", one]),
+                        2 => call(&["subscribe", one, two]),
+                        3 => call(&["UNSUBSCRIBE", one]),
+                        4 => call(&["PSUBSCRIBE", "news*", one]),
+                        5 => call(&["PUNSUBSCRIBE", "news*"]),
+                        6 => call(&["SSUBSCRIBE", one]),
+                        7 => call(&["SUNSUBSCRIBE", one]),
+                        8 => call(&["PUBLISH", one, "message"]),
+                        9 => call(&["SPUBLISH", one, "message"]),
+                        10 => call(&["PING"]),
+                        11 => call(&["PING", "text"]),
+                        12 => call(&["PUBSUB", "NUMSUB", one, two]),
+                        _ => self.plain_call(random),
+                    });
+                }
+                for channel in CHANNELS {
+                    calls.push(call(&["UNSUBSCRIBE", channel]));
+                    calls.push(call(&["PUNSUBSCRIBE", channel]));
+                    calls.push(call(&["SUNSUBSCRIBE", channel]));
+                }
+                calls.push(call(&["PUNSUBSCRIBE", "news*"]));
+                calls.push(call(&["UNSUBSCRIBE"]));
+                calls.push(call(&["PUNSUBSCRIBE"]));
+                calls.push(call(&["SUNSUBSCRIBE"]));
+            }
+        }
+        Step::Group { on, calls }
+    }
+}
+
+/// In upper case, for comparing names.
+pub fn upper(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).to_uppercase()
+}
+
+fn sha(source: &str) -> Vec<u8> {
+    Sha1::digest(source.as_bytes()).iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
+}
+
+fn value(random: &mut Random) -> Vec<u8> {
+    match random.below(100) {
+        0..30 => random.range(-20..=300).to_string().into_bytes(),
+        30..36 => integer(random),
+        36..44 => float(random),
+        44..60 => random.pick(&["word", "token-1", "token-2", "x", "hello world"]).as_bytes().to_vec(),
+        60..65 => Vec::new(),
+        65..71 => random.pick(&[&b"\0"[..], b"\r\n", b"a\0b\r\nc", b"\xff\xfe\xfd", b"$5\r\nhello\r\n", b"\x00\x01\x02"]).to_vec(),
+        71..83 => filled(random, &[10, 19, 20, 21, 31, 32, 43, 44, 45, 46, 63, 64, 65, 70, 128]),
+        83..88 => filled(random, &[512, 1000, 5000]),
+        88 if random.one_in(3) => filled(random, &[100_000]),
+        _ => random.pick(&[" 12", "12 ", "012", "+5", "1e3", "0x10", "inf", "-inf", "nan", "-0", "0.0", "1.", ".5", "5e-1", "--1"]).as_bytes().to_vec(),
+    }
+}
+
+fn filled(random: &mut Random, lengths: &[usize]) -> Vec<u8> {
+    let length = *random.pick(lengths);
+    let first = random.below(26) as u8;
+    (0..length).map(|n| b'a' + (first + (n % 7) as u8) % 26).collect()
+}
+
+fn integer(random: &mut Random) -> Vec<u8> {
+    let n = match random.below(10) {
+        0 => *random.pick(&[i64::MAX, i64::MIN, i64::MAX - 1, i64::MIN + 1, 1 << 32, -(1 << 32), 1 << 53]),
+        1 => random.range(i64::MIN..=i64::MAX),
+        _ => random.range(-50..=50),
+    };
+    match random.below(25) {
+        0 => random.pick(&["", "x", "1.0", " 1", "9223372036854775808", "-9223372036854775809", "00", "+1"]).as_bytes().to_vec(),
+        _ => n.to_string().into_bytes(),
+    }
+}
+
+fn float(random: &mut Random) -> Vec<u8> {
+    match random.below(12) {
+        0..4 => format!("{}.{}", random.range(-30..=30), random.below(1000)),
+        4 | 5 => random.range(-1000..=1000).to_string(),
+        6 => format!("{}e{}", random.range(-9..=9), random.range(-20..=20)),
+        7 => format!("{:.17}", random.range(-1_000_000..=1_000_000) as f64 / 7.0),
+        8 => (*random.pick(&["3.0", "0.1", "-0.0", "5.0e3", "1e17", "1e-17", "123456789012345678", "0.000000000000000001", "1e308", "-1e308"])).into(),
+        9 => (*random.pick(&["inf", "-inf", "nan", "+inf", "infinity", "1e400", "1e4932", "1e5000", "0x1p3", "0x1.8"])).into(),
+        10 => (*random.pick(&["", "x", " 1.5", "1.5 ", "1.5x", "1,5", ".", "-", "e5", "1e", "+.5", "5."])).into(),
+        _ => format!("{}.{}", random.below(100), random.next()),
+    }
+    .into_bytes()
+}
+
+/// Makes a call wrong, or at least strange.
+fn bend(call: &mut Call, random: &mut Random) {
+    let any = |call: &Call, random: &mut Random| 1 + random.below(call.len().max(2) as u64 - 1) as usize;
+    let at = any(call, random);
+    if call.len() < 2 {
+        call.push(random.pick(JUNK).to_vec());
+        return;
+    }
+    match random.below(7) {
+        0 => drop(call.remove(at)),
+        1 => call.insert(at, call[at].clone()),
+        2 => call.insert(at + random.below(2) as usize, random.pick(JUNK).to_vec()),
+        3 => call[at] = random.pick(JUNK).to_vec(),
+        4 => match call[at].last_mut() {
+            Some(byte) => *byte = byte.wrapping_add(1),
+            None => call[at] = b"x".to_vec(),
+        },
+        5 => {
+            let other = any(call, random);
+            call.swap(at, other);
+        }
+        _ => call.truncate(at),
+    }
+}
+
+/// No deadline may come while the test runs: it would end the key on one server earlier than on the other. Whatever stands where
+/// a time is read, and is neither in the past nor far away, is moved far away.
+fn keep_deadlines_apart(call: &mut Call, past: bool) {
+    // Inside a call that carries another, the inner one counts: look at every position.
+    const AFTER_KEY: [&str; 10] =
+        ["EXPIRE", "PEXPIRE", "SETEX", "PSETEX", "HEXPIRE", "HPEXPIRE", "EXPIREAT", "PEXPIREAT", "HEXPIREAT", "HPEXPIREAT"];
+    const BEFORE: [&str; 4] = ["EX", "PX", "EXAT", "PXAT"];
+    for at in 1..call.len() {
+        let word = |back: usize| at.checked_sub(back).map(|i| upper(&call[i])).unwrap_or_default();
+        let timed = BEFORE.contains(&word(1).as_str()) || AFTER_KEY.contains(&word(2).as_str());
+        let Some(n) = std::str::from_utf8(&call[at]).ok().and_then(|t| t.parse::<i64>().ok()) else { continue };
+        let absolute = word(1).ends_with("XAT") || word(2).ends_with("AT");
+        let moved = match absolute {
+            _ if !timed => continue,
+            false if (1..200_000).contains(&n) => n + 300_000_000,
+            true if !past && (1..3_000_000_000).contains(&n) => n + 5_000_000_000_000,
+            true if (1_500_000_000..3_000_000_000).contains(&n) => n + 5_000_000_000_000,
+            _ => continue,
+        };
+        call[at] = moved.to_string().into_bytes();
+    }
+}

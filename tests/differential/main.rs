@@ -1,0 +1,171 @@
+//! Sends generated calls of every command to Portcullis and to a real redis-server and compares the replies byte for byte.
+//!
+//! ```text
+//!   seed ─▶ generate ─▶ steps ─┬─▶ redis-server ─▶ replies ─┐
+//!                              └─▶ portcullis   ─▶ replies ─┴─▶ equal, excused by a rule (rules.rs), or a difference, shrunk
+//! ```
+//!
+//! Without a redis-server on the `PATH` it skips and says so. Environment:
+//! - `PORTCULLIS_REQUIRE_REDIS=1`: fail instead of skipping;
+//! - `PORTCULLIS_DIFF_SEED`, `PORTCULLIS_DIFF_COMMANDS`: other calls, more of them;
+//! - `PORTCULLIS_REDIS8`: a newer redis-server to compare with as well, hash field deadlines included;
+//! - `PORTCULLIS_DIFF_SUBJECT`: a redis-server to test in Portcullis's place, to see that rules and generator are sound.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod catalogue;
+mod generate;
+mod grammar;
+mod rules;
+mod scripts;
+mod session;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use common::random::Random;
+use common::servers::{Server, on_path};
+use common::wire::Wire;
+use generate::{Catalogue, Generator, Step};
+use rules::{RULES, Why};
+use session::{Difference, Servers, Tally, run, show_step, shrink};
+
+const CALLS: usize = 24_000;
+/// Differences that are shrunk and shown.
+const SHOWN: usize = 40;
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+#[test]
+fn agrees_with_the_installed_redis() {
+    match on_path("redis-server") {
+        Some(program) => compare(&program),
+        None if variable("PORTCULLIS_REQUIRE_REDIS").is_some() => panic!("no redis-server on the PATH, and PORTCULLIS_REQUIRE_REDIS is set"),
+        None => println!("SKIPPED: no redis-server on the PATH, nothing was compared"),
+    }
+}
+
+#[test]
+fn agrees_with_a_newer_redis() {
+    match variable("PORTCULLIS_REDIS8") {
+        Some(program) => compare(Path::new(&program)),
+        None => println!("SKIPPED: PORTCULLIS_REDIS8 names no redis-server, nothing was compared"),
+    }
+}
+
+/// Starts both servers and compares them over as many calls as were asked for.
+fn compare(program: &Path) {
+    let mut reference = Server::redis(program).expect("the redis-server starts");
+    let mut subject = match variable("PORTCULLIS_DIFF_SUBJECT") {
+        Some(other) => Server::redis(Path::new(&other)).expect("the other redis-server starts"),
+        None => Server::portcullis(&PathBuf::from(env!("CARGO_BIN_EXE_portcullis"))).expect("portcullis starts"),
+    };
+    let version = version_of(&reference);
+    let servers = Servers { reference: reference.addr, subject: subject.addr, version };
+    let seed = variable("PORTCULLIS_DIFF_SEED").map_or(20_250_101, |s| s.parse().expect("PORTCULLIS_DIFF_SEED is a number"));
+    let wanted = variable("PORTCULLIS_DIFF_COMMANDS").map_or(CALLS, |s| s.parse().expect("PORTCULLIS_DIFF_COMMANDS is a number"));
+
+    let missing = missing_commands(servers);
+    let catalogue = Catalogue::new(version >= (7, 4), |line| !missing.contains(&line.name()));
+    let mut tally = Tally::default();
+    let mut found: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    let mut round = 0;
+    let mut fatal = None;
+    while tally.calls < wanted && round < 40 * wanted.div_ceil(100) as u64 {
+        round += 1;
+        let mut random = Random::new(seed ^ round.wrapping_mul(0xd134_2543_de82_ef95));
+        let events = random.one_in(4);
+        let generator = Generator::new(&catalogue, &mut random, !events);
+        let steps: Vec<Step> = (0..random.range(40..=400)).map(|_| generator.step(&mut random)).collect();
+        match run(servers, &steps, events, &mut tally) {
+            Ok(None) => {}
+            Ok(Some(difference)) => {
+                let shown = found.len() < SHOWN && !found.contains_key(&difference.signature);
+                let entry = found.entry(difference.signature.clone()).or_default();
+                entry.0 += 1;
+                if shown {
+                    entry.1 = describe(&shrink(servers, &steps, &difference, events), round, events);
+                }
+            }
+            Err(error) => {
+                let last: Vec<String> = steps.iter().rev().take(60).map(show_step).collect();
+                let ended = [reference.check(), subject.check()].map(|state| state.err().map(|e| e.to_string()).unwrap_or_default());
+                fatal = Some(format!("round {round}: {error}\n{}\n{}\nthe steps of the round, from the last:\n  {}", ended[0], ended[1], last.join("\n  ")));
+                break;
+            }
+        }
+        if let Err(error) = reference.check() {
+            fatal = Some(format!("round {round}: the reference: {error}"));
+            break;
+        }
+        if let Err(error) = subject.check() {
+            fatal = Some(format!("round {round}: {error}"));
+            break;
+        }
+    }
+    summary(version, seed, round, &tally, &missing, &found);
+    if let Some(fatal) = &fatal {
+        println!("FATAL: {fatal}");
+    }
+    assert!(fatal.is_none() && missing.is_empty() && found.is_empty(), "the servers differ: see above");
+    assert!(tally.calls >= wanted, "only {} calls were compared", tally.calls);
+}
+
+fn version_of(server: &Server) -> (u32, u32) {
+    let info = Wire::connect(server.addr).and_then(|mut wire| wire.call(&["INFO", "server"])).expect("INFO");
+    let text = String::from_utf8_lossy(&info.raw).into_owned();
+    let version = text.lines().find_map(|line| line.strip_prefix("redis_version:")).expect("redis_version");
+    let mut numbers = version.split('.').map(|part| part.trim().parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// The commands of the catalogue that the reference knows and the subject does not.
+fn missing_commands(servers: Servers) -> Vec<&'static str> {
+    let unknown = |wire: &mut Wire, name: &str| {
+        let reply = wire.call(&["COMMAND", "INFO", name]).expect("COMMAND INFO").frame;
+        let listed = reply.elements().is_some_and(|e| e.len() == 1 && e[0].elements().is_some());
+        // Where COMMAND itself is missing: a call without arguments, of what cannot do harm by it.
+        let harmless = !["FLUSHALL", "FLUSHDB", "RESET"].contains(&name);
+        !listed && (!harmless || wire.call(&[name]).expect("a reply").frame.is_error("ERR unknown command"))
+    };
+    let mut reference = Wire::connect(servers.reference).expect("the reference accepts");
+    let mut subject = Wire::connect(servers.subject).expect("the subject accepts");
+    let mut names = Catalogue::new(servers.version >= (7, 4), |_| true).names();
+    names.retain(|name| !unknown(&mut reference, name) && unknown(&mut subject, name));
+    names
+}
+
+fn describe((steps, difference): &(Vec<Step>, Difference), round: u64, events: bool) -> String {
+    let steps: Vec<String> = steps.iter().map(show_step).collect();
+    let events = if events { ", with keyspace events" } else { "" };
+    format!("round {round}{events}\n    {}\n  {}", steps.join("\n    "), difference.shown)
+}
+
+fn summary(
+    version: (u32, u32),
+    seed: u64,
+    rounds: u64,
+    tally: &Tally,
+    missing: &[&str],
+    found: &BTreeMap<String, (usize, String)>,
+) {
+    println!("compared with redis {}.{}: {} calls and {} events in {rounds} rounds, seed {seed}", version.0, version.1, tally.calls, tally.events);
+    println!("replies that differ by rule:");
+    for rule in RULES {
+        let (kind, reason) = match rule.why {
+            Why::Inherent(reason) => ("inherent", reason),
+            Why::Version(reason) => ("version", reason),
+        };
+        println!("  {:6}  {} ({kind}): {reason}", tally.rules.get(rule.name).copied().unwrap_or(0), rule.name);
+    }
+    if !missing.is_empty() {
+        println!("missing commands: {}", missing.join(" "));
+    }
+    for (signature, (times, shown)) in found {
+        println!("DIFFERENCE ({times} times) {signature}\n  {shown}");
+    }
+    println!("{} kinds of differences, {} missing commands", found.len(), missing.len());
+}

@@ -1,0 +1,249 @@
+//! Where two right servers may answer differently: every such place, with its reason. What no rule covers must be equal byte for byte.
+
+use crate::common::wire::Frame;
+use crate::generate::{Call, upper};
+
+/// One call and what both servers answered, which is not the same.
+pub struct Case<'a> {
+    /// The call.
+    pub call: &'a Call,
+    /// The command's name in upper case.
+    pub name: &'a str,
+    /// What the reference answered to the call just before, where that was sent to judge this one.
+    pub probe: Option<&'a Frame>,
+    /// What the reference answered.
+    pub reference: &'a Frame,
+    /// What the subject answered.
+    pub subject: &'a Frame,
+    /// The reference's version, `(major, minor)`.
+    pub version: (u32, u32),
+}
+
+impl Case<'_> {
+    /// An argument in upper case, empty where there is none.
+    fn arg(&self, at: usize) -> String {
+        self.call.get(at).map(|arg| upper(arg)).unwrap_or_default()
+    }
+}
+
+/// Why the servers may differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Two runs of one and the same server differ there.
+    Inherent(&'static str),
+    /// What one version does and what another.
+    Version(&'static str),
+}
+
+/// A rule: where it applies, and what is equal there.
+pub struct Rule {
+    /// Its name in the summary.
+    pub name: &'static str,
+    /// Its reason.
+    pub why: Why,
+    /// Whether the case is one of this rule and the replies are equal by it.
+    pub equal: fn(&Case) -> bool,
+}
+
+/// Replies of a group of calls that differ in nothing but the order in which one message reached several patterns.
+pub const PATTERN_ORDER: &str = "order of patterns";
+
+/// All rules.
+pub const RULES: &[Rule] = &[
+    Rule {
+        name: "order of keys",
+        why: Why::Inherent("KEYS and a whole SCAN go through a table whose order depends on a random hash seed"),
+        equal: |case| match case.name {
+            "KEYS" => same_elements(case.reference, case.subject, 1),
+            "SCAN" => same_page(case, 1),
+            _ => false,
+        },
+    },
+    Rule {
+        name: "order of fields",
+        why: Why::Inherent("a hash that is kept in a table has no order; one with field deadlines is kept in the order of these"),
+        equal: |case| {
+            let unordered = matches!(case.probe, Some(Frame::Bulk(encoding)) if encoding == b"hashtable" || encoding == b"listpackex");
+            let values = !case.call.iter().any(|arg| upper(arg) == "NOVALUES");
+            unordered
+                && match case.name {
+                    "HKEYS" | "HVALS" => same_elements(case.reference, case.subject, 1),
+                    "HGETALL" => same_elements(case.reference, case.subject, 2),
+                    "HSCAN" => same_page(case, if values { 2 } else { 1 }),
+                    _ => false,
+                }
+        },
+    },
+    Rule {
+        name: "order of directives",
+        why: Why::Inherent("CONFIG GET with several names or a pattern lists what it found in the order of a table with a random hash seed"),
+        equal: |case| case.name == "CONFIG" && case.arg(1) == "GET" && same_elements(case.reference, case.subject, 2),
+    },
+    Rule {
+        name: "page of a scan",
+        why: Why::Inherent("what one page of SCAN or HSCAN holds, and its cursor, depend on the layout of the table; full scans are compared"),
+        equal: |case| {
+            matches!(case.name, "SCAN" | "HSCAN")
+                && [case.reference, case.subject].iter().all(|frame| {
+                    matches!(frame.elements(), Some([Frame::Bulk(_), Frame::Aggregate(b'*', _)]))
+                })
+                && (case.arg(if case.name == "SCAN" { 1 } else { 2 }) != "0"
+                    || [case.reference, case.subject].iter().any(|frame| {
+                        !matches!(frame.elements(), Some([Frame::Bulk(cursor), _]) if cursor == b"0")
+                    }))
+        },
+    },
+    Rule {
+        name: "remaining time",
+        why: Why::Inherent("the servers run the command at slightly different moments; a deadline may be off by as much, at most 20 s"),
+        equal: |case| {
+            let tolerance = match case.name {
+                "TTL" | "EXPIRETIME" | "HTTL" | "HEXPIRETIME" => 20,
+                "PTTL" | "PEXPIRETIME" | "HPTTL" | "HPEXPIRETIME" => 20_000,
+                _ => return false,
+            };
+            near(case.reference, case.subject, tolerance)
+        },
+    },
+    Rule {
+        name: "idle time",
+        why: Why::Inherent("seconds since the key was looked at, by a clock that ticks differently"),
+        equal: |case| case.name == "OBJECT" && case.arg(1) == "IDLETIME" && near(case.reference, case.subject, 30),
+    },
+    Rule {
+        name: "random choice",
+        why: Why::Inherent("which key or field is drawn is random; it must be one that is there, and as many as the other server gave"),
+        equal: |case| {
+            let Some(known) = case.probe.and_then(Frame::elements) else { return false };
+            match case.name {
+                "RANDOMKEY" => known.contains(case.reference) && known.contains(case.subject),
+                "HRANDFIELD" => same_shape(case.reference, case.subject) && drawn_from(case.subject, known),
+                _ => false,
+            }
+        },
+    },
+    Rule {
+        name: PATTERN_ORDER,
+        why: Why::Inherent("a message that matches several patterns of one client comes once for each, in the order of a table"),
+        equal: |_| false,
+    },
+    Rule {
+        name: "clock",
+        why: Why::Inherent("TIME is asked at two moments"),
+        equal: |case| {
+            let seconds = |frame: &Frame| match frame.elements() {
+                Some([Frame::Bulk(seconds), Frame::Bulk(micros)]) if micros.len() <= 6 => number(seconds),
+                _ => None,
+            };
+            let (a, b) = (seconds(case.reference), seconds(case.subject));
+            case.name == "TIME" && matches!((a, b), (Some(a), Some(b)) if a.abs_diff(b) <= 20)
+        },
+    },
+    Rule {
+        name: "client ids",
+        why: Why::Inherent("ids of connections count from the server's start"),
+        equal: |case| case.name == "CLIENT" && case.arg(1) == "ID" && case.reference.integer().is_some() && case.subject.integer().is_some(),
+    },
+    Rule {
+        name: "what CLIENT INFO and CLIENT LIST show",
+        why: Why::Inherent("ids, addresses, ages, buffer sizes; the fields name, db, sub, psub, multi, watch, cmd, user, redir must be equal"),
+        equal: |case| {
+            let fields = |frame: &Frame| -> Option<Vec<String>> {
+                let text = String::from_utf8_lossy(frame.text()?).into_owned();
+                let stable = ["name", "db", "sub", "psub", "multi", "watch", "cmd", "user", "redir"];
+                let mut kept: Vec<String> = text.split_whitespace().map(str::to_string).collect();
+                kept.retain(|field| field.split_once('=').is_some_and(|(name, _)| stable.contains(&name)));
+                Some(kept)
+            };
+            let same_type = std::mem::discriminant(case.reference) == std::mem::discriminant(case.subject);
+            case.name == "CLIENT"
+                && same_type
+                && matches!(case.arg(1).as_str(), "INFO" | "LIST")
+                && fields(case.reference).is_some_and(|f| !f.is_empty())
+                && fields(case.reference) == fields(case.subject)
+        },
+    },
+    Rule {
+        name: "HELLO: version and id",
+        why: Why::Inherent("HELLO tells the server's version and the connection's id"),
+        equal: |case| {
+            let (Some(a), Some(b)) = (case.reference.elements(), case.subject.elements()) else { return false };
+            case.name == "HELLO"
+                && same_shape(case.reference, case.subject)
+                && a.chunks(2).zip(b.chunks(2)).all(|(a, b)| {
+                    a == b || (a.first() == b.first() && matches!(a[0].text(), Some(b"version" | b"id")))
+                })
+        },
+    },
+    Rule {
+        name: "COMMAND COUNT",
+        why: Why::Version("every version has a different number of commands"),
+        equal: |case| case.name == "COMMAND" && case.arg(1) == "COUNT" && case.reference.integer().is_some() && case.subject.integer().is_some(),
+    },
+];
+
+fn number(digits: &[u8]) -> Option<i64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Equal as numbers, or both times that lie no more than `tolerance` apart; arrays by element.
+fn near(a: &Frame, b: &Frame, tolerance: u64) -> bool {
+    match (a.integer(), b.integer()) {
+        (Some(a), Some(b)) => a == b || (a >= 0 && b >= 0 && a.abs_diff(b) <= tolerance),
+        _ => match (a.elements(), b.elements()) {
+            (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| near(a, b, tolerance)),
+            _ => a == b,
+        },
+    }
+}
+
+/// The replies of a group with neighbouring `pmessage` deliveries sorted.
+pub fn patterns_sorted(frames: &[Frame]) -> Vec<Frame> {
+    let delivery = |frame: &Frame| frame.elements().and_then(|e| e.first()).and_then(Frame::text) == Some(b"pmessage");
+    let mut frames = frames.to_vec();
+    for run in frames.chunk_by_mut(|a, b| delivery(a) && delivery(b)) {
+        run.sort_by_cached_key(|frame| format!("{frame:?}"));
+    }
+    frames
+}
+
+/// Equal as collections of groups of `size` elements.
+fn same_elements(a: &Frame, b: &Frame, size: usize) -> bool {
+    match (a, b) {
+        (Frame::Aggregate(kind, a), Frame::Aggregate(other, b)) if kind == other && a.len() == b.len() => {
+            let sorted = |elements: &[Frame]| {
+                let mut groups: Vec<String> = elements.chunks(size).map(|group| format!("{group:?}")).collect();
+                groups.sort_unstable();
+                groups
+            };
+            sorted(a) == sorted(b)
+        }
+        _ => false,
+    }
+}
+
+/// A cursor of 0 and the same elements.
+fn same_page(case: &Case, size: usize) -> bool {
+    match (case.reference.elements(), case.subject.elements()) {
+        (Some([cursor, a]), Some([other, b])) => cursor == other && same_elements(a, b, size),
+        _ => false,
+    }
+}
+
+/// Of the same types and lengths.
+fn same_shape(a: &Frame, b: &Frame) -> bool {
+    match (a, b) {
+        (Frame::Aggregate(kind, a), Frame::Aggregate(other, b)) => {
+            kind == other && a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_shape(a, b))
+        }
+        _ => std::mem::discriminant(a) == std::mem::discriminant(b),
+    }
+}
+
+/// Every leaf is among the known elements.
+fn drawn_from(frame: &Frame, known: &[Frame]) -> bool {
+    match frame.elements() {
+        Some(elements) => elements.iter().all(|element| drawn_from(element, known)),
+        None => known.contains(frame),
+    }
+}

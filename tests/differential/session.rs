@@ -1,0 +1,404 @@
+//! Sends steps to two servers and compares what they answer.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+
+use crate::common::wire::{Frame, Reply, Wire};
+use crate::generate::{Call, Step, upper};
+use crate::rules::{Case, PATTERN_ORDER, RULES, patterns_sorted};
+
+const SENTINEL: &[u8] = b"-- end of the group --";
+/// Calls and bytes that are sent before replies are read.
+const BATCH_CALLS: usize = 48;
+const BATCH_BYTES: usize = 64 * 1024;
+
+/// The two servers.
+#[derive(Clone, Copy, Debug)]
+pub struct Servers {
+    /// The one that is right.
+    pub reference: SocketAddr,
+    /// The one that is tested.
+    pub subject: SocketAddr,
+    /// The reference's version.
+    pub version: (u32, u32),
+}
+
+/// How often each rule was needed, and what was compared.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Calls.
+    pub calls: usize,
+    /// Keyspace events.
+    pub events: usize,
+    /// Uses by name of the rule.
+    pub rules: BTreeMap<&'static str, usize>,
+}
+
+/// The first difference of a run.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// Which step.
+    pub step: usize,
+    /// Equal for differences that look alike.
+    pub signature: String,
+    /// Both sides, for people.
+    pub shown: String,
+}
+
+/// One server as a run sees it.
+struct Side {
+    wires: [Wire; 2],
+    /// Listens for keyspace events, where they are compared.
+    events: Option<Wire>,
+    /// Pushes that came between replies.
+    pushes: [Vec<Frame>; 2],
+}
+
+impl Side {
+    fn open(addr: SocketAddr, events: bool) -> io::Result<Side> {
+        let mut two = Wire::connect(addr)?;
+        for call in [
+            &["FLUSHALL"][..],
+            &["SCRIPT", "FLUSH"],
+            &["CONFIG", "SET", "hash-max-listpack-entries", "128"],
+            &["CONFIG", "SET", "hash-max-listpack-value", "64"],
+            &["CONFIG", "SET", "proto-max-bulk-len", "536870912"],
+            &["CONFIG", "SET", "notify-keyspace-events", if events { "KEA" } else { "" }],
+        ] {
+            two.call(call)?;
+        }
+        let mut three = Wire::connect(addr)?;
+        three.call(&["HELLO", "3"])?;
+        let events = if events {
+            let mut wire = Wire::connect(addr)?;
+            wire.call(&["PSUBSCRIBE", "__key*__:*"])?;
+            Some(wire)
+        } else {
+            None
+        };
+        Ok(Side { wires: [two, three], events, pushes: [Vec::new(), Vec::new()] })
+    }
+
+    /// The next reply on a connection; pushes are put aside.
+    fn reply(&mut self, on: usize) -> io::Result<Reply> {
+        loop {
+            let reply = self.wires[on].reply()?;
+            if !reply.frame.is_push() {
+                return Ok(reply);
+            }
+            self.pushes[on].push(reply.frame);
+        }
+    }
+
+    fn group(&mut self, on: usize, calls: &[Call]) -> io::Result<Vec<Frame>> {
+        for call in calls {
+            self.wires[on].queue(call);
+        }
+        self.wires[on].queue(&[&b"PING"[..], SENTINEL]);
+        self.wires[on].flush()?;
+        until_sentinel(&mut self.wires[on])
+    }
+
+    fn full_scan(&mut self, on: usize, call: &Call, cursor: usize) -> io::Result<Frame> {
+        let mut call = call.clone();
+        let mut found = Vec::new();
+        for _ in 0..10_000 {
+            self.wires[on].queue(&call);
+            self.wires[on].flush()?;
+            let reply = self.reply(on)?;
+            let Some([Frame::Bulk(next), Frame::Aggregate(_, page)]) = reply.frame.elements() else { return Ok(reply.frame) };
+            // Of a hash a field and its value go together.
+            let size = if upper(&call[0]) == "HSCAN" { 2 } else { 1 };
+            found.extend(page.chunks(size).map(|group| format!("{group:?}")));
+            if next == b"0" {
+                found.sort_unstable();
+                found.dedup();
+                return Ok(Frame::Bulk(found.join("\n").into_bytes()));
+            }
+            call[cursor] = next.clone();
+        }
+        Err(io::Error::other("a scan that does not end"))
+    }
+
+    fn take_events(&mut self) -> io::Result<Vec<Frame>> {
+        let Some(wire) = &mut self.events else { return Ok(Vec::new()) };
+        wire.queue(&[&b"PING"[..], SENTINEL]);
+        wire.flush()?;
+        until_sentinel(wire)
+    }
+}
+
+fn until_sentinel(wire: &mut Wire) -> io::Result<Vec<Frame>> {
+    let mut frames = Vec::new();
+    loop {
+        let frame = wire.reply()?.frame;
+        let end = match &frame {
+            Frame::Bulk(text) => text == SENTINEL,
+            Frame::Aggregate(b'*', parts) => {
+                matches!(&parts[..], [Frame::Bulk(pong), Frame::Bulk(text)] if pong == b"pong" && text == SENTINEL)
+            }
+            _ => false,
+        };
+        if end {
+            return Ok(frames);
+        }
+        frames.push(frame);
+    }
+}
+
+fn calls_of(step: &Step) -> Vec<&Call> {
+    match step {
+        Step::One { call, .. } | Step::FullScan { call, .. } => vec![call],
+        Step::Probed { probes, call, .. } => probes.iter().chain([call]).collect(),
+        Step::Group { calls, .. } => calls.iter().collect(),
+    }
+}
+
+fn connection(step: &Step) -> usize {
+    match step {
+        Step::One { on, .. } | Step::FullScan { on, .. } | Step::Probed { on, .. } | Step::Group { on, .. } => *on,
+    }
+}
+
+/// Runs steps from an empty state on both servers, up to the first difference.
+pub fn run(servers: Servers, steps: &[Step], events: bool, tally: &mut Tally) -> io::Result<Option<Difference>> {
+    let mut reference = Side::open(servers.reference, events)?;
+    let mut subject = Side::open(servers.subject, events).map_err(lost)?;
+    let mut at = 0;
+    while at < steps.len() {
+        let end = batch_end(steps, at);
+        let batch = &steps[at..end];
+        let on = connection(&batch[0]);
+        let failed = |error: io::Error| Difference {
+            step: end - 1,
+            signature: format!("no reply: {:?} at {}", error.kind(), if batch.len() == 1 { title(calls_of(&batch[0])[0]) } else { String::new() }),
+            shown: format!("the subject gave no proper reply: {error}"),
+        };
+        match &batch[0] {
+            Step::Group { calls, .. } => {
+                tally.calls += calls.len();
+                let expected = reference.group(on, calls)?;
+                let got = match subject.group(on, calls) {
+                    Ok(got) => got,
+                    Err(error) => return Ok(Some(failed(error))),
+                };
+                if expected != got && patterns_sorted(&expected) == patterns_sorted(&got) {
+                    *tally.rules.entry(PATTERN_ORDER).or_default() += 1;
+                } else if expected != got {
+                    let first = expected.iter().zip(&got).position(|(a, b)| a != b).unwrap_or(expected.len().min(got.len()));
+                    let (a, b) = (expected.get(first), got.get(first));
+                    return Ok(Some(Difference {
+                        step: at,
+                        signature: format!("group {} {}", kind(a), kind(b)),
+                        shown: format!("reply {first} of the group\n  expected {}\n  got      {}", show_some(a), show_some(b)),
+                    }));
+                }
+            }
+            Step::FullScan { call, cursor, .. } => {
+                tally.calls += 1;
+                let expected = reference.full_scan(on, call, *cursor)?;
+                let got = match subject.full_scan(on, call, *cursor) {
+                    Ok(got) => got,
+                    Err(error) => return Ok(Some(failed(error))),
+                };
+                if expected != got {
+                    return Ok(Some(difference(at, call, &expected, &got)));
+                }
+            }
+            _ => {
+                let send = |side: &mut Side| {
+                    for call in batch.iter().flat_map(calls_of) {
+                        side.wires[on].queue(call);
+                    }
+                    side.wires[on].flush()
+                };
+                send(&mut reference)?;
+                if let Err(error) = send(&mut subject) {
+                    return Ok(Some(failed(error)));
+                }
+                for (offset, step) in batch.iter().enumerate() {
+                    let mut probe = None;
+                    for call in calls_of(step) {
+                        tally.calls += 1;
+                        let expected = reference.reply(on)?;
+                        let got = match subject.reply(on) {
+                            Ok(got) => got,
+                            Err(error) => return Ok(Some(Difference { step: at + offset, ..failed(error) })),
+                        };
+                        if expected.raw != got.raw && !excused(servers, call, probe.as_ref(), &expected.frame, &got.frame, tally) {
+                            return Ok(Some(difference(at + offset, call, &expected.frame, &got.frame)));
+                        }
+                        probe = Some(expected.frame);
+                    }
+                }
+            }
+        }
+        for on in 0..2 {
+            let (expected, got) = (std::mem::take(&mut reference.pushes[on]), std::mem::take(&mut subject.pushes[on]));
+            if expected != got {
+                return Ok(Some(Difference {
+                    step: end - 1,
+                    signature: "pushes".into(),
+                    shown: format!("pushes\n  expected {expected:?}\n  got      {got:?}"),
+                }));
+            }
+        }
+        let (expected, got) = (reference.take_events()?, subject.take_events().map_err(lost)?);
+        tally.events += expected.len();
+        if expected != got {
+            let first = expected.iter().zip(&got).position(|(a, b)| a != b).unwrap_or(expected.len().min(got.len()));
+            let (a, b) = (expected.get(first), got.get(first));
+            return Ok(Some(Difference {
+                step: end - 1,
+                signature: format!("event {} {}", channel(a), channel(b)),
+                shown: format!("event {first} of the batch\n  expected {}\n  got      {}", show_some(a), show_some(b)),
+            }));
+        }
+        at = end;
+    }
+    Ok(None)
+}
+
+fn lost(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("the subject does not answer any more: {error}"))
+}
+
+/// Where the batch that begins at `at` ends: plain calls of one connection go together.
+fn batch_end(steps: &[Step], at: usize) -> usize {
+    let plain = |step: &Step| matches!(step, Step::One { .. } | Step::Probed { .. });
+    let mut end = at + 1;
+    let mut bytes = 0;
+    while plain(&steps[at]) && end < steps.len() && end - at < BATCH_CALLS {
+        let size = |step: &Step| calls_of(step).iter().map(|call| call.iter().map(Vec::len).sum::<usize>()).sum::<usize>();
+        bytes += size(&steps[end - 1]);
+        if !plain(&steps[end]) || connection(&steps[end]) != connection(&steps[at]) || bytes + size(&steps[end]) > BATCH_BYTES {
+            break;
+        }
+        end += 1;
+    }
+    end
+}
+
+fn excused(servers: Servers, call: &Call, probe: Option<&Frame>, reference: &Frame, subject: &Frame, tally: &mut Tally) -> bool {
+    let name = upper(&call[0]);
+    let case = Case { call, name: &name, probe, reference, subject, version: servers.version };
+    let Some(rule) = RULES.iter().find(|rule| (rule.equal)(&case)) else { return false };
+    *tally.rules.entry(rule.name).or_default() += 1;
+    true
+}
+
+fn difference(step: usize, call: &Call, expected: &Frame, got: &Frame) -> Difference {
+    Difference {
+        step,
+        signature: format!("{}: {} / {}", title(call), kind(Some(expected)), kind(Some(got))),
+        shown: format!("expected {}\n  got      {}", show(expected), show(got)),
+    }
+}
+
+/// The command's name, with its subcommand where that says more.
+fn title(call: &Call) -> String {
+    let name = upper(&call[0]);
+    let container = ["OBJECT", "CLIENT", "COMMAND", "CONFIG", "SCRIPT", "PUBSUB", "DEBUG"].contains(&name.as_str());
+    match call.get(1) {
+        Some(sub) if container => format!("{name} {}", upper(sub)),
+        _ => name,
+    }
+}
+
+fn kind(frame: Option<&Frame>) -> String {
+    match frame {
+        None => "nothing".into(),
+        Some(Frame::Error(text)) => String::from_utf8_lossy(text).split_whitespace().take(4).collect::<Vec<_>>().join(" "),
+        Some(Frame::Aggregate(kind, elements)) => format!("{}{}", *kind as char, elements.len().min(3)),
+        Some(Frame::Integer(_)) => "integer".into(),
+        Some(Frame::Bulk(_)) => "bulk".into(),
+        Some(Frame::Simple(_)) => "status".into(),
+        Some(other) => show(other),
+    }
+}
+
+fn channel(frame: Option<&Frame>) -> String {
+    let elements = frame.and_then(Frame::elements);
+    elements.and_then(|e| e.get(2)).map(|f| show(f).split(':').next().unwrap_or("").to_string()).unwrap_or_default()
+}
+
+fn show_some(frame: Option<&Frame>) -> String {
+    frame.map_or("nothing".into(), show)
+}
+
+/// A reply on one line, long parts cut.
+pub fn show(frame: &Frame) -> String {
+    let text = |mark: &str, bytes: &[u8]| format!("{mark}{}", show_bytes(bytes));
+    match frame {
+        Frame::Simple(t) => text("+", t),
+        Frame::Error(t) => text("-", t),
+        Frame::Integer(t) => text(":", t),
+        Frame::Bulk(t) => format!("\"{}\"", show_bytes(t)),
+        Frame::NilBulk => "$-1".into(),
+        Frame::NilArray => "*-1".into(),
+        Frame::Null => "_".into(),
+        Frame::Double(t) => text(",", t),
+        Frame::Boolean(t) => format!("#{t}"),
+        Frame::BigNumber(t) => text("(", t),
+        Frame::Verbatim(t) => text("=", t),
+        Frame::Aggregate(kind, elements) => {
+            let shown: Vec<String> = elements.iter().take(40).map(show).collect();
+            let more = if elements.len() > 40 { format!(" … {} in all", elements.len()) } else { String::new() };
+            format!("{}[{}{more}]", *kind as char, shown.join(" "))
+        }
+    }
+}
+
+fn show_bytes(bytes: &[u8]) -> String {
+    let cut = bytes.len().min(700);
+    let more = if cut < bytes.len() { format!("… {} bytes", bytes.len()) } else { String::new() };
+    format!("{}{more}", bytes[..cut].escape_ascii())
+}
+
+/// A step as one would type it.
+pub fn show_step(step: &Step) -> String {
+    let call = |call: &Call| {
+        let words = call.iter().map(|arg| {
+            let plain = !arg.is_empty() && arg.iter().all(|b| b.is_ascii_graphic() && !b"\"'\\".contains(b));
+            let shown = match arg.len() {
+                0..=400 if plain => show_bytes(arg),
+                _ if arg.len() > 60 && arg.windows(8).all(|w| w[0] == w[7]) => format!("<{} bytes of {}>", arg.len(), arg[0] as char),
+                _ => format!("\"{}\"", show_bytes(arg)),
+            };
+            if arg.len() > 60 && arg.iter().all(|&b| b == arg[0]) { format!("<{} × {}>", arg.len(), arg[0] as char) } else { shown }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let calls: Vec<String> = calls_of(step).into_iter().map(call).collect();
+    format!("[{}] {}", if connection(step) == 0 { "RESP2" } else { "RESP3" }, calls.join(" ; "))
+}
+
+/// The shortest history that still ends in a difference that looks the same.
+pub fn shrink(servers: Servers, steps: &[Step], difference: &Difference, events: bool) -> (Vec<Step>, Difference) {
+    let mut best = (steps[..=difference.step].to_vec(), difference.clone());
+    let mut tries = 250;
+    let mut size = best.0.len() / 2;
+    while size > 0 && tries > 0 {
+        let mut from = 0;
+        let mut shorter = false;
+        while from < best.0.len() && tries > 0 {
+            tries -= 1;
+            let to = (from + size).min(best.0.len());
+            let tried: Vec<Step> = best.0[..from].iter().chain(&best.0[to..]).cloned().collect();
+            match run(servers, &tried, events, &mut Tally::default()) {
+                Ok(Some(found)) if found.signature == difference.signature => {
+                    best = (tried[..=found.step].to_vec(), found);
+                    shorter = true;
+                }
+                Ok(_) => from = to,
+                Err(_) => return best,
+            }
+        }
+        if size == 1 && !shorter {
+            break;
+        }
+        size = (size / 2).max(1);
+    }
+    best
+}
