@@ -27,7 +27,18 @@ impl Server {
             let dir = scratch()?;
             let log = std::fs::File::create(dir.join("log"))?;
             let child = Command::new(program)
-                .args(["--bind", "127.0.0.1", "--port", &addr.port().to_string(), "--save", "", "--appendonly", "no", "--crash-memcheck-enabled", "no"])
+                .args([
+                    "--bind",
+                    "127.0.0.1",
+                    "--port",
+                    &addr.port().to_string(),
+                    "--save",
+                    "",
+                    "--appendonly",
+                    "no",
+                    "--crash-memcheck-enabled",
+                    "no",
+                ])
                 .arg("--dir")
                 .arg(&dir)
                 .stdin(Stdio::null())
@@ -58,7 +69,10 @@ impl Server {
         let mut server = Server { child, addr: SocketAddr::from(([127, 0, 0, 1], 0)), dir };
         let end = Instant::now() + Duration::from_secs(20);
         while Instant::now() < end {
-            if let Some(addr) = std::fs::read_to_string(&ready).ok().as_deref().and_then(address) {
+            if let Some(addr) = [&ready, &server.dir.join("log")]
+                .iter()
+                .find_map(|f| std::fs::read_to_string(f).ok().as_deref().and_then(address))
+            {
                 server.addr = addr;
                 server.wait_until_it_answers()?;
                 return Ok(server);
@@ -113,11 +127,8 @@ fn address(text: &str) -> Option<SocketAddr> {
 fn scratch() -> io::Result<PathBuf> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let dir = std::env::temp_dir().join(format!(
-        "portcullis-test-{}-{}",
-        std::process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    ));
+    let dir =
+        std::env::temp_dir().join(format!("portcullis-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
     std::fs::create_dir_all(&dir)?;
     Ok(dir)
 }

@@ -48,16 +48,7 @@ pub enum Step {
 }
 
 const KEYS: &[&[u8]] = &[b"a", b"b", b"c", b"lock:order:42", b"", b"k\r\n\0z", b"{t}1", b"\xfc\xf1\xef", &[b'K'; 300]];
-const FIELDS: &[&[u8]] = &[
-    b"f1",
-    b"f2",
-    b"f3",
-    b"7",
-    b"",
-    b"\0\r\n",
-    b"8b6c1f0e-2c1b-4f2e-9a53-9a3d0c1f1e77:1",
-    &[b'F'; 70],
-];
+const FIELDS: &[&[u8]] = &[b"f1", b"f2", b"f3", b"7", b"", b"\0\r\n", b"8b6c1f0e-2c1b-4f2e-9a53-9a3d0c1f1e77:1", &[b'F'; 70]];
 const CHANNELS: &[&str] = &["news", "news.one", "__x__", "redisson_lock__channel:{a}", ""];
 const JUNK: &[&[u8]] = &[
     b"",
@@ -195,9 +186,38 @@ impl<'a> Generator<'a> {
         loop {
             let call = self.call(random);
             let unfit = [
-                "TTL", "PTTL", "EXPIRETIME", "PEXPIRETIME", "KEYS", "SCAN", "HSCAN", "HKEYS", "HVALS", "HGETALL", "HRANDFIELD", "RANDOMKEY",
-                "DBSIZE", "OBJECT", "TIME", "CLIENT", "COMMAND", "CONFIG", "HELLO", "RESET", "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO",
-                "SCRIPT", "SELECT", "HTTL", "HPTTL", "HEXPIRETIME", "HPEXPIRETIME", "FLUSHALL", "PUBSUB",
+                "TTL",
+                "PTTL",
+                "EXPIRETIME",
+                "PEXPIRETIME",
+                "KEYS",
+                "SCAN",
+                "HSCAN",
+                "HKEYS",
+                "HVALS",
+                "HGETALL",
+                "HRANDFIELD",
+                "RANDOMKEY",
+                "DBSIZE",
+                "OBJECT",
+                "TIME",
+                "CLIENT",
+                "COMMAND",
+                "CONFIG",
+                "HELLO",
+                "RESET",
+                "EVAL",
+                "EVALSHA",
+                "EVAL_RO",
+                "EVALSHA_RO",
+                "SCRIPT",
+                "SELECT",
+                "HTTL",
+                "HPTTL",
+                "HEXPIRETIME",
+                "HPEXPIRETIME",
+                "FLUSHALL",
+                "PUBSUB",
             ];
             if !unfit.contains(&upper(&call[0]).as_str()) {
                 return call;
@@ -268,13 +288,37 @@ impl<'a> Generator<'a> {
             }),
             "pattern" => random
                 .pick(&[
-                    "*", "a", "?", "[ab]", "[^a]", "lock:*", "*:42", "\\*", "[a-c]", "[c-a]", "f?", "f[12]", "**", "", "[", "[a", "\\", "*[",
-                    "???????????????*", "K*K", "\u{fc}*", "a*b*c*d*e*f*g",
+                    "*",
+                    "a",
+                    "?",
+                    "[ab]",
+                    "[^a]",
+                    "lock:*",
+                    "*:42",
+                    "\\*",
+                    "[a-c]",
+                    "[c-a]",
+                    "f?",
+                    "f[12]",
+                    "**",
+                    "",
+                    "[",
+                    "[a",
+                    "\\",
+                    "*[",
+                    "???????????????*",
+                    "K*K",
+                    "\u{fc}*",
+                    "a*b*c*d*e*f*g",
                 ])
                 .as_bytes()
                 .to_vec(),
-            "cursor" => random.pick(&["0", "0", "0", "x", "-1", "", " 0", "99999999999999999999", "0x", "1.5"]).as_bytes().to_vec(),
-            "db" => random.pick(&["0", "0", "0", "1", "1", "2", "15", "16", "-1", "x", "", "99999999999", "1.0"]).as_bytes().to_vec(),
+            "cursor" => {
+                random.pick(&["0", "0", "0", "x", "-1", "", " 0", "99999999999999999999", "0x", "1.5"]).as_bytes().to_vec()
+            }
+            "db" => {
+                random.pick(&["0", "0", "0", "1", "1", "2", "15", "16", "-1", "x", "", "99999999999", "1.0"]).as_bytes().to_vec()
+            }
             "type" => random.pick(&["string", "hash", "STRING", "list", "zset"]).as_bytes().to_vec(),
             "client-name" => random.pick(&["worker-1", "", "two words", "line\n", "caf\u{e9}", "x"]).as_bytes().to_vec(),
             "channel" => random.pick(CHANNELS).as_bytes().to_vec(),
@@ -415,11 +459,16 @@ fn value(random: &mut Random) -> Vec<u8> {
         36..44 => float(random),
         44..60 => random.pick(&["word", "token-1", "token-2", "x", "hello world"]).as_bytes().to_vec(),
         60..65 => Vec::new(),
-        65..71 => random.pick(&[&b"\0"[..], b"\r\n", b"a\0b\r\nc", b"\xff\xfe\xfd", b"$5\r\nhello\r\n", b"\x00\x01\x02"]).to_vec(),
+        65..71 => {
+            random.pick(&[&b"\0"[..], b"\r\n", b"a\0b\r\nc", b"\xff\xfe\xfd", b"$5\r\nhello\r\n", b"\x00\x01\x02"]).to_vec()
+        }
         71..83 => filled(random, &[10, 19, 20, 21, 31, 32, 43, 44, 45, 46, 63, 64, 65, 70, 128]),
         83..88 => filled(random, &[512, 1000, 5000]),
         88 if random.one_in(3) => filled(random, &[100_000]),
-        _ => random.pick(&[" 12", "12 ", "012", "+5", "1e3", "0x10", "inf", "-inf", "nan", "-0", "0.0", "1.", ".5", "5e-1", "--1"]).as_bytes().to_vec(),
+        _ => random
+            .pick(&[" 12", "12 ", "012", "+5", "1e3", "0x10", "inf", "-inf", "nan", "-0", "0.0", "1.", ".5", "5e-1", "--1"])
+            .as_bytes()
+            .to_vec(),
     }
 }
 
@@ -447,7 +496,19 @@ fn float(random: &mut Random) -> Vec<u8> {
         4 | 5 => random.range(-1000..=1000).to_string(),
         6 => format!("{}e{}", random.range(-9..=9), random.range(-20..=20)),
         7 => format!("{:.17}", random.range(-1_000_000..=1_000_000) as f64 / 7.0),
-        8 => (*random.pick(&["3.0", "0.1", "-0.0", "5.0e3", "1e17", "1e-17", "123456789012345678", "0.000000000000000001", "1e308", "-1e308"])).into(),
+        8 => (*random.pick(&[
+            "3.0",
+            "0.1",
+            "-0.0",
+            "5.0e3",
+            "1e17",
+            "1e-17",
+            "123456789012345678",
+            "0.000000000000000001",
+            "1e308",
+            "-1e308",
+        ]))
+        .into(),
         9 => (*random.pick(&["inf", "-inf", "nan", "+inf", "infinity", "1e400", "1e4932", "1e5000", "0x1p3", "0x1.8"])).into(),
         10 => (*random.pick(&["", "x", " 1.5", "1.5 ", "1.5x", "1,5", ".", "-", "e5", "1e", "+.5", "5."])).into(),
         _ => format!("{}.{}", random.below(100), random.next()),

@@ -43,7 +43,9 @@ fn variable(name: &str) -> Option<String> {
 fn agrees_with_the_installed_redis() {
     match on_path("redis-server") {
         Some(program) => compare(&program),
-        None if variable("PORTCULLIS_REQUIRE_REDIS").is_some() => panic!("no redis-server on the PATH, and PORTCULLIS_REQUIRE_REDIS is set"),
+        None if variable("PORTCULLIS_REQUIRE_REDIS").is_some() => {
+            panic!("no redis-server on the PATH, and PORTCULLIS_REQUIRE_REDIS is set")
+        }
         None => println!("SKIPPED: no redis-server on the PATH, nothing was compared"),
     }
 }
@@ -92,8 +94,14 @@ fn compare(program: &Path) {
             }
             Err(error) => {
                 let last: Vec<String> = steps.iter().rev().take(60).map(show_step).collect();
-                let ended = [reference.check(), subject.check()].map(|state| state.err().map(|e| e.to_string()).unwrap_or_default());
-                fatal = Some(format!("round {round}: {error}\n{}\n{}\nthe steps of the round, from the last:\n  {}", ended[0], ended[1], last.join("\n  ")));
+                let ended =
+                    [reference.check(), subject.check()].map(|state| state.err().map(|e| e.to_string()).unwrap_or_default());
+                fatal = Some(format!(
+                    "round {round}: {error}\n{}\n{}\nthe steps of the round, from the last:\n  {}",
+                    ended[0],
+                    ended[1],
+                    last.join("\n  ")
+                ));
                 break;
             }
         }
@@ -152,7 +160,10 @@ fn summary(
     missing: &[&str],
     found: &BTreeMap<String, (usize, String)>,
 ) {
-    println!("compared with redis {}.{}: {} calls and {} events in {rounds} rounds, seed {seed}", version.0, version.1, tally.calls, tally.events);
+    println!(
+        "compared with redis {}.{}: {} calls and {} events in {rounds} rounds, seed {seed}",
+        version.0, version.1, tally.calls, tally.events
+    );
     println!("replies that differ by rule:");
     for rule in RULES {
         let (kind, reason) = match rule.why {

@@ -63,7 +63,8 @@ pub const RULES: &[Rule] = &[
         name: "order of fields",
         why: Why::Inherent("a hash that is kept in a table has no order; one with field deadlines is kept in the order of these"),
         equal: |case| {
-            let unordered = matches!(case.probe, Some(Frame::Bulk(encoding)) if encoding == b"hashtable" || encoding == b"listpackex");
+            let unordered =
+                matches!(case.probe, Some(Frame::Bulk(encoding)) if encoding == b"hashtable" || encoding == b"listpackex");
             let values = !case.call.iter().any(|arg| upper(arg) == "NOVALUES");
             unordered
                 && match case.name {
@@ -76,26 +77,32 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "order of directives",
-        why: Why::Inherent("CONFIG GET with several names or a pattern lists what it found in the order of a table with a random hash seed"),
+        why: Why::Inherent(
+            "CONFIG GET with several names or a pattern lists what it found in the order of a table with a random hash seed",
+        ),
         equal: |case| case.name == "CONFIG" && case.arg(1) == "GET" && same_elements(case.reference, case.subject, 2),
     },
     Rule {
         name: "page of a scan",
-        why: Why::Inherent("what one page of SCAN or HSCAN holds, and its cursor, depend on the layout of the table; full scans are compared"),
+        why: Why::Inherent(
+            "what one page of SCAN or HSCAN holds, and its cursor, depend on the layout of the table; full scans are compared",
+        ),
         equal: |case| {
             matches!(case.name, "SCAN" | "HSCAN")
-                && [case.reference, case.subject].iter().all(|frame| {
-                    matches!(frame.elements(), Some([Frame::Bulk(_), Frame::Aggregate(b'*', _)]))
-                })
+                && [case.reference, case.subject]
+                    .iter()
+                    .all(|frame| matches!(frame.elements(), Some([Frame::Bulk(_), Frame::Aggregate(b'*', _)])))
                 && (case.arg(if case.name == "SCAN" { 1 } else { 2 }) != "0"
-                    || [case.reference, case.subject].iter().any(|frame| {
-                        !matches!(frame.elements(), Some([Frame::Bulk(cursor), _]) if cursor == b"0")
-                    }))
+                    || [case.reference, case.subject]
+                        .iter()
+                        .any(|frame| !matches!(frame.elements(), Some([Frame::Bulk(cursor), _]) if cursor == b"0")))
         },
     },
     Rule {
         name: "remaining time",
-        why: Why::Inherent("the servers run the command at slightly different moments; a deadline may be off by as much, at most 20 s"),
+        why: Why::Inherent(
+            "the servers run the command at slightly different moments; a deadline may be off by as much, at most 20 s",
+        ),
         equal: |case| {
             let tolerance = match case.name {
                 "TTL" | "EXPIRETIME" | "HTTL" | "HEXPIRETIME" => 20,
@@ -112,7 +119,9 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "random choice",
-        why: Why::Inherent("which key or field is drawn is random; it must be one that is there, and as many as the other server gave"),
+        why: Why::Inherent(
+            "which key or field is drawn is random; it must be one that is there, and as many as the other server gave",
+        ),
         equal: |case| {
             let Some(known) = case.probe.and_then(Frame::elements) else { return false };
             match case.name {
@@ -142,11 +151,15 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "client ids",
         why: Why::Inherent("ids of connections count from the server's start"),
-        equal: |case| case.name == "CLIENT" && case.arg(1) == "ID" && case.reference.integer().is_some() && case.subject.integer().is_some(),
+        equal: |case| {
+            case.name == "CLIENT" && case.arg(1) == "ID" && case.reference.integer().is_some() && case.subject.integer().is_some()
+        },
     },
     Rule {
         name: "what CLIENT INFO and CLIENT LIST show",
-        why: Why::Inherent("ids, addresses, ages, buffer sizes; the fields name, db, sub, psub, multi, watch, cmd, user, redir must be equal"),
+        why: Why::Inherent(
+            "ids, addresses, ages, buffer sizes; the fields name, db, sub, psub, multi, watch, cmd, user, redir must be equal",
+        ),
         equal: |case| {
             let fields = |frame: &Frame| -> Option<Vec<String>> {
                 let text = String::from_utf8_lossy(frame.text()?).into_owned();
@@ -170,15 +183,28 @@ pub const RULES: &[Rule] = &[
             let (Some(a), Some(b)) = (case.reference.elements(), case.subject.elements()) else { return false };
             case.name == "HELLO"
                 && same_shape(case.reference, case.subject)
-                && a.chunks(2).zip(b.chunks(2)).all(|(a, b)| {
-                    a == b || (a.first() == b.first() && matches!(a[0].text(), Some(b"version" | b"id")))
-                })
+                && a.chunks(2)
+                    .zip(b.chunks(2))
+                    .all(|(a, b)| a == b || (a.first() == b.first() && matches!(a[0].text(), Some(b"version" | b"id"))))
+        },
+    },
+    Rule {
+        name: "HELP",
+        why: Why::Version("HELP lists the subcommands that a server has, in its own words"),
+        equal: |case| {
+            let lines = |frame: &Frame| frame.elements().is_some_and(|e| e.iter().all(|line| matches!(line, Frame::Simple(_))));
+            case.arg(1) == "HELP" && lines(case.reference) && lines(case.subject)
         },
     },
     Rule {
         name: "COMMAND COUNT",
         why: Why::Version("every version has a different number of commands"),
-        equal: |case| case.name == "COMMAND" && case.arg(1) == "COUNT" && case.reference.integer().is_some() && case.subject.integer().is_some(),
+        equal: |case| {
+            case.name == "COMMAND"
+                && case.arg(1) == "COUNT"
+                && case.reference.integer().is_some()
+                && case.subject.integer().is_some()
+        },
     },
 ];
 

@@ -172,7 +172,11 @@ pub fn run(servers: Servers, steps: &[Step], events: bool, tally: &mut Tally) ->
         let on = connection(&batch[0]);
         let failed = |error: io::Error| Difference {
             step: end - 1,
-            signature: format!("no reply: {:?} at {}", error.kind(), if batch.len() == 1 { title(calls_of(&batch[0])[0]) } else { String::new() }),
+            signature: format!(
+                "no reply: {:?} at {}",
+                error.kind(),
+                if batch.len() == 1 { title(calls_of(&batch[0])[0]) } else { String::new() }
+            ),
             shown: format!("the subject gave no proper reply: {error}"),
         };
         match &batch[0] {
@@ -221,12 +225,15 @@ pub fn run(servers: Servers, steps: &[Step], events: bool, tally: &mut Tally) ->
                     let mut probe = None;
                     for call in calls_of(step) {
                         tally.calls += 1;
-                        let expected = reference.reply(on)?;
+                        let expected = reference.reply(on).map_err(|error| {
+                            io::Error::new(error.kind(), format!("the reference, at {}: {error}", show_call(call)))
+                        })?;
                         let got = match subject.reply(on) {
                             Ok(got) => got,
                             Err(error) => return Ok(Some(Difference { step: at + offset, ..failed(error) })),
                         };
-                        if expected.raw != got.raw && !excused(servers, call, probe.as_ref(), &expected.frame, &got.frame, tally) {
+                        if expected.raw != got.raw && !excused(servers, call, probe.as_ref(), &expected.frame, &got.frame, tally)
+                        {
                             return Ok(Some(difference(at + offset, call, &expected.frame, &got.frame)));
                         }
                         probe = Some(expected.frame);
@@ -298,23 +305,35 @@ fn difference(step: usize, call: &Call, expected: &Frame, got: &Frame) -> Differ
 
 /// The command's name, with its subcommand where that says more.
 fn title(call: &Call) -> String {
+    let known =
+        |word: &[u8]| !word.is_empty() && word.len() < 24 && word.iter().all(|b| b.is_ascii_alphabetic() || b"-_".contains(b));
     let name = upper(&call[0]);
     let container = ["OBJECT", "CLIENT", "COMMAND", "CONFIG", "SCRIPT", "PUBSUB", "DEBUG"].contains(&name.as_str());
     match call.get(1) {
-        Some(sub) if container => format!("{name} {}", upper(sub)),
+        _ if !known(&call[0]) => "unknown".into(),
+        Some(sub) if container && known(sub) => format!("{name} {}", upper(sub)),
         _ => name,
     }
 }
 
+/// What a reply looks like, without what it holds.
 fn kind(frame: Option<&Frame>) -> String {
     match frame {
         None => "nothing".into(),
-        Some(Frame::Error(text)) => String::from_utf8_lossy(text).split_whitespace().take(4).collect::<Vec<_>>().join(" "),
+        Some(Frame::Error(text)) => {
+            let text = String::from_utf8_lossy(text).into_owned();
+            let words = text.split_whitespace().take(5).filter(|word| !word.contains(['\'', '\u{fffd}']));
+            words.collect::<Vec<_>>().join(" ")
+        }
         Some(Frame::Aggregate(kind, elements)) => format!("{}{}", *kind as char, elements.len().min(3)),
         Some(Frame::Integer(_)) => "integer".into(),
         Some(Frame::Bulk(_)) => "bulk".into(),
         Some(Frame::Simple(_)) => "status".into(),
-        Some(other) => show(other),
+        Some(Frame::Double(_)) => "double".into(),
+        Some(Frame::BigNumber(_)) => "big number".into(),
+        Some(Frame::Verbatim(_)) => "verbatim".into(),
+        Some(Frame::Boolean(_)) => "boolean".into(),
+        Some(Frame::NilBulk | Frame::NilArray | Frame::Null) => "null".into(),
     }
 }
 
@@ -358,20 +377,21 @@ fn show_bytes(bytes: &[u8]) -> String {
 
 /// A step as one would type it.
 pub fn show_step(step: &Step) -> String {
-    let call = |call: &Call| {
-        let words = call.iter().map(|arg| {
-            let plain = !arg.is_empty() && arg.iter().all(|b| b.is_ascii_graphic() && !b"\"'\\".contains(b));
-            let shown = match arg.len() {
-                0..=400 if plain => show_bytes(arg),
-                _ if arg.len() > 60 && arg.windows(8).all(|w| w[0] == w[7]) => format!("<{} bytes of {}>", arg.len(), arg[0] as char),
-                _ => format!("\"{}\"", show_bytes(arg)),
-            };
-            if arg.len() > 60 && arg.iter().all(|&b| b == arg[0]) { format!("<{} × {}>", arg.len(), arg[0] as char) } else { shown }
-        });
-        words.collect::<Vec<_>>().join(" ")
-    };
-    let calls: Vec<String> = calls_of(step).into_iter().map(call).collect();
+    let calls: Vec<String> = calls_of(step).into_iter().map(show_call).collect();
     format!("[{}] {}", if connection(step) == 0 { "RESP2" } else { "RESP3" }, calls.join(" ; "))
+}
+
+fn show_call(call: &Call) -> String {
+    let words = call.iter().map(|arg| {
+        let plain = !arg.is_empty() && arg.iter().all(|b| b.is_ascii_graphic() && !b"\"'\\".contains(b));
+        let shown = match arg.len() {
+            0..=400 if plain => show_bytes(arg),
+            _ if arg.len() > 60 && arg.windows(8).all(|w| w[0] == w[7]) => format!("<{} bytes of {}>", arg.len(), arg[0] as char),
+            _ => format!("\"{}\"", show_bytes(arg)),
+        };
+        if arg.len() > 60 && arg.iter().all(|&b| b == arg[0]) { format!("<{} × {}>", arg.len(), arg[0] as char) } else { shown }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The shortest history that still ends in a difference that looks the same.
