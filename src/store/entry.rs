@@ -140,8 +140,34 @@ impl Entry {
 
     /// Takes the boxed value out and drops the rest.
     pub fn into_boxed(mut self) -> Option<Box<Value>> {
+        self.take_boxed()
+    }
+
+    /// The boxed value, with an empty string left in its place.
+    fn take_boxed(&mut self) -> Option<Box<Value>> {
         let value = self.change().boxed()?;
         Some(Box::new(std::mem::replace(value, Value::Bytes(Vec::new()))))
+    }
+
+    /// The same entry with another deadline, in a new allocation where the deadline is too far for this one. Timer, access clock
+    /// and everything else stay as they are.
+    pub fn with_deadline(mut self, deadline: Option<u64>) -> Entry {
+        if self.change().set_deadline(deadline) {
+            return self;
+        }
+        let boxed = self.take_boxed();
+        let short = self.read();
+        let value = match boxed {
+            Some(value) => NewValue::Boxed(value),
+            None => NewValue::Bytes(short.bytes().unwrap_or_default()),
+        };
+        let mut long = Entry::new(short.key(), value, deadline);
+        long.change().set_timer(short.timer());
+        long.change().touch(u64::from(short.access()));
+        if short.is_raw() {
+            long.change().mark_raw();
+        }
+        long
     }
 }
 

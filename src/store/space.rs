@@ -4,7 +4,7 @@
 //! the graveyard, and its timer is cancelled before it is freed.
 
 use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
-use crate::store::entry::{Entry, EntryMut, EntryRef, NewValue};
+use crate::store::entry::{Entry, EntryMut, EntryRef, NewValue, ValueRef};
 use crate::store::value::Value;
 use crate::store::wheel::Wheel;
 
@@ -99,7 +99,8 @@ impl Space {
         self.dicts[dict].get(place)
     }
 
-    /// The entry there, to change its value or access clock. Deadlines are changed by [`Space::set_deadline`].
+    /// The entry there, to change its value or access clock. Deadlines are changed by [`Space::set_deadline`]; a hash must stay one,
+    /// for its timer names this entry.
     #[inline]
     pub fn get_mut(&mut self, dict: usize, place: Place) -> EntryMut<'_> {
         self.dicts[dict].get_mut(place)
@@ -146,27 +147,13 @@ impl Space {
         let old = entry.read().deadline();
         if !entry.set_deadline(deadline) {
             // Too far away for a short head.
-            let timer = entry.read().timer();
-            let key = entry.read().key().to_vec();
-            let raw = entry.read().is_raw();
-            let mut short = self.take_for_rebuild(dict, place);
-            short.change().set_timer(0);
-            let inline = short.read().bytes().map(<[u8]>::to_vec);
-            let value = match short.into_boxed() {
-                Some(value) => NewValue::Boxed(value),
-                None => NewValue::Bytes(inline.as_deref().unwrap_or(&[])),
-            };
-            let mut long = Entry::new(&key, value, deadline);
-            long.change().set_timer(timer);
-            if raw {
-                long.change().mark_raw();
-            }
+            let long = self.take_for_rebuild(dict, place).with_deadline(deadline);
             drop(self.dicts[dict].replace(place, long));
-            let address = self.dicts[dict].get(place).address();
+            let entry = self.dicts[dict].get(place);
+            let (timer, fields, address) = (entry.timer(), field_timer(entry), entry.address());
             if timer != 0 {
                 self.wheel.set_token(timer, token(dict, address));
             }
-            let fields = field_timer(self.dicts[dict].get(place));
             if fields != 0 {
                 self.wheel.set_token(fields, token(dict, address) | FIELDS);
             }
@@ -212,6 +199,7 @@ impl Space {
 
     /// Frees an entry that was taken out: at once when it is small, else in pieces by [`Space::free_some`].
     pub fn bury(&mut self, mut entry: Entry) {
+        debug_assert_eq!(entry.read().timer(), 0, "a timer would outlive its entry");
         self.disarm_fields(&mut entry);
         if let Some(value) = entry.change().boxed()
             && value.weight() > 64
@@ -223,6 +211,7 @@ impl Space {
 
     /// Frees a value that was taken out of its entry.
     pub fn bury_value(&mut self, value: Box<Value>) {
+        debug_assert!(!matches!(&*value, Value::Hash(hash) if hash.field_timer() != 0), "a timer would outlive its entry");
         if value.weight() > 64 {
             self.graveyard.push(Grave::Value(value));
         }
@@ -346,7 +335,7 @@ impl Space {
                     entry.deadline().unwrap_or(0)
                 } else {
                     match entry.value() {
-                        crate::store::entry::ValueRef::Boxed(Value::Hash(hash)) => hash.next_field_deadline().unwrap_or(0),
+                        ValueRef::Boxed(Value::Hash(hash)) => hash.next_field_deadline().unwrap_or(0),
                         _ => 0,
                     }
                 }
@@ -379,6 +368,19 @@ impl Space {
     /// Panics where something is not what it should be. Walks everything.
     pub fn check_invariants(&self) {
         let mut timers = 0;
+        let mut check = |entry: EntryRef<'_>, number: Option<usize>| {
+            let mut names = |timer: u32, flag: u64| {
+                if timer == 0 {
+                    return;
+                }
+                timers += 1;
+                let carried = self.wheel.token(timer);
+                assert_eq!(carried & !(0x7fff << 48), entry.address() | flag, "a timer of another entry");
+                assert!(number.is_none_or(|n| carried == token(n, entry.address()) | flag), "a timer of another dictionary");
+            };
+            names(entry.timer(), 0);
+            names(field_timer(entry), FIELDS);
+        };
         for (number, dict) in self.dicts.iter().enumerate() {
             dict.check_invariants(&self.hasher);
             assert_eq!(dict.iter().filter(|e| e.deadline().is_some()).count(), self.volatile[number], "volatile keys");
@@ -386,12 +388,22 @@ impl Space {
             assert_eq!(hashes, self.volatile_hashes[number], "volatile hashes");
             for entry in dict.iter() {
                 assert_eq!(entry.deadline().is_some(), entry.timer() != 0, "a deadline without a timer, or the reverse");
-                timers += usize::from(entry.timer() != 0) + usize::from(field_timer(entry) != 0);
+                if let ValueRef::Boxed(Value::Hash(hash)) = entry.value() {
+                    hash.check_invariants(&self.hasher);
+                }
+                check(entry, Some(number));
             }
         }
-        if self.graveyard.is_empty() {
-            assert_eq!(timers, self.wheel.len(), "timers on the wheel");
+        for grave in &self.graveyard {
+            match grave {
+                Grave::Dict(dict) => dict.iter().for_each(|entry| check(entry, None)),
+                Grave::Value(value) => {
+                    assert!(!matches!(&**value, Value::Hash(hash) if hash.field_timer() != 0), "a timer without an entry");
+                }
+            }
         }
+        assert_eq!(timers, self.wheel.len(), "timers on the wheel");
+        self.wheel.check_invariants();
     }
 }
 
@@ -401,7 +413,11 @@ fn token(dict: usize, address: u64) -> u64 {
 
 fn field_timer(entry: EntryRef<'_>) -> u32 {
     match entry.value() {
-        crate::store::entry::ValueRef::Boxed(Value::Hash(hash)) => hash.field_timer(),
+        ValueRef::Boxed(Value::Hash(hash)) => hash.field_timer(),
         _ => 0,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
