@@ -3,6 +3,7 @@
 use crate::commands::scan::{ScanOptions, parse_cursor, write_cursor};
 use crate::engine::change::Event;
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::hashes::Picker;
@@ -27,9 +28,10 @@ pub const COMMANDS: &[Command] = &[
         name: "hset",
         arity: -4,
         flags: GROW_FAST,
+        key_uses: uses::CHANGED,
         summary: "Sets fields of a hash, which comes into being with its first one.",
         complexity: "O(N) for N fields",
-        syntax: "key <field value> [field value ...]",
+        syntax: "key field value [field value ...]",
         handler: hset,
         ..HASH
     },
@@ -37,9 +39,10 @@ pub const COMMANDS: &[Command] = &[
         name: "hmset",
         arity: -4,
         flags: GROW_FAST,
+        key_uses: uses::CHANGED,
         summary: "Sets fields of a hash; HSET does the same and says how many are new.",
         complexity: "O(N) for N fields",
-        syntax: "key <field value> [field value ...]",
+        syntax: "key field value [field value ...]",
         handler: hmset,
         ..HASH
     },
@@ -47,6 +50,7 @@ pub const COMMANDS: &[Command] = &[
         name: "hsetnx",
         arity: 4,
         flags: GROW_FAST,
+        key_uses: uses::EXTENDED,
         summary: "Sets a field of a hash, provided that it is not there.",
         syntax: "key field value",
         handler: hsetnx,
@@ -114,6 +118,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 2,
         flags: READ_FAST,
         access: Access::Read,
+        key_uses: uses::EXAMINED,
         summary: "Gives the number of fields of a hash.",
         syntax: "key",
         handler: |cx, args| {
@@ -129,6 +134,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "3.2.0",
+        key_uses: uses::EXAMINED,
         summary: "Gives the number of bytes in the value of a field.",
         syntax: "key field",
         handler: |cx, args| {
@@ -143,6 +149,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 3,
         flags: READ_FAST,
         access: Access::Read,
+        key_uses: uses::EXAMINED,
         summary: "Says whether a hash has a field.",
         syntax: "key field",
         handler: |cx, args| {
@@ -156,6 +163,7 @@ pub const COMMANDS: &[Command] = &[
         name: "hdel",
         arity: -3,
         flags: WRITE_FAST,
+        key_uses: uses::REMOVED_FROM,
         summary: "Deletes fields of a hash, and with the last one the hash.",
         complexity: "O(N) for N fields to delete",
         syntax: "key field [field ...]",
@@ -177,7 +185,7 @@ pub const COMMANDS: &[Command] = &[
         flags: GROW_FAST,
         since: "2.6.0",
         summary: "Adds to the floating point number in a field; a field that is not there counts as 0.",
-        syntax: "key field increment",
+        syntax: "key field increment:double",
         handler: hincrbyfloat,
         ..HASH
     },
