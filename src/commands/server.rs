@@ -173,7 +173,10 @@ fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let numlocal = parse_i64(args[1]).filter(|n| (0..=1).contains(n)).ok_or(Error::NOT_ZERO_OR_ONE)?;
+    let numlocal = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
+    if !(0..=1).contains(&numlocal) {
+        return Err(Error::NOT_ZERO_OR_ONE);
+    }
     parse_i64(args[2]).filter(|n| *n >= 0).ok_or(Error::NOT_POSITIVE)?;
     timeout_ms(args[3])?;
     if numlocal > 0 {
