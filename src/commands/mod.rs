@@ -7,6 +7,7 @@ pub mod connection;
 pub mod counters;
 pub mod deadline;
 pub mod expiry;
+pub mod hash_expiry;
 pub mod hashes;
 pub mod help;
 pub mod info;
@@ -40,6 +41,7 @@ const FAMILIES: &[&[Command]] = &[
     expiry::COMMANDS,
     scan::COMMANDS,
     hashes::COMMANDS,
+    hash_expiry::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,
