@@ -2,23 +2,32 @@
 
 use std::process::ExitCode;
 
-use portcullis::engine::config::Config;
-use portcullis::server::{Options, Server};
+use clap::Command;
+use portcullis::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+use portcullis::server::{cli, program};
+
+fn command() -> Command {
+    Command::new("portcullis")
+        .about("An in-memory lock server that speaks the Redis protocol")
+        .version(format!("{PORTCULLIS_VERSION} (speaks as Redis {REDIS_VERSION})"))
+        .arg_required_else_help(true)
+        .subcommand_required(true)
+        .subcommand(cli::command())
+}
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().collect();
-    let port = args.iter().position(|a| a == "--port").and_then(|i| args.get(i + 1)?.parse().ok()).unwrap_or(6379);
-    match Server::start(Config { port, ..Config::default() }, Options::default()) {
-        Ok(mut server) => {
-            eprintln!("listening on {}", server.addresses()[0]);
-            match server.wait() {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(_) => ExitCode::FAILURE,
+    let matches = match command().try_get_matches_from(cli::join_words(std::env::args())) {
+        Ok(matches) => matches,
+        Err(error) => error.exit(),
+    };
+    match matches.subcommand() {
+        Some(("serve", matches)) => match cli::read(matches) {
+            Ok(invocation) => program::run(invocation),
+            Err(message) => {
+                eprintln!("portcullis: {message}");
+                ExitCode::FAILURE
             }
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
+        },
+        _ => ExitCode::FAILURE,
     }
 }

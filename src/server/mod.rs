@@ -10,12 +10,15 @@
 //!                 Server::control ┘ (tests, signals)
 //! ```
 
+pub mod cli;
 pub mod clock;
 pub mod connection;
 pub mod descriptors;
 pub mod directory;
+pub mod file;
 pub mod listener;
 pub mod log;
+pub mod program;
 pub mod shell;
 mod sweep;
 pub mod timer;

@@ -87,24 +87,24 @@ directives! {
     Limits "proto-max-bulk-len" => proto_max_bulk_len: u64 = 512 << 20, Memory(MIB, LONG), live, "Bytes of one argument, and of one string, at most.";
     Limits "client-query-buffer-limit" => client_query_buffer_limit: u64 = 1 << 30, Memory(MIB, LONG), live, "Bytes of one incomplete request at most.";
     Limits "client-output-buffer-limit" => client_output_buffer_limit: [OutputLimit; 3] = OUTPUT_LIMITS, OutputLimits, live, "Bytes of replies that a client may leave unread: class, hard limit, soft limit, seconds.";
-    Limits "maxmemory-clients" => maxmemory_clients: &'static str = "0", Only("0", "limits on the memory of all clients together are not supported"), live, "Has the value 0: clients are bounded one by one.";
+    Compatibility "maxmemory-clients" => maxmemory_clients: &'static str = "0", Only("0", "limits on the memory of all clients together are not supported"), live, "Has the value 0: clients are bounded one by one.";
 
     Behaviour "notify-keyspace-events" => notify_keyspace_events: Classes = Classes::empty(), Events, live, "Classes of key events that are published, such as KEA.";
     Behaviour "busy-reply-threshold" / "lua-time-limit" => busy_reply_threshold: u64 = 5000, Integer(0, LONG), live, "Milliseconds after which a script may be killed.";
-    Behaviour "hash-max-listpack-entries" / "hash-max-ziplist-entries" => hash_max_listpack_entries: u64 = 512, Integer(0, LONG), live, "Fields up to which OBJECT ENCODING calls a hash a listpack.";
-    Behaviour "hash-max-listpack-value" / "hash-max-ziplist-value" => hash_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a field or value up to which a hash is called a listpack.";
-    Behaviour "list-max-listpack-size" / "list-max-ziplist-size" => list_max_listpack_size: i64 = -2, Integer(-INT - 1, INT), live, "Size up to which a list is called a listpack.";
-    Behaviour "set-max-intset-entries" => set_max_intset_entries: u64 = 512, Integer(0, LONG), live, "Members up to which a set of integers is called an intset.";
-    Behaviour "set-max-listpack-entries" => set_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Members up to which a set is called a listpack.";
-    Behaviour "set-max-listpack-value" => set_max_listpack_value: u64 = 64, Integer(0, LONG), live, "Bytes of a member up to which a set is called a listpack.";
-    Behaviour "zset-max-listpack-entries" / "zset-max-ziplist-entries" => zset_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Members up to which a sorted set is called a listpack.";
-    Behaviour "zset-max-listpack-value" / "zset-max-ziplist-value" => zset_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a member up to which a sorted set is called a listpack.";
-    Behaviour "lfu-log-factor" => lfu_log_factor: u32 = 10, Integer(0, INT), live, "How slowly the access counter of a key grows.";
-    Behaviour "lfu-decay-time" => lfu_decay_time: u32 = 1, Integer(0, INT), live, "Minutes after which the access counter of a key is lowered.";
+    Compatibility "hash-max-listpack-entries" / "hash-max-ziplist-entries" => hash_max_listpack_entries: u64 = 512, Integer(0, LONG), live, "Fields up to which OBJECT ENCODING calls a hash a listpack.";
+    Compatibility "hash-max-listpack-value" / "hash-max-ziplist-value" => hash_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a field or value up to which a hash is called a listpack.";
+    Compatibility "list-max-listpack-size" / "list-max-ziplist-size" => list_max_listpack_size: i64 = -2, Integer(-INT - 1, INT), live, "Size up to which a list is called a listpack.";
+    Compatibility "set-max-intset-entries" => set_max_intset_entries: u64 = 512, Integer(0, LONG), live, "Members up to which a set of integers is called an intset.";
+    Compatibility "set-max-listpack-entries" => set_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Members up to which a set is called a listpack.";
+    Compatibility "set-max-listpack-value" => set_max_listpack_value: u64 = 64, Integer(0, LONG), live, "Bytes of a member up to which a set is called a listpack.";
+    Compatibility "zset-max-listpack-entries" / "zset-max-ziplist-entries" => zset_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Members up to which a sorted set is called a listpack.";
+    Compatibility "zset-max-listpack-value" / "zset-max-ziplist-value" => zset_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a member up to which a sorted set is called a listpack.";
+    Compatibility "lfu-log-factor" => lfu_log_factor: u32 = 10, Integer(0, INT), live, "How slowly the access counter of a key grows.";
+    Compatibility "lfu-decay-time" => lfu_decay_time: u32 = 1, Integer(0, INT), live, "Minutes after which the access counter of a key is lowered.";
     Behaviour "slowlog-log-slower-than" => slowlog_log_slower_than: i64 = 10_000, Integer(-1, LONG), live, "Microseconds from which a command is slow; -1 logs none.";
     Behaviour "slowlog-max-len" => slowlog_max_len: u64 = 128, Integer(0, LONG), live, "Slow commands that are remembered.";
     Behaviour "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Milliseconds from which a pause is recorded; 0 records none.";
-    Behaviour "tracking-table-max-keys" => tracking_table_max_keys: u64 = 1_000_000, Integer(0, LONG), live, "Keys that are remembered for client-side caching.";
+    Compatibility "tracking-table-max-keys" => tracking_table_max_keys: u64 = 1_000_000, Integer(0, LONG), live, "Keys that are remembered for client-side caching.";
     Behaviour "enable-debug-command" => enable_debug_command: &'static str = "local", Choice(&["no", "yes", "local"]), fixed, "Who may use DEBUG.";
 
     Logging "loglevel" => loglevel: &'static str = "notice", Choice(LOG_LEVELS), live, "How much is logged.";

@@ -1,0 +1,237 @@
+//! The configuration file: `redis.conf`'s form, read and written back.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::engine::config::{Config, Directive, IGNORED};
+use crate::resp::request::{Limits, RequestParser};
+
+/// How deep files may include files.
+const INCLUDE_DEPTH: u32 = 16;
+
+/// What is wrong with a configuration file.
+#[derive(Debug)]
+pub struct FileError {
+    /// Which file.
+    pub path: PathBuf,
+    /// Which line, from 1; 0 where the file could not be read at all.
+    pub line: usize,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path.display(), self.reason),
+            line => write!(f, "{}, line {line}: {}", self.path.display(), self.reason),
+        }
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// Sets what the file says; gives the directives in it that have no meaning here.
+pub fn load(path: &Path, config: &mut Config) -> Result<Vec<String>, FileError> {
+    let mut ignored = Vec::new();
+    load_nested(path, config, &mut ignored, INCLUDE_DEPTH)?;
+    Ok(ignored)
+}
+
+fn load_nested(path: &Path, config: &mut Config, ignored: &mut Vec<String>, depth: u32) -> Result<(), FileError> {
+    let fail = |line, reason: String| FileError { path: path.to_owned(), line, reason };
+    if depth == 0 {
+        return Err(fail(0, "files include files too deeply".to_owned()));
+    }
+    let text = std::fs::read(path).map_err(|error| fail(0, error.to_string()))?;
+    for (index, line) in text.split(|&b| b == b'\n').enumerate() {
+        let line = line.trim_ascii();
+        if line.is_empty() || line[0] == b'#' {
+            continue;
+        }
+        let words = split(line).ok_or_else(|| fail(index + 1, "unbalanced quotes".to_owned()))?;
+        let Some((name, values)) = words.split_first() else { continue };
+        let shown = String::from_utf8_lossy(name).into_owned();
+        if name.eq_ignore_ascii_case(b"include") {
+            let [value] = values else { return Err(fail(index + 1, "include: one file name is wanted".to_owned())) };
+            load_nested(Path::new(&*String::from_utf8_lossy(value)), config, ignored, depth - 1)?;
+            continue;
+        }
+        let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+        match Directive::find(name) {
+            Some((directive, _)) => {
+                directive.set(config, &values).map_err(|reason| fail(index + 1, format!("{shown}: {reason}")))?;
+            }
+            None if is_ignored(name) => ignored.push(shown),
+            None => return Err(fail(index + 1, format!("{shown}: no such directive"))),
+        }
+    }
+    Ok(())
+}
+
+fn is_ignored(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    IGNORED.iter().any(|known| known.as_bytes() == name)
+        || [&b"tls-"[..], b"cluster-", b"min-replicas-", b"replica-announce", b"repl-"]
+            .iter()
+            .any(|family| name.starts_with(family))
+}
+
+/// The words of a line, quotes and escapes as in an inline request; `None` where quotes do not match.
+fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let line = [line, b"\n"].concat();
+    let limits = Limits { max_inline: usize::MAX, ..Limits::default() };
+    let mut parser = RequestParser::new();
+    parser.parse(&line, &limits).ok()?;
+    Some(parser.arguments(&line).map(<[u8]>::to_vec).collect())
+}
+
+/// Writes the present values into the file: its lines stay where they are with their values renewed, comments included; what is
+/// neither in it nor at its default is added at the end. The file is replaced as a whole or not at all.
+pub fn rewrite(path: &Path, config: &Config) -> io::Result<()> {
+    let old = std::fs::read(path)?;
+    let text = rewritten(&old, config);
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".rewriting");
+    std::fs::write(&fresh, text)?;
+    std::fs::set_permissions(&fresh, std::fs::metadata(path)?.permissions())?;
+    std::fs::rename(&fresh, path).inspect_err(|_| drop(std::fs::remove_file(&fresh)))
+}
+
+fn rewritten(old: &[u8], config: &Config) -> Vec<u8> {
+    let mut text = Vec::with_capacity(old.len() + 256);
+    let mut written = HashSet::new();
+    let lines = old.strip_suffix(b"\n").unwrap_or(old).split(|&b| b == b'\n');
+    for line in lines.take(if old.is_empty() { 0 } else { usize::MAX }) {
+        let trimmed = line.trim_ascii();
+        let name = trimmed.split(|b| b.is_ascii_whitespace()).next().unwrap_or_default();
+        match Directive::find(name) {
+            // A directive that stands there several times has one value now.
+            Some((directive, _)) if !written.insert(directive.name) => continue,
+            Some((directive, shown)) => write_line(&mut text, shown, directive, config),
+            None => text.extend_from_slice(line),
+        }
+        text.push(b'\n');
+    }
+    let defaults = Config::default();
+    let mut missing = Directive::all()
+        .iter()
+        .filter(|directive| !written.contains(directive.name) && directive.get(config) != directive.get(&defaults))
+        .peekable();
+    if missing.peek().is_some() {
+        text.extend_from_slice(b"\n# Written by CONFIG REWRITE\n");
+    }
+    for directive in missing {
+        write_line(&mut text, directive.name, directive, config);
+        text.push(b'\n');
+    }
+    text
+}
+
+fn write_line(text: &mut Vec<u8>, name: &str, directive: &Directive, config: &Config) {
+    text.extend_from_slice(name.as_bytes());
+    text.push(b' ');
+    let value = directive.get(config);
+    let plain = !value.is_empty() && value.iter().all(|&b| b.is_ascii_graphic() && b != b'"' && b != b'\'' && b != b'\\');
+    if plain || (directive.kind.takes_words() && !value.is_empty()) {
+        text.extend_from_slice(&value);
+        return;
+    }
+    text.push(b'"');
+    for b in value {
+        match b {
+            b'"' | b'\\' => text.extend([b'\\', b]),
+            b' '..=b'~' => text.push(b),
+            _ => text.extend_from_slice(format!("\\x{b:02x}").as_bytes()),
+        }
+    }
+    text.push(b'"');
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
+        let path = dir.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn directory(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("portcullis-file-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn comments_quotes_includes_and_foreign_directives_are_understood() {
+        let dir = directory("load");
+        let other = write(&dir, "other.conf", "timeout 9\nmaxclients 50");
+        let path = write(
+            &dir,
+            "main.conf",
+            &format!(
+                "# a comment\n\n  PORT 7000  \r\nrequirepass \"a b\\x21\"\nbind 127.0.0.1 ::1\nrdbcompression yes\ntls-port 0\n\
+                 save \"\"\ninclude {}\ntimeout 10\nclient-output-buffer-limit pubsub 1mb 0 0\n",
+                other.display()
+            ),
+        );
+        let mut config = Config::default();
+        assert_eq!(load(&path, &mut config).unwrap(), ["rdbcompression", "tls-port"]);
+        assert_eq!((config.port, config.timeout, config.maxclients), (7000, 10, 50));
+        assert_eq!(config.requirepass, b"a b!");
+        assert_eq!(config.bind, ["127.0.0.1", "::1"]);
+        assert_eq!(config.client_output_buffer_limit[2].hard, 1 << 20);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_file_and_line() {
+        let dir = directory("mistakes");
+        for (text, told) in [
+            ("port 1\nnosuch 2\n", "line 2: nosuch: no such directive"),
+            ("port x\n", "line 1: port: argument couldn't be parsed into an integer"),
+            ("port\n", "line 1: port: wrong number of arguments"),
+            ("requirepass \"a\n", "line 1: unbalanced quotes"),
+            ("daemonize yes\n", "line 1: daemonize: Portcullis stays in the foreground"),
+        ] {
+            let path = write(&dir, "bad.conf", text);
+            let error = load(&path, &mut Config::default()).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        }
+        let path = dir.join("self.conf");
+        std::fs::write(&path, format!("include {}\n", path.display())).unwrap();
+        assert!(load(&path, &mut Config::default()).unwrap_err().to_string().contains("too deeply"));
+        assert!(load(&dir.join("missing.conf"), &mut Config::default()).is_err());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn rewriting_renews_lines_in_place_and_adds_what_differs() {
+        let mut config = Config::default();
+        let old = b"# mine\nport 1\n\ntimeout 5\nTimeout 6\nrdbcompression yes\nrequirepass x\n";
+        config.set("port", b"7000").unwrap();
+        config.set("requirepass", b"a \"b\"\n").unwrap();
+        config.set("maxclients", b"77").unwrap();
+        let text = rewritten(old, &config);
+        assert_eq!(
+            String::from_utf8(text.clone()).unwrap(),
+            "# mine\nport 7000\n\ntimeout 0\nrdbcompression yes\nrequirepass \"a \\\"b\\\"\\x0a\"\n\n# Written by CONFIG REWRITE\nmaxclients 77\n"
+        );
+        let dir = directory("rewrite");
+        let path = dir.join("a.conf");
+        std::fs::write(&path, &text).unwrap();
+        let mut again = Config::default();
+        load(&path, &mut again).unwrap();
+        for directive in Directive::all() {
+            assert_eq!(directive.get(&again), directive.get(&config), "{}", directive.name);
+        }
+        rewrite(&path, &again).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), text);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -1,0 +1,118 @@
+//! Running the server as a process: logs, the ready file, signals, the exit code.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+use crate::server::cli::Invocation;
+use crate::server::shell::Shell;
+use crate::server::{Options, Server, file, log};
+
+/// Serves until `SHUTDOWN` or a signal; what is wrong is told on the standard error.
+pub fn run(invocation: Invocation) -> ExitCode {
+    match serve(invocation) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            let _ = writeln!(io::stderr(), "portcullis: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(invocation: Invocation) -> Result<(), String> {
+    let Invocation { mut config, file, ignored, ready_file, log_format } = invocation;
+    // Relative paths are those of the directory it was started in, and `dir` may change that.
+    let file = file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
+    let ready_file = ready_file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
+    std::env::set_current_dir(&config.dir).map_err(|error| format!("--dir {}: {error}", config.dir))?;
+    config.dir = std::env::current_dir().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
+    log::start(config.loglevel, &config.logfile, log_format).map_err(|error| format!("{}: {error}", config.logfile))?;
+    if !ignored.is_empty() {
+        tracing::info!(directives = ignored.join(" "), "directives of the configuration file that have no meaning here");
+    }
+    let signals = Signals::install().map_err(|error| error.to_string())?;
+    let options = Options { prepare: Some(prepare(file)), ..Options::default() };
+    let mut server = Server::start(config, options).map_err(|error| error.to_string())?;
+    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
+    // Whoever started it with --port 0 reads the port here; it does not matter if nobody does.
+    let _ = writeln!(io::stdout(), "portcullis {PORTCULLIS_VERSION} listening on {}", addresses.join(" "));
+    tracing::info!(version = PORTCULLIS_VERSION, redis = REDIS_VERSION, pid = std::process::id(), "ready to accept connections");
+    let ready = ready_file.map(|path| ReadyFile::write(path, addresses.first().map_or("", String::as_str))).transpose()?;
+    signals.watch(server.stopper());
+    let ended = server.wait().map_err(|error| error.to_string());
+    drop(ready);
+    tracing::info!("bye");
+    ended
+}
+
+/// Gives the engine what belongs to the process.
+fn prepare(file: Option<PathBuf>) -> Box<dyn FnOnce(&mut Shell) + Send> {
+    Box::new(move |shell| {
+        if let Some(path) = file {
+            shell.engine.rewrite_config =
+                Some(Box::new(move |config| file::rewrite(&path, config).map_err(|error| error.to_string())));
+        }
+    })
+}
+
+/// SIGTERM and SIGINT, watched on a thread of their own: the executor may be busy with a script.
+struct Signals {
+    runtime: Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn install() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_io().build()?;
+        let entered = runtime.enter();
+        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        drop(entered);
+        Ok(Signals { runtime, terminate, interrupt })
+    }
+
+    /// The first signal asks the server to end, the second ends the process.
+    fn watch(mut self, stop: impl Fn() + Send + 'static) {
+        let watching = std::thread::Builder::new().name("signals".into()).spawn(move || {
+            let Signals { runtime, terminate, interrupt } = &mut self;
+            runtime.block_on(async {
+                let mut next = async || tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" };
+                let name = next().await;
+                tracing::info!(signal = name, "ending; a second signal ends it at once");
+                stop();
+                next().await;
+                std::process::exit(1);
+            })
+        });
+        if let Err(error) = watching {
+            tracing::error!(%error, "cannot watch for signals");
+        }
+    }
+}
+
+/// Tells by its presence that connections are accepted, and where; removed when it is dropped.
+struct ReadyFile {
+    path: PathBuf,
+}
+
+impl ReadyFile {
+    fn write(path: PathBuf, address: &str) -> Result<Self, String> {
+        let fail = |error: io::Error| format!("--ready-file {}: {error}", path.display());
+        let mut fresh = path.as_os_str().to_owned();
+        fresh.push(".writing");
+        // Whoever sees the file must see all of it.
+        std::fs::write(&fresh, format!("{address}\n")).map_err(fail)?;
+        std::fs::rename(&fresh, &path).map_err(fail)?;
+        Ok(ReadyFile { path })
+    }
+}
+
+impl Drop for ReadyFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
