@@ -5,7 +5,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 
-use foldhash::fast::FixedState;
+use foldhash::quality::FixedState;
 
 use crate::store::entry::{Entry, EntryMut, EntryRef};
 use crate::store::table::{HASH_BITS, HASH_LIMIT, Position, Table};
