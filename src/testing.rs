@@ -95,7 +95,7 @@ impl TestServerBuilder {
 
     /// Starts it, or says why it could not.
     pub fn try_start(self) -> Result<TestServer, StartError> {
-        let options = Options { seed: Some(self.seed), frozen: self.frozen, prepare: None };
+        let options = Options { seed: Some(self.seed), frozen: self.frozen, config_file: None };
         Ok(TestServer { server: Server::start(self.config, options)? })
     }
 }

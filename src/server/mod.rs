@@ -15,6 +15,7 @@ pub mod clock;
 pub mod connection;
 pub mod descriptors;
 pub mod directory;
+pub mod environment;
 pub mod file;
 pub mod listener;
 pub mod log;
@@ -27,6 +28,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -35,6 +37,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
 
 use crate::engine::config::Config;
+use crate::engine::environment::Environment;
 use crate::server::clock::Clock;
 use crate::server::directory::Directory;
 use crate::server::listener::{BindError, Listeners};
@@ -47,14 +50,14 @@ const STACK: usize = 64 << 20;
 type Order = Box<dyn FnOnce(&mut Shell) + Send>;
 
 /// How a server is started, beyond its configuration.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// What all randomness in the engine follows from; drawn from the system where it is `None`.
     pub seed: Option<u64>,
     /// Start with the clock standing still.
     pub frozen: bool,
-    /// Runs on the executor's thread before anything is accepted.
-    pub prepare: Option<Box<dyn FnOnce(&mut Shell) + Send>>,
+    /// The configuration file, for `INFO` and `CONFIG REWRITE`.
+    pub config_file: Option<PathBuf>,
 }
 
 /// Why a server did not start.
@@ -98,7 +101,8 @@ impl Server {
         };
         let directory = Arc::new(Directory::default());
         let (orders, inbox) = mpsc::unbounded_channel();
-        let executor = Executor { config, seed, options, listeners, inbox, directory: Arc::clone(&directory) };
+        let environment = environment::describe(&config, &addresses, options.config_file.as_deref());
+        let executor = Executor { config, seed, options, environment, listeners, inbox, directory: Arc::clone(&directory) };
         let thread = std::thread::Builder::new().name("executor".into()).stack_size(STACK);
         let executor = Some(thread.spawn(move || executor.run()).map_err(StartError::System)?);
         Ok(Server { executor, orders, addresses, directory, unix_socket })
@@ -163,6 +167,7 @@ struct Executor {
     config: Config,
     seed: u64,
     options: Options,
+    environment: Environment,
     listeners: Listeners,
     inbox: mpsc::UnboundedReceiver<Order>,
     directory: Arc<Directory>,
@@ -178,8 +183,10 @@ impl Executor {
             }
             self.config.maxclients = descriptors::raise(self.config.maxclients);
             let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
-            if let Some(prepare) = self.options.prepare {
-                prepare(&mut shell);
+            shell.engine.environment = self.environment;
+            if let Some(path) = self.options.config_file {
+                let write = move |config: &Config| file::rewrite(&path, config).map_err(|error| error.to_string());
+                shell.engine.rewrite_config = Some(Box::new(write));
             }
             let stop = Rc::clone(&shell.stop);
             let shell = Rc::new(RefCell::new(shell));

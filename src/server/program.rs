@@ -9,8 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::server::cli::Invocation;
-use crate::server::shell::Shell;
-use crate::server::{Options, Server, file, log};
+use crate::server::{Options, Server, log};
 
 /// Serves until `SHUTDOWN` or a signal; what is wrong is told on the standard error.
 pub fn run(invocation: Invocation) -> ExitCode {
@@ -35,7 +34,7 @@ fn serve(invocation: Invocation) -> Result<(), String> {
         tracing::info!(directives = ignored.join(" "), "directives of the configuration file that have no meaning here");
     }
     let signals = Signals::install().map_err(|error| error.to_string())?;
-    let options = Options { prepare: Some(prepare(file)), ..Options::default() };
+    let options = Options { config_file: file, ..Options::default() };
     let mut server = Server::start(config, options).map_err(|error| error.to_string())?;
     let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
     // Whoever started it with --port 0 reads the port here; it does not matter if nobody does.
@@ -47,16 +46,6 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     drop(ready);
     tracing::info!("bye");
     ended
-}
-
-/// Gives the engine what belongs to the process.
-fn prepare(file: Option<PathBuf>) -> Box<dyn FnOnce(&mut Shell) + Send> {
-    Box::new(move |shell| {
-        if let Some(path) = file {
-            shell.engine.rewrite_config =
-                Some(Box::new(move |config| file::rewrite(&path, config).map_err(|error| error.to_string())));
-        }
-    })
 }
 
 /// SIGTERM and SIGINT, watched on a thread of their own: the executor may be busy with a script.

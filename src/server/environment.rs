@@ -1,0 +1,99 @@
+//! What `INFO` says of the process and the machine.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use rustix::system::{sysinfo, uname};
+
+use crate::engine::config::Config;
+use crate::engine::environment::{Environment, Usage};
+
+/// The process that serves `addresses`.
+pub fn describe(config: &Config, addresses: &[SocketAddr], config_file: Option<&Path>) -> Environment {
+    let name = uname();
+    let os = [name.sysname(), name.release(), name.machine()].map(|part| part.to_string_lossy().into_owned()).join(" ");
+    let memory = sysinfo();
+    let tcp_port = addresses.first().map_or(0, SocketAddr::port);
+    let mut listeners = Vec::new();
+    if !addresses.is_empty() {
+        let binds: Vec<String> = addresses.iter().map(|addr| format!("bind={}", addr.ip())).collect();
+        listeners.push(format!("name=tcp,{},port={tcp_port}", binds.join(",")));
+    }
+    if !config.unixsocket.is_empty() {
+        listeners.push(format!("name=unix,bind={}", config.unixsocket));
+    }
+    Environment {
+        process_id: std::process::id(),
+        os,
+        tcp_port,
+        listeners,
+        executable: std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
+        config_file: config_file.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
+        multiplexing: "epoll",
+        allocator: "libc",
+        system_memory: memory.totalram as u64 * u64::from(memory.mem_unit),
+        usage: Some(usage),
+    }
+}
+
+/// What the process uses now.
+fn usage() -> Usage {
+    let resident_pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok())
+        .unwrap_or_default();
+    let resident = resident_pages * rustix::param::page_size() as u64;
+    // SAFETY: an all-zero `rusage` is a valid value, and the call writes no further than its end.
+    let spent = unsafe {
+        let mut spent: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut spent);
+        spent
+    };
+    let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    Usage {
+        allocated: allocated().unwrap_or(resident),
+        resident,
+        resident_peak: (spent.ru_maxrss as u64 * 1024).max(resident),
+        cpu_system_us: us(spent.ru_stime),
+        cpu_user_us: us(spent.ru_utime),
+    }
+}
+
+#[cfg(target_env = "gnu")]
+fn allocated() -> Option<u64> {
+    // SAFETY: takes nothing and only reads the allocator's accounts, under its own locks.
+    let accounts = unsafe { libc::mallinfo2() };
+    Some((accounts.uordblks + accounts.hblkhd) as u64)
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn allocated() -> Option<u64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_process_uses_is_plausible() {
+        let block = vec![1u8; 8 << 20];
+        let used = usage();
+        assert!(used.allocated >= block.len() as u64);
+        assert!(used.resident >= block.len() as u64 && used.resident_peak >= used.resident);
+        assert!(used.cpu_user_us + used.cpu_system_us > 0);
+    }
+
+    #[test]
+    fn listeners_are_named_as_info_shows_them() {
+        let config = Config { unixsocket: "/run/p.sock".into(), ..Config::default() };
+        let addresses = ["127.0.0.1:7000".parse(), "[::1]:7000".parse()].map(|addr| match addr {
+            Ok(addr) => addr,
+            Err(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
+        });
+        let environment = describe(&config, &addresses, None);
+        assert_eq!(environment.listeners, ["name=tcp,bind=127.0.0.1,bind=::1,port=7000", "name=unix,bind=/run/p.sock"]);
+        assert_eq!(environment.tcp_port, 7000);
+        assert!(environment.system_memory > 1 << 20 && environment.os.contains(' '));
+    }
+}
