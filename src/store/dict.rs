@@ -197,3 +197,122 @@ impl std::fmt::Debug for Dict {
         f.debug_list().entries(self.iter()).finish()
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::store::entry::NewValue;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Set(u16, u16),
+        Remove(u16, u16),
+        Scan(usize, u16),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let many = prop_oneof![1..3u16, 1..3000u16];
+        prop_oneof![
+            (0..5000u16, many.clone()).prop_map(|(from, n)| Step::Set(from, n)),
+            (0..5000u16, many).prop_map(|(from, n)| Step::Remove(from, n)),
+            (0..300usize, 1..40u16).prop_map(|(count, calls)| Step::Scan(count, calls)),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+        #[test]
+        fn behaves_like_a_map(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..30)) {
+            let hasher = KeyHasher::new(seed);
+            let mut dict = Dict::default();
+            let mut model: HashMap<u16, usize> = HashMap::new();
+            let (mut cursor, mut given, mut steady) = (0, HashSet::new(), HashSet::new());
+            for (version, step) in steps.into_iter().enumerate() {
+                match step {
+                    Step::Set(from, many) => {
+                        for n in from..from + many {
+                            let (key, value) = (n.to_string(), version.to_string());
+                            let hash = hasher.hash(key.as_bytes());
+                            let entry = Entry::new(key.as_bytes(), NewValue::Bytes(value.as_bytes()), None);
+                            match dict.find(hash, key.as_bytes()) {
+                                Some(place) => drop(dict.replace(place, entry)),
+                                None => {
+                                    let place = dict.insert(hash, entry);
+                                    prop_assert!(dict.get_mut(place).read().key() == key.as_bytes());
+                                }
+                            }
+                            model.insert(n, version);
+                        }
+                    }
+                    Step::Remove(from, many) => {
+                        for n in from..from + many {
+                            let key = n.to_string();
+                            let place = dict.find(hasher.hash(key.as_bytes()), key.as_bytes());
+                            prop_assert_eq!(place.is_some(), model.remove(&n).is_some());
+                            if let Some(place) = place {
+                                prop_assert!(dict.remove(place).read().key() == key.as_bytes());
+                                steady.remove(&n);
+                            }
+                        }
+                    }
+                    Step::Scan(count, calls) => {
+                        for _ in 0..calls {
+                            if cursor == 0 {
+                                given.clear();
+                                steady = model.keys().copied().collect();
+                            }
+                            let mut seen = 0;
+                            let mut twice = None;
+                            cursor = dict.scan(cursor, count, |entry| {
+                                seen += 1;
+                                let n: u16 = std::str::from_utf8(entry.key()).unwrap().parse().unwrap();
+                                twice = twice.or((!given.insert(n)).then_some(n));
+                            });
+                            prop_assert_eq!(twice, None);
+                            prop_assert!(cursor == 0 || seen >= count.max(1));
+                            prop_assert!(seen <= count.max(1) + 8, "{seen} for {count}");
+                            if cursor == 0 {
+                                prop_assert!(steady.iter().all(|n| given.contains(n)), "passed over");
+                                prop_assert!(given.len() >= steady.len());
+                            }
+                        }
+                    }
+                }
+                dict.check_invariants(&hasher);
+                prop_assert_eq!(dict.len(), model.len());
+                for (n, version) in &model {
+                    let key = n.to_string();
+                    let place = dict.find(hasher.hash(key.as_bytes()), key.as_bytes()).unwrap();
+                    prop_assert!(dict.get(place).bytes() == Some(version.to_string().as_bytes()));
+                    prop_assert_eq!(dict.find_address(hasher.hash(key.as_bytes()), dict.get(place).address()), Some(place));
+                }
+                for index in [0, model.len() / 2, model.len().saturating_sub(1), model.len()] {
+                    prop_assert_eq!(dict.nth(index).map(EntryRef::key), dict.iter().nth(index).map(EntryRef::key));
+                }
+            }
+            for left in (0..model.len()).rev() {
+                prop_assert!(dict.pop().is_some());
+                prop_assert_eq!(dict.len(), left);
+            }
+            prop_assert!(dict.pop().is_none() && dict.is_empty());
+        }
+    }
+
+    #[test]
+    fn any_cursor_will_do() {
+        let hasher = KeyHasher::new(3);
+        let mut dict = Dict::default();
+        assert_eq!(dict.scan(u64::MAX, 10, |_| panic!("an entry of none")), 0);
+        for n in 0..100u8 {
+            dict.insert(hasher.hash(&[n]), Entry::new(&[n], NewValue::Bytes(b""), None));
+        }
+        for cursor in [1, HASH_LIMIT as u64 - 1, HASH_LIMIT as u64, 1 << 30, u64::MAX] {
+            assert!(dict.scan(cursor, 1, |_| ()) < 1 << 30);
+        }
+    }
+}
