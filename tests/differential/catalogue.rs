@@ -124,9 +124,9 @@ pub const FAMILIES: &[Family] = &[
             "4 PING [ <value> ]",
             "4 ECHO <value>",
             "6 SELECT <db>",
-            "3 HELLO [ 2 | 3 ]",
-            "2 HELLO ( 0 | 1 | 4 | -1 | x | 3.0 | 99999999999999999999 )",
-            "2 HELLO ( 2 | 3 ) [ SETNAME <client-name> | AUTH default <junk> | AUTH <junk> <junk> | AUTH <junk> | SETNAME | <junk> ]*",
+            "3! HELLO [ 2 | 3 ]",
+            "2! HELLO ( 0 | 1 | 4 | -1 | x | 3.0 | 99999999999999999999 )",
+            "2! HELLO ( 2 | 3 ) ( SETNAME <client-name> | AUTH default <junk> | AUTH <junk> <junk> | AUTH <junk> | SETNAME | <junk> )",
             "2 AUTH <junk>",
             "2 AUTH <junk> <junk>",
             "1 AUTH default <junk>",
@@ -145,7 +145,6 @@ pub const FAMILIES: &[Family] = &[
             "1! RESET",
             "1! TIME",
             "1! DEBUG SLEEP 0",
-            "1 LOLWUT <junk> <junk>",
         ],
     },
     Family {
@@ -238,6 +237,8 @@ pub const FAMILIES: &[Family] = &[
         weight: 2,
         since_7_4: true,
         lines: &[
+            // 7.0 acts on each option as it reads it, later versions when all have been read.
+            "2 HELLO ( 2 | 3 ) [ SETNAME <client-name> | AUTH default <junk> | AUTH <junk> <junk> | AUTH <junk> | SETNAME | <junk> ]*",
             "3 CLIENT SETINFO ( LIB-NAME | LIB-VER ) <client-name>",
             "1 CLIENT SETINFO <junk> <junk>",
             "1 CLIENT NO-TOUCH ( on | off | maybe )",

@@ -5,7 +5,7 @@ use sha1::{Digest, Sha1};
 use crate::catalogue::{DESCRIBED, DIRECTIVES, FAMILIES};
 use crate::common::random::Random;
 use crate::grammar::{Line, Node};
-use crate::scripts::{CALLERS, SCRIPTS};
+use crate::scripts::{CALLERS, SCRIPTS, SCRIPTS_SINCE_7_4};
 
 /// A call: a command's name and its arguments.
 pub type Call = Vec<Vec<u8>>;
@@ -98,6 +98,7 @@ pub struct Generator<'a> {
 /// The catalogue, parsed.
 pub struct Catalogue {
     families: Vec<(u32, Vec<Line>)>,
+    scripts: Vec<&'static str>,
 }
 
 impl Catalogue {
@@ -108,7 +109,8 @@ impl Catalogue {
             let lines: Vec<Line> = family.lines.iter().map(|text| Line::parse(text)).filter(|line| wanted(line)).collect();
             (if lines.is_empty() { 0 } else { family.weight }, lines)
         });
-        Catalogue { families: families.collect() }
+        let newer = if since_7_4 { SCRIPTS_SINCE_7_4 } else { &[] };
+        Catalogue { families: families.collect(), scripts: [SCRIPTS, newer].concat() }
     }
 
     /// All names of commands, each once.
@@ -177,6 +179,10 @@ impl<'a> Generator<'a> {
                 }
             }
         }
+        if call.len() == 1 && upper(&call[0]) == "COMMAND" {
+            // Every version has other commands.
+            call.push(b"COUNT".to_vec());
+        }
         keep_deadlines_apart(&mut call, self.past);
         call
     }
@@ -212,6 +218,8 @@ impl<'a> Generator<'a> {
                 "EVALSHA_RO",
                 "SCRIPT",
                 "SELECT",
+                "GETRANGE",
+                "SUBSTR",
                 "HTTL",
                 "HPTTL",
                 "HEXPIRETIME",
@@ -337,13 +345,13 @@ impl<'a> Generator<'a> {
                 call.extend((0..count).map(|_| random.pick(FIELDS).to_vec()));
                 return;
             }
-            "source" => random.pick(SCRIPTS).as_bytes().to_vec(),
+            "source" => random.pick(&self.catalogue.scripts).as_bytes().to_vec(),
             "known-sha" => {
-                let source: &&str = random.pick(SCRIPTS);
+                let source: &&str = random.pick(&self.catalogue.scripts);
                 sha(source)
             }
             "script" | "sha" => {
-                let source = random.pick(SCRIPTS);
+                let source = random.pick(&self.catalogue.scripts);
                 let sha = sha(source);
                 call.push(match (slot, random.below(4)) {
                     ("script", _) => source.as_bytes().to_vec(),

@@ -45,8 +45,8 @@ pub struct Rule {
     pub equal: fn(&Case) -> bool,
 }
 
-/// Replies of a group of calls that differ in nothing but the order in which one message reached several patterns.
-pub const PATTERN_ORDER: &str = "order of patterns";
+/// Replies of a group of calls that differ in nothing but where among them the messages stand.
+pub const DELIVERIES: &str = "order of deliveries";
 
 /// All rules.
 pub const RULES: &[Rule] = &[
@@ -132,8 +132,11 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
-        name: PATTERN_ORDER,
-        why: Why::Inherent("a message that matches several patterns of one client comes once for each, in the order of a table"),
+        name: DELIVERIES,
+        why: Why::Inherent(
+            "a message that matches several patterns of one client comes once for each, in the order of a table; one that a RESP3 client \
+             publishes to itself comes before the reply to PUBLISH on 7.0, after it from 7.2 on",
+        ),
         equal: |_| false,
     },
     Rule {
@@ -158,12 +161,12 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "what CLIENT INFO and CLIENT LIST show",
         why: Why::Inherent(
-            "ids, addresses, ages, buffer sizes; the fields name, db, sub, psub, multi, watch, cmd, user, redir must be equal",
+            "ids, addresses, ages, buffer sizes; the fields name, db, sub, psub, multi, cmd, user, redir must be equal",
         ),
         equal: |case| {
             let fields = |frame: &Frame| -> Option<Vec<String>> {
                 let text = String::from_utf8_lossy(frame.text()?).into_owned();
-                let stable = ["name", "db", "sub", "psub", "multi", "watch", "cmd", "user", "redir"];
+                let stable = ["name", "db", "sub", "psub", "multi", "cmd", "user", "redir"];
                 let mut kept: Vec<String> = text.split_whitespace().map(str::to_string).collect();
                 kept.retain(|field| field.split_once('=').is_some_and(|(name, _)| stable.contains(&name)));
                 Some(kept)
@@ -206,6 +209,73 @@ pub const RULES: &[Rule] = &[
                 && case.subject.integer().is_some()
         },
     },
+    Rule {
+        name: "end of a range before the string",
+        why: Why::Version("GETRANGE of a range that ends before the first byte: 7.0 gives that byte, 7.4 and later nothing"),
+        equal: |case| {
+            matches!(case.name, "GETRANGE" | "SUBSTR")
+                && case.version < (7, 4)
+                && case.arg(3).starts_with('-')
+                && matches!((case.reference, case.subject), (Frame::Bulk(one), Frame::Bulk(none)) if one.len() == 1 && none.is_empty())
+        },
+    },
+    Rule {
+        name: "cursors that are no number",
+        why: Why::Version(
+            "7.0 reads a cursor with strtoul, so that -1 is one, and looks at the key first; 7.4 and later refuse what is no number",
+        ),
+        equal: |case| {
+            let cursor = case.arg(if case.name == "SCAN" { 1 } else { 2 });
+            let known = |frame: &Frame| {
+                frame.elements().is_some_and(|e| e.len() == 2) || matches!(frame, Frame::Error(_) | Frame::NilBulk)
+            };
+            matches!(case.name, "SCAN" | "HSCAN")
+                && case.version < (7, 4)
+                && !(cursor.bytes().all(|b| b.is_ascii_digit()) && !cursor.is_empty())
+                && known(case.reference)
+                && known(case.subject)
+        },
+    },
+    Rule {
+        name: "unknown types",
+        why: Why::Version("SCAN TYPE with a type that does not exist: nothing is found on 7.0, an error on 8"),
+        equal: |case| {
+            case.name == "SCAN"
+                && case.version < (7, 4)
+                && case.subject.is_error("ERR unknown type name")
+                && case.reference.elements().is_some()
+        },
+    },
+    Rule {
+        name: "COMMAND INFO: tips",
+        why: Why::Version(
+            "tips for proxies were added and taken back between versions; names, arity, flags, keys and categories are compared",
+        ),
+        equal: |case| {
+            let described = |frame: &Frame| -> Option<Vec<Vec<Frame>>> {
+                frame
+                    .elements()?
+                    .iter()
+                    .map(|row| Some(row.elements().unwrap_or(&[]).iter().take(7).cloned().collect()))
+                    .collect()
+            };
+            case.name == "COMMAND"
+                && case.arg(1) == "INFO"
+                && case.version < (7, 4)
+                && described(case.reference) == described(case.subject)
+        },
+    },
+    Rule {
+        name: "COMMAND GETKEYS without arguments",
+        why: Why::Version("7.0 wants at least one argument after the command's name, later versions none"),
+        equal: |case| {
+            case.name == "COMMAND"
+                && case.call.len() == 3
+                && case.version < (7, 4)
+                && case.reference.is_error("ERR wrong number of arguments")
+                && matches!(case.subject, Frame::Error(_))
+        },
+    },
 ];
 
 fn number(digits: &[u8]) -> Option<i64> {
@@ -223,14 +293,16 @@ fn near(a: &Frame, b: &Frame, tolerance: u64) -> bool {
     }
 }
 
-/// The replies of a group with neighbouring `pmessage` deliveries sorted.
-pub fn patterns_sorted(frames: &[Frame]) -> Vec<Frame> {
-    let delivery = |frame: &Frame| frame.elements().and_then(|e| e.first()).and_then(Frame::text) == Some(b"pmessage");
-    let mut frames = frames.to_vec();
-    for run in frames.chunk_by_mut(|a, b| delivery(a) && delivery(b)) {
-        run.sort_by_cached_key(|frame| format!("{frame:?}"));
+/// The replies of a group and, apart from them, its deliveries, those of one message to several patterns sorted.
+pub fn deliveries_apart(frames: &[Frame]) -> (Vec<&Frame>, Vec<String>) {
+    let kind = |frame: &Frame| frame.elements().and_then(|e| e.first()).and_then(Frame::text).unwrap_or_default().to_vec();
+    let (messages, replies): (Vec<&Frame>, Vec<&Frame>) =
+        frames.iter().partition(|frame| matches!(&kind(frame)[..], b"message" | b"pmessage" | b"smessage"));
+    let mut deliveries: Vec<(bool, String)> = messages.iter().map(|m| (kind(m) == b"pmessage", format!("{m:?}"))).collect();
+    for run in deliveries.chunk_by_mut(|a, b| a.0 && b.0) {
+        run.sort_unstable();
     }
-    frames
+    (replies, deliveries.into_iter().map(|(_, message)| message).collect())
 }
 
 /// Equal as collections of groups of `size` elements.
