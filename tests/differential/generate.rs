@@ -212,6 +212,7 @@ impl<'a> Generator<'a> {
                 "CONFIG",
                 "HELLO",
                 "RESET",
+                "AUTH",
                 "EVAL",
                 "EVALSHA",
                 "EVAL_RO",
