@@ -1,0 +1,218 @@
+//! The engine on any stream of commands, from two sessions and with any steps of time: it never panics, every reply is well-formed,
+//! its invariants hold, and the same input gives the same bytes a second time.
+//!
+//! An input is text that a person can write: requests as inline or multibulk, one behind the other. A byte 0xff is followed by two
+//! bytes of control: the session that goes on (odd or even), and how much time passes before it does. A line that holds a part of a
+//! request is kept until its session goes on.
+
+use std::hash::{DefaultHasher, Hasher};
+
+use portcullis::engine::Engine;
+use portcullis::engine::config::Config;
+use portcullis::engine::session::{Peer, SessionFlags, SessionId};
+use portcullis::engine::time::Now;
+use portcullis::resp::reply::Protocol;
+use portcullis::resp::request::{Limits, Progress, RequestParser};
+
+/// Requests of one input; the rest of it is not run.
+const REQUESTS_MAX: usize = 300;
+/// Replies longer than this are not decoded, for speed.
+const DECODED_MAX: usize = 16 * 1024;
+/// What a script is replaced by, so that none runs for ever.
+const SCRIPTS: [&[u8]; 6] = [
+    b"return redis.call('GET', KEYS[1])",
+    b"return ARGV",
+    b"return redis.pcall(unpack(ARGV))",
+    b"if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end",
+    b"return {1, 'two', {3}, false, {err = 'ERR no'}}",
+    b"return redis.call('HINCRBY', KEYS[1], ARGV[1], 1)",
+];
+
+/// Runs one input.
+pub fn run(data: &[u8]) {
+    let first = Run::new().play(data);
+    let second = Run::new().play(data);
+    if let Some(step) = (0..first.len().max(second.len())).find(|&step| first.get(step) != second.get(step)) {
+        panic!("the second run differs from the first after {step} replies");
+    }
+}
+
+/// One of the two clients.
+struct Client {
+    id: SessionId,
+    parser: RequestParser,
+    input: Vec<u8>,
+}
+
+struct Run {
+    engine: Engine,
+    now: Now,
+    clients: [Client; 2],
+    /// A digest of what each step wrote.
+    digests: Vec<u64>,
+}
+
+impl Run {
+    fn new() -> Self {
+        let now = Now::new(1_000_000, 1_700_000_000_000);
+        let config = Config { proto_max_bulk_len: 1 << 20, ..Config::default() };
+        let mut engine = Engine::new(config, 1, now);
+        let clients =
+            [0, 1].map(|_| Client { id: engine.connect(now, Peer::default()), parser: RequestParser::new(), input: Vec::new() });
+        Run { engine, now, clients, digests: Vec::new() }
+    }
+
+    fn play(mut self, data: &[u8]) -> Vec<u64> {
+        let mut chunks = data.split(|&byte| byte == 0xff);
+        self.receive(0, chunks.next().unwrap_or_default());
+        for chunk in chunks {
+            let [client, time, text @ ..] = chunk else { continue };
+            self.pass(*time);
+            self.receive(*client as usize % 2, text);
+        }
+        self.engine.check_invariants();
+        // Whatever is left comes to its end when its time has come.
+        while let Some(deadline) = self.engine.next_deadline()
+            && self.digests.len() < 4 * REQUESTS_MAX
+        {
+            self.now.mono_us = self.now.mono_us.max(deadline.saturating_mul(1000));
+            self.settle();
+        }
+        self.engine.check_invariants();
+        self.digests
+    }
+
+    /// Lets 0 to 31 units pass; a unit is a microsecond, or 8, 64, … of them: up to about a minute in all.
+    fn pass(&mut self, code: u8) {
+        self.now.mono_us += ((code & 31) as u64) << (3 * (code >> 5));
+        self.settle();
+    }
+
+    /// Does all that is due.
+    fn settle(&mut self) {
+        let mut turns = 0;
+        while self.engine.advance(self.now) {
+            turns += 1;
+            assert!(turns < 100_000, "time does not settle");
+        }
+        self.collect();
+    }
+
+    /// Takes what was written, and closes the sessions that ask for it.
+    fn collect(&mut self) {
+        self.engine.take_dirty(&mut Vec::new());
+        self.engine.take_actions();
+        for index in 0..self.clients.len() {
+            let id = self.clients[index].id;
+            let session = &mut self.engine.sessions[id.0 as usize];
+            let out = std::mem::take(&mut session.out);
+            if out.len() <= DECODED_MAX {
+                assert_whole_frames(&out, session.protocol);
+            }
+            let mut digest = DefaultHasher::new();
+            digest.write(&out);
+            self.digests.push(digest.finish());
+            if session.flags.intersects(SessionFlags::CLOSE_NOW | SessionFlags::CLOSE_AFTER_REPLY) {
+                self.reconnect(index);
+            }
+        }
+    }
+
+    fn reconnect(&mut self, index: usize) {
+        self.engine.disconnect(self.now, self.clients[index].id);
+        let id = self.engine.connect(self.now, Peer::default());
+        self.clients[index] = Client { id, parser: RequestParser::new(), input: Vec::new() };
+    }
+
+    fn receive(&mut self, index: usize, text: &[u8]) {
+        let mut input = std::mem::take(&mut self.clients[index].input);
+        input.extend_from_slice(text);
+        let mut done = 0;
+        while self.digests.len() < 2 * REQUESTS_MAX {
+            let client = &mut self.clients[index];
+            let id = client.id;
+            let authenticated = self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::AUTHENTICATED);
+            let limits = Limits { max_bulk_len: 1 << 20, authenticated, ..Limits::default() };
+            let rest = &input[done..];
+            match client.parser.parse(rest, &limits) {
+                Ok(Progress::Incomplete) => break,
+                Ok(Progress::Empty { consumed }) => done += consumed,
+                Ok(Progress::Complete { consumed }) => {
+                    let mut args: Vec<&[u8]> = client.parser.arguments(rest).collect();
+                    if tame(&mut args) {
+                        self.engine.execute(self.now, id, &args);
+                    }
+                    done += consumed;
+                }
+                Err(_) => {
+                    self.reconnect(index);
+                    return;
+                }
+            }
+            self.clients[index].parser.reset();
+            self.collect();
+            if self.clients[index].id != id {
+                // What a session had sent ahead is lost with it.
+                return;
+            }
+        }
+        input.drain(..done);
+        self.clients[index].input = input;
+    }
+}
+
+/// Keeps a request from running for ever or taking all memory, which Redis would let it do as well. Gives whether it may run.
+fn tame(args: &mut [&[u8]]) -> bool {
+    let is = |at: usize, name: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(name.as_bytes()));
+    if is(0, "config") && is(1, "set") && args[2..].iter().any(|arg| arg.eq_ignore_ascii_case(b"proto-max-bulk-len")) {
+        return false;
+    }
+    let script = if is(0, "eval") || is(0, "eval_ro") {
+        1
+    } else if is(0, "script") && is(1, "load") {
+        2
+    } else {
+        return true;
+    };
+    if let Some(text) = args.get_mut(script) {
+        *text = SCRIPTS[text.first().map_or(0, |&byte| byte as usize % SCRIPTS.len())];
+    }
+    true
+}
+
+/// Panics where an outbox holds anything but whole replies. (redis-protocol does not read a set of maps, as COMMAND INFO gives.)
+fn assert_whole_frames(out: &[u8], protocol: Protocol) {
+    let mut rest = out;
+    while !rest.is_empty() {
+        rest = frame(rest, protocol, 0).unwrap_or_else(|| panic!("no whole replies: {:?}", String::from_utf8_lossy(out)));
+    }
+}
+
+/// What follows the reply at the beginning; `None` when there is none, or one that is not as the protocol has it.
+fn frame(out: &[u8], protocol: Protocol, depth: usize) -> Option<&[u8]> {
+    let end = out.iter().position(|&byte| byte == b'\r' || byte == b'\n')?;
+    let rest = out[end..].strip_prefix(b"\r\n")?;
+    let (kind, text) = out[..end].split_first()?;
+    let number = || std::str::from_utf8(text).ok()?.parse::<i64>().ok();
+    let typed = protocol == Protocol::Resp3;
+    let elements = match kind {
+        b'+' | b'-' => return Some(rest),
+        b':' => return number().map(|_| rest),
+        b',' if typed => return std::str::from_utf8(text).ok()?.parse::<f64>().ok().map(|_| rest),
+        b'#' if typed => return matches!(text, b"t" | b"f").then_some(rest),
+        b'_' if typed => return text.is_empty().then_some(rest),
+        b'(' if typed => return text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-').then_some(rest),
+        b'$' if !typed && text == b"-1" => return Some(rest),
+        b'$' => return rest.get(number()?.try_into().ok()?..)?.strip_prefix(b"\r\n"),
+        b'=' if typed => return rest.get(number()?.try_into().ok()?..)?.strip_prefix(b"\r\n"),
+        b'*' if !typed && text == b"-1" => return Some(rest),
+        b'*' => number()?,
+        b'~' if typed => number()?,
+        b'%' if typed => number()? * 2,
+        // Pushes stand for themselves.
+        b'>' if typed && depth == 0 => number()?,
+        _ => return None,
+    };
+    let elements = usize::try_from(elements).ok()?;
+    (0..elements).try_fold(rest, |rest, _| frame(rest, protocol, depth + 1))
+}

@@ -1,0 +1,75 @@
+//! The request parser on any bytes: it never panics, the way a stream is cut makes no difference, and where redis-protocol reads a
+//! request too, both read the same.
+//!
+//! An input's first byte says how the stream behind it is cut, and whether the client is authenticated.
+
+use portcullis::resp::request::{Limits, Progress, ProtocolError, RequestParser};
+use redis_protocol::resp2::decode::decode;
+use redis_protocol::resp2::types::OwnedFrame;
+
+/// What a stream came to: its requests with their lengths, and the error that ended it.
+type Outcome = (Vec<(Vec<Vec<u8>>, usize)>, Option<ProtocolError>);
+
+/// Runs one input.
+pub fn run(data: &[u8]) {
+    let Some((&control, stream)) = data.split_first() else { return };
+    // Small, so that inputs reach them.
+    let limits = Limits { max_bulk_len: 20_000, max_args: 200, max_inline: 128, authenticated: control & 1 == 0 };
+    let whole = parse(stream, stream.len(), &limits);
+    let piece = 1 + (control >> 1) as usize % 31;
+    assert_eq!(parse(stream, piece, &limits), whole, "cut into pieces of {piece}");
+    compare(stream, &whole);
+}
+
+fn parse(stream: &[u8], piece: usize, limits: &Limits) -> Outcome {
+    let mut parser = RequestParser::new();
+    let mut requests = Vec::new();
+    let (mut start, mut end) = (0, 0);
+    while end < stream.len() {
+        end = (end + piece.max(1)).min(stream.len());
+        loop {
+            let buf = &stream[start..end];
+            let (arguments, consumed) = match parser.parse(buf, limits) {
+                Err(error) => return (requests, Some(error)),
+                Ok(Progress::Incomplete) => {
+                    assert!((1..=limits.max_bulk_len as usize + 2).contains(&parser.needed()), "needs {}", parser.needed());
+                    break;
+                }
+                Ok(Progress::Complete { consumed }) => (parser.arguments(buf).map(<[u8]>::to_vec).collect(), consumed),
+                Ok(Progress::Empty { consumed }) => (Vec::new(), consumed),
+            };
+            assert!((1..=buf.len()).contains(&consumed), "consumed {consumed} of {}", buf.len());
+            requests.push((arguments, consumed));
+            start += consumed;
+            parser.reset();
+        }
+    }
+    (requests, None)
+}
+
+/// Lets redis-protocol read each multibulk request as well. It takes more (nested arrays, lengths with leading zeros) and less (bytes
+/// behind an argument that are not CR and LF), so only what both take is compared.
+fn compare(stream: &[u8], (requests, error): &Outcome) {
+    let mut rest = stream;
+    for (arguments, consumed) in requests {
+        if rest.first() == Some(&b'*')
+            && let Ok(Some((frame, len))) = decode(&rest[..*consumed])
+        {
+            assert_eq!(len, *consumed);
+            match frame {
+                OwnedFrame::Null => assert!(arguments.is_empty()),
+                OwnedFrame::Array(frames) => {
+                    assert_eq!(frames.len(), arguments.len());
+                    for (frame, argument) in frames.iter().zip(arguments) {
+                        assert_eq!(frame, &OwnedFrame::BulkString(argument.clone()));
+                    }
+                }
+                frame => panic!("{frame:?} from {arguments:?}"),
+            }
+        }
+        rest = &rest[*consumed..];
+    }
+    if error.is_none() && rest.first() == Some(&b'*') {
+        assert!(!matches!(decode(rest), Ok(Some(_))), "redis-protocol finds a request where the parser wants more");
+    }
+}
