@@ -149,7 +149,7 @@ fn portcullis(r: &mut Report<'_>) {
     let (changes, turns, full_turns) = (r.engine.keyspace.changes.count, r.engine.stats.turns, r.engine.stats.full_turns);
     r.line("portcullis_version", PORTCULLIS_VERSION);
     r.line("timers", timers);
-    r.line("next_timer_in_milliseconds", next_ms);
+    r.line("next_wake_in_milliseconds", next_ms);
     r.line("expiry_lateness_milliseconds_max", late_ms_max);
     r.line("timer_turns", turns);
     r.line("timer_turns_at_budget", full_turns);
@@ -350,7 +350,11 @@ mod tests {
             engine.execute(now, id, args);
         }
         let later = Now::new(now.mono_us + 2_000_000, now.wall_offset_ms);
+        engine.advance(later);
         let text = report(&mut engine, later, &[]);
+        // The wheel may have work of its own before the deadline.
+        let wake_ms: i64 = field(&text, "next_wake_in_milliseconds").unwrap().parse().unwrap();
+        assert!((1..=3000).contains(&wake_ms), "{wake_ms}");
         assert!(text.lines().all(|line| line.is_empty() || line.starts_with("# ") || line.contains(':')));
         for (name, value) in [
             ("uptime_in_seconds", "2"),
@@ -361,7 +365,6 @@ mod tests {
             ("errorstat_ERR", "count=1"),
             ("db0", "keys=2,expires=1,avg_ttl=3000,subexpiry=0"),
             ("timers", "1"),
-            ("next_timer_in_milliseconds", "3000"),
             ("role", "master"),
         ] {
             assert_eq!(field(&text, name), Some(value), "{name}");
