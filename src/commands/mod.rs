@@ -8,6 +8,7 @@ pub mod counters;
 pub mod deadline;
 pub mod expiry;
 pub mod hash_expiry;
+pub mod hash_leases;
 pub mod hashes;
 pub mod help;
 pub mod info;
@@ -42,6 +43,7 @@ const FAMILIES: &[&[Command]] = &[
     scan::COMMANDS,
     hashes::COMMANDS,
     hash_expiry::COMMANDS,
+    hash_leases::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,

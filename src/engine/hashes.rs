@@ -292,6 +292,11 @@ impl HashEdit<'_, '_> {
         }
     }
 
+    /// Gives the hash the form in which fields have deadlines, whether or not one will get one.
+    pub fn make_timed(&mut self) {
+        self.change(|hash, hasher| hash.make_timed(hasher));
+    }
+
     /// Sets a field; true when it is new.
     pub fn set(&mut self, name: &[u8], value: &[u8], ttl: FieldTtl) -> bool {
         self.drop_ended(name);
