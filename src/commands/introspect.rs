@@ -347,3 +347,83 @@ fn write_info(reply: &mut dyn Sink, full_name: &str, command: &'static Command) 
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use redis_protocol::resp3::decode::complete::decode;
+    use redis_protocol::resp3::types::OwnedFrame;
+
+    use super::*;
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn a_command_is_described_in_ten_elements() {
+        Harness::new().script(&[
+            (
+                "COMMAND INFO get nosuch",
+                "*2 *10 $3 get :2 *2 +readonly +fast :1 :1 :1 *3 +@read +@string +@fast *0 \
+                 *1 *6 $5 flags *2 +RO +access $12 begin_search *4 $4 type $5 index $4 spec *2 $5 index :1 \
+                 $9 find_keys *4 $4 type $5 range $4 spec *6 $7 lastkey :0 $7 keystep :1 $5 limit :0 *0 $-1",
+            ),
+            ("COMMAND INFO get|x get| |get", "*3 $-1 $-1 $-1"),
+            ("COMMAND COUNT x", "-ERR wrong number of arguments for 'command|count' command"),
+        ]);
+    }
+
+    #[test]
+    fn subcommands_are_described_with_their_container_and_by_themselves() {
+        let mut harness = Harness::new();
+        assert!(harness.run("COMMAND INFO COMMAND|COUNT").starts_with("*1 *10 $13 command|count :2 *2 +loading +stale :0 :0 :0 "));
+        assert!(harness.run("COMMAND INFO command").contains("$15 command|getkeys "));
+    }
+
+    #[test]
+    fn keys_are_picked_out_of_command_lines() {
+        Harness::new().script(&[
+            ("COMMAND GETKEYS MSET a 1 b 2", "*2 $1 a $1 b"),
+            ("COMMAND GETKEYS memory usage a", "*1 $1 a"),
+            ("COMMAND GETKEYS nosuch", "-ERR Invalid command specified"),
+            ("COMMAND GETKEYS config nosuch", "-ERR Invalid command specified"),
+            ("COMMAND GETKEYS ping", "-ERR The command has no key arguments"),
+            ("COMMAND GETKEYS spublish c m", "-ERR The command has no key arguments"),
+            ("COMMAND GETKEYS get", "-ERR Invalid number of arguments specified for command"),
+            ("COMMAND GETKEYSANDFLAGS set a b", "*1 *2 $1 a *2 +OW +update"),
+            ("COMMAND GETKEYSANDFLAGS set a b NX get", "*1 *2 $1 a *3 +RW +access +update"),
+            ("COMMAND GETKEYSANDFLAGS rename a b", "*2 *2 $1 a *3 +RW +access +delete *2 $1 b *2 +OW +update"),
+        ]);
+    }
+
+    #[test]
+    fn lists_are_filtered() {
+        let mut harness = Harness::new();
+        harness.script(&[
+            ("COMMAND LIST FILTERBY PATTERN COMMAND|[dl]*", "*2 $12 command|docs $12 command|list"),
+            ("COMMAND LIST FILTERBY MODULE x", "*0"),
+            ("COMMAND LIST FILTERBY ACLCAT nosuch", "*0"),
+            ("COMMAND LIST FILTERBY nosuch x", "-ERR syntax error"),
+            ("COMMAND LIST FILTERBY PATTERN", "-ERR syntax error"),
+        ]);
+        let all = harness.run("COMMAND LIST");
+        let reads = harness.run("COMMAND LIST FILTERBY ACLCAT Read");
+        assert!(reads.contains(" get ") && !reads.contains(" set ") && reads.len() < all.len());
+    }
+
+    /// Every reply about every command is whole: what was announced is there, no more and no less.
+    #[test]
+    fn whole_tables_are_well_formed() {
+        let mut harness = Harness::new();
+        for request in [&[b"command".as_slice()] as &[&[u8]], &[b"command", b"info"], &[b"command", b"docs"]] {
+            let reply = harness.args(request);
+            let (_, length) = redis_protocol::resp2::decode::decode(&reply).unwrap().unwrap();
+            assert_eq!(length, reply.len());
+        }
+        harness.run("HELLO 3");
+        for name in commands::all().map(|command| command.name) {
+            let reply = harness.args(&[b"command", b"docs", name.as_bytes()]);
+            let (frame, length) = decode(&reply).unwrap().unwrap();
+            assert_eq!(length, reply.len(), "{name}");
+            assert!(matches!(frame, OwnedFrame::Map { ref data, .. } if data.len() == 1), "{name}");
+        }
+    }
+}

@@ -160,3 +160,43 @@ fn purge(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.reply.ok();
     Ok(())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::engine::harness::Harness;
+
+    fn usage(harness: &mut Harness, key: &str) -> usize {
+        harness.run(&format!("MEMORY USAGE {key}")).strip_prefix(':').unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn usage_grows_with_key_and_value() {
+        let mut harness = Harness::new();
+        harness.script(&[
+            ("MEMORY USAGE k", "$-1"),
+            ("MEMORY USAGE k SAMPLES", "-ERR syntax error"),
+            ("MEMORY USAGE k SAMPLES x", "-ERR value is not an integer or out of range"),
+            ("MEMORY USAGE k SAMPLES -1", "-ERR syntax error"),
+            ("MEMORY USAGE k other 1", "-ERR syntax error"),
+        ]);
+        let long = "v".repeat(5000);
+        harness.run("SET k v");
+        harness.run(&format!("SET long {long}"));
+        let short = usage(&mut harness, "k SAMPLES 0");
+        assert!((10..=64).contains(&short), "{short}");
+        assert!((5000..=5200).contains(&usage(&mut harness, "long")));
+    }
+
+    #[test]
+    fn statistics_are_a_map_of_numbers() {
+        let mut harness = Harness::new();
+        harness.run("HELLO 3");
+        harness.run("MSET a 1 b 2");
+        let stats = harness.run("MEMORY STATS");
+        assert!(stats.starts_with("%19 ") && stats.contains("keys.count :2 "), "{stats}");
+        harness.script(&[("MEMORY PURGE", "+OK")]);
+        assert!(harness.run("MEMORY DOCTOR").contains("txt:Nothing odd: "));
+        assert!(harness.run("MEMORY MALLOC-STATS").starts_with("="));
+    }
+}

@@ -301,3 +301,103 @@ fn lolwut(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::Action;
+    use crate::engine::harness::Harness;
+    use crate::engine::session::SessionFlags;
+
+    #[test]
+    fn there_are_no_replicas_to_wait_for() {
+        Harness::new().script(&[
+            ("ROLE", "*3 $6 master :0 *0"),
+            ("WAIT 0 0", ":0"),
+            ("WAIT 3 100", ":0"),
+            ("WAIT x 0", "-ERR value is not an integer or out of range"),
+            ("WAIT 0 x", "-ERR timeout is not an integer or out of range"),
+            ("WAIT 0 -1", "-ERR timeout is negative"),
+            ("WAITAOF 0 0 0", "*2 :0 :0"),
+            ("WAITAOF 1 0 0", "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."),
+            ("WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1"),
+            ("WAITAOF x 0 0", "-ERR value is not an integer or out of range"),
+            ("WAITAOF 0 -1 0", "-ERR value is out of range, must be positive"),
+        ]);
+    }
+
+    #[test]
+    fn the_time_is_the_wall_clock_to_the_microsecond() {
+        let mut harness = Harness::new();
+        harness.now.mono_us += 42;
+        assert_eq!(harness.run("TIME"), "*2 $10 1700001000 $2 42");
+        assert_eq!(harness.run("LASTSAVE"), ":1700001000");
+    }
+
+    #[test]
+    fn nothing_is_saved_and_nothing_says_so() {
+        let refusal = "-ERR Portcullis keeps its data in memory and writes no snapshots";
+        Harness::new().script(&[
+            ("SAVE", refusal),
+            ("BGSAVE", refusal),
+            ("BGSAVE SCHEDULE", refusal),
+            ("BGSAVE now", "-ERR syntax error"),
+            ("SHUTDOWN SAVE", refusal),
+        ]);
+    }
+
+    #[test]
+    fn a_shutdown_is_asked_of_the_driver_and_closes_without_a_reply() {
+        let mut harness = Harness::new();
+        harness.script(&[
+            ("SHUTDOWN ABORT", "-ERR No shutdown in progress."),
+            ("SHUTDOWN ABORT NOW", "-ERR syntax error"),
+            ("SHUTDOWN SAVE NOSAVE", "-ERR syntax error"),
+            ("SHUTDOWN later", "-ERR syntax error"),
+        ]);
+        assert_eq!(harness.engine.take_actions(), []);
+        assert_eq!(harness.run("shutdown nosave force"), "");
+        assert_eq!(harness.engine.take_actions(), [Action::Shutdown]);
+        assert!(harness.engine.sessions[harness.session.0 as usize].flags.contains(SessionFlags::CLOSE_AFTER_REPLY));
+    }
+
+    #[test]
+    fn debug_sleeps_and_looks_only_where_it_may() {
+        let mut harness = Harness::new();
+        harness.script(&[
+            ("DEBUG SLEEP 0.25", "+OK"),
+            ("DEBUG SLEEP x", "-ERR value is not a valid float"),
+            ("DEBUG SLEEP -1", "-ERR value is not a valid float"),
+            ("DEBUG nothing", "-ERR unknown subcommand or wrong number of arguments for 'nothing'. Try DEBUG HELP."),
+            ("DEBUG OBJECT k", "-ERR no such key"),
+            ("SET k 12", "+OK"),
+        ]);
+        assert_eq!(harness.engine.take_actions(), [Action::Sleep(250_000)]);
+        harness.pass(3000);
+        let object = harness.run("DEBUG OBJECT k");
+        assert!(object.starts_with("+Value at:0x0 refcount:1 encoding:int ") && object.ends_with("lru_seconds_idle:3"), "{object}");
+        harness.engine.sessions[harness.session.0 as usize].peer.addr = "10.0.0.1:5000".into();
+        assert!(harness.run("DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed."));
+    }
+
+    #[test]
+    fn keys_end_only_when_looked_at_while_active_expiry_is_off() {
+        let mut harness = Harness::new();
+        harness.script(&[("DEBUG SET-ACTIVE-EXPIRE 0", "+OK"), ("SET k v PX 10", "+OK")]);
+        harness.pass(20);
+        harness.script(&[("DBSIZE", ":1"), ("GET k", "$-1"), ("DBSIZE", ":0")]);
+        harness.script(&[("SET k v PX 10", "+OK"), ("DEBUG SET-ACTIVE-EXPIRE 1", "+OK")]);
+        harness.pass(20);
+        harness.script(&[("DBSIZE", ":0")]);
+    }
+
+    #[test]
+    fn info_is_a_text_that_resp3_marks_as_one() {
+        let mut harness = Harness::new();
+        assert!(harness.run("INFO replication").starts_with("$"));
+        harness.run("HELLO 3");
+        let info = harness.run("INFO cluster keyspace");
+        assert_eq!(info, "=48 txt:# Cluster cluster_enabled:0  # Keyspace");
+        assert!(harness.run("LOLWUT VERSION 5").starts_with("="));
+        assert_eq!(harness.run("LOLWUT VERSION x"), "-ERR value is not an integer or out of range");
+    }
+}
