@@ -234,7 +234,7 @@ impl TestServer {
 
 /// A session of somebody inside the process.
 fn inside(shell: &mut Shell, now: Now) -> SessionId {
-    let peer = Peer { addr: "inside:0".to_owned(), laddr: "inside:0".to_owned(), unix: false };
+    let peer = Peer::default();
     let id = shell.engine.connect(now, peer);
     let session = &mut shell.engine.sessions[id.0 as usize];
     session.flags |= SessionFlags::AUTHENTICATED;

@@ -221,6 +221,8 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             }
             Ok(Progress::Incomplete) => break,
             Err(error) => {
+                // The parser is everybody's.
+                parser.reset();
                 let session = &mut shell.engine.sessions[id.0 as usize];
                 WireReply::new(&mut session.out, session.protocol).error(&error.text());
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;

@@ -91,9 +91,12 @@ pub struct Server {
 
 impl Server {
     /// Binds, starts the executor and returns; connections are accepted from here on.
-    pub fn start(config: Config, options: Options) -> Result<Server, StartError> {
+    pub fn start(mut config: Config, options: Options) -> Result<Server, StartError> {
         let listeners = Listeners::bind(&config).map_err(StartError::Bind)?;
         let addresses = listeners.addresses();
+        if let Some(first) = addresses.first() {
+            config.port = first.port();
+        }
         let unix_socket = listeners.unix.is_some().then(|| config.unixsocket.clone());
         let seed = match options.seed {
             Some(seed) => seed,
