@@ -62,8 +62,8 @@ pub const COMMANDS: &[Command] = &[Command {
             since: "2.4.0",
             summary: "Closes connections: one by its address, or those that all filters let through.",
             complexity: "O(N) where N is the number of connections",
-            syntax: "<old-format | [ID client-id] [TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] [USER username] [ADDR addr] \
-                     [LADDR addr] [SKIPME <YES | NO>] [MAXAGE maxage]>",
+            syntax: "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] [USER username] [ADDR ip:port] \
+                     [LADDR ip:port] [SKIPME <YES | NO>] [MAXAGE maxage]>",
             handler: kill,
             ..SUB
         },

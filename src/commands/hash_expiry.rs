@@ -4,6 +4,7 @@ use crate::commands::deadline::Unit;
 use crate::commands::hashes::{GROW_FAST, HASH, READ_FAST, WRITE_FAST};
 use crate::engine::change::Event;
 use crate::engine::command::{Access, Command};
+use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::hashes::HashEdit;
@@ -22,6 +23,7 @@ const NO_DEADLINE: i64 = -1;
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "hexpire",
+        key_uses: uses::CHANGED,
         summary: "Lets fields of a hash end after so many seconds.",
         syntax: "key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::EX),
@@ -29,6 +31,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hpexpire",
+        key_uses: uses::CHANGED,
         summary: "Lets fields of a hash end after so many milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::PX),
@@ -36,6 +39,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hexpireat",
+        key_uses: uses::CHANGED,
         summary: "Lets fields of a hash end at a unix time in seconds.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::EXAT),
@@ -43,6 +47,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hpexpireat",
+        key_uses: uses::CHANGED,
         summary: "Lets fields of a hash end at a unix time in milliseconds.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::PXAT),
@@ -78,6 +83,7 @@ pub const COMMANDS: &[Command] = &[
         name: "hpersist",
         access: Access::ReadWrite,
         flags: WRITE_FAST,
+        key_uses: uses::CHANGED,
         summary: "Takes their deadlines from fields of a hash.",
         handler: persist,
         ..TIMES

@@ -7,6 +7,7 @@ use crate::commands::hash_expiry::{EXPIRE, End, TIMES, parse_end, parse_fields, 
 use crate::commands::hashes::{GROW_FAST, WRITE_FAST};
 use crate::engine::change::Event;
 use crate::engine::command::{Access, Command};
+use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
@@ -20,6 +21,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::ReadWrite,
         flags: WRITE_FAST,
         since: "8.0.0",
+        key_uses: uses::TAKEN,
         summary: "Gives the values of fields of a hash and deletes them.",
         handler: hgetdel,
         ..TIMES
@@ -38,8 +40,9 @@ pub const COMMANDS: &[Command] = &[
         name: "hsetex",
         flags: GROW_FAST,
         since: "8.0.0",
+        key_uses: uses::CHANGED,
         summary: "Sets fields of a hash and their deadlines, all of them or none.",
-        syntax: "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] FIELDS numfields <field value> [field value ...]",
+        syntax: "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] FIELDS numfields field value [field value ...]",
         handler: hsetex,
         ..EXPIRE
     },
