@@ -183,7 +183,7 @@ impl<'a> Db<'a> {
             total_ms += u128::from(self.now.left_ms(deadline));
             volatile += 1;
         }
-        if volatile == 0 { 0 } else { (total_ms / volatile) as u64 }
+        total_ms.checked_div(volatile).unwrap_or(0) as u64
     }
 
     /// Where a key is. One that has ended is removed on the way.
