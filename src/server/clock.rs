@@ -32,13 +32,31 @@ fn read_us(id: ClockId) -> i64 {
     t.tv_sec * 1_000_000 + t.tv_nsec / 1000
 }
 
+/// Both clocks at one moment: the pair of several that was read without being interrupted for long.
+fn read_both_us() -> (i64, i64) {
+    let read = || {
+        let before = read_us(ClockId::Monotonic);
+        let real = read_us(ClockId::Realtime);
+        (read_us(ClockId::Monotonic) - before, (before, real))
+    };
+    (0..8).map(|_| read()).min().unwrap_or_else(read).1
+}
+
 impl Clock {
     /// A running clock.
     pub fn new() -> Self {
-        let skew_us = START_US as i64 - read_us(ClockId::Monotonic);
-        let mut clock = Clock { skew_us, wall_offset_ms: 0, jumped_ms: 0, wall_checked_us: START_US, frozen_us: None };
-        clock.wall_offset_ms = clock.real_offset_ms(START_US);
-        clock
+        let (mono_us, real_us) = read_both_us();
+        // Milliseconds begin together on both clocks, so that the shown wall clock is right to the microsecond and a key with a
+        // unix-time deadline ends neither before it nor half a millisecond after.
+        let phase_us = (real_us - START_US as i64).rem_euclid(1000);
+        let start_us = START_US + phase_us as u64;
+        Clock {
+            skew_us: start_us as i64 - mono_us,
+            wall_offset_ms: (real_us - start_us as i64) / 1000,
+            jumped_ms: 0,
+            wall_checked_us: start_us,
+            frozen_us: None,
+        }
     }
 
     fn running_us(&self) -> u64 {
@@ -46,7 +64,7 @@ impl Clock {
     }
 
     fn real_offset_ms(&self, mono_us: u64) -> i64 {
-        // Rounded to the nearest millisecond: the error of the shown wall clock stays below half of one.
+        // Rounded to the nearest millisecond: after a step, the error of the shown wall clock stays below half of one.
         (read_us(ClockId::Realtime) - mono_us as i64 + 500).div_euclid(1000) + self.jumped_ms
     }
 
@@ -132,6 +150,16 @@ mod tests {
         clock.advance_us(2_500_000);
         assert_eq!(clock.now().mono_us, at.mono_us + 2_500_000);
         assert_eq!(clock.now().unix_ms(), at.unix_ms() + 2500);
+    }
+
+    #[test]
+    fn the_shown_wall_clock_is_the_real_one() {
+        let mut clock = Clock::new();
+        let before = read_us(ClockId::Realtime);
+        let shown = clock.now().unix_us();
+        let after = read_us(ClockId::Realtime);
+        // The two clocks of the system are read one after the other.
+        assert!(shown >= before - 200 && shown <= after + 200, "{before} {shown} {after}");
     }
 
     #[test]
