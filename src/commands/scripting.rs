@@ -1,6 +1,213 @@
 //! EVAL, EVALSHA and SCRIPT.
 
-use crate::engine::command::Command;
+use crate::commands::help;
+use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::context::Context;
+use crate::engine::error::{Error, Result};
+use crate::engine::number::parse_i64;
+use crate::script::{self, Source};
+
+const EVAL: Command = Command {
+    name: "eval",
+    arity: -3,
+    flags: Flags::NOSCRIPT
+        .union(Flags::STALE)
+        .union(Flags::SKIP_MONITOR)
+        .union(Flags::NO_MANDATORY_KEYS)
+        .union(Flags::MOVABLEKEYS),
+    keys: Keys::Counted { numkeys: 2, step: 1 },
+    access: Access::ReadWrite,
+    group: Group::Scripting,
+    since: "2.6.0",
+    summary: "Runs a Lua script.",
+    complexity: "Depends on the script that is executed.",
+    syntax: "script numkeys [key ...] [arg ...]",
+    handler: eval,
+    ..Command::DEFAULT
+};
+
+const SCRIPT: Command = Command { group: Group::Scripting, flags: Flags::NOSCRIPT, ..Command::DEFAULT };
 
 /// The rows.
-pub const COMMANDS: &[Command] = &[];
+pub const COMMANDS: &[Command] = &[
+    EVAL,
+    Command {
+        name: "evalsha",
+        summary: "Runs a cached script by the SHA-1 of its source.",
+        syntax: "sha1 numkeys [key ...] [arg ...]",
+        handler: evalsha,
+        ..EVAL
+    },
+    Command {
+        name: "eval_ro",
+        flags: EVAL.flags.union(Flags::READONLY),
+        access: Access::Read,
+        since: "7.0.0",
+        summary: "Runs a Lua script that cannot write.",
+        handler: eval_ro,
+        ..EVAL
+    },
+    Command {
+        name: "evalsha_ro",
+        flags: EVAL.flags.union(Flags::READONLY),
+        access: Access::Read,
+        since: "7.0.0",
+        summary: "Runs a cached script, which cannot write, by the SHA-1 of its source.",
+        syntax: "sha1 numkeys [key ...] [arg ...]",
+        handler: evalsha_ro,
+        ..EVAL
+    },
+    Command {
+        name: "script",
+        arity: -2,
+        flags: Flags::empty(),
+        since: "2.6.0",
+        summary: "Looks after the cache of scripts.",
+        complexity: "Depends on subcommand.",
+        subcommands: &[
+            Command {
+                name: "debug",
+                arity: 3,
+                since: "3.2.0",
+                summary: "Sets the debugging mode of the scripts that follow.",
+                syntax: "<YES | SYNC | NO>",
+                handler: debug,
+                ..SCRIPT
+            },
+            Command {
+                name: "exists",
+                arity: -3,
+                since: "2.6.0",
+                summary: "Tells which scripts are cached.",
+                complexity: "O(N) with N being the number of scripts to check.",
+                syntax: "sha1 [sha1 ...]",
+                tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
+                handler: exists,
+                ..SCRIPT
+            },
+            Command {
+                name: "flush",
+                arity: -2,
+                since: "2.6.0",
+                summary: "Empties the cache of scripts.",
+                complexity: "O(N) with N being the number of scripts in cache",
+                syntax: "[ASYNC | SYNC]",
+                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+                handler: flush,
+                ..SCRIPT
+            },
+            Command {
+                name: "help",
+                arity: 2,
+                flags: Flags::LOADING.union(Flags::STALE),
+                since: "5.0.0",
+                summary: "Lists the subcommands.",
+                handler: help::from_rows,
+                ..SCRIPT
+            },
+            Command {
+                name: "kill",
+                arity: 2,
+                flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
+                since: "2.6.0",
+                summary: "Ends the script that runs.",
+                tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
+                handler: kill,
+                ..SCRIPT
+            },
+            Command {
+                name: "load",
+                arity: 3,
+                flags: Flags::NOSCRIPT.union(Flags::STALE),
+                since: "2.6.0",
+                summary: "Caches a script and gives the SHA-1 of its source.",
+                complexity: "O(N) with N being the length in bytes of the script body.",
+                syntax: "script",
+                tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
+                handler: load,
+                ..SCRIPT
+            },
+        ],
+        ..SCRIPT
+    },
+];
+
+fn eval(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    run(cx, Source::Text(args[1]), args, false)
+}
+
+fn eval_ro(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    run(cx, Source::Text(args[1]), args, true)
+}
+
+fn evalsha(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    run_cached(cx, args, false)
+}
+
+fn evalsha_ro(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    run_cached(cx, args, true)
+}
+
+fn run_cached(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
+    // What cannot be a SHA-1 is refused before the number of keys is looked at.
+    if args[1].len() != 40 {
+        return Err(Error::NO_SCRIPT);
+    }
+    run(cx, Source::Digits(args[1]), args, read_only)
+}
+
+fn run(cx: &mut Context<'_>, source: Source<'_>, args: &[&[u8]], read_only: bool) -> Result {
+    let given = &args[3..];
+    let keys = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    if keys < 0 {
+        return Err(Error::new("ERR Number of keys can't be negative"));
+    }
+    let Some((keys, argv)) = usize::try_from(keys).ok().and_then(|keys| given.split_at_checked(keys)) else {
+        return Err(Error::new("ERR Number of keys can't be greater than number of args"));
+    };
+    script::run(cx, source, keys, argv, read_only)
+}
+
+fn load(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let sha = cx.engine.scripts.load(args[2])?;
+    cx.reply.bulk(&script::hex(&sha));
+    Ok(())
+}
+
+fn exists(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    cx.reply.array(args.len() - 2);
+    for digits in &args[2..] {
+        let cached = script::parse_hex(digits).is_some_and(|sha| cx.engine.scripts.contains(&sha));
+        cx.reply.integer(cached.into());
+    }
+    Ok(())
+}
+
+fn flush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let known = match args {
+        [_, _] => true,
+        [_, _, mode] => mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async"),
+        _ => false,
+    };
+    if !known {
+        return Err(Error::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
+    }
+    cx.engine.scripts.flush();
+    cx.reply.ok();
+    Ok(())
+}
+
+fn kill(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    Err(Error::new("NOTBUSY No scripts in execution right now."))
+}
+
+fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if args[2].eq_ignore_ascii_case(b"no") {
+        cx.reply.ok();
+        return Ok(());
+    }
+    if args[2].eq_ignore_ascii_case(b"yes") || args[2].eq_ignore_ascii_case(b"sync") {
+        return Err(Error::new("ERR The script debugger is not supported"));
+    }
+    Err(Error::new("ERR Use SCRIPT DEBUG YES/SYNC/NO"))
+}

@@ -22,6 +22,10 @@ pub trait Sink {
     fn protocol(&self) -> Protocol;
     /// A status such as `OK`; `text` has no CR or LF.
     fn simple(&mut self, text: &str);
+    /// As [`Sink::simple`] for bytes that a script made, which need not be text; they have no CR or LF either.
+    fn status(&mut self, text: &[u8]) {
+        self.simple(&String::from_utf8_lossy(text));
+    }
     /// An error, beginning with its code and without the leading `-`. CR and LF are replaced by spaces.
     fn error(&mut self, text: &[u8]);
     /// A 64-bit integer.
@@ -103,7 +107,11 @@ impl Sink for WireReply<'_> {
     }
 
     fn simple(&mut self, text: &str) {
-        self.line(b'+', text.as_bytes());
+        self.status(text.as_bytes());
+    }
+
+    fn status(&mut self, text: &[u8]) {
+        self.line(b'+', text);
     }
 
     fn error(&mut self, text: &[u8]) {

@@ -1,5 +1,334 @@
-//! Scripts. (placeholder, for now)
+//! Scripts: Lua inside the engine.
+//!
+//! ```text
+//!   EVAL, EVALSHA ─▶ Scripts: SHA-1 ─▶ compiled function ─▶ interpreter: run ─▶ answer: Lua value ─▶ reply
+//!                                                             │        ▲
+//!                                              redis.call ─▶ call    sink: reply ─▶ Lua value
+//!                                                             └─▶ engine ─┘
+//! ```
+//!
+//! It is not a general binding: the hot path speaks to Lua's C interface directly, because a call through safe closures costs more
+//! than most commands. Three rules make that sound: Lua raises errors (which jump over Rust frames) only where nothing with a
+//! destructor is alive; allocations cannot fail outside of the script's own code ([`memory`]); and while a script runs, the engine is
+//! reached through its frame alone ([`interpreter`]).
 
-/// Cached scripts and their interpreter.
-#[derive(Default)]
-pub struct Scripts {}
+mod answer;
+mod api;
+mod call;
+mod failure;
+mod globals;
+mod interpreter;
+mod libraries;
+mod memory;
+mod shebang;
+mod sink;
+mod stack;
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+
+use foldhash::fast::FixedState;
+use sha1::{Digest, Sha1};
+use slab::Slab;
+
+use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::error::{Error, Result};
+use crate::script::interpreter::{Frame, Function, Interpreter};
+use crate::script::shebang::ScriptFlags;
+
+/// The SHA-1 of a script.
+pub type Sha = [u8; 20];
+
+/// Scripts that were never loaded, only evaluated, are kept up to this number; then the one not used for longest goes.
+const EVALUATED_MAX: usize = 500;
+
+/// The end of the list of evaluated scripts.
+const NONE: usize = usize::MAX;
+
+/// One cached script.
+struct Script {
+    sha: Sha,
+    function: Function,
+    flags: ScriptFlags,
+    /// Length of its source, bytes.
+    len: usize,
+    /// Neighbours in the list of evaluated scripts; `None` for a script that was loaded, which stays.
+    neighbours: Option<Neighbours>,
+}
+
+#[derive(Clone, Copy)]
+struct Neighbours {
+    older: usize,
+    newer: usize,
+}
+
+/// Cached scripts and their interpreter, which is made when the first script comes.
+pub struct Scripts {
+    interpreter: Option<NonNull<Interpreter>>,
+    by_sha: HashMap<Sha, usize, FixedState>,
+    scripts: Slab<Script>,
+    /// The evaluated script that was not used for longest, and the one used last.
+    oldest: usize,
+    newest: usize,
+    /// Number of evaluated scripts.
+    evaluated: usize,
+    /// Bytes of the sources of all scripts.
+    source_bytes: usize,
+    /// Scripts evicted since the start.
+    pub evicted: u64,
+}
+
+// SAFETY: the interpreter is reached through this value alone, and nothing in it belongs to a thread.
+unsafe impl Send for Scripts {}
+
+impl Default for Scripts {
+    fn default() -> Self {
+        Scripts {
+            interpreter: None,
+            by_sha: HashMap::default(),
+            scripts: Slab::new(),
+            oldest: NONE,
+            newest: NONE,
+            evaluated: 0,
+            source_bytes: 0,
+            evicted: 0,
+        }
+    }
+}
+
+impl Drop for Scripts {
+    fn drop(&mut self) {
+        if let Some(interpreter) = self.interpreter.take() {
+            // SAFETY: nobody else has it.
+            unsafe { Interpreter::free(interpreter) }
+        }
+    }
+}
+
+impl Scripts {
+    /// Number of cached scripts.
+    pub fn len(&self) -> usize {
+        self.scripts.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.scripts.is_empty()
+    }
+
+    /// Bytes that the interpreter has taken.
+    pub fn interpreter_bytes(&self) -> usize {
+        // SAFETY: it is valid as long as it is here.
+        self.interpreter.map_or(0, |interpreter| unsafe { (*interpreter.as_ptr()).memory.used })
+    }
+
+    /// Bytes of the sources of cached scripts, and of what keeps them.
+    pub fn cache_bytes(&self) -> usize {
+        self.source_bytes + self.scripts.len() * (size_of::<Script>() + size_of::<(Sha, usize)>())
+    }
+
+    /// Whether a script is cached.
+    pub fn contains(&self, sha: &Sha) -> bool {
+        self.by_sha.contains_key(sha)
+    }
+
+    /// Forgets all scripts, and the interpreter with them.
+    pub fn flush(&mut self) {
+        let evicted = self.evicted;
+        *self = Scripts::default();
+        self.evicted = evicted;
+    }
+
+    /// Caches a script for good; gives its SHA-1.
+    pub fn load(&mut self, source: &[u8]) -> std::result::Result<Sha, Error> {
+        let sha = Sha1::digest(source).into();
+        match self.by_sha.get(&sha) {
+            Some(&index) => self.unlink(index),
+            None => {
+                self.compile(sha, source)?;
+            }
+        }
+        Ok(sha)
+    }
+
+    /// The cached script for a source, compiled when it is new. It then makes place for newer ones, unless it is loaded later.
+    fn evaluate(&mut self, source: &[u8]) -> std::result::Result<usize, Error> {
+        let sha = Sha1::digest(source).into();
+        if let Some(&index) = self.by_sha.get(&sha) {
+            return Ok(index);
+        }
+        let index = self.compile(sha, source)?;
+        while self.evaluated >= EVALUATED_MAX {
+            self.evict(self.oldest);
+        }
+        self.link_newest(index);
+        Ok(index)
+    }
+
+    fn compile(&mut self, sha: Sha, source: &[u8]) -> std::result::Result<usize, Error> {
+        let lossy = |text: &[u8]| Error::new(String::from_utf8_lossy(text).into_owned());
+        let (flags, body) = shebang::split(source).map_err(|text| lossy(&text))?;
+        let interpreter = self.interpreter.get_or_insert_with(Interpreter::create).as_ptr();
+        // SAFETY: the interpreter is valid, and no script runs: commands that compile are not allowed from scripts.
+        let function = unsafe { Interpreter::compile(interpreter, body) }
+            .map_err(|message| lossy(&[b"ERR Error compiling script (new function): ", message.as_slice()].concat()))?;
+        let index = self.scripts.insert(Script { sha, function, flags, len: source.len(), neighbours: None });
+        self.by_sha.insert(sha, index);
+        self.source_bytes += source.len();
+        Ok(index)
+    }
+
+    fn evict(&mut self, index: usize) {
+        self.unlink(index);
+        let script = self.scripts.remove(index);
+        self.by_sha.remove(&script.sha);
+        self.source_bytes -= script.len;
+        self.evicted += 1;
+        if let Some(interpreter) = self.interpreter {
+            // SAFETY: as for `compile`; the function came from this interpreter.
+            unsafe { Interpreter::forget(interpreter.as_ptr(), script.function) }
+        }
+    }
+
+    /// Takes a script out of the list of evaluated ones, if it is there.
+    fn unlink(&mut self, index: usize) {
+        let Some(Neighbours { older, newer }) = self.scripts[index].neighbours.take() else { return };
+        match self.scripts.get_mut(older).and_then(|script| script.neighbours.as_mut()) {
+            Some(neighbours) => neighbours.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.scripts.get_mut(newer).and_then(|script| script.neighbours.as_mut()) {
+            Some(neighbours) => neighbours.older = older,
+            None => self.newest = older,
+        }
+        self.evaluated -= 1;
+    }
+
+    fn link_newest(&mut self, index: usize) {
+        let older = std::mem::replace(&mut self.newest, index);
+        match self.scripts.get_mut(older).and_then(|script| script.neighbours.as_mut()) {
+            Some(neighbours) => neighbours.newer = index,
+            None => self.oldest = index,
+        }
+        self.scripts[index].neighbours = Some(Neighbours { older, newer: NONE });
+        self.evaluated += 1;
+    }
+
+    /// Notes that a script was used.
+    #[inline]
+    fn touch(&mut self, index: usize) {
+        if index != self.newest && self.scripts.get(index).is_some_and(|script| script.neighbours.is_some()) {
+            self.unlink(index);
+            self.link_newest(index);
+        }
+    }
+
+    /// Panics where the cache is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.by_sha.len(), self.scripts.len());
+        for (index, script) in &self.scripts {
+            assert_eq!(self.by_sha.get(&script.sha), Some(&index));
+        }
+        assert_eq!(self.source_bytes, self.scripts.iter().map(|(_, script)| script.len).sum::<usize>());
+        let (mut count, mut older, mut index) = (0, NONE, self.oldest);
+        while let Some(neighbours) = self.scripts.get(index).and_then(|script| script.neighbours) {
+            assert_eq!(neighbours.older, older);
+            (older, index, count) = (index, neighbours.newer, count + 1);
+        }
+        assert_eq!((index, older), (NONE, self.newest));
+        assert_eq!(count, self.evaluated);
+        assert_eq!(count, self.scripts.iter().filter(|(_, script)| script.neighbours.is_some()).count());
+        assert!(self.evaluated <= EVALUATED_MAX);
+    }
+}
+
+/// What is to be run.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// A script.
+    Text(&'a [u8]),
+    /// One that is cached, by the forty digits of its SHA-1.
+    Digits(&'a [u8]),
+}
+
+/// Runs a script for a session and replies with its result. With `read_only`, it cannot write.
+pub fn run(cx: &mut Context<'_>, source: Source<'_>, keys: &[&[u8]], args: &[&[u8]], read_only: bool) -> Result {
+    let scripts = &mut cx.engine.scripts;
+    let index = match source {
+        Source::Text(text) => scripts.evaluate(text)?,
+        Source::Digits(digits) => {
+            let found = parse_hex(digits).and_then(|sha| scripts.by_sha.get(&sha).copied());
+            found.ok_or(Error::NO_SCRIPT)?
+        }
+    };
+    let Script { sha, function, flags, .. } = scripts.scripts[index];
+    let Some(interpreter) = scripts.interpreter else { return Err(Error::NO_SCRIPT) };
+    let interpreter = interpreter.as_ptr();
+    let no_writes = !flags.contains(ScriptFlags::COMPAT) && flags.contains(ScriptFlags::NO_WRITES);
+    if read_only && !flags.intersects(ScriptFlags::COMPAT | ScriptFlags::NO_WRITES) {
+        return Err(Error::new("ERR Can not execute a script with write flag using *_ro command."));
+    }
+
+    // From here on the engine is reached through this pointer alone, by the script's calls and then by us.
+    let engine: *mut Engine = &raw mut *cx.engine;
+    let frame = Frame::new(engine, cx.now, cx.session, cx.db, read_only || no_writes);
+    // SAFETY: the interpreter is valid and runs nothing, as commands that run scripts are not allowed from scripts. It is not freed
+    // meanwhile, as those that flush scripts are not either. `engine` comes from the exclusive reference in `cx`, which is not used
+    // until the last use of the pointer. After the run, allocations cannot fail.
+    unsafe {
+        let done = Interpreter::run(interpreter, function, frame, keys, args);
+        let lua = (*interpreter).lua;
+        if done {
+            answer::write(lua, (*interpreter).frame.protocol, &mut *engine, cx.reply);
+        } else {
+            let failure = failure::read(lua, &hex(&sha));
+            if !failure.counted {
+                (*engine).stats.error(&Error::new(String::from_utf8_lossy(&failure.text).into_owned()));
+            }
+            cx.reply.error(&failure.text);
+        }
+        Interpreter::finish(interpreter);
+        (*engine).scripts.touch(index);
+    }
+    Ok(())
+}
+
+/// Forty lower-case digits.
+pub fn hex(sha: &Sha) -> [u8; 40] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [0; 40];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(sha) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    text
+}
+
+/// Reads forty digits in any case.
+pub fn parse_hex(text: &[u8]) -> Option<Sha> {
+    let text: &[u8; 40] = text.try_into().ok()?;
+    let mut sha = [0; 20];
+    let mut all = 0;
+    for (byte, pair) in sha.iter_mut().zip(text.chunks_exact(2)) {
+        let (high, low) = (VALUES[usize::from(pair[0])], VALUES[usize::from(pair[1])]);
+        all |= high | low;
+        *byte = (high << 4) | (low & 15);
+    }
+    (all & 0xf0 == 0).then_some(sha)
+}
+
+/// The value of each hexadecimal digit, and 255 for what is none.
+const VALUES: [u8; 256] = {
+    let mut values = [255; 256];
+    let mut digit = 0;
+    while digit < 16 {
+        values[b"0123456789abcdef"[digit] as usize] = digit as u8;
+        values[b"0123456789ABCDEF"[digit] as usize] = digit as u8;
+        digit += 1;
+    }
+    values
+};
+
+#[cfg(test)]
+mod tests;

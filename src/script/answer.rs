@@ -1,0 +1,234 @@
+//! From a Lua value to a reply.
+//!
+//! A loop over levels, not a recursion: how deep a script's tables are nested is bounded by the Lua stack alone, as in Redis.
+
+use std::ffi::CStr;
+use std::os::raw::c_int;
+
+use mlua::ffi::*;
+use smallvec::SmallVec;
+
+use crate::engine::Engine;
+use crate::engine::error::Error;
+use crate::resp::reply::{Protocol, Sink};
+use crate::script::failure;
+use crate::script::stack::{bytes, c_bytes, get_field};
+
+/// An aggregate that is being written. Its table lies on the stack, for maps and sets with the inner table and the key above.
+enum Level {
+    Array { next: c_int, len: c_int },
+    MapKey,
+    MapValue,
+    Set,
+}
+
+/// Writes the value on top of the stack as a reply and pops it. `protocol` is the one whose types the script works with.
+///
+/// # Safety
+/// There is a value, and allocations cannot fail.
+pub(super) unsafe fn write(lua: *mut lua_State, protocol: Protocol, engine: &mut Engine, reply: &mut dyn Sink) {
+    let mut levels: SmallVec<[Level; 8]> = SmallVec::new();
+    // SAFETY: as promised. Each step leaves the stack as its level says; `scalar_or_open` makes room for four more values.
+    unsafe {
+        loop {
+            scalar_or_open(lua, protocol, engine, reply, &mut levels);
+            // Brings the next value on top, closing what is complete.
+            loop {
+                let Some(level) = levels.last_mut() else { return };
+                match level {
+                    Level::Array { next, len } if *next <= *len => {
+                        lua_rawgeti_(lua, -1, *next);
+                        *next += 1;
+                        break;
+                    }
+                    Level::Array { .. } => {
+                        lua_pop(lua, 1);
+                        levels.pop();
+                    }
+                    Level::MapKey => {
+                        if lua_next(lua, -2) != 0 {
+                            lua_pushvalue(lua, -2);
+                            *level = Level::MapValue;
+                            break;
+                        }
+                        lua_pop(lua, 2);
+                        levels.pop();
+                    }
+                    Level::MapValue => {
+                        *level = Level::MapKey;
+                        break;
+                    }
+                    Level::Set => {
+                        if lua_next(lua, -2) != 0 {
+                            lua_pop(lua, 1);
+                            lua_pushvalue(lua, -1);
+                            break;
+                        }
+                        lua_pop(lua, 2);
+                        levels.pop();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Writes and pops the value on top, or opens it as a level.
+unsafe fn scalar_or_open(
+    lua: *mut lua_State,
+    protocol: Protocol,
+    engine: &mut Engine,
+    reply: &mut dyn Sink,
+    levels: &mut SmallVec<[Level; 8]>,
+) {
+    // SAFETY: as promised to `write`.
+    unsafe {
+        if lua_checkstack(lua, 4) == 0 {
+            let error = Error::new("ERR reached lua stack limit");
+            engine.refuse(&error, reply);
+            lua_pop(lua, 1);
+            return;
+        }
+        match lua_type(lua, -1) {
+            LUA_TSTRING => reply.bulk(bytes(lua, -1).unwrap_or_default()),
+            LUA_TNUMBER => reply.integer(truncate(lua_tonumber(lua, -1))),
+            LUA_TBOOLEAN => match (lua_toboolean(lua, -1) != 0, protocol) {
+                (value, Protocol::Resp3) => reply.boolean(value),
+                (true, Protocol::Resp2) => reply.integer(1),
+                (false, Protocol::Resp2) => reply.null(),
+            },
+            LUA_TTABLE => return table(lua, engine, reply, levels),
+            _ => reply.null(),
+        }
+        lua_pop(lua, 1);
+    }
+}
+
+/// A number without its fraction; what no i64 holds is the smallest one, as x86 converts.
+fn truncate(value: f64) -> i64 {
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    if (-BEYOND..BEYOND).contains(&value) { value as i64 } else { i64::MIN }
+}
+
+/// Writes and pops the table on top, or opens it as a level.
+unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, levels: &mut SmallVec<[Level; 8]>) {
+    // SAFETY: as promised to `write`. Strings are on the stack for as long as their bytes are used.
+    unsafe {
+        let top = lua_gettop(lua);
+        if field_is(lua, c"err", LUA_TSTRING) {
+            let text = c_bytes(lua, -1).unwrap_or_default();
+            lua_insert(lua, -2);
+            if !failure::is_counted(lua) {
+                engine.stats.error(&Error::new(String::from_utf8_lossy(text).into_owned()));
+            }
+            reply.error(text);
+        } else if field_is(lua, c"ok", LUA_TSTRING) {
+            let text = c_bytes(lua, -1).unwrap_or_default();
+            if text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
+                let one_line: Vec<u8> = text.iter().map(|&b| if matches!(b, b'\r' | b'\n') { b' ' } else { b }).collect();
+                reply.status(&one_line);
+            } else {
+                reply.status(text);
+            }
+        } else if field_is(lua, c"double", LUA_TNUMBER) {
+            reply.double(lua_tonumber(lua, -1));
+        } else if field_is(lua, c"big_number", LUA_TSTRING) {
+            let text = String::from_utf8_lossy(bytes(lua, -1).unwrap_or_default()).replace(['\r', '\n'], " ");
+            reply.big_number(&text);
+        } else if let Some((format, text)) = verbatim(lua) {
+            reply.verbatim(&format, text);
+        } else if field_is(lua, c"map", LUA_TTABLE) {
+            reply.map(count(lua));
+            lua_pushnil(lua);
+            return levels.push(Level::MapKey);
+        } else if field_is(lua, c"set", LUA_TTABLE) {
+            reply.set(count(lua));
+            lua_pushnil(lua);
+            return levels.push(Level::Set);
+        } else {
+            let len = elements(lua);
+            reply.array(len as usize);
+            return levels.push(Level::Array { next: 1, len });
+        }
+        lua_settop(lua, top - 1);
+    }
+}
+
+/// Pushes a field of the table on top if it has that type.
+unsafe fn field_is(lua: *mut lua_State, name: &'static CStr, kind: c_int) -> bool {
+    // SAFETY: as promised to `write`.
+    unsafe {
+        get_field(lua, -1, name);
+        let is = lua_type(lua, -1) == kind;
+        if !is {
+            lua_pop(lua, 1);
+        }
+        is
+    }
+}
+
+/// Format and text of a `verbatim_string`, which are then above the table.
+unsafe fn verbatim<'a>(lua: *mut lua_State) -> Option<(String, &'a [u8])> {
+    // SAFETY: as promised to `write`.
+    unsafe {
+        if !field_is(lua, c"verbatim_string", LUA_TTABLE) {
+            return None;
+        }
+        if field_is(lua, c"format", LUA_TSTRING) {
+            // Three letters, filled up with blanks.
+            let mut format = String::from_utf8_lossy(c_bytes(lua, -1).unwrap_or_default()).into_owned();
+            format.push_str("   ");
+            lua_pop(lua, 1);
+            if field_is(lua, c"string", LUA_TSTRING) {
+                return Some((format, bytes(lua, -1).unwrap_or_default()));
+            }
+        }
+        lua_pop(lua, 1);
+        None
+    }
+}
+
+/// Number of entries of the table on top.
+unsafe fn count(lua: *mut lua_State) -> usize {
+    let mut count = 0;
+    // SAFETY: as promised to `write`; the table is not changed on the way.
+    unsafe {
+        lua_pushnil(lua);
+        while lua_next(lua, -2) != 0 {
+            lua_pop(lua, 1);
+            count += 1;
+        }
+    }
+    count
+}
+
+/// Number of elements of the table on top before the first nil.
+unsafe fn elements(lua: *mut lua_State) -> c_int {
+    let mut len = 0;
+    loop {
+        // SAFETY: as promised to `write`.
+        unsafe {
+            lua_rawgeti_(lua, -1, len + 1);
+            let end = lua_type(lua, -1) == LUA_TNIL;
+            lua_pop(lua, 1);
+            if end {
+                return len;
+            }
+        }
+        len += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_lose_their_fraction_and_what_is_beyond_becomes_the_least() {
+        for (value, whole) in
+            [(1.9, 1), (-1.9, -1), (1e30, i64::MIN), (f64::NAN, i64::MIN), (-9.3e18, i64::MIN), (2e9, 2_000_000_000)]
+        {
+            assert_eq!(truncate(value), whole);
+        }
+    }
+}

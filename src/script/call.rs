@@ -1,0 +1,193 @@
+//! `redis.call` and `redis.pcall`: from the Lua stack to the handler and back.
+//!
+//! Arguments are borrowed from the strings on the Lua stack, numbers are written into a buffer beside it, and the handler's reply
+//! goes through [`LuaSink`] onto the stack: no request and no reply is formed as bytes.
+
+use std::os::raw::c_int;
+
+use mlua::ffi::*;
+
+use crate::commands;
+use crate::engine::command::Flags;
+use crate::engine::context::Origin;
+use crate::engine::error::Error;
+use crate::resp::double::{DOUBLE_MAX, format_double};
+use crate::script::failure;
+use crate::script::interpreter::Interpreter;
+use crate::script::sink::LuaSink;
+use crate::script::stack::{bytes, push_bytes};
+
+/// Calls with at most so many arguments need no memory of their own.
+const FEW: usize = 16;
+
+/// `redis.call`
+pub(super) unsafe extern "C-unwind" fn call(lua: *mut lua_State) -> c_int {
+    // SAFETY: Lua calls this; nothing with a destructor is alive when the error is raised.
+    unsafe { if perform(lua) { lua_error(lua) } else { 1 } }
+}
+
+/// `redis.pcall`
+pub(super) unsafe extern "C-unwind" fn pcall(lua: *mut lua_State) -> c_int {
+    // SAFETY: Lua calls this.
+    unsafe {
+        perform(lua);
+    }
+    1
+}
+
+/// Carries the call out and pushes its reply; whether that is an error.
+#[inline]
+unsafe fn perform(lua: *mut lua_State) -> bool {
+    // SAFETY: called by functions of the interpreter while a script runs. Until allocations cannot fail any more, nothing with a
+    // destructor is alive; the arguments stay on the stack, which keeps their bytes, until the handler has returned.
+    unsafe {
+        let interpreter = Interpreter::of(lua);
+        let count = lua_gettop(lua) as usize;
+        if count == 0 {
+            failure::push(lua, b"Please specify at least one argument for this redis lib call");
+            return true;
+        }
+        if count <= FEW {
+            let mut numbers = [[0; DOUBLE_MAX]; FEW];
+            let mut args = [b"".as_slice(); FEW];
+            for (index, (arg, number)) in (1..).zip(args[..count].iter_mut().zip(&mut numbers)) {
+                match argument(lua, index, number) {
+                    Some(text) => *arg = text,
+                    None => return refuse_types(lua),
+                }
+            }
+            (*interpreter).memory.strict = false;
+            let failed = execute(interpreter, lua, &args[..count]);
+            (*interpreter).memory.strict = true;
+            return failed;
+        }
+        let mut number = [0; DOUBLE_MAX];
+        for index in 1..=count as c_int {
+            if lua_type(lua, index) == LUA_TNUMBER {
+                let Some(text) = argument(lua, index, &mut number) else { return refuse_types(lua) };
+                push_bytes(lua, text);
+                lua_replace(lua, index);
+            } else if lua_type(lua, index) != LUA_TSTRING {
+                return refuse_types(lua);
+            }
+        }
+        (*interpreter).memory.strict = false;
+        let mut args = std::mem::take(&mut (*interpreter).arguments);
+        args.extend((1..=count as c_int).map(|index| bytes(lua, index).unwrap_or_default()));
+        let failed = execute(interpreter, lua, &args);
+        args.clear();
+        args.shrink_to(1024);
+        (*interpreter).arguments = args;
+        (*interpreter).memory.strict = true;
+        failed
+    }
+}
+
+unsafe fn refuse_types(lua: *mut lua_State) -> bool {
+    // SAFETY: a C function has room for twenty values beyond its arguments.
+    unsafe { failure::push(lua, b"Lua redis lib command arguments must be strings or integers") };
+    true
+}
+
+/// The bytes of an argument, a number's written into `number`; `None` where it is neither.
+#[inline]
+unsafe fn argument<'a>(lua: *mut lua_State, index: c_int, number: &'a mut [u8; DOUBLE_MAX]) -> Option<&'a [u8]> {
+    // SAFETY: the index is that of an argument, which stays on the stack.
+    unsafe {
+        match lua_type(lua, index) {
+            LUA_TSTRING => bytes(lua, index),
+            LUA_TNUMBER => Some(format_number(lua_tonumber(lua, index), number)),
+            _ => None,
+        }
+    }
+}
+
+/// A number as commands are given it: a whole one in digits only, as far as it is exact, and any other by its shortest form.
+fn format_number(value: f64, text: &mut [u8; DOUBLE_MAX]) -> &[u8] {
+    const WHOLE: f64 = (i64::MAX / 2) as f64;
+    let whole = value as i64;
+    if (-WHOLE..=WHOLE).contains(&value) && whole as f64 == value {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(whole).as_bytes();
+        text[..digits.len()].copy_from_slice(digits);
+        &text[..digits.len()]
+    } else {
+        format_double(value, text)
+    }
+}
+
+/// Finds the command, checks that a script may call it, and runs it. Pushes its reply; whether that is an error.
+unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, args: &[&[u8]]) -> bool {
+    // SAFETY: a script runs, so the frame's engine is valid and nobody else has a reference to it. Allocations cannot fail.
+    unsafe {
+        let (now, session, protocol) = {
+            let frame = &(*interpreter).frame;
+            (frame.now, frame.session, frame.protocol)
+        };
+        let engine = &mut *(*interpreter).frame.engine;
+        let command = match commands::resolve(args) {
+            Ok(command) => command,
+            Err(_) => return refuse(engine, lua, not_found(args)),
+        };
+        if command.flags.contains(Flags::NOSCRIPT) {
+            return refuse(engine, lua, "ERR This Redis command is not allowed from script");
+        }
+        if (*interpreter).frame.read_only && command.flags.intersects(Flags::WRITE.union(Flags::MAY_REPLICATE)) {
+            return refuse(engine, lua, "ERR Write commands are not allowed from read-only scripts.");
+        }
+        let base = lua_gettop(lua);
+        let mut sink = LuaSink::new(lua, protocol);
+        let mut db = (*interpreter).frame.db;
+        engine.run(now, session, &mut db, Origin::Script, command, args, &mut sink);
+        (*interpreter).frame.db = db;
+        if sink.too_deep() || lua_gettop(lua) != base + 1 {
+            lua_settop(lua, base);
+            let text = if sink.too_deep() { "ERR reached lua stack limit" } else { "ERR The command gave no single reply" };
+            return refuse(engine, lua, text);
+        }
+        sink.failed()
+    }
+}
+
+/// Why a command was not found, in the words that scripts are told.
+fn not_found(args: &[&[u8]]) -> &'static str {
+    let found = commands::lookup(args[0]).is_some_and(|command| {
+        args.len() == 1
+            || command.subcommands.is_empty()
+            || command.subcommands.iter().any(|sub| sub.name.as_bytes().eq_ignore_ascii_case(args[1]))
+    });
+    if found {
+        "ERR Wrong number of args calling Redis command from script"
+    } else {
+        "ERR Unknown Redis command called from script"
+    }
+}
+
+unsafe fn refuse(engine: &mut crate::engine::Engine, lua: *mut lua_State, text: &'static str) -> bool {
+    engine.stats.error(&Error::new(text));
+    // SAFETY: a C function has room for twenty values beyond its arguments.
+    unsafe { failure::push_counted(lua, text.as_bytes()) };
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_redis_gives_them_to_commands() {
+        let shown = |value| String::from_utf8_lossy(format_number(value, &mut [0; DOUBLE_MAX])).into_owned();
+        for (value, text) in [
+            (10.0, "10"),
+            (-0.0, "0"),
+            (3.14, "3.14"),
+            (1e20, "1e+20"),
+            (9007199254740992.0, "9007199254740992"),
+            (1e-7, "1e-7"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(shown(value), text);
+        }
+    }
+}

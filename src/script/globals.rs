@@ -1,0 +1,435 @@
+//! The globals of scripts, and the walls round them.
+//!
+//! Lua 5.1 as it is knows no read-only tables. Each table that all scripts share (the globals, `redis`, the libraries) is therefore
+//! hidden behind an empty one, its cover: reading falls through by `__index`, writing meets `__newindex`, and the functions that
+//! would go past metatables (`next`, `pairs`, `rawget`, `rawset`, `getmetatable`, `setmetatable`, `table.insert`) know covers.
+//!
+//! Absent here: what reads files or prints, what makes finalizers (`newproxy`: they would run in the middle of a command), what
+//! changes the globals of other functions (`setfenv`, `getfenv`), and bytecode.
+
+use std::ffi::CStr;
+use std::os::raw::{c_int, c_void};
+
+use mlua::ffi::*;
+
+use crate::script::api;
+use crate::script::interpreter::{ARGV, Interpreter, KEYS, Source};
+use crate::script::libraries::random;
+use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function};
+
+/// Its address is the key under which the metatable of a cover keeps what is covered.
+static COVERED: u8 = 0;
+
+/// What of Lua's base library is there as it is.
+const BASE: [&CStr; 13] = [
+    c"assert",
+    c"coroutine",
+    c"error",
+    c"gcinfo",
+    c"ipairs",
+    c"rawequal",
+    c"select",
+    c"tonumber",
+    c"tostring",
+    c"type",
+    c"unpack",
+    c"xpcall",
+    c"_VERSION",
+];
+
+/// What there is instead of its namesakes.
+const OWN: [(&CStr, lua_CFunction); 9] = [
+    (c"collectgarbage", collectgarbage),
+    (c"getmetatable", getmetatable),
+    (c"load", load),
+    (c"loadstring", loadstring),
+    (c"next", next),
+    (c"pcall", pcall),
+    (c"rawget", rawget),
+    (c"rawset", rawset),
+    (c"setmetatable", setmetatable),
+];
+
+const READ_ONLY: &str = "Attempt to modify a readonly table";
+
+/// Opens the libraries and puts the globals in place.
+///
+/// # Safety
+/// The state is new, the interpreter outlives it, and allocations cannot fail.
+pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
+    // SAFETY: as promised; at most ten values are on the stack at once. Nothing here raises an error but for want of memory.
+    unsafe {
+        for open in [luaopen_base, luaopen_string, luaopen_table, luaopen_math] as [unsafe extern "C-unwind" fn(_) -> _; 4] {
+            lua_pushcclosure(lua, open, 0);
+            lua_call(lua, 0, 0);
+        }
+        lua_createtable(lua, 0, 64);
+        let globals = lua_gettop(lua);
+        for name in BASE {
+            lua_getfield_(lua, LUA_GLOBALSINDEX, name.as_ptr());
+            set_field(lua, name);
+        }
+        for (name, function) in OWN {
+            // Those that stand in for another get it as their second upvalue.
+            lua_pushlightuserdata(lua, interpreter.cast());
+            lua_getfield_(lua, LUA_GLOBALSINDEX, name.as_ptr());
+            lua_pushcclosure(lua, function, 2);
+            set_field(lua, name);
+        }
+        lua_pushlightuserdata(lua, interpreter.cast());
+        get_field(lua, globals, c"next");
+        lua_pushcclosure(lua, pairs, 2);
+        set_field(lua, c"pairs");
+
+        lua_getfield_(lua, LUA_GLOBALSINDEX, c"math".as_ptr());
+        set_function(lua, interpreter, c"random", random::random);
+        set_function(lua, interpreter, c"randomseed", random::randomseed);
+        add_library(lua, globals, &[c"math"]);
+
+        lua_getfield_(lua, LUA_GLOBALSINDEX, c"table".as_ptr());
+        lua_pushlightuserdata(lua, interpreter.cast());
+        get_field(lua, -2, c"insert");
+        lua_pushcclosure(lua, insert, 2);
+        set_field(lua, c"insert");
+        add_library(lua, globals, &[c"table"]);
+
+        lua_getfield_(lua, LUA_GLOBALSINDEX, c"string".as_ptr());
+        add_library(lua, globals, &[c"string"]);
+
+        get_field(lua, globals, c"coroutine");
+        add_library(lua, globals, &[c"coroutine"]);
+
+        lua_createtable(lua, 0, 1);
+        set_function(lua, interpreter, c"clock", clock);
+        add_library(lua, globals, &[c"os"]);
+
+        api::push_table(lua, interpreter);
+        add_library(lua, globals, &[c"redis", c"server"]);
+
+        // The globals themselves: absent names are an error.
+        lua_createtable(lua, 0, 1);
+        set_function(lua, interpreter, c"__index", absent);
+        lua_setmetatable(lua, -2);
+        lua_pushvalue(lua, globals);
+        cover(lua);
+        lua_pushvalue(lua, -1);
+        lua_replace(lua, LUA_GLOBALSINDEX);
+        set_field(lua, c"_G");
+        lua_settop(lua, globals - 1);
+    }
+}
+
+/// Pops a library's table and gives its cover these names among the globals.
+///
+/// # Safety
+/// As for [`install`]; the globals' table lies at `globals`.
+pub(super) unsafe fn add_library(lua: *mut lua_State, globals: c_int, names: &[&'static CStr]) {
+    // SAFETY: as promised.
+    unsafe {
+        cover(lua);
+        for name in names {
+            lua_pushvalue(lua, globals);
+            lua_pushvalue(lua, -2);
+            set_field(lua, name);
+            lua_pop(lua, 1);
+        }
+        lua_pop(lua, 1);
+    }
+}
+
+/// Replaces the table on top by its cover.
+unsafe fn cover(lua: *mut lua_State) {
+    // SAFETY: as for `install`.
+    unsafe {
+        lua_createtable(lua, 0, 0);
+        lua_createtable(lua, 0, 3);
+        lua_pushvalue(lua, -3);
+        set_field(lua, c"__index");
+        lua_pushcclosure(lua, refuse_write, 0);
+        set_field(lua, c"__newindex");
+        lua_pushlightuserdata(lua, covered_key());
+        lua_pushvalue(lua, -4);
+        lua_rawset(lua, -3);
+        lua_setmetatable(lua, -2);
+        lua_remove(lua, -2);
+    }
+}
+
+fn covered_key() -> *mut c_void {
+    (&raw const COVERED).cast_mut().cast()
+}
+
+/// Replaces a cover at the (positive) index by what it covers; false, and nothing done, where there is none.
+#[inline]
+unsafe fn uncover(lua: *mut lua_State, index: c_int) -> bool {
+    // SAFETY: called by the functions below, with room for two more values.
+    unsafe {
+        if lua_type(lua, index) != LUA_TTABLE || lua_getmetatable(lua, index) == 0 {
+            return false;
+        }
+        lua_pushlightuserdata(lua, covered_key());
+        lua_rawget_(lua, -2);
+        let is_cover = lua_type(lua, -1) == LUA_TTABLE;
+        if is_cover {
+            lua_replace(lua, index);
+            lua_pop(lua, 1);
+        } else {
+            lua_pop(lua, 2);
+        }
+        is_cover
+    }
+}
+
+/// Calls the function that this one stands in for, with the same arguments.
+unsafe fn original(lua: *mut lua_State) -> c_int {
+    // SAFETY: the second upvalue is a C function of Lua's libraries without upvalues of its own; it finds the stack as its caller
+    // left it.
+    unsafe {
+        match lua_tocfunction(lua, lua_upvalueindex(2)) {
+            Some(function) => function(lua),
+            None => 0,
+        }
+    }
+}
+
+// SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments, and with the upvalues that
+// `install` has given them. They own nothing that has a destructor.
+
+/// `__newindex` of covers.
+unsafe extern "C-unwind" fn refuse_write(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { luaL_error(lua, c"Attempt to modify a readonly table".as_ptr()) }
+}
+
+/// As [`refuse_write`] for functions, which do not say where they were called.
+unsafe fn raise_read_only(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        push_bytes(lua, READ_ONLY.as_bytes());
+        lua_error(lua)
+    }
+}
+
+/// `__index` of the globals, for what is not there.
+unsafe extern "C-unwind" fn absent(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above. The name lives on the stack while its error is written.
+    unsafe {
+        match lua_type(lua, 2) {
+            LUA_TSTRING | LUA_TNUMBER => {}
+            _ => return luaL_error(lua, c"Second argument to luaProtectedTableError must be a string or number".as_ptr()),
+        }
+        let slot = match bytes(lua, 2) {
+            Some(b"KEYS") => KEYS,
+            Some(b"ARGV") => ARGV,
+            _ => {
+                let text = c"Script attempted to access nonexistent global variable '%s'";
+                return luaL_error(lua, text.as_ptr(), lua_tostring(lua, 2));
+            }
+        };
+        lua_rawgeti_(lua, LUA_REGISTRYINDEX, slot);
+        1
+    }
+}
+
+/// `next(table [, key])`
+unsafe extern "C-unwind" fn next(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        luaL_checktype(lua, 1, LUA_TTABLE);
+        lua_settop(lua, 2);
+        uncover(lua, 1);
+        if lua_next(lua, 1) != 0 {
+            return 2;
+        }
+        lua_pushnil(lua);
+        1
+    }
+}
+
+/// `pairs(table)`
+unsafe extern "C-unwind" fn pairs(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above; the second upvalue is `next`.
+    unsafe {
+        luaL_checktype(lua, 1, LUA_TTABLE);
+        lua_pushvalue(lua, lua_upvalueindex(2));
+        lua_pushvalue(lua, 1);
+        lua_pushnil(lua);
+        3
+    }
+}
+
+/// `rawget(table, key)`
+unsafe extern "C-unwind" fn rawget(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        uncover(lua, 1);
+        original(lua)
+    }
+}
+
+/// `rawset(table, key, value)`
+unsafe extern "C-unwind" fn rawset(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { if uncover(lua, 1) { raise_read_only(lua) } else { original(lua) } }
+}
+
+/// `table.insert(table, [position,] value)`
+unsafe extern "C-unwind" fn insert(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { if uncover(lua, 1) { raise_read_only(lua) } else { original(lua) } }
+}
+
+/// `getmetatable(value)`: that of strings is copied, those of covers are not shown.
+unsafe extern "C-unwind" fn getmetatable(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        if lua_type(lua, 1) == LUA_TSTRING {
+            lua_createtable(lua, 0, 1);
+            lua_getfield_(lua, LUA_GLOBALSINDEX, c"string".as_ptr());
+            set_field(lua, c"__index");
+            cover(lua);
+            return 1;
+        }
+        if uncover(lua, 1) {
+            lua_pushnil(lua);
+            return 1;
+        }
+        original(lua)
+    }
+}
+
+/// `setmetatable(table, metatable)`
+unsafe extern "C-unwind" fn setmetatable(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { if uncover(lua, 1) { raise_read_only(lua) } else { original(lua) } }
+}
+
+/// `pcall(function, …)`: an error that is a table with a text is given as that text, as scripts from before Redis 7 expect.
+unsafe extern "C-unwind" fn pcall(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let arguments = lua_gettop(lua) - 1;
+        if arguments < 0 {
+            // Redis calls the place holder of the result.
+            lua_pushboolean(lua, 0);
+            push_bytes(lua, b"attempt to call a boolean value");
+            return 2;
+        }
+        lua_pushboolean(lua, 1);
+        lua_insert(lua, 1);
+        if lua_pcall(lua, arguments, LUA_MULTRET, 0) != LUA_OK {
+            lua_remove(lua, 1);
+            if lua_type(lua, -1) == LUA_TTABLE {
+                lua_getfield_(lua, -1, c"err".as_ptr());
+                if lua_isstring(lua, -1) != 0 {
+                    lua_replace(lua, -2);
+                }
+            }
+            lua_pushboolean(lua, 0);
+            lua_insert(lua, 1);
+        }
+        lua_gettop(lua)
+    }
+}
+
+/// `collectgarbage([option [, argument]])`: the collector can be asked to work, but not to stop or to go slower, which would outlast
+/// the script.
+unsafe extern "C-unwind" fn collectgarbage(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above; the list ends with a null.
+    unsafe {
+        let options = [
+            c"collect".as_ptr(),
+            c"count".as_ptr(),
+            c"step".as_ptr(),
+            c"stop".as_ptr(),
+            c"restart".as_ptr(),
+            c"setpause".as_ptr(),
+            c"setstepmul".as_ptr(),
+            std::ptr::null(),
+        ];
+        let option = luaL_checkoption(lua, 1, c"collect".as_ptr(), options.as_ptr());
+        let unchanged = match option {
+            0..=2 => return original(lua),
+            3 | 4 => 0.0,
+            _ => 200.0,
+        };
+        lua_pushnumber(lua, unchanged);
+        1
+    }
+}
+
+/// `loadstring(text [, name])`
+unsafe extern "C-unwind" fn loadstring(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above. The text stays on the stack while it is read.
+    unsafe {
+        luaL_checklstring(lua, 1, std::ptr::null_mut());
+        let text = bytes(lua, 1).unwrap_or_default();
+        let name = luaL_optlstring(lua, 2, text.as_ptr().cast(), std::ptr::null_mut());
+        let mut source = Source::new([b" ", text]);
+        loaded(lua, lua_load(lua, Source::read, (&raw mut source).cast(), name))
+    }
+}
+
+/// `load(function [, name])`
+unsafe extern "C-unwind" fn load(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let name = luaL_optlstring(lua, 2, c"=(load)".as_ptr(), std::ptr::null_mut());
+        luaL_checktype(lua, 1, LUA_TFUNCTION);
+        lua_settop(lua, 3);
+        let mut begun = false;
+        loaded(lua, lua_load(lua, read_from_function, (&raw mut begun).cast(), name))
+    }
+}
+
+/// The reader of [`load`]: a blank, so that bytecode is a syntax error, and then what the function gives.
+unsafe extern "C-unwind" fn read_from_function(
+    lua: *mut lua_State,
+    begun: *mut c_void,
+    size: *mut usize,
+) -> *const std::ffi::c_char {
+    // SAFETY: called by `lua_load` on behalf of `load`, whose function lies at 1; the piece is kept at 3 until the next one.
+    unsafe {
+        let begun = begun.cast::<bool>();
+        if !*begun {
+            *begun = true;
+            *size = 1;
+            return c" ".as_ptr();
+        }
+        luaL_checkstack_(lua, 2, c"too many nested functions".as_ptr());
+        lua_pushvalue(lua, 1);
+        lua_call(lua, 0, 1);
+        if lua_type(lua, -1) == LUA_TNIL {
+            *size = 0;
+            return std::ptr::null();
+        }
+        if lua_isstring(lua, -1) == 0 {
+            luaL_error(lua, c"reader function must return a string".as_ptr());
+        }
+        lua_replace(lua, 3);
+        lua_tolstring(lua, 3, size)
+    }
+}
+
+/// What `load` and `loadstring` give back: the function, or nil and a message.
+unsafe fn loaded(lua: *mut lua_State, status: c_int) -> c_int {
+    // SAFETY: see above; the function or the message is on top.
+    unsafe {
+        if status == LUA_OK {
+            return 1;
+        }
+        lua_pushnil(lua);
+        lua_insert(lua, -2);
+        2
+    }
+}
+
+/// `os.clock()`: seconds that stand still while the script runs, as all time does.
+unsafe extern "C-unwind" fn clock(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let now = (*Interpreter::of(lua)).frame.now;
+        lua_pushnumber(lua, now.mono_us as f64 / 1e6);
+    }
+    1
+}

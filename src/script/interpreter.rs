@@ -1,0 +1,280 @@
+//! One Lua interpreter: its state, its compiled scripts, and the run that is under way.
+//!
+//! It is reached by a raw pointer, from Rust by its owner [`super::Scripts`] and from Lua through the first upvalue of each of our
+//! functions. Nobody keeps a reference to all of it across a call into Lua or into the engine.
+
+use std::ffi::c_char;
+use std::os::raw::{c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use mlua::ffi::*;
+
+use crate::engine::Engine;
+use crate::engine::session::SessionId;
+use crate::engine::time::Now;
+use crate::resp::reply::Protocol;
+use crate::script::failure;
+use crate::script::globals;
+use crate::script::libraries::random;
+use crate::script::memory::{self, Memory};
+use crate::script::stack::push_bytes;
+
+/// What a script that runs can reach.
+pub(super) struct Frame {
+    /// The engine; null while no script runs.
+    pub engine: *mut Engine,
+    /// The instant of the whole run.
+    pub now: Now,
+    /// Who runs it.
+    pub session: SessionId,
+    /// The database its commands work on.
+    pub db: u32,
+    /// The protocol whose types its commands' replies have.
+    pub protocol: Protocol,
+    /// Whether commands that write are refused.
+    pub read_only: bool,
+    /// The state of `math.random`.
+    pub random: u64,
+}
+
+impl Frame {
+    /// The frame of a run that begins.
+    pub(super) fn new(engine: *mut Engine, now: Now, session: SessionId, db: u32, read_only: bool) -> Self {
+        Frame { engine, now, session, db, protocol: Protocol::Resp2, read_only, random: random::seeded(0) }
+    }
+}
+
+/// A compiled script.
+#[derive(Clone, Copy)]
+pub(super) struct Function {
+    /// Where the registry keeps it.
+    reference: c_int,
+    /// Whether `KEYS` and `ARGV` are its parameters.
+    parameters: bool,
+    /// Whether it may look for them among the globals.
+    globals: bool,
+}
+
+/// The state and what goes with it; lives at one address.
+pub(super) struct Interpreter {
+    pub lua: *mut lua_State,
+    pub memory: Memory,
+    pub frame: Frame,
+    /// Arguments of a `redis.call` with very many.
+    pub arguments: Vec<&'static [u8]>,
+}
+
+/// Where the registry keeps the global `KEYS` and `ARGV`.
+pub(super) const KEYS: c_int = 1;
+pub(super) const ARGV: c_int = 2;
+/// Where the error function lies on the stack, under everything else.
+const ERROR_FUNCTION: c_int = 1;
+
+impl Interpreter {
+    /// A new interpreter; to be freed by [`Interpreter::free`].
+    pub(super) fn create() -> NonNull<Interpreter> {
+        let this = Box::into_raw(Box::new(Interpreter {
+            lua: ptr::null_mut(),
+            memory: Memory::new(memory::LIMIT),
+            frame: Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0, true),
+            arguments: Vec::new(),
+        }));
+        // SAFETY: `this` is valid until `free`. Allocations cannot fail here, so Lua raises nothing outside of a protected call.
+        unsafe {
+            let lua = lua_newstate(memory::allocate, (&raw mut (*this).memory).cast());
+            assert!(!lua.is_null(), "the state is allocated or the process ends");
+            (*this).lua = lua;
+            for slot in [KEYS, ARGV] {
+                lua_createtable(lua, 0, 0);
+                let reference = luaL_ref(lua, LUA_REGISTRYINDEX);
+                assert_eq!(reference, slot, "references count from one in an empty registry");
+            }
+            globals::install(lua, this);
+            lua_settop(lua, 0);
+            lua_pushcclosure(lua, failure::locate, 0);
+            NonNull::new_unchecked(this)
+        }
+    }
+
+    /// Ends an interpreter.
+    ///
+    /// # Safety
+    /// It came from [`Interpreter::create`], and is not used any more.
+    pub(super) unsafe fn free(this: NonNull<Interpreter>) {
+        // SAFETY: as promised; the account outlives the state.
+        unsafe {
+            lua_close(this.as_ref().lua);
+            drop(Box::from_raw(this.as_ptr()));
+        }
+    }
+
+    /// The interpreter of a function that was set by [`super::stack::set_function`].
+    ///
+    /// # Safety
+    /// Called from such a function.
+    #[inline]
+    pub(super) unsafe fn of(lua: *mut lua_State) -> *mut Interpreter {
+        // SAFETY: the first upvalue is the pointer.
+        unsafe { lua_touserdata(lua, lua_upvalueindex(1)).cast() }
+    }
+
+    /// Compiles a script; an error is Lua's message.
+    ///
+    /// # Safety
+    /// `this` is valid and no script runs on it.
+    pub(super) unsafe fn compile(this: *mut Interpreter, script: &[u8]) -> Result<Function, Vec<u8>> {
+        // KEYS and ARGV are parameters of the chunk, so that reaching them costs nothing. The prefix is on the first line, and
+        // ends with a semicolon so that it goes into nothing that follows.
+        let as_parameters = !needs_globals(script);
+        let prefixes: &[&[u8]] = if as_parameters { &[b"local KEYS, ARGV = ...; ", b" "] } else { &[b" "] };
+        // SAFETY: as promised; `lua_load` is protected, and the message is copied before it is popped.
+        unsafe {
+            let lua = (*this).lua;
+            let mut message = Vec::new();
+            for (attempt, prefix) in prefixes.iter().enumerate() {
+                let mut source = Source::new([prefix, script]);
+                (*this).memory.strict = true;
+                let status = lua_load(lua, Source::read, (&raw mut source).cast(), c"@user_script".as_ptr());
+                (*this).memory.strict = false;
+                if status == LUA_OK {
+                    let parameters = as_parameters && attempt == 0;
+                    let globals = !parameters || reaches_globals(script);
+                    return Ok(Function { reference: luaL_ref(lua, LUA_REGISTRYINDEX), parameters, globals });
+                }
+                message = super::stack::bytes(lua, -1).unwrap_or_default().to_vec();
+                lua_settop(lua, ERROR_FUNCTION);
+                // Two locals more can be too many: what the script says by itself decides.
+            }
+            Err(message)
+        }
+    }
+
+    /// Forgets a compiled script.
+    ///
+    /// # Safety
+    /// As for [`Interpreter::compile`]; the function came from this interpreter.
+    pub(super) unsafe fn forget(this: *mut Interpreter, function: Function) {
+        // SAFETY: as promised.
+        unsafe { luaL_unref((*this).lua, LUA_REGISTRYINDEX, function.reference) }
+    }
+
+    /// Runs a script: its result, or with `false` its error, is then on top of the stack, until [`Interpreter::finish`].
+    ///
+    /// # Safety
+    /// As for [`Interpreter::forget`]. The frame's engine is valid, and reached through the frame only until this returns.
+    pub(super) unsafe fn run(this: *mut Interpreter, function: Function, frame: Frame, keys: &[&[u8]], args: &[&[u8]]) -> bool {
+        // SAFETY: as promised; allocations fail only inside of the protected call.
+        unsafe {
+            let lua = (*this).lua;
+            debug_assert_eq!(lua_gettop(lua), ERROR_FUNCTION, "nothing is left of earlier runs");
+            (*this).frame = frame;
+            lua_rawgeti_(lua, LUA_REGISTRYINDEX, function.reference);
+            push_array(lua, keys);
+            push_array(lua, args);
+            if function.globals {
+                lua_pushvalue(lua, -2);
+                lua_rawseti_(lua, LUA_REGISTRYINDEX, KEYS);
+                lua_pushvalue(lua, -1);
+                lua_rawseti_(lua, LUA_REGISTRYINDEX, ARGV);
+            }
+            if !function.parameters {
+                lua_pop(lua, 2);
+            }
+            (*this).memory.strict = true;
+            let status = lua_pcall(lua, if function.parameters { 2 } else { 0 }, 1, ERROR_FUNCTION);
+            (*this).memory.strict = false;
+            (*this).frame.engine = ptr::null_mut();
+            if status == LUA_ERRMEM {
+                lua_gc(lua, LUA_GCCOLLECT, 0);
+            }
+            status == LUA_OK
+        }
+    }
+
+    /// Leaves the stack as it was found.
+    ///
+    /// # Safety
+    /// `this` is valid and no script runs on it.
+    pub(super) unsafe fn finish(this: *mut Interpreter) {
+        // SAFETY: as promised.
+        unsafe { lua_settop((*this).lua, ERROR_FUNCTION) }
+    }
+}
+
+unsafe fn push_array(lua: *mut lua_State, elements: &[&[u8]]) {
+    // SAFETY: called by `run`, which has pushed at most two values: the table and its element fit.
+    unsafe {
+        lua_createtable(lua, elements.len() as c_int, 0);
+        for (index, element) in (1..).zip(elements) {
+            push_bytes(lua, element);
+            lua_rawseti_(lua, -2, index);
+        }
+    }
+}
+
+/// Whether a script cannot do with `KEYS` and `ARGV` as parameters: it looks at `...`, where they would show, or it may assign to
+/// them, which is refused for globals.
+fn needs_globals(script: &[u8]) -> bool {
+    memchr::memmem::find(script, b"...").is_some() || assigns(script, b"KEYS") || assigns(script, b"ARGV")
+}
+
+fn assigns(script: &[u8], name: &[u8]) -> bool {
+    memchr::memmem::find_iter(script, name).any(|at| {
+        // Over the rest of a list of names, as in `KEYS, other = …`.
+        let in_list = |byte: &u8| byte.is_ascii_alphanumeric() || byte.is_ascii_whitespace() || matches!(byte, b'_' | b',');
+        let mut rest = script[at + name.len()..].iter().skip_while(|byte| in_list(byte));
+        rest.next() == Some(&b'=') && rest.next() != Some(&b'=')
+    })
+}
+
+/// Whether a script whose `KEYS` are parameters may also look for them among the globals.
+fn reaches_globals(script: &[u8]) -> bool {
+    memchr::memmem::find(script, b"load").is_some() || memchr::memmem::find(script, b"_G").is_some()
+}
+
+/// Source text for `lua_load`, in two pieces. The first piece is never empty and never begins as bytecode does, so bytecode is
+/// a syntax error.
+pub(super) struct Source {
+    pieces: [(*const u8, usize); 2],
+    next: usize,
+}
+
+impl Source {
+    pub(super) fn new(pieces: [&[u8]; 2]) -> Self {
+        Source { pieces: pieces.map(|piece| (piece.as_ptr(), piece.len())), next: 0 }
+    }
+
+    /// Gives Lua the next piece.
+    pub(super) unsafe extern "C-unwind" fn read(_: *mut lua_State, source: *mut c_void, size: *mut usize) -> *const c_char {
+        // SAFETY: `lua_load` passes on the source it was given and a place for the size. The pieces live as long as it runs.
+        unsafe {
+            let source = source.cast::<Source>();
+            let (text, len) = (*source).pieces.get((*source).next).copied().unwrap_or((ptr::null(), 0));
+            (*source).next += 1;
+            *size = len;
+            text.cast()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn assignments_are_told_from_uses() {
+        for script in ["KEYS = {}", "ARGV=1", "local a, KEYS = 1", "KEYS, x = 1, 2", "return ..."] {
+            assert!(needs_globals(script.as_bytes()), "{script}");
+        }
+        for script in [
+            "return KEYS[1]",
+            "if KEYS[1] == ARGV[1] then end",
+            "return #ARGV",
+            "return KEYS==ARGV",
+            "f(KEYS, ARGV)",
+            "return 'a'..'b'",
+        ] {
+            assert!(!needs_globals(script.as_bytes()), "{script}");
+        }
+    }
+}

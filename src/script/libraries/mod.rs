@@ -1,0 +1,3 @@
+//! What scripts find beside the base of Lua.
+
+pub(super) mod random;

@@ -1,0 +1,89 @@
+//! The first line of a script: `#!lua flags=no-writes,allow-oom`.
+
+use std::borrow::Cow;
+
+bitflags::bitflags! {
+    /// What a script says of itself.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ScriptFlags: u8 {
+        /// `no-writes`
+        const NO_WRITES = 1 << 0;
+        /// `allow-oom`
+        const ALLOW_OOM = 1 << 1;
+        /// `allow-stale`
+        const ALLOW_STALE = 1 << 2;
+        /// `no-cluster`
+        const NO_CLUSTER = 1 << 3;
+        /// `allow-cross-slot-keys`
+        const ALLOW_CROSS_SLOT = 1 << 4;
+        /// It has no such line: as before there were flags, what it may do follows from the commands it calls.
+        const COMPAT = 1 << 5;
+    }
+}
+
+const NAMES: [(&[u8], ScriptFlags); 5] = [
+    (b"no-writes", ScriptFlags::NO_WRITES),
+    (b"allow-oom", ScriptFlags::ALLOW_OOM),
+    (b"allow-stale", ScriptFlags::ALLOW_STALE),
+    (b"no-cluster", ScriptFlags::NO_CLUSTER),
+    (b"allow-cross-slot-keys", ScriptFlags::ALLOW_CROSS_SLOT),
+];
+
+/// A script without its first line, of which the line feed stays so that lines keep their numbers; or the text of the error.
+pub(super) fn split(script: &[u8]) -> Result<(ScriptFlags, &[u8]), Cow<'static, [u8]>> {
+    if !script.starts_with(b"#!") {
+        return Ok((ScriptFlags::COMPAT, script));
+    }
+    let Some(end) = memchr::memchr(b'\n', script) else { return Err(b"ERR Invalid script shebang".as_slice().into()) };
+    let (line, body) = script.split_at(end);
+    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    let engine = words.next().unwrap_or_default();
+    if engine != b"#!lua" {
+        return Err([b"ERR Unexpected engine in script shebang: ", engine].concat().into());
+    }
+    let mut flags = ScriptFlags::empty();
+    for word in words {
+        let Some(list) = word.strip_prefix(b"flags=") else {
+            return Err([b"ERR Unknown lua shebang option: ", word].concat().into());
+        };
+        if list.is_empty() {
+            continue;
+        }
+        for name in list.split(|&byte| byte == b',') {
+            match NAMES.iter().find(|(known, _)| *known == name) {
+                Some((_, flag)) => flags |= *flag,
+                None => return Err([b"ERR Unexpected flag in script shebang: ", name].concat().into()),
+            }
+        }
+    }
+    Ok((flags, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_line_nothing_is_cut() {
+        assert_eq!(split(b"return 1"), Ok((ScriptFlags::COMPAT, b"return 1".as_slice())));
+    }
+
+    #[test]
+    fn flags_are_read_and_the_line_feed_stays() {
+        let (flags, body) = split(b"#!lua flags=no-writes,allow-stale\nreturn 1").unwrap_or((ScriptFlags::empty(), b""));
+        assert_eq!((flags, body), (ScriptFlags::NO_WRITES | ScriptFlags::ALLOW_STALE, b"\nreturn 1".as_slice()));
+        assert_eq!(split(b"#!lua\n1"), Ok((ScriptFlags::empty(), b"\n1".as_slice())));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        for (script, text) in [
+            ("#!lua", "ERR Invalid script shebang"),
+            ("#!not-lua\nreturn 1", "ERR Unexpected engine in script shebang: #!not-lua"),
+            ("#!lua name=x\nreturn 1", "ERR Unknown lua shebang option: name=x"),
+            ("#!lua flags=fly\nreturn 1", "ERR Unexpected flag in script shebang: fly"),
+        ] {
+            assert_eq!(split(script.as_bytes()), Err(text.as_bytes().into()), "{script}");
+        }
+    }
+}

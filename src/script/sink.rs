@@ -1,0 +1,270 @@
+//! Replies of commands, pushed straight onto the Lua stack.
+//!
+//! No bytes are formed on the way. An aggregate is a table on the stack and a [`Level`] that counts what is still to come; the
+//! element that fills it makes it an element of the one below.
+//!
+//! Everything here runs with allocations that cannot fail (see [`super::memory`]), so Lua never jumps out of a handler.
+
+use std::os::raw::c_int;
+
+use mlua::ffi::*;
+use smallvec::SmallVec;
+
+use crate::resp::double::{DOUBLE_MAX, format_double};
+use crate::resp::reply::{Protocol, Sink};
+use crate::script::stack::{push_bytes, set_field};
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Array,
+    /// `{map = {…}}`, filled by keys and values in turn.
+    Map,
+    /// `{set = {[element] = true}}`
+    Set,
+}
+
+struct Level {
+    kind: Kind,
+    /// Values that are still to come.
+    left: usize,
+    /// Elements placed, for arrays.
+    index: c_int,
+}
+
+/// One reply on its way onto the stack of a Lua thread.
+pub(super) struct LuaSink {
+    lua: *mut lua_State,
+    protocol: Protocol,
+    levels: SmallVec<[Level; 4]>,
+    /// The reply as a whole is an error.
+    failed: bool,
+    /// It is nested deeper than the stack goes; what comes is thrown away.
+    too_deep: bool,
+}
+
+impl LuaSink {
+    /// # Safety
+    /// `lua` is alive for as long as the sink, has room for four more values, and its allocations cannot fail.
+    pub(super) unsafe fn new(lua: *mut lua_State, protocol: Protocol) -> Self {
+        LuaSink { lua, protocol, levels: SmallVec::new(), failed: false, too_deep: false }
+    }
+
+    /// Whether the reply was an error.
+    pub(super) fn failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Whether the reply could not be placed.
+    pub(super) fn too_deep(&self) -> bool {
+        self.too_deep
+    }
+
+    fn resp3(&self) -> bool {
+        self.protocol == Protocol::Resp3
+    }
+
+    /// Pushes one value with `push` and makes it an element of what is open.
+    #[inline]
+    fn value(&mut self, push: impl FnOnce(*mut lua_State)) {
+        if self.too_deep {
+            return;
+        }
+        push(self.lua);
+        if !self.levels.is_empty() {
+            self.place();
+        }
+    }
+
+    /// `{name = value}`
+    fn wrapped(&mut self, name: &'static std::ffi::CStr, push: impl FnOnce(*mut lua_State)) {
+        self.value(|lua| {
+            // SAFETY: as promised to `new`; two slots beside the table.
+            unsafe {
+                lua_createtable(lua, 0, 1);
+                push(lua);
+                set_field(lua, name);
+            }
+        });
+    }
+
+    fn open(&mut self, kind: Kind, len: usize) {
+        let lua = self.lua;
+        // SAFETY: as promised to `new`; the stack is grown before anything is pushed.
+        unsafe {
+            if self.too_deep || lua_checkstack(lua, 6) == 0 {
+                self.too_deep = true;
+                return;
+            }
+            let room = c_int::try_from(len).unwrap_or(c_int::MAX);
+            match kind {
+                Kind::Array => lua_createtable(lua, room, 0),
+                Kind::Map | Kind::Set => {
+                    lua_createtable(lua, 0, 1);
+                    lua_createtable(lua, 0, room);
+                }
+            }
+        }
+        let left = if matches!(kind, Kind::Map) { len.saturating_mul(2) } else { len };
+        self.levels.push(Level { kind, left, index: 0 });
+        if left == 0 {
+            self.close();
+            self.place();
+        }
+    }
+
+    /// The innermost aggregate is full: leaves it as one value on the stack.
+    fn close(&mut self) {
+        let Some(level) = self.levels.pop() else { return };
+        let name = match level.kind {
+            Kind::Array => return,
+            Kind::Map => c"map",
+            Kind::Set => c"set",
+        };
+        // SAFETY: below the filled table lies the one that wraps it.
+        unsafe { set_field(self.lua, name) };
+    }
+
+    /// Makes the value on top an element of the innermost aggregate, and a filled aggregate one of the next.
+    fn place(&mut self) {
+        let lua = self.lua;
+        while let Some(level) = self.levels.last_mut() {
+            level.left -= 1;
+            // SAFETY: the table of the level lies under the value, or under the key and the value; a nil or NaN key, which a table
+            // cannot take, is thrown away.
+            unsafe {
+                match level.kind {
+                    Kind::Array => {
+                        level.index += 1;
+                        lua_rawseti_(lua, -2, level.index);
+                    }
+                    Kind::Map if level.left % 2 == 1 => return,
+                    Kind::Map if is_key(lua, -2) => lua_rawset(lua, -3),
+                    Kind::Map => lua_pop(lua, 2),
+                    Kind::Set if is_key(lua, -1) => {
+                        lua_pushboolean(lua, 1);
+                        lua_rawset(lua, -3);
+                    }
+                    Kind::Set => lua_pop(lua, 1),
+                }
+            }
+            if level.left > 0 {
+                return;
+            }
+            self.close();
+        }
+    }
+}
+
+/// Whether a table takes the value as a key.
+unsafe fn is_key(lua: *mut lua_State, index: c_int) -> bool {
+    // SAFETY: the caller's index is valid.
+    unsafe {
+        match lua_type(lua, index) {
+            LUA_TNIL => false,
+            LUA_TNUMBER => !lua_tonumber(lua, index).is_nan(),
+            _ => true,
+        }
+    }
+}
+
+// SAFETY of the pushes below: as promised to `new`, each takes at most four slots, and `open` has made room for those at its level.
+impl Sink for LuaSink {
+    fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    fn simple(&mut self, text: &str) {
+        // SAFETY: see above.
+        self.wrapped(c"ok", |lua| unsafe { push_bytes(lua, text.as_bytes()) });
+    }
+
+    fn error(&mut self, text: &[u8]) {
+        self.failed |= self.levels.is_empty();
+        self.value(|lua| {
+            // SAFETY: see above.
+            unsafe { super::failure::push_counted(lua, text) }
+        });
+    }
+
+    #[inline]
+    fn integer(&mut self, n: i64) {
+        // SAFETY: see above.
+        self.value(|lua| unsafe { lua_pushnumber(lua, n as f64) });
+    }
+
+    #[inline]
+    fn bulk(&mut self, bytes: &[u8]) {
+        // SAFETY: see above.
+        self.value(|lua| unsafe { push_bytes(lua, bytes) });
+    }
+
+    fn null(&mut self) {
+        let resp3 = self.resp3();
+        // SAFETY: see above.
+        self.value(|lua| unsafe { if resp3 { lua_pushnil(lua) } else { lua_pushboolean(lua, 0) } });
+    }
+
+    fn null_array(&mut self) {
+        self.null();
+    }
+
+    fn array(&mut self, len: usize) {
+        self.open(Kind::Array, len);
+    }
+
+    fn map(&mut self, pairs: usize) {
+        if self.resp3() { self.open(Kind::Map, pairs) } else { self.open(Kind::Array, pairs * 2) }
+    }
+
+    fn set(&mut self, len: usize) {
+        self.open(if self.resp3() { Kind::Set } else { Kind::Array }, len);
+    }
+
+    fn push(&mut self, len: usize) {
+        self.open(Kind::Array, len);
+    }
+
+    fn double(&mut self, value: f64) {
+        if self.resp3() {
+            // SAFETY: see above.
+            self.wrapped(c"double", |lua| unsafe { lua_pushnumber(lua, value) });
+        } else {
+            let mut text = [0; DOUBLE_MAX];
+            self.bulk(format_double(value, &mut text));
+        }
+    }
+
+    fn boolean(&mut self, value: bool) {
+        if self.resp3() {
+            // SAFETY: see above.
+            self.value(|lua| unsafe { lua_pushboolean(lua, value as c_int) });
+        } else {
+            self.integer(value as i64);
+        }
+    }
+
+    fn big_number(&mut self, decimal: &str) {
+        if self.resp3() {
+            // SAFETY: see above.
+            self.wrapped(c"big_number", |lua| unsafe { push_bytes(lua, decimal.as_bytes()) });
+        } else {
+            self.bulk(decimal.as_bytes());
+        }
+    }
+
+    fn verbatim(&mut self, format: &str, text: &[u8]) {
+        if !self.resp3() {
+            return self.bulk(text);
+        }
+        self.wrapped(c"verbatim_string", |lua| {
+            // SAFETY: see above.
+            unsafe {
+                lua_createtable(lua, 0, 2);
+                push_bytes(lua, text);
+                set_field(lua, c"string");
+                push_bytes(lua, format.as_bytes());
+                set_field(lua, c"format");
+            }
+        });
+    }
+}
