@@ -12,6 +12,7 @@ pub mod hash_leases;
 pub mod hashes;
 pub mod help;
 pub mod info;
+mod index;
 pub mod introspect;
 pub mod introspect_docs;
 pub mod keys;
@@ -25,12 +26,12 @@ pub mod strings;
 pub mod syntax;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::engine::command::Command;
 use crate::engine::error::Error;
 
+pub use index::lookup;
 pub use introspect_docs::markdown_table;
 
 /// The families, in the order in which `COMMAND` lists them.
@@ -55,37 +56,24 @@ const FAMILIES: &[&[Command]] = &[
     scripting::COMMANDS,
 ];
 
-/// The longest name of a command or subcommand, in bytes.
-const NAME_MAX: usize = 32;
-
-static TABLE: LazyLock<HashMap<&'static [u8], &'static Command, foldhash::fast::FixedState>> =
-    LazyLock::new(|| all().map(|command| (command.name.as_bytes(), command)).collect());
-
 static CONTAINERS: LazyLock<Vec<&'static Command>> =
-    LazyLock::new(|| TABLE.values().copied().filter(|command| !command.subcommands.is_empty()).collect());
+    LazyLock::new(|| all().filter(|command| !command.subcommands.is_empty()).collect());
 
 /// All commands; subcommands hang on their containers.
 pub fn all() -> impl Iterator<Item = &'static Command> {
     FAMILIES.iter().flat_map(|family| family.iter())
 }
 
-/// The command of this name, in any case.
-#[inline]
-pub fn lookup(name: &[u8]) -> Option<&'static Command> {
-    if name.len() > NAME_MAX {
-        return None;
-    }
-    let mut lower = [0; NAME_MAX];
-    let lower = &mut lower[..name.len()];
-    lower.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    TABLE.get(&*lower).copied()
-}
-
 /// The row for a request: a container's subcommand where it names one. Errors on unknown names and on a wrong number of arguments.
 #[inline]
 pub fn resolve(args: &[&[u8]]) -> Result<&'static Command, Error> {
-    let Some(mut command) = lookup(args[0]) else { return Err(Error::unknown_command(args)) };
+    resolve_row(lookup(args[0]), args)
+}
+
+/// As [`resolve`], for a name whose row was looked up already.
+#[inline]
+pub fn resolve_row(row: Option<&'static Command>, args: &[&[u8]]) -> Result<&'static Command, Error> {
+    let Some(mut command) = row else { return Err(Error::unknown_command(args)) };
     if !command.subcommands.is_empty() && args.len() > 1 {
         let container = command.name;
         command = command

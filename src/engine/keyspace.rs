@@ -77,6 +77,20 @@ impl Keyspace {
         Db { keyspace: self, index, dict, now, touch: true }
     }
 
+    /// Asks memory for the slot of a key that is about to be looked up; see [`Keyspace::prefetch_entry`].
+    #[inline]
+    pub fn prefetch_slot(&self, db: u32, key: &[u8]) -> KeyHash {
+        let hash = self.space.hash(key);
+        self.space.dict(self.numbers[db as usize] as usize).prefetch_slot(hash);
+        hash
+    }
+
+    /// Asks memory for the entry of a key whose slot has arrived.
+    #[inline]
+    pub fn prefetch_entry(&self, db: u32, hash: KeyHash) {
+        self.space.dict(self.numbers[db as usize] as usize).prefetch_entry(hash);
+    }
+
     /// Exchanges two databases.
     pub fn swap(&mut self, a: u32, b: u32, now: Now) {
         self.numbers.swap(a as usize, b as usize);

@@ -149,9 +149,12 @@ impl Engine {
 
     /// Executes one request; its reply, and whatever else comes of it, is in the outboxes when this returns.
     pub fn execute(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
-        if args.is_empty() {
-            return;
-        }
+        self.execute_found(now, id, None, args);
+    }
+
+    /// As [`Engine::execute`], for a caller that has looked up the name's row already.
+    pub fn execute_found(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
+        let Some(name) = args.first() else { return };
         if self.rates.due(now.mono_us) {
             self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out]);
         }
@@ -165,7 +168,7 @@ impl Engine {
         let mut out = std::mem::take(&mut session.out);
         let start = out.len();
         let mut reply = WireReply::new(&mut out, session.protocol);
-        match commands::resolve(args) {
+        match commands::resolve_row(row.or_else(|| commands::lookup(name)), args) {
             Ok(command) => match self.admit(id, command) {
                 Ok(()) => {
                     self.run(now, id, &mut db, Origin::Client, command, args, &mut reply);

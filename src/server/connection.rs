@@ -23,6 +23,7 @@ use crate::engine::session::{SessionFlags, SessionId};
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, Progress, RequestParser};
 use crate::server::shell::{READ_BUFFER, Shell};
+use crate::server::window::{self, WINDOW};
 
 /// Requests that one connection may have executed before others get their turn.
 const REQUESTS_PER_TURN: usize = 1024;
@@ -190,46 +191,76 @@ impl Connection {
 /// Parses and executes requests until the input or the turn ends; gives how many bytes of it are done with.
 fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Batch) {
     let mut now = shell.begin(id);
-    let mut done = 0;
-    let mut batch = Batch::Drained;
-    let mut requests = 0;
-    loop {
-        let session = &shell.engine.sessions[id.0 as usize];
-        if session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
-            done = input.len();
-            break;
-        }
-        if requests == REQUESTS_PER_TURN || session.out.len() > REPLIES_PER_WRITE {
-            batch = Batch::Paused;
-            break;
-        }
-        let authenticated = session.flags.contains(SessionFlags::AUTHENTICATED);
-        let rest = &input[done..];
-        match parser.parse(rest, &Limits { authenticated, ..shell.limits }) {
-            Ok(Progress::Complete { consumed }) => {
-                let args: SmallVec<[&[u8]; 16]> = parser.arguments(rest).collect();
-                shell.engine.execute(now, id, &args);
-                drop(args);
-                parser.reset();
-                done += consumed;
-                now = shell.act(now);
-                shell.check_output(id, now);
+    let mut window = std::mem::take(&mut shell.window);
+    let (mut done, mut requests) = (0, 0);
+    let batch = 'turn: loop {
+        let authenticated = shell.engine.sessions[id.0 as usize].flags.contains(SessionFlags::AUTHENTICATED);
+        let limits = Limits { authenticated, ..shell.limits };
+        // What may be sent before and after AUTH differs: until then, requests are parsed one by one.
+        let ahead = if authenticated { WINDOW } else { 1 };
+        let (mut parsed, mut at) = (0, done);
+        let stop = loop {
+            if parsed == ahead {
+                break None;
             }
-            Ok(Progress::Empty { consumed }) => {
-                parser.reset();
-                done += consumed;
+            match parser.parse(&input[at..], &limits) {
+                Ok(Progress::Complete { consumed }) => {
+                    let request = &mut window[parsed];
+                    std::mem::swap(parser, &mut request.parser);
+                    parser.reset();
+                    (request.start, request.end, request.command) = (at, at + consumed, None);
+                    at += consumed;
+                    parsed += 1;
+                }
+                Ok(Progress::Empty { consumed }) => {
+                    parser.reset();
+                    at += consumed;
+                    requests += 1;
+                }
+                other => break Some(other),
             }
-            Ok(Progress::Incomplete) => break,
-            Err(error) => {
+            if at == input.len() {
+                break Some(Ok(Progress::Incomplete));
+            }
+        };
+        if parsed > 1 {
+            window::prefetch(&shell.engine, id, &mut window[..parsed], input);
+        }
+        for request in &window[..parsed] {
+            let session = &shell.engine.sessions[id.0 as usize];
+            if session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
+                parser.reset();
+                done = input.len();
+                break 'turn Batch::Drained;
+            }
+            if requests >= REQUESTS_PER_TURN || session.out.len() > REPLIES_PER_WRITE {
+                // What is parsed and not executed is parsed again then.
+                parser.reset();
+                break 'turn Batch::Paused;
+            }
+            let args: SmallVec<[&[u8]; 16]> = request.arguments(input).collect();
+            shell.engine.execute_found(now, id, request.command, &args);
+            done = request.end;
+            requests += 1;
+            now = shell.act(now);
+            shell.check_output(id, now);
+        }
+        done = at;
+        match stop {
+            None => {}
+            Some(Err(error)) => {
                 // The parser is everybody's.
                 parser.reset();
                 let session = &mut shell.engine.sessions[id.0 as usize];
                 WireReply::new(&mut session.out, session.protocol).error(&error.text());
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
+                done = input.len();
+                break Batch::Drained;
             }
+            Some(Ok(_)) => break Batch::Drained,
         }
-        requests += 1;
-    }
+    };
+    shell.window = window;
     shell.settle(now, Some(id));
     (done, batch)
 }

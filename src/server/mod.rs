@@ -23,6 +23,7 @@ pub mod program;
 pub mod shell;
 mod sweep;
 pub mod timer;
+mod window;
 
 use std::cell::RefCell;
 use std::fmt;

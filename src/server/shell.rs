@@ -16,6 +16,7 @@ use crate::resp::request::{Limits, RequestParser};
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
 use crate::server::timer::Timer;
+use crate::server::window::{Pending, WINDOW};
 use crate::server::{descriptors, log};
 
 /// Bytes that are read at most at once.
@@ -63,6 +64,8 @@ pub struct Shell {
     pub read_buffer: Vec<u8>,
     /// Lent like the read buffer, for the sake of the room it keeps.
     pub parser: RequestParser,
+    /// Room for the requests that a turn parses ahead; empty while one does.
+    pub(super) window: Vec<Pending>,
     /// Lent to the session whose requests are executed; empty while one has it.
     out_buffer: Vec<u8>,
     pub(super) slots: Vec<Slot>,
@@ -85,6 +88,7 @@ impl Shell {
             stop: Rc::new(Notify::new()),
             read_buffer: vec![0; READ_BUFFER],
             parser: RequestParser::new(),
+            window: std::iter::repeat_with(Pending::default).take(WINDOW).collect(),
             out_buffer: Vec::new(),
             slots: Vec::new(),
             sweep_ms: None,

@@ -89,6 +89,22 @@ impl Dict {
         Some(Place { table: hash.table, position })
     }
 
+    /// Asks memory for the slot where a key's entry would be.
+    #[inline]
+    pub fn prefetch_slot(&self, hash: KeyHash) {
+        if let Some(table) = self.tables.get(hash.table as usize) {
+            table.prefetch_slot(hash.hash);
+        }
+    }
+
+    /// Asks memory for the entry that a key's slot names.
+    #[inline]
+    pub fn prefetch_entry(&self, hash: KeyHash) {
+        if let Some(table) = self.tables.get(hash.table as usize) {
+            table.prefetch_entry(hash.hash);
+        }
+    }
+
     /// The entry there.
     #[inline]
     pub fn get(&self, place: Place) -> EntryRef<'_> {

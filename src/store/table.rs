@@ -42,6 +42,18 @@ fn address_of(slot: u64) -> u64 {
     (slot & ADDRESS_MASK) << 4
 }
 
+/// Asks for a line of memory without waiting for it; does nothing where that cannot be said.
+#[inline]
+fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch is a hint: it reads nothing into the program and does not fault, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}
+
 impl Table {
     /// Number of entries.
     pub fn len(&self) -> usize {
@@ -79,6 +91,27 @@ impl Table {
                 return Some(Position(at as u32));
             }
             at += 1;
+        }
+    }
+
+    /// Asks memory for the slots at a hash's home.
+    #[inline]
+    pub fn prefetch_slot(&self, hash: u32) {
+        prefetch(self.slots.as_ptr().wrapping_add(self.home(hash)).cast());
+    }
+
+    /// Asks memory for the entry with this hash.
+    #[inline]
+    pub fn prefetch_entry(&self, hash: u32) {
+        let home = self.home(hash);
+        // Most entries stand close to their home; the rest are found without help.
+        for &slot in self.slots.iter().skip(home).take(8) {
+            if slot == 0 || hash_of(slot) > hash {
+                return;
+            }
+            if hash_of(slot) == hash {
+                return prefetch(std::ptr::without_provenance(address_of(slot) as usize));
+            }
         }
     }
 

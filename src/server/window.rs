@@ -1,0 +1,61 @@
+//! Pipelined requests that are parsed ahead of their execution, so that the memory they will touch is on its way.
+//!
+//! A lookup among a million keys waits for memory twice: for the slot and for the entry. One request cannot avoid that, but the
+//! requests of a pipeline can wait together: first all their slots are asked for, then all their entries, then they are executed.
+
+use crate::commands;
+use crate::engine::Engine;
+use crate::engine::command::{Command, Keys};
+use crate::engine::session::SessionId;
+use crate::resp::request::RequestParser;
+use crate::store::dict::KeyHash;
+
+/// Requests that are parsed ahead at most.
+pub const WINDOW: usize = 16;
+
+/// One request that is parsed and waits to be executed.
+#[derive(Default)]
+pub struct Pending {
+    /// Holds its arguments.
+    pub parser: RequestParser,
+    /// Where it begins in the input.
+    pub start: usize,
+    /// Where it ends in the input.
+    pub end: usize,
+    /// Its row, where it was looked up already.
+    pub command: Option<&'static Command>,
+    key: Option<KeyHash>,
+}
+
+impl Pending {
+    /// Its arguments.
+    pub fn arguments<'a>(&'a self, input: &'a [u8]) -> impl ExactSizeIterator<Item = &'a [u8]> {
+        self.parser.arguments(&input[self.start..])
+    }
+}
+
+/// Asks memory for what several requests of a session will touch first.
+pub fn prefetch(engine: &Engine, id: SessionId, pending: &mut [Pending], input: &[u8]) {
+    let db = engine.sessions[id.0 as usize].db;
+    let keyspace = &engine.keyspace;
+    for request in &mut *pending {
+        let (command, key) = first_key(request, input);
+        let key = key.map(|key| keyspace.prefetch_slot(db, key));
+        (request.command, request.key) = (command, key);
+    }
+    for hash in pending.iter().filter_map(|request| request.key) {
+        keyspace.prefetch_entry(db, hash);
+    }
+}
+
+/// The row and the first key of a request, where it has them. Nothing is checked yet: a guess that misses costs only the look.
+fn first_key<'a>(request: &'a Pending, input: &'a [u8]) -> (Option<&'static Command>, Option<&'a [u8]>) {
+    let mut arguments = request.arguments(input);
+    let Some(command) = arguments.next().and_then(commands::lookup) else { return (None, None) };
+    let position = match command.keys {
+        Keys::None => return (Some(command), None),
+        Keys::Range { first, .. } => first.max(1) as usize,
+        Keys::Counted { numkeys, .. } => numkeys + 1,
+    };
+    (Some(command), arguments.nth(position - 1))
+}
