@@ -100,15 +100,13 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(Error::SYNTAX);
     }
     let failed = |name: &[u8], reason: &str| {
-        let name = String::from_utf8_lossy(name);
-        Error::new(format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {reason}"))
+        Error::quoting("ERR CONFIG SET failed (possibly related to argument '", name, &format!("') - {reason}"))
     };
     // All names come first, then the values.
     let mut wanted: Vec<(&Directive, &'static str, &[u8])> = Vec::new();
     for pair in args[2..].chunks_exact(2) {
         let Some((directive, name)) = Directive::find(pair[0]) else {
-            let unknown = String::from_utf8_lossy(pair[0]);
-            return Err(Error::new(format!("ERR Unknown option or number of arguments for CONFIG SET - '{unknown}'")));
+            return Err(Error::quoting("ERR Unknown option or number of arguments for CONFIG SET - '", pair[0], "'"));
         };
         if directive.fixed {
             return Err(failed(pair[0], "can't set immutable config"));

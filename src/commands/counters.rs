@@ -6,6 +6,7 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::Ttl;
 use crate::engine::number::{LongDouble, parse_i64};
+use crate::store::entry::Form;
 
 const COUNTER: Command = Command {
     group: Group::String,
@@ -97,6 +98,7 @@ fn incrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let text = new.to_fixed();
     let event = Event::new(Classes::STRING, "incrbyfloat");
     db.put_string_at(hash, place, args[1], text.as_ref(), Ttl::Keep, event);
+    db.set_form(args[1], Form::Text);
     cx.reply.bulk(text.as_ref());
     Ok(())
 }

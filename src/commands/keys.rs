@@ -8,7 +8,7 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::{Db, Ttl};
 use crate::engine::number::parse_i64;
-use crate::store::entry::{ACCESS_PERIOD, Entry, EntryRef, ValueRef};
+use crate::store::entry::{ACCESS_PERIOD, Entry, EntryRef, Form, ValueRef};
 use crate::store::value::Value;
 
 const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
@@ -211,12 +211,10 @@ fn type_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 /// Puts an entry that was taken out of some database under another name.
 fn settle(db: &mut Db<'_>, key: &[u8], entry: Entry, event: Event) {
     let ttl = entry.read().deadline().map_or(Ttl::Clear, Ttl::At);
-    let raw = entry.read().is_raw();
+    let form = entry.read().form();
     if let ValueRef::Bytes(bytes) = entry.read().value() {
         db.put_string(key, bytes, ttl, event);
-        if raw {
-            db.mark_raw(key);
-        }
+        db.set_form(key, form);
     } else if let Some(value) = entry.into_boxed() {
         db.put(key, value, ttl, event);
     }
@@ -254,7 +252,10 @@ fn renamenx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// The index of a database, from an argument.
 fn database(cx: &Context<'_>, argument: &[u8]) -> Result<u32> {
-    let index = parse_i64(argument).filter(|n| i32::try_from(*n).is_ok()).ok_or(Error::NOT_INTEGER)?;
+    let index = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
+    if i32::try_from(index).is_err() {
+        return Err(Error::INT_RANGE);
+    }
     u32::try_from(index).ok().filter(|&n| (n as usize) < cx.engine.keyspace.databases()).ok_or(Error::DB_RANGE)
 }
 
@@ -280,7 +281,7 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.integer(0);
         return Ok(());
     };
-    let (deadline, raw) = (entry.deadline(), entry.is_raw());
+    let (deadline, form) = (entry.deadline(), entry.form());
     let value = match entry.value() {
         ValueRef::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
         ValueRef::Boxed(value) => value.clone(),
@@ -294,9 +295,7 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let event = Event::new(Classes::GENERIC, "copy_to");
     if let Value::Bytes(bytes) = &value {
         db.put_string(args[2], bytes, ttl, event);
-        if raw {
-            db.mark_raw(args[2]);
-        }
+        db.set_form(args[2], form);
     } else {
         db.put(args[2], Box::new(value), ttl, event);
     }
@@ -322,8 +321,8 @@ pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
     match entry.value() {
         ValueRef::Boxed(Value::Hash(hash)) => hash.encoding(),
         ValueRef::Boxed(Value::Bytes(_)) => "raw",
-        ValueRef::Bytes(_) if entry.is_raw() => "raw",
-        ValueRef::Bytes(bytes) if parse_i64(bytes).is_some() => "int",
+        ValueRef::Bytes(_) if entry.form() == Form::Raw => "raw",
+        ValueRef::Bytes(bytes) if entry.form() == Form::Shortest && parse_i64(bytes).is_some() => "int",
         // Up to 44 bytes Redis keeps head and string in one allocation.
         ValueRef::Bytes(bytes) if bytes.len() <= 44 => "embstr",
         ValueRef::Bytes(_) => "raw",

@@ -268,8 +268,7 @@ fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             ],
         );
     } else {
-        let sub = String::from_utf8_lossy(&args[1][..args[1].len().min(128)]).into_owned();
-        return Err(Error::new(format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try DEBUG HELP.")));
+        return Err(Error::subcommand_syntax(args));
     }
     Ok(())
 }

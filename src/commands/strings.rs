@@ -8,6 +8,7 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::Ttl;
 use crate::engine::number::parse_i64;
+use crate::store::entry::Form;
 
 const READ: Flags = Flags::READONLY;
 const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
@@ -229,25 +230,40 @@ enum NewDeadline {
 }
 
 fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let new = match args.len() {
-        2 => NewDeadline::Leave,
-        3 if args[2].eq_ignore_ascii_case(b"PERSIST") => NewDeadline::Persist,
-        4 => {
-            let unit = Unit::of_option(args[2]).ok_or(Error::SYNTAX)?;
-            // The type of the key is looked at before the number, as Redis does.
-            if cx.db().peek(args[1]).is_some_and(|entry| entry.bytes().is_none()) {
-                return Err(Error::WRONG_TYPE);
-            }
-            if cx.db().peek(args[1]).is_none() {
-                return get(cx, args);
-            }
-            let number = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
+    let mut chosen: Option<(Unit, &[u8])> = None;
+    let mut persist = false;
+    let mut options = args[2..].iter();
+    // An option may be repeated, and the last one counts; two different ones exclude each other.
+    while let Some(option) = options.next() {
+        if option.eq_ignore_ascii_case(b"PERSIST") && chosen.is_none() {
+            persist = true;
+        } else if let Some(unit) = Unit::of_option(option)
+            && !persist
+            && chosen.is_none_or(|(known, _)| known == unit)
+            && let Some(number) = options.next()
+        {
+            chosen = Some((unit, number));
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    // The type of the key is looked at before the number, as Redis does.
+    if cx.db().peek(args[1]).is_some_and(|entry| entry.bytes().is_none()) {
+        return Err(Error::WRONG_TYPE);
+    }
+    if cx.db().peek(args[1]).is_none() {
+        return get(cx, args);
+    }
+    let new = match chosen {
+        Some((unit, number)) => {
+            let number = parse_i64(number).ok_or(Error::NOT_INTEGER)?;
             if number <= 0 {
                 return Err(Error::invalid_expire("getex"));
             }
             NewDeadline::At(unit.deadline(cx.now, number, "getex")?)
         }
-        _ => return Err(Error::SYNTAX),
+        None if persist => NewDeadline::Persist,
+        None => NewDeadline::Leave,
     };
     get(cx, args)?;
     let mut db = cx.db();
@@ -440,7 +456,7 @@ fn setrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
         value[from..to].copy_from_slice(args[3]);
     });
-    cx.db().mark_raw(args[1]);
+    cx.db().set_form(args[1], Form::Raw);
     cx.reply.integer(len as i64);
     Ok(())
 }

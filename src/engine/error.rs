@@ -5,7 +5,7 @@ use std::fmt;
 
 /// An error reply: its text without the leading `-`, beginning with its code (`ERR`, `WRONGTYPE`, …).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error(Cow<'static, str>);
+pub struct Error(Cow<'static, [u8]>);
 
 /// What a handler gives back: its reply is written, or this error is the reply.
 pub type Result<T = ()> = std::result::Result<T, Error>;
@@ -13,7 +13,7 @@ pub type Result<T = ()> = std::result::Result<T, Error>;
 macro_rules! texts {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
         impl Error {
-            $($(#[$doc])* pub const $name: Error = Error(Cow::Borrowed($text));)*
+            $($(#[$doc])* pub const $name: Error = Error(Cow::Borrowed($text.as_bytes()));)*
         }
     };
 }
@@ -151,6 +151,8 @@ texts! {
     NO_SHUTDOWN = "ERR No shutdown in progress.";
     /// `DEBUG` against `enable-debug-command`.
     DEBUG_NOT_ALLOWED = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.";
+    /// A database index beyond an `int`.
+    INT_RANGE = "ERR value is out of range, value must between -2147483648 and 2147483647";
     /// `CLUSTER` and its kin.
     NO_CLUSTER = "ERR This instance has cluster support disabled";
 }
@@ -158,83 +160,87 @@ texts! {
 impl Error {
     /// An error with a text of its own, code included.
     pub fn new(text: impl Into<Cow<'static, str>>) -> Self {
-        Error(text.into())
+        Error(match text.into() {
+            Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+            Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+        })
     }
 
     /// `ERR wrong number of arguments for '<name>' command`; a subcommand is named `container|sub`.
     pub fn arity(name: &str) -> Self {
-        Error(format!("ERR wrong number of arguments for '{name}' command").into())
+        Error::new(format!("ERR wrong number of arguments for '{name}' command"))
     }
 
     /// `ERR invalid expire time in '<name>' command`.
     pub fn invalid_expire(name: &str) -> Self {
-        Error(format!("ERR invalid expire time in '{name}' command").into())
+        Error::new(format!("ERR invalid expire time in '{name}' command"))
     }
 
     /// `ERR Unsupported option x`, of the `EXPIRE` family.
     pub fn unsupported_option(option: &[u8]) -> Self {
-        Error(format!("ERR Unsupported option {}", lossy_prefix(option, 128)).into())
+        Error::quoting("ERR Unsupported option ", option, "")
     }
 
     /// `ERR unknown command 'x', with args beginning with: 'a' 'b' `, each shown up to 128 bytes in all, as Redis does.
     pub fn unknown_command(args: &[&[u8]]) -> Self {
-        let mut text = String::from("ERR unknown command '");
-        text.push_str(&lossy_prefix(args[0], 128));
-        text.push_str("', with args beginning with: ");
-        let mut shown = String::new();
+        let mut text = [&b"ERR unknown command '"[..], shown(args[0], 128), b"', with args beginning with: "].concat();
+        let start = text.len();
         for arg in &args[1..] {
-            if shown.len() >= 128 {
+            let left = 128usize.saturating_sub(text.len() - start);
+            if left == 0 {
                 break;
             }
-            shown.push('\'');
-            shown.push_str(&lossy_prefix(arg, 128 - shown.len()));
-            shown.push_str("' ");
+            text.push(b'\'');
+            text.extend_from_slice(shown(arg, left));
+            text.extend_from_slice(b"' ");
         }
-        text.push_str(&shown);
         Error(text.into())
     }
 
     /// `ERR unknown subcommand 'x'. Try CONTAINER HELP.`
     pub fn unknown_subcommand(container: &str, sub: &[u8]) -> Self {
-        let sub = lossy_prefix(sub, 128);
-        Error(format!("ERR unknown subcommand '{sub}'. Try {} HELP.", container.to_uppercase()).into())
+        Error::quoting(
+            "ERR unknown subcommand '",
+            &sub[..sub.len().min(128)],
+            &format!("'. Try {} HELP.", container.to_uppercase()),
+        )
     }
 
     /// A subcommand that was found but not with so many arguments:
     /// `ERR unknown subcommand or wrong number of arguments for 'x'. Try CONTAINER HELP.`
     pub fn subcommand_syntax(args: &[&[u8]]) -> Self {
-        let container = lossy_prefix(args[0], usize::MAX).to_uppercase();
-        let sub = lossy_prefix(args.get(1).copied().unwrap_or_default(), 128);
-        Error(format!("ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {container} HELP.").into())
+        let container = args[0].to_ascii_uppercase();
+        let sub = args.get(1).copied().unwrap_or_default();
+        let before = "ERR unknown subcommand or wrong number of arguments for '";
+        let text: [&[u8]; 5] = [before.as_bytes(), shown(sub, 128), b"'. Try ", shown(&container, 128), b" HELP."];
+        Error(text.concat().into())
     }
 
     /// An error that quotes an argument.
     pub fn quoting(before: &str, argument: &[u8], after: &str) -> Self {
-        Error(format!("{before}{}{after}", lossy_prefix(argument, usize::MAX)).into())
+        Error([before.as_bytes(), shown(argument, usize::MAX), after.as_bytes()].concat().into())
     }
 
     /// The text that goes on the wire, without the leading `-`.
-    pub fn text(&self) -> &str {
+    pub fn text(&self) -> &[u8] {
         &self.0
     }
 
     /// The first word of the text, as `INFO errorstats` counts it.
     pub fn code(&self) -> &str {
-        self.0.split(' ').next().unwrap_or("ERR")
+        self.0.split(|&b| b == b' ').next().and_then(|code| std::str::from_utf8(code).ok()).unwrap_or("ERR")
     }
 }
 
-/// At most `max` bytes of what a client sent, made fit for an error line.
-fn lossy_prefix(bytes: &[u8], max: usize) -> String {
+/// At most `max` bytes of what a client sent; as Redis prints it with `%s`, it ends at its first NUL.
+fn shown(bytes: &[u8], max: usize) -> &[u8] {
     let cut = &bytes[..bytes.len().min(max)];
-    // Redis prints with %s: an argument ends at its first NUL.
-    let cut = cut.split(|&b| b == 0).next().unwrap_or(cut);
-    String::from_utf8_lossy(cut).into_owned()
+    cut.split(|&b| b == 0).next().unwrap_or(cut)
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&String::from_utf8_lossy(&self.0))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::engine::change::{Change, Changes, Effect, Event};
 use crate::engine::error::{Error, Result};
 use crate::engine::time::Now;
 use crate::store::dict::{KeyHash, Place};
-use crate::store::entry::{Entry, EntryRef, NewValue, ValueRef};
+use crate::store::entry::{Entry, EntryRef, Form, NewValue, ValueRef};
 use crate::store::hash::Limits;
 use crate::store::space::{Due, Space};
 use crate::store::value::Value;
@@ -361,10 +361,12 @@ impl<'a> Db<'a> {
         self.emit(key, event, Effect::None);
     }
 
-    /// Marks a string as built by appending or writing into it.
-    pub fn mark_raw(&mut self, key: &[u8]) {
-        if let Some(place) = self.locate(key).1 {
-            self.keyspace.space.get_mut(self.dict, place).mark_raw();
+    /// Notes how Redis would keep a string whose bytes do not tell; a new value begins as [`Form::Shortest`].
+    pub fn set_form(&mut self, key: &[u8], form: Form) {
+        if form != Form::Shortest
+            && let Some(place) = self.locate(key).1
+        {
+            self.keyspace.space.get_mut(self.dict, place).set_form(form);
         }
     }
 
@@ -388,7 +390,7 @@ impl<'a> Db<'a> {
         edit(&mut bytes);
         self.put_string_at(hash, place, key, &bytes, Ttl::Keep, event);
         if place.is_some() {
-            self.mark_raw(key);
+            self.set_form(key, Form::Raw);
         }
         bytes.len()
     }

@@ -208,7 +208,7 @@ impl Engine {
     /// Writes an error reply and counts it.
     pub(crate) fn refuse(&mut self, error: &Error, reply: &mut dyn Sink) {
         self.stats.error(error);
-        reply.error(error.text().as_bytes());
+        reply.error(error.text());
     }
 
     /// Runs a command that was found and may be called. A `SELECT` changes `db`.

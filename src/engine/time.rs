@@ -58,7 +58,7 @@ impl Now {
 
     /// Milliseconds left until a deadline, rounded down; 0 once it is reached.
     pub const fn left_ms(self, deadline_ms: u64) -> u64 {
-        deadline_ms.saturating_mul(1000).saturating_sub(self.mono_us) / 1000
+        deadline_ms.saturating_sub(self.mono_us.div_ceil(1000))
     }
 }
 
@@ -74,6 +74,14 @@ mod tests {
         assert_eq!(now.left_ms(deadline), 100);
         assert!(!Now::new(105_999, 0).reached(deadline));
         assert!(Now::new(106_000, 0).reached(deadline));
+    }
+
+    #[test]
+    fn what_is_left_of_the_farthest_deadline_is_no_less_for_being_far() {
+        let now = Now::new(1_500, 0);
+        assert_eq!(now.left_ms(u64::MAX), u64::MAX - 2);
+        assert_eq!(now.left_ms(1), 0);
+        assert_eq!(now.left_ms(3), 1);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub trait Sink {
     fn status(&mut self, text: &[u8]) {
         self.simple(&String::from_utf8_lossy(text));
     }
-    /// An error, beginning with its code and without the leading `-`. CR and LF are replaced by spaces.
+    /// An error, beginning with its code and without the leading `-`. CR and LF at its ends go, others become spaces.
     fn error(&mut self, text: &[u8]);
     /// A 64-bit integer.
     fn integer(&mut self, n: i64);
@@ -115,8 +115,11 @@ impl Sink for WireReply<'_> {
     }
 
     fn error(&mut self, text: &[u8]) {
+        let line_end = |b: &u8| *b == b'\r' || *b == b'\n';
+        let start = text.iter().position(|b| !line_end(b)).unwrap_or(text.len());
+        let end = text.iter().rposition(|b| !line_end(b)).map_or(start, |last| last + 1);
         self.out.push(b'-');
-        self.out.extend(text.iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
+        self.out.extend(text[start..end].iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
         self.out.extend_from_slice(b"\r\n");
     }
 
@@ -275,7 +278,7 @@ mod tests {
     fn expected2(said: &Said) -> Frame2 {
         match said {
             Said::Simple(text) => Frame2::SimpleString(text.clone().into()),
-            Said::Error(text) => Frame2::Error(text.replace(['\r', '\n'], " ")),
+            Said::Error(text) => Frame2::Error(text.trim_matches(['\r', '\n']).replace(['\r', '\n'], " ")),
             Said::Integer(n) => Frame2::Integer(*n),
             Said::Bulk(bytes) | Said::Verbatim(bytes) => Frame2::BulkString(bytes.clone()),
             Said::Null | Said::NullArray => Frame2::Null,
@@ -298,7 +301,9 @@ mod tests {
         let attributes = None;
         match said {
             Said::Simple(text) => Frame3::SimpleString { data: text.clone().into(), attributes },
-            Said::Error(text) => Frame3::SimpleError { data: text.replace(['\r', '\n'], " "), attributes },
+            Said::Error(text) => {
+                Frame3::SimpleError { data: text.trim_matches(['\r', '\n']).replace(['\r', '\n'], " "), attributes }
+            }
             Said::Integer(n) => number3(*n),
             Said::Bulk(bytes) => Frame3::BlobString { data: bytes.clone(), attributes },
             Said::Null | Said::NullArray => Frame3::Null,

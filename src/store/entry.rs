@@ -30,6 +30,20 @@ const KIND_BOXED: u8 = 1;
 const KIND_EXTENDED: u8 = 2;
 /// A string that was appended to or written into: `OBJECT ENCODING` says `raw`.
 const KIND_RAW: u8 = 4;
+/// A string that Redis would keep as text though it is a number's: `OBJECT ENCODING` says `embstr`.
+const KIND_TEXT: u8 = 8;
+
+/// How Redis would keep a string, as far as its bytes do not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Form {
+    /// As a number where it is one.
+    #[default]
+    Shortest,
+    /// As text: what `INCRBYFLOAT` leaves.
+    Text,
+    /// As a buffer that grows: what was appended to or written into.
+    Raw,
+}
 
 /// A value as it lies in an entry.
 #[derive(Debug)]
@@ -164,9 +178,7 @@ impl Entry {
         let mut long = Entry::new(short.key(), value, deadline);
         long.change().set_timer(short.timer());
         long.change().touch(u64::from(short.access()));
-        if short.is_raw() {
-            long.change().mark_raw();
-        }
+        long.change().set_form(short.form());
         long
     }
 }
@@ -265,9 +277,13 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// Whether the string was built by appending or writing into it.
-    pub fn is_raw(self) -> bool {
-        self.kind() & KIND_RAW != 0
+    /// How Redis would keep the string.
+    pub fn form(self) -> Form {
+        match self.kind() & (KIND_RAW | KIND_TEXT) {
+            0 => Form::Shortest,
+            KIND_TEXT => Form::Text,
+            _ => Form::Raw,
+        }
     }
 
     /// Monotonic deadline in milliseconds.
@@ -332,14 +348,19 @@ impl<'a> EntryMut<'a> {
         let (at, word) = (entry.key_offset() + entry.key_len(), entry.word(1));
         // SAFETY: the inline value is exactly so long, and `bytes` cannot overlap what we alone may access.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr.as_ptr().add(at), bytes.len()) };
-        self.set_word(1, word & !u64::from(KIND_RAW));
+        self.set_word(1, word & !u64::from(KIND_RAW | KIND_TEXT));
         true
     }
 
-    /// Marks the string as built by appending or writing into it.
-    pub fn mark_raw(&mut self) {
-        let word = self.read().word(1);
-        self.set_word(1, word | u64::from(KIND_RAW));
+    /// Notes how Redis would keep the string; a new value begins as [`Form::Shortest`].
+    pub fn set_form(&mut self, form: Form) {
+        let bits = match form {
+            Form::Shortest => 0,
+            Form::Text => KIND_TEXT,
+            Form::Raw => KIND_RAW,
+        };
+        let word = self.read().word(1) & !u64::from(KIND_RAW | KIND_TEXT);
+        self.set_word(1, word | u64::from(bits));
     }
 
     /// Sets or clears the deadline; false where it is too far away for this entry's head, which must then be made anew.
@@ -434,7 +455,7 @@ mod tests {
         Overwrite(Vec<u8>),
         Timer(u32),
         Touch(u64),
-        MarkRaw,
+        Form(Form),
         Append(u8),
         ByAddress,
     }
@@ -469,7 +490,7 @@ mod tests {
             bytes().prop_map(Step::Overwrite),
             (0..TIMER_LIMIT).prop_map(Step::Timer),
             any::<u64>().prop_map(Step::Touch),
-            Just(Step::MarkRaw),
+            prop_oneof![Just(Form::Shortest), Just(Form::Text), Just(Form::Raw)].prop_map(Step::Form),
             any::<u8>().prop_map(Step::Append),
             Just(Step::ByAddress),
         ]
@@ -486,7 +507,7 @@ mod tests {
                 Content::Hash => NewValue::Boxed(Box::new(Value::Hash(Hash::default()))),
             };
             let mut entry = Entry::new(&key, value, first);
-            let (mut timer, mut access, mut raw) = (0, 0, false);
+            let (mut timer, mut access, mut form) = (0, 0, Form::Shortest);
             let mut deadline = first.map(|d| d.max(1));
             let mut extended = key.len() > 65_535 || first.is_some_and(|d| d >= 1 << 44);
             for step in [Step::Touch(0)].into_iter().chain(steps) {
@@ -505,7 +526,7 @@ mod tests {
                         let fits = matches!(&held, Content::Bytes(old) if old.len() == bytes.len() && old.len() <= INLINE_MAX);
                         prop_assert_eq!(entry.change().overwrite(&bytes), fits);
                         if fits {
-                            (held, raw) = (Content::Bytes(bytes), false);
+                            (held, form) = (Content::Bytes(bytes), Form::Shortest);
                         }
                     }
                     Step::Timer(t) => {
@@ -516,9 +537,9 @@ mod tests {
                         entry.change().touch(second);
                         access = (second % u64::from(ACCESS_PERIOD)) as u32;
                     }
-                    Step::MarkRaw => {
-                        entry.change().mark_raw();
-                        raw = true;
+                    Step::Form(f) => {
+                        entry.change().set_form(f);
+                        form = f;
                     }
                     Step::Append(b) => {
                         if let (Some(Value::Bytes(bytes)), Content::Bytes(held)) = (entry.change().boxed(), &mut held) {
@@ -536,7 +557,7 @@ mod tests {
                 }
                 let read = entry.read();
                 prop_assert_eq!(read.key(), &key[..]);
-                prop_assert_eq!((read.deadline(), read.timer(), read.access(), read.is_raw()), (deadline, timer, access, raw));
+                prop_assert_eq!((read.deadline(), read.timer(), read.access(), read.form()), (deadline, timer, access, form));
                 match &held {
                     Content::Bytes(bytes) => {
                         prop_assert_eq!(read.bytes(), Some(&bytes[..]));

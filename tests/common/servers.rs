@@ -36,6 +36,8 @@ impl Server {
                     "",
                     "--appendonly",
                     "no",
+                    "--enable-debug-command",
+                    "yes",
                     "--crash-memcheck-enabled",
                     "no",
                 ])

@@ -326,7 +326,7 @@ fn kind(frame: Option<&Frame>) -> String {
         None => "nothing".into(),
         Some(Frame::Error(text)) => {
             let text = String::from_utf8_lossy(text).into_owned();
-            let words = text.split_whitespace().take(5).filter(|word| !word.contains(['\'', '\u{fffd}']));
+            let words = text.split_whitespace().take(5).filter(|word| word.len() < 20 && !word.contains(['\'', '\u{fffd}']));
             words.collect::<Vec<_>>().join(" ")
         }
         Some(Frame::Aggregate(kind, elements)) => format!("{}{}", *kind as char, elements.len().min(3)),
