@@ -1,0 +1,367 @@
+//! What nobody should send: no crash, no growth, the error Redis gives, and other clients do not notice.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Nobody else's request takes longer than this meanwhile. Generous, for the sake of loaded machines.
+const OTHERS_WAIT: Duration = Duration::from_secs(2);
+const MIB: u64 = 1 << 20;
+
+/// The program in a process of its own, so that its memory and descriptors are its own too.
+struct Program {
+    child: Child,
+    addr: SocketAddr,
+}
+
+impl Program {
+    fn start(args: &[&str]) -> Program {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+            .args(["serve", "--port", "0", "--bind", "127.0.0.1", "--loglevel", "nothing"])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = [0; 256];
+        let mut stdout = child.stdout.take().unwrap();
+        let len = stdout.read(&mut line).unwrap();
+        let line = String::from_utf8_lossy(&line[..len]).into_owned();
+        let addr = line.split("listening on ").nth(1).unwrap_or_else(|| panic!("{line:?}")).trim().parse().unwrap();
+        Program { child, addr }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.addr).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Bytes resident in memory.
+    fn resident(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = text.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
+    /// Open descriptors.
+    fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// The number that `INFO` shows for a field.
+    fn info(&self, field: &str) -> u64 {
+        let text = read_all(self.connect(), b"INFO everything\r\nQUIT\r\n");
+        let line = text.lines().find(|line| line.split(':').next() == Some(field));
+        line.unwrap_or_else(|| panic!("INFO has no {field}")).split(':').nth(1).unwrap().trim().parse().unwrap()
+    }
+
+    /// Has another client make requests while `attack` runs; none may wait for long.
+    fn undisturbed<T>(&self, attack: impl FnOnce() -> T) -> T {
+        let (stop, stopped) = channel::<()>();
+        let mut other = self.connect();
+        let asking = std::thread::spawn(move || {
+            let mut worst = Duration::ZERO;
+            loop {
+                let begin = Instant::now();
+                other.write_all(b"PING\r\n").unwrap();
+                let mut reply = [0; 7];
+                other.read_exact(&mut reply).unwrap();
+                assert_eq!(&reply, b"+PONG\r\n");
+                worst = worst.max(begin.elapsed());
+                if stopped.recv_timeout(Duration::from_millis(1)) != Err(RecvTimeoutError::Timeout) {
+                    return worst;
+                }
+            }
+        });
+        let outcome = attack();
+        stop.send(()).unwrap();
+        let worst = asking.join().unwrap();
+        assert!(worst < OTHERS_WAIT, "another client waited for {worst:?}");
+        outcome
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let alive = self.child.try_wait().unwrap().is_none();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if !std::thread::panicking() {
+            assert!(alive, "the server ended by itself");
+        }
+    }
+}
+
+/// Sends all of it, as far as the server takes it, and reads to the end.
+fn read_all(mut stream: TcpStream, request: &[u8]) -> String {
+    let mut writer = stream.try_clone().unwrap();
+    let request = request.to_vec();
+    let writing = std::thread::spawn(move || {
+        // The server may close before it has read everything.
+        let _ = writer.write_all(&request);
+        let _ = writer.shutdown(Shutdown::Write);
+    });
+    let mut reply = Vec::new();
+    let mut part = [0; 65_536];
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(n) => reply.extend_from_slice(&part[..n]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+            Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&reply[..reply.len().min(200)])),
+        }
+    }
+    writing.join().unwrap();
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn nested_arrays() {
+    let program = Program::start(&[]);
+    let reply = program.undisturbed(|| read_all(program.connect(), "*1\r\n".repeat(200_000).as_bytes()));
+    assert_eq!(reply, "-ERR Protocol error: expected '$', got '*'\r\n");
+    assert!(program.resident() < 64 * MIB);
+}
+
+#[test]
+fn counts_and_lengths_beyond_all_bounds_take_no_memory() {
+    let program = Program::start(&[]);
+    let before = program.resident();
+    for (request, error) in [
+        ("*1000000000\r\n", "invalid multibulk length"),
+        ("*2147483648\r\n", "invalid multibulk length"),
+        ("*1\r\n$99999999999\r\n", "invalid bulk length"),
+        ("*1\r\n$9223372036854775807\r\n", "invalid bulk length"),
+        ("*1\r\n$-5\r\n", "invalid bulk length"),
+    ] {
+        let reply = program.undisturbed(|| read_all(program.connect(), request.as_bytes()));
+        assert_eq!(reply, format!("-ERR Protocol error: {error}\r\n"), "{request:?}");
+    }
+    // What is allowed by its length takes memory only as it comes.
+    let promises: Vec<TcpStream> = (0..200)
+        .map(|i| {
+            let mut stream = program.connect();
+            stream
+                .write_all(if i % 2 == 0 { b"*2\r\n$3\r\nGET\r\n$536870912\r\nx" } else { b"*1048576\r\n$4\r\nMGET\r\n" })
+                .unwrap();
+            stream
+        })
+        .collect();
+    wait_for("the promises to arrive", || program.info("connected_clients") > 200);
+    assert!(program.resident() < before + 32 * MIB, "{} MiB", program.resident() / MIB);
+    drop(promises);
+    wait_for("them to be gone", || program.info("connected_clients") == 1);
+}
+
+#[test]
+fn a_megabyte_without_a_line_end() {
+    let program = Program::start(&[]);
+    for (start, error) in
+        [("", "too big inline request"), ("*", "too big mbulk count string"), ("*1\r\n$", "too big bulk count string")]
+    {
+        let request = start.to_owned() + &"1".repeat(1 << 20);
+        let reply = program.undisturbed(|| read_all(program.connect(), request.as_bytes()));
+        assert_eq!(reply, format!("-ERR Protocol error: {error}\r\n"));
+    }
+    assert!(program.resident() < 64 * MIB);
+}
+
+#[test]
+fn random_bytes() {
+    let program = Program::start(&[]);
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    program.undisturbed(|| {
+        for _ in 0..200 {
+            let mut request: Vec<u8> = (0..4096).map(|_| next()).collect();
+            request.extend_from_slice(b"\r\nQUIT\r\n*x\r\n");
+            read_all(program.connect(), &request);
+        }
+    });
+}
+
+#[test]
+fn half_a_request_left_open() {
+    let program = Program::start(&[]);
+    let before = program.resident();
+    let halves: Vec<TcpStream> = (0..500)
+        .map(|_| {
+            let mut stream = program.connect();
+            stream.write_all(b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100000\r\n").unwrap();
+            stream.write_all(&[b'x'; 10_000]).unwrap();
+            stream
+        })
+        .collect();
+    program.undisturbed(|| wait_for("all of them to be read", || program.info("total_net_input_bytes") >= 500 * 10_000));
+    // What was sent is kept, and little more.
+    let grown = program.resident().saturating_sub(before);
+    assert!(grown < 500 * 40_000, "{grown} bytes");
+    assert_eq!(program.info("connected_clients"), 501);
+    drop(halves);
+    wait_for("them to be gone", || program.info("connected_clients") == 1);
+}
+
+#[test]
+fn an_incomplete_request_is_cut_off_at_the_query_buffer_limit() {
+    let program = Program::start(&["--client-query-buffer-limit", "1mb"]);
+    let mut request = b"*2\r\n$4\r\nECHO\r\n$8000000\r\n".to_vec();
+    request.resize(8_000_000, b'x');
+    assert_eq!(program.undisturbed(|| read_all(program.connect(), &request)), "");
+    assert!(program.resident() < 64 * MIB);
+}
+
+#[test]
+fn connections_opened_and_dropped() {
+    let program = Program::start(&[]);
+    let (descriptors, before) = (program.descriptors(), program.resident());
+    program.undisturbed(|| {
+        for batch in 0..100 {
+            let connections: Vec<TcpStream> = (0..200).map(|_| program.connect()).collect();
+            if batch % 3 == 0 {
+                for mut connection in &connections {
+                    connection.write_all(b"PING\r\n*1\r\n$4\r\nPI").unwrap();
+                }
+            }
+        }
+    });
+    wait_for("all of them to be gone", || program.info("connected_clients") == 1);
+    // The two that `undisturbed` and INFO used are gone or going.
+    wait_for("their descriptors to be back", || program.descriptors() <= descriptors + 1);
+    assert!(program.info("total_connections_received") >= 20_000);
+    assert!(program.resident() < before + 32 * MIB, "{} MiB", program.resident() / MIB);
+}
+
+#[test]
+fn a_huge_pipeline_of_one_who_does_not_read() {
+    let program = Program::start(&[]);
+    read_all(program.connect(), format!("SET big {}\r\nQUIT\r\n", "x".repeat(20_000)).as_bytes());
+    let before = program.resident();
+    let mut deaf = program.connect();
+    deaf.set_nonblocking(true).unwrap();
+    let request = b"GET big\r\n".repeat(4096);
+    program.undisturbed(|| {
+        // 36 MiB of requests, for 80 GiB of replies, or as much as the server takes.
+        let mut sent = 0;
+        let mut refused = 0;
+        while sent < 36 * MIB as usize && refused < 200 {
+            match deaf.write(&request) {
+                Ok(n) => (sent, refused) = (sent + n, 0),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    refused += 1;
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(refused > 0, "the server goes on reading from a client that does not read");
+    });
+    let grown = program.resident().saturating_sub(before);
+    assert!(grown < 8 * MIB, "{grown} bytes");
+    drop(deaf);
+    wait_for("it to be gone", || program.info("connected_clients") == 1);
+}
+
+#[test]
+fn a_huge_pipeline_is_answered_when_it_is_read_at_last() {
+    let program = Program::start(&[]);
+    let count = 300_000;
+    let mut request = b"ECHO 0123456789abcdef\r\n".repeat(count);
+    request.extend_from_slice(b"QUIT\r\n");
+    let stream = program.connect();
+    let reply = program.undisturbed(|| read_all(stream, &request));
+    let mut lines = reply.lines();
+    for _ in 0..count {
+        assert_eq!((lines.next(), lines.next()), (Some("$16"), Some("0123456789abcdef")));
+    }
+    assert_eq!((lines.next(), lines.next()), (Some("+OK"), None));
+}
+
+#[test]
+fn a_subscriber_that_does_not_read_is_let_go() {
+    let program = Program::start(&["--client-output-buffer-limit", "pubsub", "1mb", "0", "0"]);
+    let mut deaf = program.connect();
+    deaf.write_all(b"SUBSCRIBE c\r\n").unwrap();
+    let mut head = [0; 4];
+    deaf.read_exact(&mut head).unwrap();
+    let before = program.resident();
+    let publish = format!("PUBLISH c {}\r\n", "x".repeat(50_000));
+    program.undisturbed(|| {
+        let reply = read_all(program.connect(), (publish.repeat(400) + "QUIT\r\n").as_bytes());
+        // The socket's own buffers take some of it before the limit is felt.
+        assert!(reply.starts_with(":1\r\n") && reply.ends_with(":0\r\n+OK\r\n"), "{} bytes", reply.len());
+    });
+    assert!(program.resident() < before + 16 * MIB, "{} MiB", program.resident() / MIB);
+    wait_for("it to be gone", || program.info("connected_clients") == 1);
+}
+
+#[test]
+fn a_reply_beyond_the_output_limit_ends_the_connection() {
+    let program = Program::start(&["--client-output-buffer-limit", "normal", "1mb", "0", "0"]);
+    read_all(program.connect(), format!("SET big {}\r\nQUIT\r\n", "x".repeat(60_000)).as_bytes());
+    // Read as it comes, any amount of replies is fine; in one piece, it is not.
+    let reply = read_all(program.connect(), ("GET big\r\n".repeat(100) + "QUIT\r\n").as_bytes());
+    assert!(reply.len() > 6_000_000 && reply.ends_with("+OK\r\n"));
+    let reply = read_all(program.connect(), format!("MGET{}\r\nQUIT\r\n", " big".repeat(100)).as_bytes());
+    assert_eq!(reply, "");
+}
+
+#[test]
+fn more_clients_than_descriptors_are_told_or_wait() {
+    // The limit is set by a shell, before the program starts.
+    let child = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -n 64; exec \"$0\" serve --port 0 --bind 127.0.0.1 --loglevel nothing",
+            env!("CARGO_BIN_EXE_portcullis"),
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut child = child.unwrap();
+    let mut line = [0; 256];
+    let len = child.stdout.take().unwrap().read(&mut line).unwrap();
+    let line = String::from_utf8_lossy(&line[..len]).into_owned();
+    let addr = line.split("listening on ").nth(1).unwrap_or_else(|| panic!("{line:?}")).trim().parse().unwrap();
+    let program = Program { child, addr };
+    let mut kept: Vec<TcpStream> = (0..60).map(|_| program.connect()).collect();
+    let mut served = 0;
+    let mut refused = 0;
+    for stream in &mut kept {
+        // One that was refused may be closed already.
+        let _ = stream.write_all(b"PING\r\n");
+        let mut reply = Vec::new();
+        let mut part = [0; 64];
+        while !reply.ends_with(b"\n") {
+            match stream.read(&mut part) {
+                Ok(n) if n > 0 => reply.extend_from_slice(&part[..n]),
+                _ => break,
+            }
+        }
+        match &reply[..] {
+            b"+PONG\r\n" => served += 1,
+            b"-ERR max number of clients reached\r\n" | b"" => refused += 1,
+            other => panic!("{:?}", String::from_utf8_lossy(other)),
+        }
+    }
+    assert!(served >= 20 && refused > 0, "{served} served, {refused} refused");
+    drop(kept);
+    wait_for("places to be free again", || read_all(program.connect(), b"PING\r\nQUIT\r\n") == "+PONG\r\n+OK\r\n");
+}
