@@ -21,6 +21,8 @@ use std::fmt;
 
 use memchr::memchr2;
 
+mod inline;
+
 /// Arguments that an unauthenticated client may send in one request.
 const UNAUTHENTICATED_ARGS: i64 = 10;
 /// Bytes that an unauthenticated client may send in one argument.
@@ -233,7 +235,7 @@ impl RequestParser {
 
     fn parse_multibulk(&mut self, buf: &[u8], limits: &Limits) -> Result<Progress, ProtocolError> {
         if self.stage == Stage::Count {
-            let (count, next) = match number_line(buf, 0, &mut self.mark, limits.max_inline) {
+            let (count, next) = match number_line(buf, b'*', 0, &mut self.mark, limits.max_inline) {
                 Line::Number(count, next) => (count, next),
                 Line::Invalid => return Err(ProtocolError::InvalidMultibulkLength),
                 Line::TooLong => return Err(ProtocolError::TooBigCount),
@@ -259,7 +261,7 @@ impl RequestParser {
         let mut at = self.at;
         loop {
             if self.stage == Stage::Length {
-                let (len, next) = match number_line(buf, at, &mut self.mark, limits.max_inline) {
+                let (len, next) = match number_line(buf, b'$', at, &mut self.mark, limits.max_inline) {
                     Line::Number(len, next) if buf[at] == b'$' => (len, next),
                     Line::Number(..) | Line::Invalid if buf[at] != b'$' => return Err(ProtocolError::ExpectedDollar(buf[at])),
                     Line::Number(..) | Line::Invalid => return Err(ProtocolError::InvalidBulkLength),
@@ -307,10 +309,10 @@ impl RequestParser {
         let line = &buf[..newline];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if memchr2(b'"', b'\'', line).is_none() {
-            split_plain(line, &mut self.spans);
+            inline::split_plain(line, &mut self.spans);
         } else {
             let mut text = Vec::with_capacity(line.len());
-            split_quoted(line, &mut self.spans, &mut text)?;
+            inline::split_quoted(line, &mut self.spans, &mut text)?;
             self.unquoted = Some(Box::new(Unquoted { text }));
         }
         self.stage = Stage::Done;
@@ -329,33 +331,40 @@ enum Line {
     Incomplete,
 }
 
-/// Reads the line at `at`: a byte for its kind, a number, CR and one byte more. The search for its end begins at `*scanned` when that is
-/// not 0, and leaves there how far it came.
+/// Reads the line at `at`: the byte `kind`, a number, CR and one byte more. The search for its end begins at `*scanned` when that is
+/// not 0, and leaves there how far it came. That the line begins with another byte than `kind` is for the caller to see.
 #[inline(always)]
-fn number_line(buf: &[u8], at: usize, scanned: &mut usize, max_len: usize) -> Line {
-    // Nearly every number is short and there as a whole.
+fn number_line(buf: &[u8], kind: u8, at: usize, scanned: &mut usize, max_len: usize) -> Line {
     if *scanned == 0
-        && let Some([_, digit @ b'0'..=b'9', b'\r', _]) = buf.get(at..at + 4)
+        && let Some((number, len)) = buf.get(at..).and_then(|rest| short_number_line(rest, kind))
     {
-        return Line::Number((digit - b'0') as i64, at + 4);
-    }
-    if *scanned == 0
-        && let Some([_, digits @ ..]) = buf.get(at..at + 8)
-    {
-        let mut n = 0;
-        for (i, &digit) in digits.iter().enumerate() {
-            let value = digit.wrapping_sub(b'0');
-            if value > 9 {
-                let leading_zero = i > 1 && digits[0] == b'0';
-                if digit == b'\r' && i > 0 && i < digits.len() - 1 && !leading_zero {
-                    return Line::Number(n, at + i + 3);
-                }
-                break;
-            }
-            n = n * 10 + value as i64;
-        }
+        return Line::Number(number, at + len);
     }
     number_line_anywhere(buf, at, scanned, max_len)
+}
+
+/// The number and the length of a line as nearly every line is: all there, the number short and sound.
+#[inline(always)]
+fn short_number_line(rest: &[u8], kind: u8) -> Option<(i64, usize)> {
+    if *rest.first()? != kind {
+        return None;
+    }
+    if let [_, digit @ b'0'..=b'9', b'\r', _, ..] = rest {
+        return Some(((digit - b'0') as i64, 4));
+    }
+    let digits = rest.get(1..8)?;
+    if digits[0] == b'0' {
+        return None;
+    }
+    let mut number = 0;
+    for (i, &digit) in digits.iter().enumerate() {
+        let value = digit.wrapping_sub(b'0');
+        if value > 9 {
+            return (digit == b'\r' && i > 0 && i < digits.len() - 1).then_some((number, i + 3));
+        }
+        number = number * 10 + value as i64;
+    }
+    None
 }
 
 #[cold]
@@ -420,129 +429,6 @@ fn parse_number(text: &[u8]) -> Option<i64> {
         n = n.checked_mul(10)?.checked_sub(value as i64)?;
     }
     if negative { Some(n) } else { n.checked_neg() }
-}
-
-/// What C's `isspace` holds for white space.
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t'..=b'\r')
-}
-
-/// What ends an argument outside of quotes; vertical tabs and form feeds do not, though they are skipped between arguments.
-fn ends_argument(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
-}
-
-/// The arguments of a line without quotes.
-fn split_plain(line: &[u8], spans: &mut Vec<Span>) {
-    let mut at = 0;
-    while at < line.len() {
-        if is_space(line[at]) {
-            at += 1;
-            continue;
-        }
-        let len = line[at..].iter().position(|&byte| ends_argument(byte)).unwrap_or(line.len() - at);
-        spans.push(Span { start: at, len });
-        at += len;
-    }
-}
-
-/// The arguments of a line with quotes, as positions in `text`, to which they are appended.
-fn split_quoted(line: &[u8], spans: &mut Vec<Span>, text: &mut Vec<u8>) -> Result<(), ProtocolError> {
-    let mut rest = line;
-    loop {
-        while let [byte, tail @ ..] = rest
-            && is_space(*byte)
-        {
-            rest = tail;
-        }
-        if rest.is_empty() {
-            return Ok(());
-        }
-        let start = text.len();
-        loop {
-            match rest {
-                [] => break,
-                [b'"', tail @ ..] => {
-                    rest = unquote_double(tail, text)?;
-                    break;
-                }
-                [b'\'', tail @ ..] => {
-                    rest = unquote_single(tail, text)?;
-                    break;
-                }
-                [byte, tail @ ..] => {
-                    rest = tail;
-                    if ends_argument(*byte) {
-                        break;
-                    }
-                    text.push(*byte);
-                }
-            }
-        }
-        spans.push(Span { start, len: text.len() - start });
-    }
-}
-
-/// Behind an opening `"`: appends what it encloses and gives back what follows.
-fn unquote_double<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
-    loop {
-        rest = match rest {
-            [b'\\', b'x', high, low, tail @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
-                text.push(hex(*high) << 4 | hex(*low));
-                tail
-            }
-            [b'\\', escaped, tail @ ..] => {
-                text.push(match escaped {
-                    b'n' => b'\n',
-                    b'r' => b'\r',
-                    b't' => b'\t',
-                    b'b' => 8,
-                    b'a' => 7,
-                    other => *other,
-                });
-                tail
-            }
-            [b'"', tail @ ..] => return closed(tail),
-            [byte, tail @ ..] => {
-                text.push(*byte);
-                tail
-            }
-            [] => return Err(ProtocolError::UnbalancedQuotes),
-        }
-    }
-}
-
-/// Behind an opening `'`, where only `\'` is an escape.
-fn unquote_single<'a>(mut rest: &'a [u8], text: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
-    loop {
-        rest = match rest {
-            [b'\\', b'\'', tail @ ..] => {
-                text.push(b'\'');
-                tail
-            }
-            [b'\'', tail @ ..] => return closed(tail),
-            [byte, tail @ ..] => {
-                text.push(*byte);
-                tail
-            }
-            [] => return Err(ProtocolError::UnbalancedQuotes),
-        }
-    }
-}
-
-/// A closing quote ends its argument: white space follows it, or nothing.
-fn closed(rest: &[u8]) -> Result<&[u8], ProtocolError> {
-    match rest.first() {
-        Some(byte) if !is_space(*byte) => Err(ProtocolError::UnbalancedQuotes),
-        _ => Ok(rest),
-    }
-}
-
-fn hex(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        _ => (digit | 0x20) - b'a' + 10,
-    }
 }
 
 #[cfg(test)]

@@ -179,6 +179,8 @@ fn a_nul_hides_the_end_of_a_line() {
     goes_on(b"PI\0NG\r\nPING\r\n");
     goes_on(b"*1\0\r\n$4\r\nPING\r\n");
     goes_on(b"*1\r\n$4\0\r\nPING\r\n");
+    goes_on(b"*1\r\n\x004\r\nPING\r\n");
+    goes_on(b"*1\r\n\x0014\r\nPINGPINGPINGPI\r\n");
     assert_eq!(error(&[b"PI\0NG\r\n", &[b'x'; 64][..]].concat()), "ERR Protocol error: too big inline request");
     assert_eq!(requests(b"*1\r\n$4\r\nP\0\0G\r\n"), [words(&["P\0\0G"])]);
 }
