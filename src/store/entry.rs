@@ -222,7 +222,8 @@ impl<'a> EntryRef<'a> {
 
     #[inline]
     fn key_offset(self) -> usize {
-        if self.kind() & KIND_BOXED != 0 { self.box_offset() + 8 } else { self.box_offset() }
+        // Without a branch: `KIND_BOXED`, 1, stands for 8 bytes and `KIND_EXTENDED`, 2, for 16.
+        HEAD + usize::from(self.kind() & (KIND_BOXED | KIND_EXTENDED)) * 8
     }
 
     #[inline]

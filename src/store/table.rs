@@ -78,20 +78,7 @@ impl Table {
     /// Where the entry with this key stands; `hash` must be the key's.
     #[inline]
     pub fn find(&self, hash: u32, key: &[u8]) -> Option<Position> {
-        if self.len == 0 {
-            return None;
-        }
-        let mut at = self.home(hash);
-        loop {
-            let slot = *self.slots.get(at)?;
-            if slot == 0 || hash_of(slot) > hash {
-                return None;
-            }
-            if hash_of(slot) == hash && self.entry_at(at).key() == key {
-                return Some(Position(at as u32));
-            }
-            at += 1;
-        }
+        self.find_where(hash, |entry| entry.key() == key)
     }
 
     /// Asks memory for the slots at a hash's home.
@@ -294,10 +281,9 @@ impl Table {
     }
 
     /// The first of the entries with this hash that will do.
+    #[inline]
     pub fn find_where(&self, hash: u32, mut will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Position> {
-        if self.len == 0 {
-            return None;
-        }
+        // An empty table has no slots.
         let mut at = self.home(hash);
         loop {
             let slot = *self.slots.get(at)?;

@@ -189,9 +189,9 @@ impl Wheel {
     #[inline]
     pub fn insert(&mut self, deadline_ms: u64, token: u64) -> TimerId {
         let Some(node) = self.nodes.take() else { return 0 };
-        self.nodes.at_mut(node).token = token;
         self.len += 1;
-        self.file(node, deadline_ms);
+        let head = self.slot_for(deadline_ms);
+        self.append(node, head, token);
         node
     }
 
@@ -287,7 +287,8 @@ impl Wheel {
             let deadline = deadline_of(token).min(LAST_MS);
             self.unlink(node);
             if deadline > due {
-                self.file(node, deadline);
+                let head = self.slot_for(deadline);
+                self.append(node, head, token);
                 continue;
             }
             self.nodes.give_back(node);
@@ -385,28 +386,30 @@ impl Wheel {
                 return;
             }
             *budget -= 1;
-            let deadline = deadline_of(self.nodes.at(node).token);
+            let token = self.nodes.at(node).token;
+            let deadline = deadline_of(token);
             self.unlink(node);
-            self.file(node, deadline);
+            let head = self.slot_for(deadline);
+            self.append(node, head, token);
         }
     }
 
-    /// Puts a node that is on no list on that of its deadline's slot.
+    /// The slot of a deadline, which is about to hold a timer.
     #[inline]
-    fn file(&mut self, node: u32, deadline: u64) {
+    fn slot_for(&mut self, deadline: u64) -> u32 {
         let deadline = deadline.clamp(self.at, LAST_MS);
         let distance = deadline - self.at;
-        if distance < NEAR_SLOTS as u64 {
-            let slot = deadline as usize & (NEAR_SLOTS - 1);
-            self.near[slot / 64] |= 1 << (slot % 64);
-            self.near_words |= 1 << (slot / 64);
-            self.append(node, slot as u32);
-        } else {
-            self.file_far(node, deadline, distance);
+        if distance >= NEAR_SLOTS as u64 {
+            return self.far_slot_for(deadline, distance);
         }
+        let slot = deadline as usize & (NEAR_SLOTS - 1);
+        self.near[slot / 64] |= 1 << (slot % 64);
+        self.near_words |= 1 << (slot / 64);
+        slot as u32
     }
 
-    fn file_far(&mut self, node: u32, deadline: u64, distance: u64) {
+    #[inline]
+    fn far_slot_for(&mut self, deadline: u64, distance: u64) -> u32 {
         // A level reaches 127 slots beyond the one the wheel stands in: 2^(width + 7) ms, less what has passed of that one.
         let distance_bits = 64 - distance.leading_zeros();
         let mut level = (distance_bits - NEAR_BITS).div_ceil(RATIO_BITS) as usize;
@@ -418,17 +421,15 @@ impl Wheel {
         self.horizon = self.horizon.min(deadline >> bits << bits);
         self.far[level - 1] |= 1 << index;
         self.far_levels |= 1 << (level - 1);
-        self.append(node, (NEAR_SLOTS + (level - 1) * FAR_SLOTS + index) as u32);
+        (NEAR_SLOTS + (level - 1) * FAR_SLOTS + index) as u32
     }
 
+    /// Puts a node that is on no list at the end of a slot's.
     #[inline]
-    fn append(&mut self, node: u32, head: u32) {
-        let last = self.nodes.at(head).prev;
-        self.nodes.at_mut(head).prev = node;
+    fn append(&mut self, node: u32, head: u32, token: u64) {
+        let last = std::mem::replace(&mut self.nodes.at_mut(head).prev, node);
         self.nodes.at_mut(last).next = node;
-        let links = self.nodes.at_mut(node);
-        links.prev = last;
-        links.next = head;
+        *self.nodes.at_mut(node) = Node { token, next: head, prev: last };
     }
 
     #[inline]
