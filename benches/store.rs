@@ -1,7 +1,7 @@
 //! The store: keys found, added and taken out, timers, memory per lock: `cargo bench --bench store`.
 //!
-//! Before criterion's benches it prints what no average shows: bytes of resident memory per key, and the slowest insert while a
-//! database grows to four million keys. `std`'s map with the same hash function stands beside ours for orientation.
+//! Before criterion's benches it prints what no average shows: bytes of resident memory per key, and the slowest steps while a
+//! database grows to four million keys and shrinks again. `std`'s map with the same hash function stands beside ours for orientation.
 
 // criterion's macro makes items without docs.
 #![allow(missing_docs)]
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use foldhash::fast::FixedState;
+use portcullis::server::allocator;
 use portcullis::store::entry::NewValue;
 use portcullis::store::space::Space;
 use portcullis::store::wheel::Wheel;
@@ -77,7 +78,7 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn print_growth() {
+fn print_slowest() {
     let mut space = Space::new(1, 7, 0);
     let mut slowest: Vec<(Duration, u64)> = Vec::new();
     let start = Instant::now();
@@ -95,9 +96,23 @@ fn print_growth() {
     for (took, n) in slowest.iter().take(5) {
         println!("  {took:?} at {n} keys");
     }
-    let start = Instant::now();
-    drop(space);
-    println!("dropping 4M keys: {:?}", start.elapsed());
+    let mut slowest = Duration::ZERO;
+    for n in 0..2 * MILLION {
+        let key = key(n * 2);
+        let before = cpu_time();
+        remove(&mut space, &key);
+        slowest = slowest.max(cpu_time() - before);
+    }
+    println!("taking 2M of them out: the slowest took {slowest:?}");
+    space.clear(0);
+    let (mut slowest, mut turns, start) = (Duration::ZERO, 0, cpu_time());
+    while space.has_graves() {
+        let before = cpu_time();
+        space.free_some(&mut 2000);
+        slowest = slowest.max(cpu_time() - before);
+        turns += 1;
+    }
+    println!("emptying it of 2M, 2,000 a turn: {:?} in {turns} turns, the slowest {slowest:?}", cpu_time() - start);
 }
 
 fn keys(c: &mut Criterion) {
@@ -238,10 +253,11 @@ criterion_group! {
 }
 
 fn main() {
+    allocator::prepare();
     // Asked for a list or a test run, criterion's part is all there is to do.
     if std::env::args().any(|arg| arg == "--bench") {
         print_memory();
-        print_growth();
+        print_slowest();
     }
     benches();
     Criterion::default().configure_from_args().final_summary();

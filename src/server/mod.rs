@@ -10,6 +10,7 @@
 //!                 Server::control ┘ (tests, signals)
 //! ```
 
+pub mod allocator;
 pub mod cli;
 pub mod clock;
 pub mod connection;

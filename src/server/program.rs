@@ -9,10 +9,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::server::cli::Invocation;
-use crate::server::{Options, Server, log};
+use crate::server::{Options, Server, allocator, log};
 
 /// Serves until `SHUTDOWN` or a signal; what is wrong is told on the standard error.
 pub fn run(invocation: Invocation) -> ExitCode {
+    allocator::prepare();
     match serve(invocation) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
