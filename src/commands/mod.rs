@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod config;
 pub mod connection;
 pub mod counters;
+pub mod databases;
 pub mod deadline;
 pub mod expiry;
 pub mod hash_expiry;
@@ -48,6 +49,7 @@ const FAMILIES: &[&[Command]] = &[
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,
+    databases::COMMANDS,
     memory::COMMANDS,
     cluster::COMMANDS,
     config::COMMANDS,

@@ -151,6 +151,10 @@ texts! {
     NO_SHUTDOWN = "ERR No shutdown in progress.";
     /// `DEBUG` against `enable-debug-command`.
     DEBUG_NOT_ALLOWED = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.";
+    /// The first database of `SWAPDB` is no number.
+    FIRST_DB_INVALID = "ERR invalid first DB index";
+    /// The second one is none.
+    SECOND_DB_INVALID = "ERR invalid second DB index";
     /// A database index beyond an `int`.
     INT_RANGE = "ERR value is out of range, value must between -2147483648 and 2147483647";
     /// `CLUSTER` and its kin.

@@ -97,7 +97,8 @@ impl LuaSink {
             }
             let room = c_int::try_from(len).unwrap_or(c_int::MAX);
             match kind {
-                Kind::Array => lua_createtable(lua, room, 0),
+                // On RESP3 a null is a hole, and what `#` says of a table with holes shows how it was made: like Redis, one by one.
+                Kind::Array => lua_createtable(lua, if self.protocol == Protocol::Resp3 { 0 } else { room }, 0),
                 Kind::Map | Kind::Set => {
                     lua_createtable(lua, 0, 1);
                     lua_createtable(lua, 0, room);
