@@ -154,6 +154,8 @@ fn quit_answers_and_closes_and_what_follows_it_is_not_executed() {
     let server = TestServer::start();
     Raw::to(&server).send("SET a 1\r\nQUIT\r\nSET b 1\r\n").expect("+OK\r\n+OK\r\n").expect_end();
     assert_eq!(server.keys(), ["a"]);
+    // Not even a protocol error behind it is told.
+    Raw::to(&server).send("QUIT\r\n*x\r\n").expect("+OK\r\n").expect_end();
 }
 
 #[test]

@@ -30,6 +30,9 @@ const REQUESTS_PER_TURN: usize = 1024;
 /// Replies are written out, and no more requests executed meanwhile, once so many bytes of them have gathered.
 const REPLIES_PER_WRITE: usize = 256 << 10;
 
+/// The parser of a request longer than this, in bytes, is cleared at once: it may have room for a million arguments.
+const LARGE_REQUEST: usize = 4 << 10;
+
 /// A connected socket.
 pub enum Stream {
     /// Over TCP.
@@ -226,7 +229,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         if parsed > 1 {
             window::prefetch(&shell.engine, id, &mut window[..parsed], input);
         }
-        for request in &window[..parsed] {
+        for request in &mut window[..parsed] {
             let session = &shell.engine.sessions[id.0 as usize];
             if session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
                 parser.reset();
@@ -240,12 +243,21 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             }
             let args: SmallVec<[&[u8]; 16]> = request.arguments(input).collect();
             shell.engine.execute_found(now, id, request.command, &args);
+            drop(args);
             done = request.end;
+            if done - request.start > LARGE_REQUEST {
+                request.parser.reset();
+            }
             requests += 1;
             now = shell.act(now);
             shell.check_output(id, now);
         }
         done = at;
+        if stop.is_some() && shell.closing(id) {
+            parser.reset();
+            done = input.len();
+            break Batch::Drained;
+        }
         match stop {
             None => {}
             Some(Err(error)) => {
