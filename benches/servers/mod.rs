@@ -86,6 +86,17 @@ impl Server {
         tasks.filter_map(spent).sum()
     }
 
+    /// Nanoseconds that its threads were ready to run and waited for a processor: how far other processes disturbed it.
+    #[allow(dead_code, reason = "not every bench asks")]
+    pub fn waited_ns(&self) -> u64 {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("a running process");
+        let waited = |task: std::io::Result<std::fs::DirEntry>| -> Option<u64> {
+            let stat = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            stat.split(' ').nth(1)?.parse().ok()
+        };
+        tasks.filter_map(waited).sum()
+    }
+
     /// Resident memory.
     #[allow(dead_code, reason = "not every bench asks")]
     pub fn resident_bytes(&self) -> u64 {
