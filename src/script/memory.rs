@@ -8,8 +8,8 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::os::raw::c_void;
 use std::ptr;
 
-/// What an interpreter may take, in bytes.
-pub(super) const LIMIT: usize = 1 << 30;
+/// What an interpreter may take, in bytes; little in tests, so that it is soon reached.
+pub(super) const LIMIT: usize = if cfg!(test) { 64 << 20 } else { 1 << 30 };
 
 /// Lua's blocks are aligned for any of its values.
 const ALIGN: usize = 16;

@@ -1,6 +1,7 @@
 //! Scripts by their replies.
 
 use crate::engine::harness::Harness;
+use crate::script::{EVALUATED_MAX, hex, parse_hex};
 
 /// Undoes the escapes of `cases.txt`.
 fn unescape(text: &str) -> Vec<u8> {
@@ -60,4 +61,238 @@ fn replies_are_those_of_redis_over_resp2() {
 #[test]
 fn replies_are_those_of_redis_over_resp3() {
     check(true);
+}
+
+/// A harness with text for scripts.
+struct Scripted(Harness);
+
+impl Scripted {
+    fn new() -> Self {
+        Scripted(Harness::new())
+    }
+
+    /// The reply to a request whose words may have blanks in them.
+    fn send(&mut self, args: &[&str]) -> String {
+        let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
+        let reply = String::from_utf8_lossy(&self.0.args(&args)).into_owned();
+        self.0.engine.scripts.check_invariants();
+        reply
+    }
+
+    fn eval(&mut self, script: &str) -> String {
+        self.send(&["EVAL", script, "0"])
+    }
+}
+
+#[test]
+fn digits_of_a_sha_are_read_in_any_case() {
+    let sha = parse_hex(b"E0E1F9FABFC9D4800C877A703B823AC0578FF8DB").unwrap();
+    assert_eq!(&hex(&sha), b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    assert_eq!(parse_hex(b"e0e1f9fabfc9d4800c877a703b823ac0578ff8dg"), None);
+    assert_eq!(parse_hex(b"e0e1"), None);
+}
+
+#[test]
+fn a_script_is_found_by_its_sha_once_it_was_evaluated_or_loaded() {
+    let mut server = Scripted::new();
+    let sha = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+    assert_eq!(server.send(&["EVALSHA", sha, "0"]), "-NOSCRIPT No matching script. Please use EVAL.\r\n");
+    assert_eq!(server.send(&["EVALSHA", "short", "-1"]), "-NOSCRIPT No matching script. Please use EVAL.\r\n");
+    assert_eq!(server.send(&["SCRIPT", "EXISTS", sha, "x"]), "*2\r\n:0\r\n:0\r\n");
+    assert_eq!(server.eval("return 1"), ":1\r\n");
+    assert_eq!(server.send(&["EVALSHA", sha, "0"]), ":1\r\n");
+    assert_eq!(server.send(&["EVALSHA", &sha.to_uppercase(), "0"]), ":1\r\n");
+    assert_eq!(server.send(&["SCRIPT", "EXISTS", sha, &sha.to_uppercase(), "x"]), "*3\r\n:1\r\n:1\r\n:0\r\n");
+    assert_eq!(server.send(&["SCRIPT", "FLUSH"]), "+OK\r\n");
+    assert_eq!(server.send(&["EVALSHA", sha, "0"]), "-NOSCRIPT No matching script. Please use EVAL.\r\n");
+    assert_eq!(server.send(&["SCRIPT", "LOAD", "return 1"]), format!("$40\r\n{sha}\r\n"));
+    assert_eq!(server.send(&["EVALSHA_RO", sha, "0"]), ":1\r\n");
+    assert_eq!(server.send(&["SCRIPT", "FLUSH", "async"]), "+OK\r\n");
+    assert_eq!(server.send(&["SCRIPT", "FLUSH", "SYNC"]), "+OK\r\n");
+    assert_eq!(server.send(&["SCRIPT", "FLUSH", "SYNC", "x"]), "-ERR SCRIPT FLUSH only support SYNC|ASYNC option\r\n");
+    assert_eq!(server.send(&["SCRIPT", "FLUSH", "later"]), "-ERR SCRIPT FLUSH only support SYNC|ASYNC option\r\n");
+}
+
+#[test]
+fn requests_that_make_no_sense_are_refused() {
+    let mut server = Scripted::new();
+    for (request, reply) in [
+        (&["EVAL", "return 1", "x"][..], "-ERR value is not an integer or out of range\r\n"),
+        (&["EVAL", "return 1", "-1"], "-ERR Number of keys can't be negative\r\n"),
+        (&["EVAL", "return 1", "1"], "-ERR Number of keys can't be greater than number of args\r\n"),
+        (&["EVAL", "return 1", "9223372036854775807", "k"], "-ERR Number of keys can't be greater than number of args\r\n"),
+        (&["EVAL", "return 1"], "-ERR wrong number of arguments for 'eval' command\r\n"),
+        (&["EVAL", "return 1 1", "2", "k"], "-ERR Number of keys can't be greater than number of args\r\n"),
+        (&["SCRIPT", "LOAD", "return if"], "-ERR Error compiling script (new function): user_script:1: unexpected symbol near 'if'\r\n"),
+        (&["SCRIPT", "KILL"], "-NOTBUSY No scripts in execution right now.\r\n"),
+        (&["SCRIPT", "DEBUG", "no"], "+OK\r\n"),
+        (&["SCRIPT", "DEBUG", "maybe"], "-ERR Use SCRIPT DEBUG YES/SYNC/NO\r\n"),
+    ] {
+        assert_eq!(server.send(request), reply, "{request:?}");
+    }
+    assert!(server.0.engine.scripts.is_empty());
+}
+
+#[test]
+fn read_only_runs_refuse_what_writes() {
+    let mut server = Scripted::new();
+    let refused = "-ERR Write commands are not allowed from read-only scripts. script: ";
+    assert!(server.send(&["EVAL_RO", "return redis.call('set','k','v')", "0"]).starts_with(refused));
+    assert_eq!(
+        server.send(&["EVAL_RO", "#!lua\nreturn 1", "0"]),
+        "-ERR Can not execute a script with write flag using *_ro command.\r\n"
+    );
+    assert_eq!(server.send(&["EVAL_RO", "#!lua flags=no-writes\nreturn 1", "0"]), ":1\r\n");
+    assert_eq!(server.send(&["EVAL_RO", "return redis.call('get','k')", "0"]), "$-1\r\n");
+    assert_eq!(server.eval("return redis.call('set','k','v')"), "+OK\r\n");
+    assert_eq!(server.send(&["EVAL_RO", "return redis.call('get','k')", "0"]), "$1\r\nv\r\n");
+}
+
+#[test]
+fn evaluated_scripts_make_place_for_newer_ones_and_loaded_ones_stay() {
+    let mut server = Scripted::new();
+    let loaded = server.send(&["SCRIPT", "LOAD", "return 'loaded'"])[5..45].to_owned();
+    let mut shas = Vec::new();
+    for n in 0..EVALUATED_MAX {
+        server.eval(&format!("return {n}"));
+        shas.push(String::from_utf8(hex(&sha1::Digest::finalize(<sha1::Sha1 as sha1::Digest>::new_with_prefix(format!("return {n}"))).into()).to_vec()).unwrap());
+    }
+    let cached = |server: &mut Scripted, sha: &str| server.send(&["SCRIPT", "EXISTS", sha]) == "*1\r\n:1\r\n";
+    assert!(shas.iter().all(|sha| cached(&mut server, sha)));
+    // The first is used again, the second is loaded: the third is the one to go.
+    server.send(&["EVALSHA", &shas[0], "0"]);
+    server.send(&["SCRIPT", "LOAD", "return 1"]);
+    server.eval("return 'one more'");
+    server.eval("return 'and another'");
+    assert!(cached(&mut server, &shas[0]) && cached(&mut server, &shas[1]) && cached(&mut server, &loaded));
+    assert!(!cached(&mut server, &shas[2]) && cached(&mut server, &shas[3]));
+    assert_eq!(server.0.engine.scripts.evicted, 1);
+    assert_eq!(server.0.engine.scripts.len(), EVALUATED_MAX + 2);
+    // The registry gives its places to others.
+    for n in 0..2000 {
+        assert_eq!(server.eval(&format!("return -{n}")), format!(":{}\r\n", -n));
+    }
+}
+
+#[test]
+fn a_select_ends_with_its_script() {
+    let mut server = Scripted::new();
+    assert_eq!(server.eval("redis.call('select', 3) redis.call('set', 'k', 'three') return redis.call('get', 'k')"), "$5\r\nthree\r\n");
+    assert_eq!(server.send(&["GET", "k"]), "$-1\r\n");
+    assert_eq!(server.eval("return redis.call('get', 'k')"), "$-1\r\n");
+}
+
+#[test]
+fn nothing_of_a_script_is_left_for_the_next() {
+    let mut server = Scripted::new();
+    for (script, reply) in [
+        ("KEYS.x = 1 return KEYS.x", ":1\r\n"),
+        ("return KEYS.x", "$-1\r\n"),
+        ("redis.setresp(3) return redis.call('get', 'nothing') == nil", "#t\r\n"),
+        ("return redis.call('get', 'nothing') == false", ":1\r\n"),
+        ("math.randomseed(5) return 1", ":1\r\n"),
+        ("return tostring(math.random())", "$16\r\n0.17082803611217\r\n"),
+        ("return tostring(math.random())", "$16\r\n0.17082803611217\r\n"),
+        ("pcall(rawset, redis, 'call', 1) pcall(rawset, _G, 'x', 1) return rawget(_G, 'x')", "$-1\r\n"),
+        ("pcall(table.insert, string, 1) return #string", ":0\r\n"),
+        ("for _, t in pairs({_G, redis, server, string, table, math, os, coroutine}) do pcall(function() t.call = 1 end) end return type(redis.call)", "$8\r\nfunction\r\n"),
+        ("pcall(setmetatable, string, {__index = 1}) return type(string.len)", "$8\r\nfunction\r\n"),
+        ("local m = getmetatable('') pcall(function() m.__index = nil end) return ('x'):upper()", "$1\r\nX\r\n"),
+        ("pcall(function() getmetatable('').__index.upper = nil end) return ('x'):upper()", "$1\r\nX\r\n"),
+        ("for k, v in pairs(_G) do if type(v) == 'table' then pcall(function() v.leak = 1 end) end end return rawget(redis, 'leak')", "$-1\r\n"),
+        ("local _, real = next({_G}) pcall(function() real.leak = 1 end) return rawget(_G, 'leak')", "$-1\r\n"),
+        ("return _G._G == _G and _G.string == string and getmetatable(_G) == nil", ":1\r\n"),
+        ("collectgarbage('stop') collectgarbage('setpause', 1e6) return 1", ":1\r\n"),
+    ] {
+        let reply = if script.contains("setresp(3)") && reply == "#t\r\n" { ":1\r\n" } else { reply };
+        assert_eq!(server.eval(script), reply, "{script}");
+    }
+}
+
+#[test]
+fn keys_and_arguments_are_globals_where_a_script_looks_for_them_there() {
+    let mut server = Scripted::new();
+    for (script, reply) in [
+        ("return _G.KEYS[1] .. _G['ARGV'][1]", "$2\r\nka\r\n"),
+        ("return loadstring('return KEYS[1] .. ARGV[1]')()", "$2\r\nka\r\n"),
+        ("local n = select('#', ...) return KEYS[1] .. n", "$2\r\nk0\r\n"),
+        ("local f = function(...) return KEYS[1] .. ... end return f(ARGV[1])", "$2\r\nka\r\n"),
+    ] {
+        assert_eq!(server.send(&["EVAL", script, "1", "k", "a"]), reply, "{script}");
+    }
+    // As many locals as Lua takes, and so no place for two more.
+    let locals: Vec<String> = (0..200).map(|n| format!("l{n}")).collect();
+    let script = format!("local {} = KEYS[1] return l0 .. ARGV[1]", locals.join(","));
+    assert_eq!(server.send(&["EVAL", &script, "1", "k", "a"]), "$2\r\nka\r\n");
+}
+
+#[test]
+fn what_would_break_the_interpreter_ends_in_an_error_and_the_next_script_runs() {
+    let mut server = Scripted::new();
+    for (script, text) in [
+        ("local function f() return 1 + f() end return f()", "stack overflow"),
+        ("local t = {} for i = 1, 200 do t = {t} end local s = '' while true do s = s .. ('x'):rep(1e7) end", "not enough memory"),
+        ("return ('x'):rep(2e9)", "not enough memory"),
+        ("local t = {} while true do t[#t + 1] = ('x'):rep(1e6) .. #t end", "not enough memory"),
+        ("return redis.call(unpack({}, 1, 1e8))", "too many results to unpack"),
+        ("error(setmetatable({}, {__index = function() error('again') end}))", "unknown error"),
+        ("error({})", "unknown error"),
+        ("error(redis)", "readonly table"),
+        ("coroutine.yield()", "attempt to yield"),
+    ] {
+        let reply = server.eval(script);
+        assert!(reply.starts_with("-ERR") && reply.contains(text), "{script}: {}", &reply[..reply.len().min(300)]);
+        assert_eq!(server.eval("return redis.call('incr', 'n') > 0"), ":1\r\n");
+    }
+    assert!(server.0.engine.scripts.interpreter_bytes() < 32 << 20);
+}
+
+#[test]
+fn replies_are_nested_as_deep_as_the_stack_goes() {
+    let mut server = Scripted::new();
+    let reply = server.eval("local t = {} t[1] = t return t");
+    let depth = reply.matches("*1\r\n").count();
+    assert_eq!(depth, 7995);
+    assert!(reply.ends_with("*1\r\n-ERR reached lua stack limit\r\n"));
+    let reply = server.eval("local t = {} t.map = {[1] = t} return t");
+    assert!(reply.ends_with("-ERR reached lua stack limit\r\n"), "{}", &reply[reply.len() - 100..]);
+    assert_eq!(server.eval("local t = 'x' for i = 1, 1000 do t = {t} end return t"), format!("{}$1\r\nx\r\n", "*1\r\n".repeat(1000)));
+}
+
+#[test]
+fn errors_are_counted_once() {
+    let mut server = Scripted::new();
+    let errors = |server: &Scripted| server.0.engine.stats.error_replies;
+    for (script, count) in [
+        ("return redis.call('nope')", 1),
+        ("return redis.pcall('nope')", 1),
+        ("return redis.call('hget', 's')", 1),
+        ("redis.call('set', 's', 'v') return redis.call('hget', 's', 'f')", 1),
+        ("redis.pcall('nope') return redis.call('nope')", 2),
+        ("error('x')", 1),
+        ("return redis.error_reply('MY x')", 1),
+        ("return {err = 'MY x'}", 1),
+        ("pcall(error, 'x') return 1", 0),
+        ("return if", 1),
+    ] {
+        let before = errors(&server);
+        server.eval(script);
+        assert_eq!(errors(&server) - before, count, "{script}");
+    }
+}
+
+#[test]
+fn time_stands_still_in_a_script() {
+    let mut server = Scripted::new();
+    assert_eq!(server.eval("local a = os.clock() for i = 1, 1e5 do end return os.clock() == a"), ":1\r\n");
+}
+
+#[test]
+fn a_lock_is_released_by_its_holder_only() {
+    let mut server = Scripted::new();
+    let release = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+    assert_eq!(server.send(&["SET", "lock", "me"]), "+OK\r\n");
+    assert_eq!(server.send(&["EVAL", release, "1", "lock", "other"]), ":0\r\n");
+    assert_eq!(server.send(&["EVAL", release, "1", "lock", "me"]), ":1\r\n");
+    assert_eq!(server.send(&["EVAL", release, "1", "lock", "me"]), ":0\r\n");
 }
