@@ -408,16 +408,16 @@ mod tests {
         ]
     }
 
-    /// Hashes of our own choice: spread, all alike, crowded at the end, or some of each.
+    /// Hashes of our own choice: spread, forty alike, crowded at the end, or some of each.
     fn hash_of_key(kind: u8, key: &[u8]) -> u32 {
         let n = u32::from(u16::from_be_bytes(key.try_into().unwrap()));
         let spread = n.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS);
         match kind {
             0 => spread,
-            1 => 5,
-            2 => HASH_LIMIT - 1 - n % 7,
+            1 => 5 + n / 40,
+            2 => HASH_LIMIT - 1 - n % 17,
             3 => n % 50,
-            _ => [spread, HASH_LIMIT - 1, 0, spread % 64][n as usize % 4],
+            _ => [spread, HASH_LIMIT - 1, 0, spread % 64][(n as usize % 19).min(3)],
         }
     }
 
