@@ -74,6 +74,9 @@ fn keys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
+/// The types that Redis knows, whether there can be such keys here or not.
+const TYPES: [&[u8]; 6] = [b"string", b"list", b"set", b"zset", b"hash", b"stream"];
+
 /// Options of the `SCAN` family.
 #[derive(Debug)]
 pub struct ScanOptions<'a> {
@@ -105,6 +108,9 @@ impl<'a> ScanOptions<'a> {
                 // A lone star matches everything: no need to try.
                 options.pattern = Some(argument).filter(|p| *p != b"*");
             } else if takes_type && option.eq_ignore_ascii_case(b"TYPE") {
+                if !TYPES.iter().any(|name| argument.eq_ignore_ascii_case(name)) {
+                    return Err(Error::quoting("ERR unknown type name '", argument, "'"));
+                }
                 options.type_name = Some(argument);
             } else {
                 return Err(Error::SYNTAX);
@@ -119,8 +125,10 @@ impl<'a> ScanOptions<'a> {
     }
 }
 
-/// Reads the cursor of the `SCAN` family.
+/// Reads the cursor of the `SCAN` family. Like `strtoull` it passes over blanks in front and takes a plus sign.
 pub fn parse_cursor(argument: &[u8]) -> Result<u64> {
+    let blanks = argument.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
+    let argument = &argument[blanks..];
     std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok()).ok_or(Error::INVALID_CURSOR)
 }
 
@@ -208,7 +216,8 @@ mod tests {
             ("SET s v", "+OK"),
             ("HSET h f v", ":1"),
             ("SCAN 0 TYPE hash", "*2 $1 0 *1 $1 h"),
-            ("SCAN 0 TYPE nothing", "*2 $1 0 *0"),
+            ("SCAN 0 TYPE zset", "*2 $1 0 *0"),
+            ("SCAN 0 TYPE nothing", "-ERR unknown type name 'nothing'"),
             ("SCAN x", "-ERR invalid cursor"),
             ("SCAN 0 COUNT 0", "-ERR syntax error"),
             ("SCAN 0 COUNT x", "-ERR value is not an integer or out of range"),

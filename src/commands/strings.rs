@@ -428,13 +428,11 @@ fn getrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// The bytes from `start` to `end`, both included; negative positions count from the end.
 fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
-    if start < 0 && end < 0 && start > end {
-        return b"";
-    }
     let len = value.len() as i64;
-    let from_end = |at: i64| if at < 0 { len.saturating_add(at).max(0) } else { at };
-    let (start, end) = (from_end(start), from_end(end).min(len - 1));
-    if start > end || len == 0 { b"" } else { &value[start as usize..=end as usize] }
+    let from_end = |at: i64| if at < 0 { len.saturating_add(at) } else { at };
+    let (start, end) = (from_end(start).max(0), from_end(end).min(len - 1));
+    // A range that ends before the first byte has nothing in it.
+    if end < 0 || start > end { b"" } else { &value[start as usize..=end as usize] }
 }
 
 fn setrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -476,7 +474,9 @@ mod tests {
             (5, 5000, " World"),
             (-5000, 10000, "Hello World"),
             (-1, -5, ""),
-            (0, i64::MIN, "H"),
+            (0, i64::MIN, ""),
+            (-100, -12, ""),
+            (-100, -11, "H"),
             (i64::MIN, i64::MAX, "Hello World"),
         ] {
             assert_eq!(part(value, start, end), wanted.as_bytes(), "{start} {end}");

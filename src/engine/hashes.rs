@@ -194,7 +194,9 @@ impl<'a> Db<'a> {
         let value = Box::new(Value::Hash(Hash::default()));
         let place = self.keyspace.space.insert(self.dict, hash, key, NewValue::Boxed(value), None);
         self.keyspace.changes.publish(self.index, Event::NEW, key);
-        self.touch(place);
+        // A new key counts as used now, whoever makes it.
+        let second = self.now.mono_us / 1_000_000;
+        self.keyspace.space.get_mut(self.dict, place).touch(second);
         Ok(HashEdit { db: self, key, place, first: None, expired: false })
     }
 

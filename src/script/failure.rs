@@ -49,7 +49,12 @@ pub(super) unsafe fn push_counted(lua: *mut lua_State, text: &[u8]) {
             push_bytes(lua, text);
             set_field(lua, c"err");
         } else {
-            push(lua, text);
+            let line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+            let first = text.iter().position(|byte| !line_end(byte)).unwrap_or(text.len());
+            let end = text.iter().rposition(|byte| !line_end(byte)).map_or(first, |last| last + 1);
+            lua_createtable(lua, 0, 2);
+            push_bytes(lua, &text[first..end]);
+            set_field(lua, c"err");
         }
         lua_pushboolean(lua, 1);
         set_field(lua, COUNTED);

@@ -118,6 +118,18 @@ pub const RULES: &[Rule] = &[
         equal: |case| case.name == "OBJECT" && case.arg(1) == "IDLETIME" && near(case.reference, case.subject, 30),
     },
     Rule {
+        name: "reference count",
+        why: Why::Inherent(
+            "how many keys share the object of a small number is a matter of Redis's memory; here all do, after COPY too",
+        ),
+        equal: |case| {
+            case.name == "OBJECT"
+                && case.arg(1) == "REFCOUNT"
+                && case.reference.integer() == Some(1)
+                && case.subject.integer() == Some(2_147_483_647)
+        },
+    },
+    Rule {
         name: "random choice",
         why: Why::Inherent(
             "which key or field is drawn is random; it must be one that is there, and as many as the other server gave",
@@ -247,6 +259,16 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "COMMAND INFO: notes",
+        why: Why::Inherent("some key positions carry a note in words, for people; everything else is compared"),
+        equal: |case| {
+            case.name == "COMMAND"
+                && case.arg(1) == "INFO"
+                && case.version >= (7, 4)
+                && without_notes(case.reference) == *case.subject
+        },
+    },
+    Rule {
         name: "COMMAND INFO: tips",
         why: Why::Version(
             "tips for proxies were added and taken back between versions; names, arity, flags, keys and categories are compared",
@@ -277,6 +299,15 @@ pub const RULES: &[Rule] = &[
         },
     },
 ];
+
+/// Without pairs of the key `notes`.
+fn without_notes(frame: &Frame) -> Frame {
+    let Frame::Aggregate(kind, elements) = frame else { return frame.clone() };
+    match &elements[..] {
+        [Frame::Bulk(key), _, rest @ ..] if key == b"notes" => without_notes(&Frame::Aggregate(*kind, rest.to_vec())),
+        elements => Frame::Aggregate(*kind, elements.iter().map(without_notes).collect()),
+    }
+}
 
 fn number(digits: &[u8]) -> Option<i64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
