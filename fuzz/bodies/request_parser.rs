@@ -69,7 +69,11 @@ fn compare(stream: &[u8], (requests, error): &Outcome) {
         }
         rest = &rest[*consumed..];
     }
-    if error.is_none() && rest.first() == Some(&b'*') {
-        assert!(!matches!(decode(rest), Ok(Some(_))), "redis-protocol finds a request where the parser wants more");
+    if error.is_none()
+        && rest.first() == Some(&b'*')
+        && let Ok(Some((OwnedFrame::Array(frames), _))) = decode(rest)
+    {
+        let request = frames.iter().all(|frame| matches!(frame, OwnedFrame::BulkString(_)));
+        assert!(!request, "redis-protocol finds a request where the parser wants more");
     }
 }
