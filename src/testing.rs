@@ -382,4 +382,12 @@ mod tests {
         assert_eq!(server.get("k").as_deref(), Some("v"));
         assert!(matches!(server.execute(&["NOSUCH"]), Frame::SimpleError { .. }));
     }
+
+    #[test]
+    fn a_panic_inside_ends_the_server_and_is_told() {
+        let server = TestServer::start();
+        assert!(server.server().control(|_| -> () { panic!("on purpose") }).is_none());
+        let TestServer { mut server } = server;
+        assert!(server.wait().is_err_and(|error| error.to_string().contains("panicked")));
+    }
 }

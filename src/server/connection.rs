@@ -284,6 +284,7 @@ impl Future for Connection {
         let this = self.get_mut();
         let shell = Rc::clone(&this.shell);
         let mut shell = shell.borrow_mut();
+        let _guard = shell.stop.on_panic();
         if !this.watched {
             this.watched = true;
             shell.watch(this.id, cx.waker());

@@ -22,6 +22,7 @@ pub mod listener;
 pub mod log;
 pub mod program;
 pub mod shell;
+pub mod stop;
 mod sweep;
 pub mod timer;
 mod window;
@@ -138,7 +139,7 @@ impl Server {
     /// What [`Server::stop`] does, for a thread that does not own the server.
     pub fn stopper(&self) -> impl Fn() + Send + use<> {
         let orders = self.orders.clone();
-        move || drop(orders.send(Box::new(|shell| shell.stop.notify_one())))
+        move || drop(orders.send(Box::new(|shell| shell.stop.now())))
     }
 
     /// Asks it to end; does not wait for it.
@@ -195,15 +196,24 @@ impl Executor {
             }
             let stop = Rc::clone(&shell.stop);
             let shell = Rc::new(RefCell::new(shell));
-            tokio::task::spawn_local(timer::run(Rc::clone(&shell)));
+            tokio::task::spawn_local({
+                let (shell, guard) = (Rc::clone(&shell), stop.on_panic());
+                async move {
+                    let _guard = guard;
+                    if let Err(error) = timer::run(shell).await {
+                        tracing::error!(%error, "the timer failed: keys end only when they are looked at");
+                    }
+                }
+            });
             self.listeners.serve(&shell)?;
+            let guard = stop.on_panic();
             tokio::task::spawn_local(async move {
+                let _guard = guard;
                 while let Some(order) = self.inbox.recv().await {
                     order(&mut shell.borrow_mut());
                 }
             });
-            stop.notified().await;
-            Ok(())
+            if stop.wait().await { Ok(()) } else { Err(io::Error::other("a task of the executor panicked")) }
         })
     }
 }

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use tokio::sync::Notify;
-
 use crate::engine::config::Config;
 use crate::engine::session::{Peer, SessionFlags, SessionId};
 use crate::engine::time::Now;
@@ -15,6 +13,7 @@ use crate::engine::{Action, Engine};
 use crate::resp::request::{Limits, RequestParser};
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
+use crate::server::stop::Stop;
 use crate::server::timer::Timer;
 use crate::server::window::{Pending, WINDOW};
 use crate::server::{descriptors, log};
@@ -25,6 +24,9 @@ pub const READ_BUFFER: usize = 64 << 10;
 const KEPT_OUT: usize = 512 << 10;
 /// The directory learns of a connection's traffic at most so often, in milliseconds.
 const TRAFFIC_EVERY_MS: u64 = 1000;
+
+/// When much is due at once, batches of requests help the timer at most so often, in microseconds: each would wait for it.
+const ADVANCE_EVERY_US: u64 = 1000;
 
 /// What the shell knows of a connection beside its session.
 #[derive(Default)]
@@ -59,7 +61,7 @@ pub struct Shell {
     /// Limits of the request parser, as configured.
     pub limits: Limits,
     /// Told when the server is to end.
-    pub stop: Rc<Notify>,
+    pub stop: Rc<Stop>,
     /// Read by all connections, one at a time; empty while one has it.
     pub read_buffer: Vec<u8>,
     /// Lent like the read buffer, for the sake of the room it keeps.
@@ -72,6 +74,8 @@ pub struct Shell {
     /// When sessions are next looked through, in monotonic milliseconds; see [`super::sweep`].
     pub(super) sweep_ms: Option<u64>,
     dirty: Vec<SessionId>,
+    /// When a batch of requests may help the timer with what is due again.
+    help_from_us: u64,
 }
 
 impl Shell {
@@ -85,7 +89,7 @@ impl Shell {
             timer: Timer::new()?,
             directory,
             limits,
-            stop: Rc::new(Notify::new()),
+            stop: Rc::default(),
             read_buffer: vec![0; READ_BUFFER],
             parser: RequestParser::new(),
             window: std::iter::repeat_with(Pending::default).take(WINDOW).collect(),
@@ -93,6 +97,7 @@ impl Shell {
             slots: Vec::new(),
             sweep_ms: None,
             dirty: Vec::new(),
+            help_from_us: 0,
         })
     }
 
@@ -128,8 +133,8 @@ impl Shell {
     #[inline]
     pub fn begin(&mut self, id: SessionId) -> Now {
         let now = self.clock.now();
-        if self.engine.next_deadline().is_some_and(|at| now.reached(at)) {
-            self.engine.advance(now);
+        if self.engine.next_deadline().is_some_and(|at| now.reached(at)) && now.mono_us >= self.help_from_us {
+            self.advance_engine(now);
         }
         let session = &mut self.engine.sessions[id.0 as usize];
         if session.out.capacity() == 0 {
@@ -246,7 +251,7 @@ impl Shell {
     fn carry_out(&mut self, actions: Vec<Action>) -> Now {
         for action in actions {
             match action {
-                Action::Shutdown => self.stop.notify_one(),
+                Action::Shutdown => self.stop.now(),
                 Action::Sleep(us) if self.clock.is_frozen() => {
                     self.clock.advance_us(us);
                     while self.tick() {}
@@ -275,12 +280,17 @@ impl Shell {
     /// Lets time reach the engine and the sweep; gives whether to call it again soon.
     pub fn tick(&mut self) -> bool {
         let now = self.clock.now();
-        let more = self.engine.advance(now);
+        let more = self.advance_engine(now);
         if self.sweep_ms.is_some_and(|at| now.reached(at)) {
             self.sweep(now);
         }
         self.settle(now, None);
         more
+    }
+
+    fn advance_engine(&mut self, now: Now) -> bool {
+        self.help_from_us = now.mono_us + ADVANCE_EVERY_US;
+        self.engine.advance(now)
     }
 
     /// Moves the clock forward. Everything that falls due on the way happens at its own time, in order, before this returns.
