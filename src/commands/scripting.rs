@@ -21,7 +21,7 @@ const EVAL: Command = Command {
     since: "2.6.0",
     summary: "Runs a Lua script.",
     complexity: "Depends on the script that is executed.",
-    syntax: "script numkeys [key ...] [arg ...]",
+    syntax: "script numkeys [key [key ...]] [arg [arg ...]]",
     handler: eval,
     ..Command::DEFAULT
 };
@@ -34,7 +34,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "evalsha",
         summary: "Runs a cached script by the SHA-1 of its source.",
-        syntax: "sha1 numkeys [key ...] [arg ...]",
+        syntax: "sha1 numkeys [key [key ...]] [arg [arg ...]]",
         handler: evalsha,
         ..EVAL
     },
@@ -53,7 +53,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Read,
         since: "7.0.0",
         summary: "Runs a cached script, which cannot write, by the SHA-1 of its source.",
-        syntax: "sha1 numkeys [key ...] [arg ...]",
+        syntax: "sha1 numkeys [key [key ...]] [arg [arg ...]]",
         handler: evalsha_ro,
         ..EVAL
     },
