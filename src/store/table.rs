@@ -11,6 +11,10 @@ use crate::store::entry::{Entry, EntryMut, EntryRef};
 pub const HASH_LIMIT: u32 = 1 << HASH_BITS;
 /// Bits of hash in a slot.
 pub const HASH_BITS: u32 = 20;
+/// Home slots of a table with its first entry.
+const CAPACITY_MIN: u32 = 4;
+/// A table that has grown so far keeps these many home slots, even when it is empty: locks come and go.
+const CAPACITY_KEPT: u32 = 64;
 const ADDRESS_BITS: u32 = 64 - HASH_BITS;
 const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 
@@ -205,18 +209,20 @@ impl Table {
         self.len -= 1;
         // SAFETY: the table owned this entry and its slot is gone.
         let entry = unsafe { Entry::from_address(address) };
-        if self.len == 0 {
-            self.slots = Vec::new();
-            self.capacity = 0;
-        } else if self.capacity > 32 && self.len * 4 < self.capacity {
-            self.rebuild(self.len * 2);
+        if self.capacity > CAPACITY_KEPT && self.len * 4 < self.capacity {
+            self.rebuild((self.len * 2).max(CAPACITY_KEPT));
         }
         entry
     }
 
     fn grow(&mut self) {
-        // By a quarter: the copy is sequential and cheap, and the slots stay more than two thirds full.
-        self.rebuild((self.capacity + self.capacity / 4).max(self.capacity + 4));
+        // A large table grows by a quarter: the copy is sequential and cheap, and the slots stay more than two thirds full. A
+        // small one grows faster, or a keyspace that fills from nothing would copy each slot several times.
+        self.rebuild(match self.capacity {
+            0 => CAPACITY_MIN,
+            small if small < CAPACITY_KEPT => small * 2,
+            large => large + large / 4,
+        });
     }
 
     fn rebuild(&mut self, capacity: u32) {
@@ -537,13 +543,13 @@ mod tests {
         let hash = |n: u32| n.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS);
         for n in 0..10_000 {
             table.insert(hash(n), Entry::new(&key(n), NewValue::Bytes(b"v"), None));
-            assert!(table.allocated() <= 13 * table.len() + 300, "{} bytes for {}", table.allocated(), table.len());
+            assert!(table.allocated() <= 13 * table.len() + 600, "{} bytes for {}", table.allocated(), table.len());
         }
         for n in 0..10_000 {
             let position = table.find(hash(n), &key(n)).unwrap();
             table.remove(position);
             assert!(table.allocated() <= 36 * table.len() + 600, "{} bytes for {}", table.allocated(), table.len());
         }
-        assert_eq!(table.allocated(), 0);
+        assert!(table.allocated() <= 8 * (CAPACITY_KEPT as usize + 16), "{} bytes for none", table.allocated());
     }
 }
