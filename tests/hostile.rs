@@ -33,7 +33,10 @@ impl Program {
         let len = stdout.read(&mut line).unwrap();
         let line = String::from_utf8_lossy(&line[..len]).into_owned();
         let addr = line.split("listening on ").nth(1).unwrap_or_else(|| panic!("{line:?}")).trim().parse().unwrap();
-        Program { child, addr }
+        let program = Program { child, addr };
+        // What it opens at the start is open when it has answered once.
+        assert_eq!(program.info("connected_clients"), 1);
+        program
     }
 
     fn connect(&self) -> TcpStream {
