@@ -1,4 +1,32 @@
-//! Portcullis: a Redis-compatible in-memory lock server.
+//! Portcullis: a Redis-compatible in-memory lock server, as a program and as a library.
+//!
+//! The program is `portcullis serve`. The library is for tests: [`TestServer`] is the same server on a port of its own, with a clock that
+//! the test freezes, moves and jumps. A lock that is taken, forgotten, and taken by another when its lease has ended:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = portcullis::TestServer::start();
+//! server.clock().freeze();
+//! let mut alice = redis::Client::open(server.url())?.get_connection()?;
+//! let mut bob = redis::Client::open(server.url())?.get_connection()?;
+//! let lock = |token: &str| redis::cmd("SET").arg("lock:door").arg(token).arg("NX").arg("PX").arg(30_000).to_owned();
+//!
+//! assert!(lock("alice").query::<bool>(&mut alice)?);
+//! assert!(!lock("bob").query::<bool>(&mut bob)?);
+//! assert_eq!(server.ttl("lock:door"), Some(Duration::from_secs(30)));
+//!
+//! // Alice's lease ends without anybody waiting for it.
+//! server.clock().advance(Duration::from_secs(30));
+//! assert!(!server.exists("lock:door"));
+//! assert!(lock("bob").query::<bool>(&mut bob)?);
+//! assert_eq!(server.get("lock:door").as_deref(), Some("bob"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`engine`] is the state machine under both; it knows nothing of sockets and clocks. [`server`] is the shell round it.
 
 pub mod commands;
 pub mod engine;

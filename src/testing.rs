@@ -1,27 +1,7 @@
 //! A server inside a test: its own port, its own clock, gone when it is dropped.
 //!
-//! ```
-//! use std::time::Duration;
-//!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let server = portcullis::TestServer::start();
-//! server.clock().freeze();
-//! let mut alice = redis::Client::open(server.url())?.get_connection()?;
-//! let mut bob = redis::Client::open(server.url())?.get_connection()?;
-//! let lock = |token: &str| redis::cmd("SET").arg("lock:door").arg(token).arg("NX").arg("PX").arg(30_000).to_owned();
-//!
-//! assert!(lock("alice").query::<bool>(&mut alice)?);
-//! assert!(!lock("bob").query::<bool>(&mut bob)?);
-//! assert_eq!(server.ttl("lock:door"), Some(Duration::from_secs(30)));
-//!
-//! // Alice's lease ends without anybody waiting for it.
-//! server.clock().advance(Duration::from_secs(30));
-//! assert!(!server.exists("lock:door"));
-//! assert!(lock("bob").query::<bool>(&mut bob)?);
-//! assert_eq!(server.get("lock:door").as_deref(), Some("bob"));
-//! # Ok(())
-//! # }
-//! ```
+//! Requests come over TCP as they do to the program; only time and a look at the keys go past it. See the example at the front of the
+//! [crate].
 
 use std::net::SocketAddr;
 use std::time::Duration;
