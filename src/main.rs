@@ -4,7 +4,10 @@ use std::process::ExitCode;
 
 use clap::Command;
 use portcullis::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
-use portcullis::server::{cli, program};
+use portcullis::server::{allocator, cli, program};
+
+#[global_allocator]
+static ALLOCATOR: allocator::Counting = allocator::Counting;
 
 fn command() -> Command {
     Command::new("portcullis")

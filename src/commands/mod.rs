@@ -108,3 +108,8 @@ pub fn allowed_while_subscribed(command: &Command) -> bool {
         "ping" | "quit" | "reset" | "subscribe" | "unsubscribe" | "psubscribe" | "punsubscribe" | "ssubscribe" | "sunsubscribe"
     )
 }
+
+/// Bytes in use by the process, by measurement, or by the engine's own account where nobody measures.
+pub(crate) fn memory_in_use(engine: &mut crate::engine::Engine) -> u64 {
+    info::usage(engine).allocated
+}

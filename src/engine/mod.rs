@@ -22,6 +22,7 @@ pub mod harness;
 pub mod glob;
 pub mod hashes;
 pub mod keyspace;
+pub mod memory;
 pub mod number;
 pub mod pubsub;
 pub mod rate;
@@ -90,6 +91,7 @@ pub struct Engine {
     pub run_id: String,
     /// When the engine was made.
     pub started: Now,
+    memory: memory::MemoryGuard,
     next_client: u64,
     random: u64,
     dirty: Vec<SessionId>,
@@ -111,6 +113,7 @@ impl Engine {
             rewrite_config: None,
             run_id: String::new(),
             started: now,
+            memory: memory::MemoryGuard::default(),
             next_client: 1,
             random: seed,
             dirty: Vec::new(),
@@ -171,7 +174,7 @@ impl Engine {
         let start = out.len();
         let mut reply = WireReply::new(&mut out, session.protocol);
         match commands::resolve_row(row.or_else(|| commands::lookup(name)), args) {
-            Ok(command) => match self.admit(id, command) {
+            Ok(command) => match self.admit(id, command).and_then(|()| self.check_memory(now, command, args)) {
                 Ok(()) => {
                     self.run(now, id, &mut db, Origin::Client, command, args, &mut reply);
                     self.sessions[id.0 as usize].last_command = Some(command);

@@ -135,6 +135,9 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, args: &[&[
         if (*interpreter).frame.read_only && command.flags.intersects(Flags::WRITE.union(Flags::MAY_REPLICATE)) {
             return refuse(engine, lua, "ERR Write commands are not allowed from read-only scripts.");
         }
+        if engine.check_memory(now, command, args).is_err() {
+            return refuse(engine, lua, "OOM command not allowed when used memory > 'maxmemory'.");
+        }
         let base = lua_gettop(lua);
         let mut sink = LuaSink::new(lua, protocol);
         let mut db = (*interpreter).frame.db;

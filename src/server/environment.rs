@@ -7,6 +7,7 @@ use rustix::system::{sysinfo, uname};
 
 use crate::engine::config::Config;
 use crate::engine::environment::{Environment, Usage};
+use crate::server::allocator;
 
 /// The process that serves `addresses`.
 pub fn describe(config: &Config, addresses: &[SocketAddr], config_file: Option<&Path>) -> Environment {
@@ -51,24 +52,12 @@ fn usage() -> Usage {
     };
     let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
     Usage {
-        allocated: allocated().unwrap_or(resident),
+        allocated: allocator::balance().unwrap_or(resident),
         resident,
         resident_peak: (spent.ru_maxrss as u64 * 1024).max(resident),
         cpu_system_us: us(spent.ru_stime),
         cpu_user_us: us(spent.ru_utime),
     }
-}
-
-#[cfg(target_env = "gnu")]
-fn allocated() -> Option<u64> {
-    // SAFETY: takes nothing and only reads the allocator's accounts, under its own locks.
-    let accounts = unsafe { libc::mallinfo2() };
-    Some((accounts.uordblks + accounts.hblkhd) as u64)
-}
-
-#[cfg(not(target_env = "gnu"))]
-fn allocated() -> Option<u64> {
-    None
 }
 
 #[cfg(test)]

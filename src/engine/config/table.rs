@@ -10,16 +10,6 @@ const LONG: i128 = i64::MAX as i128;
 const ULONG: i128 = u64::MAX as i128;
 const MIB: i128 = 1 << 20;
 
-const POLICIES: &[&str] = &[
-    "volatile-lru",
-    "volatile-lfu",
-    "volatile-random",
-    "volatile-ttl",
-    "allkeys-lru",
-    "allkeys-lfu",
-    "allkeys-random",
-    "noeviction",
-];
 const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning", "nothing"];
 const NO_FILES: &str = "Portcullis keeps nothing on disk in this version";
 
@@ -81,7 +71,7 @@ directives! {
 
     Limits "maxclients" => maxclients: u32 = 10_000, Integer(1, UINT), live, "Clients that may be connected at once.";
     Limits "maxmemory" => maxmemory: u64 = 0, Memory(0, ULONG), live, "Bytes beyond which commands that need more are refused; 0 no bound.";
-    Limits "maxmemory-policy" => maxmemory_policy: &'static str = "noeviction", Choice(POLICIES), live, "Which keys give way when maxmemory is reached.";
+    Limits "maxmemory-policy" => maxmemory_policy: &'static str = "noeviction", Only("noeviction", "a lock must not be evicted silently"), live, "Has the value noeviction: nothing gives way when maxmemory is reached.";
     Limits "maxmemory-samples" => maxmemory_samples: u32 = 5, Integer(1, 64), live, "Keys looked at to choose one that gives way.";
     Limits "databases" => databases: u32 = 16, Integer(1, 16_384), fixed, "Number of databases.";
     Limits "proto-max-bulk-len" => proto_max_bulk_len: u64 = 512 << 20, Memory(MIB, LONG), live, "Bytes of one argument, and of one string, at most.";
