@@ -16,6 +16,7 @@ pub struct Harness {
 }
 
 impl Harness {
+    #[allow(clippy::new_without_default, reason = "only tests make one")]
     /// An engine with default configuration, a million milliseconds after the origin.
     pub fn new() -> Self {
         let now = Now::new(1_000_000_000, 1_700_000_000_000);
