@@ -71,10 +71,7 @@ impl Server {
         let mut server = Server { child, addr: SocketAddr::from(([127, 0, 0, 1], 0)), dir };
         let end = Instant::now() + Duration::from_secs(20);
         while Instant::now() < end {
-            if let Some(addr) = [&ready, &server.dir.join("log")]
-                .iter()
-                .find_map(|f| std::fs::read_to_string(f).ok().as_deref().and_then(address))
-            {
+            if let Some(addr) = std::fs::read_to_string(&ready).ok().as_deref().and_then(address) {
                 server.addr = addr;
                 server.wait_until_it_answers()?;
                 return Ok(server);

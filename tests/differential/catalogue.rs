@@ -1,5 +1,8 @@
 //! The commands that are generated, by family: `weight[!] line`, in the notation of [`crate::grammar`].
 
+/// Greater than any version of Redis.
+pub const NEVER: (u32, u32) = (u32::MAX, 0);
+
 /// A family and its lines.
 pub struct Family {
     /// Its name.
@@ -7,8 +10,8 @@ pub struct Family {
     pub name: &'static str,
     /// How often its commands come, relative to the other families.
     pub weight: u32,
-    /// Only for servers that have what Redis 7.4 brought.
-    pub since_7_4: bool,
+    /// The Redis version, `(major, minor)`, that has all of it.
+    pub since: (u32, u32),
     /// `weight[!] line`
     pub lines: &'static [&'static str],
 }
@@ -18,7 +21,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "strings",
         weight: 34,
-        since_7_4: false,
+        since: (7, 0),
         lines: &[
             "12 GET <key>",
             "14 SET <key> <value>",
@@ -49,7 +52,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "keys",
         weight: 30,
-        since_7_4: false,
+        since: (7, 0),
         lines: &[
             "6 DEL { <key> }",
             "3 UNLINK { <key> }",
@@ -92,7 +95,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "hashes",
         weight: 28,
-        since_7_4: false,
+        since: (7, 0),
         lines: &[
             "12 HSET <key> { <field> <value> }",
             "1 HSET <key> <many-pairs>",
@@ -120,7 +123,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "connection",
         weight: 10,
-        since_7_4: false,
+        since: (7, 0),
         lines: &[
             "4 PING [ <value> ]",
             "4 ECHO <value>",
@@ -150,7 +153,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "unknown",
         weight: 4,
-        since_7_4: false,
+        since: (7, 0),
         lines: &[
             "3 NOSUCHCOMMAND [ <junk> | <value> ]*",
             "1 G\u{e9}T <key>",
@@ -162,7 +165,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "introspection",
         weight: 6,
-        since_7_4: false,
+        since: (7, 0),
         lines: &[
             "1! COMMAND COUNT",
             "6! COMMAND INFO <command>",
@@ -185,7 +188,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "pubsub",
         weight: 3,
-        since_7_4: false,
+        since: (7, 0),
         lines: &[
             "3 PUBLISH <channel> <value>",
             "1 SPUBLISH <channel> <value>",
@@ -200,7 +203,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "scripts",
         weight: 26,
-        since_7_4: false,
+        since: (7, 0),
         lines: &[
             "20! EVAL <script>",
             "6! EVAL_RO <script>",
@@ -217,7 +220,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "hash field deadlines",
         weight: 26,
-        since_7_4: true,
+        since: (7, 4),
         lines: &[
             "6 HEXPIRE <key> <sec> [ NX | XX | GT | LT ] FIELDS <fields>",
             "6 HPEXPIRE <key> <ms> [ NX | XX | GT | LT ] FIELDS <fields>",
@@ -235,7 +238,7 @@ pub const FAMILIES: &[Family] = &[
     Family {
         name: "7.2 and 7.4",
         weight: 2,
-        since_7_4: true,
+        since: (7, 4),
         lines: &[
             // 7.0 acts on each option as it reads it, later versions when all have been read.
             "2 HELLO ( 2 | 3 ) [ SETNAME <client-name> | AUTH default <junk> | AUTH <junk> <junk> | AUTH <junk> | SETNAME | <junk> ]*",
@@ -245,6 +248,24 @@ pub const FAMILIES: &[Family] = &[
             "1! CLIENT KILL MAXAGE ( 9999999 | x | 0 )",
         ],
     },
+    Family {
+        name: "8.0 and 8.4",
+        weight: 14,
+        since: (8, 4),
+        lines: &[
+            "3 HGETDEL <key> FIELDS <fields>",
+            "4 HGETEX <key> [ EX <sec> | PX <ms> | EXAT <unix-sec> | PXAT <unix-ms> | PERSIST ] FIELDS <fields>",
+            "2 HSETEX <key> [ FNX | FXX ] [ EX <sec> | PX <ms> | EXAT <unix-sec> | PXAT <unix-ms> | KEEPTTL ] FIELDS 1 <field> <value>",
+            "2 HSETEX <key> [ FNX | FXX | EX <sec> | PXAT <unix-ms> | KEEPTTL ]* FIELDS 2 <field> <value> <field> <value>",
+            "4 SET <key> <value> ( IFEQ | IFNE ) <value> [ GET ] [ EX <sec> | PX <ms> | EXAT <unix-sec> | PXAT <unix-ms> | KEEPTTL ]",
+            "2 SET <key> <value> ( IFDEQ | IFDNE ) ( 0123456789abcdef | <junk> ) [ GET ] [ KEEPTTL ]",
+            "3 DELEX <key> [ ( IFEQ | IFNE ) <value> | ( IFDEQ | IFDNE ) 0123456789abcdef | <junk> <junk> ]",
+            "2 DIGEST <key>",
+            "2 MSETEX 1 <key> <value> [ NX | XX ] [ EX <sec> | PX <ms> | EXAT <unix-sec> | PXAT <unix-ms> | KEEPTTL ]",
+            "2 MSETEX 2 <key> <value> <key> <value> [ NX | XX | EX <sec> | KEEPTTL ]*",
+        ],
+    },
+    Family { name: "Valkey's", weight: 2, since: NEVER, lines: &["1 DELIFEQ <key> <value>"] },
 ];
 
 /// Directives whose values two servers started alike agree on.

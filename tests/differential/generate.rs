@@ -102,14 +102,14 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// All lines that `wanted` takes.
-    pub fn new(since_7_4: bool, wanted: impl Fn(&Line) -> bool) -> Catalogue {
-        let families = FAMILIES.iter().filter(|family| since_7_4 || !family.since_7_4);
+    /// All lines that a server of this version has and `wanted` takes.
+    pub fn new(version: (u32, u32), wanted: impl Fn(&Line) -> bool) -> Catalogue {
+        let families = FAMILIES.iter().filter(|family| family.since <= version);
         let families = families.map(|family| {
             let lines: Vec<Line> = family.lines.iter().map(|text| Line::parse(text)).filter(|line| wanted(line)).collect();
             (if lines.is_empty() { 0 } else { family.weight }, lines)
         });
-        let newer = if since_7_4 { SCRIPTS_SINCE_7_4 } else { &[] };
+        let newer = if version >= (7, 4) { SCRIPTS_SINCE_7_4 } else { &[] };
         Catalogue { families: families.collect(), scripts: [SCRIPTS, newer].concat() }
     }
 

@@ -243,7 +243,7 @@ pub const RULES: &[Rule] = &[
             };
             matches!(case.name, "SCAN" | "HSCAN")
                 && case.version < (7, 4)
-                && !(cursor.bytes().all(|b| b.is_ascii_digit()) && !cursor.is_empty())
+                && (cursor.is_empty() || !cursor.bytes().all(|b| b.is_ascii_digit()))
                 && known(case.reference)
                 && known(case.subject)
         },
@@ -251,12 +251,7 @@ pub const RULES: &[Rule] = &[
     Rule {
         name: "unknown types",
         why: Why::Version("SCAN TYPE with a type that does not exist: nothing is found on 7.0, an error on 8"),
-        equal: |case| {
-            case.name == "SCAN"
-                && case.version < (7, 4)
-                && case.subject.is_error("ERR unknown type name")
-                && case.reference.elements().is_some()
-        },
+        equal: |case| case.name == "SCAN" && case.version < (7, 4) && case.subject.is_error("ERR unknown type name"),
     },
     Rule {
         name: "COMMAND INFO: notes",

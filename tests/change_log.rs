@@ -1,0 +1,194 @@
+//! The change log is complete: whoever applies it, change by change, has the same keys, values and deadlines as the engine.
+//!
+//! ```text
+//!   generated calls, passing time ─▶ engine ─▶ change log ─▶ plain maps
+//!                                       └────── keys ──────────┴─▶ equal
+//! ```
+
+// What is generated for the comparison with Redis is good for this, too; each program uses its own part.
+#[allow(dead_code)]
+#[path = "differential/catalogue.rs"]
+mod catalogue;
+mod common;
+#[allow(dead_code)]
+#[path = "differential/generate.rs"]
+mod generate;
+#[path = "differential/grammar.rs"]
+mod grammar;
+#[path = "differential/scripts.rs"]
+mod scripts;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use catalogue::NEVER;
+use common::random::Random;
+use generate::{Catalogue, Generator};
+use portcullis::engine::Engine;
+use portcullis::engine::change::{Change, ChangeLog, Effect};
+use portcullis::engine::config::Config;
+use portcullis::engine::session::{Peer, SessionFlags};
+use portcullis::engine::time::Now;
+use portcullis::store::entry::ValueRef;
+use portcullis::store::hash::Hash;
+use portcullis::store::value::Value;
+
+/// A field's value and its deadline in unix milliseconds.
+type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
+
+#[derive(Clone, Debug, PartialEq)]
+enum Content {
+    Bytes(Vec<u8>),
+    Fields(Fields),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Item {
+    content: Content,
+    /// Unix milliseconds.
+    deadline: Option<i64>,
+}
+
+/// Databases by index, without those that are empty.
+type Databases = BTreeMap<u32, BTreeMap<Vec<u8>, Item>>;
+
+fn fields(hash: &Hash, now: Now) -> Fields {
+    hash.iter().map(|field| (field.name.to_vec(), (field.value.to_vec(), field.deadline.map(|d| now.unix_of(d))))).collect()
+}
+
+/// Applies changes as they come; knows nothing but what they say.
+#[derive(Clone, Default)]
+struct Follower(Rc<RefCell<Databases>>);
+
+impl ChangeLog for Follower {
+    fn record(&mut self, change: &Change<'_>) {
+        let mut databases = self.0.borrow_mut();
+        if let Effect::Swap { with } = change.effect {
+            let (a, b) = (databases.remove(&change.db), databases.remove(&with));
+            a.into_iter().for_each(|a| drop(databases.insert(with, a)));
+            b.into_iter().for_each(|b| drop(databases.insert(change.db, b)));
+            return;
+        }
+        let keys = databases.entry(change.db).or_default();
+        let key = change.key.to_vec();
+        match &change.effect {
+            Effect::SetString { value, deadline } => {
+                keys.insert(key, Item { content: Content::Bytes(value.to_vec()), deadline: *deadline });
+            }
+            Effect::Store { value, deadline } => {
+                let content = match value {
+                    Value::Bytes(bytes) => Content::Bytes(bytes.clone()),
+                    Value::Hash(hash) => Content::Fields(fields(hash, change.now)),
+                };
+                keys.insert(key, Item { content, deadline: *deadline });
+            }
+            Effect::Delete => assert!(keys.remove(&key).is_some(), "deleted what was not there: {change:?}"),
+            Effect::Deadline(deadline) => match keys.get_mut(&key) {
+                Some(item) => item.deadline = *deadline,
+                None => panic!("a deadline for what is not there: {change:?}"),
+            },
+            Effect::HashSet { field, value, deadline } => {
+                let new = Item { content: Content::Fields(Fields::new()), deadline: None };
+                match &mut keys.entry(key).or_insert(new).content {
+                    Content::Fields(fields) => drop(fields.insert(field.to_vec(), (value.to_vec(), *deadline))),
+                    Content::Bytes(_) => panic!("a field of a string: {change:?}"),
+                }
+            }
+            Effect::HashRemove { field } => match keys.get_mut(&key).map(|item| &mut item.content) {
+                Some(Content::Fields(fields)) => {
+                    assert!(fields.remove(*field).is_some(), "removed a field that was not there: {change:?}");
+                    if fields.is_empty() {
+                        keys.remove(&key);
+                    }
+                }
+                _ => panic!("removed a field of what is no hash: {change:?}"),
+            },
+            Effect::Flush => keys.clear(),
+            Effect::Swap { .. } | Effect::None => {}
+        }
+        databases.retain(|_, keys| !keys.is_empty());
+    }
+}
+
+/// What the engine holds.
+fn held(engine: &mut Engine, now: Now) -> Databases {
+    let mut databases = Databases::new();
+    for index in 0..engine.keyspace.databases() as u32 {
+        let db = engine.keyspace.db(index, now);
+        let mut keys = BTreeMap::new();
+        db.scan(0, usize::MAX, |entry| {
+            let content = match entry.value() {
+                ValueRef::Bytes(bytes) => Content::Bytes(bytes.to_vec()),
+                ValueRef::Boxed(Value::Bytes(bytes)) => Content::Bytes(bytes.clone()),
+                ValueRef::Boxed(Value::Hash(hash)) => Content::Fields(fields(hash, now)),
+            };
+            keys.insert(entry.key().to_vec(), Item { content, deadline: entry.deadline().map(|d| now.unix_of(d)) });
+        });
+        databases.insert(index, keys);
+    }
+    alive(databases, now)
+}
+
+/// Without what has ended: it goes when somebody looks, or when time is let pass.
+fn alive(mut databases: Databases, now: Now) -> Databases {
+    let lives = |deadline: &Option<i64>| deadline.is_none_or(|at| at > now.unix_ms());
+    databases.retain(|_, keys| {
+        keys.retain(|_, item| {
+            let filled = match &mut item.content {
+                Content::Bytes(_) => true,
+                Content::Fields(fields) => {
+                    fields.retain(|_, (_, deadline)| lives(deadline));
+                    !fields.is_empty()
+                }
+            };
+            filled && lives(&item.deadline)
+        });
+        !keys.is_empty()
+    });
+    databases
+}
+
+#[test]
+fn who_follows_the_change_log_has_the_same_data() {
+    let catalogue = Catalogue::new(NEVER, |_| true);
+    let mut compared = 0;
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let generator = Generator::new(&catalogue, &mut random, true);
+        let follower = Follower::default();
+        let mut now = Now::new(5_000_000, 1_750_000_000_000);
+        let mut engine = Engine::new(Config::default(), seed, now);
+        engine.keyspace.changes.log = Some(Box::new(follower.clone()));
+        let session = engine.connect(now, Peer::default());
+        engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED;
+        let mut history = Vec::new();
+        for step in 0..500 {
+            let call = generator.call(&mut random);
+            history
+                .push(call.iter().map(|arg| arg[..arg.len().min(60)].escape_ascii().to_string()).collect::<Vec<_>>().join(" "));
+            let args: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
+            engine.execute(now, session, &args);
+            engine.sessions[session.0 as usize].out.clear();
+            engine.take_actions();
+            // Time passes: a little, or enough to end much of what has a deadline; sometimes nobody looks at once.
+            now.mono_us += random.below(3_000);
+            if random.one_in(30) {
+                now.mono_us += random.below(4_000_000) * 1_000_000;
+            }
+            if random.one_in(3) {
+                while engine.advance(now) {}
+            }
+            let (expected, got) = (held(&mut engine, now), alive(follower.0.borrow().clone(), now));
+            if expected != got {
+                let from = history.len().saturating_sub(25);
+                panic!("seed {seed}, step {step}\nengine   {expected:?}\nfollower {got:?}\n{}", history[from..].join("\n"));
+            }
+            compared += 1;
+        }
+        while engine.advance(now) {}
+        engine.check_invariants();
+        assert_eq!(held(&mut engine, now), *follower.0.borrow(), "seed {seed}: nothing has ended that the log does not say");
+    }
+    assert_eq!(compared, 60 * 500);
+}
