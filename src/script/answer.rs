@@ -115,6 +115,11 @@ unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, 
     // SAFETY: as promised to `write`. Strings are on the stack for as long as their bytes are used.
     unsafe {
         let top = lua_gettop(lua);
+        let len = elements(lua);
+        if is_list(lua, len) {
+            reply.array(len as usize);
+            return levels.push(Level::Array { next: 1, len });
+        }
         if field_is(lua, c"err", LUA_TSTRING) {
             let text = c_bytes(lua, -1).unwrap_or_default();
             lua_insert(lua, -2);
@@ -146,11 +151,33 @@ unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, 
             lua_pushnil(lua);
             return levels.push(Level::Set);
         } else {
-            let len = elements(lua);
             reply.array(len as usize);
             return levels.push(Level::Array { next: 1, len });
         }
         lua_settop(lua, top - 1);
+    }
+}
+
+/// Whether the table on top is seen at once to have nothing beside its `len` elements, and so none of the fields that make it another
+/// reply; long ones are asked for those.
+unsafe fn is_list(lua: *mut lua_State, len: c_int) -> bool {
+    if len > 16 {
+        return false;
+    }
+    // SAFETY: as promised to `write`; the table is not changed on the way.
+    unsafe {
+        lua_pushnil(lua);
+        for _ in 0..len {
+            if lua_next(lua, -2) == 0 {
+                return true;
+            }
+            lua_pop(lua, 1);
+        }
+        let more = lua_next(lua, -2) != 0;
+        if more {
+            lua_pop(lua, 2);
+        }
+        !more
     }
 }
 

@@ -3,6 +3,7 @@
 //! Arguments are borrowed from the strings on the Lua stack, numbers are written into a buffer beside it, and the handler's reply
 //! goes through [`LuaSink`] onto the stack: no request and no reply is formed as bytes.
 
+use std::mem::MaybeUninit;
 use std::os::raw::c_int;
 
 use mlua::ffi::*;
@@ -48,7 +49,7 @@ unsafe fn perform(lua: *mut lua_State) -> bool {
             return true;
         }
         if count <= FEW {
-            let mut numbers = [[0; DOUBLE_MAX]; FEW];
+            let mut numbers = [MaybeUninit::<[u8; DOUBLE_MAX]>::uninit(); FEW];
             let mut args = [b"".as_slice(); FEW];
             for (index, (arg, number)) in (1..).zip(args[..count].iter_mut().zip(&mut numbers)) {
                 match argument(lua, index, number) {
@@ -61,7 +62,7 @@ unsafe fn perform(lua: *mut lua_State) -> bool {
             (*interpreter).memory.strict = true;
             return failed;
         }
-        let mut number = [0; DOUBLE_MAX];
+        let mut number = MaybeUninit::uninit();
         for index in 1..=count as c_int {
             if lua_type(lua, index) == LUA_TNUMBER {
                 let Some(text) = argument(lua, index, &mut number) else { return refuse_types(lua) };
@@ -91,12 +92,12 @@ unsafe fn refuse_types(lua: *mut lua_State) -> bool {
 
 /// The bytes of an argument, a number's written into `number`; `None` where it is neither.
 #[inline]
-unsafe fn argument<'a>(lua: *mut lua_State, index: c_int, number: &'a mut [u8; DOUBLE_MAX]) -> Option<&'a [u8]> {
+unsafe fn argument<'a>(lua: *mut lua_State, index: c_int, number: &'a mut MaybeUninit<[u8; DOUBLE_MAX]>) -> Option<&'a [u8]> {
     // SAFETY: the index is that of an argument, which stays on the stack.
     unsafe {
         match lua_type(lua, index) {
             LUA_TSTRING => bytes(lua, index),
-            LUA_TNUMBER => Some(format_number(lua_tonumber(lua, index), number)),
+            LUA_TNUMBER => Some(format_number(lua_tonumber(lua, index), number.write([0; DOUBLE_MAX]))),
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ use std::os::raw::{c_int, c_void};
 use mlua::ffi::*;
 
 use crate::script::api;
-use crate::script::interpreter::{ARGV, Interpreter, KEYS, Source};
+use crate::script::interpreter::{ARGV, Interpreter, KEYS, REDIS, Source};
 use crate::script::libraries::random;
 use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function};
 
@@ -104,6 +104,8 @@ pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
         add_library(lua, globals, &[c"os"]);
 
         api::push_table(lua, interpreter);
+        lua_pushvalue(lua, -1);
+        lua_rawseti_(lua, LUA_REGISTRYINDEX, REDIS);
         add_library(lua, globals, &[c"redis", c"server"]);
 
         // The globals themselves: absent names are an error.

@@ -49,8 +49,8 @@ impl Frame {
 pub(super) struct Function {
     /// Where the registry keeps it.
     reference: c_int,
-    /// Whether `KEYS` and `ARGV` are its parameters.
-    parameters: bool,
+    /// How many parameters it has: none, `KEYS` and `ARGV`, or `redis` besides.
+    parameters: c_int,
     /// Whether it may look for them among the globals.
     globals: bool,
 }
@@ -67,6 +67,11 @@ pub(super) struct Interpreter {
 /// Where the registry keeps the global `KEYS` and `ARGV`.
 pub(super) const KEYS: c_int = 1;
 pub(super) const ARGV: c_int = 2;
+/// Where it keeps the `redis` table without its cover.
+pub(super) const REDIS: c_int = 3;
+/// Where it keeps the strings `ok` and `OK`.
+pub(super) const OK_FIELD: c_int = 4;
+pub(super) const OK_TEXT: c_int = 5;
 /// Where the error function lies on the stack, under everything else.
 const ERROR_FUNCTION: c_int = 1;
 
@@ -84,14 +89,19 @@ impl Interpreter {
             let lua = lua_newstate(memory::allocate, (&raw mut (*this).memory).cast());
             assert!(!lua.is_null(), "the state is allocated or the process ends");
             (*this).lua = lua;
-            for slot in [KEYS, ARGV] {
-                lua_createtable(lua, 0, 0);
+            for slot in [KEYS, ARGV, REDIS, OK_FIELD, OK_TEXT] {
+                match slot {
+                    OK_FIELD => push_bytes(lua, b"ok"),
+                    OK_TEXT => push_bytes(lua, b"OK"),
+                    _ => lua_createtable(lua, 0, 0),
+                }
                 let reference = luaL_ref(lua, LUA_REGISTRYINDEX);
                 assert_eq!(reference, slot, "references count from one in an empty registry");
             }
             globals::install(lua, this);
             lua_settop(lua, 0);
             lua_pushcclosure(lua, failure::locate, 0);
+            (*this).memory.attach(lua);
             NonNull::new_unchecked(this)
         }
     }
@@ -125,27 +135,40 @@ impl Interpreter {
     pub(super) unsafe fn compile(this: *mut Interpreter, script: &[u8]) -> Result<Function, Vec<u8>> {
         // KEYS and ARGV are parameters of the chunk, so that reaching them costs nothing. The prefix is on the first line, and
         // ends with a semicolon so that it goes into nothing that follows.
-        let as_parameters = !needs_globals(script);
-        let prefixes: &[&[u8]] = if as_parameters { &[b"local KEYS, ARGV = ...; ", b" "] } else { &[b" "] };
-        // SAFETY: as promised; `lua_load` is protected, and the message is copied before it is popped.
+        let (prefix, parameters): (&[u8], _) = match (needs_globals(script), only_calls_redis(script)) {
+            (true, _) => (b" ", 0),
+            (false, false) => (b"local KEYS, ARGV = ...; ", 2),
+            (false, true) => (b"local KEYS, ARGV, redis = ...; ", 3),
+        };
+        let globals = parameters == 0 || reaches_globals(script);
+        // SAFETY: as promised; the message is copied before it is popped.
         unsafe {
             let lua = (*this).lua;
-            let mut message = Vec::new();
-            for (attempt, prefix) in prefixes.iter().enumerate() {
-                let mut source = Source::new([prefix, script]);
-                (*this).memory.strict = true;
-                let status = lua_load(lua, Source::read, (&raw mut source).cast(), c"@user_script".as_ptr());
-                (*this).memory.strict = false;
-                if status == LUA_OK {
-                    let parameters = as_parameters && attempt == 0;
-                    let globals = !parameters || reaches_globals(script);
-                    return Ok(Function { reference: luaL_ref(lua, LUA_REGISTRYINDEX), parameters, globals });
-                }
-                message = super::stack::bytes(lua, -1).unwrap_or_default().to_vec();
+            let mut function = Function { reference: 0, parameters, globals };
+            if Self::load(this, [prefix, script]) != LUA_OK {
                 lua_settop(lua, ERROR_FUNCTION);
-                // Two locals more can be too many: what the script says by itself decides.
+                // A few locals more can be too many: what the script says by itself decides.
+                if Self::load(this, [b" ", script]) != LUA_OK {
+                    let message = super::stack::bytes(lua, -1).unwrap_or_default().to_vec();
+                    lua_settop(lua, ERROR_FUNCTION);
+                    return Err(message);
+                }
+                function = Function { reference: 0, parameters: 0, globals: true };
             }
-            Err(message)
+            function.reference = luaL_ref(lua, LUA_REGISTRYINDEX);
+            Ok(function)
+        }
+    }
+
+    /// Pushes the function that a source compiles to, or the error message.
+    unsafe fn load(this: *mut Interpreter, pieces: [&[u8]; 2]) -> c_int {
+        let mut source = Source::new(pieces);
+        // SAFETY: as for `compile`; `lua_load` is protected, so allocations may fail in it.
+        unsafe {
+            (*this).memory.strict = true;
+            let status = lua_load((*this).lua, Source::read, (&raw mut source).cast(), c"@user_script".as_ptr());
+            (*this).memory.strict = false;
+            status
         }
     }
 
@@ -177,16 +200,19 @@ impl Interpreter {
                 lua_pushvalue(lua, -1);
                 lua_rawseti_(lua, LUA_REGISTRYINDEX, ARGV);
             }
-            if !function.parameters {
-                lua_pop(lua, 2);
+            match function.parameters {
+                0 => lua_pop(lua, 2),
+                2 => {}
+                _ => lua_rawgeti_(lua, LUA_REGISTRYINDEX, REDIS),
             }
             (*this).memory.strict = true;
-            let status = lua_pcall(lua, if function.parameters { 2 } else { 0 }, 1, ERROR_FUNCTION);
+            let status = lua_pcall(lua, function.parameters, 1, ERROR_FUNCTION);
             (*this).memory.strict = false;
             (*this).frame.engine = ptr::null_mut();
             if status == LUA_ERRMEM {
                 lua_gc(lua, LUA_GCCOLLECT, 0);
             }
+            (*this).memory.pace(lua);
             status == LUA_OK
         }
     }
@@ -227,6 +253,31 @@ fn assigns(script: &[u8], name: &[u8]) -> bool {
     })
 }
 
+/// Whether all a script does with the `redis` table is to call its functions by name. The table itself can then be given to it, as
+/// it can neither write to it nor pass it on.
+fn only_calls_redis(script: &[u8]) -> bool {
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let skip = |text: &mut &[u8], part: &dyn Fn(&u8) -> bool| {
+        let len = text.iter().take_while(|byte| part(byte)).count();
+        *text = &text[len..];
+        len
+    };
+    memchr::memmem::find_iter(script, b"redis").all(|at| {
+        let mut rest = &script[at + b"redis".len()..];
+        skip(&mut rest, &u8::is_ascii_whitespace);
+        if rest.first() != Some(&b'.') {
+            return false;
+        }
+        rest = &rest[1..];
+        skip(&mut rest, &u8::is_ascii_whitespace);
+        if skip(&mut rest, &is_name) == 0 {
+            return false;
+        }
+        skip(&mut rest, &u8::is_ascii_whitespace);
+        rest.first() == Some(&b'(')
+    })
+}
+
 /// Whether a script whose `KEYS` are parameters may also look for them among the globals.
 fn reaches_globals(script: &[u8]) -> bool {
     memchr::memmem::find(script, b"load").is_some() || memchr::memmem::find(script, b"_G").is_some()
@@ -260,6 +311,31 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_are_told_from_other_uses_of_redis() {
+        for script in
+            ["return redis.call('get', KEYS[1])", "redis . pcall ( 'x' )", "return 1", "local x = redis.sha1hex('a') == 'b'"]
+        {
+            assert!(only_calls_redis(script.as_bytes()), "{script}");
+        }
+        for script in [
+            "redis.call = 1",
+            "local call = redis.call return call('x')",
+            "redis['call'] = 1",
+            "f(redis)",
+            "redis.log(redis.LOG_NOTICE, 'x')",
+            "redis.call, x = 1, 2",
+            "for k in pairs(redis) do end",
+            "redis:call('x')",
+            "redis--[[ ]].call = 1",
+            "redis.call--[[(]] = 1",
+            "return redis",
+            "redis..'x'",
+        ] {
+            assert!(!only_calls_redis(script.as_bytes()), "{script}");
+        }
+    }
 
     #[test]
     fn assignments_are_told_from_uses() {

@@ -25,9 +25,9 @@ mod sink;
 mod stack;
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr::NonNull;
 
-use foldhash::fast::FixedState;
 use sha1::{Digest, Sha1};
 use slab::Slab;
 
@@ -63,10 +63,28 @@ struct Neighbours {
     newer: usize,
 }
 
+/// The hash of a SHA-1: its first eight bytes.
+#[derive(Default)]
+struct Uniform(u64);
+
+impl Hasher for Uniform {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_ne_bytes(*first);
+        }
+    }
+
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// Cached scripts and their interpreter, which is made when the first script comes.
 pub struct Scripts {
     interpreter: Option<NonNull<Interpreter>>,
-    by_sha: HashMap<Sha, usize, FixedState>,
+    by_sha: HashMap<Sha, usize, BuildHasherDefault<Uniform>>,
     scripts: Slab<Script>,
     /// The evaluated script that was not used for longest, and the one used last.
     oldest: usize,

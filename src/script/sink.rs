@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::resp::reply::{Protocol, Sink};
+use crate::script::interpreter::{OK_FIELD, OK_TEXT};
 use crate::script::stack::{push_bytes, set_field};
 
 #[derive(Clone, Copy)]
@@ -175,8 +176,19 @@ impl Sink for LuaSink {
     }
 
     fn simple(&mut self, text: &str) {
-        // SAFETY: see above.
-        self.wrapped(c"ok", |lua| unsafe { push_bytes(lua, text.as_bytes()) });
+        self.value(|lua| {
+            // SAFETY: see above; the registry keeps these strings.
+            unsafe {
+                lua_createtable(lua, 0, 1);
+                lua_rawgeti_(lua, LUA_REGISTRYINDEX, OK_FIELD);
+                if text == "OK" {
+                    lua_rawgeti_(lua, LUA_REGISTRYINDEX, OK_TEXT);
+                } else {
+                    push_bytes(lua, text.as_bytes());
+                }
+                lua_rawset(lua, -3);
+            }
+        });
     }
 
     fn error(&mut self, text: &[u8]) {

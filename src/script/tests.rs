@@ -123,7 +123,10 @@ fn requests_that_make_no_sense_are_refused() {
         (&["EVAL", "return 1", "9223372036854775807", "k"], "-ERR Number of keys can't be greater than number of args\r\n"),
         (&["EVAL", "return 1"], "-ERR wrong number of arguments for 'eval' command\r\n"),
         (&["EVAL", "return 1 1", "2", "k"], "-ERR Number of keys can't be greater than number of args\r\n"),
-        (&["SCRIPT", "LOAD", "return if"], "-ERR Error compiling script (new function): user_script:1: unexpected symbol near 'if'\r\n"),
+        (
+            &["SCRIPT", "LOAD", "return if"],
+            "-ERR Error compiling script (new function): user_script:1: unexpected symbol near 'if'\r\n",
+        ),
         (&["SCRIPT", "KILL"], "-NOTBUSY No scripts in execution right now.\r\n"),
         (&["SCRIPT", "DEBUG", "no"], "+OK\r\n"),
         (&["SCRIPT", "DEBUG", "maybe"], "-ERR Use SCRIPT DEBUG YES/SYNC/NO\r\n"),
@@ -155,7 +158,13 @@ fn evaluated_scripts_make_place_for_newer_ones_and_loaded_ones_stay() {
     let mut shas = Vec::new();
     for n in 0..EVALUATED_MAX {
         server.eval(&format!("return {n}"));
-        shas.push(String::from_utf8(hex(&sha1::Digest::finalize(<sha1::Sha1 as sha1::Digest>::new_with_prefix(format!("return {n}"))).into()).to_vec()).unwrap());
+        shas.push(
+            String::from_utf8(
+                hex(&sha1::Digest::finalize(<sha1::Sha1 as sha1::Digest>::new_with_prefix(format!("return {n}"))).into())
+                    .to_vec(),
+            )
+            .unwrap(),
+        );
     }
     let cached = |server: &mut Scripted, sha: &str| server.send(&["SCRIPT", "EXISTS", sha]) == "*1\r\n:1\r\n";
     assert!(shas.iter().all(|sha| cached(&mut server, sha)));
@@ -177,7 +186,10 @@ fn evaluated_scripts_make_place_for_newer_ones_and_loaded_ones_stay() {
 #[test]
 fn a_select_ends_with_its_script() {
     let mut server = Scripted::new();
-    assert_eq!(server.eval("redis.call('select', 3) redis.call('set', 'k', 'three') return redis.call('get', 'k')"), "$5\r\nthree\r\n");
+    assert_eq!(
+        server.eval("redis.call('select', 3) redis.call('set', 'k', 'three') return redis.call('get', 'k')"),
+        "$5\r\nthree\r\n"
+    );
     assert_eq!(server.send(&["GET", "k"]), "$-1\r\n");
     assert_eq!(server.eval("return redis.call('get', 'k')"), "$-1\r\n");
 }
@@ -195,11 +207,17 @@ fn nothing_of_a_script_is_left_for_the_next() {
         ("return tostring(math.random())", "$16\r\n0.17082803611217\r\n"),
         ("pcall(rawset, redis, 'call', 1) pcall(rawset, _G, 'x', 1) return rawget(_G, 'x')", "$-1\r\n"),
         ("pcall(table.insert, string, 1) return #string", ":0\r\n"),
-        ("for _, t in pairs({_G, redis, server, string, table, math, os, coroutine}) do pcall(function() t.call = 1 end) end return type(redis.call)", "$8\r\nfunction\r\n"),
+        (
+            "for _, t in pairs({_G, redis, server, string, table, math, os, coroutine}) do pcall(function() t.call = 1 end) end return type(redis.call)",
+            "$8\r\nfunction\r\n",
+        ),
         ("pcall(setmetatable, string, {__index = 1}) return type(string.len)", "$8\r\nfunction\r\n"),
         ("local m = getmetatable('') pcall(function() m.__index = nil end) return ('x'):upper()", "$1\r\nX\r\n"),
         ("pcall(function() getmetatable('').__index.upper = nil end) return ('x'):upper()", "$1\r\nX\r\n"),
-        ("for k, v in pairs(_G) do if type(v) == 'table' then pcall(function() v.leak = 1 end) end end return rawget(redis, 'leak')", "$-1\r\n"),
+        (
+            "for k, v in pairs(_G) do if type(v) == 'table' then pcall(function() v.leak = 1 end) end end return rawget(redis, 'leak')",
+            "$-1\r\n",
+        ),
         ("local _, real = next({_G}) pcall(function() real.leak = 1 end) return rawget(_G, 'leak')", "$-1\r\n"),
         ("return _G._G == _G and _G.string == string and getmetatable(_G) == nil", ":1\r\n"),
         ("collectgarbage('stop') collectgarbage('setpause', 1e6) return 1", ":1\r\n"),
@@ -231,7 +249,10 @@ fn what_would_break_the_interpreter_ends_in_an_error_and_the_next_script_runs() 
     let mut server = Scripted::new();
     for (script, text) in [
         ("local function f() return 1 + f() end return f()", "stack overflow"),
-        ("local t = {} for i = 1, 200 do t = {t} end local s = '' while true do s = s .. ('x'):rep(1e7) end", "not enough memory"),
+        (
+            "local t = {} for i = 1, 200 do t = {t} end local s = '' while true do s = s .. ('x'):rep(1e7) end",
+            "not enough memory",
+        ),
         ("return ('x'):rep(2e9)", "not enough memory"),
         ("local t = {} while true do t[#t + 1] = ('x'):rep(1e6) .. #t end", "not enough memory"),
         ("return redis.call(unpack({}, 1, 1e8))", "too many results to unpack"),
@@ -256,7 +277,26 @@ fn replies_are_nested_as_deep_as_the_stack_goes() {
     assert!(reply.ends_with("*1\r\n-ERR reached lua stack limit\r\n"));
     let reply = server.eval("local t = {} t.map = {[1] = t} return t");
     assert!(reply.ends_with("-ERR reached lua stack limit\r\n"), "{}", &reply[reply.len() - 100..]);
-    assert_eq!(server.eval("local t = 'x' for i = 1, 1000 do t = {t} end return t"), format!("{}$1\r\nx\r\n", "*1\r\n".repeat(1000)));
+    assert_eq!(
+        server.eval("local t = 'x' for i = 1, 1000 do t = {t} end return t"),
+        format!("{}$1\r\nx\r\n", "*1\r\n".repeat(1000))
+    );
+}
+
+#[test]
+fn fields_count_wherever_a_table_keeps_its_elements() {
+    let mut server = Scripted::new();
+    for (script, reply) in [
+        ("return {[1] = 'x', err = 'MY e'}", "-MY e\r\n"),
+        ("return {[1] = 'a', [2] = 'b', [3] = 'c', ok = 'fine'}", "+fine\r\n"),
+        ("return {'a', 'b', ok = 'fine'}", "+fine\r\n"),
+        ("local t = {} for i = 1, 40 do t[i] = i end t.ok = 'fine' return t", "+fine\r\n"),
+        ("return {'a', 'b', other = 'x'}", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"),
+        ("return {'a', nil, 'c', ok = 'fine'}", "+fine\r\n"),
+        ("return {[2] = 'a'}", "*0\r\n"),
+    ] {
+        assert_eq!(server.eval(script), reply, "{script}");
+    }
 }
 
 #[test]
