@@ -170,15 +170,14 @@ fn run(cx: &mut Context<'_>, source: Source<'_>, args: &[&[u8]], read_only: bool
 
 fn load(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let sha = cx.engine.scripts.load(args[2])?;
-    cx.reply.bulk(&script::hex(&sha));
+    cx.reply.bulk(&sha);
     Ok(())
 }
 
 fn exists(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     cx.reply.array(args.len() - 2);
     for digits in &args[2..] {
-        let cached = script::parse_hex(digits).is_some_and(|sha| cx.engine.scripts.contains(&sha));
-        cx.reply.integer(cached.into());
+        cx.reply.integer(cx.engine.scripts.contains(digits).into());
     }
     Ok(())
 }

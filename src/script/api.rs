@@ -3,7 +3,6 @@
 use std::os::raw::c_int;
 
 use mlua::ffi::*;
-use sha1::{Digest, Sha1};
 
 use crate::commands;
 use crate::engine::version::REDIS_VERSION;
@@ -11,8 +10,8 @@ use crate::resp::reply::Protocol;
 use crate::script::call;
 use crate::script::failure;
 use crate::script::interpreter::Interpreter;
+use crate::script::sha1_hex;
 use crate::script::stack::{bytes, c_bytes, push_bytes, set_field, set_function};
-use crate::script::{Sha, hex};
 
 /// `redis.set_repl`'s flags: what goes into the change log, and what to replicas.
 const REPL_AOF: c_int = 1;
@@ -123,8 +122,7 @@ unsafe extern "C-unwind" fn sha1hex(lua: *mut lua_State) -> c_int {
         if lua_gettop(lua) != 1 {
             return failure::raise(lua, "wrong number of arguments");
         }
-        let digest: Sha = Sha1::digest(bytes(lua, 1).unwrap_or_default()).into();
-        push_bytes(lua, &hex(&digest));
+        push_bytes(lua, &sha1_hex(bytes(lua, 1).unwrap_or_default()));
     }
     1
 }

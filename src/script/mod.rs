@@ -37,8 +37,8 @@ use crate::engine::error::{Error, Result};
 use crate::script::interpreter::{Frame, Function, Interpreter};
 use crate::script::shebang::ScriptFlags;
 
-/// The SHA-1 of a script.
-pub type Sha = [u8; 20];
+/// The SHA-1 of a script, in forty lower-case hexadecimal digits.
+pub type Sha = [u8; 40];
 
 /// Scripts that were never loaded, only evaluated, are kept up to this number; then the one not used for longest goes.
 const EVALUATED_MAX: usize = 500;
@@ -63,14 +63,16 @@ struct Neighbours {
     newer: usize,
 }
 
-/// The hash of a SHA-1: its first eight bytes.
+/// The hash of a SHA-1: its first eight digits, mixed.
 #[derive(Default)]
-struct Uniform(u64);
+struct FirstDigits(u64);
 
-impl Hasher for Uniform {
+impl Hasher for FirstDigits {
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         if let Some(first) = bytes.first_chunk() {
-            self.0 = u64::from_ne_bytes(*first);
+            let product = u128::from(u64::from_ne_bytes(*first)) * 0x9e37_79b9_7f4a_7c15;
+            self.0 = product as u64 ^ (product >> 64) as u64;
         }
     }
 
@@ -84,7 +86,7 @@ impl Hasher for Uniform {
 /// Cached scripts and their interpreter, which is made when the first script comes.
 pub struct Scripts {
     interpreter: Option<NonNull<Interpreter>>,
-    by_sha: HashMap<Sha, usize, BuildHasherDefault<Uniform>>,
+    by_sha: HashMap<Sha, usize, BuildHasherDefault<FirstDigits>>,
     scripts: Slab<Script>,
     /// The evaluated script that was not used for longest, and the one used last.
     oldest: usize,
@@ -146,9 +148,18 @@ impl Scripts {
         self.source_bytes + self.scripts.len() * (size_of::<Script>() + size_of::<(Sha, usize)>())
     }
 
-    /// Whether a script is cached.
-    pub fn contains(&self, sha: &Sha) -> bool {
-        self.by_sha.contains_key(sha)
+    /// Whether a script is cached; the digits of its SHA-1 may be in any case.
+    pub fn contains(&self, digits: &[u8]) -> bool {
+        self.find(digits).is_some()
+    }
+
+    #[inline]
+    fn find(&self, digits: &[u8]) -> Option<usize> {
+        let digits: &Sha = digits.try_into().ok()?;
+        match self.by_sha.get(digits) {
+            Some(&index) => Some(index),
+            None => self.by_sha.get(&digits.map(|digit| digit.to_ascii_lowercase())).copied(),
+        }
     }
 
     /// Forgets all scripts, and the interpreter with them.
@@ -160,7 +171,7 @@ impl Scripts {
 
     /// Caches a script for good; gives its SHA-1.
     pub fn load(&mut self, source: &[u8]) -> std::result::Result<Sha, Error> {
-        let sha = Sha1::digest(source).into();
+        let sha = sha1_hex(source);
         match self.by_sha.get(&sha) {
             Some(&index) => self.unlink(index),
             None => {
@@ -172,7 +183,7 @@ impl Scripts {
 
     /// The cached script for a source, compiled when it is new. It then makes place for newer ones, unless it is loaded later.
     fn evaluate(&mut self, source: &[u8]) -> std::result::Result<usize, Error> {
-        let sha = Sha1::digest(source).into();
+        let sha = sha1_hex(source);
         if let Some(&index) = self.by_sha.get(&sha) {
             return Ok(index);
         }
@@ -275,12 +286,9 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, keys: &[&[u8]], args: &[&[u
     let scripts = &mut cx.engine.scripts;
     let index = match source {
         Source::Text(text) => scripts.evaluate(text)?,
-        Source::Digits(digits) => {
-            let found = parse_hex(digits).and_then(|sha| scripts.by_sha.get(&sha).copied());
-            found.ok_or(Error::NO_SCRIPT)?
-        }
+        Source::Digits(digits) => scripts.find(digits).ok_or(Error::NO_SCRIPT)?,
     };
-    let Script { sha, function, flags, .. } = scripts.scripts[index];
+    let &Script { function, flags, .. } = &scripts.scripts[index];
     let Some(interpreter) = scripts.interpreter else { return Err(Error::NO_SCRIPT) };
     let interpreter = interpreter.as_ptr();
     let no_writes = !flags.contains(ScriptFlags::COMPAT) && flags.contains(ScriptFlags::NO_WRITES);
@@ -300,7 +308,7 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, keys: &[&[u8]], args: &[&[u
         if done {
             answer::write(lua, (*interpreter).frame.protocol, &mut *engine, cx.reply);
         } else {
-            let failure = failure::read(lua, &hex(&sha));
+            let failure = failure::read(lua, &(&(*engine).scripts.scripts)[index].sha);
             if !failure.counted {
                 (*engine).stats.error(&Error::new(String::from_utf8_lossy(&failure.text).into_owned()));
             }
@@ -312,41 +320,16 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, keys: &[&[u8]], args: &[&[u
     Ok(())
 }
 
-/// Forty lower-case digits.
-pub fn hex(sha: &Sha) -> [u8; 40] {
+/// The SHA-1 of bytes in forty lower-case digits.
+pub(crate) fn sha1_hex(bytes: &[u8]) -> Sha {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = [0; 40];
-    for (pair, byte) in text.chunks_exact_mut(2).zip(sha) {
+    for (pair, byte) in text.chunks_exact_mut(2).zip(Sha1::digest(bytes)) {
         pair[0] = DIGITS[usize::from(byte >> 4)];
         pair[1] = DIGITS[usize::from(byte & 15)];
     }
     text
 }
-
-/// Reads forty digits in any case.
-pub fn parse_hex(text: &[u8]) -> Option<Sha> {
-    let text: &[u8; 40] = text.try_into().ok()?;
-    let mut sha = [0; 20];
-    let mut all = 0;
-    for (byte, pair) in sha.iter_mut().zip(text.chunks_exact(2)) {
-        let (high, low) = (VALUES[usize::from(pair[0])], VALUES[usize::from(pair[1])]);
-        all |= high | low;
-        *byte = (high << 4) | (low & 15);
-    }
-    (all & 0xf0 == 0).then_some(sha)
-}
-
-/// The value of each hexadecimal digit, and 255 for what is none.
-const VALUES: [u8; 256] = {
-    let mut values = [255; 256];
-    let mut digit = 0;
-    while digit < 16 {
-        values[b"0123456789abcdef"[digit] as usize] = digit as u8;
-        values[b"0123456789ABCDEF"[digit] as usize] = digit as u8;
-        digit += 1;
-    }
-    values
-};
 
 #[cfg(test)]
 mod tests;

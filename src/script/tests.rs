@@ -1,7 +1,7 @@
 //! Scripts by their replies.
 
 use crate::engine::harness::Harness;
-use crate::script::{EVALUATED_MAX, hex, parse_hex};
+use crate::script::{EVALUATED_MAX, sha1_hex};
 
 /// Undoes the escapes of `cases.txt`.
 fn unescape(text: &str) -> Vec<u8> {
@@ -85,14 +85,6 @@ impl Scripted {
 }
 
 #[test]
-fn digits_of_a_sha_are_read_in_any_case() {
-    let sha = parse_hex(b"E0E1F9FABFC9D4800C877A703B823AC0578FF8DB").unwrap();
-    assert_eq!(&hex(&sha), b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
-    assert_eq!(parse_hex(b"e0e1f9fabfc9d4800c877a703b823ac0578ff8dg"), None);
-    assert_eq!(parse_hex(b"e0e1"), None);
-}
-
-#[test]
 fn a_script_is_found_by_its_sha_once_it_was_evaluated_or_loaded() {
     let mut server = Scripted::new();
     let sha = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
@@ -158,13 +150,7 @@ fn evaluated_scripts_make_place_for_newer_ones_and_loaded_ones_stay() {
     let mut shas = Vec::new();
     for n in 0..EVALUATED_MAX {
         server.eval(&format!("return {n}"));
-        shas.push(
-            String::from_utf8(
-                hex(&sha1::Digest::finalize(<sha1::Sha1 as sha1::Digest>::new_with_prefix(format!("return {n}"))).into())
-                    .to_vec(),
-            )
-            .unwrap(),
-        );
+        shas.push(String::from_utf8(sha1_hex(format!("return {n}").as_bytes()).to_vec()).unwrap());
     }
     let cached = |server: &mut Scripted, sha: &str| server.send(&["SCRIPT", "EXISTS", sha]) == "*1\r\n:1\r\n";
     assert!(shas.iter().all(|sha| cached(&mut server, sha)));
