@@ -313,6 +313,7 @@ impl Engine {
     /// Panics where the state is not what it should be. Walks everything.
     pub fn check_invariants(&self) {
         self.keyspace.space.check_invariants();
+        self.scripts.check_invariants();
         for &id in &self.dirty {
             assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
         }

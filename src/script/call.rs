@@ -92,7 +92,7 @@ unsafe fn refuse_types(lua: *mut lua_State) -> bool {
 
 /// The bytes of an argument, a number's written into `number`; `None` where it is neither.
 #[inline]
-unsafe fn argument<'a>(lua: *mut lua_State, index: c_int, number: &'a mut MaybeUninit<[u8; DOUBLE_MAX]>) -> Option<&'a [u8]> {
+unsafe fn argument(lua: *mut lua_State, index: c_int, number: &mut MaybeUninit<[u8; DOUBLE_MAX]>) -> Option<&[u8]> {
     // SAFETY: the index is that of an argument, which stays on the stack.
     unsafe {
         match lua_type(lua, index) {
@@ -184,7 +184,7 @@ mod tests {
         for (value, text) in [
             (10.0, "10"),
             (-0.0, "0"),
-            (3.14, "3.14"),
+            (2.75, "2.75"),
             (1e20, "1e+20"),
             (9007199254740992.0, "9007199254740992"),
             (1e-7, "1e-7"),

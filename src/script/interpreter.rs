@@ -217,6 +217,16 @@ impl Interpreter {
         }
     }
 
+    /// Whether a run has begun and not ended.
+    ///
+    /// # Safety
+    /// `this` is valid.
+    #[inline]
+    pub(super) unsafe fn is_running(this: *mut Interpreter) -> bool {
+        // SAFETY: as promised.
+        unsafe { !(*this).frame.engine.is_null() }
+    }
+
     /// Leaves the stack as it was found.
     ///
     /// # Safety

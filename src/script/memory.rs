@@ -78,9 +78,7 @@ impl Memory {
         if self.hurried && self.used < SMALL {
             self.hurried = false;
             // SAFETY: as promised; this sets a number and allocates nothing.
-            unsafe {
-                lua_gc(lua, LUA_GCSETPAUSE, PAUSE_SMALL)
-            };
+            unsafe { lua_gc(lua, LUA_GCSETPAUSE, PAUSE_SMALL) };
         }
     }
 }

@@ -171,6 +171,7 @@ impl Scripts {
 
     /// Caches a script for good; gives its SHA-1.
     pub fn load(&mut self, source: &[u8]) -> std::result::Result<Sha, Error> {
+        self.leave_if_broken();
         let sha = sha1_hex(source);
         match self.by_sha.get(&sha) {
             Some(&index) => self.unlink(index),
@@ -193,6 +194,16 @@ impl Scripts {
         }
         self.link_newest(index);
         Ok(index)
+    }
+
+    /// Leaves an interpreter behind in which a run never came to its end, as when a command's handler panicked: nobody knows its
+    /// state, so it is not closed either.
+    fn leave_if_broken(&mut self) {
+        // SAFETY: it is valid as long as it is here.
+        if self.interpreter.is_some_and(|interpreter| unsafe { Interpreter::is_running(interpreter.as_ptr()) }) {
+            self.interpreter = None;
+            self.flush();
+        }
     }
 
     fn compile(&mut self, sha: Sha, source: &[u8]) -> std::result::Result<usize, Error> {
@@ -284,6 +295,7 @@ pub enum Source<'a> {
 /// Runs a script for a session and replies with its result. With `read_only`, it cannot write.
 pub fn run(cx: &mut Context<'_>, source: Source<'_>, keys: &[&[u8]], args: &[&[u8]], read_only: bool) -> Result {
     let scripts = &mut cx.engine.scripts;
+    scripts.leave_if_broken();
     let index = match source {
         Source::Text(text) => scripts.evaluate(text)?,
         Source::Digits(digits) => scripts.find(digits).ok_or(Error::NO_SCRIPT)?,

@@ -75,7 +75,7 @@ impl Scripted {
     fn send(&mut self, args: &[&str]) -> String {
         let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
         let reply = String::from_utf8_lossy(&self.0.args(&args)).into_owned();
-        self.0.engine.scripts.check_invariants();
+        self.0.engine.check_invariants();
         reply
     }
 
@@ -321,4 +321,18 @@ fn a_lock_is_released_by_its_holder_only() {
     assert_eq!(server.send(&["EVAL", release, "1", "lock", "other"]), ":0\r\n");
     assert_eq!(server.send(&["EVAL", release, "1", "lock", "me"]), ":1\r\n");
     assert_eq!(server.send(&["EVAL", release, "1", "lock", "me"]), ":0\r\n");
+}
+
+#[test]
+fn an_interpreter_that_was_left_in_the_middle_is_not_used_again() {
+    let mut server = Scripted::new();
+    server.eval("return 1");
+    let engine: *mut _ = &raw mut server.0.engine;
+    let interpreter = server.0.engine.scripts.interpreter.unwrap();
+    // SAFETY: what a panic in a handler would leave behind.
+    unsafe { (*interpreter.as_ptr()).frame.engine = engine };
+    assert_eq!(server.eval("return 2"), ":2\r\n");
+    assert_eq!(server.0.engine.scripts.len(), 1);
+    // SAFETY: it was left behind whole, in truth.
+    unsafe { crate::script::interpreter::Interpreter::free(interpreter) };
 }
