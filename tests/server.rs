@@ -224,11 +224,59 @@ fn idle_clients_are_closed_by_the_servers_clock_and_subscribers_are_not() {
         busy.send("PING\r\n").expect("+PONG\r\n");
     }
     idle.expect_end();
+    // However far the clock moves, each client is closed but once.
+    let mut other = Raw::to(&server);
+    other.send("PING\r\n").expect("+PONG\r\n");
+    server.clock().advance(Duration::from_secs(365 * 86_400));
+    other.expect_end();
+    busy.expect_end();
+    let mut busy = Raw::to(&server);
     busy.send("PUBLISH c m\r\n").expect(":1\r\n");
     subscriber.expect("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nm\r\n");
     busy.send("CONFIG SET timeout 0\r\n").expect("+OK\r\n");
     server.clock().advance(Duration::from_secs(3600));
     busy.send("PING\r\n").expect("+PONG\r\n");
+}
+
+#[test]
+fn without_a_password_clients_of_other_machines_are_denied() {
+    // Connecting a datagram socket sends nothing and tells the address that this machine would use; the target is a documentation address.
+    let probe = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    let Some(ip) = probe.connect("192.0.2.1:9").and_then(|()| probe.local_addr()).ok().map(|addr| addr.ip()) else { return };
+    if ip.is_loopback() || ip.is_unspecified() {
+        return;
+    }
+    let server = TestServer::builder().config("bind", "0.0.0.0").start();
+    let mut raw = Raw::connect((ip, server.port()));
+    raw.expect("-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the default user. ");
+    let mut near = Raw::connect(("127.0.0.1", server.port()));
+    near.send("CONFIG SET protected-mode no\r\n").expect("+OK\r\n");
+    Raw::connect((ip, server.port())).send("PING\r\n").expect("+PONG\r\n");
+    near.send("CONFIG SET protected-mode yes requirepass x\r\n").expect("+OK\r\n");
+    Raw::connect((ip, server.port())).send("PING\r\n").expect("-NOAUTH Authentication required.\r\n");
+    // A client that came before the password is taken away is not held to small requests after it.
+    let mut early = Raw::connect(("127.0.0.1", server.port()));
+    near.send("CONFIG SET requirepass \"\"\r\n").expect("+OK\r\n");
+    early
+        .send("*12\r\n$4\r\nMGET\r\n".to_owned() + &"$1\r\nk\r\n".repeat(11))
+        .expect("*11\r\n".to_owned() + &"$-1\r\n".repeat(11));
+}
+
+#[test]
+fn a_subscriber_may_lag_behind_for_as_long_as_the_soft_limit_says() {
+    let server = TestServer::builder().frozen(true).config("client-output-buffer-limit", "pubsub 0 64kb 5").start();
+    let mut deaf = Raw::to(&server);
+    deaf.send("SUBSCRIBE c\r\n").expect("*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
+    let mut publisher = Raw::to(&server);
+    let message = "x".repeat(1 << 20);
+    for _ in 0..30 {
+        publisher.send(format!("*3\r\n$7\r\nPUBLISH\r\n$1\r\nc\r\n${}\r\n{message}\r\n", message.len())).expect(":1\r\n");
+    }
+    server.clock().advance(Duration::from_secs(5));
+    publisher.send("PUBLISH c m\r\n").expect(":1\r\n");
+    server.clock().advance(Duration::from_secs(1));
+    wait_for("it to be closed", || server.server().directory().len() == 1);
+    publisher.send("PUBLISH c m\r\n").expect(":0\r\n");
 }
 
 #[test]

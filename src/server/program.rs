@@ -54,21 +54,24 @@ struct Signals {
     runtime: Runtime,
     terminate: Signal,
     interrupt: Signal,
+    /// Only so that a terminal that goes away does not take the server with it.
+    _hangup: Signal,
 }
 
 impl Signals {
     fn install() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().build()?;
         let entered = runtime.enter();
-        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let [terminate, interrupt, _hangup] =
+            [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
         drop(entered);
-        Ok(Signals { runtime, terminate, interrupt })
+        Ok(Signals { runtime, terminate: terminate?, interrupt: interrupt?, _hangup: _hangup? })
     }
 
     /// The first signal asks the server to end, the second ends the process.
     fn watch(mut self, stop: impl Fn() + Send + 'static) {
         let watching = std::thread::Builder::new().name("signals".into()).spawn(move || {
-            let Signals { runtime, terminate, interrupt } = &mut self;
+            let Signals { runtime, terminate, interrupt, .. } = &mut self;
             runtime.block_on(async {
                 let mut next = async || tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" };
                 let name = next().await;

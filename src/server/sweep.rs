@@ -30,6 +30,10 @@ impl Shell {
         let mut closing = Vec::new();
         for (index, session) in &self.engine.sessions {
             let id = SessionId(index as u32);
+            if session.flags.contains(SessionFlags::CLOSE_NOW) {
+                // It goes as soon as its task runs.
+                continue;
+            }
             if timeout_ms > 0 && session.subscriptions == [0; 3] && self.slots.get(index).is_some_and(|slot| slot.has_task()) {
                 let due = session.last_ms + timeout_ms + 1;
                 if now.reached(due) {
