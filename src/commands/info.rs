@@ -198,6 +198,12 @@ fn memory(r: &mut Report<'_>) {
     r.line("allocator_resident", usage.resident);
     let system = r.engine.environment.system_memory;
     r.bytes("total_system_memory", system);
+    let (interpreter, cache) = (r.engine.scripts.interpreter_bytes() as u64, r.engine.scripts.cache_bytes() as u64);
+    r.bytes("used_memory_lua", interpreter);
+    r.line("used_memory_vm_eval", interpreter);
+    r.line("used_memory_scripts_eval", cache);
+    r.line("number_of_cached_scripts", r.engine.scripts.len());
+    r.bytes("used_memory_scripts", cache);
     let maxmemory = r.engine.config.maxmemory;
     r.bytes("maxmemory", maxmemory);
     let policy = r.engine.config.maxmemory_policy;
@@ -252,7 +258,8 @@ fn stats(r: &mut Report<'_>) {
     r.line("expired_stale_perc", "0.00");
     r.line("expired_time_cap_reached_count", counters.full_turns);
     r.line("evicted_keys", keys.evicted);
-    r.zeros(&["evicted_clients", "evicted_scripts"]);
+    r.zeros(&["evicted_clients"]);
+    r.line("evicted_scripts", r.engine.scripts.evicted);
     r.line("keyspace_hits", keys.hits);
     r.line("keyspace_misses", keys.misses);
     let [channels, patterns, shards] = Kind::ALL.map(|kind| r.engine.pubsub.topic_count(kind));
