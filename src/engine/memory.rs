@@ -31,6 +31,14 @@ impl Engine {
             return Ok(());
         }
         let wanted: usize = args.iter().map(|arg| arg.len() + ARGUMENT_OVERHEAD).sum();
+        self.check_room(now, wanted)
+    }
+
+    /// Errors where `maxmemory` leaves no room for so many bytes, and counts them as taken otherwise.
+    pub(crate) fn check_room(&mut self, now: Now, wanted: usize) -> Result {
+        if self.config.maxmemory == 0 {
+            return Ok(());
+        }
         let full = |guard: &MemoryGuard, max: u64| guard.measured + guard.since + wanted as u64 > max;
         let age_ms = now.mono_ms() - self.memory.measured_ms.min(now.mono_ms());
         if age_ms >= MEASURE_MS || (full(&self.memory, self.config.maxmemory) && age_ms > 0) {

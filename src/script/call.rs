@@ -136,9 +136,11 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, args: &[&[
         if (*interpreter).frame.read_only && command.flags.intersects(Flags::WRITE.union(Flags::MAY_REPLICATE)) {
             return refuse(engine, lua, "ERR Write commands are not allowed from read-only scripts.");
         }
-        if engine.check_memory(now, command, args).is_err() {
+        // What has begun to write is not stopped in the middle.
+        if !(*interpreter).frame.wrote && !(*interpreter).frame.allow_oom && engine.check_memory(now, command, args).is_err() {
             return refuse(engine, lua, "OOM command not allowed when used memory > 'maxmemory'.");
         }
+        (*interpreter).frame.wrote |= command.flags.contains(Flags::WRITE);
         let base = lua_gettop(lua);
         let mut sink = LuaSink::new(lua, protocol);
         let mut db = (*interpreter).frame.db;

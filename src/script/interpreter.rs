@@ -33,14 +33,20 @@ pub(super) struct Frame {
     pub protocol: Protocol,
     /// Whether commands that write are refused.
     pub read_only: bool,
+    /// Whether commands are carried out although `maxmemory` is used up.
+    pub allow_oom: bool,
+    /// Whether a command that writes was called.
+    pub wrote: bool,
     /// The state of `math.random`.
     pub random: u64,
 }
 
 impl Frame {
     /// The frame of a run that begins.
-    pub(super) fn new(engine: *mut Engine, now: Now, session: SessionId, db: u32, read_only: bool) -> Self {
-        Frame { engine, now, session, db, protocol: Protocol::Resp2, read_only, random: random::seeded(0) }
+    pub(super) fn new(engine: *mut Engine, now: Now, session: SessionId, db: u32) -> Self {
+        let random = random::seeded(0);
+        let protocol = Protocol::Resp2;
+        Frame { engine, now, session, db, protocol, read_only: false, allow_oom: false, wrote: false, random }
     }
 }
 
@@ -81,7 +87,7 @@ impl Interpreter {
         let this = Box::into_raw(Box::new(Interpreter {
             lua: ptr::null_mut(),
             memory: Memory::new(memory::LIMIT),
-            frame: Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0, true),
+            frame: Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0),
             arguments: Vec::new(),
         }));
         // SAFETY: `this` is valid until `free`. Allocations cannot fail here, so Lua raises nothing outside of a protected call.

@@ -303,14 +303,23 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, keys: &[&[u8]], args: &[&[u
     let &Script { function, flags, .. } = &scripts.scripts[index];
     let Some(interpreter) = scripts.interpreter else { return Err(Error::NO_SCRIPT) };
     let interpreter = interpreter.as_ptr();
-    let no_writes = !flags.contains(ScriptFlags::COMPAT) && flags.contains(ScriptFlags::NO_WRITES);
-    if read_only && !flags.intersects(ScriptFlags::COMPAT | ScriptFlags::NO_WRITES) {
-        return Err(Error::new("ERR Can not execute a script with write flag using *_ro command."));
+    // A script that says nothing of itself is held to what its commands are allowed.
+    let declared = !flags.contains(ScriptFlags::COMPAT);
+    let no_writes = flags.contains(ScriptFlags::NO_WRITES);
+    if declared && !no_writes {
+        if read_only {
+            return Err(Error::new("ERR Can not execute a script with write flag using *_ro command."));
+        }
+        if !flags.contains(ScriptFlags::ALLOW_OOM) {
+            cx.engine.check_room(cx.now, 0)?;
+        }
     }
 
     // From here on the engine is reached through this pointer alone, by the script's calls and then by us.
     let engine: *mut Engine = &raw mut *cx.engine;
-    let frame = Frame::new(engine, cx.now, cx.session, cx.db, read_only || no_writes);
+    let mut frame = Frame::new(engine, cx.now, cx.session, cx.db);
+    frame.read_only = read_only || no_writes;
+    frame.allow_oom = flags.contains(ScriptFlags::ALLOW_OOM);
     // SAFETY: the interpreter is valid and runs nothing, as commands that run scripts are not allowed from scripts. It is not freed
     // meanwhile, as those that flush scripts are not either. `engine` comes from the exclusive reference in `cx`, which is not used
     // until the last use of the pointer. After the run, allocations cannot fail.

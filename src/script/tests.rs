@@ -336,3 +336,24 @@ fn an_interpreter_that_was_left_in_the_middle_is_not_used_again() {
     // SAFETY: it was left behind whole, in truth.
     unsafe { crate::script::interpreter::Interpreter::free(interpreter) };
 }
+
+#[test]
+fn memory_that_is_used_up_stops_scripts_only_before_they_write() {
+    let mut server = Scripted::new();
+    server.0.engine.environment.usage =
+        Some(|| crate::engine::environment::Usage { allocated: 900_000, ..crate::engine::environment::Usage::default() });
+    assert_eq!(server.send(&["SET", "k", "v"]), "+OK\r\n");
+    assert_eq!(server.send(&["CONFIG", "SET", "maxmemory", "1"]), "+OK\r\n");
+    let refused = "-OOM command not allowed when used memory > 'maxmemory'.";
+    assert!(server.eval("return redis.call('set', 'k', 'w')").starts_with(refused));
+    assert_eq!(server.eval("return redis.pcall('set', 'k', 'w')"), format!("{refused}\r\n"));
+    for (script, reply) in [
+        ("return redis.call('get', 'k')", "$1\r\nv\r\n"),
+        ("redis.call('del', 'x') return redis.call('set', 'k', 'w')", "+OK\r\n"),
+        ("#!lua\nreturn 1", "-OOM command not allowed when used memory > 'maxmemory'.\r\n"),
+        ("#!lua flags=no-writes\nreturn 1", ":1\r\n"),
+        ("#!lua flags=allow-oom\nreturn redis.call('set', 'k', 'x')", "+OK\r\n"),
+    ] {
+        assert_eq!(server.eval(script), reply, "{script}");
+    }
+}
