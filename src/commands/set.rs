@@ -291,7 +291,7 @@ mod tests {
             ("SET k x IFDEQ 0000000000000000", "$-1"),
             ("SET k x IFDEQ 38E23BF5A2A77616", "+OK"),
             ("SET k y IFDNE 38e23bf5a2a77616", "+OK"),
-            ("SET k y IFDEQ 12", "-ERR digest must be exactly 16 hexadecimal characters"),
+            ("SET k y IFDEQ 12", "-ERR must be exactly 16 hexadecimal characters"),
             ("SET new y IFDNE 38e23bf5a2a77616", "+OK"),
             ("SET newer y IFDEQ 38e23bf5a2a77616", "$-1"),
             ("DELEX k IFEQ z", ":0"),

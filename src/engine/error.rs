@@ -62,7 +62,7 @@ texts! {
     /// A number of keys that is none, or more than there are.
     INVALID_NUMKEYS = "ERR invalid numkeys value or out of range";
     /// A digest that is not one.
-    INVALID_DIGEST = "ERR digest must be exactly 16 hexadecimal characters";
+    INVALID_DIGEST = "ERR must be exactly 16 hexadecimal characters";
     /// A condition of `DELEX` that is none.
     INVALID_CONDITION = "ERR Invalid condition";
     /// `OBJECT FREQ` without the policy that counts.

@@ -2,7 +2,7 @@
 //!
 //! Commands that read ask [`Db::hash`] for a [`HashView`]; commands that write take a [`HashEdit`], change fields through it and
 //! [`HashEdit::finish`] it, which publishes what happened and removes the key with its last field. Ended fields are taken out by
-//! [`Db::expire_fields`] as soon as they are due; a command that comes before takes a few out itself and passes over the rest.
+//! `Db::expire_fields` as soon as they are due; a command that comes before takes a few out itself and passes over the rest.
 
 use crate::engine::change::{Change, Classes, Effect, Event};
 use crate::engine::error::{Error, Result};
