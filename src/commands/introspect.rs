@@ -374,7 +374,9 @@ mod tests {
     #[test]
     fn subcommands_are_described_with_their_container_and_by_themselves() {
         let mut harness = Harness::new();
-        assert!(harness.run("COMMAND INFO COMMAND|COUNT").starts_with("*1 *10 $13 command|count :2 *2 +loading +stale :0 :0 :0 "));
+        assert!(
+            harness.run("COMMAND INFO COMMAND|COUNT").starts_with("*1 *10 $13 command|count :2 *2 +loading +stale :0 :0 :0 ")
+        );
         assert!(harness.run("COMMAND INFO command").contains("$15 command|getkeys "));
     }
 

@@ -373,7 +373,10 @@ mod tests {
         assert_eq!(harness.engine.take_actions(), [Action::Sleep(250_000)]);
         harness.pass(3000);
         let object = harness.run("DEBUG OBJECT k");
-        assert!(object.starts_with("+Value at:0x0 refcount:1 encoding:int ") && object.ends_with("lru_seconds_idle:3"), "{object}");
+        assert!(
+            object.starts_with("+Value at:0x0 refcount:1 encoding:int ") && object.ends_with("lru_seconds_idle:3"),
+            "{object}"
+        );
         harness.engine.sessions[harness.session.0 as usize].peer.addr = "10.0.0.1:5000".into();
         assert!(harness.run("DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed."));
     }

@@ -17,9 +17,9 @@ pub mod config;
 pub mod context;
 pub mod environment;
 pub mod error;
+pub mod glob;
 #[cfg(test)]
 pub mod harness;
-pub mod glob;
 pub mod hashes;
 pub mod keyspace;
 pub mod memory;
@@ -198,7 +198,10 @@ impl Engine {
     /// Whether the session may call the command at all.
     fn admit(&self, id: SessionId, command: &'static Command) -> Result<(), Error> {
         let session = &self.sessions[id.0 as usize];
-        if !session.flags.contains(SessionFlags::AUTHENTICATED) && !self.config.requirepass.is_empty() && !command.flags.contains(Flags::NO_AUTH) {
+        if !session.flags.contains(SessionFlags::AUTHENTICATED)
+            && !self.config.requirepass.is_empty()
+            && !command.flags.contains(Flags::NO_AUTH)
+        {
             return Err(Error::NO_AUTH);
         }
         if session.subscribed_mode() && !commands::allowed_while_subscribed(command) {

@@ -9,8 +9,8 @@
 //!
 //! It is not a general binding: the hot path speaks to Lua's C interface directly, because a call through safe closures costs more
 //! than most commands. Three rules make that sound: Lua raises errors (which jump over Rust frames) only where nothing with a
-//! destructor is alive; allocations cannot fail outside of the script's own code ([`memory`]); and while a script runs, the engine is
-//! reached through its frame alone ([`interpreter`]).
+//! destructor is alive; allocations cannot fail outside of the script's own code (`memory`); and while a script runs, the engine is
+//! reached through its frame alone (`interpreter`).
 
 mod answer;
 mod api;
