@@ -274,9 +274,10 @@ fn write_key_flags(reply: &mut dyn Sink, access: Access, uses: KeyUse) {
         Access::Overwrite => "OW",
         Access::Remove => "RM",
     };
+    let known = !uses.contains(KeyUse::UNKNOWN);
     let uses = KEY_USES.iter().filter(|(flag, _)| uses.contains(*flag)).map(|(_, name)| *name);
     // What only looks like a key has no value to come to.
-    let access = (!uses.clone().any(|name| name == "not_key")).then_some(access);
+    let access = (known && !uses.clone().any(|name| name == "not_key")).then_some(access);
     write_statuses(reply, access.into_iter().chain(uses));
 }
 

@@ -1,5 +1,6 @@
 //! Walks over the keyspace.
 
+use crate::engine::ADVANCE_BUDGET;
 use crate::engine::command::{Categories, Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -50,6 +51,9 @@ pub const COMMANDS: &[Command] = &[
         summary: "Gives the number of keys in the database.",
         tips: &["request_policy:all_shards", "response_policy:agg_sum"],
         handler: |cx, _| {
+            // What has ended in this very moment is not counted any more.
+            let (now, mut budget) = (cx.now, ADVANCE_BUDGET);
+            while budget > 0 && cx.engine.keyspace.advance(now, &mut budget) {}
             let len = cx.db().len();
             cx.reply.integer(len as i64);
             Ok(())
@@ -128,7 +132,10 @@ impl<'a> ScanOptions<'a> {
 /// Reads the cursor of the `SCAN` family. Like `strtoull` it passes over blanks in front and takes a plus sign.
 pub fn parse_cursor(argument: &[u8]) -> Result<u64> {
     let blanks = argument.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
-    let argument = &argument[blanks..];
+    let mut argument = &argument[blanks..];
+    if argument.strip_prefix(b"-").is_some_and(|zeros| !zeros.is_empty() && zeros.iter().all(|&b| b == b'0')) {
+        argument = b"0";
+    }
     std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok()).ok_or(Error::INVALID_CURSOR)
 }
 

@@ -21,6 +21,8 @@ bitflags::bitflags! {
         const NOT_KEY = 1 << 4;
         /// What is done depends on the other arguments: access and use are the most that can happen.
         const VARIABLE = 1 << 5;
+        /// Not known: the number of keys is no proper number, and the command will refuse the request.
+        const UNKNOWN = 1 << 6;
     }
 }
 
@@ -153,14 +155,17 @@ impl Command {
         if !self.has_keys() {
             return Some(keys);
         }
-        for spec in self.key_specs() {
+        for mut spec in self.key_specs() {
             let (first, last, step) = match spec.find {
                 Find::Range { last, step } => {
                     let last = if last < 0 { args.len() as i64 + last as i64 } else { spec.index as i64 + last as i64 };
                     (spec.index, last, step)
                 }
                 Find::Counted { step } => {
-                    let count = parse_count(args.get(spec.index)?).filter(|&count| count < args.len() as i64)?;
+                    let (count, proper) = parse_count(args.get(spec.index)?).filter(|&(count, _)| count < args.len() as i64)?;
+                    if !proper {
+                        spec.uses = KeyUse::UNKNOWN;
+                    }
                     let first = spec.index + 1;
                     (first, first as i64 + (count - 1) * step as i64, step)
                 }
@@ -201,9 +206,11 @@ fn refine(command: &Command, spec: KeySpec, args: &[&[u8]]) -> (Access, KeyUse) 
     if reads { (spec.access, spec.uses - KeyUse::VARIABLE) } else { (Access::Overwrite, KeyUse::UPDATE) }
 }
 
-fn parse_count(text: &[u8]) -> Option<i64> {
-    let count: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-    (count > 0).then_some(count)
+/// The number that a text begins with, above 0, and whether nothing follows it: where something does, Redis guesses by `atoi`.
+fn parse_count(text: &[u8]) -> Option<(i64, bool)> {
+    let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
+    let count: i64 = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
+    (count > 0).then_some((count, digits == text.len()))
 }
 
 #[cfg(test)]
