@@ -174,7 +174,7 @@ fn persist(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn ask(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit) -> Result {
     let now = cx.now;
-    let answer = match cx.db().peek(args[1]).map(|entry| entry.deadline()) {
+    let answer = match cx.db().look(args[1]).map(|entry| entry.deadline()) {
         None => -2,
         Some(None) => -1,
         Some(Some(deadline)) => {

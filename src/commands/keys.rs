@@ -8,7 +8,7 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::{Db, Ttl};
 use crate::engine::number::parse_i64;
-use crate::store::entry::{ACCESS_PERIOD, Entry, EntryRef, Form, ValueRef};
+use crate::store::entry::{ACCESS_PERIOD, EntryRef, Form, ValueRef};
 use crate::store::value::Value;
 
 const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
@@ -195,7 +195,7 @@ fn del(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn exists(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    count(cx, &args[1..], |db, key| db.contains(key))
+    count(cx, &args[1..], |db, key| db.look(key).is_some())
 }
 
 fn touch(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -204,27 +204,15 @@ fn touch(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn type_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
-    reply.simple(db.peek(args[1]).map_or("none", EntryRef::type_name));
+    reply.simple(db.look(args[1]).map_or("none", EntryRef::type_name));
     Ok(())
 }
 
-/// Puts an entry that was taken out of some database under another name.
-fn settle(db: &mut Db<'_>, key: &[u8], entry: Entry, event: Event) {
-    let ttl = entry.read().deadline().map_or(Ttl::Clear, Ttl::At);
-    let form = entry.read().form();
-    if let ValueRef::Bytes(bytes) = entry.read().value() {
-        db.put_string(key, bytes, ttl, event);
-        db.set_form(key, form);
-    } else if let Some(value) = entry.into_boxed() {
-        db.put(key, value, ttl, event);
-    }
-}
+const RENAMED: (Event, Event) = (Event::new(Classes::GENERIC, "rename_from"), Event::new(Classes::GENERIC, "rename_to"));
+const MOVED: (Event, Event) = (Event::new(Classes::GENERIC, "move_from"), Event::new(Classes::GENERIC, "move_to"));
 
 fn rename_to(cx: &mut Context<'_>, from: &[u8], to: &[u8]) {
-    let mut db = cx.db();
-    if let Some(entry) = db.take(from, Event::new(Classes::GENERIC, "rename_from")) {
-        settle(&mut db, to, entry, Event::new(Classes::GENERIC, "rename_to"));
-    }
+    cx.engine.keyspace.relocate(cx.now, (cx.db, from), (cx.db, to), RENAMED);
 }
 
 fn rename(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -291,6 +279,7 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.integer(0);
         return Ok(());
     }
+    db.make_way(args[2]);
     let ttl = deadline.map_or(Ttl::Clear, Ttl::At);
     let event = Event::new(Classes::GENERIC, "copy_to");
     if let Value::Bytes(bytes) = &value {
@@ -309,8 +298,8 @@ fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(Error::SAME_OBJECT);
     }
     let movable = cx.db().contains(args[1]) && !cx.db_at(target).contains(args[1]);
-    if movable && let Some(entry) = cx.db().take(args[1], Event::new(Classes::GENERIC, "move_from")) {
-        settle(&mut cx.db_at(target), args[1], entry, Event::new(Classes::GENERIC, "move_to"));
+    if movable {
+        cx.engine.keyspace.relocate(cx.now, (cx.db, args[1]), (target, args[1]), MOVED);
     }
     cx.reply.integer(i64::from(movable));
     Ok(())
@@ -331,7 +320,7 @@ pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
 
 fn object_encoding(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
-    match db.peek(args[2]) {
+    match db.inspect(args[2]) {
         Some(entry) => reply.bulk(encoding(entry).as_bytes()),
         None => reply.null(),
     }
@@ -339,7 +328,7 @@ fn object_encoding(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn object_freq(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if cx.db().peek(args[2]).is_none() {
+    if cx.db().inspect(args[2]).is_none() {
         cx.reply.null();
         return Ok(());
     }
@@ -354,7 +343,7 @@ pub(crate) fn idle_seconds(entry: EntryRef<'_>, second: u64) -> u32 {
 fn object_idletime(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let second = cx.now.mono_us / 1_000_000;
     let (mut db, reply) = cx.db_and_reply();
-    match db.peek(args[2]) {
+    match db.inspect(args[2]) {
         Some(entry) => reply.integer(i64::from(idle_seconds(entry, second))),
         None => reply.null(),
     }
@@ -363,7 +352,7 @@ fn object_idletime(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn object_refcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
-    match db.peek(args[2]) {
+    match db.inspect(args[2]) {
         // Redis shares the integers below 10,000 and gives their count of references as the largest there is.
         Some(entry) if encoding(entry) == "int" => {
             let shared = entry.bytes().and_then(parse_i64).is_some_and(|n| (0..10_000).contains(&n));
@@ -376,8 +365,10 @@ fn object_refcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use crate::engine::harness::Harness;
+    use crate::engine::session::Peer;
 
     #[test]
     fn a_renamed_key_keeps_its_deadline_and_takes_the_place_of_another() {
@@ -396,6 +387,51 @@ mod tests {
         ]);
         h.pass(500);
         h.script(&[("EXISTS b", ":0"), ("DBSIZE", ":0")]);
+    }
+
+    #[test]
+    fn events_of_keys_that_go_elsewhere_come_in_redis_s_order() {
+        let mut h = Harness::new();
+        let listener = h.engine.connect(h.now, Peer::default());
+        h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyspace*"]);
+        h.run("CONFIG SET notify-keyspace-events AKnm");
+        for (requests, events) in [
+            (&["SET a 1", "SET b 2", "RENAME a b"][..], &["0:b new", "0:a rename_from", "0:b rename_to"][..]),
+            (&["SET a 1", "SET b 2", "COPY a b REPLACE"], &["0:b new", "0:b copy_to"]),
+            (&["HSET a f v", "MOVE a 3"], &["3:a new", "0:a move_from", "3:a move_to"]),
+            (&["SET a 1", "EXISTS a b"], &["0:b keymiss"]),
+            (&["TYPE a"], &["0:a keymiss"]),
+            (&["PEXPIRETIME a"], &["0:a keymiss"]),
+            (&["OBJECT ENCODING a"], &[]),
+            (&["SET a 1 GET"], &["0:a keymiss", "0:a new", "0:a set"]),
+        ] {
+            h.run("FLUSHALL");
+            let (last, before) = requests.split_last().unwrap();
+            before.iter().for_each(|request| drop(h.run(request)));
+            h.engine.sessions[listener.0 as usize].out.clear();
+            h.run(last);
+            let out = std::mem::take(&mut h.engine.sessions[listener.0 as usize].out);
+            let out = String::from_utf8(out).unwrap();
+            let lines: Vec<&str> = out.split("\r\n").collect();
+            // Nine lines a message: the channel is the seventh, the event the ninth.
+            let seen =
+                lines.chunks_exact(9).map(|m| format!("{} {}", m[6].trim_start_matches("__keyspace@").replace("__", ""), m[8]));
+            assert_eq!(seen.collect::<Vec<_>>(), events, "{last}");
+        }
+    }
+
+    #[test]
+    fn what_was_deleted_is_freed_though_no_timer_runs() {
+        let mut h = Harness::new();
+        for n in 0..1000 {
+            h.args(&[b"HSET", b"h", format!("field{n}").as_bytes(), b"v"]);
+        }
+        assert_eq!(h.engine.next_deadline(), None);
+        h.run("DEL h");
+        assert!(h.engine.next_deadline().is_some_and(|at| h.now.reached(at)));
+        h.pass(0);
+        assert!(!h.engine.keyspace.has_unfreed());
+        assert_eq!(h.engine.next_deadline(), None);
     }
 
     #[test]

@@ -173,6 +173,9 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let options = Options::parse(cx, &args[3..])?;
     let (mut db, reply) = cx.db_and_reply();
     let (hash, place) = db.locate(key);
+    if options.get {
+        db.note_lookup(key, place.is_some());
+    }
     let entry = place.map(|place| db.keyspace.space.get(db.dict, place));
     let old = entry.and_then(|entry| entry.bytes());
     if entry.is_some() && old.is_none() && (options.get || options.condition.is_some_and(Condition::compares)) {

@@ -4,6 +4,10 @@
 //! [`HashEdit::finish`] it, which publishes what happened and removes the key with its last field. Ended fields are taken out by
 //! `Db::expire_fields` as soon as they are due; a command that comes before takes a few out itself and passes over the rest.
 
+use std::collections::HashSet;
+
+use foldhash::fast::FixedState;
+
 use crate::engine::change::{Change, Classes, Effect, Event};
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::{Db, Keyspace};
@@ -87,7 +91,7 @@ impl<'a> HashView<'a> {
         let mut wanted = count.min(left);
         if wanted < left / 3 && !self.ended && !self.hash.is_small() {
             let places = self.hash.places();
-            let mut taken = std::collections::HashSet::with_capacity(wanted);
+            let mut taken = HashSet::with_capacity_and_hasher(wanted, FixedState::default());
             let mut fields = Vec::with_capacity(wanted);
             while fields.len() < wanted {
                 let place = below(random(), places);
@@ -157,12 +161,10 @@ impl<'a> Db<'a> {
     /// The hash that a command reads: counts as an access, and as a hit or a miss. An error where the key holds another type.
     #[inline]
     pub fn hash(&mut self, key: &[u8]) -> Result<Option<HashView<'_>>> {
-        let Some(place) = self.locate_hash(key)? else {
-            self.keyspace.stats.misses += 1;
-            self.keyspace.changes.publish(self.index, Event::KEY_MISS, key);
-            return Ok(None);
-        };
-        self.keyspace.stats.hits += 1;
+        let place = self.locate_hash(key);
+        // A key of another type is found all the same.
+        self.note_lookup(key, !matches!(place, Ok(None)));
+        let Some(place) = place? else { return Ok(None) };
         self.touch(place);
         let now_ms = self.now.mono_ms();
         let space = &self.keyspace.space;

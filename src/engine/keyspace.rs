@@ -98,8 +98,28 @@ impl Keyspace {
         self.changes.emit(Change { now, db: a, key: b"", event, effect: Effect::Swap { with: b } });
     }
 
-    /// When the next key or field ends at the earliest, in monotonic milliseconds.
+    /// Takes a key to another name or another database, in the place of whatever is there; false where there is no such key. The
+    /// events are what it is called where the key leaves and where it comes.
+    pub fn relocate(&mut self, now: Now, from: (u32, &[u8]), to: (u32, &[u8]), events: (Event, Event)) -> bool {
+        let mut source = self.db(from.0, now);
+        let Some(place) = source.locate(from.1).1 else { return false };
+        let dict = source.dict;
+        let entry = self.space.remove(dict, place);
+        let mut target = self.db(to.0, now);
+        target.make_way(to.1);
+        // Published in Redis's order: it adds the one before it removes the other.
+        self.changes.publish(to.0, Event::NEW, to.1);
+        self.db(from.0, now).emit(from.1, events.0, Effect::Delete);
+        self.db(to.0, now).settle(to.1, entry, events.1);
+        true
+    }
+
+    /// When [`Keyspace::advance`] has something to do at the earliest, in monotonic milliseconds: a key or a field ends, or, at 0,
+    /// memory waits to be freed already.
     pub fn next_wake(&self) -> Option<u64> {
+        if self.space.has_graves() {
+            return Some(0);
+        }
         if self.active_expire { self.space.next_wake() } else { None }
     }
 
@@ -206,15 +226,12 @@ impl<'a> Db<'a> {
         let space = &self.keyspace.space;
         let hash = space.hash(key);
         let Some(place) = space.find(self.dict, hash, key) else { return (hash, None) };
-        if let Some(deadline) = space.get(self.dict, place).deadline()
-            && self.now.reached(deadline)
-        {
+        let entry = space.get(self.dict, place);
+        if entry.deadline().is_some_and(|deadline| self.now.reached(deadline)) {
             self.expire(place);
             return (hash, None);
         }
-        if let ValueRef::Boxed(Value::Hash(fields)) = space.get(self.dict, place).value()
-            && fields.ended(self.now.mono_ms())
-        {
+        if fields_ended(entry, self.now) {
             self.expire_hash(place);
             return (hash, None);
         }
@@ -251,17 +268,43 @@ impl<'a> Db<'a> {
     /// A key that a command reads: counts as an access, and as a hit or a miss.
     #[inline]
     pub fn read(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
-        let Some(place) = self.locate(key).1 else {
-            self.keyspace.stats.misses += 1;
-            self.keyspace.changes.publish(self.index, Event::KEY_MISS, key);
-            return None;
-        };
-        self.keyspace.stats.hits += 1;
+        let place = self.locate(key).1;
+        self.note_lookup(key, place.is_some());
+        let place = place?;
         if self.touch {
             let second = self.now.mono_us / 1_000_000;
             self.keyspace.space.get_mut(self.dict, place).touch(second);
         }
         Some(self.keyspace.space.get(self.dict, place))
+    }
+
+    /// A key that a command asks about without using it: counts as a hit or a miss, but not as an access.
+    pub fn look(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let place = self.locate(key).1;
+        self.note_lookup(key, place.is_some());
+        Some(self.keyspace.space.get(self.dict, place?))
+    }
+
+    /// As [`Db::look`] for how a key is kept: nobody is told of a miss.
+    pub fn inspect(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let place = self.locate(key).1;
+        self.count_lookup(place.is_some());
+        Some(self.keyspace.space.get(self.dict, place?))
+    }
+
+    /// Counts a lookup and publishes a miss.
+    #[inline]
+    pub(crate) fn note_lookup(&mut self, key: &[u8], found: bool) {
+        self.count_lookup(found);
+        if !found {
+            self.keyspace.changes.publish(self.index, Event::KEY_MISS, key);
+        }
+    }
+
+    #[inline]
+    fn count_lookup(&mut self, found: bool) {
+        let stats = &mut self.keyspace.stats;
+        *(if found { &mut stats.hits } else { &mut stats.misses }) += 1;
     }
 
     /// The string that a command reads, an error where the key holds another type.
@@ -297,16 +340,49 @@ impl<'a> Db<'a> {
     /// Makes the key hold a boxed value, whatever it held before.
     pub fn put(&mut self, key: &[u8], value: Box<Value>, ttl: Ttl, event: Event) {
         let (hash, place) = self.locate(key);
-        let deadline = self.put_at(hash, place, key, NewValue::Boxed(value), ttl);
-        let deadline = deadline.map(|d| self.now.unix_of(d));
+        self.put_at(hash, place, key, NewValue::Boxed(value), ttl);
         let Some(place) = self.keyspace.space.find(self.dict, hash, key) else { return };
+        self.emit_stored(place, key, event);
+    }
+
+    /// Reports that the key there holds what it holds now.
+    fn emit_stored(&mut self, place: Place, key: &[u8], event: Event) {
         let Keyspace { space, changes, .. } = &mut *self.keyspace;
-        let effect = match space.get(self.dict, place).value() {
+        let entry = space.get(self.dict, place);
+        let deadline = entry.deadline().map(|d| self.now.unix_of(d));
+        let effect = match entry.value() {
             ValueRef::Bytes(value) => Effect::SetString { value, deadline },
             ValueRef::Boxed(Value::Bytes(value)) => Effect::SetString { value, deadline },
             ValueRef::Boxed(value) => Effect::Store { value, deadline },
         };
         changes.emit(Change { now: self.now, db: self.index, key, event, effect });
+    }
+
+    /// Removes a key in whose place another is about to come, which will be reported.
+    pub(crate) fn make_way(&mut self, key: &[u8]) {
+        if let Some(place) = self.locate(key).1 {
+            let entry = self.keyspace.space.remove(self.dict, place);
+            self.keyspace.space.bury(entry);
+        }
+    }
+
+    /// Puts an entry that was taken out elsewhere under a name that is free. It keeps its deadline and its access clock.
+    fn settle(&mut self, key: &[u8], entry: Entry, event: Event) {
+        let old = entry.read();
+        let (deadline, form, access) = (old.deadline(), old.form(), old.access());
+        let space = &mut self.keyspace.space;
+        let hash = space.hash(key);
+        let place = match old.value() {
+            ValueRef::Bytes(bytes) => space.insert(self.dict, hash, key, NewValue::Bytes(bytes), deadline),
+            ValueRef::Boxed(_) => {
+                let Some(value) = entry.into_boxed() else { return };
+                space.insert(self.dict, hash, key, NewValue::Boxed(value), deadline)
+            }
+        };
+        let mut new = space.get_mut(self.dict, place);
+        new.set_form(form);
+        new.touch(u64::from(access));
+        self.emit_stored(place, key, event);
     }
 
     fn put_at(&mut self, hash: KeyHash, place: Option<Place>, key: &[u8], value: NewValue<'_>, ttl: Ttl) -> Option<u64> {
@@ -337,14 +413,6 @@ impl<'a> Db<'a> {
         let Some(place) = self.locate(key).1 else { return false };
         self.drop_key(place, event);
         true
-    }
-
-    /// Takes a key out, reporting it as deleted, and gives its entry (without timer, but with its deadline).
-    pub fn take(&mut self, key: &[u8], event: Event) -> Option<Entry> {
-        let place = self.locate(key).1?;
-        let entry = self.keyspace.space.remove(self.dict, place);
-        self.emit(key, event, Effect::Delete);
-        Some(entry)
     }
 
     /// Sets or clears a key's deadline (monotonic milliseconds); false where there is no such key.
@@ -378,12 +446,9 @@ impl<'a> Db<'a> {
             && let Some(Value::Bytes(bytes)) = self.keyspace.space.get_mut(self.dict, place).boxed()
         {
             edit(bytes);
-            let Keyspace { space, changes, .. } = &mut *self.keyspace;
-            let entry = space.get(self.dict, place);
-            let (value, deadline) = (entry.bytes().unwrap_or(b""), entry.deadline().map(|d| self.now.unix_of(d)));
-            let effect = Effect::SetString { value, deadline };
-            changes.emit(Change { now: self.now, db: self.index, key, event, effect });
-            return value.len();
+            let len = bytes.len();
+            self.emit_stored(place, key, event);
+            return len;
         }
         let old = place.and_then(|place| self.keyspace.space.get(self.dict, place).bytes());
         let mut bytes = old.map(<[u8]>::to_vec).unwrap_or_default();
@@ -406,7 +471,7 @@ impl<'a> Db<'a> {
     /// Visits keys from a cursor on; see [`crate::store::dict::Dict::scan`]. Keys that have ended are passed over.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(EntryRef<'_>)) -> u64 {
         self.keyspace.space.dict(self.dict).scan(cursor, count, |entry| {
-            if !entry.deadline().is_some_and(|d| self.now.reached(d)) {
+            if !ended(entry, self.now) {
                 visit(entry);
             }
         })
@@ -416,4 +481,15 @@ impl<'a> Db<'a> {
     pub fn nth(&self, index: usize) -> Option<EntryRef<'_>> {
         self.keyspace.space.dict(self.dict).nth(index)
     }
+}
+
+/// Whether a key is a hash all of whose fields have ended.
+#[inline]
+fn fields_ended(entry: EntryRef<'_>, now: Now) -> bool {
+    matches!(entry.value(), ValueRef::Boxed(Value::Hash(hash)) if hash.ended(now.mono_ms()))
+}
+
+/// Whether a key has ended, by its own deadline or with its last field.
+fn ended(entry: EntryRef<'_>, now: Now) -> bool {
+    entry.deadline().is_some_and(|deadline| now.reached(deadline)) || fields_ended(entry, now)
 }

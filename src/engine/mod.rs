@@ -263,10 +263,11 @@ impl Engine {
 
     /// Whether [`Engine::advance`] has something to do now.
     pub fn has_work(&self, now: Now) -> bool {
-        self.keyspace.space.has_graves() || self.keyspace.next_wake().is_some_and(|at| now.reached(at))
+        self.keyspace.next_wake().is_some_and(|at| now.reached(at))
     }
 
-    /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before.
+    /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past
+    /// means at once.
     pub fn next_deadline(&self) -> Option<u64> {
         self.keyspace.next_wake()
     }
