@@ -5,6 +5,7 @@ use crate::engine::command::{Categories, Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::glob;
+use crate::engine::keyspace::Db;
 use crate::engine::number::parse_i64;
 use crate::resp::reply::Sink;
 
@@ -162,8 +163,11 @@ fn scan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
+/// Keys that `RANDOMKEY` draws at most.
+const DRAWS: usize = 100;
+
 fn randomkey(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    loop {
+    for _ in 0..DRAWS {
         let len = cx.db().len();
         if len == 0 {
             cx.reply.null();
@@ -176,6 +180,28 @@ fn randomkey(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         if db.contains(&key) {
             cx.reply.bulk(&key);
             return Ok(());
+        }
+    }
+    // Nearly all keys have ended and are not yet removed: the next living one from some place on will do.
+    // A cursor has thirty bits.
+    let from = cx.engine.random() >> 34;
+    let (db, reply) = cx.db_and_reply();
+    match first_from(&db, from).or_else(|| first_from(&db, 0)) {
+        Some(key) => reply.bulk(&key),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+/// The first key of a walk that begins at the cursor.
+fn first_from(db: &Db<'_>, mut cursor: u64) -> Option<Box<[u8]>> {
+    let mut found = None;
+    loop {
+        cursor = db.scan(cursor, 1000, |entry| {
+            found.get_or_insert_with(|| entry.key().into());
+        });
+        if cursor == 0 || found.is_some() {
+            return found;
         }
     }
 }
@@ -242,5 +268,24 @@ mod tests {
         for _ in 0..20 {
             h.script(&[("RANDOMKEY", "$4 here")]);
         }
+    }
+
+    #[test]
+    fn a_random_key_is_found_among_many_that_have_ended() {
+        let mut h = Harness::new();
+        for n in 0..5000 {
+            h.args(&[b"SET", format!("gone{n}").as_bytes(), b"v", b"PX", b"1"]);
+        }
+        h.script(&[("SET here v", "+OK"), ("DEBUG SET-ACTIVE-EXPIRE 0", "+OK")]);
+        h.now.mono_us += 2_000;
+        h.script(&[("RANDOMKEY", "$4 here"), ("DEL here", ":1"), ("RANDOMKEY", "$-1")]);
+    }
+
+    #[test]
+    fn a_hash_ends_with_its_last_field_for_walks_too() {
+        let mut h = Harness::new();
+        h.script(&[("HSETEX h PX 5 FIELDS 1 f v", ":1"), ("KEYS *", "*1 $1 h")]);
+        h.now.mono_us += 5_000;
+        h.script(&[("KEYS *", "*0"), ("SCAN 0", "*2 $1 0 *0"), ("RANDOMKEY", "$-1")]);
     }
 }
