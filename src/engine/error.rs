@@ -159,6 +159,8 @@ texts! {
     INT_RANGE = "ERR value is out of range, value must between -2147483648 and 2147483647";
     /// `CLUSTER` and its kin.
     NO_CLUSTER = "ERR This instance has cluster support disabled";
+    /// A script's result with more elements or bytes than a reply may have.
+    SCRIPT_RESULT_TOO_LARGE = "ERR script result is too large";
 }
 
 impl Error {
@@ -230,9 +232,10 @@ impl Error {
         &self.0
     }
 
-    /// The first word of the text, as `INFO errorstats` counts it.
+    /// The first word of the text, as `INFO errorstats` counts it; `ERR` for one of more than 64 bytes, which only a script makes.
     pub fn code(&self) -> &str {
-        self.0.split(|&b| b == b' ').next().and_then(|code| std::str::from_utf8(code).ok()).unwrap_or("ERR")
+        let code = self.0.split(|&b| b == b' ').next().filter(|code| code.len() <= 64);
+        code.and_then(|code| std::str::from_utf8(code).ok()).unwrap_or("ERR")
     }
 }
 

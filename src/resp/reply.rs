@@ -53,6 +53,14 @@ pub trait Sink {
     /// A text with a three-letter format (`txt`, `mkd`); a bulk on RESP2.
     fn verbatim(&mut self, format: &str, text: &[u8]);
 
+    /// How far the reply has come, in bytes; 0 always for sinks that have no wire.
+    fn mark(&self) -> usize {
+        0
+    }
+
+    /// Takes back what was said since [`Sink::mark`] gave this.
+    fn rewind(&mut self, _mark: usize) {}
+
     /// Goes on in another protocol, as `HELLO` asks for; sinks that have no wire ignore it.
     fn switch(&mut self, _protocol: Protocol) {}
 
@@ -98,6 +106,14 @@ impl<'a> WireReply<'a> {
 }
 
 impl Sink for WireReply<'_> {
+    fn mark(&self) -> usize {
+        self.out.len()
+    }
+
+    fn rewind(&mut self, mark: usize) {
+        self.out.truncate(mark);
+    }
+
     fn switch(&mut self, protocol: Protocol) {
         self.protocol = protocol;
     }

@@ -14,12 +14,27 @@ use crate::resp::reply::{Protocol, Sink};
 use crate::script::failure;
 use crate::script::stack::{bytes, c_bytes, get_field};
 
+/// Elements of all aggregates of a result together, fewer in tests. A table that holds itself twice would else make a reply
+/// without end.
+const ELEMENTS_MAX: usize = if cfg!(test) { 1 << 18 } else { 1 << 24 };
+
 /// An aggregate that is being written. Its table lies on the stack, for maps and sets with the inner table and the key above.
 enum Level {
     Array { next: c_int, len: c_int },
-    MapKey,
-    MapValue,
-    Set,
+    MapKey { pairs: usize },
+    MapValue { pairs: usize },
+    Set { len: usize },
+}
+
+impl Level {
+    /// Number of its elements.
+    fn len(&self) -> usize {
+        match *self {
+            Level::Array { len, .. } => len as usize,
+            Level::MapKey { pairs } | Level::MapValue { pairs } => pairs * 2,
+            Level::Set { len } => len,
+        }
+    }
 }
 
 /// Writes the value on top of the stack as a reply and pops it. `protocol` is the one whose types the script works with.
@@ -28,10 +43,20 @@ enum Level {
 /// There is a value, and allocations cannot fail.
 pub(super) unsafe fn write(lua: *mut lua_State, protocol: Protocol, engine: &mut Engine, reply: &mut dyn Sink) {
     let mut levels: SmallVec<[Level; 8]> = SmallVec::new();
+    let (begin, bytes_max, mut left) = (reply.mark(), engine.config.proto_max_bulk_len, ELEMENTS_MAX);
     // SAFETY: as promised. Each step leaves the stack as its level says; `scalar_or_open` makes room for four more values.
     unsafe {
         loop {
+            let depth = levels.len();
             scalar_or_open(lua, protocol, engine, reply, &mut levels);
+            if levels.len() > depth {
+                left = left.saturating_sub(levels.last().map_or(0, |level| level.len() + 1));
+            }
+            if left == 0 || (reply.mark() - begin) as u64 > bytes_max && !levels.is_empty() {
+                reply.rewind(begin);
+                engine.refuse(&Error::SCRIPT_RESULT_TOO_LARGE, reply);
+                return;
+            }
             // Brings the next value on top, closing what is complete.
             loop {
                 let Some(level) = levels.last_mut() else { return };
@@ -45,20 +70,20 @@ pub(super) unsafe fn write(lua: *mut lua_State, protocol: Protocol, engine: &mut
                         lua_pop(lua, 1);
                         levels.pop();
                     }
-                    Level::MapKey => {
+                    Level::MapKey { pairs } => {
                         if lua_next(lua, -2) != 0 {
                             lua_pushvalue(lua, -2);
-                            *level = Level::MapValue;
+                            *level = Level::MapValue { pairs: *pairs };
                             break;
                         }
                         lua_pop(lua, 2);
                         levels.pop();
                     }
-                    Level::MapValue => {
-                        *level = Level::MapKey;
+                    Level::MapValue { pairs } => {
+                        *level = Level::MapKey { pairs: *pairs };
                         break;
                     }
-                    Level::Set => {
+                    Level::Set { .. } => {
                         if lua_next(lua, -2) != 0 {
                             lua_pop(lua, 1);
                             lua_pushvalue(lua, -1);
@@ -143,13 +168,15 @@ unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, 
         } else if let Some((format, text)) = verbatim(lua) {
             reply.verbatim(&format, text);
         } else if field_is(lua, c"map", LUA_TTABLE) {
-            reply.map(count(lua));
+            let pairs = count(lua);
+            reply.map(pairs);
             lua_pushnil(lua);
-            return levels.push(Level::MapKey);
+            return levels.push(Level::MapKey { pairs });
         } else if field_is(lua, c"set", LUA_TTABLE) {
-            reply.set(count(lua));
+            let len = count(lua);
+            reply.set(len);
             lua_pushnil(lua);
-            return levels.push(Level::Set);
+            return levels.push(Level::Set { len });
         } else {
             reply.array(len as usize);
             return levels.push(Level::Array { next: 1, len });

@@ -146,9 +146,9 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, args: &[&[
         let mut db = (*interpreter).frame.db;
         engine.run(now, session, &mut db, Origin::Script, command, args, &mut sink);
         (*interpreter).frame.db = db;
-        if sink.too_deep() || lua_gettop(lua) != base + 1 {
+        if sink.too_large() || lua_gettop(lua) != base + 1 {
             lua_settop(lua, base);
-            let text = if sink.too_deep() { "ERR reached lua stack limit" } else { "ERR The command gave no single reply" };
+            let text = if sink.too_large() { "ERR reached lua stack limit" } else { "ERR The command gave no single reply" };
             return refuse(engine, lua, text);
         }
         sink.failed()

@@ -15,6 +15,9 @@ use crate::resp::reply::{Protocol, Sink};
 use crate::script::interpreter::{OK_FIELD, OK_TEXT};
 use crate::script::stack::{push_bytes, set_field};
 
+/// Elements of one aggregate. Lua raises an error where a table has some more than that, which must not happen in a handler.
+const TABLE_MAX: usize = 1 << 25;
+
 #[derive(Clone, Copy)]
 enum Kind {
     Array,
@@ -39,15 +42,15 @@ pub(super) struct LuaSink {
     levels: SmallVec<[Level; 4]>,
     /// The reply as a whole is an error.
     failed: bool,
-    /// It is nested deeper than the stack goes; what comes is thrown away.
-    too_deep: bool,
+    /// It is nested deeper than the stack goes or has more elements than a table; what comes is thrown away.
+    too_large: bool,
 }
 
 impl LuaSink {
     /// # Safety
     /// `lua` is alive for as long as the sink, has room for four more values, and its allocations cannot fail.
     pub(super) unsafe fn new(lua: *mut lua_State, protocol: Protocol) -> Self {
-        LuaSink { lua, protocol, levels: SmallVec::new(), failed: false, too_deep: false }
+        LuaSink { lua, protocol, levels: SmallVec::new(), failed: false, too_large: false }
     }
 
     /// Whether the reply was an error.
@@ -56,8 +59,8 @@ impl LuaSink {
     }
 
     /// Whether the reply could not be placed.
-    pub(super) fn too_deep(&self) -> bool {
-        self.too_deep
+    pub(super) fn too_large(&self) -> bool {
+        self.too_large
     }
 
     fn resp3(&self) -> bool {
@@ -67,7 +70,7 @@ impl LuaSink {
     /// Pushes one value with `push` and makes it an element of what is open.
     #[inline]
     fn value(&mut self, push: impl FnOnce(*mut lua_State)) {
-        if self.too_deep {
+        if self.too_large {
             return;
         }
         push(self.lua);
@@ -92,8 +95,8 @@ impl LuaSink {
         let lua = self.lua;
         // SAFETY: as promised to `new`; the stack is grown before anything is pushed.
         unsafe {
-            if self.too_deep || lua_checkstack(lua, 6) == 0 {
-                self.too_deep = true;
+            if self.too_large || len > TABLE_MAX || lua_checkstack(lua, 6) == 0 {
+                self.too_large = true;
                 return;
             }
             let room = c_int::try_from(len).unwrap_or(c_int::MAX);

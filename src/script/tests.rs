@@ -270,6 +270,30 @@ fn replies_are_nested_as_deep_as_the_stack_goes() {
 }
 
 #[test]
+fn results_without_end_are_refused_as_a_whole() {
+    let mut server = Scripted::new();
+    let refusal = "-ERR script result is too large\r\n";
+    for script in [
+        "local t = {} t[1] = t t[2] = t return t",
+        "local t = {} for i = 1, 1e5 do t[i] = t end return t",
+        "local t = 1 for i = 1, 40 do t = {t, t} end return t",
+        "redis.setresp(3) local t = {} t.map = {a = t, b = t} return t",
+        "local s, t = ('x'):rep(2e6), {} for i = 1, 1000 do t[i] = s end return t",
+    ] {
+        assert_eq!(server.eval(script), refusal, "{script}");
+        assert_eq!(server.eval("return {1, {2}}"), "*2\r\n:1\r\n*1\r\n:2\r\n");
+    }
+}
+
+#[test]
+fn what_a_script_left_as_garbage_is_no_loss_to_the_next() {
+    let mut server = Scripted::new();
+    for _ in 0..5 {
+        assert_eq!(server.eval("local t = {} for i = 1, 45 do t[i] = ('x'):rep(1e6) .. i end return #t"), ":45\r\n");
+    }
+}
+
+#[test]
 fn fields_count_wherever_a_table_keeps_its_elements() {
     let mut server = Scripted::new();
     for (script, reply) in [
