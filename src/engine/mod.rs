@@ -148,8 +148,9 @@ impl Engine {
     /// Ends a session: its connection is closed, whoever closed it.
     pub fn disconnect(&mut self, _now: Now, id: SessionId) {
         self.pubsub.forget(id);
-        self.sessions.remove(id.0 as usize);
-        self.dirty.retain(|&other| other != id);
+        if self.sessions.remove(id.0 as usize).flags.contains(SessionFlags::DIRTY) {
+            self.dirty.retain(|&other| other != id);
+        }
     }
 
     /// Executes one request; its reply, and whatever else comes of it, is in the outboxes when this returns.

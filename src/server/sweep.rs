@@ -44,7 +44,7 @@ impl Shell {
                 }
             }
             if let Some(since) = self.slots.get(index).and_then(|slot| slot.soft_since_ms) {
-                let due = since + self.engine.config.client_output_buffer_limit[class(session)].seconds * 1000 + 1;
+                let due = soft_due(since, self.engine.config.client_output_buffer_limit[class(session)].seconds);
                 if now.reached(due) { closing.push(id) } else { soonest(due) }
             }
         }
@@ -87,7 +87,7 @@ impl Shell {
         let mut exceeded = limit.hard > 0 && unsent > limit.hard;
         if limit.soft > 0 && unsent > limit.soft {
             let since = *slot.soft_since_ms.get_or_insert(now.mono_ms());
-            let due = since + limit.seconds * 1000 + 1;
+            let due = soft_due(since, limit.seconds);
             exceeded |= now.reached(due);
             self.sweep_ms = Some(self.sweep_ms.map_or(due, |at| at.min(due)));
         } else {
@@ -105,6 +105,11 @@ impl Shell {
         }
         exceeded
     }
+}
+
+/// When a soft limit that is exceeded since then has been for too long, in monotonic milliseconds.
+fn soft_due(since_ms: u64, seconds: u64) -> u64 {
+    seconds.saturating_mul(1000).saturating_add(since_ms).saturating_add(1)
 }
 
 /// The index of the session's class in `client-output-buffer-limit`.

@@ -270,9 +270,12 @@ impl Hash {
         }
     }
 
-    /// Number of fields that have ended and were not yet taken out. Looks at each of them.
+    /// Number of fields that have ended and were not yet taken out. Looks at each of them, unless all that can end have.
     pub fn ended_fields(&self, now_ms: u64) -> usize {
         let Form::Fields(fields) = &self.0 else { return 0 };
+        if fields.deadlines.last().is_some_and(|word| word >> HASH_BITS <= now_ms) {
+            return fields.timed as usize;
+        }
         let mut count = 0;
         for word in fields.deadlines.range(..=word(now_ms, HASH_LIMIT - 1)) {
             let deadline = word >> HASH_BITS;
