@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use crate::engine::command::{Access, Command, Keys};
 use crate::engine::error::Error;
+use crate::engine::number::parse_i64;
 
 bitflags::bitflags! {
     /// What a command does with the value behind a key, beside its [`Access`].
@@ -206,11 +207,13 @@ fn refine(command: &Command, spec: KeySpec, args: &[&[u8]]) -> (Access, KeyUse) 
     if reads { (spec.access, spec.uses - KeyUse::VARIABLE) } else { (Access::Overwrite, KeyUse::UPDATE) }
 }
 
-/// The number that a text begins with, above 0, and whether nothing follows it: where something does, Redis guesses by `atoi`.
+/// The number that a text begins with, above 0, and whether it is a proper number: where it is none, Redis guesses by `atoi`.
 fn parse_count(text: &[u8]) -> Option<(i64, bool)> {
-    let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
-    let count: i64 = std::str::from_utf8(&text[..digits]).ok()?.parse().ok()?;
-    (count > 0).then_some((count, digits == text.len()))
+    let start = text.iter().take_while(|b| b.is_ascii_whitespace()).count();
+    let start = start + usize::from(text.get(start) == Some(&b'+'));
+    let digits = text[start..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let count: i64 = std::str::from_utf8(&text[start..start + digits]).ok()?.parse().ok()?;
+    (count > 0).then_some((count, parse_i64(text).is_some()))
 }
 
 #[cfg(test)]

@@ -166,10 +166,19 @@ texts! {
 impl Error {
     /// An error with a text of its own, code included.
     pub fn new(text: impl Into<Cow<'static, str>>) -> Self {
-        Error(match text.into() {
-            Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
-            Cow::Owned(text) => Cow::Owned(text.into_bytes()),
-        })
+        match text.into() {
+            Cow::Borrowed(text) => Error(Cow::Borrowed(text.as_bytes())),
+            Cow::Owned(text) => Error::clean(text.into_bytes()),
+        }
+    }
+
+    /// A text that may quote what a client sent: line ends go at its end and become blanks within, so that it is one line for clients
+    /// and scripts alike.
+    fn clean(mut text: Vec<u8>) -> Self {
+        let line_end = |b: &u8| *b == b'\r' || *b == b'\n';
+        text.truncate(text.iter().rposition(|b| !line_end(b)).map_or(0, |last| last + 1));
+        text.iter_mut().filter(|b| line_end(b)).for_each(|b| *b = b' ');
+        Error(Cow::Owned(text))
     }
 
     /// `ERR wrong number of arguments for '<name>' command`; a subcommand is named `container|sub`.
@@ -200,7 +209,7 @@ impl Error {
             text.extend_from_slice(shown(arg, left));
             text.extend_from_slice(b"' ");
         }
-        Error(text.into())
+        Error::clean(text)
     }
 
     /// `ERR unknown subcommand 'x'. Try CONTAINER HELP.`
@@ -219,12 +228,12 @@ impl Error {
         let sub = args.get(1).copied().unwrap_or_default();
         let before = "ERR unknown subcommand or wrong number of arguments for '";
         let text: [&[u8]; 5] = [before.as_bytes(), shown(sub, 128), b"'. Try ", shown(&container, 128), b" HELP."];
-        Error(text.concat().into())
+        Error::clean(text.concat())
     }
 
     /// An error that quotes an argument.
     pub fn quoting(before: &str, argument: &[u8], after: &str) -> Self {
-        Error([before.as_bytes(), shown(argument, usize::MAX), after.as_bytes()].concat().into())
+        Error::clean([before.as_bytes(), shown(argument, usize::MAX), after.as_bytes()].concat())
     }
 
     /// The text that goes on the wire, without the leading `-`.

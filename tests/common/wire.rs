@@ -78,7 +78,7 @@ pub struct Reply {
     pub frame: Frame,
 }
 
-/// One connection. A reply that does not come within five seconds is an error.
+/// One connection. A reply that does not come within twenty seconds is an error.
 pub struct Wire {
     stream: BufReader<TcpStream>,
     out: Vec<u8>,
@@ -89,8 +89,8 @@ impl Wire {
     pub fn connect(addr: impl ToSocketAddrs) -> io::Result<Wire> {
         let stream = TcpStream::connect(addr)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_write_timeout(Some(Duration::from_secs(20)))?;
         Ok(Wire { stream: BufReader::with_capacity(1 << 16, stream), out: Vec::new() })
     }
 

@@ -207,7 +207,7 @@ pub const SCRIPTS: &[&str] = &[
     "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return nil end; local n = redis.call('hincrby', KEYS[1], ARGV[1], -1); \
      if n > 0 then redis.call('pexpire', KEYS[1], 300000); return 0 end; redis.call('del', KEYS[1]); redis.call('publish', 'unlocked', 0); return 1",
     "local left = tonumber(redis.call('GET', KEYS[1]) or '10'); local n = tonumber(ARGV[1]); if not n then return redis.error_reply('ARG no number') end; \
-     if left >= n then return redis.call('DECRBY', KEYS[1], n) end; return -1",
+     if left >= n then return redis.call('DECRBY', KEYS[1], ARGV[1]) end; return -1",
     "for i = 1, 50 do redis.call('INCR', 'counter') end; return redis.call('GET', 'counter')",
     "for i, k in ipairs(KEYS) do redis.call('SET', k, i) end; return #KEYS",
     "local all = redis.call('MGET', 'a', 'b', 'c'); local n = 0; for i = 1, #all do if all[i] then n = n + 1 end end; return n",
