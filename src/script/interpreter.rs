@@ -37,16 +37,13 @@ pub(super) struct Frame {
     pub allow_oom: bool,
     /// Whether a command that writes was called.
     pub wrote: bool,
-    /// The state of `math.random`.
-    pub random: u64,
 }
 
 impl Frame {
     /// The frame of a run that begins.
     pub(super) fn new(engine: *mut Engine, now: Now, session: SessionId, db: u32) -> Self {
-        let random = random::seeded(0);
         let protocol = Protocol::Resp2;
-        Frame { engine, now, session, db, protocol, read_only: false, allow_oom: false, wrote: false, random }
+        Frame { engine, now, session, db, protocol, read_only: false, allow_oom: false, wrote: false }
     }
 }
 
@@ -66,6 +63,8 @@ pub(super) struct Interpreter {
     pub lua: *mut lua_State,
     pub memory: Memory,
     pub frame: Frame,
+    /// The state of `math.random`.
+    pub random: u64,
     /// Arguments of a `redis.call` with very many.
     pub arguments: Vec<&'static [u8]>,
 }
@@ -88,6 +87,7 @@ impl Interpreter {
             lua: ptr::null_mut(),
             memory: Memory::new(memory::LIMIT),
             frame: Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0),
+            random: random::START,
             arguments: Vec::new(),
         }));
         // SAFETY: `this` is valid until `free`. Allocations cannot fail here, so Lua raises nothing outside of a protected call.

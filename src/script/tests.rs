@@ -188,9 +188,6 @@ fn nothing_of_a_script_is_left_for_the_next() {
         ("return KEYS.x", "$-1\r\n"),
         ("redis.setresp(3) return redis.call('get', 'nothing') == nil", "#t\r\n"),
         ("return redis.call('get', 'nothing') == false", ":1\r\n"),
-        ("math.randomseed(5) return 1", ":1\r\n"),
-        ("return tostring(math.random())", "$16\r\n0.17082803611217\r\n"),
-        ("return tostring(math.random())", "$16\r\n0.17082803611217\r\n"),
         ("pcall(rawset, redis, 'call', 1) pcall(rawset, _G, 'x', 1) return rawget(_G, 'x')", "$-1\r\n"),
         ("pcall(table.insert, string, 1) return #string", ":0\r\n"),
         (
@@ -209,6 +206,20 @@ fn nothing_of_a_script_is_left_for_the_next() {
         ("collectgarbage('stop') collectgarbage('setpause', 1e6) return 1", ":1\r\n"),
     ] {
         let reply = if script.contains("setresp(3)") && reply == "#t\r\n" { ":1\r\n" } else { reply };
+        assert_eq!(server.eval(script), reply, "{script}");
+    }
+}
+
+#[test]
+fn random_numbers_go_on_from_script_to_script() {
+    let mut server = Scripted::new();
+    for (script, reply) in [
+        ("return tostring(math.random())", "$16\r\n0.39646477363839\r\n"),
+        ("return tostring(math.random())", "$16\r\n0.84048536971234\r\n"),
+        ("math.randomseed(5) return tostring(math.random())", "$16\r\n0.52483957937213\r\n"),
+        ("return tostring(math.random())", "$16\r\n0.27285430173988\r\n"),
+        ("math.randomseed(0) return tostring(math.random())", "$16\r\n0.17082803611217\r\n"),
+    ] {
         assert_eq!(server.eval(script), reply, "{script}");
     }
 }

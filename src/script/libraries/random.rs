@@ -1,5 +1,5 @@
-//! `math.random` and `math.randomseed`: the 48-bit generator of `lrand48`, seeded anew for every run, so that a script draws the
-//! same numbers each time and everywhere.
+//! `math.random` and `math.randomseed`: the 48-bit generator of `lrand48`. Every server begins with the same numbers, and each run goes
+//! on where the one before stopped: a script that draws a token or a delay does not draw the same one each time.
 
 use std::os::raw::c_int;
 
@@ -12,8 +12,11 @@ const INCREMENT: u64 = 0xb;
 const MASK: u64 = (1 << 48) - 1;
 const MAX: u64 = i32::MAX as u64;
 
+/// The generator's state at the start, that of `lrand48` before any seeding.
+pub(in crate::script) const START: u64 = 0x1234_abcd_330e;
+
 /// The generator's state after seeding.
-pub(in crate::script) fn seeded(seed: i32) -> u64 {
+fn seeded(seed: i32) -> u64 {
     (u64::from(seed as u32) << 16) | 0x330e
 }
 
@@ -28,7 +31,7 @@ pub(in crate::script) unsafe extern "C-unwind" fn random(lua: *mut lua_State) ->
     // SAFETY: Lua calls this, and it was set with the interpreter; nothing here has a destructor.
     unsafe {
         let interpreter = Interpreter::of(lua);
-        let fraction = (next(&mut (*interpreter).frame.random) % MAX) as f64 / MAX as f64;
+        let fraction = (next(&mut (*interpreter).random) % MAX) as f64 / MAX as f64;
         let number = match lua_gettop(lua) {
             0 => fraction,
             1 => {
@@ -54,7 +57,7 @@ pub(in crate::script) unsafe extern "C-unwind" fn randomseed(lua: *mut lua_State
     // SAFETY: as for `random`.
     unsafe {
         let seed = luaL_checkinteger(lua, 1) as i32;
-        (*Interpreter::of(lua)).frame.random = seeded(seed);
+        (*Interpreter::of(lua)).random = seeded(seed);
     }
     0
 }
