@@ -122,7 +122,8 @@ impl TestServer {
         &self.server
     }
 
-    /// Executes a command inside the server, without a socket, and gives its reply as RESP3 has it. No password is needed.
+    /// Executes a command inside the server, without a socket, and gives its reply as RESP3 has it. No password is needed. What has no
+    /// reply, such as an empty request or `CLIENT REPLY OFF`, gives [`Frame::Null`].
     ///
     /// # Panics
     /// Where the reply is one that the `redis-protocol` crate does not read, such as a set of maps.
@@ -137,6 +138,9 @@ impl TestServer {
             shell.engine.disconnect(now, session);
             reply
         });
+        if reply.is_empty() {
+            return Frame::Null;
+        }
         match decode_bytes(&Bytes::from(reply)) {
             Ok(Some((frame, ..))) => frame,
             other => panic!("no reply that can be read: {other:?}"),
@@ -364,6 +368,8 @@ mod tests {
         server.execute(&["SET", "k", "v"]);
         assert_eq!(server.execute(&["GET", "k"]).as_str(), Some("v"));
         assert_eq!(server.get("k").as_deref(), Some("v"));
+        assert_eq!(server.execute::<&str>(&[]), Frame::Null);
+        assert_eq!(server.execute(&["CLIENT", "REPLY", "OFF"]), Frame::Null);
         assert!(matches!(server.execute(&["NOSUCH"]), Frame::SimpleError { .. }));
     }
 
