@@ -16,6 +16,9 @@ use crate::store::entry::{NewValue, ValueRef};
 use crate::store::hash::{Field, FieldTtl, Hash};
 use crate::store::value::Value;
 
+/// Random fields are looked for at random places as long as a field has fewer places than this.
+const PLACES_PER_FIELD: usize = 8;
+
 /// Ended fields that a command takes out on its way.
 const ENDED_ON_ACCESS: u32 = 64;
 
@@ -81,7 +84,8 @@ impl<'a> HashView<'a> {
 
     /// For picking random fields.
     pub fn picker(&self) -> Picker<'a> {
-        let list = if self.hash.is_small() || self.ended { self.iter().collect() } else { Vec::new() };
+        let dense = self.hash.places() / PLACES_PER_FIELD < self.hash.len();
+        let list = if self.hash.is_small() || self.ended || !dense { self.iter().collect() } else { Vec::new() };
         Picker { hash: self.hash, list }
     }
 
@@ -89,8 +93,8 @@ impl<'a> HashView<'a> {
     pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Field<'a>> {
         let mut left = self.len();
         let mut wanted = count.min(left);
-        if wanted < left / 3 && !self.ended && !self.hash.is_small() {
-            let places = self.hash.places();
+        let places = self.hash.places();
+        if wanted < left / 3 && !self.ended && !self.hash.is_small() && places / PLACES_PER_FIELD < left {
             let mut taken = HashSet::with_capacity_and_hasher(wanted, FixedState::default());
             let mut fields = Vec::with_capacity(wanted);
             while fields.len() < wanted {
@@ -133,7 +137,7 @@ impl<'a> Picker<'a> {
         }
         let places = self.hash.places();
         loop {
-            // At least a fifth of the places are taken.
+            // One of so many places is taken: see `PLACES_PER_FIELD`.
             if let Some(field) = self.hash.at(below(random(), places)) {
                 return field;
             }

@@ -346,7 +346,8 @@ impl Hash {
         }
     }
 
-    /// Number of places for [`Hash::at`]; at most five times the number of fields, and a few.
+    /// Number of places for [`Hash::at`]; some five times the number of fields at most, and more only where nearly all others were
+    /// removed in the order of a scan.
     pub fn places(&self) -> usize {
         match &self.0 {
             Form::Packed(packed) => packed.len(),

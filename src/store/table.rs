@@ -15,6 +15,8 @@ pub const HASH_BITS: u32 = 20;
 const CAPACITY_MIN: u32 = 4;
 /// A table that has grown so far keeps these many home slots, even when it is empty: locks come and go.
 const CAPACITY_KEPT: u32 = 64;
+/// Slots between an entry and its home that a smaller table may begin with, at most.
+const DISPLACED_MAX: usize = 128;
 const ADDRESS_BITS: u32 = 64 - HASH_BITS;
 const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 
@@ -26,6 +28,8 @@ pub struct Table {
     /// Home slots.
     capacity: u32,
     len: u32,
+    /// Fewer entries than this are tried to be put into fewer slots.
+    shrink_below: u32,
 }
 
 /// Where an entry stands, until the table is changed.
@@ -209,10 +213,26 @@ impl Table {
         self.len -= 1;
         // SAFETY: the table owned this entry and its slot is gone.
         let entry = unsafe { Entry::from_address(address) };
-        if self.capacity > CAPACITY_KEPT && self.len * 4 < self.capacity {
-            self.rebuild((self.len * 2).max(CAPACITY_KEPT));
+        if self.len < self.shrink_below {
+            self.shrink();
         }
         entry
+    }
+
+    /// Halves the slots, unless what is left stands too close together for that: whoever deletes in the order of a scan leaves
+    /// entries with the highest hashes only, which would all be pushed away from their homes, and each removal would move the rest.
+    #[cold]
+    fn shrink(&mut self) {
+        let capacity = (self.len * 2).max(CAPACITY_KEPT);
+        let home = |hash: u32| ((u64::from(hash) * u64::from(capacity)) >> HASH_BITS) as usize;
+        let mut next = 0;
+        let fits = self.slots.iter().filter(|&&slot| slot != 0).all(|&slot| {
+            let home = home(hash_of(slot));
+            let at = next.max(home);
+            next = at + 1;
+            at - home <= DISPLACED_MAX
+        });
+        if fits { self.rebuild(capacity) } else { self.shrink_below = self.len / 2 }
     }
 
     fn grow(&mut self) {
@@ -228,6 +248,7 @@ impl Table {
     fn rebuild(&mut self, capacity: u32) {
         let old = std::mem::take(&mut self.slots);
         self.capacity = capacity;
+        self.shrink_below = if capacity > CAPACITY_KEPT { capacity.div_ceil(4) } else { 0 };
         let mut over = 8 + capacity as usize / 32;
         'again: loop {
             let mut slots = vec![0; capacity as usize + over + 1];
@@ -313,7 +334,8 @@ impl Table {
 
     /// A table with copies of all entries, which have the same keys.
     pub fn duplicate(&self, mut copy: impl FnMut(EntryRef<'_>) -> Entry) -> Table {
-        let mut table = Table { slots: vec![0; self.slots.len()], capacity: self.capacity, len: 0 };
+        let mut table =
+            Table { slots: vec![0; self.slots.len()], capacity: self.capacity, len: 0, shrink_below: self.shrink_below };
         for (at, &slot) in self.slots.iter().enumerate() {
             if slot != 0 {
                 table.slots[at] = slot_of(hash_of(slot), copy(self.entry_at(at)).into_address());
@@ -337,7 +359,7 @@ impl Table {
                 let entry = unsafe { Entry::from_address(address_of(slot)) };
                 if self.len == 0 {
                     self.slots = Vec::new();
-                    self.capacity = 0;
+                    (self.capacity, self.shrink_below) = (0, 0);
                 } else {
                     // Lookups need an empty slot behind the last one.
                     self.slots.push(0);
@@ -551,5 +573,23 @@ mod tests {
             assert!(table.allocated() <= 36 * table.len() + 600, "{} bytes for {}", table.allocated(), table.len());
         }
         assert!(table.allocated() <= 8 * (CAPACITY_KEPT as usize + 16), "{} bytes for none", table.allocated());
+    }
+
+    #[test]
+    fn entries_that_are_removed_in_the_order_of_a_scan_do_not_crowd_the_rest() {
+        let key = |n: u32| n.to_be_bytes();
+        let hash = |n: u32| n * (HASH_LIMIT / 20_000);
+        let mut table = Table::default();
+        for n in 0..20_000 {
+            table.insert(hash(n), Entry::new(&key(n), NewValue::Bytes(b""), None));
+        }
+        let before = table.allocated();
+        for n in 0..20_000 {
+            let position = table.find(hash(n), &key(n)).unwrap();
+            let at = position.0 as usize;
+            assert!(at - table.home(hash(n)) <= DISPLACED_MAX, "{n} stands at {at}");
+            drop(table.remove(position));
+        }
+        assert!(table.is_empty() && table.allocated() < before / 100);
     }
 }
