@@ -14,7 +14,7 @@ use mlua::ffi::*;
 
 use crate::script::api;
 use crate::script::interpreter::{ARGV, Interpreter, KEYS, REDIS, Source};
-use crate::script::libraries::random;
+use crate::script::libraries::{self, random};
 use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function};
 
 /// Its address is the key under which the metatable of a cover keeps what is covered.
@@ -102,6 +102,8 @@ pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
         lua_createtable(lua, 0, 1);
         set_function(lua, interpreter, c"clock", clock);
         add_library(lua, globals, &[c"os"]);
+
+        libraries::install(lua, interpreter, globals);
 
         api::push_table(lua, interpreter);
         lua_pushvalue(lua, -1);

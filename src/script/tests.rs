@@ -3,6 +3,10 @@
 use crate::engine::harness::Harness;
 use crate::script::{EVALUATED_MAX, sha1_hex};
 
+/// Replies of redis-server to scripts in general, and to what the libraries do.
+const CASES: &str = include_str!("cases.txt");
+const LIBRARY_CASES: &str = include_str!("cases-libraries.txt");
+
 /// Undoes the escapes of `cases.txt`.
 fn unescape(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
@@ -28,14 +32,14 @@ fn unescape(text: &str) -> Vec<u8> {
 }
 
 #[track_caller]
-fn check(resp3: bool) {
+fn check(cases: &str, resp3: bool) {
     let mut harness = Harness::new();
     if resp3 {
         harness.args(&[b"HELLO", b"3"]);
     }
     let mut wrong = Vec::new();
     let mut count = 0;
-    for line in include_str!("cases.txt").lines().filter(|line| !line.starts_with("# ")) {
+    for line in cases.lines().filter(|line| !line.starts_with("# ")) {
         let fields: Vec<_> = line.split('\t').map(unescape).collect();
         let expected = if resp3 { fields.last().unwrap() } else { &fields[1] };
         let reply = harness.args(&[b"EVAL", &fields[0], b"2", b"k1", b"k2", b"a1", b"a2", b"a3"]);
@@ -55,12 +59,17 @@ fn check(resp3: bool) {
 
 #[test]
 fn replies_are_those_of_redis_over_resp2() {
-    check(false);
+    check(CASES, false);
 }
 
 #[test]
 fn replies_are_those_of_redis_over_resp3() {
-    check(true);
+    check(CASES, true);
+}
+
+#[test]
+fn libraries_do_what_those_of_redis_do() {
+    check(LIBRARY_CASES, false);
 }
 
 /// A harness with text for scripts.
