@@ -15,6 +15,7 @@ use crate::engine::time::Now;
 use crate::resp::reply::Protocol;
 use crate::script::failure;
 use crate::script::globals;
+use crate::script::libraries::buffer::Buffer;
 use crate::script::libraries::random;
 use crate::script::memory::{self, Memory};
 use crate::script::stack::push_bytes;
@@ -67,6 +68,8 @@ pub(super) struct Interpreter {
     pub random: u64,
     /// Arguments of a `redis.call` with very many.
     pub arguments: Vec<&'static [u8]>,
+    /// The result that a library writes.
+    pub buffer: Buffer,
 }
 
 /// Where the registry keeps the global `KEYS` and `ARGV`.
@@ -89,6 +92,7 @@ impl Interpreter {
             frame: Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0),
             random: random::START,
             arguments: Vec::new(),
+            buffer: Buffer::default(),
         }));
         // SAFETY: `this` is valid until `free`. Allocations cannot fail here, so Lua raises nothing outside of a protected call.
         unsafe {
@@ -239,7 +243,10 @@ impl Interpreter {
     /// `this` is valid and no script runs on it.
     pub(super) unsafe fn finish(this: *mut Interpreter) {
         // SAFETY: as promised.
-        unsafe { lua_settop((*this).lua, ERROR_FUNCTION) }
+        unsafe {
+            lua_settop((*this).lua, ERROR_FUNCTION);
+            (*this).buffer.clear(&mut (*this).memory);
+        }
     }
 }
 

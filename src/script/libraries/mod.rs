@@ -1,7 +1,10 @@
 //! What scripts find beside the base of Lua.
 
 mod bit;
+pub(super) mod buffer;
+mod convert;
 pub(super) mod random;
+mod structure;
 
 use mlua::ffi::lua_State;
 use std::os::raw::c_int;
@@ -18,5 +21,7 @@ pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter,
     unsafe {
         bit::push_table(lua, interpreter);
         add_library(lua, globals, &[c"bit"]);
+        structure::push_table(lua, interpreter);
+        add_library(lua, globals, &[c"struct"]);
     }
 }

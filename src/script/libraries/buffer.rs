@@ -1,0 +1,147 @@
+//! Where libraries write their results before they become Lua strings.
+//!
+//! Lua's errors jump over Rust frames, so the bytes belong to the interpreter and not to the function that writes them: what an
+//! error leaves behind is found, and forgotten, by the next writer.
+
+use mlua::ffi::*;
+
+use crate::script::interpreter::Interpreter;
+use crate::script::memory::Memory;
+use crate::script::stack::push_bytes;
+
+/// So much is kept from one use to the next, in bytes.
+const KEPT_MAX: usize = 64 << 10;
+
+/// The first growth goes to here, in bytes.
+const FIRST: usize = 1 << 10;
+
+/// The bytes of the result that is being written; they count as the interpreter's.
+#[derive(Default)]
+pub(in crate::script) struct Buffer {
+    bytes: Vec<u8>,
+}
+
+impl Buffer {
+    /// Makes room for `more` bytes; false where memory or the account has none.
+    #[cold]
+    fn grow(&mut self, memory: &mut Memory, more: usize) -> bool {
+        let capacity = self.bytes.capacity();
+        let room = memory.limit.saturating_sub(memory.used).saturating_add(capacity);
+        let Some(least) = self.bytes.len().checked_add(more).filter(|least| *least <= room) else { return false };
+        let wanted = least.max(capacity * 2).max(FIRST).min(room.max(least));
+        if self.bytes.try_reserve_exact(wanted - self.bytes.len()).is_err() {
+            return false;
+        }
+        memory.used += self.bytes.capacity() - capacity;
+        true
+    }
+
+    /// Forgets the bytes, and gives memory back that is more than is worth keeping.
+    pub(in crate::script) fn clear(&mut self, memory: &mut Memory) {
+        self.bytes.clear();
+        let capacity = self.bytes.capacity();
+        if capacity > KEPT_MAX {
+            self.bytes = Vec::new();
+            memory.used -= capacity;
+        }
+    }
+}
+
+/// Writes to the interpreter's buffer, which is empty at first. Only one writer is in use at a time: nothing that a library calls
+/// while it writes can run a script's code.
+#[derive(Clone, Copy)]
+pub(super) struct Writer {
+    lua: *mut lua_State,
+    interpreter: *mut Interpreter,
+}
+
+impl Writer {
+    /// Begins a result.
+    ///
+    /// # Safety
+    /// Called from a function of the interpreter that Lua called, and the writer is used only there.
+    pub(super) unsafe fn new(lua: *mut lua_State) -> Self {
+        // SAFETY: as promised.
+        let writer = unsafe { Writer { lua, interpreter: Interpreter::of(lua) } };
+        writer.clear();
+        writer
+    }
+
+    fn clear(self) {
+        // SAFETY: the interpreter outlives the function that uses this, and nobody else has a reference to its parts.
+        unsafe { (*self.interpreter).buffer.clear(&mut (*self.interpreter).memory) }
+    }
+
+    /// Appends bytes; raises an error where there is no memory for them.
+    #[inline]
+    pub(super) fn put(self, bytes: &[u8]) {
+        // SAFETY: as for `clear`. No reference to the buffer is left, and nothing owned, when the error is raised.
+        unsafe {
+            let buffer = &mut (*self.interpreter).buffer;
+            if buffer.bytes.capacity() - buffer.bytes.len() < bytes.len()
+                && !buffer.grow(&mut (*self.interpreter).memory, bytes.len())
+            {
+                self.out_of_memory();
+            }
+            (*self.interpreter).buffer.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// Appends a byte, as [`Writer::put`].
+    #[inline]
+    pub(super) fn byte(self, byte: u8) {
+        self.put(&[byte]);
+    }
+
+    /// Number of bytes written.
+    pub(super) fn len(self) -> usize {
+        // SAFETY: as for `clear`.
+        unsafe { (*self.interpreter).buffer.bytes.len() }
+    }
+
+    /// Pushes what was written as a string, and begins anew.
+    ///
+    /// # Safety
+    /// The stack has room for it.
+    pub(super) unsafe fn push(self) {
+        // SAFETY: as promised; Lua copies the bytes, and if it has no memory for that, they stay for the next writer to forget.
+        unsafe {
+            let buffer = &raw const (*self.interpreter).buffer.bytes;
+            push_bytes(self.lua, (*buffer).as_slice());
+        }
+        self.clear();
+    }
+
+    #[cold]
+    fn out_of_memory(self) -> ! {
+        // SAFETY: a writer is used in functions that Lua called, and nothing with a destructor is alive in them.
+        unsafe {
+            push_bytes(self.lua, b"not enough memory");
+            lua_error(self.lua)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_accounted_for_and_bounded() {
+        let mut memory = Memory::new(100_000);
+        let mut buffer = Buffer::default();
+        assert!(buffer.grow(&mut memory, 10));
+        assert_eq!(memory.used, FIRST);
+        buffer.bytes.extend_from_slice(&[1; 1000]);
+        assert!(buffer.grow(&mut memory, 90_000));
+        assert_eq!(memory.used, 91_000);
+        assert!(!buffer.grow(&mut memory, 99_001));
+        assert!(!buffer.grow(&mut memory, usize::MAX));
+        assert_eq!(buffer.bytes, [1; 1000]);
+        buffer.clear(&mut memory);
+        assert_eq!((buffer.bytes.len(), memory.used), (0, 0));
+        assert!(buffer.grow(&mut memory, 10));
+        buffer.clear(&mut memory);
+        assert_eq!(memory.used, FIRST);
+    }
+}
