@@ -336,6 +336,24 @@ mod tests {
     }
 
     #[test]
+    fn the_clock_moves_as_far_as_it_goes_and_no_further() {
+        for frozen in [false, true] {
+            let server = TestServer::builder().frozen(frozen).start();
+            server.execute(&["SET", "k", "v", "EX", "100"]);
+            for _ in 0..3 {
+                server.clock().advance(Duration::MAX);
+                server.clock().jump_wall(i64::MIN);
+                server.clock().jump_wall(i64::MIN);
+                server.clock().jump_wall(i64::MAX);
+            }
+            assert!(!server.exists("k"));
+            server.execute(&["SET", "k", "v", "EX", "100"]);
+            assert!(server.exists("k"));
+            server.check_invariants();
+        }
+    }
+
+    #[test]
     fn deadlines_fire_on_a_running_clock_without_any_request() {
         let server = TestServer::start();
         server.execute(&["SET", "k", "v", "PX", "20"]);

@@ -42,6 +42,9 @@ fn read_both_us() -> (i64, i64) {
     (0..8).map(|_| read()).min().unwrap_or_else(read).1
 }
 
+/// The latest reading that the clock is advanced to, in microseconds: what is added to it later does not overflow.
+const FAR_US: u64 = 100_000 * 366 * 86_400 * 1_000_000;
+
 impl Clock {
     /// A running clock.
     pub fn new() -> Self {
@@ -107,8 +110,9 @@ impl Clock {
         }
     }
 
-    /// Moves it forward by so many microseconds, frozen or not.
+    /// Moves it forward by so many microseconds, frozen or not; a hundred thousand years from now it goes no further.
     pub fn advance_us(&mut self, us: u64) {
+        let us = us.min(FAR_US.saturating_sub(self.now().mono_us));
         match &mut self.frozen_us {
             Some(at) => *at = at.saturating_add(us),
             None => {
@@ -120,8 +124,11 @@ impl Clock {
 
     /// Steps the wall clock alone by so many milliseconds; the monotonic clock does not notice.
     pub fn jump_wall(&mut self, ms: i64) {
-        self.jumped_ms += ms;
-        self.wall_offset_ms += ms;
+        // As far as the clock can be advanced, to either side.
+        let far_ms = FAR_US as i64 / 1000;
+        let jump_ms = self.wall_offset_ms.saturating_add(ms).clamp(-far_ms, far_ms) - self.wall_offset_ms;
+        self.jumped_ms += jump_ms;
+        self.wall_offset_ms += jump_ms;
     }
 
     /// The reading of `CLOCK_MONOTONIC`, in microseconds, at which the running clock shows `mono_ms`.
