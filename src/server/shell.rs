@@ -11,6 +11,7 @@ use crate::engine::session::{Peer, SessionFlags, SessionId};
 use crate::engine::time::Now;
 use crate::engine::{Action, Engine};
 use crate::resp::request::{Limits, RequestParser};
+use crate::server::allocator;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
 use crate::server::stop::Stop;
@@ -290,7 +291,9 @@ impl Shell {
 
     fn advance_engine(&mut self, now: Now) -> bool {
         self.help_from_us = now.mono_us + ADVANCE_EVERY_US;
-        self.engine.advance(now)
+        let more = self.engine.advance(now);
+        allocator::put_in_order();
+        more
     }
 
     /// Moves the clock forward. Everything that falls due on the way happens at its own time, in order, before this returns.
