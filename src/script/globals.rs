@@ -164,9 +164,12 @@ fn covered_key() -> *mut c_void {
 }
 
 /// Replaces a cover at the (positive) index by what it covers; false, and nothing done, where there is none.
+///
+/// # Safety
+/// The stack has room for two more values.
 #[inline]
-unsafe fn uncover(lua: *mut lua_State, index: c_int) -> bool {
-    // SAFETY: called by the functions below, with room for two more values.
+pub(super) unsafe fn uncover(lua: *mut lua_State, index: c_int) -> bool {
+    // SAFETY: as promised.
     unsafe {
         if lua_type(lua, index) != LUA_TTABLE || lua_getmetatable(lua, index) == 0 {
             return false;

@@ -15,7 +15,7 @@ use crate::engine::time::Now;
 use crate::resp::reply::Protocol;
 use crate::script::failure;
 use crate::script::globals;
-use crate::script::libraries::buffer::Buffer;
+use crate::script::libraries::buffer::{Buffer, Level};
 use crate::script::libraries::random;
 use crate::script::memory::{self, Memory};
 use crate::script::stack::push_bytes;
@@ -70,6 +70,8 @@ pub(super) struct Interpreter {
     pub arguments: Vec<&'static [u8]>,
     /// The result that a library writes.
     pub buffer: Buffer,
+    /// Tables that a library is inside of.
+    pub levels: Vec<Level>,
 }
 
 /// Where the registry keeps the global `KEYS` and `ARGV`.
@@ -93,6 +95,7 @@ impl Interpreter {
             random: random::START,
             arguments: Vec::new(),
             buffer: Buffer::default(),
+            levels: Vec::new(),
         }));
         // SAFETY: `this` is valid until `free`. Allocations cannot fail here, so Lua raises nothing outside of a protected call.
         unsafe {

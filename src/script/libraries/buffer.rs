@@ -47,6 +47,26 @@ impl Buffer {
     }
 }
 
+/// An array or a map that is not complete; the interpreter keeps a list of them for whoever reads or writes nested tables, so that
+/// nesting takes no stack of ours. Never more than the Lua stack has room for.
+#[derive(Clone, Copy)]
+pub(in crate::script) struct Level {
+    pub kind: Kind,
+    /// Values that are done, keys included.
+    pub done: u64,
+    /// All of them, where that is known.
+    pub len: u64,
+}
+
+/// What a level is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::script) enum Kind {
+    /// Values by number.
+    Array,
+    /// Keys and values.
+    Map,
+}
+
 /// Writes to the interpreter's buffer, which is empty at first. Only one writer is in use at a time: nothing that a library calls
 /// while it writes can run a script's code.
 #[derive(Clone, Copy)]

@@ -3,6 +3,8 @@
 mod bit;
 pub(super) mod buffer;
 mod convert;
+mod msgpack;
+mod raise;
 pub(super) mod random;
 mod structure;
 
@@ -23,5 +25,7 @@ pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter,
         add_library(lua, globals, &[c"bit"]);
         structure::push_table(lua, interpreter);
         add_library(lua, globals, &[c"struct"]);
+        msgpack::push_table(lua, interpreter);
+        add_library(lua, globals, &[c"cmsgpack"]);
     }
 }

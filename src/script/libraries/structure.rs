@@ -14,6 +14,7 @@ use mlua::ffi::*;
 use crate::script::interpreter::Interpreter;
 use crate::script::libraries::buffer::Writer;
 use crate::script::libraries::convert::{to_i64, to_u64};
+use crate::script::libraries::raise::{ensure_stack, raise, raise_numbers};
 use crate::script::stack::{bytes, c_bytes, push_bytes, set_function};
 
 /// The widest integer, bytes.
@@ -83,7 +84,7 @@ impl Format {
                 if size as usize > INTEGER_MAX {
                     let text = c"integral size %d is larger than limit of %d";
                     // SAFETY: see above; both numbers fit.
-                    unsafe { luaL_error(self.lua, text.as_ptr(), size as c_int, INTEGER_MAX as c_int) };
+                    unsafe { raise_numbers(self.lua, text, size as c_int, INTEGER_MAX as c_int) }
                 }
                 size as usize
             }
@@ -102,7 +103,7 @@ impl Format {
             let next = u64::from(number) * 10 + u64::from(digit - b'0');
             if next > c_int::MAX as u64 {
                 // SAFETY: see above.
-                unsafe { luaL_error(self.lua, c"integral size overflow".as_ptr()) };
+                unsafe { raise(self.lua, c"integral size overflow") };
             }
             number = next as u32;
             self.rest = rest;
@@ -130,12 +131,13 @@ impl Format {
                 let align = unsafe { self.number(ALIGN) };
                 if !align.is_power_of_two() {
                     // SAFETY: see above; the number fits.
-                    unsafe { luaL_error(self.lua, c"alignment %d is not a power of 2".as_ptr(), align as c_int) };
+                    unsafe { raise_numbers(self.lua, c"alignment %d is not a power of 2", align as c_int, 0) };
                 }
                 self.align = align as usize;
             }
             // SAFETY: see above; the text stays on the stack.
             _ => unsafe {
+                lua_settop(self.lua, 1);
                 push_bytes(self.lua, b"invalid format option '");
                 push_bytes(self.lua, &[letter]);
                 push_bytes(self.lua, b"'");
@@ -223,6 +225,7 @@ unsafe fn field(lua: *mut lua_State, data: &'static [u8], at: usize, size: usize
         Some(field) => field,
         // SAFETY: see above.
         None => unsafe {
+            lua_settop(lua, 2);
             luaL_argerror(lua, 2, c"data string too short".as_ptr());
             b""
         },
@@ -244,7 +247,7 @@ unsafe extern "C-unwind" fn unpack(lua: *mut lua_State) -> c_int {
             at = at.wrapping_add(format.padding(at, &item));
             let mut size = item.size;
             let bytes = field(lua, data, at, size);
-            luaL_checkstack(lua, 2, c"too many results".as_ptr());
+            ensure_stack(lua, 2, c"too many results");
             match item.letter {
                 b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
                     lua_pushnumber(lua, integer(bytes, format.big_endian, item.letter.is_ascii_lowercase()));
@@ -262,7 +265,7 @@ unsafe extern "C-unwind" fn unpack(lua: *mut lua_State) -> c_int {
                 b'c' if size > 0 => push_bytes(lua, bytes),
                 b'c' => {
                     if count == 0 || lua_isnumber(lua, -1) == 0 {
-                        luaL_error(lua, c"format 'c0' needs a previous size".as_ptr());
+                        raise(lua, c"format 'c0' needs a previous size");
                     }
                     size = to_u64(lua_tonumber(lua, -1)) as usize;
                     lua_pop(lua, 1);
@@ -275,7 +278,7 @@ unsafe extern "C-unwind" fn unpack(lua: *mut lua_State) -> c_int {
                         size = len + 1;
                     }
                     None => {
-                        luaL_error(lua, c"unfinished string in data".as_ptr());
+                        raise(lua, c"unfinished string in data");
                     }
                 },
                 letter => {

@@ -1,0 +1,365 @@
+//! `cmsgpack`: values to MessagePack and back.
+//!
+//! A table whose keys are 1 to n is an array, any other a map. Whole numbers are integers in the fewest bytes; others are floats of
+//! four bytes where that loses nothing, and of eight elsewhere. What has no counterpart, functions say, is nil, and so are tables
+//! nested too deep. Binary data and extensions, which came to the format later, are not known.
+
+use std::os::raw::c_int;
+
+use mlua::ffi::*;
+
+use crate::script::globals::uncover;
+use crate::script::interpreter::Interpreter;
+use crate::script::libraries::buffer::{Kind, Level, Writer};
+use crate::script::libraries::convert::to_i64;
+use crate::script::libraries::raise::{ensure_stack, raise, raise_numbers};
+use crate::script::stack::{bytes, push_bytes, set_field, set_function};
+
+/// Tables nested so deep are packed as nil; one that contains itself ends there.
+const NESTING_MAX: u32 = 16;
+
+/// Pushes the table.
+///
+/// # Safety
+/// The stack has room for five values, the interpreter outlives the state, and allocations cannot fail.
+pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpreter) {
+    // SAFETY: as promised.
+    unsafe {
+        lua_createtable(lua, 0, 6);
+        set_function(lua, interpreter, c"pack", pack);
+        set_function(lua, interpreter, c"unpack", unpack);
+        set_function(lua, interpreter, c"unpack_one", unpack_one);
+        set_function(lua, interpreter, c"unpack_limit", unpack_limit);
+        push_bytes(lua, b"cmsgpack");
+        set_field(lua, c"_NAME");
+        push_bytes(lua, b"lua-cmsgpack 0.4.0");
+        set_field(lua, c"_VERSION");
+    }
+}
+
+// SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments, and they were set with the
+// interpreter; what is nested asks for more room. Nothing has a destructor where errors are raised.
+
+/// `cmsgpack.pack(value, …)`: the values one after the other.
+unsafe extern "C-unwind" fn pack(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let count = lua_gettop(lua);
+        if count == 0 {
+            return luaL_argerror(lua, 0, c"MessagePack pack needs input.".as_ptr());
+        }
+        if lua_checkstack(lua, count) == 0 {
+            return luaL_argerror(lua, 0, c"Too many arguments for MessagePack pack.".as_ptr());
+        }
+        let out = Writer::new(lua);
+        for index in 1..=count {
+            ensure_stack(lua, 1, c"in function mp_check");
+            lua_pushvalue(lua, index);
+            encode(lua, out, 0);
+            out.push();
+        }
+        lua_concat(lua, count);
+    }
+    1
+}
+
+/// Writes and pops the value on top, `level` tables deep.
+unsafe fn encode(lua: *mut lua_State, out: Writer, level: u32) {
+    // SAFETY: see above. It calls itself for what is nested, which ends at `NESTING_MAX`.
+    unsafe {
+        match lua_type(lua, -1) {
+            LUA_TSTRING => {
+                let text = bytes(lua, -1).unwrap_or_default();
+                head(out, text.len(), Some((0xa0, 31)), Some(0xd9), 0xda);
+                out.put(text);
+            }
+            LUA_TBOOLEAN => out.byte(if lua_toboolean(lua, -1) != 0 { 0xc3 } else { 0xc2 }),
+            LUA_TNUMBER => encode_number(out, lua_tonumber(lua, -1)),
+            LUA_TTABLE if level < NESTING_MAX => encode_table(lua, out, level),
+            _ => out.byte(0xc0),
+        }
+        lua_pop(lua, 1);
+    }
+}
+
+/// The head of something with a length: in the first byte itself up to some length, or as 8, 16 or 32 bits after a first byte; that
+/// of 32 bits follows that of 16.
+fn head(out: Writer, len: usize, fixed: Option<(u8, usize)>, of_8_bits: Option<u8>, of_16_bits: u8) {
+    match (fixed, of_8_bits) {
+        (Some((first, max)), _) if len <= max => out.byte(first | len as u8),
+        (_, Some(first)) if len <= 0xff => out.put(&[first, len as u8]),
+        _ if len <= 0xffff => {
+            out.byte(of_16_bits);
+            out.put(&(len as u16).to_be_bytes());
+        }
+        _ => {
+            out.byte(of_16_bits + 1);
+            out.put(&(len as u32).to_be_bytes());
+        }
+    }
+}
+
+fn encode_number(out: Writer, number: f64) {
+    let whole = to_i64(number);
+    if whole as f64 == number {
+        encode_integer(out, whole);
+    } else if f64::from(number as f32) == number {
+        out.byte(0xca);
+        out.put(&(number as f32).to_be_bytes());
+    } else {
+        out.byte(0xcb);
+        out.put(&number.to_be_bytes());
+    }
+}
+
+fn encode_integer(out: Writer, number: i64) {
+    let (first, width) = match number {
+        -32..=0x7f => return out.byte(number as u8),
+        0x80..=0xff => (0xcc, 1),
+        0x100..=0xffff => (0xcd, 2),
+        0x1_0000..=0xffff_ffff => (0xce, 4),
+        0x1_0000_0000.. => (0xcf, 8),
+        -0x80..=-33 => (0xd0, 1),
+        -0x8000..=-0x81 => (0xd1, 2),
+        -0x8000_0000..=-0x8001 => (0xd2, 4),
+        ..=-0x8000_0001 => (0xd3, 8),
+    };
+    out.byte(first);
+    out.put(&number.to_be_bytes()[8 - width..]);
+}
+
+/// Writes the table on top, and leaves it there.
+unsafe fn encode_table(lua: *mut lua_State, out: Writer, level: u32) {
+    // SAFETY: see above; walking a table changes nothing in it.
+    unsafe {
+        ensure_stack(lua, 2, c"in function table_is_an_array");
+        let top = lua_gettop(lua);
+        uncover(lua, top);
+        let (entries, is_array) = survey(lua);
+        if is_array {
+            head(out, entries, Some((0x90, 15)), None, 0xdc);
+            ensure_stack(lua, 1, c"in function mp_encode_lua_table_as_array");
+            for index in 1..=entries as c_int {
+                lua_rawgeti_(lua, top, index);
+                encode(lua, out, level + 1);
+            }
+        } else {
+            ensure_stack(lua, 3, c"in function mp_encode_lua_table_as_map");
+            head(out, entries, Some((0x80, 15)), None, 0xde);
+            lua_pushnil(lua);
+            while lua_next(lua, top) != 0 {
+                lua_pushvalue(lua, -2);
+                encode(lua, out, level + 1);
+                encode(lua, out, level + 1);
+            }
+        }
+    }
+}
+
+/// The number of entries of the table on top, and whether their keys are 1 to that number.
+unsafe fn survey(lua: *mut lua_State) -> (usize, bool) {
+    let (mut entries, mut only_indices, mut max) = (0, true, 0.0f64);
+    // SAFETY: see above.
+    unsafe {
+        lua_pushnil(lua);
+        while lua_next(lua, -2) != 0 {
+            lua_pop(lua, 1);
+            entries += 1;
+            if only_indices {
+                let key = if lua_type(lua, -1) == LUA_TNUMBER { lua_tonumber(lua, -1) } else { 0.0 };
+                only_indices = key >= 1.0 && key <= f64::from(c_int::MAX) && key.fract() == 0.0;
+                max = max.max(key);
+            }
+        }
+    }
+    (entries, only_indices && max == entries as f64)
+}
+
+/// `cmsgpack.unpack(text)`: all values in it.
+unsafe extern "C-unwind" fn unpack(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { unpack_some(lua, 0, 0) }
+}
+
+/// `cmsgpack.unpack_one(text [, offset])`: the next offset, or -1 at the end, and one value.
+unsafe extern "C-unwind" fn unpack_one(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let offset = luaL_optinteger(lua, 2, 0);
+        lua_settop(lua, lua_gettop(lua).min(1));
+        unpack_some(lua, 1, offset)
+    }
+}
+
+/// `cmsgpack.unpack_limit(text, limit [, offset])`: the next offset, or -1 at the end, and up to so many values.
+unsafe extern "C-unwind" fn unpack_limit(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let limit = luaL_checkinteger(lua, 2);
+        let offset = luaL_optinteger(lua, 3, 0);
+        lua_settop(lua, lua_gettop(lua).min(1));
+        unpack_some(lua, limit, offset)
+    }
+}
+
+/// Pushes up to `limit` values from `offset` on, and under them where they end; or all and nothing else, where both are 0.
+unsafe fn unpack_some(lua: *mut lua_State, limit: lua_Integer, offset: lua_Integer) -> c_int {
+    // SAFETY: see above. The text stays on the stack as an argument.
+    unsafe {
+        luaL_checklstring(lua, 1, std::ptr::null_mut());
+        let text = bytes(lua, 1).unwrap_or_default();
+        if offset < 0 || limit < 0 {
+            // The second number is not the limit on Redis either.
+            let format = c"Invalid request to unpack with offset of %d and limit of %d.";
+            raise_numbers(lua, format, offset as c_int, text.len() as c_int);
+        }
+        let Some(rest) = text.get(offset as usize..) else {
+            let format = c"Start offset %d greater than input length %d.";
+            raise_numbers(lua, format, offset as c_int, text.len() as c_int);
+        };
+        let all = limit == 0 && offset == 0;
+        let limit = if all { c_int::MAX as lua_Integer } else { limit };
+        let mut input = Input { lua, rest };
+        let mut count = 0;
+        while !input.rest.is_empty() && (count as lua_Integer) < limit {
+            input.decode();
+            count += 1;
+        }
+        if !all {
+            ensure_stack(lua, 1, c"in function mp_unpack_full");
+            let end = if input.rest.is_empty() { -1.0 } else { (text.len() - input.rest.len()) as f64 };
+            lua_pushnumber(lua, end);
+            lua_insert(lua, 2);
+            count += 1;
+        }
+        count
+    }
+}
+
+/// What is left to unpack.
+struct Input {
+    lua: *mut lua_State,
+    rest: &'static [u8],
+}
+
+impl Input {
+    /// The next `len` bytes, or an error.
+    unsafe fn take(&mut self, len: usize) -> &'static [u8] {
+        match self.rest.split_at_checked(len) {
+            Some((taken, rest)) => {
+                self.rest = rest;
+                taken
+            }
+            // SAFETY: see above.
+            None => unsafe { raise(self.lua, c"Missing bytes in input.") },
+        }
+    }
+
+    /// The next `N` bytes.
+    unsafe fn array<const N: usize>(&mut self) -> [u8; N] {
+        // SAFETY: see above.
+        unsafe { self.take(N) }.try_into().unwrap_or([0; N])
+    }
+
+    /// A length of so many bits, according to the last bits of the first byte.
+    unsafe fn length(&mut self, bits: u32) -> usize {
+        // SAFETY: see above.
+        unsafe {
+            match bits {
+                8 => usize::from(self.array::<1>()[0]),
+                16 => usize::from(u16::from_be_bytes(self.array())),
+                _ => u32::from_be_bytes(self.array()) as usize,
+            }
+        }
+    }
+
+    /// Pushes the next value. What is nested is kept in the interpreter's list of levels, so the Lua stack is what bounds it.
+    unsafe fn decode(&mut self) {
+        let lua = self.lua;
+        // SAFETY: see above; nobody else uses the levels meanwhile, as nothing here calls a script's code.
+        unsafe {
+            let levels = &raw mut (*Interpreter::of(lua)).levels;
+            (*levels).clear();
+            loop {
+                if let Some(level) = self.scalar_or_open().filter(|level| level.len > 0) {
+                    if level.kind == Kind::Array {
+                        lua_pushnumber(lua, 1.0);
+                    }
+                    (*levels).push(level);
+                    continue;
+                }
+                // A value is complete; it may be the last of the tables round it.
+                loop {
+                    let Some(level) = (*levels).last_mut() else { return };
+                    level.done += 1;
+                    // In a map, keys and values come in turn.
+                    if level.kind == Kind::Map && level.done % 2 == 1 {
+                        break;
+                    }
+                    let (next, done) = (level.done + 1, level.done >= level.len);
+                    let is_array = level.kind == Kind::Array;
+                    lua_rawset(lua, -3);
+                    if !done {
+                        if is_array {
+                            lua_pushnumber(lua, next as f64);
+                        }
+                        break;
+                    }
+                    (*levels).pop();
+                }
+            }
+        }
+    }
+
+    /// Pushes a value, or the table for the array or map that begins.
+    unsafe fn scalar_or_open(&mut self) -> Option<Level> {
+        let lua = self.lua;
+        // SAFETY: see above.
+        unsafe {
+            let first = self.array::<1>()[0];
+            let many = c"too many return values at once; use unpack_one or unpack_limit instead.";
+            ensure_stack(lua, 1, many);
+            let number = match first {
+                0x00..=0x7f => f64::from(first),
+                0xe0..=0xff => f64::from(first.cast_signed()),
+                0xcc => f64::from(self.array::<1>()[0]),
+                0xcd => f64::from(u16::from_be_bytes(self.array())),
+                0xce => f64::from(u32::from_be_bytes(self.array())),
+                // Of the largest ones Redis makes negative numbers.
+                0xcf | 0xd3 => i64::from_be_bytes(self.array()) as f64,
+                0xd0 => f64::from(i8::from_be_bytes(self.array())),
+                0xd1 => f64::from(i16::from_be_bytes(self.array())),
+                0xd2 => f64::from(i32::from_be_bytes(self.array())),
+                0xca => f64::from(f32::from_be_bytes(self.array())),
+                0xcb => f64::from_be_bytes(self.array()),
+                0xc0 => {
+                    lua_pushnil(lua);
+                    return None;
+                }
+                0xc2 | 0xc3 => {
+                    lua_pushboolean(lua, c_int::from(first == 0xc3));
+                    return None;
+                }
+                0xa0..=0xbf | 0xd9..=0xdb => {
+                    let len = if first < 0xc0 { usize::from(first & 0x1f) } else { self.length(8 << (first - 0xd9)) };
+                    push_bytes(lua, self.take(len));
+                    return None;
+                }
+                0x90..=0x9f | 0xdc | 0xdd => {
+                    let len = if first < 0xa0 { usize::from(first & 0xf) } else { self.length(16 << (first - 0xdc)) };
+                    lua_createtable(lua, 0, 0);
+                    ensure_stack(lua, 1, c"in function mp_decode_to_lua_array");
+                    return Some(Level { kind: Kind::Array, done: 0, len: len as u64 });
+                }
+                0x80..=0x8f | 0xde | 0xdf => {
+                    let len = if first < 0x90 { usize::from(first & 0xf) } else { self.length(16 << (first - 0xde)) };
+                    lua_createtable(lua, 0, 0);
+                    return Some(Level { kind: Kind::Map, done: 0, len: len as u64 * 2 });
+                }
+                _ => raise(lua, c"Bad data format in input."),
+            };
+            lua_pushnumber(lua, number);
+            None
+        }
+    }
+}
