@@ -180,6 +180,15 @@ fn protocol_errors_are_told_and_end_the_connection() {
 }
 
 #[test]
+fn a_browser_that_was_made_to_speak_to_us_is_cut_off() {
+    let server = TestServer::start();
+    for request in ["POST / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nSET stolen 1\r\n", "Host: 127.0.0.1\r\nSET stolen 1\r\n"] {
+        Raw::to(&server).send(request).expect_end();
+    }
+    assert!(!server.exists("stolen"));
+}
+
+#[test]
 fn a_client_that_has_not_authenticated_is_held_to_small_requests() {
     let server = TestServer::builder().config("requirepass", "open sesame").start();
     let refused = "-NOAUTH Authentication required.\r\n";

@@ -182,6 +182,11 @@ impl Engine {
                 }
                 Err(error) => self.refuse(&error, &mut reply),
             },
+            Err(_) if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") => {
+                // A browser was made to speak to us: what follows may be commands that somebody smuggled into a page.
+                tracing::warn!("possible cross-protocol attack: a client sent POST or Host:, its connection is closed");
+                self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+            }
             Err(error) => self.refuse(&error, &mut reply),
         }
         self.publish_events();
