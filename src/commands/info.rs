@@ -203,7 +203,15 @@ fn memory(r: &mut Report<'_>) {
     r.line("used_memory_vm_eval", interpreter);
     r.line("used_memory_scripts_eval", cache);
     r.line("number_of_cached_scripts", r.engine.scripts.len());
-    r.bytes("used_memory_scripts", cache);
+    let (functions, libraries) = (r.engine.functions.functions(), r.engine.functions.libraries());
+    r.line("number_of_functions", functions);
+    r.line("number_of_libraries", libraries);
+    let functions_interpreter = r.engine.functions.interpreter_bytes() as u64;
+    r.line("used_memory_vm_functions", functions_interpreter);
+    r.bytes("used_memory_vm_total", interpreter + functions_interpreter);
+    let library_bytes = r.engine.functions.library_bytes() as u64;
+    r.line("used_memory_functions", library_bytes);
+    r.bytes("used_memory_scripts", cache + library_bytes);
     let maxmemory = r.engine.config.maxmemory;
     r.bytes("maxmemory", maxmemory);
     let policy = r.engine.config.maxmemory_policy;

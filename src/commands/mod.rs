@@ -8,6 +8,7 @@ pub mod counters;
 pub mod databases;
 pub mod deadline;
 pub mod expiry;
+pub mod functions;
 pub mod hash_expiry;
 pub mod hash_leases;
 pub mod hashes;
@@ -56,6 +57,7 @@ const FAMILIES: &[&[Command]] = &[
     introspect::COMMANDS,
     pubsub::COMMANDS,
     scripting::COMMANDS,
+    functions::COMMANDS,
 ];
 
 static CONTAINERS: LazyLock<Vec<&'static Command>> =

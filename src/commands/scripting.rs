@@ -160,10 +160,10 @@ fn run(cx: &mut Context<'_>, source: Source<'_>, args: &[&[u8]], read_only: bool
     let given = &args[3..];
     let keys = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
     if keys < 0 {
-        return Err(Error::new("ERR Number of keys can't be negative"));
+        return Err(Error::NEGATIVE_KEYS);
     }
     let Some((keys, argv)) = usize::try_from(keys).ok().and_then(|keys| given.split_at_checked(keys)) else {
-        return Err(Error::new("ERR Number of keys can't be greater than number of args"));
+        return Err(Error::MORE_KEYS_THAN_ARGUMENTS);
     };
     script::run(cx, source, keys, argv, read_only)
 }
@@ -197,7 +197,7 @@ fn flush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn kill(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    Err(Error::new("NOTBUSY No scripts in execution right now."))
+    Err(Error::NO_SCRIPT_RUNS)
 }
 
 fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -159,6 +159,16 @@ texts! {
     INT_RANGE = "ERR value is out of range, value must between -2147483648 and 2147483647";
     /// `CLUSTER` and its kin.
     NO_CLUSTER = "ERR This instance has cluster support disabled";
+    /// The first line of a library is no such line.
+    INVALID_LIBRARY_METADATA = "ERR Invalid library metadata";
+    /// A script or function is given fewer keys than none.
+    NEGATIVE_KEYS = "ERR Number of keys can't be negative";
+    /// A script or function is given more keys than there are arguments.
+    MORE_KEYS_THAN_ARGUMENTS = "ERR Number of keys can't be greater than number of args";
+    /// `SCRIPT KILL` or `FUNCTION KILL` of nothing.
+    NO_SCRIPT_RUNS = "NOTBUSY No scripts in execution right now.";
+    /// `FCALL` of what no library has registered.
+    FUNCTION_NOT_FOUND = "ERR Function not found";
     /// A script's result with more elements or bytes than a reply may have.
     SCRIPT_RESULT_TOO_LARGE = "ERR script result is too large";
 }

@@ -47,6 +47,7 @@ use crate::engine::stats::Stats;
 use crate::engine::time::Now;
 use crate::resp::reply::{Sink, WireReply};
 use crate::script::Scripts;
+use crate::script::functions::Functions;
 
 /// Steps (entries fired, moved on the wheel or freed) that one call of [`Engine::advance`] takes at most. A command may have to
 /// wait for two such calls, the one that runs when it comes and the one before its own turn: 0.1 to 0.2 ms each, where 2,000 steps
@@ -85,6 +86,8 @@ pub struct Engine {
     pub pubsub: PubSub,
     /// Cached scripts and their interpreter.
     pub scripts: Scripts,
+    /// Libraries of functions and their interpreter.
+    pub functions: Functions,
     /// Writes the configuration file, for `CONFIG REWRITE`; `None` where there is none. Gives what went wrong.
     pub rewrite_config: Option<RewriteConfig>,
     /// Forty hexadecimal digits that name this run.
@@ -110,6 +113,7 @@ impl Engine {
             sessions: Slab::new(),
             pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
             scripts: Scripts::default(),
+            functions: Functions::default(),
             rewrite_config: None,
             run_id: String::new(),
             started: now,
@@ -324,6 +328,7 @@ impl Engine {
     pub fn check_invariants(&self) {
         self.keyspace.space.check_invariants();
         self.scripts.check_invariants();
+        self.functions.check_invariants();
         for &id in &self.dirty {
             assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
         }

@@ -32,6 +32,13 @@ const ARGUMENT_BYTES_MIN: usize = 6;
 /// Argument positions that a parser keeps room for between requests.
 const SPANS_KEPT: usize = 32;
 
+/// The words of a line as an inline request has them, quotes and escapes undone.
+pub(crate) fn split_words(line: &[u8]) -> Result<Vec<Vec<u8>>, ProtocolError> {
+    let (mut spans, mut text) = (Vec::new(), Vec::with_capacity(line.len()));
+    inline::split_quoted(line, &mut spans, &mut text)?;
+    Ok(spans.iter().map(|span| text[span.start..][..span.len].to_vec()).collect())
+}
+
 /// What one request may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -111,9 +111,7 @@ pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
         add_library(lua, globals, &[c"redis", c"server"]);
 
         // The globals themselves: absent names are an error.
-        lua_createtable(lua, 0, 1);
-        set_function(lua, interpreter, c"__index", absent);
-        lua_setmetatable(lua, -2);
+        refuse_absent(lua, interpreter);
         lua_pushvalue(lua, globals);
         cover(lua);
         lua_pushvalue(lua, -1);
@@ -141,8 +139,53 @@ pub(super) unsafe fn add_library(lua: *mut lua_State, globals: c_int, names: &[&
     }
 }
 
+/// Makes it an error to look for what is not in the table on top.
+///
+/// # Safety
+/// As for [`install`].
+pub(super) unsafe fn refuse_absent(lua: *mut lua_State, interpreter: *mut Interpreter) {
+    // SAFETY: as promised.
+    unsafe {
+        lua_createtable(lua, 0, 1);
+        set_function(lua, interpreter, c"__index", absent);
+        lua_setmetatable(lua, -2);
+    }
+}
+
+/// Pops a table and lets it be seen in place of the globals, until [`show_all`].
+///
+/// # Safety
+/// No script runs, and allocations cannot fail.
+pub(super) unsafe fn show(lua: *mut lua_State) {
+    // SAFETY: as promised; the globals are a cover.
+    unsafe {
+        lua_getmetatable(lua, LUA_GLOBALSINDEX);
+        lua_insert(lua, -2);
+        set_field(lua, c"__index");
+        lua_pop(lua, 1);
+    }
+}
+
+/// Lets all globals be seen again.
+///
+/// # Safety
+/// As for [`show`].
+pub(super) unsafe fn show_all(lua: *mut lua_State) {
+    // SAFETY: as promised; the globals are a cover.
+    unsafe {
+        lua_getmetatable(lua, LUA_GLOBALSINDEX);
+        lua_pushlightuserdata(lua, covered_key());
+        lua_rawget_(lua, -2);
+        set_field(lua, c"__index");
+        lua_pop(lua, 1);
+    }
+}
+
 /// Replaces the table on top by its cover.
-unsafe fn cover(lua: *mut lua_State) {
+///
+/// # Safety
+/// As for [`install`].
+pub(super) unsafe fn cover(lua: *mut lua_State) {
     // SAFETY: as for `install`.
     unsafe {
         lua_createtable(lua, 0, 0);
@@ -226,15 +269,17 @@ unsafe extern "C-unwind" fn absent(lua: *mut lua_State) -> c_int {
             _ => return luaL_error(lua, c"Second argument to luaProtectedTableError must be a string or number".as_ptr()),
         }
         let slot = match bytes(lua, 2) {
-            Some(b"KEYS") => KEYS,
-            Some(b"ARGV") => ARGV,
-            _ => {
-                let text = c"Script attempted to access nonexistent global variable '%s'";
-                return luaL_error(lua, text.as_ptr(), lua_tostring(lua, 2));
-            }
+            Some(b"KEYS") => Some(KEYS),
+            Some(b"ARGV") => Some(ARGV),
+            _ => None,
         };
-        lua_rawgeti_(lua, LUA_REGISTRYINDEX, slot);
-        1
+        if let Some(slot) = slot {
+            lua_rawgeti_(lua, LUA_REGISTRYINDEX, slot);
+            if lua_type(lua, -1) == LUA_TTABLE {
+                return 1;
+            }
+        }
+        luaL_error(lua, c"Script attempted to access nonexistent global variable '%s'".as_ptr(), lua_tostring(lua, 2))
     }
 }
 

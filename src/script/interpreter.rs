@@ -14,6 +14,7 @@ use crate::engine::session::SessionId;
 use crate::engine::time::Now;
 use crate::resp::reply::Protocol;
 use crate::script::failure;
+use crate::script::functions::Draft;
 use crate::script::globals;
 use crate::script::libraries::buffer::{Buffer, Level};
 use crate::script::libraries::random;
@@ -48,8 +49,8 @@ impl Frame {
     }
 }
 
-/// A compiled script.
-#[derive(Clone, Copy)]
+/// A compiled script, or a function of a library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function {
     /// Where the registry keeps it.
     reference: c_int,
@@ -59,6 +60,13 @@ pub(super) struct Function {
     globals: bool,
 }
 
+impl Function {
+    /// A function that the registry keeps and that takes keys and arguments.
+    pub(super) fn callback(reference: c_int) -> Self {
+        Function { reference, parameters: 2, globals: false }
+    }
+}
+
 /// The state and what goes with it; lives at one address.
 pub(super) struct Interpreter {
     pub lua: *mut lua_State,
@@ -66,6 +74,8 @@ pub(super) struct Interpreter {
     pub frame: Frame,
     /// The state of `math.random`.
     pub random: u64,
+    /// What the library that loads has registered; `None` while none does.
+    pub draft: Option<Draft>,
     /// Arguments of a `redis.call` with very many.
     pub arguments: Vec<&'static [u8]>,
     /// The result that a library writes.
@@ -93,6 +103,7 @@ impl Interpreter {
             memory: Memory::new(memory::LIMIT),
             frame: Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0),
             random: random::START,
+            draft: None,
             arguments: Vec::new(),
             buffer: Buffer::default(),
             levels: Vec::new(),

@@ -16,6 +16,7 @@ mod answer;
 mod api;
 mod call;
 mod failure;
+pub mod functions;
 mod globals;
 mod interpreter;
 mod libraries;
@@ -302,6 +303,29 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, keys: &[&[u8]], args: &[&[u
     };
     let &Script { function, flags, .. } = &scripts.scripts[index];
     let Some(interpreter) = scripts.interpreter else { return Err(Error::NO_SCRIPT) };
+    execute(cx, interpreter, Program { function, flags }, keys, args, read_only, |engine| &engine.scripts.scripts[index].sha)?;
+    cx.engine.scripts.touch(index);
+    Ok(())
+}
+
+/// What an interpreter runs: a script, or a function of a library.
+#[derive(Clone, Copy)]
+struct Program {
+    function: Function,
+    flags: ScriptFlags,
+}
+
+/// Runs a program for a session and replies with its result. `name` is what errors call it; it is asked for when there is one.
+fn execute(
+    cx: &mut Context<'_>,
+    interpreter: NonNull<Interpreter>,
+    program: Program,
+    keys: &[&[u8]],
+    args: &[&[u8]],
+    read_only: bool,
+    name: impl for<'e> FnOnce(&'e Engine) -> &'e [u8],
+) -> Result {
+    let Program { function, flags } = program;
     let interpreter = interpreter.as_ptr();
     // A script that says nothing of itself is held to what its commands are allowed.
     let declared = !flags.contains(ScriptFlags::COMPAT);
@@ -329,14 +353,13 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, keys: &[&[u8]], args: &[&[u
         if done {
             answer::write(lua, (*interpreter).frame.protocol, &mut *engine, cx.reply);
         } else {
-            let failure = failure::read(lua, &(&(*engine).scripts.scripts)[index].sha);
+            let failure = failure::read(lua, name(&*engine));
             if !failure.counted {
                 (*engine).stats.error(&Error::new(String::from_utf8_lossy(&failure.text).into_owned()));
             }
             cx.reply.error(&failure.text);
         }
         Interpreter::finish(interpreter);
-        (*engine).scripts.touch(index);
     }
     Ok(())
 }

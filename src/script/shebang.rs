@@ -21,13 +21,21 @@ bitflags::bitflags! {
     }
 }
 
-const NAMES: [(&[u8], ScriptFlags); 5] = [
-    (b"no-writes", ScriptFlags::NO_WRITES),
-    (b"allow-oom", ScriptFlags::ALLOW_OOM),
-    (b"allow-stale", ScriptFlags::ALLOW_STALE),
-    (b"no-cluster", ScriptFlags::NO_CLUSTER),
-    (b"allow-cross-slot-keys", ScriptFlags::ALLOW_CROSS_SLOT),
+/// The names of the flags that can be declared.
+pub(super) const NAMES: [(&str, ScriptFlags); 5] = [
+    ("no-writes", ScriptFlags::NO_WRITES),
+    ("allow-oom", ScriptFlags::ALLOW_OOM),
+    ("allow-stale", ScriptFlags::ALLOW_STALE),
+    ("no-cluster", ScriptFlags::NO_CLUSTER),
+    ("allow-cross-slot-keys", ScriptFlags::ALLOW_CROSS_SLOT),
 ];
+
+impl ScriptFlags {
+    /// The flag of a name as functions declare it, in any case.
+    pub(super) fn named(name: &[u8]) -> Option<ScriptFlags> {
+        NAMES.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name)).map(|(_, flag)| *flag)
+    }
+}
 
 /// A script without its first line, of which the line feed stays so that lines keep their numbers; or the text of the error.
 pub(super) fn split(script: &[u8]) -> Result<(ScriptFlags, &[u8]), Cow<'static, [u8]>> {
@@ -50,7 +58,7 @@ pub(super) fn split(script: &[u8]) -> Result<(ScriptFlags, &[u8]), Cow<'static, 
             continue;
         }
         for name in list.split(|&byte| byte == b',') {
-            match NAMES.iter().find(|(known, _)| *known == name) {
+            match NAMES.iter().find(|(known, _)| known.as_bytes() == name) {
                 Some((_, flag)) => flags |= *flag,
                 None => return Err([b"ERR Unexpected flag in script shebang: ", name].concat().into()),
             }

@@ -8,7 +8,7 @@ const CASES: &str = include_str!("cases.txt");
 const LIBRARY_CASES: &str = include_str!("cases-libraries.txt");
 
 /// Undoes the escapes of `cases.txt`.
-fn unescape(text: &str) -> Vec<u8> {
+pub(super) fn unescape(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut chars = text.bytes();
     while let Some(byte) = chars.next() {

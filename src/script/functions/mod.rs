@@ -1,0 +1,396 @@
+//! Functions: libraries of Lua that stay until they are deleted.
+//!
+//! ```text
+//!   FUNCTION LOAD, RESTORE ─▶ metadata: name ─▶ loading: run once ─▶ registered functions ─▶ libraries
+//!   FCALL ─▶ callback by name ─▶ the run that scripts share
+//! ```
+//!
+//! They have an interpreter of their own, so flushing scripts does not touch them. They belong to the server, not to a database.
+
+mod loading;
+mod metadata;
+mod payload;
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+
+use smallvec::SmallVec;
+
+use crate::engine::context::Context;
+use crate::engine::error::{Error, Result};
+use crate::script::interpreter::Interpreter;
+use crate::script::shebang::{self, ScriptFlags};
+use crate::script::{Program, execute};
+
+pub(in crate::script) use loading::Draft;
+use loading::Registered;
+use payload::Sources;
+
+/// What is done on `FUNCTION RESTORE` with the libraries that are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// They go.
+    Flush,
+    /// They stay; one of the same name as a restored one is an error.
+    Append,
+    /// They stay, but for those of the same name as a restored one.
+    Replace,
+}
+
+/// One library.
+struct Library {
+    /// Its source, first line included.
+    source: Vec<u8>,
+    /// Its functions by name.
+    functions: BTreeMap<Vec<u8>, Registered>,
+}
+
+/// What `FCALL` finds by a name, whose case does not matter.
+struct Callback {
+    program: Program,
+    /// The name as it was registered.
+    name: Vec<u8>,
+    /// Its library's name.
+    library: Vec<u8>,
+}
+
+/// Libraries and what can be called in them.
+#[derive(Default)]
+struct Libraries {
+    by_name: BTreeMap<Vec<u8>, Library>,
+    /// By the function's name in lower case.
+    callbacks: BTreeMap<Vec<u8>, Callback>,
+    /// Bytes of sources, names and descriptions.
+    bytes: usize,
+}
+
+impl Libraries {
+    fn link(&mut self, name: Vec<u8>, library: Library) {
+        for (function, registered) in &library.functions {
+            let program = Program { function: registered.function, flags: registered.flags };
+            self.callbacks.entry(function.to_ascii_lowercase()).or_insert_with(|| Callback {
+                program,
+                name: function.clone(),
+                library: name.clone(),
+            });
+        }
+        self.bytes += library.bytes(&name);
+        self.by_name.insert(name, library);
+    }
+
+    fn unlink(&mut self, name: &[u8]) -> Option<Library> {
+        let library = self.by_name.remove(name)?;
+        for function in library.functions.keys() {
+            let lower = function.to_ascii_lowercase();
+            if self.callbacks.get(&lower).is_some_and(|callback| callback.library == name) {
+                self.callbacks.remove(&lower);
+            }
+        }
+        self.bytes -= library.bytes(name);
+        Some(library)
+    }
+
+    /// Errors where one of these functions is in a library that stays.
+    fn check_free<'a>(
+        &self,
+        mut functions: impl Iterator<Item = &'a Vec<u8>>,
+        stays: impl Fn(&[u8]) -> bool,
+    ) -> std::result::Result<(), Error> {
+        let taken = |name: &[u8]| self.callbacks.get(&name.to_ascii_lowercase()).is_some_and(|callback| stays(&callback.library));
+        match functions.find(|name| taken(name)) {
+            Some(name) => Err(Error::quoting("ERR Function ", name, " already exists")),
+            None => Ok(()),
+        }
+    }
+
+    /// Loads a library and gives its name; with `replace`, in place of another with that name.
+    ///
+    /// # Safety
+    /// The interpreter is that of all these functions, and runs nothing.
+    unsafe fn load(&mut self, interpreter: NonNull<Interpreter>, source: &[u8], replace: bool) -> Result<Vec<u8>> {
+        let metadata::Metadata { name, body } = metadata::read(source)?;
+        if !replace && self.by_name.contains_key(&name) {
+            return Err(Error::quoting("ERR Library '", &name, "' already exists"));
+        }
+        // SAFETY: as promised.
+        let functions = unsafe { loading::load(interpreter.as_ptr(), body) }
+            .map_err(|text| Error::new(String::from_utf8_lossy(&text).into_owned()))?;
+        let checked = if functions.is_empty() {
+            Err(Error::new("ERR No functions registered"))
+        } else {
+            self.check_free(functions.keys(), |library| library != name)
+        };
+        let library = Library { source: source.to_vec(), functions };
+        if let Err(error) = checked {
+            // SAFETY: as promised.
+            unsafe { library.forget(interpreter) };
+            return Err(error);
+        }
+        if let Some(old) = self.unlink(&name) {
+            // SAFETY: as promised.
+            unsafe { old.forget(interpreter) };
+        }
+        self.link(name.clone(), library);
+        Ok(name)
+    }
+
+    /// Gives up all functions.
+    ///
+    /// # Safety
+    /// As for [`Libraries::load`].
+    unsafe fn forget(self, interpreter: NonNull<Interpreter>) {
+        for library in self.by_name.into_values() {
+            // SAFETY: as promised.
+            unsafe { library.forget(interpreter) }
+        }
+    }
+}
+
+impl Library {
+    fn bytes(&self, name: &[u8]) -> usize {
+        let function = |(name, registered): (&Vec<u8>, &Registered)| {
+            // The name is there twice, as a key and as what is called.
+            2 * name.len() + registered.description.as_ref().map_or(0, Vec::len) + size_of::<Registered>() + size_of::<Callback>()
+        };
+        self.source.len() + name.len() + size_of::<Library>() + self.functions.iter().map(function).sum::<usize>()
+    }
+
+    /// Lets the interpreter collect the functions.
+    ///
+    /// # Safety
+    /// As for [`Libraries::load`].
+    unsafe fn forget(&self, interpreter: NonNull<Interpreter>) {
+        for registered in self.functions.values() {
+            // SAFETY: as promised.
+            unsafe { Interpreter::forget(interpreter.as_ptr(), registered.function) }
+        }
+    }
+}
+
+/// The libraries of a server and their interpreter, which is made when the first library comes.
+#[derive(Default)]
+pub struct Functions {
+    interpreter: Option<NonNull<Interpreter>>,
+    libraries: Libraries,
+}
+
+// SAFETY: the interpreter is reached through this value alone, and nothing in it belongs to a thread.
+unsafe impl Send for Functions {}
+
+impl Drop for Functions {
+    fn drop(&mut self) {
+        if let Some(interpreter) = self.interpreter.take() {
+            // SAFETY: nobody else has it.
+            unsafe { Interpreter::free(interpreter) }
+        }
+    }
+}
+
+/// A library as `FUNCTION LIST` shows it.
+pub struct Listed<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its source.
+    pub source: &'a [u8],
+    functions: &'a BTreeMap<Vec<u8>, Registered>,
+}
+
+/// A function as `FUNCTION LIST` shows it.
+pub struct ListedFunction<'a> {
+    /// Its name.
+    pub name: &'a [u8],
+    /// Its description, if it has one.
+    pub description: Option<&'a [u8]>,
+    /// The names of its flags.
+    pub flags: Vec<&'static str>,
+}
+
+impl<'a> Listed<'a> {
+    /// Its functions, in the order of their names.
+    pub fn functions(&self) -> impl ExactSizeIterator<Item = ListedFunction<'a>> {
+        self.functions.iter().map(|(name, registered)| ListedFunction {
+            name,
+            description: registered.description.as_deref(),
+            flags: registered.flags.names().collect(),
+        })
+    }
+}
+
+impl Functions {
+    /// Number of libraries.
+    pub fn libraries(&self) -> usize {
+        self.libraries.by_name.len()
+    }
+
+    /// Number of functions in all libraries.
+    pub fn functions(&self) -> usize {
+        self.libraries.by_name.values().map(|library| library.functions.len()).sum()
+    }
+
+    /// Bytes that the interpreter has taken.
+    pub fn interpreter_bytes(&self) -> usize {
+        // SAFETY: it is valid as long as it is here.
+        self.interpreter.map_or(0, |interpreter| unsafe { (*interpreter.as_ptr()).memory.used })
+    }
+
+    /// Bytes of the libraries' sources, names and descriptions.
+    pub fn library_bytes(&self) -> usize {
+        self.libraries.bytes
+    }
+
+    /// All libraries, in the order of their names.
+    pub fn list(&self) -> impl Iterator<Item = Listed<'_>> {
+        let by_name = &self.libraries.by_name;
+        by_name.iter().map(|(name, library)| Listed { name, source: &library.source, functions: &library.functions })
+    }
+
+    /// Loads a library and gives its name. One of the same name is an error, or with `replace` makes way.
+    pub fn load(&mut self, source: &[u8], replace: bool) -> Result<Vec<u8>> {
+        self.leave_if_broken();
+        let interpreter = *self.interpreter.get_or_insert_with(loading::create);
+        // SAFETY: the interpreter is valid and runs nothing: commands that load are not allowed from scripts.
+        unsafe { self.libraries.load(interpreter, source, replace) }
+    }
+
+    /// Deletes a library.
+    pub fn delete(&mut self, name: &[u8]) -> Result {
+        self.leave_if_broken();
+        let library = self.libraries.unlink(name).ok_or(Error::new("ERR Library not found"))?;
+        if let Some(interpreter) = self.interpreter {
+            // SAFETY: as for `load`.
+            unsafe { library.forget(interpreter) }
+        }
+        Ok(())
+    }
+
+    /// Deletes all libraries, and the interpreter with them.
+    pub fn flush(&mut self) {
+        self.leave_if_broken();
+        *self = Functions::default();
+    }
+
+    /// All libraries as a payload for [`Functions::restore`].
+    pub fn dump(&self) -> Vec<u8> {
+        payload::write(self.libraries.by_name.values().map(|library| library.source.as_slice()))
+    }
+
+    /// Loads the libraries of a payload; all of them, or none and an error.
+    pub fn restore(&mut self, payload: &[u8], policy: Policy) -> Result {
+        self.leave_if_broken();
+        let sources = Sources::new(payload).map_err(Error::new)?;
+        let interpreter = *self.interpreter.get_or_insert_with(loading::create);
+        let mut restored = Libraries::default();
+        for source in sources {
+            // SAFETY: as for `load`.
+            let loaded = source.map_err(Error::new).and_then(|source| unsafe { restored.load(interpreter, &source, false) });
+            if let Err(error) = loaded {
+                // SAFETY: as for `load`.
+                unsafe { restored.forget(interpreter) };
+                return Err(error);
+            }
+        }
+        if let Err(error) = self.check_restored(&restored, policy) {
+            // SAFETY: as for `load`.
+            unsafe { restored.forget(interpreter) };
+            return Err(error);
+        }
+        if policy == Policy::Flush {
+            let old = std::mem::replace(&mut self.libraries, restored);
+            // SAFETY: as for `load`.
+            unsafe { old.forget(interpreter) };
+            return Ok(());
+        }
+        for name in restored.by_name.keys() {
+            if let Some(old) = self.libraries.unlink(name) {
+                // SAFETY: as for `load`.
+                unsafe { old.forget(interpreter) };
+            }
+        }
+        for (name, library) in restored.by_name {
+            self.libraries.link(name, library);
+        }
+        Ok(())
+    }
+
+    /// Errors where restored libraries cannot stand beside those that stay.
+    fn check_restored(&self, restored: &Libraries, policy: Policy) -> Result {
+        if policy == Policy::Flush {
+            return Ok(());
+        }
+        if policy == Policy::Append
+            && let Some(name) = restored.by_name.keys().find(|name| self.libraries.by_name.contains_key(*name))
+        {
+            return Err(Error::quoting("ERR Library ", name, " already exists"));
+        }
+        let functions = restored.by_name.values().flat_map(|library| library.functions.keys());
+        self.libraries.check_free(functions, |library| !restored.by_name.contains_key(library))
+    }
+
+    /// The function of a name, in any case.
+    fn find(&self, name: &[u8]) -> Option<&Callback> {
+        let lower: SmallVec<[u8; 64]> = name.iter().map(u8::to_ascii_lowercase).collect();
+        self.libraries.callbacks.get(lower.as_slice())
+    }
+
+    /// Whether there is a function of a name, in any case.
+    pub fn contains(&self, name: &[u8]) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// Leaves an interpreter behind in which a run never came to its end, as when a command's handler panicked, and loads all
+    /// libraries into a new one.
+    fn leave_if_broken(&mut self) {
+        // SAFETY: it is valid as long as it is here.
+        if self.interpreter.is_some_and(|interpreter| unsafe { Interpreter::is_running(interpreter.as_ptr()) }) {
+            let interpreter = loading::create();
+            self.interpreter = Some(interpreter);
+            for (name, library) in std::mem::take(&mut self.libraries).by_name {
+                // SAFETY: as for `load`.
+                if let Err(error) = unsafe { self.libraries.load(interpreter, &library.source, true) } {
+                    let name = String::from_utf8_lossy(&name);
+                    tracing::warn!(target: "script", "the library {name} is lost: {error}");
+                }
+            }
+        }
+    }
+
+    /// Panics where the libraries are not what they should be. Walks everything.
+    pub fn check_invariants(&self) {
+        for (lower, callback) in &self.libraries.callbacks {
+            assert_eq!(callback.name.to_ascii_lowercase(), *lower);
+            let registered = &self.libraries.by_name[&callback.library].functions[&callback.name];
+            assert_eq!(registered.function, callback.program.function);
+        }
+        for (name, library) in &self.libraries.by_name {
+            assert!(!library.functions.is_empty());
+            for function in library.functions.keys() {
+                assert_eq!(&self.find(function).expect("each function is found by its name").library, name);
+            }
+        }
+        let bytes = self.libraries.by_name.iter().map(|(name, library)| library.bytes(name)).sum::<usize>();
+        assert_eq!(self.libraries.bytes, bytes);
+        assert!(self.interpreter.is_some() || self.libraries.by_name.is_empty());
+    }
+}
+
+/// Calls a function for a session and replies with its result. With `read_only`, it cannot write.
+pub fn call(cx: &mut Context<'_>, name: &[u8], keys: &[&[u8]], args: &[&[u8]], read_only: bool) -> Result {
+    const NOT_FOUND: Error = Error::FUNCTION_NOT_FOUND;
+    let functions = &mut cx.engine.functions;
+    functions.leave_if_broken();
+    let program = functions.find(name).ok_or(NOT_FOUND)?.program;
+    let interpreter = functions.interpreter.ok_or(NOT_FOUND)?;
+    execute(cx, interpreter, program, keys, args, read_only, |engine| {
+        engine.functions.find(name).map_or(b"", |callback| &callback.name)
+    })
+}
+
+impl ScriptFlags {
+    /// Their names, in the order in which Redis lists them.
+    fn names(self) -> impl Iterator<Item = &'static str> {
+        shebang::NAMES.iter().filter(move |(_, flag)| self.contains(*flag)).map(|(name, _)| *name)
+    }
+}
+
+#[cfg(test)]
+mod tests;
