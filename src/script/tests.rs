@@ -275,6 +275,32 @@ fn what_would_break_the_interpreter_ends_in_an_error_and_the_next_script_runs() 
 }
 
 #[test]
+fn what_libraries_write_is_bounded_by_the_memory_of_scripts() {
+    let mut server = Scripted::new();
+    for script in [
+        "local t = {('x'):rep(1e5)} for i = 1, 40 do t = {t, t} end return #cjson.encode(t)",
+        "return #cjson.encode(('\\1'):rep(12e6))",
+        "local t = ('x'):rep(1e5) for i = 1, 15 do local u = {} for n = 1, 10 do u[n] = t end t = u end return #cmsgpack.pack(t)",
+        "local s = ('x'):rep(1e7) return #struct.pack(('s'):rep(9), s, s, s, s, s, s, s, s, s)",
+        "return cmsgpack.unpack('\\221\\255\\255\\255\\255' .. ('\\128'):rep(12e5))",
+    ] {
+        let reply = server.eval(script);
+        assert!(reply.starts_with("-ERR") && reply.contains("not enough memory"), "{script}: {reply}");
+        assert_eq!(server.eval("return cjson.encode({1, cmsgpack.unpack('\\2')})"), "$5\r\n[1,2]\r\n");
+    }
+    assert!(server.0.engine.scripts.interpreter_bytes() < 32 << 20);
+}
+
+#[test]
+fn settings_of_json_outlast_a_script_but_not_a_flush() {
+    let mut server = Scripted::new();
+    assert_eq!(server.eval("return cjson.encode_max_depth(5)"), ":5\r\n");
+    assert_eq!(server.eval("return cjson.encode_max_depth()"), ":5\r\n");
+    assert_eq!(server.send(&["SCRIPT", "FLUSH"]), "+OK\r\n");
+    assert_eq!(server.eval("return cjson.encode_max_depth()"), ":1000\r\n");
+}
+
+#[test]
 fn replies_are_nested_as_deep_as_the_stack_goes() {
     let mut server = Scripted::new();
     let reply = server.eval("local t = {} t[1] = t return t");

@@ -87,7 +87,8 @@ impl Writer {
         writer
     }
 
-    fn clear(self) {
+    /// Begins anew.
+    pub(super) fn clear(self) {
         // SAFETY: the interpreter outlives the function that uses this, and nobody else has a reference to its parts.
         unsafe { (*self.interpreter).buffer.clear(&mut (*self.interpreter).memory) }
     }

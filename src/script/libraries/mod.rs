@@ -3,6 +3,7 @@
 mod bit;
 pub(super) mod buffer;
 mod convert;
+mod json;
 mod msgpack;
 mod raise;
 pub(super) mod random;
@@ -27,5 +28,7 @@ pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter,
         add_library(lua, globals, &[c"struct"]);
         msgpack::push_table(lua, interpreter);
         add_library(lua, globals, &[c"cmsgpack"]);
+        json::push_table(lua, interpreter);
+        add_library(lua, globals, &[c"cjson"]);
     }
 }

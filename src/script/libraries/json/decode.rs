@@ -1,0 +1,369 @@
+//! `cjson.decode`.
+
+use std::ffi::{CStr, c_char};
+use std::os::raw::c_int;
+
+use mlua::ffi::*;
+
+use super::settings;
+use crate::script::interpreter::Interpreter;
+use crate::script::libraries::buffer::{Kind, Level, Writer};
+use crate::script::libraries::raise::{raise, raise_numbers};
+use crate::script::stack::{bytes, push_bytes};
+
+/// Whole numbers of so many digits are exact in a double.
+const EXACT_DIGITS: usize = 15;
+
+/// `cjson.decode(text)`
+pub(super) unsafe extern "C-unwind" fn decode(lua: *mut lua_State) -> c_int {
+    // SAFETY: Lua calls this, with room for twenty values, and it was set with the interpreter and its settings. The text stays on
+    // the stack as the argument. Nothing has a destructor where errors are raised.
+    unsafe {
+        luaL_argcheck(lua, c_int::from(lua_gettop(lua) == 1), 1, c"expected 1 argument".as_ptr());
+        luaL_checklstring(lua, 1, std::ptr::null_mut());
+        let text = bytes(lua, 1).unwrap_or_default();
+        if let [first, second, ..] = text
+            && (*first == 0 || *second == 0)
+        {
+            raise(lua, c"JSON parser does not support UTF-16 or UTF-32");
+        }
+        let settings = &*settings(lua);
+        let mut parser = Parser {
+            lua,
+            text,
+            at: 0,
+            token_at: 0,
+            unescaped: Writer::new(lua),
+            any_number: settings.decode_invalid_numbers != 0,
+            depth_max: settings.decode_max_depth as usize,
+        };
+        parser.run(&raw mut (*Interpreter::of(lua)).levels);
+    }
+    1
+}
+
+// SAFETY of what follows: as for `decode`; `run` makes sure of room before it goes into a table.
+
+/// What the text is made of.
+enum Token {
+    ObjectBegin,
+    ObjectEnd,
+    ArrayBegin,
+    ArrayEnd,
+    Colon,
+    Comma,
+    End,
+    Null,
+    Boolean(bool),
+    Number(f64),
+    Text(&'static [u8]),
+    /// A text with escapes, which the buffer has without them.
+    Unescaped,
+    /// None of these, and why.
+    Bad(&'static CStr),
+}
+
+impl Token {
+    /// What errors call it.
+    fn name(&self) -> &'static CStr {
+        match self {
+            Token::ObjectBegin => c"T_OBJ_BEGIN",
+            Token::ObjectEnd => c"T_OBJ_END",
+            Token::ArrayBegin => c"T_ARR_BEGIN",
+            Token::ArrayEnd => c"T_ARR_END",
+            Token::Colon => c"T_COLON",
+            Token::Comma => c"T_COMMA",
+            Token::End => c"T_END",
+            Token::Null => c"T_NULL",
+            Token::Boolean(_) => c"T_BOOLEAN",
+            Token::Number(_) => c"T_NUMBER",
+            Token::Text(_) | Token::Unescaped => c"T_STRING",
+            Token::Bad(why) => why,
+        }
+    }
+}
+
+struct Parser {
+    lua: *mut lua_State,
+    text: &'static [u8],
+    /// What is read next.
+    at: usize,
+    /// Where the last token began, or where it went wrong.
+    token_at: usize,
+    unescaped: Writer,
+    /// Whether numbers may have forms that JSON does not know.
+    any_number: bool,
+    depth_max: usize,
+}
+
+impl Parser {
+    /// Pushes the value that is all of the text. Tables that are not complete are in `levels`; on the stack each of them lies under
+    /// what it contains, an object's under its key too.
+    unsafe fn run(&mut self, levels: *mut Vec<Level>) {
+        let lua = self.lua;
+        // SAFETY: see above; nobody else uses the levels meanwhile, as nothing here calls a script's code.
+        unsafe {
+            (*levels).clear();
+            let mut token = self.next();
+            loop {
+                match token {
+                    Token::ObjectBegin => {
+                        self.open((*levels).len() + 1, 3);
+                        token = self.next();
+                        if !matches!(token, Token::ObjectEnd) {
+                            (*levels).push(Level { kind: Kind::Map, done: 0, len: 0 });
+                            token = self.key(token);
+                            continue;
+                        }
+                    }
+                    Token::ArrayBegin => {
+                        self.open((*levels).len() + 1, 2);
+                        token = self.next();
+                        if !matches!(token, Token::ArrayEnd) {
+                            (*levels).push(Level { kind: Kind::Array, done: 0, len: 0 });
+                            continue;
+                        }
+                    }
+                    Token::Text(text) => push_bytes(lua, text),
+                    Token::Unescaped => self.unescaped.push(),
+                    Token::Number(number) => lua_pushnumber(lua, number),
+                    Token::Boolean(value) => lua_pushboolean(lua, c_int::from(value)),
+                    Token::Null => lua_pushlightuserdata(lua, std::ptr::null_mut()),
+                    _ => self.unexpected(c"value", &token),
+                }
+                // A value is complete; it may be the last of the tables round it.
+                loop {
+                    let Some(level) = (*levels).last_mut() else {
+                        return match self.next() {
+                            Token::End => {}
+                            token => self.unexpected(c"the end", &token),
+                        };
+                    };
+                    level.done += 1;
+                    let kind = level.kind;
+                    match kind {
+                        Kind::Array => lua_rawseti_(lua, -2, level.done as c_int),
+                        Kind::Map => lua_rawset(lua, -3),
+                    }
+                    token = self.next();
+                    match (kind, &token) {
+                        (Kind::Array, Token::ArrayEnd) | (Kind::Map, Token::ObjectEnd) => {
+                            (*levels).pop();
+                        }
+                        (Kind::Array, Token::Comma) => {
+                            token = self.next();
+                            break;
+                        }
+                        (Kind::Map, Token::Comma) => {
+                            token = self.next();
+                            token = self.key(token);
+                            break;
+                        }
+                        (Kind::Array, _) => self.unexpected(c"comma or array end", &token),
+                        (Kind::Map, _) => self.unexpected(c"comma or object end", &token),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Pushes the table for an array or object that begins, with room for so many values.
+    unsafe fn open(&self, depth: usize, values: c_int) {
+        // SAFETY: see above.
+        unsafe {
+            if depth > self.depth_max || lua_checkstack(self.lua, values) == 0 {
+                let format = c"Found too many nested data structures (%d) at character %d";
+                raise_numbers(self.lua, format, depth as c_int, self.at as c_int);
+            }
+            lua_createtable(self.lua, 0, 0);
+        }
+    }
+
+    /// Pushes a key; gives the token of its value.
+    unsafe fn key(&mut self, token: Token) -> Token {
+        // SAFETY: see above.
+        unsafe {
+            match token {
+                Token::Text(text) => push_bytes(self.lua, text),
+                Token::Unescaped => self.unescaped.push(),
+                _ => self.unexpected(c"object key string", &token),
+            }
+            match self.next() {
+                Token::Colon => self.next(),
+                token => self.unexpected(c"colon", &token),
+            }
+        }
+    }
+
+    unsafe fn unexpected(&self, expected: &'static CStr, token: &Token) -> ! {
+        let (lua, found) = (self.lua, token.name());
+        // SAFETY: see above.
+        unsafe {
+            lua_settop(lua, 0);
+            luaL_where(lua, 1);
+            let format = c"Expected %s but found %s at character %d";
+            lua_pushfstring(lua, format.as_ptr(), expected.as_ptr(), found.as_ptr(), (self.token_at + 1) as c_int);
+            lua_concat(lua, 2);
+            lua_error(lua)
+        }
+    }
+
+    /// The byte at a place; NUL, which is the end of any text, behind the last.
+    fn byte(&self, at: usize) -> u8 {
+        self.text.get(at).copied().unwrap_or(0)
+    }
+
+    fn bad(&mut self, why: &'static CStr) -> Token {
+        self.token_at = self.at;
+        Token::Bad(why)
+    }
+
+    fn next(&mut self) -> Token {
+        while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
+            self.at += 1;
+        }
+        self.token_at = self.at;
+        let (token, len) = match self.byte(self.at) {
+            b'{' => (Token::ObjectBegin, 1),
+            b'}' => (Token::ObjectEnd, 1),
+            b'[' => (Token::ArrayBegin, 1),
+            b']' => (Token::ArrayEnd, 1),
+            b':' => (Token::Colon, 1),
+            b',' => (Token::Comma, 1),
+            0 => (Token::End, 0),
+            b'"' => return self.string(),
+            b'-' | b'0'..=b'9' if !self.any_number && self.is_foreign_number() => return self.bad(c"invalid number"),
+            b'-' | b'0'..=b'9' => return self.number(),
+            first => {
+                let rest = self.text.get(self.at..).unwrap_or_default();
+                if rest.starts_with(b"true") {
+                    (Token::Boolean(true), 4)
+                } else if rest.starts_with(b"false") {
+                    (Token::Boolean(false), 5)
+                } else if rest.starts_with(b"null") {
+                    (Token::Null, 4)
+                } else if self.any_number && matches!(first, b'+' | b'i' | b'I' | b'n' | b'N') && self.is_foreign_number() {
+                    return self.number();
+                } else {
+                    return self.bad(c"invalid token");
+                }
+            }
+        };
+        self.at += len;
+        token
+    }
+
+    /// Whether what comes next looks like a number that C reads and JSON does not have.
+    fn is_foreign_number(&self) -> bool {
+        let at = match self.byte(self.at) {
+            b'+' => return true,
+            b'-' => self.at + 1,
+            _ => self.at,
+        };
+        match self.byte(at) {
+            b'0' => matches!(self.byte(at + 1), b'x' | b'X' | b'0'..=b'9'),
+            b'i' | b'I' | b'n' | b'N' => {
+                let word = [self.byte(at), self.byte(at + 1), self.byte(at + 2)].map(|byte| byte.to_ascii_lowercase());
+                word == *b"inf" || word == *b"nan"
+            }
+            _ => false,
+        }
+    }
+
+    fn number(&mut self) -> Token {
+        let negative = self.byte(self.at) == b'-';
+        let digits = self.text.get(self.at + usize::from(negative)..).unwrap_or_default();
+        let len = digits.iter().take(EXACT_DIGITS + 1).take_while(|byte| byte.is_ascii_digit()).count();
+        let follows = digits.get(len).copied().unwrap_or(0);
+        if (1..=EXACT_DIGITS).contains(&len) && !matches!(follows, b'.' | b'e' | b'E' | b'x' | b'X') {
+            let value = digits[..len].iter().fold(0u64, |value, digit| value * 10 + u64::from(digit - b'0')) as f64;
+            self.at += usize::from(negative) + len;
+            return Token::Number(if negative { -value } else { value });
+        }
+        let begin = self.text[self.at..].as_ptr().cast::<c_char>();
+        let mut end = begin.cast_mut();
+        // SAFETY: Lua ends its strings with a NUL, and so what is read here ends within the text.
+        let (value, len) = unsafe { (libc::strtod(begin, &mut end), end.offset_from(begin)) };
+        if len == 0 {
+            return self.bad(c"invalid number");
+        }
+        self.at += len as usize;
+        Token::Number(value)
+    }
+
+    fn string(&mut self) -> Token {
+        self.at += 1;
+        let begin = self.at;
+        let mut escaped = false;
+        loop {
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            let plain = memchr::memchr3(b'"', b'\\', 0, rest).unwrap_or(rest.len());
+            let end = self.at + plain;
+            match self.byte(end) {
+                b'"' if !escaped => {
+                    self.at = end + 1;
+                    return Token::Text(&self.text[begin..end]);
+                }
+                b'"' => {
+                    self.unescaped.put(&rest[..plain]);
+                    self.at = end + 1;
+                    return Token::Unescaped;
+                }
+                b'\\' => {
+                    if !escaped {
+                        self.unescaped.clear();
+                        escaped = true;
+                    }
+                    self.unescaped.put(&rest[..plain]);
+                    self.at = end;
+                    if let Err(why) = self.escape() {
+                        return self.bad(why);
+                    }
+                }
+                _ => {
+                    self.at = end;
+                    return self.bad(c"unexpected end of string");
+                }
+            }
+        }
+    }
+
+    /// Reads what a backslash begins.
+    fn escape(&mut self) -> Result<(), &'static CStr> {
+        let byte = match self.byte(self.at + 1) {
+            byte @ (b'"' | b'\\' | b'/') => byte,
+            b'b' => 0x08,
+            b'f' => 0x0c,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => return self.unicode_escape().ok_or(c"invalid unicode escape code"),
+            _ => return Err(c"invalid escape code"),
+        };
+        self.unescaped.byte(byte);
+        self.at += 2;
+        Ok(())
+    }
+
+    /// Reads `\uXXXX`, or two of them that are one character together.
+    fn unicode_escape(&mut self) -> Option<()> {
+        let (mut code, mut len) = (self.four_digits(self.at + 2)?, 6);
+        if (0xd800..0xe000).contains(&code) {
+            if code >= 0xdc00 || self.byte(self.at + 6) != b'\\' || self.byte(self.at + 7) != b'u' {
+                return None;
+            }
+            let low = self.four_digits(self.at + 8).filter(|low| (0xdc00..0xe000).contains(low))?;
+            code = 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff));
+            len = 12;
+        }
+        let character = char::from_u32(code)?;
+        self.unescaped.put(character.encode_utf8(&mut [0; 4]).as_bytes());
+        self.at += len;
+        Some(())
+    }
+
+    /// The number in four hexadecimal digits.
+    fn four_digits(&self, at: usize) -> Option<u32> {
+        (at..at + 4).try_fold(0, |code, at| Some(code << 4 | char::from(self.byte(at)).to_digit(16)?))
+    }
+}

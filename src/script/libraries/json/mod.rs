@@ -1,0 +1,198 @@
+//! `cjson`: values to JSON and back, and the settings of both.
+//!
+//! The settings belong to the table: they outlast the script that changes them, as on Redis, and `cjson.new()` gives a table with
+//! settings of its own. JSON's null is a pointer to nowhere, `cjson.null`.
+
+mod decode;
+mod encode;
+
+use std::os::raw::c_int;
+
+use mlua::ffi::*;
+
+use crate::script::interpreter::Interpreter;
+use crate::script::stack::{push_bytes, set_field};
+
+/// The settings of one table of functions.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Settings {
+    /// Whether an array with too many holes becomes an object, and not an error.
+    sparse_convert: c_int,
+    /// An array has too many holes when its length is beyond so many times its elements; 0 for never.
+    sparse_ratio: c_int,
+    /// Up to this length it has not.
+    sparse_safe: c_int,
+    encode_max_depth: c_int,
+    decode_max_depth: c_int,
+    /// What is done with infinities and NaN: one of [`INVALID`].
+    encode_invalid_numbers: c_int,
+    decode_invalid_numbers: c_int,
+    /// Without effect: the buffer is the interpreter's.
+    keep_buffer: c_int,
+    /// Significant digits.
+    number_precision: c_int,
+}
+
+const DEFAULTS: Settings = Settings {
+    sparse_convert: 0,
+    sparse_ratio: 2,
+    sparse_safe: 10,
+    encode_max_depth: 1000,
+    decode_max_depth: 1000,
+    encode_invalid_numbers: INVALID_REFUSED,
+    decode_invalid_numbers: 1,
+    keep_buffer: 1,
+    number_precision: 14,
+};
+
+/// Numbers that JSON does not have are refused, written as C does, or written as null.
+const INVALID_REFUSED: c_int = 0;
+const INVALID_WRITTEN: c_int = 1;
+
+/// Pushes a new table with settings of its own.
+///
+/// # Safety
+/// The stack has room for seven values, and the interpreter outlives the state.
+pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpreter) {
+    let functions: [(_, lua_CFunction); 10] = [
+        (c"encode", encode::encode),
+        (c"decode", decode::decode),
+        (c"encode_sparse_array", encode_sparse_array),
+        (c"encode_max_depth", encode_max_depth),
+        (c"decode_max_depth", decode_max_depth),
+        (c"encode_number_precision", encode_number_precision),
+        (c"encode_keep_buffer", encode_keep_buffer),
+        (c"encode_invalid_numbers", encode_invalid_numbers),
+        (c"decode_invalid_numbers", decode_invalid_numbers),
+        (c"new", new),
+    ];
+    // SAFETY: as promised. Lua's blocks are aligned for any of its values, and so for numbers.
+    unsafe {
+        lua_createtable(lua, 0, 16);
+        lua_newuserdata(lua, size_of::<Settings>()).cast::<Settings>().write(DEFAULTS);
+        for (name, function) in functions {
+            lua_pushlightuserdata(lua, interpreter.cast());
+            lua_pushvalue(lua, -2);
+            lua_pushcclosure(lua, function, 2);
+            push_bytes(lua, name.to_bytes());
+            lua_insert(lua, -2);
+            lua_rawset(lua, -4);
+        }
+        lua_pop(lua, 1);
+        lua_pushlightuserdata(lua, std::ptr::null_mut());
+        set_field(lua, c"null");
+        push_bytes(lua, b"cjson");
+        set_field(lua, c"_NAME");
+        push_bytes(lua, b"2.1.0");
+        set_field(lua, c"_VERSION");
+    }
+}
+
+// SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments, and with the upvalues that
+// `push_table` has given them. They own nothing that has a destructor.
+
+/// The settings of the function that runs.
+unsafe fn settings(lua: *mut lua_State) -> *mut Settings {
+    // SAFETY: see above; the second upvalue is what `push_table` made.
+    unsafe { lua_touserdata(lua, lua_upvalueindex(2)).cast() }
+}
+
+/// As [`settings`], for a function with up to `count` arguments; the missing ones are made nil.
+unsafe fn with_arguments(lua: *mut lua_State, count: c_int) -> *mut Settings {
+    // SAFETY: see above.
+    unsafe {
+        luaL_argcheck(lua, c_int::from(lua_gettop(lua) <= count), count + 1, c"found too many arguments".as_ptr());
+        lua_settop(lua, count);
+        settings(lua)
+    }
+}
+
+/// Sets a number if the argument is one, and pushes what it is then.
+unsafe fn number(lua: *mut lua_State, index: c_int, setting: &mut c_int, min: c_int, max: c_int) {
+    // SAFETY: see above.
+    unsafe {
+        if lua_type(lua, index) != LUA_TNIL {
+            let value = luaL_checkinteger(lua, index) as c_int;
+            if !(min..=max).contains(&value) {
+                let text = lua_pushfstring(lua, c"expected integer between %d and %d".as_ptr(), min, max);
+                // The first argument is named whichever it was, as on Redis.
+                luaL_argerror(lua, 1, text);
+            }
+            *setting = value;
+        }
+        lua_pushnumber(lua, f64::from(*setting));
+    }
+}
+
+/// Sets a choice among `off`, `on`, which are booleans too, and perhaps `null`, and pushes what it is then.
+unsafe fn choice(lua: *mut lua_State, index: c_int, setting: &mut c_int, or_null: bool) {
+    // SAFETY: see above; the list ends with a null.
+    unsafe {
+        let third = if or_null { c"null".as_ptr() } else { std::ptr::null() };
+        let options = [c"off".as_ptr(), c"on".as_ptr(), third, std::ptr::null()];
+        match lua_type(lua, index) {
+            LUA_TNIL => {}
+            LUA_TBOOLEAN => *setting = lua_toboolean(lua, index),
+            _ => *setting = luaL_checkoption(lua, index, std::ptr::null(), options.as_ptr()),
+        }
+        match *setting {
+            0 | 1 => lua_pushboolean(lua, *setting),
+            _ => push_bytes(lua, b"null"),
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn encode_sparse_array(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let settings = with_arguments(lua, 3);
+        choice(lua, 1, &mut (*settings).sparse_convert, false);
+        number(lua, 2, &mut (*settings).sparse_ratio, 0, c_int::MAX);
+        number(lua, 3, &mut (*settings).sparse_safe, 0, c_int::MAX);
+    }
+    3
+}
+
+unsafe extern "C-unwind" fn encode_max_depth(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { number(lua, 1, &mut (*with_arguments(lua, 1)).encode_max_depth, 1, c_int::MAX) };
+    1
+}
+
+unsafe extern "C-unwind" fn decode_max_depth(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { number(lua, 1, &mut (*with_arguments(lua, 1)).decode_max_depth, 1, c_int::MAX) };
+    1
+}
+
+unsafe extern "C-unwind" fn encode_number_precision(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { number(lua, 1, &mut (*with_arguments(lua, 1)).number_precision, 1, 14) };
+    1
+}
+
+unsafe extern "C-unwind" fn encode_keep_buffer(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { choice(lua, 1, &mut (*with_arguments(lua, 1)).keep_buffer, false) };
+    1
+}
+
+unsafe extern "C-unwind" fn encode_invalid_numbers(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { choice(lua, 1, &mut (*with_arguments(lua, 1)).encode_invalid_numbers, true) };
+    1
+}
+
+unsafe extern "C-unwind" fn decode_invalid_numbers(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { choice(lua, 1, &mut (*with_arguments(lua, 1)).decode_invalid_numbers, false) };
+    1
+}
+
+/// `cjson.new()`
+unsafe extern "C-unwind" fn new(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { push_table(lua, Interpreter::of(lua)) };
+    1
+}
