@@ -1,10 +1,11 @@
 //! `cjson.decode`.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::CStr;
 use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
+use super::number::{self, Number};
 use super::settings;
 use crate::script::interpreter::Interpreter;
 use crate::script::libraries::buffer::{Kind, Level, Writer};
@@ -280,14 +281,19 @@ impl Parser {
             self.at += usize::from(negative) + len;
             return Token::Number(if negative { -value } else { value });
         }
-        let begin = self.text[self.at..].as_ptr().cast::<c_char>();
-        let mut end = begin.cast_mut();
-        // SAFETY: Lua ends its strings with a NUL, and so what is read here ends within the text.
-        let (value, len) = unsafe { (libc::strtod(begin, &mut end), end.offset_from(begin)) };
-        if len == 0 {
-            return self.bad(c"invalid number");
-        }
-        self.at += len as usize;
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let (value, len) = match number::read(rest) {
+            Number::Value(value, len) => (value, len),
+            // SAFETY: see above; there is room for the value to come, and so for its text.
+            Number::Hexadecimal(len) => unsafe {
+                push_bytes(self.lua, &rest[..len]);
+                let value = lua_tonumber(self.lua, -1);
+                lua_pop(self.lua, 1);
+                (value, len)
+            },
+            Number::None => return self.bad(c"invalid number"),
+        };
+        self.at += len;
         Token::Number(value)
     }
 

@@ -5,6 +5,7 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
+use super::number::NumberText;
 use super::{INVALID_REFUSED, INVALID_WRITTEN, Settings, settings};
 use crate::script::globals::uncover;
 use crate::script::interpreter::Interpreter;
@@ -209,10 +210,7 @@ impl Encoder {
         if number.fract() == 0.0 && number.abs() < 10f64.powi(precision) && (number != 0.0 || number.is_sign_positive()) {
             return self.out.put(itoa::Buffer::new().format(number as i64).as_bytes());
         }
-        let mut text = [0u8; 32];
-        // SAFETY: the text has room for as many bytes as are said, the format is ended by a NUL and takes an int and a double.
-        let len = unsafe { libc::snprintf(text.as_mut_ptr().cast(), text.len(), c"%.*g".as_ptr(), precision, number) };
-        self.out.put(text.get(..len as usize).unwrap_or_default());
+        self.out.put(NumberText::new(number, precision as usize).as_bytes());
     }
 
     /// Raises the error for a value of that type.

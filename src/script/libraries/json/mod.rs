@@ -5,6 +5,7 @@
 
 mod decode;
 mod encode;
+mod number;
 
 use std::os::raw::c_int;
 
