@@ -6,6 +6,7 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::glob;
 use crate::engine::number::parse_i64;
+use crate::script::bounds;
 use crate::script::functions::{self, Policy};
 
 const FUNCTION: Command = Command { group: Group::Scripting, flags: Flags::NOSCRIPT, since: "7.0.0", ..Command::DEFAULT };
@@ -276,6 +277,8 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-fn kill(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    Err(Error::NO_SCRIPT_RUNS)
+fn kill(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    bounds::kill(cx.engine, true)?;
+    cx.reply.ok();
+    Ok(())
 }

@@ -5,6 +5,7 @@ use crate::engine::command::{Access, Command, Flags, Group, Keys};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
+use crate::script::bounds;
 use crate::script::{self, Source};
 
 const EVAL: Command = Command {
@@ -196,8 +197,10 @@ fn flush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-fn kill(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    Err(Error::NO_SCRIPT_RUNS)
+fn kill(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    bounds::kill(cx.engine, false)?;
+    cx.reply.ok();
+    Ok(())
 }
 
 fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -171,6 +171,12 @@ texts! {
     FUNCTION_NOT_FOUND = "ERR Function not found";
     /// A script's result with more elements or bytes than a reply may have.
     SCRIPT_RESULT_TOO_LARGE = "ERR script result is too large";
+    /// Anything but what may be called while a script runs long.
+    BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
+    /// The same, while a function does.
+    BUSY_FUNCTION = "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
+    /// A script is to be killed that has written something.
+    UNKILLABLE = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
 }
 
 impl Error {

@@ -48,6 +48,7 @@ use crate::engine::time::Now;
 use crate::resp::reply::{Sink, WireReply};
 use crate::script::Scripts;
 use crate::script::functions::Functions;
+use crate::script::bounds::{Run, Supervisor};
 
 /// Steps (entries fired, moved on the wheel or freed) that one call of [`Engine::advance`] takes at most. A command may have to
 /// wait for two such calls, the one that runs when it comes and the one before its own turn: 0.1 to 0.2 ms each, where 2,000 steps
@@ -88,6 +89,13 @@ pub struct Engine {
     pub scripts: Scripts,
     /// Libraries of functions and their interpreter.
     pub functions: Functions,
+    /// Asked while a script runs whether it may go on; `None` where nobody is to be asked.
+    pub supervisor: Option<Supervisor>,
+    /// The run that the supervisor is being asked about.
+    pub long_run: Option<Run>,
+    /// Steps (instructions of Lua, or as much other work) after which a script is ended, whatever it has done: the bound of
+    /// simulations, which have no clock. Counted in thousands.
+    pub script_steps_max: Option<u64>,
     /// Writes the configuration file, for `CONFIG REWRITE`; `None` where there is none. Gives what went wrong.
     pub rewrite_config: Option<RewriteConfig>,
     /// Forty hexadecimal digits that name this run.
@@ -114,6 +122,9 @@ impl Engine {
             pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
             scripts: Scripts::default(),
             functions: Functions::default(),
+            supervisor: None,
+            long_run: None,
+            script_steps_max: None,
             rewrite_config: None,
             run_id: String::new(),
             started: now,
@@ -219,6 +230,11 @@ impl Engine {
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
                 commands::full_name(command)
             )));
+        }
+        if let Some(run) = &self.long_run
+            && !command.flags.contains(Flags::ALLOW_BUSY)
+        {
+            return Err(run.busy());
         }
         Ok(())
     }

@@ -58,6 +58,8 @@ pub struct Session {
     pub flags: SessionFlags,
     /// Replies and pushes that are not yet written to the socket.
     pub out: Vec<u8>,
+    /// Bytes at the beginning of `out` that are written already, as told by the shell.
+    pub sent: usize,
     /// `CLIENT SETNAME`.
     pub name: Option<Box<[u8]>>,
     /// `CLIENT SETINFO lib-name` and `lib-ver`.
@@ -91,6 +93,7 @@ impl Session {
             protocol: Protocol::Resp2,
             flags: if peer.unix { SessionFlags::UNIX_SOCKET } else { SessionFlags::empty() },
             out: Vec::new(),
+            sent: 0,
             name: None,
             lib: None,
             peer: Box::new(peer),

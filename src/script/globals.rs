@@ -14,14 +14,15 @@ use mlua::ffi::*;
 
 use crate::script::api;
 use crate::script::interpreter::{ARGV, Interpreter, KEYS, REDIS, Source};
-use crate::script::libraries::{self, random};
+use crate::script::libraries::{self, random, tables};
+use crate::script::protect;
 use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function};
 
 /// Its address is the key under which the metatable of a cover keeps what is covered.
 static COVERED: u8 = 0;
 
 /// What of Lua's base library is there as it is.
-const BASE: [&CStr; 13] = [
+const BASE: [&CStr; 12] = [
     c"assert",
     c"coroutine",
     c"error",
@@ -33,21 +34,21 @@ const BASE: [&CStr; 13] = [
     c"tostring",
     c"type",
     c"unpack",
-    c"xpcall",
     c"_VERSION",
 ];
 
 /// What there is instead of its namesakes.
-const OWN: [(&CStr, lua_CFunction); 9] = [
+const OWN: [(&CStr, lua_CFunction); 10] = [
     (c"collectgarbage", collectgarbage),
     (c"getmetatable", getmetatable),
     (c"load", load),
     (c"loadstring", loadstring),
     (c"next", next),
-    (c"pcall", pcall),
+    (c"pcall", protect::pcall),
     (c"rawget", rawget),
     (c"rawset", rawset),
     (c"setmetatable", setmetatable),
+    (c"xpcall", protect::xpcall),
 ];
 
 const READ_ONLY: &str = "Attempt to modify a readonly table";
@@ -91,12 +92,14 @@ pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
         get_field(lua, -2, c"insert");
         lua_pushcclosure(lua, insert, 2);
         set_field(lua, c"insert");
+        tables::install(lua, interpreter);
         add_library(lua, globals, &[c"table"]);
 
         lua_getfield_(lua, LUA_GLOBALSINDEX, c"string".as_ptr());
         add_library(lua, globals, &[c"string"]);
 
         get_field(lua, globals, c"coroutine");
+        protect::install_coroutines(lua, interpreter);
         add_library(lua, globals, &[c"coroutine"]);
 
         lua_createtable(lua, 0, 1);
@@ -328,7 +331,16 @@ unsafe extern "C-unwind" fn rawset(lua: *mut lua_State) -> c_int {
 /// `table.insert(table, [position,] value)`
 unsafe extern "C-unwind" fn insert(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { if uncover(lua, 1) { raise_read_only(lua) } else { original(lua) } }
+    unsafe {
+        if uncover(lua, 1) {
+            return raise_read_only(lua);
+        }
+        if lua_gettop(lua) > 2 {
+            // What lies behind the position is moved.
+            tables::spend_walk(lua, Interpreter::of(lua), 1);
+        }
+        original(lua)
+    }
 }
 
 /// `getmetatable(value)`: that of strings is copied, those of covers are not shown.
@@ -354,34 +366,6 @@ unsafe extern "C-unwind" fn getmetatable(lua: *mut lua_State) -> c_int {
 unsafe extern "C-unwind" fn setmetatable(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe { if uncover(lua, 1) { raise_read_only(lua) } else { original(lua) } }
-}
-
-/// `pcall(function, …)`: an error that is a table with a text is given as that text, as scripts from before Redis 7 expect.
-unsafe extern "C-unwind" fn pcall(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
-    unsafe {
-        let arguments = lua_gettop(lua) - 1;
-        if arguments < 0 {
-            // Redis calls the place holder of the result.
-            lua_pushboolean(lua, 0);
-            push_bytes(lua, b"attempt to call a boolean value");
-            return 2;
-        }
-        lua_pushboolean(lua, 1);
-        lua_insert(lua, 1);
-        if lua_pcall(lua, arguments, LUA_MULTRET, 0) != LUA_OK {
-            lua_remove(lua, 1);
-            if lua_type(lua, -1) == LUA_TTABLE {
-                lua_getfield_(lua, -1, c"err".as_ptr());
-                if lua_isstring(lua, -1) != 0 {
-                    lua_replace(lua, -2);
-                }
-            }
-            lua_pushboolean(lua, 0);
-            lua_insert(lua, 1);
-        }
-        lua_gettop(lua)
-    }
 }
 
 /// `collectgarbage([option [, argument]])`: the collector can be asked to work, but not to stop or to go slower, which would outlast
@@ -467,6 +451,7 @@ unsafe extern "C-unwind" fn read_from_function(
 unsafe fn loaded(lua: *mut lua_State, status: c_int) -> c_int {
     // SAFETY: see above; the function or the message is on top.
     unsafe {
+        protect::caught(lua, Interpreter::of(lua));
         if status == LUA_OK {
             return 1;
         }

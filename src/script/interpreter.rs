@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::engine::session::SessionId;
 use crate::engine::time::Now;
 use crate::resp::reply::Protocol;
+use crate::script::bounds::{self, Bounds};
 use crate::script::failure;
 use crate::script::functions::Draft;
 use crate::script::globals;
@@ -39,13 +40,18 @@ pub(super) struct Frame {
     pub allow_oom: bool,
     /// Whether a command that writes was called.
     pub wrote: bool,
+    /// Whether it is a function, and not a script.
+    pub function: bool,
+    /// What bounds it.
+    pub bounds: Bounds,
 }
 
 impl Frame {
     /// The frame of a run that begins.
     pub(super) fn new(engine: *mut Engine, now: Now, session: SessionId, db: u32) -> Self {
         let protocol = Protocol::Resp2;
-        Frame { engine, now, session, db, protocol, read_only: false, allow_oom: false, wrote: false }
+        let bounds = Bounds::default();
+        Frame { engine, now, session, db, protocol, read_only: false, allow_oom: false, wrote: false, function: false, bounds }
     }
 }
 
@@ -123,6 +129,7 @@ impl Interpreter {
                 assert_eq!(reference, slot, "references count from one in an empty registry");
             }
             globals::install(lua, this);
+            bounds::install(lua, this);
             lua_settop(lua, 0);
             lua_pushcclosure(lua, failure::locate, 0);
             (*this).memory.attach(lua);
@@ -229,10 +236,13 @@ impl Interpreter {
                 2 => {}
                 _ => lua_rawgeti_(lua, LUA_REGISTRYINDEX, REDIS),
             }
+            ((*this).memory.thread, (*this).memory.largest) = (lua, 0);
+            bounds::arm(lua);
             (*this).memory.strict = true;
             let status = lua_pcall(lua, function.parameters, 1, ERROR_FUNCTION);
             (*this).memory.strict = false;
             (*this).frame.engine = ptr::null_mut();
+            (*this).memory.thread = ptr::null_mut();
             if status == LUA_ERRMEM {
                 lua_gc(lua, LUA_GCCOLLECT, 0);
             }

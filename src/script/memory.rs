@@ -10,6 +10,8 @@ use std::ptr::{self, NonNull};
 
 use mlua::ffi::{LUA_GCSETPAUSE, lua_State, lua_gc};
 
+use crate::script::bounds;
+
 /// What an interpreter may take, in bytes; little in tests, so that it is soon reached.
 pub(super) const LIMIT: usize = if cfg!(test) { 64 << 20 } else { 1 << 30 };
 
@@ -40,6 +42,10 @@ pub(super) struct Memory {
     /// Whether the collector has been told to hurry.
     hurried: bool,
     lua: *mut lua_State,
+    /// The thread of Lua that runs; null while no script does.
+    pub thread: *mut lua_State,
+    /// Size of the largest block since the run began, where it is a large one. Bytes.
+    pub largest: usize,
     /// Small blocks that Lua has given back, by size.
     spare: [*mut Spare; CLASSES],
     spare_bytes: usize,
@@ -53,6 +59,8 @@ impl Memory {
             strict: false,
             hurried: false,
             lua: ptr::null_mut(),
+            thread: ptr::null_mut(),
+            largest: 0,
             spare: [ptr::null_mut(); CLASSES],
             spare_bytes: 0,
         }
@@ -112,6 +120,10 @@ pub(super) unsafe extern "C" fn allocate(account: *mut c_void, block: *mut c_voi
             handle_alloc_error(layout(new));
         }
         account.used = used + new;
+        if new >= bounds::LARGE_BLOCK && new > account.largest && account.strict && !account.thread.is_null() {
+            account.largest = new;
+            bounds::note_largest(account.thread, new);
+        }
         if account.used >= SMALL && !account.hurried && !account.lua.is_null() {
             account.hurried = true;
             lua_gc(account.lua, LUA_GCSETPAUSE, PAUSE);

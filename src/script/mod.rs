@@ -14,6 +14,7 @@
 
 mod answer;
 mod api;
+pub mod bounds;
 mod call;
 mod failure;
 pub mod functions;
@@ -21,6 +22,7 @@ mod globals;
 mod interpreter;
 mod libraries;
 mod memory;
+mod protect;
 mod shebang;
 mod sink;
 mod stack;
@@ -326,6 +328,7 @@ fn execute(
     name: impl for<'e> FnOnce(&'e Engine) -> &'e [u8],
 ) -> Result {
     let Program { function, flags } = program;
+    let is_function = cx.engine.scripts.interpreter != Some(interpreter);
     let interpreter = interpreter.as_ptr();
     // A script that says nothing of itself is held to what its commands are allowed.
     let declared = !flags.contains(ScriptFlags::COMPAT);
@@ -343,6 +346,7 @@ fn execute(
     let engine: *mut Engine = &raw mut *cx.engine;
     let mut frame = Frame::new(engine, cx.now, cx.session, cx.db);
     frame.read_only = read_only || no_writes;
+    frame.function = is_function;
     frame.allow_oom = flags.contains(ScriptFlags::ALLOW_OOM);
     // SAFETY: the interpreter is valid and runs nothing, as commands that run scripts are not allowed from scripts. It is not freed
     // meanwhile, as those that flush scripts are not either. `engine` comes from the exclusive reference in `cx`, which is not used

@@ -427,3 +427,20 @@ fn memory_that_is_used_up_stops_scripts_only_before_they_write() {
         assert_eq!(server.eval(script), reply, "{script}");
     }
 }
+
+#[test]
+fn a_budget_of_steps_ends_scripts_at_the_same_step_each_time() {
+    let mut h = Harness::new();
+    h.engine.script_steps_max = Some(200_000);
+    let script = "for i = 1, 1e9 do if i % 100 == 0 then pcall(redis.call, 'incr', 'n') end end";
+    let count = |h: &mut Harness| {
+        let reply = String::from_utf8_lossy(&h.args(&[b"EVAL", script.as_bytes(), b"0"])).into_owned();
+        assert!(reply.starts_with("-ERR Script killed by user with SCRIPT KILL... script: "), "{reply}");
+        h.engine.check_invariants();
+        h.run("GETDEL n")
+    };
+    let first = count(&mut h);
+    assert!(first.starts_with("$3 "), "{first}");
+    assert_eq!(count(&mut h), first);
+    h.script(&[("EVAL return(7) 0", ":7"), ("SCRIPT KILL", "-NOTBUSY No scripts in execution right now.")]);
+}

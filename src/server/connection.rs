@@ -105,6 +105,12 @@ impl Connection {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            if let Some(bytes) = shell.busy.take(self.id) {
+                // Nothing is held: a connection that holds something is not received from while a script runs long.
+                shell.note_held(self.id, bytes.len());
+                self.held = Some(Box::new(Held { bytes, start: 0, parser: RequestParser::new(), ready: true }));
+                continue;
+            }
             if self.held.as_ref().is_some_and(|held| held.ready) {
                 if let Batch::Paused = self.execute_held(shell) {
                     turn_left = 0;

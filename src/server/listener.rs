@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener, ToSocketAddrs};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdUnixListener;
 use std::rc::Rc;
@@ -13,8 +13,11 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use crate::engine::Engine;
 use crate::engine::config::Config;
-use crate::engine::session::Peer;
+use crate::engine::session::{Peer, SessionId};
+use crate::engine::time::Now;
+use crate::server::busy::{Accepted, Listening};
 use crate::server::connection::{Connection, Stream};
 use crate::server::directory::Entry;
 use crate::server::shell::Shell;
@@ -103,10 +106,13 @@ impl Listeners {
 
     /// Accepts on all of them for as long as the runtime runs.
     pub(super) fn serve(self, shell: &Rc<RefCell<Shell>>) -> io::Result<()> {
+        let busy = Rc::clone(&shell.borrow().busy);
         for listener in self.tcp {
+            busy.listen(Listening::Tcp(listener.as_raw_fd()));
             tokio::task::spawn_local(accept_tcp(Rc::clone(shell), TcpListener::from_std(listener)?));
         }
         if let Some(listener) = self.unix {
+            busy.listen(Listening::Unix(listener.as_raw_fd()));
             tokio::task::spawn_local(accept_unix(Rc::clone(shell), UnixListener::from_std(listener)?));
         }
         Ok(())
@@ -205,50 +211,119 @@ async fn pause(error: io::Error) {
     }
 }
 
+/// A connection that is let in, and whose session the engine knows.
+pub(super) struct Newcomer {
+    pub(super) id: SessionId,
+    entry: Entry,
+    stream: Accepted,
+}
+
+impl Newcomer {
+    /// Its socket.
+    pub(super) fn fd(&self) -> RawFd {
+        self.entry.fd
+    }
+}
+
 fn welcome_tcp(shell: &Rc<RefCell<Shell>>, stream: TcpStream, addr: SocketAddr) {
     let mut state = shell.borrow_mut();
-    let config = &state.engine.config;
-    if let Some(refusal) = refusal(&state, Some(addr.ip())) {
+    if let Some(refusal) = refusal(&state.engine, Some(addr.ip())) {
         state.engine.stats.rejected += 1;
         // One attempt: the socket's buffer is empty, and the client is told as a courtesy.
         let _ = stream.try_write(refusal);
         return;
     }
-    let _ = stream.set_nodelay(true);
+    prepare(&SockRef::from(&stream), &state.engine.config);
+    let (peer, entry) = describe_tcp(addr, stream.local_addr(), stream.as_raw_fd());
+    let id = state.connect(peer, entry);
+    drop(state);
+    tokio::task::spawn_local(Connection::new(Rc::clone(shell), Stream::Tcp(stream), id));
+}
+
+fn prepare(socket: &SockRef<'_>, config: &Config) {
+    let _ = socket.set_tcp_nodelay(true);
     if config.tcp_keepalive > 0 {
         let seconds = u64::from(config.tcp_keepalive);
         let options = TcpKeepalive::new()
             .with_time(Duration::from_secs(seconds))
             .with_interval(Duration::from_secs((seconds / 3).max(1)))
             .with_retries(3);
-        let _ = SockRef::from(&stream).set_tcp_keepalive(&options);
+        let _ = socket.set_tcp_keepalive(&options);
     }
-    let laddr = stream.local_addr().map(|addr| addr.to_string()).unwrap_or_default();
+}
+
+fn describe_tcp(addr: SocketAddr, local: io::Result<SocketAddr>, fd: RawFd) -> (Peer, Entry) {
+    let laddr = local.map(|addr| addr.to_string()).unwrap_or_default();
     let peer = Peer { addr: addr.to_string(), laddr, unix: false };
-    let entry = Entry { addr: Some(addr), fd: stream.as_raw_fd(), connected_at: 0, bytes_in: 0, bytes_out: 0 };
-    let id = state.connect(peer, entry);
-    drop(state);
-    tokio::task::spawn_local(Connection::new(Rc::clone(shell), Stream::Tcp(stream), id));
+    (peer, Entry { addr: Some(addr), fd, connected_at: 0, bytes_in: 0, bytes_out: 0 })
+}
+
+fn describe_unix(path: &str, fd: RawFd) -> (Peer, Entry) {
+    let peer = Peer { addr: format!("{path}:0"), laddr: format!("{path}:0"), unix: true };
+    (peer, Entry { addr: None, fd, connected_at: 0, bytes_in: 0, bytes_out: 0 })
 }
 
 fn welcome_unix(shell: &Rc<RefCell<Shell>>, stream: UnixStream, path: &str) {
     let mut state = shell.borrow_mut();
-    if let Some(refusal) = refusal(&state, None) {
+    if let Some(refusal) = refusal(&state.engine, None) {
         state.engine.stats.rejected += 1;
         let _ = stream.try_write(refusal);
         return;
     }
-    let peer = Peer { addr: format!("{path}:0"), laddr: format!("{path}:0"), unix: true };
-    let entry = Entry { addr: None, fd: stream.as_raw_fd(), connected_at: 0, bytes_in: 0, bytes_out: 0 };
+    let (peer, entry) = describe_unix(path, stream.as_raw_fd());
     let id = state.connect(peer, entry);
     drop(state);
     tokio::task::spawn_local(Connection::new(Rc::clone(shell), Stream::Unix(stream), id));
 }
 
+/// Lets a client in while a script runs: its session begins at once, its task with [`settle_in`]. `None` where it is refused.
+pub(super) fn welcome_during_script(engine: &mut Engine, now: Now, mut stream: Accepted) -> Option<Newcomer> {
+    let remote = match &stream {
+        // Without an address it is gone already.
+        Accepted::Tcp(stream) => Some(stream.peer_addr().ok()?),
+        Accepted::Unix(_) => None,
+    };
+    if let Some(refusal) = refusal(engine, remote.map(|addr| addr.ip())) {
+        engine.stats.rejected += 1;
+        let _ = match &mut stream {
+            Accepted::Tcp(stream) => stream.write(refusal),
+            Accepted::Unix(stream) => stream.write(refusal),
+        };
+        return None;
+    }
+    let (peer, entry) = match (&stream, remote) {
+        (Accepted::Tcp(stream), Some(addr)) => {
+            prepare(&SockRef::from(stream), &engine.config);
+            describe_tcp(addr, stream.local_addr(), stream.as_raw_fd())
+        }
+        (Accepted::Tcp(stream), None) => describe_unix(&engine.config.unixsocket, stream.as_raw_fd()),
+        (Accepted::Unix(stream), _) => describe_unix(&engine.config.unixsocket, stream.as_raw_fd()),
+    };
+    let id = engine.connect(now, peer);
+    Some(Newcomer { id, entry, stream })
+}
+
+/// Gives a client that was let in during a script its task.
+pub(super) fn settle_in(shell: &Rc<RefCell<Shell>>, newcomer: Newcomer) {
+    let Newcomer { id, entry, stream } = newcomer;
+    shell.borrow_mut().enter(id, entry);
+    let stream = match stream {
+        Accepted::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp),
+        Accepted::Unix(stream) => UnixStream::from_std(stream).map(Stream::Unix),
+    };
+    match stream {
+        Ok(stream) => drop(tokio::task::spawn_local(Connection::new(Rc::clone(shell), stream, id))),
+        Err(error) => {
+            tracing::warn!(%error, "cannot go on with a connection");
+            shell.borrow_mut().disconnect(id);
+        }
+    }
+}
+
 /// Why a client that has just connected is not let in.
-fn refusal(shell: &Shell, remote: Option<IpAddr>) -> Option<&'static [u8]> {
-    let config = &shell.engine.config;
-    if shell.engine.sessions.len() >= config.maxclients as usize {
+fn refusal(engine: &Engine, remote: Option<IpAddr>) -> Option<&'static [u8]> {
+    let config = &engine.config;
+    if engine.sessions.len() >= config.maxclients as usize {
         return Some(FULL);
     }
     if config.protected_mode && config.requirepass.is_empty() && remote.is_some_and(|ip| !ip.is_loopback()) {

@@ -11,6 +11,7 @@
 //! ```
 
 pub mod allocator;
+mod busy;
 pub mod cli;
 pub mod clock;
 pub mod connection;
@@ -41,6 +42,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
+use crate::server::busy::Watch;
 use crate::server::clock::Clock;
 use crate::server::directory::Directory;
 use crate::server::listener::{BindError, Listeners};
@@ -196,6 +198,11 @@ impl Executor {
             }
             let stop = Rc::clone(&shell.stop);
             let shell = Rc::new(RefCell::new(shell));
+            {
+                let mut state = shell.borrow_mut();
+                let mut watch = Watch::new(Rc::clone(&state.busy), Rc::downgrade(&shell));
+                state.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.look(engine, now, id, first)));
+            }
             tokio::task::spawn_local({
                 let (shell, guard) = (Rc::clone(&shell), stop.on_panic());
                 async move {

@@ -12,6 +12,7 @@ use crate::engine::time::Now;
 use crate::engine::{Action, Engine};
 use crate::resp::request::{Limits, RequestParser};
 use crate::server::allocator;
+use crate::server::busy::Busy;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
 use crate::server::stop::Stop;
@@ -34,8 +35,6 @@ const ADVANCE_EVERY_US: u64 = 1000;
 pub(super) struct Slot {
     /// Its task.
     waker: Option<Waker>,
-    /// Bytes at the beginning of the session's outbox that are written already.
-    pub(super) sent: usize,
     /// Since when its outbox has exceeded its soft limit, in monotonic milliseconds.
     pub(super) soft_since_ms: Option<u64>,
     /// When the directory was last told of its traffic.
@@ -74,6 +73,8 @@ pub struct Shell {
     pub(super) slots: Vec<Slot>,
     /// When sessions are next looked through, in monotonic milliseconds; see [`super::sweep`].
     pub(super) sweep_ms: Option<u64>,
+    /// Their sockets, for the time when a script runs long.
+    pub(super) busy: Rc<Busy>,
     dirty: Vec<SessionId>,
     /// When a batch of requests may help the timer with what is due again.
     help_from_us: u64,
@@ -97,28 +98,37 @@ impl Shell {
             out_buffer: Vec::new(),
             slots: Vec::new(),
             sweep_ms: None,
+            busy: Rc::default(),
             dirty: Vec::new(),
             help_from_us: 0,
         })
     }
 
     /// Registers a connection with the engine.
-    pub fn connect(&mut self, peer: Peer, mut entry: Entry) -> SessionId {
+    pub fn connect(&mut self, peer: Peer, entry: Entry) -> SessionId {
+        let now = self.clock.now();
+        let id = self.engine.connect(now, peer);
+        self.enter(id, entry);
+        id
+    }
+
+    /// Takes a session in whose connection the engine knows already.
+    pub(super) fn enter(&mut self, id: SessionId, mut entry: Entry) {
         let now = self.clock.now();
         entry.connected_at = now.unix_ms() / 1000;
-        let id = self.engine.connect(now, peer);
         if self.slots.len() <= id.0 as usize {
             self.slots.resize_with(id.0 as usize + 1, Slot::default);
         }
+        self.busy.watch(id, entry.fd);
         self.directory.insert(self.engine.sessions[id.0 as usize].id, entry);
         self.expect_idle(now);
         self.settle(now, None);
-        id
     }
 
     /// Ends a session whose connection is closed.
     pub fn disconnect(&mut self, id: SessionId) {
         self.slots[id.0 as usize] = Slot::default();
+        self.busy.forget(id);
         self.directory.remove(self.engine.sessions[id.0 as usize].id);
         let now = self.clock.now();
         self.engine.disconnect(now, id);
@@ -147,9 +157,8 @@ impl Shell {
     /// What is still to be written of the session's outbox.
     #[inline]
     pub fn unsent(&self, id: SessionId) -> Option<&[u8]> {
-        let out = &self.engine.sessions[id.0 as usize].out;
-        let sent = self.slots[id.0 as usize].sent;
-        if out.len() > sent { Some(&out[sent..]) } else { None }
+        let session = &self.engine.sessions[id.0 as usize];
+        if session.out.len() > session.sent { Some(&session.out[session.sent..]) } else { None }
     }
 
     /// Counts bytes that were read from the session's socket.
@@ -165,16 +174,15 @@ impl Shell {
         let session = &mut self.engine.sessions[id.0 as usize];
         session.net_out += bytes as u64;
         self.engine.stats.net_out += bytes as u64;
-        let slot = &mut self.slots[id.0 as usize];
-        slot.sent += bytes;
-        if slot.sent == session.out.len() {
-            slot.sent = 0;
-            slot.soft_since_ms = None;
+        session.sent += bytes;
+        if session.sent == session.out.len() {
+            session.sent = 0;
             session.out.clear();
-        } else if slot.sent > session.out.len() / 2 {
+            self.slots[id.0 as usize].soft_since_ms = None;
+        } else if session.sent > session.out.len() / 2 {
             // Moving what is left only then keeps the cost in proportion to what was written.
-            session.out.drain(..slot.sent);
-            slot.sent = 0;
+            session.out.drain(..session.sent);
+            session.sent = 0;
         }
     }
 

@@ -74,8 +74,8 @@ impl Shell {
     /// Holds the session's outbox to `client-output-buffer-limit`; gives whether the session is closed for it.
     #[inline]
     pub(super) fn check_output(&mut self, id: SessionId, now: Now) -> bool {
-        let out = self.engine.sessions[id.0 as usize].out.len();
-        let unsent = out.saturating_sub(self.slots.get(id.0 as usize).map_or(0, |slot| slot.sent));
+        let session = &self.engine.sessions[id.0 as usize];
+        let unsent = session.out.len().saturating_sub(session.sent);
         unsent > OUTBOX_FREE && self.check_large_output(id, now, unsent as u64)
     }
 

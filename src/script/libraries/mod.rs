@@ -8,6 +8,7 @@ mod msgpack;
 mod raise;
 pub(super) mod random;
 mod structure;
+pub(super) mod tables;
 
 use mlua::ffi::lua_State;
 use std::os::raw::c_int;

@@ -1,0 +1,241 @@
+//! What bounds a script's run: a hook that Lua calls while its code runs, and what ends the run from there.
+//!
+//! ```text
+//!   every 10,000 instructions (fewer with long strings), or as much work of C functions ─▶ hook ─▶ the engine's budget of steps
+//!                                                                                    ├──▶ Engine::supervisor: the driver
+//!                                                                                    └──▶ killed: raise, and raise again
+//! ```
+//!
+//! A script that is to end may catch the error that ends it. So everything here that catches errors ([`super::protect`]) raises it
+//! again, and the hook, from then on, comes with every instruction. Hooks belong to a coroutine; a new one inherits its maker's.
+
+use std::os::raw::{c_int, c_void};
+
+use mlua::ffi::*;
+
+use crate::engine::Engine;
+use crate::engine::error::Error;
+use crate::engine::session::SessionId;
+use crate::engine::time::Now;
+use crate::script::failure;
+use crate::script::interpreter::Interpreter;
+
+/// Instructions of Lua between two looks at whether the script may go on; other work counts as so many instructions as take its time.
+/// Ten times as often as Redis looks: an instruction may call a C function that takes long.
+pub(super) const INTERVAL: c_int = 10_000;
+
+/// Once there was a block of this size, in bytes, the hook comes more often, in proportion: one instruction may copy all of it.
+pub(super) const LARGE_BLOCK: usize = 64 << 10;
+
+/// What is decided about a script that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on.
+    Continue,
+    /// It ends with an error, whatever it has done already.
+    Kill,
+}
+
+/// Asked again and again while a script runs, by whoever drives the engine: it is given the engine in the middle of a command of that
+/// session, the instant of that command, and whether it is the first time of this run. It may have other sessions' requests executed.
+pub type Supervisor = Box<dyn FnMut(&mut Engine, Now, SessionId, bool) -> Verdict>;
+
+/// The bounds of one run.
+#[derive(Default)]
+pub(super) struct Bounds {
+    /// Whether it is to end.
+    pub killed: bool,
+    /// Steps taken, as far as the hook has counted them.
+    steps: u64,
+    /// Whether the supervisor was asked about it.
+    asked: bool,
+    /// Work of C functions that the hook has not counted, in instructions.
+    work: u64,
+}
+
+/// Its address is the registry's key of the interpreter.
+static INTERPRETER: u8 = 0;
+
+fn interpreter_key() -> *mut c_void {
+    (&raw const INTERPRETER).cast_mut().cast()
+}
+
+/// Makes the interpreter known to the hook.
+///
+/// # Safety
+/// As for [`super::globals::install`].
+pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
+    // SAFETY: as promised.
+    unsafe {
+        lua_pushlightuserdata(lua, interpreter_key());
+        lua_pushlightuserdata(lua, interpreter.cast());
+        lua_rawset(lua, LUA_REGISTRYINDEX);
+    }
+}
+
+/// Arms the hook of a thread of Lua at the beginning of its run.
+///
+/// # Safety
+/// The state is valid.
+#[inline]
+pub(super) unsafe fn arm(lua: *mut lua_State) {
+    // SAFETY: as promised.
+    unsafe { lua_sethook(lua, Some(hook), LUA_MASKCOUNT, INTERVAL) };
+}
+
+/// Instructions between two hooks where the largest block there was has so many bytes.
+fn interval(largest: usize) -> c_int {
+    (INTERVAL as usize * LARGE_BLOCK / largest.max(LARGE_BLOCK)).max(1) as c_int
+}
+
+/// Notes that the largest block so far was allocated. Lua allows that at any moment.
+///
+/// # Safety
+/// `lua` is the thread of Lua that runs.
+pub(super) unsafe fn note_largest(lua: *mut lua_State, bytes: usize) {
+    // SAFETY: as promised.
+    unsafe { lua_sethook(lua, Some(hook), LUA_MASKCOUNT, interval(bytes)) };
+}
+
+unsafe extern "C-unwind" fn hook(lua: *mut lua_State, _: *mut lua_Debug) {
+    // SAFETY: Lua calls this between two instructions, with room for twenty values. Nothing with a destructor is alive.
+    unsafe {
+        lua_pushlightuserdata(lua, interpreter_key());
+        lua_rawget_(lua, LUA_REGISTRYINDEX);
+        let interpreter: *mut Interpreter = lua_touserdata(lua, -1).cast();
+        lua_pop(lua, 1);
+        if (*interpreter).frame.engine.is_null() {
+            return;
+        }
+        let (passed, interval) = (lua_gethookcount(lua), interval((*interpreter).memory.largest));
+        if ask(interpreter, passed as u64) {
+            raise_killed(lua, interpreter);
+        }
+        if passed != interval {
+            lua_sethook(lua, Some(hook), LUA_MASKCOUNT, interval);
+        }
+    }
+}
+
+/// Counts work of a C function, as many instructions as take its time, and ends the script if it is to end.
+///
+/// # Safety
+/// Called from a function of the interpreter while a script runs; nothing with a destructor is alive.
+#[inline]
+pub(super) unsafe fn spend(lua: *mut lua_State, interpreter: *mut Interpreter, work: u64) {
+    // SAFETY: as promised.
+    unsafe {
+        if spend_quietly(interpreter, work) {
+            raise_killed(lua, interpreter);
+        }
+    }
+}
+
+/// As [`spend`], for a caller that owns something; gives whether the script is to end.
+///
+/// # Safety
+/// Called from a function of the interpreter while a script runs.
+#[inline]
+pub(super) unsafe fn spend_quietly(interpreter: *mut Interpreter, work: u64) -> bool {
+    // SAFETY: as promised.
+    unsafe {
+        let bounds = &mut (*interpreter).frame.bounds;
+        bounds.work = bounds.work.saturating_add(work);
+        // While a library is loaded, another hook bounds it.
+        if bounds.work < INTERVAL as u64 || (*interpreter).frame.engine.is_null() {
+            return false;
+        }
+        let work = std::mem::take(&mut bounds.work);
+        ask(interpreter, work)
+    }
+}
+
+/// Whether the script is to end.
+#[cold]
+unsafe fn ask(interpreter: *mut Interpreter, steps: u64) -> bool {
+    // SAFETY: a script runs, so its frame's engine is valid, and between two instructions or in a function of the interpreter that
+    // has no reference to it nobody else has one. The supervisor runs no script.
+    unsafe {
+        let frame = &raw mut (*interpreter).frame;
+        if (*frame).bounds.killed {
+            return true;
+        }
+        (*frame).bounds.steps = (*frame).bounds.steps.saturating_add(steps);
+        let (now, session) = ((*frame).now, (*frame).session);
+        let engine = &mut *(*frame).engine;
+        let mut verdict = Verdict::Continue;
+        if engine.script_steps_max.is_some_and(|max| (*frame).bounds.steps > max) {
+            verdict = Verdict::Kill;
+        } else if let Some(mut supervisor) = engine.supervisor.take() {
+            let first = !std::mem::replace(&mut (*frame).bounds.asked, true);
+            let run = Run { function: (*frame).function, wrote: (*frame).wrote, killed: false };
+            engine.long_run = Some(run);
+            verdict = supervisor(engine, now, session, first);
+            engine.supervisor = Some(supervisor);
+            if engine.long_run.take().is_some_and(|run| run.killed) {
+                verdict = Verdict::Kill;
+            }
+        }
+        (*frame).bounds.killed |= verdict == Verdict::Kill;
+        (*frame).bounds.killed
+    }
+}
+
+/// Ends a script that is killed, as far as it lets itself be ended: from now on the hook comes with every instruction of this thread
+/// and of the first one, which catches what others did.
+///
+/// # Safety
+/// As for [`spend`].
+pub(super) unsafe fn raise_killed(lua: *mut lua_State, interpreter: *mut Interpreter) -> c_int {
+    // SAFETY: as promised; for the error itself there is always memory.
+    unsafe {
+        for thread in [lua, (*interpreter).lua] {
+            lua_sethook(thread, Some(hook), LUA_MASKLINE | LUA_MASKCOUNT, 1);
+        }
+        (*interpreter).memory.strict = false;
+        failure::push(lua, b"Script killed by user with SCRIPT KILL...");
+        (*interpreter).memory.strict = true;
+        lua_error(lua)
+    }
+}
+
+/// Whether the script that runs is to end.
+///
+/// # Safety
+/// The interpreter is valid.
+#[inline]
+pub(super) unsafe fn is_killed(interpreter: *mut Interpreter) -> bool {
+    // SAFETY: as promised.
+    unsafe { (*interpreter).frame.bounds.killed }
+}
+
+/// A script or a function that runs, while the supervisor is asked about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Whether it is a function, and not a script.
+    pub function: bool,
+    /// Whether it has written something.
+    pub wrote: bool,
+    /// Whether it is to end.
+    pub killed: bool,
+}
+
+/// Has the script, or the function, that runs end with an error, unless it has written something.
+pub(crate) fn kill(engine: &mut Engine, function: bool) -> Result<(), Error> {
+    match &mut engine.long_run {
+        None => Err(Error::NO_SCRIPT_RUNS),
+        Some(run) if run.wrote => Err(Error::UNKILLABLE),
+        Some(run) if run.function != function => Err(run.busy()),
+        Some(run) => {
+            run.killed = true;
+            Ok(())
+        }
+    }
+}
+
+impl Run {
+    /// What others are told meanwhile.
+    pub fn busy(&self) -> Error {
+        if self.function { Error::BUSY_FUNCTION } else { Error::BUSY }
+    }
+}

@@ -1,0 +1,347 @@
+//! While a script runs long: the sockets are looked after from inside of it.
+//!
+//! There is one thread, and the script has it. But Lua calls a hook every few thousand instructions, and through it the engine asks its
+//! supervisor, which is this: from `busy-reply-threshold` milliseconds on, it looks at all sockets without waiting for any, has the
+//! requests that came executed (nearly all are answered `BUSY`), and writes the replies.
+//!
+//! ```text
+//!   script ─▶ hook ─▶ Engine::supervisor ─▶ poll(2) ─▶ recv, parse, execute, send
+//!                                              └─────▶ accept: a session at once, a task of its own after the script
+//! ```
+//!
+//! The tasks of the connections cannot run meanwhile, since the one whose script runs has the shell. What was received here and is
+//! no complete request is kept, and the connection goes on with it afterwards. A connection whose input was cut by the
+//! beginning of the script in the middle of a request is left alone: its bytes wait in the socket.
+
+use std::cell::{Cell, RefCell};
+use std::net::TcpStream;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::rc::{Rc, Weak};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
+use rustix::time::{ClockId, clock_gettime};
+use smallvec::SmallVec;
+
+use crate::engine::session::{SessionFlags, SessionId};
+use crate::engine::time::Now;
+use crate::engine::{Action, Engine};
+use crate::resp::reply::{Sink, WireReply};
+use crate::resp::request::{Limits, Progress, RequestParser};
+use crate::script::bounds::Verdict;
+use crate::server::listener;
+use crate::server::shell::Shell;
+
+/// Sockets are looked at so often, in microseconds: often enough for a client that waits for each reply, seldom enough for the script
+/// to get on.
+const LOOK_EVERY_US: u64 = 2_000;
+/// With very many clients, the script gets so many times the time that a look took, but no more microseconds than these.
+const LOOK_SHARE: u64 = 10;
+const LOOK_AGAIN_US: u64 = 20_000;
+/// Bytes received at once.
+const RECEIVED_MAX: usize = 16 << 10;
+/// A client with so many bytes of replies that it has not read is not read from.
+const UNSENT_MAX: usize = 64 << 10;
+/// Connections accepted at one look.
+const ACCEPTED_MAX: usize = 64;
+
+/// A socket that is listened on.
+#[derive(Clone, Copy)]
+pub(super) enum Listening {
+    /// Over TCP.
+    Tcp(RawFd),
+    /// Over a unix socket.
+    Unix(RawFd),
+}
+
+/// A connection that was accepted while a script ran.
+pub(super) enum Accepted {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a unix socket.
+    Unix(UnixStream),
+}
+
+/// What was received of one connection during a script.
+#[derive(Default)]
+struct Received {
+    /// The request that is not complete yet.
+    bytes: Vec<u8>,
+    parser: RequestParser,
+    /// Whether there is nothing more to be had of its socket.
+    ended: bool,
+}
+
+/// One connection, as far as this module knows it.
+struct Watched {
+    fd: RawFd,
+    received: Option<Box<Received>>,
+}
+
+/// The sockets of a server, for the time when a script runs long.
+#[derive(Default)]
+pub(super) struct Busy {
+    /// By the number of the session.
+    connections: RefCell<Vec<Option<Watched>>>,
+    listening: RefCell<Vec<Listening>>,
+    /// Connections with something received.
+    stashed: Cell<usize>,
+}
+
+impl Busy {
+    /// Notes the socket of a connection, which stays open until [`Busy::forget`].
+    pub(super) fn watch(&self, id: SessionId, fd: RawFd) {
+        let mut connections = self.connections.borrow_mut();
+        let index = id.0 as usize;
+        if connections.len() <= index {
+            connections.resize_with(index + 1, || None);
+        }
+        // One that was accepted during a script may have something received already.
+        match &mut connections[index] {
+            Some(watched) => watched.fd = fd,
+            none => *none = Some(Watched { fd, received: None }),
+        }
+    }
+
+    /// Notes that a connection's socket is about to be closed.
+    pub(super) fn forget(&self, id: SessionId) {
+        self.take(id);
+        if let Some(connection) = self.connections.borrow_mut().get_mut(id.0 as usize) {
+            *connection = None;
+        }
+    }
+
+    /// Notes a socket that is listened on, for as long as the server runs.
+    pub(super) fn listen(&self, listening: Listening) {
+        self.listening.borrow_mut().push(listening);
+    }
+
+    /// What was received of a connection during a script and is yet to be parsed, if anything.
+    #[inline]
+    pub(super) fn take(&self, id: SessionId) -> Option<Vec<u8>> {
+        if self.stashed.get() == 0 {
+            return None;
+        }
+        let mut connections = self.connections.borrow_mut();
+        let received = connections.get_mut(id.0 as usize)?.as_mut()?.received.take()?;
+        self.stashed.set(self.stashed.get() - 1);
+        if received.bytes.is_empty() { None } else { Some(received.bytes) }
+    }
+}
+
+fn monotonic_us() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
+}
+
+/// Watches over the scripts of an engine.
+pub(super) struct Watch {
+    busy: Rc<Busy>,
+    shell: Weak<RefCell<Shell>>,
+    /// When the run was first looked at.
+    began_us: u64,
+    look_us: u64,
+    long: bool,
+    buffer: Vec<u8>,
+}
+
+impl Watch {
+    /// One for the engine of this shell.
+    pub(super) fn new(busy: Rc<Busy>, shell: Weak<RefCell<Shell>>) -> Self {
+        Watch { busy, shell, began_us: 0, look_us: 0, long: false, buffer: Vec::new() }
+    }
+
+    /// Looks after the sockets if it is time to; the engine's supervisor.
+    pub(super) fn look(&mut self, engine: &mut Engine, now: Now, running: SessionId, first: bool) -> Verdict {
+        let threshold_us = engine.config.busy_reply_threshold.saturating_mul(1000);
+        if threshold_us == 0 {
+            return Verdict::Continue;
+        }
+        let at_us = monotonic_us();
+        if first {
+            (self.began_us, self.look_us, self.long) = (at_us, 0, false);
+        }
+        if at_us - self.began_us < threshold_us || at_us < self.look_us {
+            return Verdict::Continue;
+        }
+        if !self.long {
+            self.long = true;
+            let ms = (at_us - self.began_us) / 1000;
+            tracing::warn!(ms, "slow script: others are told that the server is busy; SCRIPT KILL ends it");
+        }
+        let verdict = self.serve(engine, now, running);
+        let done_us = monotonic_us();
+        self.look_us = done_us + ((done_us - at_us) * LOOK_SHARE).clamp(LOOK_EVERY_US, LOOK_AGAIN_US);
+        verdict
+    }
+
+    fn serve(&mut self, engine: &mut Engine, now: Now, running: SessionId) -> Verdict {
+        self.buffer.resize(RECEIVED_MAX, 0);
+        self.accept(engine, now);
+        for (id, fd, readable) in self.ready(engine, running) {
+            // SAFETY: a connection's socket is open for as long as it is watched, and no task that could close it runs meanwhile.
+            let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+            if readable {
+                self.receive(engine, now, id, socket);
+            }
+            send(engine, id, socket);
+            // Its task looks at what has become of it when the script has ended.
+            engine.mark_dirty(id);
+        }
+        self.buffer = Vec::new();
+        let actions = engine.take_actions();
+        let shutdown = actions.contains(&Action::Shutdown);
+        for action in actions {
+            engine.act(action);
+        }
+        if shutdown { Verdict::Kill } else { Verdict::Continue }
+    }
+
+    /// The connections with something to receive or to send, and whether it is to receive.
+    fn ready(&self, engine: &Engine, running: SessionId) -> Vec<(SessionId, RawFd, bool)> {
+        let connections = self.busy.connections.borrow();
+        let mut wanted = Vec::new();
+        let mut polled = Vec::new();
+        for (index, watched) in connections.iter().enumerate() {
+            let (Some(watched), Some(session)) = (watched, engine.sessions.get(index)) else { continue };
+            let unsent = session.out.len() - session.sent;
+            let ended = watched.received.as_ref().is_some_and(|received| received.ended)
+                || session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW);
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, !ended && session.query_buffer == 0 && unsent <= UNSENT_MAX);
+            flags.set(PollFlags::OUT, unsent > 0);
+            if index == running.0 as usize || flags.is_empty() {
+                continue;
+            }
+            // SAFETY: as in `serve`.
+            polled.push(PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(watched.fd) }, flags));
+            wanted.push((SessionId(index as u32), watched.fd, flags.contains(PollFlags::IN)));
+        }
+        if poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_err() {
+            return Vec::new();
+        }
+        let found = wanted.into_iter().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());
+        found.map(|((id, fd, read), polled)| (id, fd, read && polled.revents() != PollFlags::OUT)).collect()
+    }
+
+    /// Receives once from a connection, and has the requests that are complete executed.
+    fn receive(&mut self, engine: &mut Engine, now: Now, id: SessionId, socket: BorrowedFd<'_>) {
+        let mut received = {
+            let mut connections = self.busy.connections.borrow_mut();
+            let Some(Some(watched)) = connections.get_mut(id.0 as usize) else { return };
+            match watched.received.take() {
+                Some(received) => received,
+                None => {
+                    self.busy.stashed.set(self.busy.stashed.get() + 1);
+                    Box::default()
+                }
+            }
+        };
+        match rustix::net::recv(socket, self.buffer.as_mut_slice(), RecvFlags::DONTWAIT) {
+            Ok((0, _)) => received.ended = true,
+            Ok((count, _)) => {
+                engine.sessions[id.0 as usize].net_in += count as u64;
+                engine.stats.net_in += count as u64;
+                received.bytes.extend_from_slice(&self.buffer[..count]);
+                execute(engine, now, id, &mut received);
+                let held = received.bytes.len() as u64;
+                if held > engine.config.client_query_buffer_limit {
+                    engine.stats.limit_disconnections += 1;
+                    engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+                }
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(_) => received.ended = true,
+        }
+        if let Some(Some(watched)) = self.busy.connections.borrow_mut().get_mut(id.0 as usize) {
+            watched.received = Some(received);
+        }
+    }
+
+    /// Lets new clients in: the one who kills the script may be among them.
+    fn accept(&self, engine: &mut Engine, now: Now) {
+        for listening in self.busy.listening.borrow().iter() {
+            let (Listening::Tcp(fd) | Listening::Unix(fd)) = *listening;
+            // SAFETY: what is listened on is open for as long as the server runs.
+            let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+            for _ in 0..ACCEPTED_MAX {
+                let Ok(accepted) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else { break };
+                self.welcome(engine, now, *listening, accepted);
+            }
+        }
+    }
+
+    fn welcome(&self, engine: &mut Engine, now: Now, listening: Listening, accepted: OwnedFd) {
+        let accepted = match listening {
+            Listening::Tcp(_) => Accepted::Tcp(accepted.into()),
+            Listening::Unix(_) => Accepted::Unix(accepted.into()),
+        };
+        let Some(newcomer) = listener::welcome_during_script(engine, now, accepted) else { return };
+        self.busy.watch(newcomer.id, newcomer.fd());
+        let shell = self.shell.clone();
+        // It gets its turn when the task that runs the script has ended its own.
+        tokio::task::spawn_local(async move {
+            if let Some(shell) = shell.upgrade() {
+                listener::settle_in(&shell, newcomer);
+            }
+        });
+    }
+}
+
+/// Has the complete requests of a connection executed; what is left of them stays.
+fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received) {
+    let mut start = 0;
+    while start < received.bytes.len() {
+        let flags = engine.sessions[id.0 as usize].flags;
+        if flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
+            start = received.bytes.len();
+            break;
+        }
+        let authenticated = engine.config.requirepass.is_empty() || flags.contains(SessionFlags::AUTHENTICATED);
+        let limits = Limits { authenticated, max_bulk_len: engine.config.proto_max_bulk_len, ..Limits::default() };
+        let rest = &received.bytes[start..];
+        match received.parser.parse(rest, &limits) {
+            Ok(Progress::Complete { consumed }) => {
+                let args: SmallVec<[&[u8]; 16]> = received.parser.arguments(rest).collect();
+                engine.execute(now, id, &args);
+                start += consumed;
+            }
+            Ok(Progress::Empty { consumed }) => start += consumed,
+            Ok(Progress::Incomplete) => break,
+            Err(error) => {
+                let session = &mut engine.sessions[id.0 as usize];
+                WireReply::new(&mut session.out, session.protocol).error(&error.text());
+                session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
+                continue;
+            }
+        }
+        received.parser.reset();
+    }
+    received.bytes.drain(..start);
+}
+
+/// Writes what is in a connection's outbox, as far as the socket takes it; ends the connection where that was all it waited for.
+fn send(engine: &mut Engine, id: SessionId, socket: BorrowedFd<'_>) {
+    let session = &mut engine.sessions[id.0 as usize];
+    while session.sent < session.out.len() {
+        match rustix::net::send(socket, &session.out[session.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => {
+                session.sent += count;
+                session.net_out += count as u64;
+                engine.stats.net_out += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return,
+            Err(_) => {
+                session.flags |= SessionFlags::CLOSE_NOW;
+                return;
+            }
+        }
+    }
+    (session.out, session.sent) = (Vec::new(), 0);
+    if session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
+        let _ = rustix::net::shutdown(socket, Shutdown::Both);
+    }
+}

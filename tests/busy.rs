@@ -1,0 +1,270 @@
+//! Scripts that run long, over TCP: what others are told meanwhile, and how such scripts end.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use portcullis::engine::config::Config;
+use portcullis::server::{Options, Server};
+
+const BUSY: &str = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n";
+const FOREVER: &str = "while true do end";
+/// Others are told that the server is busy from here on, in milliseconds.
+const THRESHOLD_MS: u64 = 50;
+/// The bound of the issue.
+const KILLED_WITHIN: Duration = Duration::from_secs(1);
+
+fn start() -> Server {
+    let mut config = Config::default();
+    config.set("port", b"0").unwrap();
+    config.set("lua-time-limit", THRESHOLD_MS.to_string().as_bytes()).unwrap();
+    Server::start(config, Options::default()).unwrap()
+}
+
+struct Client(TcpStream);
+
+impl Client {
+    fn new(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Client(stream)
+    }
+
+    fn send(&mut self, requests: &[&[&str]]) {
+        self.0.write_all(&requests.iter().flat_map(|request| encode(request)).collect::<Vec<_>>()).unwrap();
+    }
+
+    /// The next bytes, as many as are expected, must be these.
+    #[track_caller]
+    fn expect(&mut self, text: &str) {
+        let mut got = vec![0; text.len()];
+        self.0.read_exact(&mut got).unwrap_or_else(|error| panic!("{error} instead of {text}"));
+        assert_eq!(String::from_utf8_lossy(&got), text);
+    }
+
+    /// One line.
+    fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while !line.ends_with(b"\r\n") {
+            self.0.read_exact(&mut byte).unwrap();
+            line.push(byte[0]);
+        }
+        String::from_utf8(line).unwrap()
+    }
+
+    fn ask(&mut self, request: &[&str]) -> String {
+        self.send(&[request]);
+        self.line()
+    }
+
+    /// Waits until the script of somebody else makes the server busy.
+    fn wait_until_busy(&mut self) {
+        let began = Instant::now();
+        while self.ask(&["PING"]) != BUSY {
+            assert!(began.elapsed() < Duration::from_secs(10), "not busy");
+        }
+    }
+}
+
+fn encode(request: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", request.len()).into_bytes();
+    for arg in request {
+        bytes.extend_from_slice(format!("${}\r\n{arg}\r\n", arg.len()).as_bytes());
+    }
+    bytes
+}
+
+fn is_killed(reply: &str) -> bool {
+    reply.starts_with("-ERR Script killed by user with SCRIPT KILL... script: ") && reply.contains(", on @user_script:")
+}
+
+#[test]
+fn every_script_of_the_hang_list_is_killed_while_others_are_answered() {
+    let scripts = [
+        FOREVER,
+        "while true do pcall(function() while true do end end) end",
+        "xpcall(function() while true do end end, function() while true do end end)",
+        "while true do xpcall(function() while true do end end, function() while true do end end) end",
+        "xpcall(error, function() while true do end end)",
+        "while true do coroutine.wrap(function() while true do end end)() end",
+        "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+        "while true do pcall(coroutine.wrap(function() while true do end end)) end",
+        "local resume, create = coroutine.resume, coroutine.create
+         while true do resume(create(function() while true do resume(create(function() for i = 1, 9000 do end end)) end end)) end",
+        "while true do local c = coroutine.create(function() while true do pcall(coroutine.yield) end end)
+         for i = 1, 100 do coroutine.resume(c) end end",
+        "local function f() return f() end f()",
+        "while true do pcall(function() local function f() f() end f() end) end",
+        "while true do pcall(function() local function f() pcall(f) end f() end) end",
+        "while true do local s = ('x'):rep(1e6) end",
+        "local s = ('x'):rep(2e7) while true do local t = s .. 'x' end",
+        "while true do load(function() while true do end end) end",
+        "while true do string.gsub('aaaa', 'a', function() while true do end end) end",
+        "while true do pcall(table.sort, {3, 2, 1}, function() while true do end end) end",
+        "local t = setmetatable({}, {__index = function(t, k) return t[k + 1] end}) while true do pcall(function() return t[1] end) end",
+        "while true do pcall(tostring, setmetatable({}, {__tostring = function() while true do end end})) end",
+        "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.insert(t, 1, 0) end",
+        "while true do redis.call('ping') end",
+        "while true do redis.pcall('nosuch') end",
+    ];
+    let server = start();
+    let addr = server.addresses()[0];
+    let mut other = Client::new(addr);
+    for script in scripts {
+        let mut runner = Client::new(addr);
+        // What is behind the script in the pipeline waits for its end.
+        runner.send(&[&["EVAL", script, "0"], &["PING", "next"]]);
+        other.wait_until_busy();
+        // A new client is let in.
+        let mut killer = Client::new(addr);
+        let began = Instant::now();
+        assert_eq!(killer.ask(&["SCRIPT", "KILL"]), "+OK\r\n", "{script}");
+        let reply = runner.line();
+        assert!(is_killed(&reply), "{reply} for {script}");
+        assert!(began.elapsed() < KILLED_WITHIN, "{:?} for {script}", began.elapsed());
+        runner.expect("$4\r\nnext\r\n");
+        assert_eq!(killer.ask(&["PING"]), "+PONG\r\n");
+        assert_eq!(other.ask(&["PING"]), "+PONG\r\n");
+        assert_eq!(runner.ask(&["EVAL", "return 'again'", "0"]), "$5\r\n");
+    }
+}
+
+#[test]
+fn only_what_may_be_called_then_is_carried_out() {
+    let server = start();
+    let addr = server.addresses()[0];
+    let (mut runner, mut other, mut late) = (Client::new(addr), Client::new(addr), Client::new(addr));
+    assert_eq!(other.ask(&["SCRIPT", "KILL"]), "-NOTBUSY No scripts in execution right now.\r\n");
+    late.0.write_all(b"*2\r\n$4\r\nECHO\r\n$5\r\nhe").unwrap();
+    assert_eq!(other.ask(&["PING"]), "+PONG\r\n");
+    runner.send(&[&["EVAL", FOREVER, "0"]]);
+    other.wait_until_busy();
+    other.send(&[
+        &["SET", "a", "1"],
+        &["nosuch"],
+        &["get"],
+        &["SHUTDOWN"],
+        &["SCRIPT", "FLUSH"],
+        &["EVAL", "return 1", "0"],
+        &["RESET"],
+        &["HELLO", "9"],
+    ]);
+    other.expect(BUSY);
+    other.expect("-ERR unknown command 'nosuch', with args beginning with: \r\n");
+    other.expect("-ERR wrong number of arguments for 'get' command\r\n");
+    for _ in 0..3 {
+        other.expect(BUSY);
+    }
+    other.expect("+RESET\r\n");
+    other.expect("-NOPROTO unsupported protocol version\r\n");
+    // Some come to an end while the script runs.
+    let mut broken = Client::new(addr);
+    broken.0.write_all(b"*x\r\n").unwrap();
+    broken.expect("-ERR Protocol error: invalid multibulk length\r\n");
+    assert_eq!(broken.0.read(&mut [0]).unwrap(), 0);
+    let mut quits = Client::new(addr);
+    assert_eq!(quits.ask(&["QUIT"]), "+OK\r\n");
+    assert_eq!(quits.0.read(&mut [0]).unwrap(), 0);
+    drop(Client::new(addr));
+    // Nothing of a request that comes in pieces is lost, whenever the pieces come.
+    let mut pieces = Client::new(addr);
+    pieces.0.write_all(b"PING\r\n*2\r\n$4\r\nECHO\r\n$3\r\na").unwrap();
+    pieces.expect(BUSY);
+    late.0.write_all(b"llo\r\nPING\r\n").unwrap();
+    assert_eq!(other.ask(&["SCRIPT", "KILL"]), "+OK\r\n");
+    assert!(is_killed(&runner.line()));
+    late.expect("$5\r\nhello\r\n+PONG\r\n");
+    pieces.0.write_all(b"bc\r\nPING\r\n").unwrap();
+    pieces.expect("$3\r\nabc\r\n+PONG\r\n");
+    assert_eq!(other.ask(&["GET", "a"]), "$-1\r\n");
+}
+
+#[test]
+fn a_script_that_wrote_is_not_killed_but_ends_with_the_server() {
+    let mut server = start();
+    let addr = server.addresses()[0];
+    let (mut runner, mut other) = (Client::new(addr), Client::new(addr));
+    runner.send(&[&["EVAL", "redis.call('set', 'a', 1) while true do end", "0"]]);
+    other.wait_until_busy();
+    assert_eq!(
+        other.ask(&["SCRIPT", "KILL"]),
+        "-UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the script \
+         termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.\r\n"
+    );
+    assert_eq!(other.ask(&["PING"]), BUSY);
+    other.send(&[&["SHUTDOWN", "NOSAVE"]]);
+    assert_eq!(other.0.read(&mut [0]).unwrap(), 0);
+    server.wait().unwrap();
+}
+
+#[test]
+fn many_clients_are_answered_in_order_and_go_on_afterwards() {
+    let server = start();
+    let addr = server.addresses()[0];
+    let mut runner = Client::new(addr);
+    runner.send(&[&["EVAL", "local n = 0 for i = 1, 3e7 do n = n + i end return 'done'", "0"]]);
+    let clients: Vec<_> = (0..20)
+        .map(|number: usize| {
+            std::thread::spawn(move || {
+                let mut client = Client::new(addr);
+                client.wait_until_busy();
+                let texts: Vec<String> = (0..200).map(|index| format!("{number}-{index}")).collect();
+                let requests: Vec<[&str; 2]> = texts.iter().map(|text| ["PING", text.as_str()]).collect();
+                // In small pieces: some come while the script runs, others when it has ended.
+                let bytes: Vec<u8> = requests.iter().flat_map(|request| encode(request)).collect();
+                for piece in bytes.chunks(7 + number) {
+                    client.0.write_all(piece).unwrap();
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                let mut answered = 0;
+                for text in &texts {
+                    let line = client.line();
+                    if line == BUSY {
+                        assert_eq!(answered, 0, "the server is busy no more once it has answered");
+                    } else {
+                        assert_eq!(line, format!("${}\r\n", text.len()));
+                        client.expect(&format!("{text}\r\n"));
+                        answered += 1;
+                    }
+                }
+                answered
+            })
+        })
+        .collect();
+    runner.expect("$4\r\ndone\r\n");
+    let answered: Vec<usize> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    println!("answered after the script, of 200 each: {answered:?}");
+}
+
+#[test]
+fn a_function_is_killed_as_a_function() {
+    let server = start();
+    let addr = server.addresses()[0];
+    let (mut runner, mut other) = (Client::new(addr), Client::new(addr));
+    let library = "#!lua name=lib\nredis.register_function('hang', function() while true do end end)";
+    assert_eq!(runner.ask(&["FUNCTION", "LOAD", library]), "$3\r\n");
+    runner.expect("lib\r\n");
+    runner.send(&[&["FCALL", "hang", "0"]]);
+    let busy = BUSY.replace("SCRIPT KILL", "FUNCTION KILL");
+    while other.ask(&["PING"]) != busy {}
+    assert_eq!(other.ask(&["SCRIPT", "KILL"]), busy);
+    assert_eq!(other.ask(&["FUNCTION", "KILL"]), "+OK\r\n");
+    let reply = runner.line();
+    assert!(reply.starts_with("-ERR Script killed by user with SCRIPT KILL... script: hang, on @user_function:2."), "{reply}");
+    assert_eq!(other.ask(&["FUNCTION", "KILL"]), "-NOTBUSY No scripts in execution right now.\r\n");
+}
+
+#[test]
+fn without_a_threshold_nobody_is_told() {
+    let server = start();
+    let addr = server.addresses()[0];
+    let (mut runner, mut other) = (Client::new(addr), Client::new(addr));
+    assert_eq!(other.ask(&["CONFIG", "SET", "busy-reply-threshold", "0"]), "+OK\r\n");
+    runner.send(&[&["EVAL", "local n = 0 for i = 1, 1e7 do n = n + i end return n", "0"]]);
+    std::thread::sleep(Duration::from_millis(2));
+    assert_eq!(other.ask(&["PING"]), "+PONG\r\n");
+    assert_eq!(runner.line(), ":50000005000000\r\n");
+}
