@@ -14,7 +14,7 @@ use mlua::ffi::*;
 
 use crate::script::api;
 use crate::script::interpreter::{ARGV, Interpreter, KEYS, REDIS, Source};
-use crate::script::libraries::{self, random, tables};
+use crate::script::libraries::{self, random, strings, tables};
 use crate::script::protect;
 use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function};
 
@@ -96,6 +96,7 @@ pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
         add_library(lua, globals, &[c"table"]);
 
         lua_getfield_(lua, LUA_GLOBALSINDEX, c"string".as_ptr());
+        strings::install(lua, interpreter);
         add_library(lua, globals, &[c"string"]);
 
         get_field(lua, globals, c"coroutine");

@@ -444,3 +444,32 @@ fn a_budget_of_steps_ends_scripts_at_the_same_step_each_time() {
     assert_eq!(count(&mut h), first);
     h.script(&[("EVAL return(7) 0", ":7"), ("SCRIPT KILL", "-NOTBUSY No scripts in execution right now.")]);
 }
+
+#[test]
+fn what_crashes_others_ends_in_an_error_and_the_next_script_runs() {
+    // With the stack that the server gives its executor: two hundred functions of C in each other take more than a test has.
+    std::thread::Builder::new().stack_size(64 << 20).spawn(run_crash_list).unwrap().join().unwrap();
+}
+
+fn run_crash_list() {
+    let mut server = Scripted::new();
+    for (script, error) in [
+        ("return string.find(('a'):rep(3e5), ('a?'):rep(3e5) .. 'b')", "pattern too complex"),
+        ("return string.match(('a'):rep(100), ('a*'):rep(50) .. 'b')", "pattern too complex"),
+        ("local function f(s) return s:gsub('.', f) end return f('a')", "stack overflow"),
+        ("return ('x'):rep(2e9)", "not enough memory"),
+        ("local t = {} while true do t[#t + 1] = {t} end", "not enough memory"),
+        ("local s = 'x' while true do s = s .. s end", "not enough memory"),
+        ("local function f() return 1 + f() end return f()", "stack overflow"),
+        ("local t = setmetatable({}, {}) getmetatable(t).__tostring = tostring return tostring(t)", "stack overflow"),
+        (
+            "local t = setmetatable({}, {}) getmetatable(t).__concat = function(a, b) return a .. b end return t .. t",
+            "stack overflow",
+        ),
+        ("error({})", "unknown error"),
+    ] {
+        let reply = server.eval(script);
+        assert!(reply.starts_with('-') && reply.contains(error), "{reply} for {script}");
+        assert_eq!(server.eval("return 7"), ":7\r\n");
+    }
+}

@@ -6,7 +6,9 @@ mod convert;
 mod json;
 mod msgpack;
 mod raise;
+mod pattern;
 pub(super) mod random;
+pub(super) mod strings;
 mod structure;
 pub(super) mod tables;
 

@@ -1,0 +1,319 @@
+//! Lua's string patterns: the matcher.
+//!
+//! It takes and gives what Lua 5.1's own does, but within bounds: that one follows any pattern as deep as the stack of the
+//! process goes and then some, and for as long as it takes. Here a match is followed to [`DEPTH_MAX`] and costs [`STEPS_MAX`].
+
+/// Captures of a pattern at most.
+pub(super) const CAPTURES_MAX: usize = 32;
+/// Items of a pattern (captures, and parts that repeat) that may be in each other at most.
+const DEPTH_MAX: u32 = 400;
+/// Steps of one match at most, each a few nanoseconds.
+const STEPS_MAX: u64 = 1 << 28;
+/// Steps between two looks at whether the script may go on.
+const STEPS_PER_LOOK: u64 = 1 << 14;
+
+const ESCAPE: u8 = b'%';
+
+/// What a capture holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Capture {
+    /// Its end has not been found.
+    Open(usize),
+    /// Only where it is.
+    Position(usize),
+    /// From here, so many bytes.
+    Span(usize, usize),
+}
+
+/// Why a match was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// An error of the pattern, with Lua's text.
+    Malformed(&'static std::ffi::CStr),
+    /// The script is to end.
+    Killed,
+}
+
+const COMPLEX: Fault = Fault::Malformed(c"pattern too complex");
+
+type Found = Result<Option<usize>, Fault>;
+
+/// A match under way.
+pub(super) struct Matcher<'a, F> {
+    subject: &'a [u8],
+    pattern: &'a [u8],
+    level: usize,
+    captures: [Capture; CAPTURES_MAX],
+    depth: u32,
+    steps: u64,
+    /// Told of work done; gives whether the script is to end.
+    spend: F,
+}
+
+impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
+    /// A matcher of a pattern, its anchor left out, against a subject.
+    pub(super) fn new(subject: &'a [u8], pattern: &'a [u8], spend: F) -> Self {
+        Matcher { subject, pattern, level: 0, captures: [Capture::Open(0); CAPTURES_MAX], depth: 0, steps: 0, spend }
+    }
+
+    /// The captures of the last match.
+    pub(super) fn captures(&self) -> &[Capture] {
+        &self.captures[..self.level]
+    }
+
+    /// Matches at a place of the subject; gives where the match ends.
+    #[inline]
+    pub(super) fn match_at(&mut self, at: usize) -> Found {
+        self.level = 0;
+        self.depth = 0;
+        self.follow(at, 0)
+    }
+
+    #[inline]
+    fn step(&mut self, count: u64) -> Result<(), Fault> {
+        let before = self.steps / STEPS_PER_LOOK;
+        self.steps += count;
+        if self.steps / STEPS_PER_LOOK == before { Ok(()) } else { self.look() }
+    }
+
+    #[cold]
+    fn look(&mut self) -> Result<(), Fault> {
+        if self.steps > STEPS_MAX {
+            return Err(COMPLEX);
+        }
+        if (self.spend)(STEPS_PER_LOOK) { Err(Fault::Killed) } else { Ok(()) }
+    }
+
+    fn byte(&self, p: usize) -> Option<u8> {
+        self.pattern.get(p).copied()
+    }
+
+    /// Follows the pattern from `p` at `s`, one level deeper.
+    fn follow(&mut self, s: usize, p: usize) -> Found {
+        if self.depth == DEPTH_MAX {
+            return Err(COMPLEX);
+        }
+        self.depth += 1;
+        let found = self.walk(s, p);
+        self.depth -= 1;
+        found
+    }
+
+    fn walk(&mut self, mut s: usize, mut p: usize) -> Found {
+        loop {
+            self.step(1)?;
+            let Some(item) = self.byte(p) else { return Ok(Some(s)) };
+            match item {
+                b'(' if self.byte(p + 1) == Some(b')') => return self.open_capture(s, p + 2, Capture::Position(s)),
+                b'(' => return self.open_capture(s, p + 1, Capture::Open(s)),
+                b')' => return self.close_capture(s, p + 1),
+                b'$' if p + 1 == self.pattern.len() => return Ok((s == self.subject.len()).then_some(s)),
+                ESCAPE => match self.byte(p + 1) {
+                    Some(b'b') => match self.balance(s, p + 2)? {
+                        Some(end) => {
+                            (s, p) = (end, p + 4);
+                            continue;
+                        }
+                        None => return Ok(None),
+                    },
+                    Some(b'f') => {
+                        p += 2;
+                        if self.byte(p) != Some(b'[') {
+                            return Err(Fault::Malformed(c"missing '[' after '%f' in pattern"));
+                        }
+                        let end = self.class_end(p)?;
+                        let before = if s == 0 { 0 } else { self.subject[s - 1] };
+                        let here = self.subject.get(s).copied().unwrap_or(0);
+                        if self.in_set(before, p, end - 1) || !self.in_set(here, p, end - 1) {
+                            return Ok(None);
+                        }
+                        p = end;
+                        continue;
+                    }
+                    Some(digit) if digit.is_ascii_digit() => match self.back_reference(s, digit)? {
+                        Some(end) => {
+                            (s, p) = (end, p + 2);
+                            continue;
+                        }
+                        None => return Ok(None),
+                    },
+                    _ => {}
+                },
+                _ => {}
+            }
+            let end = self.class_end(p)?;
+            let here = self.subject.get(s).is_some_and(|&byte| self.single(byte, p, end));
+            match self.byte(end) {
+                Some(b'?') => {
+                    if here && let Some(found) = self.follow(s + 1, end + 1)? {
+                        return Ok(Some(found));
+                    }
+                    p = end + 1;
+                }
+                Some(b'*') => return self.expand_most(s, p, end),
+                Some(b'+') => return if here { self.expand_most(s + 1, p, end) } else { Ok(None) },
+                Some(b'-') => return self.expand_least(s, p, end),
+                _ if here => (s, p) = (s + 1, end),
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    fn expand_most(&mut self, s: usize, p: usize, end: usize) -> Found {
+        let count = self.subject[s..].iter().take_while(|&&byte| self.single(byte, p, end)).count();
+        self.step(count as u64)?;
+        for more in (0..=count).rev() {
+            if let Some(found) = self.follow(s + more, end + 1)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    fn expand_least(&mut self, mut s: usize, p: usize, end: usize) -> Found {
+        loop {
+            if let Some(found) = self.follow(s, end + 1)? {
+                return Ok(Some(found));
+            }
+            match self.subject.get(s) {
+                Some(&byte) if self.single(byte, p, end) => s += 1,
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    fn open_capture(&mut self, s: usize, p: usize, capture: Capture) -> Found {
+        let level = self.level;
+        let Some(slot) = self.captures.get_mut(level) else { return Err(Fault::Malformed(c"too many captures")) };
+        *slot = capture;
+        self.level = level + 1;
+        let found = self.follow(s, p)?;
+        if found.is_none() {
+            self.level -= 1;
+        }
+        Ok(found)
+    }
+
+    fn close_capture(&mut self, s: usize, p: usize) -> Found {
+        let open = self.captures[..self.level].iter().rposition(|capture| matches!(capture, Capture::Open(_)));
+        let Some(index) = open else { return Err(Fault::Malformed(c"invalid pattern capture")) };
+        let Capture::Open(start) = self.captures[index] else { return Ok(None) };
+        self.captures[index] = Capture::Span(start, s - start);
+        let found = self.follow(s, p)?;
+        if found.is_none() {
+            self.captures[index] = Capture::Open(start);
+        }
+        Ok(found)
+    }
+
+    fn balance(&mut self, s: usize, p: usize) -> Found {
+        let (Some(open), Some(close)) = (self.byte(p), self.byte(p + 1)) else {
+            return Err(Fault::Malformed(c"unbalanced pattern"));
+        };
+        if self.subject.get(s) != Some(&open) {
+            return Ok(None);
+        }
+        let mut depth = 1u64;
+        for (offset, &byte) in self.subject[s + 1..].iter().enumerate() {
+            if byte == close {
+                depth -= 1;
+                if depth == 0 {
+                    self.step(offset as u64)?;
+                    return Ok(Some(s + offset + 2));
+                }
+            } else if byte == open {
+                depth += 1;
+            }
+        }
+        self.step((self.subject.len() - s) as u64)?;
+        Ok(None)
+    }
+
+    fn back_reference(&mut self, s: usize, digit: u8) -> Found {
+        let capture = (digit as usize).checked_sub(b'1' as usize).and_then(|index| self.captures[..self.level].get(index));
+        match capture {
+            Some(&Capture::Span(start, len)) => {
+                self.step(len as u64 / 16)?;
+                let same = self.subject[s..].starts_with(&self.subject[start..start + len]);
+                Ok(same.then_some(s + len))
+            }
+            // The length of a position reads as more than there is.
+            Some(Capture::Position(_)) => Ok(None),
+            Some(Capture::Open(_)) | None => Err(Fault::Malformed(c"invalid capture index")),
+        }
+    }
+
+    /// Where the single-character item at `p` ends.
+    #[inline]
+    fn class_end(&self, p: usize) -> Result<usize, Fault> {
+        match self.byte(p) {
+            Some(ESCAPE) if p + 1 >= self.pattern.len() => Err(Fault::Malformed(c"malformed pattern (ends with '%')")),
+            Some(ESCAPE) => Ok(p + 2),
+            Some(b'[') => {
+                let mut at = p + 1 + usize::from(self.byte(p + 1) == Some(b'^'));
+                // The first one stands for itself even if it is a bracket.
+                loop {
+                    let Some(byte) = self.byte(at) else { return Err(Fault::Malformed(c"malformed pattern (missing ']')")) };
+                    at += 1 + usize::from(byte == ESCAPE && at + 1 < self.pattern.len());
+                    if self.byte(at) == Some(b']') {
+                        return Ok(at + 1);
+                    }
+                }
+            }
+            _ => Ok(p + 1),
+        }
+    }
+
+    /// Whether a byte matches the item from `p` to `end`.
+    #[inline]
+    fn single(&self, byte: u8, p: usize, end: usize) -> bool {
+        match self.pattern[p] {
+            b'.' => true,
+            ESCAPE => in_class(byte, self.pattern[p + 1]),
+            b'[' => self.in_set(byte, p, end - 1),
+            literal => literal == byte,
+        }
+    }
+
+    /// Whether a byte is in the set whose brackets are at `open` and `close`.
+    fn in_set(&self, byte: u8, open: usize, close: usize) -> bool {
+        let set = self.pattern;
+        let negated = set[open + 1] == b'^';
+        let mut at = open + 1 + usize::from(negated);
+        while at < close {
+            if set[at] == ESCAPE {
+                at += 1;
+                if in_class(byte, set[at]) {
+                    return !negated;
+                }
+            } else if set[at + 1] == b'-' && at + 2 < close {
+                if (set[at]..=set[at + 2]).contains(&byte) {
+                    return !negated;
+                }
+                at += 2;
+            } else if set[at] == byte {
+                return !negated;
+            }
+            at += 1;
+        }
+        negated
+    }
+}
+
+/// Whether a byte is in the class of this letter, or is this character where it is no letter of a class.
+fn in_class(byte: u8, class: u8) -> bool {
+    let is = match class.to_ascii_lowercase() {
+        b'a' => byte.is_ascii_alphabetic(),
+        b'c' => byte.is_ascii_control(),
+        b'd' => byte.is_ascii_digit(),
+        b'l' => byte.is_ascii_lowercase(),
+        b'p' => byte.is_ascii_punctuation(),
+        b's' => matches!(byte, b' ' | 9..=13),
+        b'u' => byte.is_ascii_uppercase(),
+        b'w' => byte.is_ascii_alphanumeric(),
+        b'x' => byte.is_ascii_hexdigit(),
+        b'z' => byte == 0,
+        _ => return class == byte,
+    };
+    is != class.is_ascii_uppercase()
+}

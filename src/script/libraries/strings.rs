@@ -1,0 +1,349 @@
+//! The functions of `string` that Lua 5.1 has without bounds: those that match patterns, and `rep`. They take, give and refuse what
+//! its own do.
+
+use std::ffi::CStr;
+use std::mem::MaybeUninit;
+use std::os::raw::c_int;
+
+use mlua::ffi::*;
+
+use crate::script::bounds;
+use crate::script::interpreter::Interpreter;
+use crate::script::libraries::pattern::{Capture, Fault, Matcher};
+use crate::script::stack::{bytes, push_bytes, set_function};
+
+/// Bytes that are copied in the time of an instruction.
+const BYTES_PER_STEP: u64 = 64;
+/// A short text is repeated up to so many bytes before it is added to a result.
+const CHUNK: usize = 1024;
+
+/// Puts the functions in place of those in the library on top of the stack.
+///
+/// # Safety
+/// As for [`crate::script::globals::install`].
+pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
+    let functions: [(&CStr, lua_CFunction); 6] =
+        [(c"find", find), (c"match", match_), (c"gmatch", gmatch), (c"gfind", gmatch), (c"gsub", gsub), (c"rep", rep)];
+    // SAFETY: as promised.
+    unsafe {
+        for (name, function) in functions {
+            set_function(lua, interpreter, name, function);
+        }
+    }
+}
+
+/// A pattern as C reads it: up to the first NUL.
+fn up_to_nul(pattern: &[u8]) -> &[u8] {
+    &pattern[..memchr::memchr(0, pattern).unwrap_or(pattern.len())]
+}
+
+/// What is left of a pattern behind its anchor, and whether it has one.
+fn split_anchor(pattern: &[u8]) -> (&[u8], bool) {
+    match pattern.strip_prefix(b"^") {
+        Some(rest) => (rest, true),
+        None => (pattern, false),
+    }
+}
+
+fn matcher<'a>(
+    interpreter: *mut Interpreter,
+    subject: &'a [u8],
+    pattern: &'a [u8],
+) -> Matcher<'a, impl FnMut(u64) -> bool + use<'a>> {
+    // SAFETY: matchers are made by the functions below, while a script runs.
+    Matcher::new(subject, pattern, move |work| unsafe { bounds::spend_quietly(interpreter, work) })
+}
+
+// SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments and with the interpreter as their
+// first upvalue, while a script runs. Subject and pattern stay on the stack or in an upvalue, which keeps their bytes. Nothing has
+// a destructor, a matcher included.
+
+/// A string among the arguments.
+unsafe fn string<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
+    // SAFETY: see above.
+    unsafe {
+        let mut len = 0;
+        let text = luaL_checklstring(lua, index, &mut len);
+        std::slice::from_raw_parts(text.cast(), len)
+    }
+}
+
+unsafe fn raise(lua: *mut lua_State, interpreter: *mut Interpreter, fault: Fault) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        match fault {
+            Fault::Malformed(text) => luaL_error(lua, c"%s".as_ptr(), text.as_ptr()),
+            Fault::Killed => bounds::raise_killed(lua, interpreter),
+        }
+    }
+}
+
+/// Pushes a capture, or the whole match where there is none.
+unsafe fn push_capture(lua: *mut lua_State, subject: &[u8], captures: &[Capture], index: usize, whole: Option<(usize, usize)>) {
+    // SAFETY: see above.
+    unsafe {
+        match (captures.get(index), whole) {
+            (Some(&Capture::Span(start, len)), _) => push_bytes(lua, &subject[start..start + len]),
+            (Some(&Capture::Position(at)), _) => lua_pushinteger(lua, at as lua_Integer + 1),
+            (Some(Capture::Open(_)), _) => {
+                luaL_error(lua, c"unfinished capture".as_ptr());
+            }
+            (None, Some((start, end))) if index == 0 => push_bytes(lua, &subject[start..end]),
+            (None, _) => {
+                luaL_error(lua, c"invalid capture index".as_ptr());
+            }
+        }
+    }
+}
+
+/// Pushes all captures, or the whole match where there is none; gives how many values.
+unsafe fn push_captures(lua: *mut lua_State, subject: &[u8], captures: &[Capture], whole: Option<(usize, usize)>) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let count = if captures.is_empty() { usize::from(whole.is_some()) } else { captures.len() };
+        luaL_checkstack_(lua, count as c_int, c"too many captures".as_ptr());
+        for index in 0..count {
+            push_capture(lua, subject, captures, index, whole);
+        }
+        count as c_int
+    }
+}
+
+unsafe extern "C-unwind" fn find(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { search(lua, true) }
+}
+
+unsafe extern "C-unwind" fn match_(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { search(lua, false) }
+}
+
+unsafe fn search(lua: *mut lua_State, find: bool) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let interpreter = Interpreter::of(lua);
+        let (subject, given) = (string(lua, 1), string(lua, 2));
+        let mut init = luaL_optinteger(lua, 3, 1);
+        if init < 0 {
+            init = init.saturating_add(subject.len() as lua_Integer + 1);
+        }
+        let init = usize::try_from(init.saturating_sub(1)).unwrap_or(0).min(subject.len());
+        let pattern = up_to_nul(given);
+        if find && (lua_toboolean(lua, 4) != 0 || !pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))) {
+            bounds::spend(lua, interpreter, (subject.len() - init) as u64 / BYTES_PER_STEP);
+            return match memchr::memmem::find(&subject[init..], given) {
+                Some(at) => {
+                    lua_pushinteger(lua, (init + at) as lua_Integer + 1);
+                    lua_pushinteger(lua, (init + at + given.len()) as lua_Integer);
+                    2
+                }
+                None => {
+                    lua_pushnil(lua);
+                    1
+                }
+            };
+        }
+        let (pattern, anchored) = split_anchor(pattern);
+        let mut matcher = matcher(interpreter, subject, pattern);
+        let last = if anchored { init } else { subject.len() };
+        for start in init..=last {
+            let end = match matcher.match_at(start) {
+                Ok(Some(end)) => end,
+                Ok(None) => continue,
+                Err(fault) => return raise(lua, interpreter, fault),
+            };
+            if find {
+                lua_pushinteger(lua, start as lua_Integer + 1);
+                lua_pushinteger(lua, end as lua_Integer);
+                return 2 + push_captures(lua, subject, matcher.captures(), None);
+            }
+            return push_captures(lua, subject, matcher.captures(), Some((start, end)));
+        }
+        lua_pushnil(lua);
+        1
+    }
+}
+
+unsafe extern "C-unwind" fn gmatch(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        string(lua, 1);
+        string(lua, 2);
+        lua_settop(lua, 2);
+        lua_pushlightuserdata(lua, Interpreter::of(lua).cast());
+        lua_insert(lua, 1);
+        lua_pushinteger(lua, 0);
+        lua_pushcclosure(lua, next_match, 4);
+        1
+    }
+}
+
+/// What [`gmatch`] gives: behind the interpreter, its upvalues are subject, pattern and where to go on.
+unsafe extern "C-unwind" fn next_match(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let interpreter = Interpreter::of(lua);
+        let subject = bytes(lua, lua_upvalueindex(2)).unwrap_or_default();
+        let pattern = up_to_nul(bytes(lua, lua_upvalueindex(3)).unwrap_or_default());
+        let from = lua_tointeger(lua, lua_upvalueindex(4)) as usize;
+        let mut matcher = matcher(interpreter, subject, pattern);
+        for start in from..=subject.len() {
+            match matcher.match_at(start) {
+                Ok(Some(end)) => {
+                    lua_pushinteger(lua, (end + usize::from(end == start)) as lua_Integer);
+                    lua_replace(lua, lua_upvalueindex(4));
+                    return push_captures(lua, subject, matcher.captures(), Some((start, end)));
+                }
+                Ok(None) => {}
+                Err(fault) => return raise(lua, interpreter, fault),
+            }
+        }
+        0
+    }
+}
+
+unsafe extern "C-unwind" fn gsub(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above. The buffer keeps its pieces on the stack of Lua.
+    unsafe {
+        let interpreter = Interpreter::of(lua);
+        let (subject, pattern) = (string(lua, 1), up_to_nul(string(lua, 2)));
+        let kind = lua_type(lua, 3);
+        let max = luaL_optinteger(lua, 4, subject.len() as lua_Integer + 1) as c_int;
+        if !matches!(kind, LUA_TNUMBER | LUA_TSTRING | LUA_TFUNCTION | LUA_TTABLE) {
+            return luaL_argerror(lua, 3, c"string/function/table expected".as_ptr());
+        }
+        let (pattern, anchored) = split_anchor(pattern);
+        let replacement = if matches!(kind, LUA_TNUMBER | LUA_TSTRING) { string(lua, 3) } else { b"" };
+        let mut buffer = MaybeUninit::<luaL_Buffer>::uninit();
+        let buffer = buffer.as_mut_ptr();
+        luaL_buffinit(lua, buffer);
+        let mut matcher = matcher(interpreter, subject, pattern);
+        let (mut at, mut copied, mut count) = (0, 0, 0);
+        while count < max {
+            let matched = match matcher.match_at(at) {
+                Ok(matched) => matched,
+                Err(fault) => return raise(lua, interpreter, fault),
+            };
+            if let Some(end) = matched {
+                count += 1;
+                add(buffer, &subject[copied..at]);
+                copied = end;
+                let captures = matcher.captures();
+                if matches!(kind, LUA_TNUMBER | LUA_TSTRING) {
+                    add_expanded(lua, buffer, subject, captures, (at, end), replacement);
+                } else {
+                    add_replaced(lua, buffer, subject, captures, (at, end), kind);
+                }
+            }
+            match matched {
+                Some(end) if end > at => at = end,
+                _ if at < subject.len() => at += 1,
+                _ => break,
+            }
+            if anchored {
+                break;
+            }
+        }
+        add(buffer, &subject[copied.min(subject.len())..]);
+        luaL_pushresult(buffer);
+        lua_pushinteger(lua, count.into());
+        2
+    }
+}
+
+unsafe fn add(buffer: *mut luaL_Buffer, text: &[u8]) {
+    // SAFETY: see above.
+    unsafe { luaL_addlstring(buffer, text.as_ptr().cast(), text.len()) }
+}
+
+/// Adds a replacement in which `%1` stands for a capture.
+unsafe fn add_expanded(
+    lua: *mut lua_State,
+    buffer: *mut luaL_Buffer,
+    subject: &[u8],
+    captures: &[Capture],
+    whole: (usize, usize),
+    replacement: &[u8],
+) {
+    let mut rest = replacement;
+    // SAFETY: see above.
+    unsafe {
+        while let Some(at) = memchr::memchr(b'%', rest) {
+            add(buffer, &rest[..at]);
+            // Behind the last byte Lua finds the NUL that ends its strings.
+            let escaped = rest.get(at + 1).copied().unwrap_or(0);
+            rest = rest.get(at + 2..).unwrap_or_default();
+            match escaped {
+                b'0' => add(buffer, &subject[whole.0..whole.1]),
+                b'1'..=b'9' => {
+                    push_capture(lua, subject, captures, usize::from(escaped - b'1'), Some(whole));
+                    luaL_addvalue(buffer);
+                }
+                _ => add(buffer, &[escaped]),
+            }
+        }
+        add(buffer, rest);
+    }
+}
+
+/// Adds what a function or a table gives for a match, or the match itself where that is nothing.
+unsafe fn add_replaced(
+    lua: *mut lua_State,
+    buffer: *mut luaL_Buffer,
+    subject: &[u8],
+    captures: &[Capture],
+    whole: (usize, usize),
+    kind: c_int,
+) {
+    // SAFETY: see above.
+    unsafe {
+        if kind == LUA_TFUNCTION {
+            lua_pushvalue(lua, 3);
+            let count = push_captures(lua, subject, captures, Some(whole));
+            lua_call(lua, count, 1);
+        } else {
+            push_capture(lua, subject, captures, 0, Some(whole));
+            lua_gettable_(lua, 3);
+        }
+        if lua_toboolean(lua, -1) == 0 {
+            lua_pop(lua, 1);
+            push_bytes(lua, &subject[whole.0..whole.1]);
+        } else if lua_isstring(lua, -1) == 0 {
+            luaL_error(lua, c"invalid replacement value (a %s)".as_ptr(), luaL_typename(lua, -1));
+        }
+        luaL_addvalue(buffer);
+    }
+}
+
+unsafe extern "C-unwind" fn rep(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above. The buffer keeps its pieces on the stack of Lua.
+    unsafe {
+        let interpreter = Interpreter::of(lua);
+        let text = string(lua, 1);
+        let times = usize::try_from(luaL_checkinteger(lua, 2) as c_int).unwrap_or(0);
+        let total = text.len().saturating_mul(times);
+        if total > (*interpreter).memory.limit {
+            // Refused for want of memory, and at once.
+            lua_newuserdata(lua, (*interpreter).memory.limit);
+        }
+        bounds::spend(lua, interpreter, total as u64 / BYTES_PER_STEP);
+        let mut room = [0; CHUNK];
+        let copies = (CHUNK / text.len().max(1)).min(times);
+        for piece in room[..copies * text.len()].chunks_exact_mut(text.len().max(1)) {
+            piece.copy_from_slice(text);
+        }
+        let chunk = if copies > 1 { &room[..copies * text.len()] } else { text };
+        let mut buffer = MaybeUninit::<luaL_Buffer>::uninit();
+        let buffer = buffer.as_mut_ptr();
+        luaL_buffinit(lua, buffer);
+        let mut left = total;
+        while left > 0 {
+            let piece = &chunk[..chunk.len().min(left)];
+            add(buffer, piece);
+            left -= piece.len();
+        }
+        luaL_pushresult(buffer);
+        1
+    }
+}
