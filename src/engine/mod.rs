@@ -47,8 +47,8 @@ use crate::engine::stats::Stats;
 use crate::engine::time::Now;
 use crate::resp::reply::{Sink, WireReply};
 use crate::script::Scripts;
-use crate::script::functions::Functions;
 use crate::script::bounds::{Run, Supervisor};
+use crate::script::functions::Functions;
 
 /// Steps (entries fired, moved on the wheel or freed) that one call of [`Engine::advance`] takes at most. A command may have to
 /// wait for two such calls, the one that runs when it comes and the one before its own turn: 0.1 to 0.2 ms each, where 2,000 steps
