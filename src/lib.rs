@@ -37,3 +37,10 @@ pub mod store;
 pub mod testing;
 
 pub use testing::TestServer;
+
+/// Runs a test with the stack that the server gives its executor.
+#[cfg(test)]
+fn on_executor_stack(test: fn()) {
+    let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(test).expect("a thread");
+    thread.join().expect("the test passes");
+}

@@ -447,8 +447,8 @@ fn a_budget_of_steps_ends_scripts_at_the_same_step_each_time() {
 
 #[test]
 fn what_crashes_others_ends_in_an_error_and_the_next_script_runs() {
-    // With the stack that the server gives its executor: two hundred functions of C in each other take more than a test has.
-    std::thread::Builder::new().stack_size(64 << 20).spawn(run_crash_list).unwrap().join().unwrap();
+    // Two hundred functions of C in each other take more than a test has.
+    crate::on_executor_stack(run_crash_list);
 }
 
 fn run_crash_list() {
