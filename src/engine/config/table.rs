@@ -72,7 +72,7 @@ directives! {
     Limits "maxclients" => maxclients: u32 = 10_000, Integer(1, UINT), live, "Clients that may be connected at once.";
     Limits "maxmemory" => maxmemory: u64 = 0, Memory(0, ULONG), live, "Bytes beyond which commands that need more are refused; 0 no bound.";
     Limits "maxmemory-policy" => maxmemory_policy: &'static str = "noeviction", Only("noeviction", "a lock must not be evicted silently"), live, "Has the value noeviction: nothing gives way when maxmemory is reached.";
-    Limits "maxmemory-samples" => maxmemory_samples: u32 = 5, Integer(1, 64), live, "Keys looked at to choose one that gives way.";
+    Compatibility "maxmemory-samples" => maxmemory_samples: u32 = 5, Integer(1, 64), live, "Accepted; no key gives way.";
     Limits "databases" => databases: u32 = 16, Integer(1, 16_384), fixed, "Number of databases.";
     Limits "proto-max-bulk-len" => proto_max_bulk_len: u64 = 512 << 20, Memory(MIB, LONG), live, "Bytes of one argument, and of one string, at most.";
     Limits "client-query-buffer-limit" => client_query_buffer_limit: u64 = 1 << 30, Memory(MIB, LONG), live, "Bytes of one incomplete request at most.";
@@ -89,11 +89,11 @@ directives! {
     Compatibility "set-max-listpack-value" => set_max_listpack_value: u64 = 64, Integer(0, LONG), live, "Bytes of a member up to which a set is called a listpack.";
     Compatibility "zset-max-listpack-entries" / "zset-max-ziplist-entries" => zset_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Members up to which a sorted set is called a listpack.";
     Compatibility "zset-max-listpack-value" / "zset-max-ziplist-value" => zset_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a member up to which a sorted set is called a listpack.";
-    Compatibility "lfu-log-factor" => lfu_log_factor: u32 = 10, Integer(0, INT), live, "How slowly the access counter of a key grows.";
-    Compatibility "lfu-decay-time" => lfu_decay_time: u32 = 1, Integer(0, INT), live, "Minutes after which the access counter of a key is lowered.";
-    Behaviour "slowlog-log-slower-than" => slowlog_log_slower_than: i64 = 10_000, Integer(-1, LONG), live, "Microseconds from which a command is slow; -1 logs none.";
-    Behaviour "slowlog-max-len" => slowlog_max_len: u64 = 128, Integer(0, LONG), live, "Slow commands that are remembered.";
-    Behaviour "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Milliseconds from which a pause is recorded; 0 records none.";
+    Compatibility "lfu-log-factor" => lfu_log_factor: u32 = 10, Integer(0, INT), live, "Accepted; accesses are not counted.";
+    Compatibility "lfu-decay-time" => lfu_decay_time: u32 = 1, Integer(0, INT), live, "Accepted; accesses are not counted.";
+    Compatibility "slowlog-log-slower-than" => slowlog_log_slower_than: i64 = 10_000, Integer(-1, LONG), live, "Accepted; there is no slow log in this version.";
+    Compatibility "slowlog-max-len" => slowlog_max_len: u64 = 128, Integer(0, LONG), live, "Accepted; there is no slow log in this version.";
+    Compatibility "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Accepted; pauses are not recorded in this version.";
     Compatibility "tracking-table-max-keys" => tracking_table_max_keys: u64 = 1_000_000, Integer(0, LONG), live, "Keys that are remembered for client-side caching.";
     Behaviour "enable-debug-command" => enable_debug_command: &'static str = "local", Choice(&["no", "yes", "local"]), fixed, "Who may use DEBUG.";
 
