@@ -3,7 +3,7 @@
 use crate::engine::harness::Harness;
 use crate::script::{EVALUATED_MAX, sha1_hex};
 
-/// Replies of redis-server to scripts in general, and to what the libraries do.
+/// Replies of redis-server to scripts in general, and to what the libraries do. `tests/script_cases` holds them against a live one.
 const CASES: &str = include_str!("cases.txt");
 const LIBRARY_CASES: &str = include_str!("cases-libraries.txt");
 
@@ -68,8 +68,13 @@ fn replies_are_those_of_redis_over_resp3() {
 }
 
 #[test]
-fn libraries_do_what_those_of_redis_do() {
+fn libraries_do_what_those_of_redis_do_over_resp2() {
     check(LIBRARY_CASES, false);
+}
+
+#[test]
+fn libraries_do_what_those_of_redis_do_over_resp3() {
+    check(LIBRARY_CASES, true);
 }
 
 /// A harness with text for scripts.
