@@ -319,6 +319,8 @@ fn describe(line: &mut String, cx: &Context<'_>, id: SessionId) {
     // The running command is the last one already, and its reply is not yet in the outbox.
     let command = if id == cx.session { Some(cx.command) } else { session.last_command };
     let peer = &session.peer;
+    let watches = &cx.engine.keyspace.changes.watches;
+    let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.memory());
     let memory = size_of::<Session>()
         + size_of_val(&**peer)
         + peer.addr.capacity()
@@ -327,11 +329,13 @@ fn describe(line: &mut String, cx: &Context<'_>, id: SessionId) {
         + name.len()
         + version.len()
         + session.out.capacity()
-        + session.query_buffer as usize;
+        + session.query_buffer as usize
+        + queued
+        + watches.bytes(session.watcher);
     let written = write!(
         line,
-        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={} db={db} sub={} psub={} ssub={} multi=-1 watch=0 qbuf={} \
-         qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={memory} events={} cmd={} user=default \
+        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={} db={db} sub={} psub={} ssub={} multi={} watch={} qbuf={} \
+         qbuf-free=0 argv-mem=0 multi-mem={queued} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={memory} events={} cmd={} user=default \
          redir=-1 resp={} lib-name={name} lib-ver={version} io-thread=0 tot-net-in={} tot-net-out={} tot-cmds={}",
         session.id,
         peer.addr,
@@ -339,10 +343,12 @@ fn describe(line: &mut String, cx: &Context<'_>, id: SessionId) {
         String::from_utf8_lossy(own_name),
         seconds(session.created_ms),
         if id == cx.session { 0 } else { seconds(session.last_ms) },
-        letters(session),
+        letters(session, cx.engine.watched_touched(id)),
         session.subscriptions[0],
         session.subscriptions[1],
         session.subscriptions[2],
+        session.transaction.as_ref().map_or(-1, |transaction| transaction.len() as i64),
+        watches.count(session.watcher),
         session.query_buffer,
         session.out.len(),
         session.out.capacity(),
@@ -358,10 +364,12 @@ fn describe(line: &mut String, cx: &Context<'_>, id: SessionId) {
 }
 
 /// The flags of a session as letters.
-fn letters(session: &Session) -> String {
+fn letters(session: &Session, touched: bool) -> String {
     let has = |flag| session.flags.contains(flag);
     let switches = [
         ('P', session.subscriptions != [0; 3]),
+        ('x', has(SessionFlags::MULTI)),
+        ('d', touched),
         ('c', has(SessionFlags::CLOSE_AFTER_REPLY)),
         ('A', has(SessionFlags::CLOSE_NOW)),
         ('U', has(SessionFlags::UNIX_SOCKET)),

@@ -229,6 +229,7 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     pubsub::unsubscribe_all(cx.engine, cx.session);
+    cx.engine.end_transaction(cx.session);
     let open = cx.engine.config.requirepass.is_empty();
     let session = cx.session();
     session.name = None;

@@ -172,13 +172,12 @@ fn clients(r: &mut Report<'_>) {
     r.line("blocked_clients", 0);
     r.line("tracking_clients", 0);
     r.line("pubsub_clients", subscribed);
-    r.zeros(&[
-        "watching_clients",
-        "clients_in_timeout_table",
-        "total_watched_keys",
-        "total_blocking_keys",
-        "total_blocking_keys_on_nokey",
-    ]);
+    let watches = &r.engine.keyspace.changes.watches;
+    let (watchers, watched) = (watches.watchers(), watches.keys());
+    r.line("watching_clients", watchers);
+    r.zeros(&["clients_in_timeout_table"]);
+    r.line("total_watched_keys", watched);
+    r.zeros(&["total_blocking_keys", "total_blocking_keys_on_nokey"]);
 }
 
 fn memory(r: &mut Report<'_>) {

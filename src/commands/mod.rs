@@ -26,6 +26,7 @@ pub mod server;
 pub mod set;
 pub mod strings;
 pub mod syntax;
+pub mod transactions;
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -58,6 +59,7 @@ const FAMILIES: &[&[Command]] = &[
     pubsub::COMMANDS,
     scripting::COMMANDS,
     functions::COMMANDS,
+    transactions::COMMANDS,
 ];
 
 static CONTAINERS: LazyLock<Vec<&'static Command>> =

@@ -3,6 +3,7 @@
 //! Every mutator of [`crate::engine::keyspace::Db`] reports a [`Change`] here, so a handler cannot forget to.
 
 use crate::engine::time::Now;
+use crate::engine::watch::Watches;
 use crate::store::value::Value;
 
 bitflags::bitflags! {
@@ -194,7 +195,6 @@ pub struct PendingEvent {
 }
 
 /// Collects changes for whoever wants them; costs next to nothing when nobody does.
-#[derive(Default)]
 pub struct Changes {
     /// The classes of `notify-keyspace-events`.
     pub notify: Classes,
@@ -204,17 +204,77 @@ pub struct Changes {
     pub log: Option<Box<dyn ChangeLog>>,
     /// Changes since the start.
     pub count: u64,
+    /// Keys that sessions watch.
+    pub watches: Watches,
+    /// Whether anybody watches keys.
+    observed: bool,
 }
 
 impl Changes {
+    /// Nobody is interested yet. All that is random follows from the seed.
+    pub fn new(seed: u64) -> Self {
+        Changes {
+            notify: Classes::default(),
+            pending: Vec::new(),
+            log: None,
+            count: 0,
+            watches: Watches::new(seed),
+            observed: false,
+        }
+    }
+
     /// Reports a change.
     #[inline]
     pub fn emit(&mut self, change: Change<'_>) {
         self.count += 1;
         self.publish(change.db, change.event, change.key);
+        if self.observed {
+            self.tell(&change);
+        }
         if let Some(log) = &mut self.log {
             log.record(&change);
         }
+    }
+
+    /// Tells those who watch the key.
+    #[cold]
+    fn tell(&mut self, change: &Change<'_>) {
+        match change.effect {
+            // Of whole databases they are told before, while what is in there is known.
+            Effect::None | Effect::Flush | Effect::Swap { .. } => {}
+            _ => {
+                let removed = matches!(change.effect, Effect::Delete | Effect::HashRemove { .. });
+                self.watches.touch(change.db, change.key, removed);
+            }
+        }
+    }
+
+    /// Whether anybody is to be told of changes of keys.
+    #[inline]
+    pub fn is_observed(&self) -> bool {
+        self.observed
+    }
+
+    /// To be called after somebody has begun or ceased to be interested in keys.
+    pub fn update_observed(&mut self) {
+        self.observed = !self.watches.is_empty();
+    }
+
+    /// Whether memory of interests that are gone waits to be freed.
+    pub fn has_retired(&self) -> bool {
+        self.observed && self.watches.has_retired()
+    }
+
+    /// Frees what is left of interests that are gone, at most `budget` of it.
+    pub fn free_some(&mut self, budget: &mut u32) {
+        self.watches.free_some(budget);
+        self.update_observed();
+    }
+
+    /// Panics where the state is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        self.watches.check_invariants();
+        assert_eq!(self.observed, !self.watches.is_empty(), "who is interested is told");
     }
 
     /// Publishes an event that changes nothing, such as a miss.

@@ -9,7 +9,7 @@ use crate::engine::error::Result;
 
 bitflags::bitflags! {
     /// What kind of command it is; names as `COMMAND INFO` gives them.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Flags: u32 {
         /// May change the keyspace.
         const WRITE = 1 << 0;

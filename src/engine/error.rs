@@ -175,6 +175,18 @@ texts! {
     BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
     /// The same, while a function does.
     BUSY_FUNCTION = "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
+    /// `MULTI` after `MULTI`.
+    MULTI_NESTED = "ERR MULTI calls can not be nested";
+    /// `WATCH` after `MULTI`.
+    WATCH_IN_MULTI = "ERR WATCH inside MULTI is not allowed";
+    /// `EXEC` of nothing.
+    EXEC_WITHOUT_MULTI = "ERR EXEC without MULTI";
+    /// `DISCARD` of nothing.
+    DISCARD_WITHOUT_MULTI = "ERR DISCARD without MULTI";
+    /// `EXEC` after a request that was refused.
+    EXEC_ABORT = "EXECABORT Transaction discarded because of previous errors.";
+    /// A request that cannot be queued.
+    NOT_IN_MULTI = "ERR Command not allowed inside a transaction";
     /// A script is to be killed that has written something.
     UNKILLABLE = "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command.";
 }
@@ -250,6 +262,11 @@ impl Error {
     /// An error that quotes an argument.
     pub fn quoting(before: &str, argument: &[u8], after: &str) -> Self {
         Error::clean([before.as_bytes(), shown(argument, usize::MAX), after.as_bytes()].concat())
+    }
+
+    /// Another error of which this is the reason; its code is shown unless it is `ERR`.
+    pub fn as_reason(&self, of: &str) -> Self {
+        Error::quoting(of, self.0.strip_prefix(b"ERR ").unwrap_or(&self.0), "")
     }
 
     /// The text that goes on the wire, without the leading `-`.

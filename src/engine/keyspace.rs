@@ -58,7 +58,7 @@ impl Keyspace {
         Keyspace {
             space: Space::new(count, seed, now.mono_ms()),
             numbers: (0..count as u16).collect(),
-            changes: Changes::default(),
+            changes: Changes::new(seed ^ 0x2545_f491_4f6c_dd1d),
             stats: KeyspaceStats::default(),
             hash_limits: Limits::default(),
             active_expire: true,
@@ -91,8 +91,18 @@ impl Keyspace {
         self.space.dict(self.numbers[db as usize] as usize).prefetch_entry(hash);
     }
 
+    /// Looks at a key without doing anything to it: `None` where it is not there, and otherwise whether it has ended.
+    pub(crate) fn glance(&self, db: u32, key: &[u8], now: Now) -> Option<bool> {
+        let dict = self.numbers[db as usize] as usize;
+        let place = self.space.find(dict, self.space.hash(key), key)?;
+        Some(ended(self.space.get(dict, place), now))
+    }
+
     /// Exchanges two databases.
     pub fn swap(&mut self, a: u32, b: u32, now: Now) {
+        if self.changes.is_observed() {
+            self.touch_swapped(a, b, now);
+        }
         self.numbers.swap(a as usize, b as usize);
         let event = Event::new(Default::default(), "swapdb");
         self.changes.emit(Change { now, db: a, key: b"", event, effect: Effect::Swap { with: b } });
@@ -117,7 +127,7 @@ impl Keyspace {
     /// When [`Keyspace::advance`] has something to do at the earliest, in monotonic milliseconds: a key or a field ends, or, at 0,
     /// memory waits to be freed already.
     pub fn next_wake(&self) -> Option<u64> {
-        if self.space.has_graves() {
+        if self.space.has_graves() || self.changes.has_retired() {
             return Some(0);
         }
         if self.active_expire { self.space.next_wake() } else { None }
@@ -153,6 +163,9 @@ impl Keyspace {
         }
         if self.space.has_graves() {
             self.space.free_some(budget);
+        }
+        if self.changes.has_retired() {
+            self.changes.free_some(budget);
         }
         false
     }
@@ -462,6 +475,9 @@ impl<'a> Db<'a> {
 
     /// Empties the database in one step; gives the number of keys.
     pub fn flush(&mut self) -> usize {
+        if self.keyspace.changes.is_observed() {
+            self.keyspace.touch_flushed(self.index, self.now);
+        }
         let len = self.keyspace.space.clear(self.dict);
         let event = Event::new(Default::default(), "flushdb");
         self.emit(b"", event, Effect::Flush);

@@ -10,6 +10,7 @@
 //! ```
 
 pub mod acl;
+pub mod arguments;
 pub mod change;
 pub mod command;
 pub mod command_keys;
@@ -21,6 +22,7 @@ pub mod glob;
 #[cfg(test)]
 pub mod harness;
 pub mod hashes;
+pub mod interest;
 pub mod keyspace;
 pub mod memory;
 pub mod number;
@@ -29,7 +31,9 @@ pub mod rate;
 pub mod session;
 pub mod stats;
 pub mod time;
+pub mod transaction;
 pub mod version;
+pub mod watch;
 
 use slab::Slab;
 
@@ -163,6 +167,7 @@ impl Engine {
     /// Ends a session: its connection is closed, whoever closed it.
     pub fn disconnect(&mut self, _now: Now, id: SessionId) {
         self.pubsub.forget(id);
+        self.unwatch(id);
         if self.sessions.remove(id.0 as usize).flags.contains(SessionFlags::DIRTY) {
             self.dirty.retain(|&other| other != id);
         }
@@ -182,6 +187,7 @@ impl Engine {
         let session = &mut self.sessions[id.0 as usize];
         session.last_ms = now.mono_ms();
         let mut db = session.db;
+        let in_multi = session.flags.contains(SessionFlags::MULTI);
         let skip = session.flags.contains(SessionFlags::REPLY_SKIP_NEXT);
         session.flags.remove(SessionFlags::REPLY_SKIP_NEXT);
         session.flags.set(SessionFlags::REPLY_SKIP, skip);
@@ -190,19 +196,33 @@ impl Engine {
         let start = out.len();
         let mut reply = WireReply::new(&mut out, session.protocol);
         match commands::resolve_row(row.or_else(|| commands::lookup(name)), args) {
-            Ok(command) => match self.admit(id, command).and_then(|()| self.check_memory(now, command, args)) {
-                Ok(()) => {
-                    self.run(now, id, &mut db, Origin::Client, command, args, &mut reply);
-                    self.sessions[id.0 as usize].last_command = Some(command);
+            Ok(command) => {
+                let admitted = match in_multi {
+                    false => self.admit(id, command).and_then(|()| self.check_memory(now, command, args)),
+                    true => self.admit_in_multi(now, id, command, args),
+                };
+                match admitted {
+                    Ok(()) => {
+                        if !in_multi || !self.enqueue(id, command, args, &mut reply) {
+                            self.run(now, id, &mut db, Origin::Client, command, args, &mut reply);
+                        }
+                        self.sessions[id.0 as usize].last_command = Some(command);
+                    }
+                    Err(error) => {
+                        let error = self.refused(id, command.name == "exec", error);
+                        self.refuse(&error, &mut reply);
+                    }
                 }
-                Err(error) => self.refuse(&error, &mut reply),
-            },
+            }
             Err(_) if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") => {
                 // A browser was made to speak to us: what follows may be commands that somebody smuggled into a page.
                 tracing::warn!("possible cross-protocol attack: a client sent POST or Host:, its connection is closed");
                 self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
             }
-            Err(error) => self.refuse(&error, &mut reply),
+            Err(error) => {
+                let error = self.refused(id, name.eq_ignore_ascii_case(b"exec"), error);
+                self.refuse(&error, &mut reply);
+            }
         }
         self.publish_events();
         let session = &mut self.sessions[id.0 as usize];
@@ -349,11 +369,15 @@ impl Engine {
             assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
         }
         self.pubsub.check_invariants();
+        self.keyspace.changes.check_invariants();
         for (number, session) in &self.sessions {
             for kind in pubsub::Kind::ALL {
                 let counted = self.pubsub.subscriptions(kind, SessionId(number as u32));
                 assert_eq!(session.subscriptions[kind.index()] as usize, counted, "a session counts its subscriptions");
             }
+            let multi = session.flags.contains(SessionFlags::MULTI);
+            assert_eq!(session.transaction.is_some(), multi, "a transaction between MULTI and EXEC");
+            assert!(!session.flags.contains(SessionFlags::IN_EXEC), "EXEC is one step");
         }
     }
 }

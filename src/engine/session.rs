@@ -1,6 +1,8 @@
 //! A session: what the engine knows of one connection.
 
 use crate::engine::command::Command;
+use crate::engine::interest::NIL;
+use crate::engine::transaction::Transaction;
 use crate::resp::reply::Protocol;
 
 /// Names a session until it is disconnected; may then be given to another.
@@ -10,7 +12,7 @@ pub struct SessionId(pub u32);
 bitflags::bitflags! {
     /// What is switched on for a session.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct SessionFlags: u16 {
+    pub struct SessionFlags: u32 {
         /// Has given the right password, or none is asked for.
         const AUTHENTICATED = 1 << 0;
         /// `CLIENT NO-EVICT on`.
@@ -31,6 +33,10 @@ bitflags::bitflags! {
         const UNIX_SOCKET = 1 << 8;
         /// The reply to the running command is thrown away, unless it switches replies on.
         const REPLY_SKIP = 1 << 9;
+        /// Between `MULTI` and `EXEC`: requests are queued.
+        const MULTI = 1 << 10;
+        /// `EXEC` runs what was queued.
+        const IN_EXEC = 1 << 11;
     }
 }
 
@@ -82,6 +88,10 @@ pub struct Session {
     pub net_out: u64,
     /// Number of channels, patterns and shard channels it is subscribed to.
     pub subscriptions: [u32; 3],
+    /// What was queued since `MULTI`.
+    pub transaction: Option<Box<Transaction>>,
+    /// Its number among those who watch keys; [`NIL`] where it watches none.
+    pub watcher: u32,
 }
 
 impl Session {
@@ -105,6 +115,8 @@ impl Session {
             net_in: 0,
             net_out: 0,
             subscriptions: [0; 3],
+            transaction: None,
+            watcher: NIL,
         }
     }
 

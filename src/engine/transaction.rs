@@ -1,0 +1,244 @@
+//! `MULTI`: requests are queued until `EXEC` runs them all in one step.
+//!
+//! ```text
+//!   MULTI ─▶ request ─▶ found? may be called? memory? ── yes ─▶ queue ─▶ +QUEUED
+//!                                                    └── no ──▶ error; EXEC will refuse
+//!   EXEC ─▶ watched keys unchanged? ─▶ run the queue, replies gathered in one array
+//! ```
+//!
+//! The queue counts as part of the session's query buffer: a client whose queue outgrows `client-query-buffer-limit` is closed.
+
+use crate::commands;
+use crate::engine::Engine;
+use crate::engine::arguments::split;
+use crate::engine::command::{Command, Flags};
+use crate::engine::context::{Context, Origin};
+use crate::engine::error::{Error, Result};
+use crate::engine::interest::NIL;
+use crate::engine::session::{SessionFlags, SessionId};
+use crate::engine::time::Now;
+use crate::resp::reply::Sink;
+
+/// One queued request.
+#[derive(Debug)]
+struct Queued {
+    command: &'static Command,
+    /// Number of its arguments, the command's name counted.
+    count: usize,
+}
+
+/// What was queued since `MULTI`: all arguments in one piece, so that a queue of any length is freed in one step.
+#[derive(Debug, Default)]
+pub struct Transaction {
+    queue: Vec<Queued>,
+    /// Where each argument ends in `bytes`.
+    ends: Vec<usize>,
+    bytes: Vec<u8>,
+    /// All flags of what is queued.
+    flags: Flags,
+    /// A request was refused, so that `EXEC` will be.
+    refused: bool,
+}
+
+impl Transaction {
+    /// Number of queued requests.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether nothing is queued.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// All flags of what is queued.
+    pub fn flags(&self) -> Flags {
+        self.flags
+    }
+
+    /// Bytes that the queue takes up.
+    pub fn memory(&self) -> usize {
+        size_of::<Transaction>()
+            + self.bytes.len()
+            + self.ends.len() * size_of::<usize>()
+            + self.queue.len() * size_of::<Queued>()
+    }
+
+    fn push(&mut self, command: &'static Command, args: &[&[u8]]) {
+        self.queue.push(Queued { command, count: args.len() });
+        for arg in args {
+            self.bytes.extend_from_slice(arg);
+            self.ends.push(self.bytes.len());
+        }
+        self.flags |= command.flags;
+    }
+}
+
+/// What is executed at once even after `MULTI`.
+fn is_immediate(command: &Command) -> bool {
+    matches!(command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+}
+
+impl Engine {
+    /// Between `MULTI` and `EXEC`: whether the request may be queued or, where it is one of those, executed.
+    #[cold]
+    pub(super) fn admit_in_multi(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result {
+        if command.flags.contains(Flags::NO_MULTI) {
+            return Err(Error::NOT_IN_MULTI);
+        }
+        self.admit(id, command)?;
+        self.check_memory(now, command, args)?;
+        if command.name == "exec"
+            && let Some(transaction) = &self.sessions[id.0 as usize].transaction
+            && transaction.flags.contains(Flags::DENYOOM)
+        {
+            let wanted = transaction.bytes.len();
+            self.check_room(now, wanted)?;
+        }
+        Ok(())
+    }
+
+    /// Queues a request, unless it is one that is executed at once: gives false then.
+    #[cold]
+    pub(super) fn enqueue(&mut self, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) -> bool {
+        if is_immediate(command) {
+            return false;
+        }
+        let limit = self.config.client_query_buffer_limit;
+        let session = &mut self.sessions[id.0 as usize];
+        let transaction = session.transaction.get_or_insert_default();
+        transaction.push(command, args);
+        reply.simple("QUEUED");
+        if transaction.memory() as u64 > limit {
+            tracing::warn!(client = session.id, addr = session.peer.addr, "closing a client whose transaction is too large");
+            self.end_transaction(id);
+            self.close_over_limit(id);
+        }
+        true
+    }
+
+    /// Closes a session that has gone beyond a limit.
+    fn close_over_limit(&mut self, id: SessionId) {
+        self.stats.limit_disconnections += 1;
+        self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        self.mark_dirty(id);
+    }
+
+    /// Notes that a request of the session was refused; gives the error to reply with, which for `EXEC` is another.
+    #[cold]
+    pub(super) fn refused(&mut self, id: SessionId, is_exec: bool, error: Error) -> Error {
+        if is_exec {
+            self.end_transaction(id);
+            return error.as_reason("EXECABORT Transaction discarded because of: ");
+        }
+        if let Some(transaction) = &mut self.sessions[id.0 as usize].transaction {
+            transaction.refused = true;
+        }
+        error
+    }
+
+    /// Ends a session's transaction, if it has one, and what it watches.
+    pub(crate) fn end_transaction(&mut self, id: SessionId) {
+        let session = &mut self.sessions[id.0 as usize];
+        session.flags.remove(SessionFlags::MULTI);
+        session.transaction = None;
+        self.unwatch(id);
+    }
+
+    /// Ends what a session watches.
+    pub(crate) fn unwatch(&mut self, id: SessionId) {
+        let watcher = std::mem::replace(&mut self.sessions[id.0 as usize].watcher, NIL);
+        if watcher != NIL {
+            self.keyspace.changes.watches.unwatch(watcher);
+            self.keyspace.changes.update_observed();
+        }
+    }
+
+    /// Whether a key that the session watches was changed.
+    pub fn watched_touched(&self, id: SessionId) -> bool {
+        let watcher = self.sessions[id.0 as usize].watcher;
+        watcher != NIL && self.keyspace.changes.watches.touched(watcher)
+    }
+}
+
+/// Begins a transaction.
+pub fn begin(cx: &mut Context<'_>) -> Result {
+    let session = cx.session();
+    if session.flags.contains(SessionFlags::MULTI) {
+        return Err(Error::MULTI_NESTED);
+    }
+    session.flags |= SessionFlags::MULTI;
+    session.transaction = Some(Box::default());
+    Ok(())
+}
+
+/// Has the session watch keys.
+pub fn watch(cx: &mut Context<'_>, keys: &[&[u8]]) -> Result {
+    let id = cx.session;
+    if cx.session().flags.contains(SessionFlags::MULTI) {
+        return Err(Error::WATCH_IN_MULTI);
+    }
+    // There is nothing more to be learnt for one whose transaction will fail.
+    if cx.engine.watched_touched(id) {
+        return Ok(());
+    }
+    let mut watcher = cx.session().watcher;
+    for key in keys {
+        watcher = cx.engine.keyspace.watch(watcher, cx.db, key, cx.now);
+    }
+    cx.session().watcher = watcher;
+    if cx.engine.keyspace.changes.watches.bytes(watcher) as u64 > cx.engine.config.client_query_buffer_limit {
+        let session = cx.session();
+        tracing::warn!(client = session.id, addr = session.peer.addr, "closing a client that watches too many keys");
+        cx.engine.unwatch(id);
+        cx.engine.close_over_limit(id);
+    }
+    Ok(())
+}
+
+/// Runs what was queued.
+pub fn execute(cx: &mut Context<'_>) -> Result {
+    let id = cx.session;
+    let session = cx.session();
+    if !session.flags.contains(SessionFlags::MULTI) {
+        return Err(Error::EXEC_WITHOUT_MULTI);
+    }
+    let watcher = session.watcher;
+    let transaction = session.transaction.take().unwrap_or_default();
+    let changed = watcher != NIL && cx.engine.keyspace.watched_changed(watcher, cx.now);
+    cx.engine.unwatch(id);
+    if transaction.refused || changed {
+        cx.engine.end_transaction(id);
+        if transaction.refused {
+            return Err(Error::EXEC_ABORT);
+        }
+        cx.reply.null_array();
+        return Ok(());
+    }
+    // Commands see the session as one that is in a transaction, until the last of them has run.
+    cx.session().flags |= SessionFlags::IN_EXEC;
+    cx.reply.array(transaction.len());
+    let (mut start, mut first) = (0, 0);
+    for Queued { command, count } in &transaction.queue {
+        let ends = &transaction.ends[first..first + count];
+        let args = split(&transaction.bytes, start, ends);
+        first += count;
+        start = ends.last().copied().unwrap_or(start);
+        match cx.engine.admit_queued(id, command, &args) {
+            Ok(()) => cx.engine.run(cx.now, id, &mut cx.db, Origin::Client, command, &args, cx.reply),
+            Err(error) => cx.engine.refuse(&error, cx.reply),
+        }
+    }
+    cx.session().flags.remove(SessionFlags::IN_EXEC);
+    // A key that was watched after all, by a command that was queued, is not watched any more.
+    cx.engine.end_transaction(id);
+    Ok(())
+}
+
+impl Engine {
+    /// Whether a queued request may still be run.
+    fn admit_queued(&self, _id: SessionId, command: &'static Command, _args: &[&[u8]]) -> Result {
+        debug_assert!(!is_immediate(command), "{} is not queued", commands::full_name(command));
+        Ok(())
+    }
+}
