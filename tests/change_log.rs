@@ -19,7 +19,7 @@ mod grammar;
 mod scripts;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use catalogue::NEVER;
@@ -32,6 +32,7 @@ use portcullis::engine::session::{Peer, SessionFlags};
 use portcullis::engine::time::Now;
 use portcullis::store::entry::ValueRef;
 use portcullis::store::hash::Hash;
+use portcullis::store::list::{Element, End, List};
 use portcullis::store::value::Value;
 
 /// A field's value and its deadline in unix milliseconds.
@@ -41,6 +42,7 @@ type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
 enum Content {
     Bytes(Vec<u8>),
     Fields(Fields),
+    Elements(VecDeque<Vec<u8>>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +57,10 @@ type Databases = BTreeMap<u32, BTreeMap<Vec<u8>, Item>>;
 
 fn fields(hash: &Hash, now: Now) -> Fields {
     hash.iter().map(|field| (field.name.to_vec(), (field.value.to_vec(), field.deadline.map(|d| now.unix_of(d))))).collect()
+}
+
+fn elements(list: &List) -> VecDeque<Vec<u8>> {
+    list.iter(End::Left).map(Element::to_vec).collect()
 }
 
 /// Applies changes as they come; knows nothing but what they say.
@@ -80,6 +86,7 @@ impl ChangeLog for Follower {
                 let content = match value {
                     Value::Bytes(bytes) => Content::Bytes(bytes.clone()),
                     Value::Hash(hash) => Content::Fields(fields(hash, change.now)),
+                    Value::List(list) => Content::Elements(elements(list)),
                 };
                 keys.insert(key, Item { content, deadline: *deadline });
             }
@@ -92,7 +99,7 @@ impl ChangeLog for Follower {
                 let new = Item { content: Content::Fields(Fields::new()), deadline: None };
                 match &mut keys.entry(key).or_insert(new).content {
                     Content::Fields(fields) => drop(fields.insert(field.to_vec(), (value.to_vec(), *deadline))),
-                    Content::Bytes(_) => panic!("a field of a string: {change:?}"),
+                    _ => panic!("a field of what is no hash: {change:?}"),
                 }
             }
             Effect::HashRemove { field } => match keys.get_mut(&key).map(|item| &mut item.content) {
@@ -104,10 +111,55 @@ impl ChangeLog for Follower {
                 }
                 _ => panic!("removed a field of what is no hash: {change:?}"),
             },
+            Effect::ListPush { end, elements } => {
+                let new = Item { content: Content::Elements(VecDeque::new()), deadline: None };
+                let Content::Elements(list) = &mut keys.entry(key).or_insert(new).content else {
+                    panic!("an element of what is no list: {change:?}");
+                };
+                for element in *elements {
+                    match end {
+                        End::Left => list.push_front(element.to_vec()),
+                        End::Right => list.push_back(element.to_vec()),
+                    }
+                }
+            }
+            Effect::ListPop { .. } | Effect::ListSet { .. } | Effect::ListInsert { .. } | Effect::ListRemove { .. } => {
+                let Some(Content::Elements(list)) = keys.get_mut(&key).map(|item| &mut item.content) else {
+                    panic!("a change of what is no list: {change:?}");
+                };
+                change_elements(list, &change.effect);
+                if list.is_empty() {
+                    keys.remove(&key);
+                }
+            }
             Effect::Flush => keys.clear(),
             Effect::Swap { .. } | Effect::None => {}
         }
         databases.retain(|_, keys| !keys.is_empty());
+    }
+}
+
+/// Applies a change of a list that is there.
+fn change_elements(list: &mut VecDeque<Vec<u8>>, effect: &Effect<'_>) {
+    match effect {
+        Effect::ListPop { end, count } => {
+            for _ in 0..*count {
+                let popped = if *end == End::Left { list.pop_front() } else { list.pop_back() };
+                assert!(popped.is_some(), "popped more than was there: {effect:?}");
+            }
+        }
+        Effect::ListSet { index, element } => list[*index] = element.to_vec(),
+        Effect::ListInsert { index, element } => list.insert(*index, element.to_vec()),
+        Effect::ListRemove { from, count, element } => {
+            for _ in 0..*count {
+                let at = match from {
+                    End::Left => list.iter().position(|held| held == element),
+                    End::Right => list.iter().rposition(|held| held == element),
+                };
+                list.remove(at.expect("removed what was not there"));
+            }
+        }
+        _ => unreachable!("no change of a list"),
     }
 }
 
@@ -122,6 +174,7 @@ fn held(engine: &mut Engine, now: Now) -> Databases {
                 ValueRef::Bytes(bytes) => Content::Bytes(bytes.to_vec()),
                 ValueRef::Boxed(Value::Bytes(bytes)) => Content::Bytes(bytes.clone()),
                 ValueRef::Boxed(Value::Hash(hash)) => Content::Fields(fields(hash, now)),
+                ValueRef::Boxed(Value::List(list)) => Content::Elements(elements(list)),
             };
             keys.insert(entry.key().to_vec(), Item { content, deadline: entry.deadline().map(|d| now.unix_of(d)) });
         });
@@ -137,6 +190,7 @@ fn alive(mut databases: Databases, now: Now) -> Databases {
         keys.retain(|_, item| {
             let filled = match &mut item.content {
                 Content::Bytes(_) => true,
+                Content::Elements(elements) => !elements.is_empty(),
                 Content::Fields(fields) => {
                     fields.retain(|_, (_, deadline)| lives(deadline));
                     !fields.is_empty()

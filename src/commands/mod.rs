@@ -18,6 +18,8 @@ pub mod info;
 pub mod introspect;
 pub mod introspect_docs;
 pub mod keys;
+pub mod lists;
+pub mod lists_whole;
 pub mod memory;
 pub mod pubsub;
 pub mod scan;
@@ -48,6 +50,8 @@ const FAMILIES: &[&[Command]] = &[
     hashes::COMMANDS,
     hash_expiry::COMMANDS,
     hash_leases::COMMANDS,
+    lists::COMMANDS,
+    lists_whole::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,

@@ -4,6 +4,7 @@
 
 use crate::engine::time::Now;
 use crate::engine::watch::Watches;
+use crate::store::list::End;
 use crate::store::value::Value;
 
 bitflags::bitflags! {
@@ -150,6 +151,43 @@ pub enum Effect<'a> {
     HashRemove {
         /// The field.
         field: &'a [u8],
+    },
+    /// Elements were put at an end of the list, one after the other; with the first one the key came into being.
+    ListPush {
+        /// Where.
+        end: End,
+        /// The elements.
+        elements: &'a [&'a [u8]],
+    },
+    /// Elements were taken from an end of the list, and with the last one the key.
+    ListPop {
+        /// From where.
+        end: End,
+        /// How many.
+        count: usize,
+    },
+    /// An element of the list is this now.
+    ListSet {
+        /// Its index.
+        index: usize,
+        /// The element.
+        element: &'a [u8],
+    },
+    /// An element came into the list; those from its index on stand one further.
+    ListInsert {
+        /// Its index now.
+        index: usize,
+        /// The element.
+        element: &'a [u8],
+    },
+    /// The first elements of the list, from an end, that are equal to this are gone, and with the last one the key.
+    ListRemove {
+        /// From where they are searched for.
+        from: End,
+        /// How many.
+        count: usize,
+        /// The element.
+        element: &'a [u8],
     },
     /// The database is empty; the change has no key.
     Flush,

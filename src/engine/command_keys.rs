@@ -52,6 +52,8 @@ pub mod uses {
     pub const RENAMED: Uses = &[READ_AND_DELETED, (Access::Overwrite, KeyUse::UPDATE)];
     /// `RENAMENX`.
     pub const RENAMED_NEW: Uses = &[READ_AND_DELETED, (Access::Overwrite, KeyUse::INSERT)];
+    /// Moved elsewhere, in part: `LMOVE`.
+    pub const MOVED: Uses = &[READ_AND_DELETED, (Access::ReadWrite, KeyUse::INSERT)];
     /// `COPY`.
     pub const COPIED: Uses = &[(Access::Read, KeyUse::ACCESS), (Access::Overwrite, KeyUse::UPDATE)];
     /// `SET`, which reads only for its option `GET`.

@@ -11,6 +11,7 @@ pub use kind::{Kind, OutputLimit, Raw};
 pub use table::{Config, IGNORED};
 
 use crate::store::hash::Limits;
+use crate::store::list::Cuts;
 
 /// Where a directive is listed in `portcullis serve --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,11 @@ impl Config {
             entries: usize::try_from(self.hash_max_listpack_entries).unwrap_or(usize::MAX),
             value: usize::try_from(self.hash_max_listpack_value).unwrap_or(usize::MAX),
         }
+    }
+
+    /// How far a list may grow as one buffer, and one of its nodes.
+    pub fn list_cuts(&self) -> Cuts {
+        Cuts::new(self.list_max_listpack_size)
     }
 
     /// The value of a directive as `CONFIG GET` shows it.

@@ -103,6 +103,18 @@ texts! {
     NO_SUCH_CLIENT = "ERR No such client";
     /// A random count that has no opposite.
     COUNT_RANGE = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
+    /// An index beyond the ends of a list.
+    INDEX_RANGE = "ERR index out of range";
+    /// `LPOS RANK 0`.
+    RANK_ZERO = "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from the end of the list";
+    /// `LPOS COUNT` below zero.
+    COUNT_NEGATIVE = "ERR COUNT can't be negative";
+    /// `LPOS MAXLEN` below zero.
+    MAXLEN_NEGATIVE = "ERR MAXLEN can't be negative";
+    /// The number of keys of `LMPOP` and its kin.
+    NUMKEYS_POSITIVE = "ERR numkeys should be greater than 0";
+    /// The number of elements of `LMPOP` and its kin.
+    COUNT_POSITIVE = "ERR count should be greater than 0";
     /// `HINCRBY` of what is no integer.
     HASH_NOT_INTEGER = "ERR hash value is not an integer";
     /// `HINCRBYFLOAT` of what is no number.

@@ -6,6 +6,7 @@ use crate::engine::time::Now;
 use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Entry, EntryRef, Form, NewValue, ValueRef};
 use crate::store::hash::Limits;
+use crate::store::list::Cuts;
 use crate::store::space::{Due, Space};
 use crate::store::value::Value;
 
@@ -48,6 +49,8 @@ pub struct Keyspace {
     pub stats: KeyspaceStats,
     /// How far a hash may grow as one buffer.
     pub hash_limits: Limits,
+    /// How far a list may grow as one buffer.
+    pub list_cuts: Cuts,
     /// `DEBUG SET-ACTIVE-EXPIRE`: off, keys end only when they are looked at.
     pub active_expire: bool,
 }
@@ -61,6 +64,7 @@ impl Keyspace {
             changes: Changes::new(seed ^ 0x2545_f491_4f6c_dd1d),
             stats: KeyspaceStats::default(),
             hash_limits: Limits::default(),
+            list_cuts: Cuts::default(),
             active_expire: true,
         }
     }

@@ -24,6 +24,7 @@ pub mod harness;
 pub mod hashes;
 pub mod interest;
 pub mod keyspace;
+pub mod lists;
 pub mod memory;
 pub mod number;
 pub mod pubsub;
@@ -141,6 +142,7 @@ impl Engine {
         engine.run_id = (0..5).map(|_| format!("{:08x}", engine.random() as u32)).collect();
         engine.keyspace.changes.notify = engine.config.notify_keyspace_events;
         engine.keyspace.hash_limits = engine.config.hash_limits();
+        engine.keyspace.list_cuts = engine.config.list_cuts();
         engine
     }
 
@@ -323,6 +325,7 @@ impl Engine {
         self.config = config;
         self.keyspace.changes.notify = self.config.notify_keyspace_events;
         self.keyspace.hash_limits = self.config.hash_limits();
+        self.keyspace.list_cuts = self.config.list_cuts();
         self.actions.extend(changed.map(Action::ConfigChanged));
     }
 

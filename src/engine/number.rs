@@ -4,32 +4,12 @@
 use rustc_apfloat::ieee::X87DoubleExtended;
 use rustc_apfloat::{Float, Round, StatusAnd};
 
+pub use crate::store::integer::parse_i64;
+
 /// A long double in text has fewer bytes than this; longer ones are refused unread.
 const LONG_DOUBLE_TEXT_MAX: usize = 5 * 1024;
 /// Digits after the point in the text of a long double.
 const FRACTION_DIGITS: usize = 17;
-
-/// An integer in its one canonical form: no `+`, no space, no leading zero, no `-0`; `None` for anything else and outside of an i64.
-pub fn parse_i64(text: &[u8]) -> Option<i64> {
-    let (negative, digits) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        _ => (false, text),
-    };
-    match digits {
-        [b'0'] if !negative => return Some(0),
-        [b'1'..=b'9', ..] if digits.len() <= 19 => {}
-        _ => return None,
-    }
-    let mut magnitude = 0u64;
-    for &b in digits {
-        if !b.is_ascii_digit() {
-            return None;
-        }
-        // Nineteen digits stay below 10^19, which a u64 holds.
-        magnitude = magnitude * 10 + u64::from(b - b'0');
-    }
-    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
-}
 
 /// A double in decimal, with or without a sign, a point, an exponent, or `inf` and `infinity` in any case. `None` for `nan`, for
 /// spaces, for hexadecimal, and for what is too large or too small for a double.
@@ -210,43 +190,6 @@ fn push_fraction(text: &mut String, significand: u64, shift: u32) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn integers_have_one_form() {
-        let good = [
-            ("0", 0),
-            ("-1", -1),
-            ("10", 10),
-            ("9223372036854775807", i64::MAX),
-            ("-9223372036854775808", i64::MIN),
-            ("-9223372036854775807", i64::MIN + 1),
-        ];
-        for (text, value) in good {
-            assert_eq!(parse_i64(text.as_bytes()), Some(value), "{text}");
-        }
-        let bad = [
-            "",
-            "-",
-            "+1",
-            "-0",
-            "01",
-            "00",
-            " 1",
-            "1 ",
-            "1.0",
-            "1e3",
-            "0x1",
-            "--1",
-            "9223372036854775808",
-            "-9223372036854775809",
-            "99999999999999999999",
-            "18446744073709551616",
-            "1\0",
-        ];
-        for text in bad {
-            assert_eq!(parse_i64(text.as_bytes()), None, "{text:?}");
-        }
-    }
 
     #[test]
     fn doubles_are_read_whole() {

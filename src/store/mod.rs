@@ -10,6 +10,8 @@
 pub mod dict;
 pub mod entry;
 pub mod hash;
+pub mod integer;
+pub mod list;
 pub mod packed;
 pub mod space;
 pub mod table;

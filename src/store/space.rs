@@ -388,8 +388,13 @@ impl Space {
             assert_eq!(hashes, self.volatile_hashes[number], "volatile hashes");
             for entry in dict.iter() {
                 assert_eq!(entry.deadline().is_some(), entry.timer() != 0, "a deadline without a timer, or the reverse");
-                if let ValueRef::Boxed(Value::Hash(hash)) = entry.value() {
-                    hash.check_invariants(&self.hasher);
+                match entry.value() {
+                    ValueRef::Boxed(Value::Hash(hash)) => hash.check_invariants(&self.hasher),
+                    ValueRef::Boxed(Value::List(list)) => {
+                        list.check_invariants();
+                        assert!(!list.is_empty(), "an empty list");
+                    }
+                    ValueRef::Boxed(Value::Bytes(_)) | ValueRef::Bytes(_) => {}
                 }
                 check(entry, Some(number));
             }

@@ -3,6 +3,7 @@
 //! A new type is a variant here, a name in [`Value::type_name`], and a family in `commands/`.
 
 use crate::store::hash::Hash;
+use crate::store::list::List;
 
 /// A boxed value.
 #[derive(Debug, Clone)]
@@ -11,6 +12,8 @@ pub enum Value {
     Bytes(Vec<u8>),
     /// A hash.
     Hash(Hash),
+    /// A list.
+    List(List),
 }
 
 impl Value {
@@ -19,6 +22,7 @@ impl Value {
         match self {
             Value::Bytes(_) => "string",
             Value::Hash(_) => "hash",
+            Value::List(_) => "list",
         }
     }
 
@@ -28,6 +32,7 @@ impl Value {
             + match self {
                 Value::Bytes(bytes) => bytes.capacity(),
                 Value::Hash(hash) => hash.allocated(),
+                Value::List(list) => list.allocated(),
             }
     }
 
@@ -36,6 +41,7 @@ impl Value {
         match self {
             Value::Bytes(_) => 1,
             Value::Hash(hash) => hash.len(),
+            Value::List(list) => list.weight(),
         }
     }
 
@@ -44,6 +50,7 @@ impl Value {
         match self {
             Value::Bytes(_) => true,
             Value::Hash(hash) => hash.free_some(budget),
+            Value::List(list) => list.free_some(budget),
         }
     }
 }

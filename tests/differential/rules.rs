@@ -238,6 +238,27 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "the rank without an opposite",
+        why: Why::Version("LPOS RANK -2^63: 7.0 takes it, later versions refuse it"),
+        equal: |case| {
+            case.name == "LPOS"
+                && case.version < (7, 4)
+                && case.call.iter().any(|arg| arg == b"-9223372036854775808")
+                && case.subject.is_error("ERR value is out of range, value must between")
+        },
+    },
+    Rule {
+        name: "encoding of short lists",
+        why: Why::Version("7.0 keeps every list as a quicklist; from 7.2 on a short one is a listpack"),
+        equal: |case| {
+            let is = |frame: &Frame, encoding: &str| matches!(frame, Frame::Bulk(text) if text == encoding.as_bytes());
+            case.call.iter().any(|arg| upper(arg).contains("ENCODING"))
+                && case.version < (7, 4)
+                && is(case.reference, "quicklist")
+                && is(case.subject, "listpack")
+        },
+    },
+    Rule {
         name: "cursors that are no number",
         why: Why::Version(
             "7.0 reads a cursor with strtoul, so that -1 is one, and looks at the key first; 7.4 and later refuse what is no number",

@@ -63,6 +63,7 @@ impl Side {
             &["SCRIPT", "FLUSH"],
             &["CONFIG", "SET", "hash-max-listpack-entries", "128"],
             &["CONFIG", "SET", "hash-max-listpack-value", "64"],
+            &["CONFIG", "SET", "list-max-listpack-size", "-2"],
             &["CONFIG", "SET", "proto-max-bulk-len", "536870912"],
             &["CONFIG", "SET", "notify-keyspace-events", if events { "KEA" } else { "" }],
         ] {

@@ -1,0 +1,372 @@
+//! The list value: elements in order, cheap to change at both ends.
+//!
+//! ```text
+//!   small: one node                                       "listpack"
+//!   large: node ─ node ─ node …, each of bounded size      "quicklist"
+//!          an element too long for that is a node alone
+//! ```
+//! Where nodes are cut, and when a list goes from one form to the other and back, is as in Redis, so that `OBJECT ENCODING` tells
+//! the same.
+
+mod chain;
+mod node;
+
+use chain::{Chain, Link, Spot};
+pub use node::{Digits, Element, Needle};
+use node::{Node, encoded_len};
+
+/// One end of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The beginning.
+    Left,
+    /// The end.
+    Right,
+}
+
+/// `list-max-listpack-size`: how far a node, and with it a small list, may grow. Above 0, so many elements and 8 KiB; below, −1 to
+/// −5, 4 to 64 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cuts(i32);
+
+impl Default for Cuts {
+    fn default() -> Self {
+        Cuts(-2)
+    }
+}
+
+impl Cuts {
+    /// Bytes of a node that is bounded by the number of its elements.
+    const COUNTED_BYTES: usize = 8192;
+
+    /// From the directive's value.
+    pub fn new(size: i64) -> Cuts {
+        Cuts(size.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32)
+    }
+
+    /// Bytes that a node may have.
+    fn bytes(self) -> usize {
+        if self.0 < 0 { 4096 << (self.0.unsigned_abs().min(5) - 1) } else { Self::COUNTED_BYTES }
+    }
+
+    /// Whether a node of so many bytes and elements is too large.
+    fn exceeded(self, bytes: usize, count: usize) -> bool {
+        bytes > self.bytes() || (self.0 >= 0 && count > self.0.max(1) as usize)
+    }
+
+    /// Whether an element of so many bytes is a node alone.
+    fn is_long(self, len: usize) -> bool {
+        len > self.bytes()
+    }
+
+    /// Whether a node is no more than half of what it may be, or all of it.
+    fn small_again(self, node: &Node, half: bool) -> bool {
+        let part = |whole: usize| if half { whole / 2 } else { whole };
+        if self.0 < 0 { node.size() <= part(self.bytes()) } else { node.count() <= part(self.0.max(1) as usize) }
+    }
+}
+
+/// Elements in order.
+#[derive(Debug, Clone)]
+pub struct List(Form);
+
+#[derive(Debug, Clone)]
+enum Form {
+    Small(Node),
+    Large(Box<Chain>),
+}
+
+impl Default for List {
+    fn default() -> Self {
+        List(Form::Small(Node::default()))
+    }
+}
+
+impl List {
+    /// A list of these elements, in the form that suits them.
+    pub fn from_elements<'e>(elements: impl Iterator<Item = &'e [u8]>, cuts: Cuts) -> List {
+        let mut chain = Chain::new(cuts);
+        elements.for_each(|element| chain.push(End::Right, element));
+        let mut list = List(Form::Large(Box::new(chain)));
+        list.shrink(cuts, false);
+        list
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Form::Small(node) => node.count(),
+            Form::Large(chain) => chain.len,
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What `OBJECT ENCODING` answers.
+    pub fn encoding(&self) -> &'static str {
+        match &self.0 {
+            Form::Small(_) => "listpack",
+            Form::Large(_) => "quicklist",
+        }
+    }
+
+    /// Bytes of the value on the heap, the allocator's overhead not counted. Looks at each node.
+    pub fn allocated(&self) -> usize {
+        match &self.0 {
+            Form::Small(node) => node.allocated(),
+            Form::Large(chain) => {
+                let nodes: usize = chain.links.iter().map(|link| link.node.allocated()).sum();
+                size_of::<Chain>() + chain.links.capacity() * size_of::<Link>() + nodes
+            }
+        }
+    }
+
+    /// The element of this index.
+    pub fn get(&self, index: usize) -> Option<Element<'_>> {
+        match &self.0 {
+            _ if index >= self.len() => None,
+            Form::Small(node) => Some(node.next(node.place(index)).0),
+            Form::Large(chain) => Some(chain.get(index)),
+        }
+    }
+
+    /// The elements from this index on.
+    pub fn iter_from(&self, index: usize) -> Iter<'_> {
+        self.walk(index, End::Left)
+    }
+
+    /// The elements from this index back to the first.
+    pub fn iter_back_from(&self, index: usize) -> Iter<'_> {
+        self.walk(index, End::Right)
+    }
+
+    /// All elements, seen from an end.
+    pub fn iter(&self, from: End) -> Iter<'_> {
+        self.walk(if from == End::Left { 0 } else { self.len().saturating_sub(1) }, from)
+    }
+
+    fn walk(&self, index: usize, from: End) -> Iter<'_> {
+        let len = self.len();
+        if index >= len {
+            return Iter { list: self, link: 0, at: 0, edge: 0, from, left: 0 };
+        }
+        let spot = match &self.0 {
+            Form::Small(_) => Spot { link: 0, index },
+            Form::Large(chain) => chain.spot(index),
+        };
+        let node = self.node(spot.link);
+        let bounds = node.bounds();
+        let (at, edge, left) = match from {
+            End::Left => (node.place(spot.index), bounds.end, len - index),
+            End::Right => (node.place(spot.index + 1), bounds.start, index + 1),
+        };
+        Iter { list: self, link: spot.link, at, edge, from, left }
+    }
+
+    fn node(&self, link: usize) -> &Node {
+        match &self.0 {
+            Form::Small(node) => node,
+            Form::Large(chain) => &chain.links[link].node,
+        }
+    }
+
+    /// Puts elements at an end, one after the other.
+    pub fn push(&mut self, cuts: Cuts, end: End, elements: &[&[u8]]) {
+        self.expect(cuts, elements.iter().map(|element| element.len()).sum(), elements.len());
+        if let Form::Small(node) = &self.0
+            && elements.len() > 64
+            && node.size() + elements.iter().map(|element| encoded_len(element)).sum::<usize>() > 2 * cuts.bytes()
+        {
+            // Redis does not count what the lengths of many empty elements take; a node must not grow by them without bound.
+            self.spread(cuts);
+        }
+        elements.iter().for_each(|element| self.push_unforeseen(end, element));
+    }
+
+    /// Puts an element at an end, in the form that the list has: see [`List::expect`].
+    pub fn push_unforeseen(&mut self, end: End, element: &[u8]) {
+        match &mut self.0 {
+            Form::Small(node) => {
+                let bounds = node.bounds();
+                node.insert(if end == End::Left { bounds.start } else { bounds.end }, element);
+            }
+            Form::Large(chain) => chain.push(end, element),
+        }
+    }
+
+    /// Gives the list the form in which it can take so many more bytes and elements, as Redis foresees it, whether they come or not.
+    pub fn expect(&mut self, cuts: Cuts, bytes: usize, count: usize) {
+        if let Form::Small(node) = &self.0
+            && cuts.exceeded(node.size() + bytes, node.count() + count)
+        {
+            self.spread(cuts);
+        }
+    }
+
+    fn spread(&mut self, cuts: Cuts) {
+        if let Form::Small(node) = &mut self.0 {
+            self.0 = Form::Large(Box::new(Chain::of(std::mem::take(node), cuts)));
+        }
+    }
+
+    /// Goes back to the small form where what is left is no more than half of what that may hold, or (not `half`) no more than that.
+    fn shrink(&mut self, cuts: Cuts, half: bool) {
+        if let Form::Large(chain) = &mut self.0
+            && chain.links.len() == 1
+            && let Some(link) = chain.links.front_mut()
+            && !link.node.is_plain()
+            && cuts.small_again(&link.node, half)
+        {
+            self.0 = Form::Small(std::mem::take(&mut link.node));
+        }
+    }
+
+    /// Takes out one element at an end and gives its bytes, without going back to the small form: see [`List::settle`].
+    pub fn take(&mut self, end: End) -> Option<Vec<u8>> {
+        let element = self.iter(end).next()?.to_vec();
+        drop(self.remove_end(end, 1));
+        Some(element)
+    }
+
+    /// Goes back to the small form after elements went, where that is due.
+    pub fn settle(&mut self, cuts: Cuts) {
+        self.shrink(cuts, true);
+    }
+
+    /// Takes out `count` elements at an end, or all. Where that frees much, gives a list that is to be freed in pieces.
+    #[must_use]
+    pub fn remove_end(&mut self, end: End, count: usize) -> Option<List> {
+        match &mut self.0 {
+            Form::Small(node) => {
+                let len = node.count();
+                let count = count.min(len);
+                if count > 0 {
+                    node.remove(if end == End::Left { 0 } else { len - count }, count);
+                }
+                None
+            }
+            Form::Large(chain) => {
+                let mut removed = Vec::new();
+                chain.remove_end(end, count, &mut removed);
+                if removed.is_empty() {
+                    return None;
+                }
+                let mut rest = Chain::new(chain.cuts);
+                rest.links = removed.into();
+                rest.len = rest.links.iter().map(|link| link.count as usize).sum();
+                Some(List(Form::Large(Box::new(rest))))
+            }
+        }
+    }
+
+    /// Puts an element in the place of the one of this index; false where there is none.
+    pub fn set(&mut self, cuts: Cuts, index: usize, element: &[u8]) -> bool {
+        self.expect(cuts, element.len(), 1);
+        if index >= self.len() {
+            return false;
+        }
+        match &mut self.0 {
+            Form::Small(node) => node.replace(node.place(index), element),
+            Form::Large(chain) => chain.replace(chain.spot(index), element),
+        }
+        self.settle(cuts);
+        true
+    }
+
+    /// Puts an element before or behind the one of this index.
+    pub fn insert(&mut self, index: usize, element: &[u8], after: bool) {
+        match &mut self.0 {
+            Form::Small(node) => node.insert(node.place(index + usize::from(after)), element),
+            Form::Large(chain) => chain.insert(chain.spot(index), element, after),
+        }
+    }
+
+    /// Takes out up to `most` elements that are `needle`, searched for from an end. Gives how many.
+    pub fn remove_equal(&mut self, needle: &Needle<'_>, from: End, most: usize) -> usize {
+        match &mut self.0 {
+            Form::Small(node) => {
+                let skip = if from == End::Left { 0 } else { node.count_of(needle).saturating_sub(most) };
+                node.remove_equal(needle, skip, most)
+            }
+            Form::Large(chain) => chain.remove_equal(needle, from, most),
+        }
+    }
+
+    /// Number of steps that it takes to free it.
+    pub fn weight(&self) -> usize {
+        match &self.0 {
+            Form::Small(_) => 1,
+            // Of a long one the number of nodes says enough.
+            Form::Large(chain) => chain.links.iter().take(65).map(Link::weight).sum::<usize>().max(chain.links.len()),
+        }
+    }
+
+    /// Frees it for up to `budget` steps; true when nothing is left.
+    pub fn free_some(&mut self, budget: &mut u32) -> bool {
+        let Form::Large(chain) = &mut self.0 else { return true };
+        while *budget > 0 {
+            let Some(link) = chain.links.pop_back() else { return true };
+            *budget = budget.saturating_sub(link.weight() as u32);
+            chain.len -= link.count as usize;
+        }
+        false
+    }
+
+    /// Panics where the list is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        match &self.0 {
+            Form::Small(node) => {
+                node.check_invariants();
+                assert!(!node.is_plain(), "a small list is no long element");
+            }
+            Form::Large(chain) => chain.check_invariants(),
+        }
+    }
+}
+
+/// Elements one after the other, from one on in one direction.
+#[derive(Clone)]
+pub struct Iter<'a> {
+    list: &'a List,
+    link: usize,
+    /// Where the next element begins, or, going back, ends.
+    at: usize,
+    /// Where the node is over.
+    edge: usize,
+    from: End,
+    left: usize,
+}
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = Element<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Element<'a>> {
+        if self.left == 0 {
+            return None;
+        }
+        if self.at == self.edge {
+            self.link = if self.from == End::Left { self.link + 1 } else { self.link - 1 };
+            let bounds = self.list.node(self.link).bounds();
+            (self.at, self.edge) = if self.from == End::Left { (bounds.start, bounds.end) } else { (bounds.end, bounds.start) };
+        }
+        self.left -= 1;
+        let node = self.list.node(self.link);
+        let (element, at) = if self.from == End::Left { node.next(self.at) } else { node.previous(self.at) };
+        self.at = at;
+        Some(element)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+#[cfg(test)]
+#[path = "list/tests.rs"]
+mod tests;
