@@ -11,7 +11,7 @@ use redis_protocol::resp3::decode::complete::decode_bytes;
 pub use redis_protocol::resp3::types::{BytesFrame as Frame, Resp3Frame};
 
 use crate::engine::config::Config;
-use crate::engine::session::{Peer, SessionFlags, SessionId};
+use crate::engine::session::{Peer, SessionId};
 use crate::engine::time::Now;
 use crate::resp::reply::Protocol;
 use crate::server::shell::Shell;
@@ -76,7 +76,7 @@ impl TestServerBuilder {
 
     /// Starts it, or says why it could not.
     pub fn try_start(self) -> Result<TestServer, StartError> {
-        let options = Options { seed: Some(self.seed), frozen: self.frozen, config_file: None };
+        let options = Options { seed: Some(self.seed), frozen: self.frozen, ..Options::default() };
         Ok(TestServer { server: Server::start(self.config, options)? })
     }
 }
@@ -224,8 +224,8 @@ impl TestServer {
 fn inside(shell: &mut Shell, now: Now) -> SessionId {
     let peer = Peer::default();
     let id = shell.engine.connect(now, peer);
+    shell.engine.trust(id);
     let session = &mut shell.engine.sessions[id.0 as usize];
-    session.flags |= SessionFlags::AUTHENTICATED;
     session.protocol = Protocol::Resp3;
     id
 }

@@ -2,14 +2,15 @@
 
 use std::fmt::Write;
 
-use crate::commands::connection::DEFAULT_USER;
 use crate::commands::{full_name, help};
+use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
 use crate::engine::session::{Session, SessionFlags, SessionId};
 use crate::engine::time::Now;
+use crate::engine::users::{UserId, Users};
 use crate::resp::reply::Protocol;
 
 const OWN: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
@@ -272,7 +273,7 @@ fn by_age(cx: &Context<'_>) -> Vec<(u64, SessionId)> {
 
 fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let mut text = String::new();
-    describe(&mut text, cx, cx.session);
+    describe_to(&mut text, cx, cx.session);
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }
@@ -282,14 +283,14 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     match args[2..] {
         [] => {
             for (_, id) in by_age(cx) {
-                describe(&mut text, cx, id);
+                describe_to(&mut text, cx, id);
             }
         }
         [option, name] if option.eq_ignore_ascii_case(b"type") => {
             let wanted = Type::parse(name)?;
             for (_, id) in by_age(cx) {
                 if Type::of(&cx.engine.sessions[id.0 as usize]) == wanted {
-                    describe(&mut text, cx, id);
+                    describe_to(&mut text, cx, id);
                 }
             }
         }
@@ -298,7 +299,7 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             for id in ids {
                 let id = parse_i64(id).ok_or(Error::CLIENT_ID_INVALID)? as u64;
                 if let Ok(at) = all.binary_search_by_key(&id, |(id, _)| *id) {
-                    describe(&mut text, cx, all[at].1);
+                    describe_to(&mut text, cx, all[at].1);
                 }
             }
         }
@@ -308,18 +309,22 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Appends a session's line. Fields of what does not exist here are 0.
-fn describe(line: &mut String, cx: &Context<'_>, id: SessionId) {
-    let session = &cx.engine.sessions[id.0 as usize];
-    let seconds = |since_ms: u64| cx.now.mono_ms().saturating_sub(since_ms) / 1000;
+/// Appends a session's line.
+fn describe_to(line: &mut String, cx: &Context<'_>, id: SessionId) {
+    // A `SELECT` of the running command counts; the session learns of it when the command ends.
+    let db = if id == cx.session { cx.db } else { cx.engine.sessions[id.0 as usize].db };
+    describe(line, cx.engine, cx.now, id, db);
+}
+
+/// Appends a session's line, with the database that it is to show. Fields of what does not exist here are 0.
+pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: SessionId, db: u32) {
+    let session = &engine.sessions[id.0 as usize];
+    let seconds = |since_ms: u64| now.mono_ms().saturating_sub(since_ms) / 1000;
     let (name, version) = session.lib.as_deref().map_or(("", ""), |lib| (lib.0.as_str(), lib.1.as_str()));
     let own_name = session.name.as_deref().map_or(&b""[..], shown);
-    // A `SELECT` of the running command counts; the session learns of it when the command ends.
-    let db = if id == cx.session { cx.db } else { session.db };
-    // The running command is the last one already, and its reply is not yet in the outbox.
-    let command = if id == cx.session { Some(cx.command) } else { session.last_command };
+    let user = engine.users.name(session.user).unwrap_or(b"(superuser)");
     let peer = &session.peer;
-    let watches = &cx.engine.keyspace.changes.watches;
+    let watches = &engine.keyspace.changes.watches;
     let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.memory());
     let memory = size_of::<Session>()
         + size_of_val(&**peer)
@@ -335,15 +340,15 @@ fn describe(line: &mut String, cx: &Context<'_>, id: SessionId) {
     let written = write!(
         line,
         "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={} db={db} sub={} psub={} ssub={} multi={} watch={} qbuf={} \
-         qbuf-free=0 argv-mem=0 multi-mem={queued} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={memory} events={} cmd={} user=default \
+         qbuf-free=0 argv-mem=0 multi-mem={queued} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={memory} events={} cmd={} user={} \
          redir=-1 resp={} lib-name={name} lib-ver={version} io-thread=0 tot-net-in={} tot-net-out={} tot-cmds={}",
         session.id,
         peer.addr,
         peer.laddr,
         String::from_utf8_lossy(own_name),
         seconds(session.created_ms),
-        if id == cx.session { 0 } else { seconds(session.last_ms) },
-        letters(session, cx.engine.watched_touched(id)),
+        seconds(session.last_ms),
+        letters(session, engine.watched_touched(id)),
         session.subscriptions[0],
         session.subscriptions[1],
         session.subscriptions[2],
@@ -353,7 +358,8 @@ fn describe(line: &mut String, cx: &Context<'_>, id: SessionId) {
         session.out.len(),
         session.out.capacity(),
         if session.out.is_empty() { "r" } else { "rw" },
-        command.map_or("NULL".into(), full_name),
+        session.last_command.map_or("NULL".into(), full_name),
+        String::from_utf8_lossy(user),
         if session.protocol == Protocol::Resp3 { 3 } else { 2 },
         session.net_in,
         session.net_out,
@@ -387,13 +393,14 @@ struct Filter<'a> {
     kind: Option<Type>,
     addr: Option<&'a [u8]>,
     laddr: Option<&'a [u8]>,
+    user: Option<UserId>,
     /// Seconds.
     age_min: Option<i64>,
     spare_self: bool,
 }
 
 impl<'a> Filter<'a> {
-    fn parse(options: &[&'a [u8]]) -> Result<Filter<'a>> {
+    fn parse(options: &[&'a [u8]], users: &Users) -> Result<Filter<'a>> {
         let mut filter = Filter { spare_self: true, ..Filter::default() };
         for pair in options.chunks(2) {
             let [option, value] = *pair else { return Err(Error::SYNTAX) };
@@ -409,8 +416,10 @@ impl<'a> Filter<'a> {
                 b"type" => filter.kind = Some(Type::parse(value)?),
                 b"addr" => filter.addr = Some(value),
                 b"laddr" => filter.laddr = Some(value),
-                b"user" if value == DEFAULT_USER => {}
-                b"user" => return Err(Error::quoting("ERR No such user '", value, "'")),
+                b"user" => {
+                    let user = users.find(value).ok_or_else(|| Error::quoting("ERR No such user '", value, "'"))?;
+                    filter.user = Some(user);
+                }
                 b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.spare_self = true,
                 b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.spare_self = false,
                 _ => return Err(Error::SYNTAX),
@@ -424,6 +433,7 @@ impl<'a> Filter<'a> {
         self.addr.is_none_or(|addr| addr == session.peer.addr.as_bytes())
             && self.laddr.is_none_or(|laddr| laddr == session.peer.laddr.as_bytes())
             && self.kind.is_none_or(|kind| kind == Type::of(session))
+            && self.user.is_none_or(|user| user == session.user)
             && self.id.is_none_or(|id| id == session.id)
             && self.age_min.is_none_or(|min| age >= min)
     }
@@ -431,7 +441,8 @@ impl<'a> Filter<'a> {
 
 fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let old_form = args.len() == 3;
-    let filter = if old_form { Filter { addr: Some(args[2]), ..Filter::default() } } else { Filter::parse(&args[2..])? };
+    let filter =
+        if old_form { Filter { addr: Some(args[2]), ..Filter::default() } } else { Filter::parse(&args[2..], &cx.engine.users)? };
     let now = cx.now;
     let mut found = Vec::new();
     for (number, session) in &cx.engine.sessions {

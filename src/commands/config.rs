@@ -136,7 +136,9 @@ fn rewrite(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
     let Some(write) = &mut engine.rewrite_config else {
         return Err(Error::new("ERR The server is running without a config file"));
     };
-    write(&engine.config).map_err(|reason| Error::new(format!("ERR Rewriting config file: {reason}")))?;
+    // Users that have a file of their own are not written here.
+    let users = if engine.users_file.is_some() { Vec::new() } else { engine.users.lines() };
+    write(&engine.config, &users).map_err(|reason| Error::new(format!("ERR Rewriting config file: {reason}")))?;
     cx.reply.ok();
     Ok(())
 }

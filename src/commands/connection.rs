@@ -1,17 +1,14 @@
 //! The handshake: AUTH, HELLO, PING, SELECT and the like.
 
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
-
 use crate::commands::client;
-use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::{Context, Origin};
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
+use crate::engine::pubsub;
 use crate::engine::session::SessionFlags;
+use crate::engine::users::DEFAULT_NAME;
 use crate::engine::version::REDIS_VERSION;
-use crate::engine::{pubsub, session};
 use crate::resp::reply::Protocol;
 
 /// Flags of what may be called before anything else: before authentication, while data is loaded, while a script runs long.
@@ -142,28 +139,14 @@ fn quit(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn auth(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    match *args {
-        [_, password] if !cx.engine.config.requirepass.is_empty() => authenticate(cx.engine, cx.session, DEFAULT_USER, password)?,
-        [_, _] => return Err(Error::NO_PASSWORD_SET),
-        [_, user, password] => authenticate(cx.engine, cx.session, user, password)?,
+    let (user, password) = match *args {
+        [_, _] if cx.engine.users.default_user().nopass => return Err(Error::NO_PASSWORD_SET),
+        [_, password] => (DEFAULT_NAME, password),
+        [_, user, password] => (user, password),
         _ => return Err(Error::SYNTAX),
-    }
+    };
+    cx.engine.log_in(cx.now, cx.session, user, password, args[0])?;
     cx.reply.ok();
-    Ok(())
-}
-
-/// The only user there is.
-pub const DEFAULT_USER: &[u8] = b"default";
-
-/// Lets a session in if user and password are right; leaves it as it was if not.
-fn authenticate(engine: &mut Engine, id: session::SessionId, user: &[u8], password: &[u8]) -> Result {
-    let wanted = &engine.config.requirepass;
-    // Digests are compared, so that neither content nor length of the password shows in the time it takes.
-    let right = wanted.is_empty() || bool::from(Sha256::digest(password).as_slice().ct_eq(Sha256::digest(wanted).as_slice()));
-    if user != DEFAULT_USER || !right {
-        return Err(Error::WRONG_PASS);
-    }
-    engine.sessions[id.0 as usize].flags |= SessionFlags::AUTHENTICATED;
     Ok(())
 }
 
@@ -192,11 +175,10 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
 
     if let Some((user, password)) = credentials {
-        authenticate(cx.engine, cx.session, user, password)?;
+        cx.engine.log_in(cx.now, cx.session, user, password, args[0])?;
     }
-    let locked = !cx.engine.config.requirepass.is_empty();
     let session = cx.session();
-    if locked && !session.flags.contains(SessionFlags::AUTHENTICATED) {
+    if !session.flags.contains(SessionFlags::AUTHENTICATED) {
         return Err(Error::HELLO_NO_AUTH);
     }
     if let Some(name) = name {
@@ -230,14 +212,13 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     pubsub::unsubscribe_all(cx.engine, cx.session);
     cx.engine.end_transaction(cx.session);
-    let open = cx.engine.config.requirepass.is_empty();
+    cx.engine.log_out(cx.session);
     let session = cx.session();
     session.name = None;
     session.protocol = Protocol::Resp2;
     session
         .flags
         .remove(SessionFlags::REPLY_OFF | SessionFlags::REPLY_SKIP_NEXT | SessionFlags::NO_TOUCH | SessionFlags::NO_EVICT);
-    session.flags.set(SessionFlags::AUTHENTICATED, open);
     cx.db = 0;
     cx.reply.switch(Protocol::Resp2);
     cx.reply.simple("RESET");

@@ -277,6 +277,10 @@ fn stats(r: &mut Report<'_>) {
     r.zeros(&["tracking_total_keys", "tracking_total_items", "tracking_total_prefixes", "unexpected_error_replies"]);
     r.line("total_error_replies", counters.error_replies);
     r.line("client_limit_disconnections", counters.limit_disconnections);
+    let [auth, command, key, channel] = r.engine.users.log.denied();
+    for (what, count) in [("auth", auth), ("cmd", command), ("key", key), ("channel", channel)] {
+        r.line(&format!("acl_access_denied_{what}"), count);
+    }
 }
 
 fn replication(r: &mut Report<'_>) {

@@ -106,7 +106,7 @@ pub const COMMANDS: &[Command] = &[Command {
 }];
 
 /// A row and the name under which it is shown: `get`, `config|set`.
-type Named = (Cow<'static, str>, &'static Command);
+pub type Named = (Cow<'static, str>, &'static Command);
 
 /// The subcommands of a container, with their full names.
 pub(super) fn subcommands(container: &'static Command) -> impl ExactSizeIterator<Item = Named> {
@@ -119,7 +119,7 @@ pub(super) fn with_subcommands() -> impl Iterator<Item = Named> {
 }
 
 /// A command by its full name in any case: `get`, `CONFIG|SET`.
-pub(super) fn find(full_name: &[u8]) -> Option<Named> {
+pub fn find(full_name: &[u8]) -> Option<Named> {
     let mut words = full_name.split(|&b| b == b'|');
     let command = commands::lookup(words.next()?)?;
     match (words.next(), words.next()) {
@@ -198,14 +198,7 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// The row that a request which is not executed would run.
 fn asked(args: &[&[u8]]) -> Result<&'static Command> {
-    let command = commands::lookup(args[0]).ok_or(Error::INVALID_COMMAND)?;
-    match args.get(1) {
-        Some(word) if !command.subcommands.is_empty() => {
-            let found = command.subcommands.iter().find(|sub| sub.name.as_bytes().eq_ignore_ascii_case(word));
-            found.ok_or(Error::INVALID_COMMAND)
-        }
-        _ => Ok(command),
-    }
+    commands::named(args).ok_or(Error::INVALID_COMMAND)
 }
 
 fn getkeys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

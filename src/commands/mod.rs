@@ -1,5 +1,6 @@
 //! The command table: one family a file, rows beside their handlers. Everything that must know all commands asks here.
 
+pub mod acl;
 pub mod client;
 pub mod cluster;
 pub mod config;
@@ -21,6 +22,7 @@ pub mod keys;
 pub mod lists;
 pub mod lists_whole;
 pub mod memory;
+pub mod numbers;
 pub mod pubsub;
 pub mod scan;
 pub mod scripting;
@@ -37,10 +39,12 @@ use crate::engine::command::Command;
 use crate::engine::error::Error;
 
 pub use index::lookup;
+pub use introspect::find;
 pub use introspect_docs::markdown_table;
 
-/// The families, in the order in which `COMMAND` lists them.
-const FAMILIES: &[&[Command]] = &[
+/// The families, in the order in which `COMMAND` lists them. A static: rows are told apart by where they lie, which a constant may
+/// do several times.
+static FAMILIES: &[&[Command]] = &[
     strings::COMMANDS,
     set::COMMANDS,
     counters::COMMANDS,
@@ -59,6 +63,7 @@ const FAMILIES: &[&[Command]] = &[
     memory::COMMANDS,
     cluster::COMMANDS,
     config::COMMANDS,
+    acl::COMMANDS,
     introspect::COMMANDS,
     pubsub::COMMANDS,
     scripting::COMMANDS,
@@ -98,6 +103,18 @@ pub fn resolve_row(row: Option<&'static Command>, args: &[&[u8]]) -> Result<&'st
         return Err(Error::arity(command.name));
     }
     Ok(command)
+}
+
+/// The row that a request names, whatever the number of its arguments: a container's subcommand, or the container where it names
+/// none.
+pub fn named(args: &[&[u8]]) -> Option<&'static Command> {
+    let command = lookup(args.first()?)?;
+    match args.get(1) {
+        Some(word) if !command.subcommands.is_empty() => {
+            command.subcommands.iter().find(|sub| sub.name.as_bytes().eq_ignore_ascii_case(word))
+        }
+        _ => Some(command),
+    }
 }
 
 /// The name under which statistics and error texts show a command: `get`, or `client|list` for a subcommand.

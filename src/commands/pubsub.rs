@@ -1,7 +1,7 @@
 //! Publish and subscribe.
 
 use crate::commands::help;
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys};
 use crate::engine::command_keys::KeyUse;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -22,6 +22,7 @@ pub const COMMANDS: &[Command] = &[
         name: "psubscribe",
         arity: -2,
         flags: SUBSCRIBING,
+        channels: Channels::Patterns,
         group: Group::PubSub,
         since: "2.0.0",
         summary: "Asks for the messages of all channels whose names match a pattern.",
@@ -34,6 +35,7 @@ pub const COMMANDS: &[Command] = &[
         name: "publish",
         arity: 3,
         flags: PUBLISHING,
+        channels: Channels::First,
         group: Group::PubSub,
         since: "2.0.0",
         summary: "Sends a message to whoever is subscribed to a channel.",
@@ -137,6 +139,7 @@ pub const COMMANDS: &[Command] = &[
         name: "spublish",
         arity: 3,
         flags: PUBLISHING,
+        channels: Channels::First,
         keys: Keys::ONE,
         key_uses: NOT_KEYS,
         group: Group::PubSub,
@@ -151,6 +154,7 @@ pub const COMMANDS: &[Command] = &[
         name: "ssubscribe",
         arity: -2,
         flags: SUBSCRIBING,
+        channels: Channels::All,
         keys: Keys::ALL,
         key_uses: NOT_KEYS,
         group: Group::PubSub,
@@ -165,6 +169,7 @@ pub const COMMANDS: &[Command] = &[
         name: "subscribe",
         arity: -2,
         flags: SUBSCRIBING,
+        channels: Channels::All,
         group: Group::PubSub,
         since: "2.0.0",
         summary: "Asks for the messages of channels.",

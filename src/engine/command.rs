@@ -172,6 +172,31 @@ pub enum Access {
     Remove,
 }
 
+/// Which arguments of a command are channels, so that a user may be kept from them. Ending a subscription takes no permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// None.
+    None,
+    /// The first: `PUBLISH`.
+    First,
+    /// All: `SUBSCRIBE`.
+    All,
+    /// All, and they are patterns: `PSUBSCRIBE`.
+    Patterns,
+}
+
+impl Channels {
+    /// The channels of a request and their positions.
+    pub fn of<'a>(self, args: &'a [&'a [u8]]) -> impl Iterator<Item = (usize, &'a [u8])> {
+        let count = match self {
+            Channels::None => 0,
+            Channels::First => 1,
+            Channels::All | Channels::Patterns => usize::MAX,
+        };
+        args.iter().copied().enumerate().skip(1).take(count)
+    }
+}
+
 /// What carries a command out.
 pub type Handler = fn(&mut Context<'_>, &[&[u8]]) -> Result;
 
@@ -191,6 +216,8 @@ pub struct Command {
     /// What it does to them more exactly, where that does not follow from `access` (which it then replaces): one entry for all keys, or
     /// one for each key of a range, the last standing for all that remain. See [`crate::engine::command_keys`].
     pub key_uses: &'static [(Access, KeyUse)],
+    /// Which of its arguments are channels.
+    pub channels: Channels,
     /// Its group.
     pub group: Group,
     /// ACL categories beyond those that follow from group and flags.
@@ -221,6 +248,7 @@ impl Command {
         keys: Keys::None,
         access: Access::Read,
         key_uses: &[],
+        channels: Channels::None,
         group: Group::Generic,
         categories: Categories::empty(),
         since: "1.0.0",

@@ -57,6 +57,20 @@ texts! {
     NO_AUTH = "NOAUTH Authentication required.";
     /// The pair of user and password is not right.
     WRONG_PASS = "WRONGPASS invalid username-password pair or user is disabled.";
+    /// A key that the user may not use so.
+    NO_PERMISSION_KEY = "NOPERM No permissions to access a key";
+    /// A channel that the user may not use.
+    NO_PERMISSION_CHANNEL = "NOPERM No permissions to access a channel";
+    /// `ACL LOAD` and `ACL SAVE` without `aclfile`.
+    NO_ACL_FILE = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file set) in order to store users in the Redis configuration.";
+    /// `ACL SAVE` that failed; why is in the log.
+    ACL_SAVE_FAILED = "ERR There was an error trying to save the ACLs. Please check the server logs for more information";
+    /// `ACL DELUSER default`.
+    DEFAULT_USER_STAYS = "ERR The 'default' user cannot be removed";
+    /// `ACL SETUSER` of a name that would break a line of an ACL file.
+    USER_NAME = "ERR Usernames can't contain spaces or null characters";
+    /// `ACL GENPASS` of no bits, or too many.
+    GENPASS_BITS = "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096";
     /// A write against a full server.
     OOM = "OOM command not allowed when used memory > 'maxmemory'.";
     /// A number of keys that is none, or more than there are.

@@ -9,6 +9,7 @@
 //!                                                  └────▶ reply sink ─▶ the session's outbox
 //! ```
 
+pub mod access;
 pub mod acl;
 pub mod arguments;
 pub mod change;
@@ -33,12 +34,14 @@ pub mod session;
 pub mod stats;
 pub mod time;
 pub mod transaction;
+pub mod users;
 pub mod version;
 pub mod watch;
 
 use slab::Slab;
 
 use crate::commands;
+use crate::engine::access::UsersFile;
 use crate::engine::command::{Command, Flags};
 use crate::engine::config::Config;
 use crate::engine::context::{Context, Origin};
@@ -50,6 +53,7 @@ use crate::engine::rate::Rates;
 use crate::engine::session::{Peer, Session, SessionFlags, SessionId};
 use crate::engine::stats::Stats;
 use crate::engine::time::Now;
+use crate::engine::users::Users;
 use crate::resp::reply::{Sink, WireReply};
 use crate::script::Scripts;
 use crate::script::bounds::{Run, Supervisor};
@@ -71,8 +75,11 @@ pub enum Action {
     ConfigChanged(&'static str),
 }
 
-/// Writes a configuration to its file.
-pub type RewriteConfig = Box<dyn FnMut(&Config) -> Result<(), String>>;
+/// Writes a configuration, and users as lines of it, to its file.
+pub type RewriteConfig = Box<dyn FnMut(&Config, &[Vec<u8>]) -> Result<(), String>>;
+
+/// Fills a buffer with bytes that nobody can foretell; false where there are none.
+pub type Entropy = Box<dyn FnMut(&mut [u8]) -> bool>;
 
 /// The state machine.
 pub struct Engine {
@@ -103,6 +110,12 @@ pub struct Engine {
     pub script_steps_max: Option<u64>,
     /// Writes the configuration file, for `CONFIG REWRITE`; `None` where there is none. Gives what went wrong.
     pub rewrite_config: Option<RewriteConfig>,
+    /// Who there is, and what each may do.
+    pub users: Users,
+    /// The file with the users; `None` where there is none.
+    pub users_file: Option<UsersFile>,
+    /// Where secrets come from, for `ACL GENPASS`; `None` in simulations, whose secrets are none.
+    pub entropy: Option<Entropy>,
     /// Forty hexadecimal digits that name this run.
     pub run_id: String,
     /// When the engine was made.
@@ -131,6 +144,9 @@ impl Engine {
             long_run: None,
             script_steps_max: None,
             rewrite_config: None,
+            users: Users::new(false),
+            users_file: None,
+            entropy: None,
             run_id: String::new(),
             started: now,
             memory: memory::MemoryGuard::default(),
@@ -143,6 +159,8 @@ impl Engine {
         engine.keyspace.changes.notify = engine.config.notify_keyspace_events;
         engine.keyspace.hash_limits = engine.config.hash_limits();
         engine.keyspace.list_cuts = engine.config.list_cuts();
+        engine.users.all_channels = engine.config.acl_pubsub_default == "allchannels";
+        engine.users.set_default_password(&engine.config.requirepass);
         engine
     }
 
@@ -157,13 +175,12 @@ impl Engine {
 
     /// A new session.
     pub fn connect(&mut self, now: Now, peer: Peer) -> SessionId {
-        let mut session = Session::new(self.next_client, peer, now.mono_ms());
+        let session = Session::new(self.next_client, peer, now.mono_ms());
         self.next_client += 1;
         self.stats.connections += 1;
-        if self.config.requirepass.is_empty() {
-            session.flags |= SessionFlags::AUTHENTICATED;
-        }
-        SessionId(self.sessions.insert(session) as u32)
+        let id = SessionId(self.sessions.insert(session) as u32);
+        self.log_out(id);
+        id
     }
 
     /// Ends a session: its connection is closed, whoever closed it.
@@ -199,8 +216,9 @@ impl Engine {
         let mut reply = WireReply::new(&mut out, session.protocol);
         match commands::resolve_row(row.or_else(|| commands::lookup(name)), args) {
             Ok(command) => {
+                self.sessions[id.0 as usize].last_command = Some(command);
                 let admitted = match in_multi {
-                    false => self.admit(id, command).and_then(|()| self.check_memory(now, command, args)),
+                    false => self.admit(now, id, command, args).and_then(|()| self.check_memory(now, command, args)),
                     true => self.admit_in_multi(now, id, command, args),
                 };
                 match admitted {
@@ -208,7 +226,6 @@ impl Engine {
                         if !in_multi || !self.enqueue(id, command, args, &mut reply) {
                             self.run(now, id, &mut db, Origin::Client, command, args, &mut reply);
                         }
-                        self.sessions[id.0 as usize].last_command = Some(command);
                     }
                     Err(error) => {
                         let error = self.refused(id, command.name == "exec", error);
@@ -239,14 +256,12 @@ impl Engine {
     }
 
     /// Whether the session may call the command at all.
-    fn admit(&self, id: SessionId, command: &'static Command) -> Result<(), Error> {
-        let session = &self.sessions[id.0 as usize];
-        if !session.flags.contains(SessionFlags::AUTHENTICATED)
-            && !self.config.requirepass.is_empty()
-            && !command.flags.contains(Flags::NO_AUTH)
-        {
-            return Err(Error::NO_AUTH);
+    #[inline]
+    fn admit(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
+        if !self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
+            self.check_access(now, id, command, args, self.place(id))?;
         }
+        let session = &self.sessions[id.0 as usize];
         if session.subscribed_mode() && !commands::allowed_while_subscribed(command) {
             return Err(Error::new(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
@@ -322,7 +337,12 @@ impl Engine {
 
     /// Goes over to another configuration, in which the named directives have changed.
     pub fn reconfigure(&mut self, config: Config, changed: impl Iterator<Item = &'static str>) {
+        let password_changed = config.requirepass != self.config.requirepass;
         self.config = config;
+        self.users.all_channels = self.config.acl_pubsub_default == "allchannels";
+        if password_changed {
+            self.set_default_password();
+        }
         self.keyspace.changes.notify = self.config.notify_keyspace_events;
         self.keyspace.hash_limits = self.config.hash_limits();
         self.keyspace.list_cuts = self.config.list_cuts();
@@ -373,6 +393,7 @@ impl Engine {
         }
         self.pubsub.check_invariants();
         self.keyspace.changes.check_invariants();
+        self.check_access_invariants();
         for (number, session) in &self.sessions {
             for kind in pubsub::Kind::ALL {
                 let counted = self.pubsub.subscriptions(kind, SessionId(number as u32));

@@ -107,6 +107,12 @@ impl PubSub {
         registry.names.get(name).map_or(0, |&topic| registry.topics[topic as usize].count as usize)
     }
 
+    /// The names that a session is subscribed to, oldest first.
+    pub fn names_of(&self, kind: Kind, id: SessionId) -> impl Iterator<Item = &[u8]> {
+        let registry = self.registry(kind);
+        registry.of_session(id).map(|subscription| &*registry.topics[subscription.topic as usize].name)
+    }
+
     /// How many subscriptions a session has.
     pub fn subscriptions(&self, kind: Kind, id: SessionId) -> usize {
         self.registry(kind).of_session(id).count()

@@ -3,6 +3,7 @@
 use crate::engine::command::Command;
 use crate::engine::interest::NIL;
 use crate::engine::transaction::Transaction;
+use crate::engine::users::UserId;
 use crate::resp::reply::Protocol;
 
 /// Names a session until it is disconnected; may then be given to another.
@@ -13,7 +14,7 @@ bitflags::bitflags! {
     /// What is switched on for a session.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct SessionFlags: u32 {
-        /// Has given the right password, or none is asked for.
+        /// Has logged in, or needed not to when it connected.
         const AUTHENTICATED = 1 << 0;
         /// `CLIENT NO-EVICT on`.
         const NO_EVICT = 1 << 1;
@@ -37,6 +38,8 @@ bitflags::bitflags! {
         const MULTI = 1 << 10;
         /// `EXEC` runs what was queued.
         const IN_EXEC = 1 << 11;
+        /// May do everything, logged in or not: its user's rules need not be looked at. See `engine/access.rs`.
+        const UNRESTRICTED = 1 << 31;
     }
 }
 
@@ -56,6 +59,8 @@ pub struct Peer {
 pub struct Session {
     /// The client id: never given out twice.
     pub id: u64,
+    /// Whose rules hold for it.
+    pub user: UserId,
     /// Selected database.
     pub db: u32,
     /// Spoken protocol.
@@ -99,6 +104,7 @@ impl Session {
     pub fn new(id: u64, peer: Peer, now_ms: u64) -> Self {
         Session {
             id,
+            user: UserId::DEFAULT,
             db: 0,
             protocol: Protocol::Resp2,
             flags: if peer.unix { SessionFlags::UNIX_SOCKET } else { SessionFlags::empty() },

@@ -86,7 +86,7 @@ impl Engine {
         if command.flags.contains(Flags::NO_MULTI) {
             return Err(Error::NOT_IN_MULTI);
         }
-        self.admit(id, command)?;
+        self.admit(now, id, command, args)?;
         self.check_memory(now, command, args)?;
         if command.name == "exec"
             && let Some(transaction) = &self.sessions[id.0 as usize].transaction
@@ -224,7 +224,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
         let args = split(&transaction.bytes, start, ends);
         first += count;
         start = ends.last().copied().unwrap_or(start);
-        match cx.engine.admit_queued(id, command, &args) {
+        match cx.engine.admit_queued(cx.now, id, command, &args) {
             Ok(()) => cx.engine.run(cx.now, id, &mut cx.db, Origin::Client, command, &args, cx.reply),
             Err(error) => cx.engine.refuse(&error, cx.reply),
         }
@@ -237,8 +237,11 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
 
 impl Engine {
     /// Whether a queued request may still be run.
-    fn admit_queued(&self, _id: SessionId, command: &'static Command, _args: &[&[u8]]) -> Result {
+    fn admit_queued(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result {
         debug_assert!(!is_immediate(command), "{} is not queued", commands::full_name(command));
-        Ok(())
+        if self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
+            return Ok(());
+        }
+        self.check_access_of_queued(now, id, command, args)
     }
 }

@@ -4,7 +4,6 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::commands;
 use crate::engine::version::REDIS_VERSION;
 use crate::resp::reply::Protocol;
 use crate::script::call;
@@ -199,18 +198,10 @@ unsafe extern "C-unwind" fn acl_check_cmd(lua: *mut lua_State) -> c_int {
         if (1..=count).any(|index| lua_isstring(lua, index) == 0) {
             return failure::raise(lua, "Lua redis lib command arguments must be strings or integers");
         }
-        let command = commands::lookup(bytes(lua, 1).unwrap_or_default());
-        let sub = if count > 1 { bytes(lua, 2).unwrap_or_default() } else { b"" };
-        let known = command.is_some_and(|command| {
-            count == 1
-                || command.subcommands.is_empty()
-                || command.subcommands.iter().any(|row| row.name.as_bytes().eq_ignore_ascii_case(sub))
-        });
-        if !known {
-            return failure::raise(lua, "Invalid command passed to redis.acl_check_cmd()");
+        match call::is_permitted(lua) {
+            Some(permitted) => lua_pushboolean(lua, permitted.into()),
+            None => return failure::raise(lua, "Invalid command passed to redis.acl_check_cmd()"),
         }
-        // The one user there is may call everything.
-        lua_pushboolean(lua, 1);
     }
     1
 }

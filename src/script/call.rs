@@ -12,6 +12,7 @@ use crate::commands;
 use crate::engine::command::Flags;
 use crate::engine::context::Origin;
 use crate::engine::error::Error;
+use crate::engine::session::SessionFlags;
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::script::failure;
 use crate::script::interpreter::Interpreter;
@@ -133,6 +134,11 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, args: &[&[
         if command.flags.contains(Flags::NOSCRIPT) {
             return refuse(engine, lua, "ERR This Redis command is not allowed from script");
         }
+        if !engine.sessions[session.0 as usize].flags.contains(SessionFlags::UNRESTRICTED)
+            && let Err(error) = engine.check_access_of_script(now, session, command, args)
+        {
+            return refuse_for(engine, lua, &error);
+        }
         if (*interpreter).frame.read_only && command.flags.intersects(Flags::WRITE.union(Flags::MAY_REPLICATE)) {
             return refuse(engine, lua, "ERR Write commands are not allowed from read-only scripts.");
         }
@@ -155,14 +161,28 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, args: &[&[
     }
 }
 
+/// Whether the user of the script may make the call that lies on the stack; `None` where there is no such command.
+///
+/// # Safety
+/// As for a function of the interpreter that Lua calls with at least one argument, all of them strings or numbers.
+pub(super) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
+    // SAFETY: as promised; nothing in here raises an error, so what is taken is given back.
+    unsafe {
+        let interpreter = Interpreter::of(lua);
+        let mut number = MaybeUninit::uninit();
+        let owned: Vec<Vec<u8>> = (1..=lua_gettop(lua))
+            .map(|index| argument(lua, index, &mut number).map(<[u8]>::to_vec).unwrap_or_default())
+            .collect();
+        let args: Vec<&[u8]> = owned.iter().map(Vec::as_slice).collect();
+        let command = commands::named(&args)?;
+        let engine = &*(*interpreter).frame.engine;
+        Some(engine.permits((*interpreter).frame.session, command, &args).is_ok())
+    }
+}
+
 /// Why a command was not found, in the words that scripts are told.
 fn not_found(args: &[&[u8]]) -> &'static str {
-    let found = commands::lookup(args[0]).is_some_and(|command| {
-        args.len() == 1
-            || command.subcommands.is_empty()
-            || command.subcommands.iter().any(|sub| sub.name.as_bytes().eq_ignore_ascii_case(args[1]))
-    });
-    if found {
+    if commands::named(args).is_some() {
         "ERR Wrong number of args calling Redis command from script"
     } else {
         "ERR Unknown Redis command called from script"
@@ -170,9 +190,14 @@ fn not_found(args: &[&[u8]]) -> &'static str {
 }
 
 unsafe fn refuse(engine: &mut crate::engine::Engine, lua: *mut lua_State, text: &'static str) -> bool {
-    engine.stats.error(&Error::new(text));
+    // SAFETY: as in `refuse_for`.
+    unsafe { refuse_for(engine, lua, &Error::new(text)) }
+}
+
+unsafe fn refuse_for(engine: &mut crate::engine::Engine, lua: *mut lua_State, error: &Error) -> bool {
+    engine.stats.error(error);
     // SAFETY: a C function has room for twenty values beyond its arguments.
-    unsafe { failure::push_counted(lua, text.as_bytes()) };
+    unsafe { failure::push_counted(lua, error.text()) };
     true
 }
 

@@ -299,7 +299,7 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
             start = received.bytes.len();
             break;
         }
-        let authenticated = engine.config.requirepass.is_empty() || flags.contains(SessionFlags::AUTHENTICATED);
+        let authenticated = !engine.must_log_in(id);
         let limits = Limits { authenticated, max_bulk_len: engine.config.proto_max_bulk_len, ..Limits::default() };
         let rest = &received.bytes[start..];
         match received.parser.parse(rest, &limits) {

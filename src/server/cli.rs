@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
 use crate::engine::config::{Config, Directive, Kind, Section};
-use crate::server::file;
+use crate::resp::request::split_words;
+use crate::server::file::{self, Extra};
 use crate::server::log::Format;
 
 const AFTER: &str = "\
@@ -23,8 +24,8 @@ pub struct Invocation {
     pub config: Config,
     /// The configuration file, if any.
     pub file: Option<PathBuf>,
-    /// Directives of the file that have no meaning here.
-    pub ignored: Vec<String>,
+    /// What else is in the file: directives that have no meaning here, and users, to which those of flags are added.
+    pub extra: Extra,
     /// Written when connections are accepted.
     pub ready_file: Option<PathBuf>,
     /// How log lines look.
@@ -71,6 +72,16 @@ pub fn command() -> Command {
         for directive in Directive::all().iter().filter(|directive| directive.section == section) {
             command = command.arg(flag(directive, &defaults));
         }
+        if section == Section::Security {
+            command = command.arg(
+                Arg::new("user")
+                    .long("user")
+                    .value_name("NAME RULE...")
+                    .help("A user and its rules, as in ACL SETUSER; may be given several times")
+                    .action(ArgAction::Append)
+                    .allow_hyphen_values(true),
+            );
+        }
     }
     command
 }
@@ -115,7 +126,7 @@ pub fn join_words(args: impl Iterator<Item = String>) -> Vec<String> {
     for arg in args {
         if let Some(name) = arg.strip_prefix("--") {
             let name = name.split('=').next().unwrap_or(name);
-            open = Directive::find(name.as_bytes()).is_some_and(|(directive, _)| directive.kind.takes_words());
+            open = name == "user" || Directive::find(name.as_bytes()).is_some_and(|(directive, _)| directive.kind.takes_words());
             joined.push(if open && !arg.contains('=') { arg + "=" } else { arg });
         } else if open && let Some(flag) = joined.last_mut() {
             if !flag.ends_with('=') {
@@ -133,9 +144,9 @@ pub fn join_words(args: impl Iterator<Item = String>) -> Vec<String> {
 pub fn read(matches: &ArgMatches) -> Result<Invocation, String> {
     let mut config = Config::default();
     let file = matches.get_one::<String>("config-file").map(PathBuf::from);
-    let mut ignored = Vec::new();
+    let mut extra = Extra::default();
     if let Some(file) = &file {
-        ignored = file::load(file, &mut config).map_err(|error| error.to_string())?;
+        extra = file::load(file, &mut config).map_err(|error| error.to_string())?;
     }
     for directive in Directive::all() {
         if let Some(value) = matches.get_one::<String>(directive.name) {
@@ -144,11 +155,15 @@ pub fn read(matches: &ArgMatches) -> Result<Invocation, String> {
                 .map_err(|reason| format!("--{} {value:?}: {reason}", directive.name))?;
         }
     }
+    for line in matches.get_many::<String>("user").unwrap_or_default() {
+        let words = split_words(line.as_bytes()).map_err(|_| format!("--user {line:?}: unbalanced quotes"))?;
+        extra.users.push(words);
+    }
     let log_format = match matches.get_one::<String>("log-format").map(String::as_str) {
         Some("json") => Format::Json,
         _ => Format::Text,
     };
-    Ok(Invocation { config, file, ignored, ready_file: matches.get_one::<String>("ready-file").map(PathBuf::from), log_format })
+    Ok(Invocation { config, file, extra, ready_file: matches.get_one::<String>("ready-file").map(PathBuf::from), log_format })
 }
 
 #[cfg(test)]

@@ -203,8 +203,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
     let mut window = std::mem::take(&mut shell.window);
     let (mut done, mut requests) = (0, 0);
     let batch = 'turn: loop {
-        let authenticated = shell.engine.config.requirepass.is_empty()
-            || shell.engine.sessions[id.0 as usize].flags.contains(SessionFlags::AUTHENTICATED);
+        let authenticated = !shell.engine.must_log_in(id);
         let limits = Limits { authenticated, ..shell.limits };
         // What may be sent before and after AUTH differs: until then, requests are parsed one by one.
         let ahead = if authenticated { WINDOW } else { 1 };

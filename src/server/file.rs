@@ -33,14 +33,26 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// Sets what the file says; gives the directives in it that have no meaning here.
-pub fn load(path: &Path, config: &mut Config) -> Result<Vec<String>, FileError> {
-    let mut ignored = Vec::new();
-    load_nested(path, config, &mut ignored, INCLUDE_DEPTH)?;
-    Ok(ignored)
+/// What a configuration file says beside the values of directives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// Directives that have no meaning here.
+    pub ignored: Vec<String>,
+    /// For each `user` line its words behind the first: a name and rules.
+    pub users: Vec<UserLine>,
 }
 
-fn load_nested(path: &Path, config: &mut Config, ignored: &mut Vec<String>, depth: u32) -> Result<(), FileError> {
+/// The name of a user and its rules.
+pub type UserLine = Vec<Vec<u8>>;
+
+/// Sets what the file says; gives what is in it beside.
+pub fn load(path: &Path, config: &mut Config) -> Result<Extra, FileError> {
+    let mut extra = Extra::default();
+    load_nested(path, config, &mut extra, INCLUDE_DEPTH)?;
+    Ok(extra)
+}
+
+fn load_nested(path: &Path, config: &mut Config, extra: &mut Extra, depth: u32) -> Result<(), FileError> {
     let fail = |line, reason: String| FileError { path: path.to_owned(), line, reason };
     if depth == 0 {
         return Err(fail(0, "files include files too deeply".to_owned()));
@@ -56,7 +68,11 @@ fn load_nested(path: &Path, config: &mut Config, ignored: &mut Vec<String>, dept
         let shown = String::from_utf8_lossy(name).into_owned();
         if name.eq_ignore_ascii_case(b"include") {
             let [value] = values else { return Err(fail(index + 1, "include: one file name is wanted".to_owned())) };
-            load_nested(Path::new(&*String::from_utf8_lossy(value)), config, ignored, depth - 1)?;
+            load_nested(Path::new(&*String::from_utf8_lossy(value)), config, extra, depth - 1)?;
+            continue;
+        }
+        if name.eq_ignore_ascii_case(b"user") && !values.is_empty() {
+            extra.users.push(values.to_vec());
             continue;
         }
         let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
@@ -64,7 +80,7 @@ fn load_nested(path: &Path, config: &mut Config, ignored: &mut Vec<String>, dept
             Some((directive, _)) => {
                 directive.set(config, &values).map_err(|reason| fail(index + 1, format!("{shown}: {reason}")))?;
             }
-            None if is_ignored(name) => ignored.push(shown),
+            None if is_ignored(name) => extra.ignored.push(shown),
             None => return Err(fail(index + 1, format!("{shown}: no such directive"))),
         }
     }
@@ -89,10 +105,10 @@ fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
 }
 
 /// Writes the present values into the file: its lines stay where they are with their values renewed, comments included; what is
-/// neither in it nor at its default is added at the end. The file is replaced as a whole or not at all.
-pub fn rewrite(path: &Path, config: &Config) -> io::Result<()> {
+/// neither in it nor at its default is added at the end. `users` are whole lines, which take the places of those that were there. The file is replaced as a whole or not at all.
+pub fn rewrite(path: &Path, config: &Config, users: &[Vec<u8>]) -> io::Result<()> {
     let old = std::fs::read(path)?;
-    let text = rewritten(&old, config);
+    let text = rewritten(&old, config, users);
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(".rewriting");
     std::fs::write(&fresh, text)?;
@@ -100,13 +116,21 @@ pub fn rewrite(path: &Path, config: &Config) -> io::Result<()> {
     std::fs::rename(&fresh, path).inspect_err(|_| drop(std::fs::remove_file(&fresh)))
 }
 
-fn rewritten(old: &[u8], config: &Config) -> Vec<u8> {
+fn rewritten(old: &[u8], config: &Config, users: &[Vec<u8>]) -> Vec<u8> {
     let mut text = Vec::with_capacity(old.len() + 256);
     let mut written = HashSet::new();
+    let mut users = users.iter();
     let lines = old.strip_suffix(b"\n").unwrap_or(old).split(|&b| b == b'\n');
     for line in lines.take(if old.is_empty() { 0 } else { usize::MAX }) {
         let trimmed = line.trim_ascii();
         let name = trimmed.split(|b| b.is_ascii_whitespace()).next().unwrap_or_default();
+        if name.eq_ignore_ascii_case(b"user") {
+            if let Some(user) = users.next() {
+                text.extend_from_slice(user);
+                text.push(b'\n');
+            }
+            continue;
+        }
         match Directive::find(name) {
             // A directive that stands there several times has one value now.
             Some((directive, _)) if !written.insert(directive.name) => continue,
@@ -120,11 +144,15 @@ fn rewritten(old: &[u8], config: &Config) -> Vec<u8> {
         .iter()
         .filter(|directive| !written.contains(directive.name) && directive.get(config) != directive.get(&defaults))
         .peekable();
-    if missing.peek().is_some() {
+    if missing.peek().is_some() || users.len() > 0 {
         text.extend_from_slice(b"\n# Written by CONFIG REWRITE\n");
     }
     for directive in missing {
         write_line(&mut text, directive.name, directive, config);
+        text.push(b'\n');
+    }
+    for user in users {
+        text.extend_from_slice(user);
         text.push(b'\n');
     }
     text
@@ -181,7 +209,7 @@ mod tests {
             ),
         );
         let mut config = Config::default();
-        assert_eq!(load(&path, &mut config).unwrap(), ["rdbcompression", "tls-port"]);
+        assert_eq!(load(&path, &mut config).unwrap().ignored, ["rdbcompression", "tls-port"]);
         assert_eq!((config.port, config.timeout, config.maxclients), (7000, 10, 50));
         assert_eq!(config.requirepass, b"a b!");
         assert_eq!(config.bind, ["127.0.0.1", "::1"]);
@@ -217,7 +245,7 @@ mod tests {
         config.set("port", b"7000").unwrap();
         config.set("requirepass", b"a \"b\"\n").unwrap();
         config.set("maxclients", b"77").unwrap();
-        let text = rewritten(old, &config);
+        let text = rewritten(old, &config, &[]);
         assert_eq!(
             String::from_utf8(text.clone()).unwrap(),
             "# mine\nport 7000\n\ntimeout 0\nrdbcompression yes\nrequirepass \"a \\\"b\\\"\\x0a\"\n\n# Written by CONFIG REWRITE\nmaxclients 77\n"
@@ -230,7 +258,7 @@ mod tests {
         for directive in Directive::all() {
             assert_eq!(directive.get(&again), directive.get(&config), "{}", directive.name);
         }
-        rewrite(&path, &again).unwrap();
+        rewrite(&path, &again, &[]).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), text);
         std::fs::remove_dir_all(dir).unwrap();
     }

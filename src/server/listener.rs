@@ -326,7 +326,7 @@ fn refusal(engine: &Engine, remote: Option<IpAddr>) -> Option<&'static [u8]> {
     if engine.sessions.len() >= config.maxclients as usize {
         return Some(FULL);
     }
-    if config.protected_mode && config.requirepass.is_empty() && remote.is_some_and(|ip| !ip.is_loopback()) {
+    if config.protected_mode && engine.users.default_user().nopass && remote.is_some_and(|ip| !ip.is_loopback()) {
         return Some(DENIED);
     }
     None

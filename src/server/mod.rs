@@ -26,6 +26,7 @@ pub mod shell;
 pub mod stop;
 mod sweep;
 pub mod timer;
+pub mod users_file;
 mod window;
 
 use std::cell::RefCell;
@@ -42,9 +43,11 @@ use tokio::sync::mpsc;
 
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
+use crate::engine::users::Users;
 use crate::server::busy::Watch;
 use crate::server::clock::Clock;
 use crate::server::directory::Directory;
+use crate::server::file::UserLine;
 use crate::server::listener::{BindError, Listeners};
 use crate::server::shell::Shell;
 
@@ -63,6 +66,8 @@ pub struct Options {
     pub frozen: bool,
     /// The configuration file, for `INFO` and `CONFIG REWRITE`.
     pub config_file: Option<PathBuf>,
+    /// Users and their rules, as `user` lines of the configuration file have them.
+    pub users: Vec<UserLine>,
 }
 
 /// Why a server did not start.
@@ -70,6 +75,8 @@ pub struct Options {
 pub enum StartError {
     /// An address cannot be listened on.
     Bind(BindError),
+    /// Something is wrong with the users.
+    Users(String),
     /// The system gave no thread or no randomness.
     System(io::Error),
 }
@@ -78,6 +85,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Bind(error) => error.fmt(f),
+            StartError::Users(reason) => f.write_str(reason),
             StartError::System(error) => write!(f, "Could not start: {error}."),
         }
     }
@@ -97,6 +105,7 @@ pub struct Server {
 impl Server {
     /// Binds, starts the executor and returns; connections are accepted from here on.
     pub fn start(mut config: Config, options: Options) -> Result<Server, StartError> {
+        let users = users_file::at_start(&config, &options.users).map_err(StartError::Users)?;
         let listeners = Listeners::bind(&config).map_err(StartError::Bind)?;
         let addresses = listeners.addresses();
         if let Some(first) = addresses.first() {
@@ -110,7 +119,8 @@ impl Server {
         let directory = Arc::new(Directory::default());
         let (orders, inbox) = mpsc::unbounded_channel();
         let environment = environment::describe(&config, &addresses, options.config_file.as_deref());
-        let executor = Executor { config, seed, options, environment, listeners, inbox, directory: Arc::clone(&directory) };
+        let executor =
+            Executor { config, users, seed, options, environment, listeners, inbox, directory: Arc::clone(&directory) };
         let thread = std::thread::Builder::new().name("executor".into()).stack_size(STACK);
         let executor = Some(thread.spawn(move || executor.run()).map_err(StartError::System)?);
         Ok(Server { executor, orders, addresses, directory, unix_socket })
@@ -173,6 +183,7 @@ impl Drop for Server {
 /// What the executor's thread begins with.
 struct Executor {
     config: Config,
+    users: Users,
     seed: u64,
     options: Options,
     environment: Environment,
@@ -190,10 +201,18 @@ impl Executor {
                 clock.freeze();
             }
             self.config.maxclients = descriptors::raise(self.config.maxclients);
+            let users_file = users_file::open(&self.config);
             let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
+            shell.engine.users = self.users;
+            shell.engine.users_file = users_file;
+            if self.options.seed.is_none() {
+                shell.engine.entropy = Some(Box::new(|bytes| getrandom::fill(bytes).is_ok()));
+            }
             shell.engine.environment = self.environment;
             if let Some(path) = self.options.config_file {
-                let write = move |config: &Config| file::rewrite(&path, config).map_err(|error| error.to_string());
+                let write = move |config: &Config, users: &[Vec<u8>]| {
+                    file::rewrite(&path, config, users).map_err(|error| error.to_string())
+                };
                 shell.engine.rewrite_config = Some(Box::new(write));
             }
             let stop = Rc::clone(&shell.stop);

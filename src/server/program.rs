@@ -24,18 +24,18 @@ pub fn run(invocation: Invocation) -> ExitCode {
 }
 
 fn serve(invocation: Invocation) -> Result<(), String> {
-    let Invocation { mut config, file, ignored, ready_file, log_format } = invocation;
+    let Invocation { mut config, file, extra, ready_file, log_format } = invocation;
     // Relative paths are those of the directory it was started in, and `dir` may change that.
     let file = file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
     let ready_file = ready_file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
     std::env::set_current_dir(&config.dir).map_err(|error| format!("--dir {}: {error}", config.dir))?;
     config.dir = std::env::current_dir().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
     log::start(config.loglevel, &config.logfile, log_format).map_err(|error| format!("{}: {error}", config.logfile))?;
-    if !ignored.is_empty() {
-        tracing::info!(directives = ignored.join(" "), "directives of the configuration file that have no meaning here");
+    if !extra.ignored.is_empty() {
+        tracing::info!(directives = extra.ignored.join(" "), "directives of the configuration file that have no meaning here");
     }
     let signals = Signals::install().map_err(|error| error.to_string())?;
-    let options = Options { config_file: file, ..Options::default() };
+    let options = Options { config_file: file, users: extra.users, ..Options::default() };
     let mut server = Server::start(config, options).map_err(|error| error.to_string())?;
     let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
     // Whoever started it with --port 0 reads the port here; it does not matter if nobody does.

@@ -58,12 +58,18 @@ impl Server {
 
     /// Starts the program of this crate on a port of its own choice.
     pub fn portcullis(program: &Path) -> io::Result<Server> {
+        Server::portcullis_with(program, &[])
+    }
+
+    /// As [`Server::portcullis`], with further arguments of `serve`.
+    pub fn portcullis_with(program: &Path, args: &[&str]) -> io::Result<Server> {
         let dir = scratch()?;
         let ready = dir.join("ready");
         let log = std::fs::File::create(dir.join("log"))?;
         let child = Command::new(program)
             .args(["serve", "--port", "0", "--ready-file"])
             .arg(&ready)
+            .args(args)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -69,6 +69,10 @@ directives! {
     Security "requirepass" => requirepass: Vec<u8> = Vec::new(), Secret, live, "Password that clients must give first.";
     Security "protected-mode" => protected_mode: bool = true, Bool, live, "Refuse clients of other machines while there is no password.";
 
+    Security "aclfile" => aclfile: String = String::new(), Text, fixed, "File with the users; ACL LOAD reads and ACL SAVE writes it.";
+    Security "acl-pubsub-default" => acl_pubsub_default: &'static str = "resetchannels", Choice(&["allchannels", "resetchannels"]), live, "What a new user may listen to: nothing or all channels.";
+    Security "acllog-max-len" => acllog_max_len: u64 = 128, Integer(0, LONG), live, "Entries of ACL LOG that are kept.";
+
     Limits "maxclients" => maxclients: u32 = 10_000, Integer(1, UINT), live, "Clients that may be connected at once.";
     Limits "maxmemory" => maxmemory: u64 = 0, Memory(0, ULONG), live, "Bytes beyond which commands that need more are refused; 0 no bound.";
     Limits "maxmemory-policy" => maxmemory_policy: &'static str = "noeviction", Only("noeviction", "a lock must not be evicted silently"), live, "Has the value noeviction: nothing gives way when maxmemory is reached.";
@@ -129,9 +133,6 @@ const OUTPUT_LIMITS: [OutputLimit; 3] = [
 /// Directives of a stock `redis.conf` that a configuration file may have and that mean nothing here: they are about files,
 /// replicas, clusters, TLS or the inside of Redis.
 pub const IGNORED: &[&str] = &[
-    "acl-pubsub-default",
-    "aclfile",
-    "acllog-max-len",
     "activedefrag",
     "active-defrag-cycle-max",
     "active-defrag-cycle-min",

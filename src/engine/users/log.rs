@@ -1,0 +1,205 @@
+//! The log of what was denied, newest first, as `ACL LOG` shows it.
+
+use std::collections::VecDeque;
+
+/// Entries that are looked at for one about the same.
+const LOOKED_AT: usize = 10;
+/// How old an entry about the same may be, in milliseconds, to be counted up.
+const MERGED_WITHIN_MS: u64 = 60_000;
+/// Bytes of a key, channel or name that an entry keeps. Redis keeps all of them; a log that clients can fill needs a bound.
+const OBJECT_MAX: usize = 1024;
+
+/// What was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A login.
+    Auth,
+    /// A command.
+    Command,
+    /// A key.
+    Key,
+    /// A channel.
+    Channel,
+}
+
+impl Reason {
+    /// All of them, in the order in which `INFO` counts them.
+    pub const ALL: [Reason; 4] = [Reason::Auth, Reason::Command, Reason::Key, Reason::Channel];
+
+    /// As `ACL LOG` shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Auth => "auth",
+            Reason::Command => "command",
+            Reason::Key => "key",
+            Reason::Channel => "channel",
+        }
+    }
+}
+
+/// Where it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// By a client.
+    TopLevel,
+    /// In a transaction.
+    Multi,
+    /// In a script or function.
+    Lua,
+}
+
+impl Place {
+    /// As `ACL LOG` shows it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Place::TopLevel => "toplevel",
+            Place::Multi => "multi",
+            Place::Lua => "lua",
+        }
+    }
+}
+
+/// One thing that was denied.
+#[derive(Clone, Debug)]
+pub struct Denied {
+    /// What sort of thing.
+    pub reason: Reason,
+    /// Where it was asked for.
+    pub place: Place,
+    /// The command, key or channel.
+    pub object: Box<[u8]>,
+    /// Who asked.
+    pub user: Box<[u8]>,
+    /// The line of `CLIENT LIST` of the client that asked last.
+    pub client: Box<str>,
+}
+
+/// An entry: the same thing, denied any number of times.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// What it is about.
+    pub denied: Denied,
+    /// How often.
+    pub count: u64,
+    /// Its number; no other entry has or had it.
+    pub id: u64,
+    /// Monotonic milliseconds of the last time.
+    pub updated_ms: u64,
+    /// Unix milliseconds of the first time.
+    pub created_unix_ms: i64,
+    /// Unix milliseconds of the last time.
+    pub updated_unix_ms: i64,
+}
+
+/// The log.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    entries: VecDeque<Entry>,
+    next_id: u64,
+    denied: [u64; 4],
+}
+
+impl Log {
+    /// Notes what was denied, and keeps `entries_max` entries.
+    pub fn add(&mut self, mut denied: Denied, now: crate::engine::time::Now, entries_max: usize) {
+        self.denied[denied.reason as usize] += 1;
+        if entries_max == 0 {
+            self.entries.clear();
+            return;
+        }
+        if denied.object.len() > OBJECT_MAX {
+            denied.object = denied.object[..OBJECT_MAX].into();
+        }
+        let (now_ms, unix_ms) = (now.mono_ms(), now.unix_ms());
+        let same = |entry: &Entry| {
+            let known = &entry.denied;
+            known.reason == denied.reason
+                && known.place == denied.place
+                && known.object == denied.object
+                && known.user == denied.user
+                && now_ms.saturating_sub(entry.updated_ms) <= MERGED_WITHIN_MS
+        };
+        let found = self.entries.iter().take(LOOKED_AT).position(same).and_then(|at| self.entries.remove(at));
+        let entry = match found {
+            Some(mut entry) => {
+                entry.denied.client = denied.client;
+                entry.count += 1;
+                (entry.updated_ms, entry.updated_unix_ms) = (now_ms, unix_ms);
+                entry
+            }
+            None => {
+                let id = self.next_id;
+                self.next_id += 1;
+                Entry { denied, count: 1, id, updated_ms: now_ms, created_unix_ms: unix_ms, updated_unix_ms: unix_ms }
+            }
+        };
+        self.entries.push_front(entry);
+        self.entries.truncate(entries_max);
+    }
+
+    /// The entries, newest first.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = &Entry> {
+        self.entries.iter()
+    }
+
+    /// Forgets all entries; what was counted stays.
+    pub fn clear(&mut self) {
+        self.entries = VecDeque::new();
+    }
+
+    /// How often something of each of [`Reason::ALL`] was denied since the start.
+    pub fn denied(&self) -> [u64; 4] {
+        self.denied
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::time::Now;
+
+    fn denied(object: &str) -> Denied {
+        Denied {
+            reason: Reason::Key,
+            place: Place::TopLevel,
+            object: object.as_bytes().into(),
+            user: b"bob".as_slice().into(),
+            client: "".into(),
+        }
+    }
+
+    fn shown(log: &Log) -> Vec<(u64, String, u64)> {
+        let text = |entry: &Entry| String::from_utf8_lossy(&entry.denied.object).into_owned();
+        log.entries().map(|entry| (entry.id, text(entry), entry.count)).collect()
+    }
+
+    #[test]
+    fn the_same_is_counted_up_for_a_minute_and_moves_to_the_front() {
+        let mut log = Log::default();
+        let at = |ms: u64| Now::new(ms * 1000, 0);
+        log.add(denied("a"), at(0), 128);
+        log.add(denied("b"), at(10), 128);
+        log.add(denied("a"), at(60_000), 128);
+        assert_eq!(shown(&log), [(0, "a".into(), 2), (1, "b".into(), 1)]);
+        log.add(denied("b"), at(60_011), 128);
+        assert_eq!(shown(&log)[0], (2, "b".into(), 1));
+        assert_eq!(log.denied(), [0, 0, 4, 0]);
+    }
+
+    #[test]
+    fn it_is_no_longer_than_told_and_looks_no_further_than_ten() {
+        let mut log = Log::default();
+        let now = Now::new(0, 0);
+        for n in 0..11 {
+            log.add(denied(&n.to_string()), now, 128);
+        }
+        log.add(denied("0"), now, 128);
+        assert_eq!(shown(&log)[0], (11, "0".into(), 1));
+        log.add(denied("x"), now, 3);
+        assert_eq!(log.entries().len(), 3);
+        log.add(denied("x"), now, 0);
+        assert_eq!((log.entries().len(), log.denied()[2]), (0, 14));
+        log.add(denied(&"k".repeat(5000)), now, 3);
+        assert_eq!(log.entries().next().map(|entry| entry.denied.object.len()), Some(1024));
+    }
+}

@@ -1,0 +1,224 @@
+//! A user: who may log in by which passwords, and the selectors that say what the user may do then.
+
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use crate::engine::command::Command;
+use crate::engine::command_keys::KeyPositions;
+use crate::engine::users::selector::{Denial, Permission, Refusal, Selector};
+use crate::resp::request::split_words;
+
+/// The SHA-256 of a password.
+pub type Hash = [u8; 32];
+
+/// What somebody who has logged in by its name may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Whether one can log in.
+    pub enabled: bool,
+    /// Whether any password is right.
+    pub nopass: bool,
+    /// Whether `RESTORE` looks at what it is given before it believes it.
+    pub sanitize: bool,
+    passwords: Vec<Hash>,
+    /// The first is the one that rules outside of parentheses are about.
+    selectors: Vec<Selector>,
+}
+
+impl User {
+    /// One who may do nothing and cannot log in.
+    pub fn new(all_channels: bool) -> User {
+        let selectors = vec![Selector::new(all_channels)];
+        User { enabled: false, nopass: false, sanitize: true, passwords: Vec::new(), selectors }
+    }
+
+    /// One who may do everything and needs no password.
+    pub fn superuser() -> User {
+        let mut user = User { enabled: true, nopass: true, ..User::new(true) };
+        for rule in [b"+@all".as_slice(), b"~*"] {
+            debug_assert!(user.selectors[0].apply(rule).is_ok(), "a rule that there is");
+            let _ = user.selectors[0].apply(rule);
+        }
+        user
+    }
+
+    /// Applies a rule. `all_channels` says what a new or reset user may listen to.
+    pub fn apply(&mut self, rule: &[u8], all_channels: bool) -> Result<(), Refusal> {
+        match rule.to_ascii_lowercase().as_slice() {
+            b"" => {}
+            b"on" => self.enabled = true,
+            b"off" => self.enabled = false,
+            b"skip-sanitize-payload" => self.sanitize = false,
+            b"sanitize-payload" => self.sanitize = true,
+            b"nopass" => self.set_nopass(true),
+            b"resetpass" => self.set_nopass(false),
+            b"clearselectors" => self.selectors.truncate(1),
+            b"reset" => *self = User::new(all_channels),
+            _ => return self.apply_one(rule, all_channels),
+        }
+        Ok(())
+    }
+
+    fn apply_one(&mut self, rule: &[u8], all_channels: bool) -> Result<(), Refusal> {
+        match *rule {
+            [b'>', ref password @ ..] => self.add_password(Sha256::digest(password).into()),
+            [b'#', ref hash @ ..] => self.add_password(parse_hash(hash)?),
+            [b'<', ref password @ ..] => self.remove_password(&Sha256::digest(password).into())?,
+            [b'!', ref hash @ ..] => self.remove_password(&parse_hash(hash)?)?,
+            [b'(', ref rules @ .., b')'] => {
+                let mut selector = Selector::new(all_channels);
+                for rule in split_words(rules).map_err(|_| Refusal::Syntax)? {
+                    selector.apply(&rule)?;
+                }
+                self.selectors.push(selector);
+            }
+            _ => self.selectors[0].apply(rule)?,
+        }
+        Ok(())
+    }
+
+    fn set_nopass(&mut self, nopass: bool) {
+        self.nopass = nopass;
+        self.passwords.clear();
+    }
+
+    fn add_password(&mut self, hash: Hash) {
+        if !self.passwords.contains(&hash) {
+            self.passwords.push(hash);
+        }
+        self.nopass = false;
+    }
+
+    fn remove_password(&mut self, hash: &Hash) -> Result<(), Refusal> {
+        let at = self.passwords.iter().position(|known| known == hash).ok_or(Refusal::NoSuchPassword)?;
+        self.passwords.remove(at);
+        Ok(())
+    }
+
+    /// Replaces all passwords by one, or by none being asked for.
+    pub fn set_only_password(&mut self, password: Option<&[u8]>) {
+        self.set_nopass(password.is_none());
+        if let Some(password) = password {
+            self.add_password(Sha256::digest(password).into());
+        }
+    }
+
+    /// Whether one may log in by this password. Takes the same time for every wrong one.
+    pub fn admits(&self, password: &[u8]) -> bool {
+        if !self.enabled || self.nopass {
+            return self.enabled;
+        }
+        let given = Sha256::digest(password);
+        let right = self.passwords.iter().fold(0u8, |right, known| right | known.ct_eq(given.as_slice()).unwrap_u8());
+        right != 0
+    }
+
+    /// Hashes of the passwords in hexadecimal digits.
+    pub fn passwords(&self) -> impl ExactSizeIterator<Item = String> {
+        self.passwords.iter().map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// The flags that are set, by their names.
+    pub fn flags(&self) -> Vec<&'static str> {
+        let mut flags = vec![if self.enabled { "on" } else { "off" }];
+        flags.extend(self.nopass.then_some("nopass"));
+        flags.push(if self.sanitize { "sanitize-payload" } else { "skip-sanitize-payload" });
+        flags
+    }
+
+    /// The selectors; the first is the one that rules outside of parentheses are about.
+    pub fn selectors(&self) -> &[Selector] {
+        &self.selectors
+    }
+
+    /// Whether everything is allowed.
+    pub fn is_unrestricted(&self) -> bool {
+        self.selectors.iter().any(Selector::is_unrestricted)
+    }
+
+    /// Whether a request is allowed: one selector must allow all of it.
+    pub fn check(&self, command: &'static Command, args: &[&[u8]]) -> Result<(), Denial> {
+        let keys = keys_of(command, args);
+        let mut denial = Denial::Command;
+        for selector in &self.selectors {
+            match selector.check(command, args, &keys) {
+                Ok(()) => return Ok(()),
+                Err(other) => denial = denial.max(other),
+            }
+        }
+        Err(denial)
+    }
+
+    /// Whether a request is allowed by a selector that also lets all keys be used so.
+    pub fn check_with_every_key(&self, command: &'static Command, args: &[&[u8]], needed: Permission) -> bool {
+        let keys = keys_of(command, args);
+        self.selectors.iter().any(|selector| selector.allows_every_key(needed) && selector.check(command, args, &keys).is_ok())
+    }
+
+    /// All rules, as they may be given again.
+    pub fn describe(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for flag in self.flags() {
+            text.extend_from_slice(flag.as_bytes());
+            text.push(b' ');
+        }
+        for hash in self.passwords() {
+            text.push(b'#');
+            text.extend_from_slice(hash.as_bytes());
+            text.push(b' ');
+        }
+        text.extend_from_slice(&self.selectors[0].describe());
+        for selector in &self.selectors[1..] {
+            text.extend_from_slice(b" (");
+            text.extend_from_slice(&selector.describe());
+            text.push(b')');
+        }
+        text
+    }
+}
+
+/// The keys of a request. Where they cannot be told there are none: the command refuses the request itself.
+fn keys_of(command: &'static Command, args: &[&[u8]]) -> KeyPositions {
+    command.key_positions(args).unwrap_or_default()
+}
+
+/// The bytes of 64 hexadecimal digits in lower case.
+fn parse_hash(digits: &[u8]) -> Result<Hash, Refusal> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Ok(byte - b'0'),
+        b'a'..=b'f' => Ok(byte - b'a' + 10),
+        _ => Err(Refusal::BadHash),
+    };
+    let mut hash = Hash::default();
+    if digits.len() != 2 * hash.len() {
+        return Err(Refusal::BadHash);
+    }
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Ok(hash)
+}
+
+/// Puts together what is one selector but came as several words: from `(` to `)`. The error is the word that begins one that does
+/// not end.
+pub fn merge_selectors<'a>(words: &[&'a [u8]]) -> Result<Vec<Vec<u8>>, &'a [u8]> {
+    let mut merged: Vec<Vec<u8>> = Vec::new();
+    let mut open: Option<(&[u8], Vec<u8>)> = None;
+    for word in words {
+        match &mut open {
+            None if word.starts_with(b"(") && !word.ends_with(b")") => open = Some((word, word.to_vec())),
+            None => merged.push(word.to_vec()),
+            Some((_, selector)) => {
+                selector.push(b' ');
+                selector.extend_from_slice(word);
+                if word.ends_with(b")") {
+                    merged.extend(open.take().map(|(_, selector)| selector));
+                }
+            }
+        }
+    }
+    match open {
+        Some((word, _)) => Err(word),
+        None => Ok(merged),
+    }
+}
