@@ -55,7 +55,7 @@ use crate::engine::stats::Stats;
 use crate::engine::time::Now;
 use crate::engine::users::Users;
 use crate::resp::reply::{Sink, WireReply};
-use crate::script::Scripts;
+use crate::script::{ScriptRandom, Scripts};
 use crate::script::bounds::{Run, Supervisor};
 use crate::script::functions::Functions;
 
@@ -101,6 +101,8 @@ pub struct Engine {
     pub scripts: Scripts,
     /// Libraries of functions and their interpreter.
     pub functions: Functions,
+    /// What `math.random` draws from.
+    pub script_random: ScriptRandom,
     /// Asked while a script runs whether it may go on; `None` where nobody is to be asked.
     pub supervisor: Option<Supervisor>,
     /// The run that the supervisor is being asked about.
@@ -140,6 +142,7 @@ impl Engine {
             pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
             scripts: Scripts::default(),
             functions: Functions::default(),
+            script_random: ScriptRandom::default(),
             supervisor: None,
             long_run: None,
             script_steps_max: None,

@@ -18,7 +18,6 @@ use crate::script::failure;
 use crate::script::functions::Draft;
 use crate::script::globals;
 use crate::script::libraries::buffer::{Buffer, Level};
-use crate::script::libraries::random;
 use crate::script::memory::{self, Memory};
 use crate::script::stack::push_bytes;
 
@@ -78,8 +77,6 @@ pub(super) struct Interpreter {
     pub lua: *mut lua_State,
     pub memory: Memory,
     pub frame: Frame,
-    /// The state of `math.random`.
-    pub random: u64,
     /// What the library that loads has registered; `None` while none does.
     pub draft: Option<Draft>,
     /// Arguments of a `redis.call` with very many.
@@ -108,7 +105,6 @@ impl Interpreter {
             lua: ptr::null_mut(),
             memory: Memory::new(memory::LIMIT),
             frame: Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0),
-            random: random::START,
             draft: None,
             arguments: Vec::new(),
             buffer: Buffer::default(),

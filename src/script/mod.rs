@@ -38,6 +38,7 @@ use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::script::interpreter::{Frame, Function, Interpreter};
+pub use crate::script::libraries::random::ScriptRandom;
 use crate::script::shebang::ScriptFlags;
 
 /// The SHA-1 of a script, in forty lower-case hexadecimal digits.

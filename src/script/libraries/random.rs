@@ -1,5 +1,9 @@
-//! `math.random` and `math.randomseed`: the 48-bit generator of `lrand48`. Every server begins with the same numbers, and each run goes
-//! on where the one before stopped: a script that draws a token or a delay does not draw the same one each time.
+//! `math.random` and `math.randomseed`: the 48-bit generator of `lrand48`.
+//!
+//! Every server begins with the same numbers, and each run goes on where the one before stopped, whether it was a script or a function
+//! and even when all scripts were flushed meanwhile. Redis up to 6 seeded anew for every script, so that a script that went to replicas
+//! as a whole drew the same numbers there. Since 7.0 only effects go there, and a script that draws a token or a delay does not draw
+//! the same one each time; a script that wants always the same numbers begins with `math.randomseed`.
 
 use std::os::raw::c_int;
 
@@ -12,26 +16,50 @@ const INCREMENT: u64 = 0xb;
 const MASK: u64 = (1 << 48) - 1;
 const MAX: u64 = i32::MAX as u64;
 
-/// The generator's state at the start, that of `lrand48` before any seeding.
-pub(in crate::script) const START: u64 = 0x1234_abcd_330e;
+/// The generator of all scripts and functions of one engine.
+#[derive(Clone, Debug)]
+pub struct ScriptRandom(u64);
 
-/// The generator's state after seeding.
-fn seeded(seed: i32) -> u64 {
-    (u64::from(seed as u32) << 16) | 0x330e
+impl Default for ScriptRandom {
+    /// As `lrand48` is before any seeding.
+    fn default() -> Self {
+        ScriptRandom(0x1234_abcd_330e)
+    }
 }
 
-/// The next number from 0 to 2³¹−1.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) & MASK;
-    *state >> 17
+impl ScriptRandom {
+    fn seed(&mut self, seed: i32) {
+        self.0 = (u64::from(seed as u32) << 16) | 0x330e;
+    }
+
+    /// The next number from 0 to 2³¹−1.
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) & MASK;
+        self.0 >> 17
+    }
+}
+
+/// The generator of the engine whose script runs.
+///
+/// # Safety
+/// Called from a function of the interpreter; nothing with a destructor is alive.
+unsafe fn generator<'a>(lua: *mut lua_State) -> &'a mut ScriptRandom {
+    // SAFETY: while a script runs its frame's engine is valid, and nobody else has a reference to it.
+    unsafe {
+        let engine = (*Interpreter::of(lua)).frame.engine;
+        if engine.is_null() {
+            // A library that loads finds no `math`.
+            luaL_error(lua, c"no script runs".as_ptr());
+        }
+        &mut (*engine).script_random
+    }
 }
 
 /// `math.random([m [, n]])`
 pub(in crate::script) unsafe extern "C-unwind" fn random(lua: *mut lua_State) -> c_int {
-    // SAFETY: Lua calls this, and it was set with the interpreter; nothing here has a destructor.
+    // SAFETY: Lua calls this; nothing here has a destructor.
     unsafe {
-        let interpreter = Interpreter::of(lua);
-        let fraction = (next(&mut (*interpreter).random) % MAX) as f64 / MAX as f64;
+        let fraction = (generator(lua).next() % MAX) as f64 / MAX as f64;
         let number = match lua_gettop(lua) {
             0 => fraction,
             1 => {
@@ -57,7 +85,7 @@ pub(in crate::script) unsafe extern "C-unwind" fn randomseed(lua: *mut lua_State
     // SAFETY: as for `random`.
     unsafe {
         let seed = luaL_checkinteger(lua, 1) as i32;
-        (*Interpreter::of(lua)).random = seeded(seed);
+        generator(lua).seed(seed);
     }
     0
 }
@@ -69,7 +97,8 @@ mod tests {
     #[test]
     fn the_sequence_is_that_of_lrand48() {
         // The first numbers that lrand48() of a C library gives after srand48(0).
-        let mut state = seeded(0);
-        assert_eq!([next(&mut state), next(&mut state), next(&mut state)], [366850414, 1610402240, 206956554]);
+        let mut random = ScriptRandom::default();
+        random.seed(0);
+        assert_eq!([random.next(), random.next(), random.next()], [366850414, 1610402240, 206956554]);
     }
 }
