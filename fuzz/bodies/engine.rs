@@ -209,6 +209,8 @@ fn frame(out: &[u8], protocol: Protocol, depth: usize) -> Option<&[u8]> {
         b'*' => number()?,
         b'~' if typed => number()?,
         b'%' if typed => number()? * 2,
+        // Attributes, and the reply that they are said of.
+        b'|' if typed => number()? * 2 + 1,
         // Pushes stand for themselves.
         b'>' if typed && depth == 0 => number()?,
         _ => return None,

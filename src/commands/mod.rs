@@ -8,6 +8,7 @@ pub mod connection;
 pub mod counters;
 pub mod databases;
 pub mod deadline;
+mod debug;
 pub mod expiry;
 pub mod functions;
 pub mod hash_expiry;

@@ -1,11 +1,11 @@
-//! The server itself: INFO, TIME, ROLE, WAIT, SHUTDOWN, DEBUG, and what a server that keeps nothing on disk says to SAVE.
+//! The server itself: INFO, TIME, ROLE, WAIT, SHUTDOWN, and what a server that keeps nothing on disk says to SAVE.
 
-use crate::commands::{help, info, keys};
+use crate::commands::{debug, info};
 use crate::engine::Action;
 use crate::engine::command::{Categories, Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
-use crate::engine::number::{parse_f64, parse_i64};
+use crate::engine::number::parse_i64;
 use crate::engine::session::SessionFlags;
 use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 
@@ -116,8 +116,8 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Server,
         summary: "Makes the server sleep, lets it end keys only when they are looked at, or shows a key from within.",
         complexity: "Depends on subcommand.",
-        syntax: "<SLEEP seconds:double | SET-ACTIVE-EXPIRE switch | OBJECT name | HELP>",
-        handler: debug,
+        syntax: "<SLEEP seconds:double | SET-ACTIVE-EXPIRE switch | SET-DISABLE-DENY-SCRIPTS switch | PROTOCOL type | OBJECT name | HELP>",
+        handler: debug::debug,
         ..Command::DEFAULT
     },
     Command {
@@ -229,66 +229,6 @@ fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Whether `enable-debug-command` lets this session use DEBUG.
-fn may_debug(cx: &mut Context<'_>) -> bool {
-    match cx.engine.config.enable_debug_command {
-        "yes" => true,
-        "local" => {
-            let peer = &cx.session().peer;
-            // A session without an address is one of this very process.
-            peer.unix || peer.addr.is_empty() || peer.addr.starts_with("127.") || peer.addr.starts_with("[::1]:")
-        }
-        _ => false,
-    }
-}
-
-fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    if !may_debug(cx) {
-        return Err(Error::DEBUG_NOT_ALLOWED);
-    }
-    let is = |word: &str, argc| args.len() == argc && args[1].eq_ignore_ascii_case(word.as_bytes());
-    if is("sleep", 3) {
-        let seconds = parse_f64(args[2]).filter(|seconds| *seconds >= 0.0).ok_or(Error::NOT_FLOAT)?;
-        cx.engine.act(Action::Sleep((seconds * 1e6) as u64));
-        cx.reply.ok();
-    } else if is("set-active-expire", 3) {
-        cx.engine.keyspace.active_expire = parse_i64(args[2]).is_some_and(|on| on != 0);
-        cx.reply.ok();
-    } else if is("object", 3) {
-        debug_object(cx, args[2])?;
-    } else if is("help", 2) {
-        help::reply(
-            cx,
-            args,
-            &[
-                "OBJECT <key>",
-                "    Show low level info about `key` and associated value.",
-                "SET-ACTIVE-EXPIRE <0|1>",
-                "    Setting it to 0 disables expiring keys that nobody accesses, otherwise they",
-                "    end at their deadline.",
-                "SLEEP <seconds>",
-                "    Stop the server for <seconds>. Decimals allowed.",
-            ],
-        );
-    } else {
-        return Err(Error::subcommand_syntax(args));
-    }
-    Ok(())
-}
-
-/// The line of `DEBUG OBJECT`. There are no addresses to show, and nothing is ever serialized: its length is that of the memory.
-fn debug_object(cx: &mut Context<'_>, key: &[u8]) -> Result {
-    let second = cx.now.mono_us / 1_000_000;
-    let (mut db, reply) = cx.db_and_reply();
-    let entry = db.peek(key).ok_or(Error::NO_SUCH_KEY)?;
-    let (encoding, length, idle) = (keys::encoding(entry), entry.allocated(), keys::idle_seconds(entry, second));
-    let lru = entry.access();
-    reply.simple(&format!(
-        "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{length} lru:{lru} lru_seconds_idle:{idle}"
-    ));
-    Ok(())
-}
-
 /// Takes any version, as it draws one picture only.
 fn lolwut(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if let [_, word, version, ..] = args
@@ -360,39 +300,6 @@ mod tests {
         assert_eq!(harness.run("shutdown nosave force"), "");
         assert_eq!(harness.engine.take_actions(), [Action::Shutdown]);
         assert!(harness.engine.sessions[harness.session.0 as usize].flags.contains(SessionFlags::CLOSE_AFTER_REPLY));
-    }
-
-    #[test]
-    fn debug_sleeps_and_looks_only_where_it_may() {
-        let mut harness = Harness::new();
-        harness.script(&[
-            ("DEBUG SLEEP 0.25", "+OK"),
-            ("DEBUG SLEEP x", "-ERR value is not a valid float"),
-            ("DEBUG SLEEP -1", "-ERR value is not a valid float"),
-            ("DEBUG nothing", "-ERR unknown subcommand or wrong number of arguments for 'nothing'. Try DEBUG HELP."),
-            ("DEBUG OBJECT k", "-ERR no such key"),
-            ("SET k 12", "+OK"),
-        ]);
-        assert_eq!(harness.engine.take_actions(), [Action::Sleep(250_000)]);
-        harness.pass(3000);
-        let object = harness.run("DEBUG OBJECT k");
-        assert!(
-            object.starts_with("+Value at:0x0 refcount:1 encoding:int ") && object.ends_with("lru_seconds_idle:3"),
-            "{object}"
-        );
-        harness.engine.sessions[harness.session.0 as usize].peer.addr = "10.0.0.1:5000".into();
-        assert!(harness.run("DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed."));
-    }
-
-    #[test]
-    fn keys_end_only_when_looked_at_while_active_expiry_is_off() {
-        let mut harness = Harness::new();
-        harness.script(&[("DEBUG SET-ACTIVE-EXPIRE 0", "+OK"), ("SET k v PX 10", "+OK")]);
-        harness.pass(20);
-        harness.script(&[("DBSIZE", ":1"), ("GET k", "$-1"), ("DBSIZE", ":0")]);
-        harness.script(&[("SET k v PX 10", "+OK"), ("DEBUG SET-ACTIVE-EXPIRE 1", "+OK")]);
-        harness.pass(20);
-        harness.script(&[("DBSIZE", ":0")]);
     }
 
     #[test]

@@ -55,9 +55,9 @@ use crate::engine::stats::Stats;
 use crate::engine::time::Now;
 use crate::engine::users::Users;
 use crate::resp::reply::{Sink, WireReply};
-use crate::script::{ScriptRandom, Scripts};
 use crate::script::bounds::{Run, Supervisor};
 use crate::script::functions::Functions;
+use crate::script::{ScriptRandom, Scripts};
 
 /// Steps (entries fired, moved on the wheel or freed) that one call of [`Engine::advance`] takes at most. A command may have to
 /// wait for two such calls, the one that runs when it comes and the one before its own turn: 0.1 to 0.2 ms each, where 2,000 steps
@@ -103,6 +103,8 @@ pub struct Engine {
     pub functions: Functions,
     /// What `math.random` draws from.
     pub script_random: ScriptRandom,
+    /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: on, scripts may call DEBUG.
+    pub debug_from_scripts: bool,
     /// Asked while a script runs whether it may go on; `None` where nobody is to be asked.
     pub supervisor: Option<Supervisor>,
     /// The run that the supervisor is being asked about.
@@ -143,6 +145,7 @@ impl Engine {
             scripts: Scripts::default(),
             functions: Functions::default(),
             script_random: ScriptRandom::default(),
+            debug_from_scripts: false,
             supervisor: None,
             long_run: None,
             script_steps_max: None,

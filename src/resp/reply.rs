@@ -53,6 +53,21 @@ pub trait Sink {
     /// A text with a three-letter format (`txt`, `mkd`); a bulk on RESP2.
     fn verbatim(&mut self, format: &str, text: &[u8]);
 
+    /// As [`Sink::big_number`] for bytes that a script made, which need not be digits; they have no CR or LF.
+    fn big_number_of(&mut self, text: &[u8]) {
+        self.big_number(&String::from_utf8_lossy(text));
+    }
+
+    /// As [`Sink::verbatim`] for a format that a script made, which need not be text.
+    fn verbatim_of(&mut self, format: [u8; 3], text: &[u8]) {
+        self.verbatim(&String::from_utf8_lossy(&format), text);
+    }
+
+    /// `pairs` keys and values about the reply that comes after them; false where those are not to be said: on RESP2, and in scripts.
+    fn attribute(&mut self, _pairs: usize) -> bool {
+        false
+    }
+
     /// How far the reply has come, in bytes; 0 always for sinks that have no wire.
     fn mark(&self) -> usize {
         0
@@ -106,6 +121,13 @@ impl<'a> WireReply<'a> {
 }
 
 impl Sink for WireReply<'_> {
+    fn attribute(&mut self, pairs: usize) -> bool {
+        if self.resp3() {
+            self.header(b'|', pairs as i64);
+        }
+        self.resp3()
+    }
+
     fn mark(&self) -> usize {
         self.out.len()
     }
@@ -197,17 +219,26 @@ impl Sink for WireReply<'_> {
     }
 
     fn big_number(&mut self, decimal: &str) {
+        self.big_number_of(decimal.as_bytes());
+    }
+
+    fn big_number_of(&mut self, text: &[u8]) {
         if self.resp3() {
-            self.line(b'(', decimal.as_bytes());
+            self.line(b'(', text);
         } else {
-            self.bulk(decimal.as_bytes());
+            self.bulk(text);
         }
     }
 
     fn verbatim(&mut self, format: &str, text: &[u8]) {
+        let format = format.as_bytes().first_chunk().copied().unwrap_or(*b"txt");
+        self.verbatim_of(format, text);
+    }
+
+    fn verbatim_of(&mut self, format: [u8; 3], text: &[u8]) {
         if self.resp3() {
             self.header(b'=', text.len() as i64 + 4);
-            self.out.extend_from_slice(&format.as_bytes()[..3]);
+            self.out.extend_from_slice(&format);
             self.out.push(b':');
             self.out.extend_from_slice(text);
             self.out.extend_from_slice(b"\r\n");

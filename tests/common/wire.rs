@@ -170,6 +170,13 @@ impl Wire {
                 }
                 Frame::Aggregate(kind, elements)
             }
+            // Attributes, which are said of the reply behind them and are no part of it.
+            b'|' => {
+                for _ in 0..length.and_then(|n| usize::try_from(n).ok()).ok_or_else(|| malformed(&raw[start..]))? * 2 {
+                    self.frame(raw, depth + 1)?;
+                }
+                self.frame(raw, depth)?
+            }
             _ => return Err(malformed(&raw[start..])),
         })
     }
