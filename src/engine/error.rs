@@ -226,6 +226,11 @@ impl Error {
         }
     }
 
+    /// As [`Error::new`] for bytes that need not be text: they quote what a client sent.
+    pub(crate) fn of_bytes(text: Vec<u8>) -> Self {
+        Error::clean(text)
+    }
+
     /// A text that may quote what a client sent: line ends go at its end and become blanks within, so that it is one line for clients
     /// and scripts alike.
     fn clean(mut text: Vec<u8>) -> Self {

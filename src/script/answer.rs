@@ -149,9 +149,9 @@ unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, 
             let text = c_bytes(lua, -1).unwrap_or_default();
             lua_insert(lua, -2);
             if !failure::is_counted(lua) {
-                engine.stats.error(&Error::new(String::from_utf8_lossy(text).into_owned()));
+                engine.stats.error(&Error::of_bytes(text.to_vec()));
             }
-            reply.error(text);
+            reply.error(&failure::blank_start(text));
         } else if field_is(lua, c"ok", LUA_TSTRING) {
             let text = c_bytes(lua, -1).unwrap_or_default();
             if text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
@@ -163,10 +163,11 @@ unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, 
         } else if field_is(lua, c"double", LUA_TNUMBER) {
             reply.double(lua_tonumber(lua, -1));
         } else if field_is(lua, c"big_number", LUA_TSTRING) {
-            let text = String::from_utf8_lossy(bytes(lua, -1).unwrap_or_default()).replace(['\r', '\n'], " ");
-            reply.big_number(&text);
+            let mut text = bytes(lua, -1).unwrap_or_default().to_vec();
+            text.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n')).for_each(|byte| *byte = b' ');
+            reply.big_number_of(&text);
         } else if let Some((format, text)) = verbatim(lua) {
-            reply.verbatim(&format, text);
+            reply.verbatim_of(format, text);
         } else if field_is(lua, c"map", LUA_TTABLE) {
             let pairs = count(lua);
             reply.map(pairs);
@@ -222,7 +223,7 @@ unsafe fn field_is(lua: *mut lua_State, name: &'static CStr, kind: c_int) -> boo
 }
 
 /// Format and text of a `verbatim_string`, which are then above the table.
-unsafe fn verbatim<'a>(lua: *mut lua_State) -> Option<(String, &'a [u8])> {
+unsafe fn verbatim<'a>(lua: *mut lua_State) -> Option<([u8; 3], &'a [u8])> {
     // SAFETY: as promised to `write`.
     unsafe {
         if !field_is(lua, c"verbatim_string", LUA_TTABLE) {
@@ -230,8 +231,8 @@ unsafe fn verbatim<'a>(lua: *mut lua_State) -> Option<(String, &'a [u8])> {
         }
         if field_is(lua, c"format", LUA_TSTRING) {
             // Three letters, filled up with blanks.
-            let mut format = String::from_utf8_lossy(c_bytes(lua, -1).unwrap_or_default()).into_owned();
-            format.push_str("   ");
+            let given = c_bytes(lua, -1).unwrap_or_default();
+            let format = std::array::from_fn(|at| given.get(at).copied().unwrap_or(b' '));
             lua_pop(lua, 1);
             if field_is(lua, c"string", LUA_TSTRING) {
                 return Some((format, bytes(lua, -1).unwrap_or_default()));

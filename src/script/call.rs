@@ -14,6 +14,7 @@ use crate::engine::context::Origin;
 use crate::engine::error::Error;
 use crate::engine::session::SessionFlags;
 use crate::resp::double::{DOUBLE_MAX, format_double};
+use crate::script::elsewhere::{self, Elsewhere};
 use crate::script::failure;
 use crate::script::interpreter::Interpreter;
 use crate::script::sink::LuaSink;
@@ -21,6 +22,8 @@ use crate::script::stack::{bytes, push_bytes};
 
 /// Calls with at most so many arguments need no memory of their own.
 const FEW: usize = 16;
+
+const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 
 /// `redis.call`
 pub(super) unsafe extern "C-unwind" fn call(lua: *mut lua_State) -> c_int {
@@ -131,8 +134,8 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, args: &[&[
             Ok(command) => command,
             Err(_) => return refuse(engine, lua, not_found(args)),
         };
-        if command.flags.contains(Flags::NOSCRIPT) {
-            return refuse(engine, lua, "ERR This Redis command is not allowed from script");
+        if command.flags.contains(Flags::NOSCRIPT) && !(engine.debug_from_scripts && command.name == "debug") {
+            return refuse(engine, lua, NOT_ALLOWED);
         }
         if !engine.sessions[session.0 as usize].flags.contains(SessionFlags::UNRESTRICTED)
             && let Err(error) = engine.check_access_of_script(now, session, command, args)
@@ -174,7 +177,10 @@ pub(super) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
             .map(|index| argument(lua, index, &mut number).map(<[u8]>::to_vec).unwrap_or_default())
             .collect();
         let args: Vec<&[u8]> = owned.iter().map(Vec::as_slice).collect();
-        let command = commands::named(&args)?;
+        let Some(command) = commands::named(&args) else {
+            // Nothing is said of rules for a command that is not here.
+            return (elsewhere::look_up(&args) != Elsewhere::Unknown).then_some(true);
+        };
         let engine = &*(*interpreter).frame.engine;
         Some(engine.permits((*interpreter).frame.session, command, &args).is_ok())
     }
@@ -182,10 +188,11 @@ pub(super) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
 
 /// Why a command was not found, in the words that scripts are told.
 fn not_found(args: &[&[u8]]) -> &'static str {
-    if commands::named(args).is_some() {
-        "ERR Wrong number of args calling Redis command from script"
-    } else {
-        "ERR Unknown Redis command called from script"
+    let found = commands::named(args).is_some();
+    match elsewhere::look_up(args) {
+        Elsewhere::NotAllowed => NOT_ALLOWED,
+        Elsewhere::Unknown if !found => "ERR Unknown Redis command called from script",
+        _ => "ERR Wrong number of args calling Redis command from script",
     }
 }
 

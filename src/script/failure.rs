@@ -1,12 +1,13 @@
 //! Errors as scripts see them: tables with `err`, and where they were raised.
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 use std::mem::MaybeUninit;
 use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::script::stack::{bytes, c_bytes, get_field, push_bytes, set_field};
+use crate::script::stack::{c_bytes, get_field, push_bytes, set_field};
 
 /// Set in an error's table when the error has been counted already.
 const COUNTED: &CStr = c"ignore_error_stats_update";
@@ -78,6 +79,8 @@ pub(super) unsafe extern "C-unwind" fn locate(lua: *mut lua_State) -> c_int {
     let mut place = MaybeUninit::<lua_Debug>::zeroed();
     // SAFETY: Lua calls this with the error on the stack; `lua_getinfo` fills what it was asked for.
     unsafe {
+        // A script may call it too, with any arguments.
+        lua_settop(lua, 1);
         let place = place.as_mut_ptr();
         let mut known = lua_getstack(lua, 1, place) != 0 && lua_getinfo(lua, c"nSl".as_ptr(), place) != 0;
         if known && is_c_function((*place).what) {
@@ -107,6 +110,16 @@ pub(super) unsafe extern "C-unwind" fn locate(lua: *mut lua_State) -> c_int {
 unsafe fn is_c_function(what: *const c_char) -> bool {
     // SAFETY: `lua_getinfo` gave a constant string.
     unsafe { !what.is_null() && CStr::from_ptr(what) == c"C" }
+}
+
+/// Line ends at the beginning of an error that a script made, which are shown as blanks; other errors lose them.
+pub(super) fn blank_start(text: &[u8]) -> Cow<'_, [u8]> {
+    let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    if !text.first().is_some_and(is_end) {
+        return text.into();
+    }
+    let first = text.iter().position(|byte| !is_end(byte)).unwrap_or(text.len());
+    [vec![b' '; first].as_slice(), &text[first..]].concat().into()
 }
 
 /// What an error comes to as a reply.
@@ -153,12 +166,12 @@ pub(super) unsafe fn is_counted(lua: *mut lua_State) -> bool {
     }
 }
 
-/// A field of the table on top as a string, numbers included.
+/// A field of the table on top as a string, numbers included, as far as C reads it.
 unsafe fn field(lua: *mut lua_State, name: &'static CStr) -> Option<Vec<u8>> {
     // SAFETY: as for `read`; the bytes are copied before their string is popped.
     unsafe {
         get_field(lua, -1, name);
-        let value = if lua_isstring(lua, -1) != 0 { bytes(lua, -1).map(<[u8]>::to_vec) } else { None };
+        let value = if lua_isstring(lua, -1) != 0 { c_bytes(lua, -1).map(<[u8]>::to_vec) } else { None };
         lua_pop(lua, 1);
         value
     }

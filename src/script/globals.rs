@@ -13,7 +13,8 @@ use std::os::raw::{c_int, c_void};
 use mlua::ffi::*;
 
 use crate::script::api;
-use crate::script::interpreter::{ARGV, Interpreter, KEYS, REDIS, Source};
+use crate::script::failure;
+use crate::script::interpreter::{GLOBALS, Interpreter, REDIS, Source};
 use crate::script::libraries::{self, random, strings, tables};
 use crate::script::protect;
 use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function};
@@ -51,6 +52,9 @@ const OWN: [(&CStr, lua_CFunction); 10] = [
     (c"xpcall", protect::xpcall),
 ];
 
+/// The global that is what Redis makes of errors.
+pub(super) const ERROR_FUNCTION: &CStr = c"__redis__err__handler";
+
 const READ_ONLY: &str = "Attempt to modify a readonly table";
 
 /// Opens the libraries and puts the globals in place.
@@ -81,6 +85,9 @@ pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
         get_field(lua, globals, c"next");
         lua_pushcclosure(lua, pairs, 2);
         set_field(lua, c"pairs");
+        // Redis leaves its own error function lying about.
+        lua_pushcclosure(lua, failure::locate, 0);
+        set_field(lua, ERROR_FUNCTION);
 
         lua_getfield_(lua, LUA_GLOBALSINDEX, c"math".as_ptr());
         set_function(lua, interpreter, c"random", random::random);
@@ -116,6 +123,8 @@ pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
 
         // The globals themselves: absent names are an error.
         refuse_absent(lua, interpreter);
+        lua_pushvalue(lua, globals);
+        lua_rawseti_(lua, LUA_REGISTRYINDEX, GLOBALS);
         lua_pushvalue(lua, globals);
         cover(lua);
         lua_pushvalue(lua, -1);
@@ -268,20 +277,12 @@ unsafe fn raise_read_only(lua: *mut lua_State) -> c_int {
 unsafe extern "C-unwind" fn absent(lua: *mut lua_State) -> c_int {
     // SAFETY: see above. The name lives on the stack while its error is written.
     unsafe {
+        if lua_gettop(lua) != 2 {
+            return luaL_error(lua, c"Wrong number of arguments to luaProtectedTableError".as_ptr());
+        }
         match lua_type(lua, 2) {
             LUA_TSTRING | LUA_TNUMBER => {}
             _ => return luaL_error(lua, c"Second argument to luaProtectedTableError must be a string or number".as_ptr()),
-        }
-        let slot = match bytes(lua, 2) {
-            Some(b"KEYS") => Some(KEYS),
-            Some(b"ARGV") => Some(ARGV),
-            _ => None,
-        };
-        if let Some(slot) = slot {
-            lua_rawgeti_(lua, LUA_REGISTRYINDEX, slot);
-            if lua_type(lua, -1) == LUA_TTABLE {
-                return 1;
-            }
         }
         luaL_error(lua, c"Script attempted to access nonexistent global variable '%s'".as_ptr(), lua_tostring(lua, 2))
     }
@@ -344,7 +345,7 @@ unsafe extern "C-unwind" fn insert(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `getmetatable(value)`: that of strings is copied, those of covers are not shown.
+/// `getmetatable(value)`: that of strings is copied, and a cover shows what it covers.
 unsafe extern "C-unwind" fn getmetatable(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
@@ -356,7 +357,12 @@ unsafe extern "C-unwind" fn getmetatable(lua: *mut lua_State) -> c_int {
             return 1;
         }
         if uncover(lua, 1) {
-            lua_pushnil(lua);
+            // That of the globals says that absent names are an error; it cannot be written to either.
+            if lua_getmetatable(lua, 1) == 0 {
+                lua_pushnil(lua);
+            } else {
+                cover(lua);
+            }
             return 1;
         }
         original(lua)

@@ -19,7 +19,7 @@ use crate::script::functions::Draft;
 use crate::script::globals;
 use crate::script::libraries::buffer::{Buffer, Level};
 use crate::script::memory::{self, Memory};
-use crate::script::stack::push_bytes;
+use crate::script::stack::{push_bytes, set_field};
 
 /// What a script that runs can reach.
 pub(super) struct Frame {
@@ -87,14 +87,13 @@ pub(super) struct Interpreter {
     pub levels: Vec<Level>,
 }
 
-/// Where the registry keeps the global `KEYS` and `ARGV`.
-pub(super) const KEYS: c_int = 1;
-pub(super) const ARGV: c_int = 2;
+/// Where the registry keeps the table of globals without its cover.
+pub(super) const GLOBALS: c_int = 1;
 /// Where it keeps the `redis` table without its cover.
-pub(super) const REDIS: c_int = 3;
+pub(super) const REDIS: c_int = 2;
 /// Where it keeps the strings `ok` and `OK`.
-pub(super) const OK_FIELD: c_int = 4;
-pub(super) const OK_TEXT: c_int = 5;
+pub(super) const OK_FIELD: c_int = 3;
+pub(super) const OK_TEXT: c_int = 4;
 /// Where the error function lies on the stack, under everything else.
 const ERROR_FUNCTION: c_int = 1;
 
@@ -115,7 +114,7 @@ impl Interpreter {
             let lua = lua_newstate(memory::allocate, (&raw mut (*this).memory).cast());
             assert!(!lua.is_null(), "the state is allocated or the process ends");
             (*this).lua = lua;
-            for slot in [KEYS, ARGV, REDIS, OK_FIELD, OK_TEXT] {
+            for slot in [GLOBALS, REDIS, OK_FIELD, OK_TEXT] {
                 match slot {
                     OK_FIELD => push_bytes(lua, b"ok"),
                     OK_TEXT => push_bytes(lua, b"OK"),
@@ -222,10 +221,12 @@ impl Interpreter {
             push_array(lua, keys);
             push_array(lua, args);
             if function.globals {
-                lua_pushvalue(lua, -2);
-                lua_rawseti_(lua, LUA_REGISTRYINDEX, KEYS);
-                lua_pushvalue(lua, -1);
-                lua_rawseti_(lua, LUA_REGISTRYINDEX, ARGV);
+                lua_rawgeti_(lua, LUA_REGISTRYINDEX, GLOBALS);
+                for (name, index) in [(c"KEYS", -3), (c"ARGV", -2)] {
+                    lua_pushvalue(lua, index);
+                    set_field(lua, name);
+                }
+                lua_pop(lua, 1);
             }
             match function.parameters {
                 0 => lua_pop(lua, 2),
@@ -282,9 +283,26 @@ unsafe fn push_array(lua: *mut lua_State, elements: &[&[u8]]) {
 }
 
 /// Whether a script cannot do with `KEYS` and `ARGV` as parameters: it looks at `...`, where they would show, or it may assign to
-/// them, which is refused for globals.
+/// them, which is refused for globals, or it may do with them what no table lets be done, and the error says that they are globals.
 fn needs_globals(script: &[u8]) -> bool {
-    memchr::memmem::find(script, b"...").is_some() || assigns(script, b"KEYS") || assigns(script, b"ARGV")
+    memchr::memmem::find(script, b"...").is_some()
+        || [b"KEYS", b"ARGV"].into_iter().any(|name| assigns(script, name) || computes(script, name))
+}
+
+/// Whether such a name may be called, or be an operand of what is for numbers or strings.
+fn computes(script: &[u8], name: &[u8]) -> bool {
+    let blank = |byte: &&u8| byte.is_ascii_whitespace();
+    memchr::memmem::find_iter(script, name).any(|at| {
+        let before = script[..at].iter().rev().find(|byte| !blank(byte));
+        let mut after = script[at + name.len()..].iter().skip_while(blank);
+        match after.next() {
+            // An element is an operand like any other.
+            Some(b'[') => false,
+            Some(b'.') => after.next() == Some(&b'.'),
+            Some(byte) if b"+-*/%^<>({'\"".contains(byte) => true,
+            _ => before.is_some_and(|byte| b"+-*/%^<>.".contains(byte)),
+        }
+    })
 }
 
 fn assigns(script: &[u8], name: &[u8]) -> bool {
@@ -382,7 +400,18 @@ mod tests {
 
     #[test]
     fn assignments_are_told_from_uses() {
-        for script in ["KEYS = {}", "ARGV=1", "local a, KEYS = 1", "KEYS, x = 1, 2", "return ..."] {
+        for script in [
+            "KEYS = {}",
+            "ARGV=1",
+            "local a, KEYS = 1",
+            "KEYS, x = 1, 2",
+            "return ...",
+            "KEYS()",
+            "return ARGV .. 'x'",
+            "return 1 + KEYS",
+            "return -ARGV",
+            "KEYS'x'",
+        ] {
             assert!(needs_globals(script.as_bytes()), "{script}");
         }
         for script in [
@@ -391,6 +420,8 @@ mod tests {
             "return #ARGV",
             "return KEYS==ARGV",
             "f(KEYS, ARGV)",
+            "return KEYS.n, #ARGV, KEYS [1] .. ARGV[1]",
+            "return 'x' .. KEYS[1], 1 + ARGV[1], -ARGV[2]",
             "return 'a'..'b'",
         ] {
             assert!(!needs_globals(script.as_bytes()), "{script}");

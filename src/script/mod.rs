@@ -16,6 +16,7 @@ mod answer;
 mod api;
 pub mod bounds;
 mod call;
+mod elsewhere;
 mod failure;
 pub mod functions;
 mod globals;
@@ -211,12 +212,11 @@ impl Scripts {
     }
 
     fn compile(&mut self, sha: Sha, source: &[u8]) -> std::result::Result<usize, Error> {
-        let lossy = |text: &[u8]| Error::new(String::from_utf8_lossy(text).into_owned());
-        let (flags, body) = shebang::split(source).map_err(|text| lossy(&text))?;
+        let (flags, body) = shebang::split(source).map_err(|text| Error::of_bytes(text.into_owned()))?;
         let interpreter = self.interpreter.get_or_insert_with(Interpreter::create).as_ptr();
         // SAFETY: the interpreter is valid, and no script runs: commands that compile are not allowed from scripts.
         let function = unsafe { Interpreter::compile(interpreter, body) }
-            .map_err(|message| lossy(&[b"ERR Error compiling script (new function): ", message.as_slice()].concat()))?;
+            .map_err(|message| Error::of_bytes([b"ERR Error compiling script (new function): ", message.as_slice()].concat()))?;
         let index = self.scripts.insert(Script { sha, function, flags, len: source.len(), neighbours: None });
         self.by_sha.insert(sha, index);
         self.source_bytes += source.len();
@@ -360,9 +360,9 @@ fn execute(
         } else {
             let failure = failure::read(lua, name(&*engine));
             if !failure.counted {
-                (*engine).stats.error(&Error::new(String::from_utf8_lossy(&failure.text).into_owned()));
+                (*engine).stats.error(&Error::of_bytes(failure.text.clone()));
             }
-            cx.reply.error(&failure.text);
+            cx.reply.error(&failure::blank_start(&failure.text));
         }
         Interpreter::finish(interpreter);
     }

@@ -103,9 +103,10 @@ impl LuaSink {
             match kind {
                 // On RESP3 a null is a hole, and what `#` says of a table with holes shows how it was made: like Redis, one by one.
                 Kind::Array => lua_createtable(lua, if self.protocol == Protocol::Resp3 { 0 } else { room }, 0),
+                // Likewise the order in which a script finds what is in them.
                 Kind::Map | Kind::Set => {
                     lua_createtable(lua, 0, 1);
-                    lua_createtable(lua, 0, room);
+                    lua_createtable(lua, 0, 0);
                 }
             }
         }

@@ -3,9 +3,14 @@
 use crate::engine::harness::Harness;
 use crate::script::{EVALUATED_MAX, sha1_hex};
 
-/// Replies of redis-server to scripts in general, and to what the libraries do. `tests/script_cases` holds them against a live one.
-const CASES: &str = include_str!("cases.txt");
-const LIBRARY_CASES: &str = include_str!("cases-libraries.txt");
+/// Replies of redis-server to scripts, which `tests/script_cases` holds against a live one.
+const CASES: [(&str, &str); 5] = [
+    ("cases.txt", include_str!("cases.txt")),
+    ("cases-api.txt", include_str!("cases-api.txt")),
+    ("cases-sandbox.txt", include_str!("cases-sandbox.txt")),
+    ("cases-language.txt", include_str!("cases-language.txt")),
+    ("cases-libraries.txt", include_str!("cases-libraries.txt")),
+];
 
 /// Undoes the escapes of `cases.txt`.
 pub(super) fn unescape(text: &str) -> Vec<u8> {
@@ -32,49 +37,87 @@ pub(super) fn unescape(text: &str) -> Vec<u8> {
 }
 
 #[track_caller]
-fn check(cases: &str, resp3: bool) {
-    let mut harness = Harness::new();
-    if resp3 {
-        harness.args(&[b"HELLO", b"3"]);
-    }
+fn check(resp3: bool) {
     let mut wrong = Vec::new();
     let mut count = 0;
-    for line in cases.lines().filter(|line| !line.starts_with("# ")) {
-        let fields: Vec<_> = line.split('\t').map(unescape).collect();
-        let expected = if resp3 { fields.last().unwrap() } else { &fields[1] };
-        let reply = harness.args(&[b"EVAL", &fields[0], b"2", b"k1", b"k2", b"a1", b"a2", b"a3"]);
-        if reply != *expected {
-            wrong.push(format!(
-                "{}\n  expected {}\n  got      {}",
-                line.split('\t').next().unwrap(),
-                expected.escape_ascii(),
-                reply.escape_ascii()
-            ));
+    for (file, cases) in CASES {
+        let mut harness = Harness::new();
+        if resp3 {
+            harness.args(&[b"HELLO", b"3"]);
         }
-        count += 1;
+        for line in cases.lines().filter(|line| !line.starts_with("# ")) {
+            let fields: Vec<_> = line.split('\t').map(unescape).collect();
+            let expected = if resp3 { fields.last().unwrap() } else { &fields[1] };
+            let reply = harness.args(&[b"EVAL", &fields[0], b"2", b"k1", b"k2", b"a1", b"a2", b"a3"]);
+            if reply != *expected {
+                let script = line.split('\t').next().unwrap();
+                let [expected, reply] = [expected, &reply].map(|reply| reply.escape_ascii());
+                wrong.push(format!("{file}: {script}\n  expected {expected}\n  got      {reply}"));
+            }
+            count += 1;
+        }
+        harness.engine.scripts.check_invariants();
     }
-    harness.engine.scripts.check_invariants();
     assert!(wrong.is_empty(), "{} of {count} replies differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
 fn replies_are_those_of_redis_over_resp2() {
-    check(CASES, false);
+    check(false);
 }
 
 #[test]
 fn replies_are_those_of_redis_over_resp3() {
-    check(CASES, true);
+    check(true);
 }
 
 #[test]
-fn libraries_do_what_those_of_redis_do_over_resp2() {
-    check(LIBRARY_CASES, false);
+fn requests_are_answered_as_redis_answers_them() {
+    for resp3 in [false, true] {
+        check_requests(include_str!("cases-requests.txt"), resp3);
+    }
 }
 
-#[test]
-fn libraries_do_what_those_of_redis_do_over_resp3() {
-    check(LIBRARY_CASES, true);
+/// Sends recorded requests: `>` begins one, `2` its reply, and `3` that over RESP3 where it is another one.
+#[track_caller]
+pub(super) fn check_requests(cases: &str, resp3: bool) {
+    let mut harness = Harness::new();
+    let (mut title, mut request, mut replies) = ("", None, Vec::new());
+    let (mut count, mut wrong) = (0, Vec::new());
+    for line in cases.lines().chain(["##"]) {
+        let (mark, text) = line.split_at(line.find(' ').map_or(line.len(), |blank| blank + 1));
+        if mark == "2 " || mark == "3 " {
+            replies.push(unescape(text));
+            continue;
+        }
+        if let Some(text) = request.take() {
+            let args: Vec<Vec<u8>> = str::split(text, '\t').map(unescape).collect();
+            let reply = harness.args(&args.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let expected = if resp3 { replies.last() } else { replies.first() }.unwrap();
+            if reply != *expected {
+                let shown = [text, &expected.escape_ascii().to_string(), &reply.escape_ascii().to_string()].join("\n  ");
+                wrong.push(format!("{title}: {shown}"));
+            }
+            harness.engine.check_invariants();
+            count += 1;
+        }
+        replies.clear();
+        match mark.trim_end() {
+            ">" => request = Some(text),
+            "##" => {
+                title = text;
+                harness = Harness::new();
+                harness.engine.environment.usage =
+                    Some(|| crate::engine::environment::Usage { allocated: 900_000, ..Default::default() });
+                if resp3 {
+                    harness.args(&[b"HELLO", b"3"]);
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {count} replies differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(count > 150, "only {count} cases were found");
 }
 
 /// A harness with text for scripts.
@@ -216,7 +259,7 @@ fn nothing_of_a_script_is_left_for_the_next() {
             "$-1\r\n",
         ),
         ("local _, real = next({_G}) pcall(function() real.leak = 1 end) return rawget(_G, 'leak')", "$-1\r\n"),
-        ("return _G._G == _G and _G.string == string and getmetatable(_G) == nil", ":1\r\n"),
+        ("return _G._G == _G and _G.string == string and getmetatable(string) == nil", ":1\r\n"),
         ("collectgarbage('stop') collectgarbage('setpause', 1e6) return 1", ":1\r\n"),
     ] {
         let reply = if script.contains("setresp(3)") && reply == "#t\r\n" { ":1\r\n" } else { reply };

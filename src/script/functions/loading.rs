@@ -12,7 +12,7 @@ use mlua::ffi::*;
 use crate::script::failure;
 use crate::script::functions::metadata::{NAME_RULE, is_name};
 use crate::script::globals;
-use crate::script::interpreter::{ARGV, Function, Interpreter, KEYS, REDIS, Source};
+use crate::script::interpreter::{Function, GLOBALS, Interpreter, REDIS, Source};
 use crate::script::shebang::ScriptFlags;
 use crate::script::stack::{bytes, c_bytes, get_field, set_field, set_function};
 
@@ -59,11 +59,10 @@ pub(super) fn create() -> NonNull<Interpreter> {
     // SAFETY: nothing runs on it, allocations cannot fail, and at most ten values are on the stack.
     unsafe {
         let lua = (*this).lua;
-        // Keys and arguments are passed to functions; there are no such globals.
-        for slot in [KEYS, ARGV] {
-            lua_pushboolean(lua, 0);
-            lua_rawseti_(lua, LUA_REGISTRYINDEX, slot);
-        }
+        lua_rawgeti_(lua, LUA_REGISTRYINDEX, GLOBALS);
+        lua_pushnil(lua);
+        set_field(lua, globals::ERROR_FUNCTION);
+        lua_pop(lua, 1);
         lua_pushlightuserdata(lua, key(&INTERPRETER));
         lua_pushlightuserdata(lua, this.cast());
         lua_rawset(lua, LUA_REGISTRYINDEX);

@@ -113,8 +113,7 @@ impl Libraries {
             return Err(Error::quoting("ERR Library '", &name, "' already exists"));
         }
         // SAFETY: as promised.
-        let functions = unsafe { loading::load(interpreter.as_ptr(), body) }
-            .map_err(|text| Error::new(String::from_utf8_lossy(&text).into_owned()))?;
+        let functions = unsafe { loading::load(interpreter.as_ptr(), body) }.map_err(Error::of_bytes)?;
         let checked = if functions.is_empty() {
             Err(Error::new("ERR No functions registered"))
         } else {

@@ -1,58 +1,16 @@
 //! Functions by their replies.
 
 use crate::engine::harness::Harness;
-use crate::script::tests::unescape;
-
-/// Runs the recorded requests; `3` marks the replies over RESP3.
-#[track_caller]
-fn check(resp3: bool) {
-    let mut harness = Harness::new();
-    let (mut title, mut request, mut replies) = ("", None, Vec::new());
-    let (mut count, mut wrong) = (0, Vec::new());
-    for line in include_str!("cases.txt").lines().chain(["##"]) {
-        let (mark, text) = line.split_at(line.find(' ').map_or(line.len(), |blank| blank + 1));
-        if mark == "2 " || mark == "3 " {
-            replies.push(unescape(text));
-            continue;
-        }
-        if let Some(text) = request.take() {
-            let args: Vec<Vec<u8>> = str::split(text, '\t').map(unescape).collect();
-            let reply = harness.args(&args.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            let expected = if resp3 { replies.last() } else { replies.first() }.unwrap();
-            if reply != *expected {
-                let shown = [text, &expected.escape_ascii().to_string(), &reply.escape_ascii().to_string()].join("\n  ");
-                wrong.push(format!("{title}: {shown}"));
-            }
-            harness.engine.check_invariants();
-            count += 1;
-        }
-        replies.clear();
-        match mark.trim_end() {
-            ">" => request = Some(text),
-            "##" => {
-                title = text;
-                harness = Harness::new();
-                harness.engine.environment.usage =
-                    Some(|| crate::engine::environment::Usage { allocated: 900_000, ..Default::default() });
-                if resp3 {
-                    harness.args(&[b"HELLO", b"3"]);
-                }
-            }
-            _ => {}
-        }
-    }
-    assert!(wrong.is_empty(), "{} of {count} replies differ:\n{}", wrong.len(), wrong.join("\n"));
-    assert!(count > 250, "only {count} cases were found");
-}
+use crate::script::tests::check_requests;
 
 #[test]
 fn replies_are_those_of_redis_over_resp2() {
-    check(false);
+    check_requests(include_str!("cases.txt"), false);
 }
 
 #[test]
 fn replies_are_those_of_redis_over_resp3() {
-    check(true);
+    check_requests(include_str!("cases.txt"), true);
 }
 
 fn send(harness: &mut Harness, args: &[&str]) -> String {

@@ -7,8 +7,8 @@
 pub(super) const CAPTURES_MAX: usize = 32;
 /// Items of a pattern (captures, and parts that repeat) that may be in each other at most.
 const DEPTH_MAX: u32 = 400;
-/// Steps of one match at most, each a few nanoseconds.
-const STEPS_MAX: u64 = 1 << 28;
+/// Steps of one match at most, each a few nanoseconds; fewer in tests.
+const STEPS_MAX: u64 = 1 << if cfg!(test) { 22 } else { 28 };
 /// Steps between two looks at whether the script may go on.
 const STEPS_PER_LOOK: u64 = 1 << 14;
 

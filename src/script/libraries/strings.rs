@@ -10,7 +10,7 @@ use mlua::ffi::*;
 use crate::script::bounds;
 use crate::script::interpreter::Interpreter;
 use crate::script::libraries::pattern::{Capture, Fault, Matcher};
-use crate::script::stack::{bytes, push_bytes, set_function};
+use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function};
 
 /// Bytes that are copied in the time of an instruction.
 const BYTES_PER_STEP: u64 = 64;
@@ -22,13 +22,16 @@ const CHUNK: usize = 1024;
 /// # Safety
 /// As for [`crate::script::globals::install`].
 pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    let functions: [(&CStr, lua_CFunction); 6] =
-        [(c"find", find), (c"match", match_), (c"gmatch", gmatch), (c"gfind", gmatch), (c"gsub", gsub), (c"rep", rep)];
+    let functions: [(&CStr, lua_CFunction); 5] =
+        [(c"find", find), (c"match", match_), (c"gmatch", gmatch), (c"gsub", gsub), (c"rep", rep)];
     // SAFETY: as promised.
     unsafe {
         for (name, function) in functions {
             set_function(lua, interpreter, name, function);
         }
+        // Its name of old.
+        get_field(lua, -1, c"gmatch");
+        set_field(lua, c"gfind");
     }
 }
 
