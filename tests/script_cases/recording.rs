@@ -64,7 +64,11 @@ pub struct Recording {
 pub fn all() -> Vec<Recording> {
     [
         ("src/script/cases.txt", Format::Scripts),
+        ("src/script/cases-api.txt", Format::Scripts),
+        ("src/script/cases-sandbox.txt", Format::Scripts),
+        ("src/script/cases-language.txt", Format::Scripts),
         ("src/script/cases-libraries.txt", Format::Scripts),
+        ("src/script/cases-requests.txt", Format::Requests),
         ("src/script/functions/cases.txt", Format::Requests),
     ]
     .map(|(name, format)| Recording::read(name, format))
