@@ -349,6 +349,15 @@ impl<'a> Db<'a> {
         ttl: Ttl,
         event: Event,
     ) {
+        if let (Some(place), Ttl::Keep) = (place, ttl) {
+            // A counter, most often: as many digits as before, and nothing else changes.
+            let mut entry = self.keyspace.space.get_mut(self.dict, place);
+            if entry.overwrite(value) {
+                entry.touch(self.now.mono_us / 1_000_000);
+                let deadline = entry.read().deadline().map(|d| self.now.unix_of(d));
+                return self.emit(key, event, Effect::SetString { value, deadline });
+            }
+        }
         let deadline = self.put_at(hash, place, key, NewValue::Bytes(value), ttl);
         let deadline = deadline.map(|d| self.now.unix_of(d));
         self.emit(key, event, Effect::SetString { value, deadline });

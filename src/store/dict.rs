@@ -4,6 +4,7 @@
 //! position in the space of 30-bit hashes that no growth and no shrinking invalidates.
 
 use std::hash::{BuildHasher, Hasher};
+use std::num::NonZeroU64;
 
 use foldhash::quality::FixedState;
 
@@ -13,11 +14,20 @@ use crate::store::table::{HASH_BITS, HASH_LIMIT, Position, Table};
 const TABLE_BITS: u32 = 10;
 const TABLES: usize = 1 << TABLE_BITS;
 
-/// A key's hash, cut into the number of its table and its hash there.
+/// A key's hash: the number of its table, and its hash there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyHash {
-    table: u32,
-    hash: u32,
+pub struct KeyHash(u32);
+
+impl KeyHash {
+    #[inline]
+    fn table(self) -> usize {
+        (self.0 >> HASH_BITS) as usize
+    }
+
+    #[inline]
+    fn in_table(self) -> u32 {
+        self.0 & (HASH_LIMIT - 1)
+    }
 }
 
 /// Hashes keys with a seed, so that nobody outside can choose keys that collide.
@@ -35,22 +45,36 @@ impl KeyHasher {
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         let mut hasher = self.0.build_hasher();
         hasher.write(key);
-        let h = hasher.finish();
-        KeyHash { table: (h >> (64 - TABLE_BITS)) as u32, hash: (h >> (64 - TABLE_BITS - HASH_BITS)) as u32 & (HASH_LIMIT - 1) }
+        KeyHash((hasher.finish() >> (64 - TABLE_BITS - HASH_BITS)) as u32)
     }
 
     /// The hash of a name within one table.
     #[inline]
     pub fn table_hash(&self, name: &[u8]) -> u32 {
-        self.hash(name).hash
+        self.hash(name).in_table()
     }
 }
 
-/// Where a key stands, until the dictionary is changed.
+/// Where a key stands, until the dictionary is changed: the number of its table, and its position there plus one. In one word, so that
+/// a place, and whether there is one, is passed in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    table: u32,
-    position: Position,
+pub struct Place(NonZeroU64);
+
+impl Place {
+    #[inline]
+    fn new(table: usize, Position(position): Position) -> Self {
+        Place(NonZeroU64::MIN.saturating_add(((table as u64) << 32) | u64::from(position)))
+    }
+
+    #[inline]
+    fn table(self) -> usize {
+        (self.0.get() >> 32) as usize
+    }
+
+    #[inline]
+    fn position(self) -> Position {
+        Position(self.0.get() as u32 - 1)
+    }
 }
 
 /// Keys with their entries. Takes no memory until the first one.
@@ -79,47 +103,47 @@ impl Dict {
     /// Where a key is.
     #[inline]
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Place> {
-        let position = self.tables.get(hash.table as usize)?.find(hash.hash, key)?;
-        Some(Place { table: hash.table, position })
+        let position = self.tables.get(hash.table())?.find(hash.in_table(), key)?;
+        Some(Place::new(hash.table(), position))
     }
 
     /// Where the entry with this address is; `hash` is its key's.
     pub fn find_address(&self, hash: KeyHash, address: u64) -> Option<Place> {
-        let position = self.tables.get(hash.table as usize)?.find_address(hash.hash, address)?;
-        Some(Place { table: hash.table, position })
+        let position = self.tables.get(hash.table())?.find_address(hash.in_table(), address)?;
+        Some(Place::new(hash.table(), position))
     }
 
     /// Asks memory for the slot where a key's entry would be.
     #[inline]
     pub fn prefetch_slot(&self, hash: KeyHash) {
-        if let Some(table) = self.tables.get(hash.table as usize) {
-            table.prefetch_slot(hash.hash);
+        if let Some(table) = self.tables.get(hash.table()) {
+            table.prefetch_slot(hash.in_table());
         }
     }
 
     /// Asks memory for the entry that a key's slot names.
     #[inline]
     pub fn prefetch_entry(&self, hash: KeyHash) {
-        if let Some(table) = self.tables.get(hash.table as usize) {
-            table.prefetch_entry(hash.hash);
+        if let Some(table) = self.tables.get(hash.table()) {
+            table.prefetch_entry(hash.in_table());
         }
     }
 
     /// The entry there.
     #[inline]
     pub fn get(&self, place: Place) -> EntryRef<'_> {
-        self.tables[place.table as usize].get(place.position)
+        self.tables[place.table()].get(place.position())
     }
 
     /// The entry there, to be changed in place.
     #[inline]
     pub fn get_mut(&mut self, place: Place) -> EntryMut<'_> {
-        self.tables[place.table as usize].get_mut(place.position)
+        self.tables[place.table()].get_mut(place.position())
     }
 
     /// Puts another entry of the same key there and gives the old one back.
     pub fn replace(&mut self, place: Place, entry: Entry) -> Entry {
-        self.tables[place.table as usize].replace(place.position, entry)
+        self.tables[place.table()].replace(place.position(), entry)
     }
 
     /// Adds an entry whose key is not there yet.
@@ -128,13 +152,13 @@ impl Dict {
             self.tables.resize_with(TABLES, Table::default);
         }
         self.len += 1;
-        Place { table: hash.table, position: self.tables[hash.table as usize].insert(hash.hash, entry) }
+        Place::new(hash.table(), self.tables[hash.table()].insert(hash.in_table(), entry))
     }
 
     /// Takes the entry there out.
     pub fn remove(&mut self, place: Place) -> Entry {
         self.len -= 1;
-        self.tables[place.table as usize].remove(place.position)
+        self.tables[place.table()].remove(place.position())
     }
 
     /// Visits entries from a cursor on until `count` were seen, and gives the cursor to go on from, 0 at the end. Start with 0.
@@ -200,8 +224,8 @@ impl Dict {
             len += table.len();
             table.check_invariants(|key| {
                 let hash = hasher.hash(key);
-                assert_eq!(hash.table as usize, number, "a key in another's table");
-                hash.hash
+                assert_eq!(hash.table(), number, "a key in another's table");
+                hash.in_table()
             });
         }
         assert_eq!(len, self.len, "len");
