@@ -9,7 +9,7 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 
 use crate::commands;
-use crate::engine::command::Flags;
+use crate::engine::command::{Command, Flags};
 use crate::engine::context::Origin;
 use crate::engine::error::Error;
 use crate::engine::session::SessionFlags;
@@ -17,6 +17,8 @@ use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::script::elsewhere::{self, Elsewhere};
 use crate::script::failure;
 use crate::script::interpreter::Interpreter;
+use crate::script::layout;
+use crate::script::names::Names;
 use crate::script::sink::LuaSink;
 use crate::script::stack::{bytes, push_bytes};
 
@@ -47,29 +49,40 @@ unsafe fn perform(lua: *mut lua_State) -> bool {
     // destructor is alive; the arguments stay on the stack, which keeps their bytes, until the handler has returned.
     unsafe {
         let interpreter = Interpreter::of(lua);
-        let count = lua_gettop(lua) as usize;
+        let values = layout::values(lua);
+        if !(1..=FEW).contains(&values.len()) {
+            return perform_many(interpreter, lua, values.len());
+        }
+        let mut numbers = [const { MaybeUninit::<[u8; DOUBLE_MAX]>::uninit() }; FEW];
+        let mut args = [const { MaybeUninit::<&[u8]>::uninit() }; FEW];
+        for ((value, arg), number) in values.iter().zip(&mut args).zip(&mut numbers) {
+            match argument(value, number) {
+                Some(text) => arg.write(text),
+                None => return refuse_types(lua),
+            };
+        }
+        // As many as there are values have been written.
+        let args = std::slice::from_raw_parts(args.as_ptr().cast::<&[u8]>(), values.len());
+        (*interpreter).memory.strict = false;
+        let failed = execute(interpreter, lua, values[0].text_address(), args);
+        (*interpreter).memory.strict = true;
+        failed
+    }
+}
+
+/// As [`perform`] for no arguments, or for more than a few.
+#[cold]
+unsafe fn perform_many(interpreter: *mut Interpreter, lua: *mut lua_State, count: usize) -> bool {
+    // SAFETY: as for `perform`.
+    unsafe {
         if count == 0 {
             failure::push(lua, b"Please specify at least one argument for this redis lib call");
             return true;
         }
-        if count <= FEW {
-            let mut numbers = [MaybeUninit::<[u8; DOUBLE_MAX]>::uninit(); FEW];
-            let mut args = [b"".as_slice(); FEW];
-            for (index, (arg, number)) in (1..).zip(args[..count].iter_mut().zip(&mut numbers)) {
-                match argument(lua, index, number) {
-                    Some(text) => *arg = text,
-                    None => return refuse_types(lua),
-                }
-            }
-            (*interpreter).memory.strict = false;
-            let failed = execute(interpreter, lua, &args[..count]);
-            (*interpreter).memory.strict = true;
-            return failed;
-        }
         let mut number = MaybeUninit::uninit();
         for index in 1..=count as c_int {
             if lua_type(lua, index) == LUA_TNUMBER {
-                let Some(text) = argument(lua, index, &mut number) else { return refuse_types(lua) };
+                let text = format_number(lua_tonumber(lua, index), number.write([0; DOUBLE_MAX]));
                 push_bytes(lua, text);
                 lua_replace(lua, index);
             } else if lua_type(lua, index) != LUA_TSTRING {
@@ -79,7 +92,7 @@ unsafe fn perform(lua: *mut lua_State) -> bool {
         (*interpreter).memory.strict = false;
         let mut args = std::mem::take(&mut (*interpreter).arguments);
         args.extend((1..=count as c_int).map(|index| bytes(lua, index).unwrap_or_default()));
-        let failed = execute(interpreter, lua, &args);
+        let failed = execute(interpreter, lua, layout::values(lua)[0].text_address(), &args);
         args.clear();
         args.shrink_to(1024);
         (*interpreter).arguments = args;
@@ -95,15 +108,15 @@ unsafe fn refuse_types(lua: *mut lua_State) -> bool {
 }
 
 /// The bytes of an argument, a number's written into `number`; `None` where it is neither.
+///
+/// # Safety
+/// The value stays on the stack for as long as its bytes are used.
 #[inline]
-unsafe fn argument(lua: *mut lua_State, index: c_int, number: &mut MaybeUninit<[u8; DOUBLE_MAX]>) -> Option<&[u8]> {
-    // SAFETY: the index is that of an argument, which stays on the stack.
-    unsafe {
-        match lua_type(lua, index) {
-            LUA_TSTRING => bytes(lua, index),
-            LUA_TNUMBER => Some(format_number(lua_tonumber(lua, index), number.write([0; DOUBLE_MAX]))),
-            _ => None,
-        }
+unsafe fn argument<'a>(value: &layout::Value, number: &'a mut MaybeUninit<[u8; DOUBLE_MAX]>) -> Option<&'a [u8]> {
+    // SAFETY: as promised.
+    match unsafe { value.text() } {
+        Some(text) => Some(text),
+        None => value.number().map(|value| format_number(value, number.write([0; DOUBLE_MAX]))),
     }
 }
 
@@ -121,19 +134,22 @@ fn format_number(value: f64, text: &mut [u8; DOUBLE_MAX]) -> &[u8] {
     }
 }
 
-/// Finds the command, checks that a script may call it, and runs it. Pushes its reply; whether that is an error.
-unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, args: &[&[u8]]) -> bool {
+/// Finds the command, checks that a script may call it, and runs it. Pushes its reply; whether that is an error. `name` is the address
+/// of the first argument where that is a string.
+#[inline]
+unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Option<usize>, args: &[&[u8]]) -> bool {
     // SAFETY: a script runs, so the frame's engine is valid and nobody else has a reference to it. Allocations cannot fail.
     unsafe {
         let (now, session, protocol) = {
             let frame = &(*interpreter).frame;
             (frame.now, frame.session, frame.protocol)
         };
-        let engine = &mut *(*interpreter).frame.engine;
-        let command = match commands::resolve(args) {
-            Ok(command) => command,
-            Err(_) => return refuse(engine, lua, not_found(args)),
+        let known = name.and_then(|address| (*interpreter).names.find(address)).filter(|command| command.takes(args.len()));
+        let command = match known.or_else(|| resolve(&mut (*interpreter).names, lua, name, args)) {
+            Some(command) => command,
+            None => return refuse(&mut *(*interpreter).frame.engine, lua, not_found(args)),
         };
+        let engine = &mut *(*interpreter).frame.engine;
         if command.flags.contains(Flags::NOSCRIPT) && !(engine.debug_from_scripts && command.name == "debug") {
             return refuse(engine, lua, NOT_ALLOWED);
         }
@@ -150,13 +166,13 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, args: &[&[
             return refuse(engine, lua, "OOM command not allowed when used memory > 'maxmemory'.");
         }
         (*interpreter).frame.wrote |= command.flags.contains(Flags::WRITE);
-        let base = lua_gettop(lua);
+        let base = layout::count(lua);
         let mut sink = LuaSink::new(lua, protocol);
         let mut db = (*interpreter).frame.db;
         engine.run(now, session, &mut db, Origin::Script, command, args, &mut sink);
         (*interpreter).frame.db = db;
-        if sink.too_large() || lua_gettop(lua) != base + 1 {
-            lua_settop(lua, base);
+        if sink.too_large() || layout::count(lua) != base + 1 {
+            lua_settop(lua, base as c_int);
             let text = if sink.too_large() { "ERR reached lua stack limit" } else { "ERR The command gave no single reply" };
             return refuse(engine, lua, text);
         }
@@ -173,9 +189,8 @@ pub(super) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
     unsafe {
         let interpreter = Interpreter::of(lua);
         let mut number = MaybeUninit::uninit();
-        let owned: Vec<Vec<u8>> = (1..=lua_gettop(lua))
-            .map(|index| argument(lua, index, &mut number).map(<[u8]>::to_vec).unwrap_or_default())
-            .collect();
+        let owned: Vec<Vec<u8>> =
+            layout::values(lua).iter().map(|value| argument(value, &mut number).unwrap_or_default().to_vec()).collect();
         let args: Vec<&[u8]> = owned.iter().map(Vec::as_slice).collect();
         let Some(command) = commands::named(&args) else {
             // Nothing is said of rules for a command that is not here.
@@ -184,6 +199,19 @@ pub(super) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
         let engine = &*(*interpreter).frame.engine;
         Some(engine.permits((*interpreter).frame.session, command, &args).is_ok())
     }
+}
+
+/// Looks a command up, and notes it for the next time where its name says all.
+#[cold]
+unsafe fn resolve(names: &mut Names, lua: *mut lua_State, name: Option<usize>, args: &[&[u8]]) -> Option<&'static Command> {
+    let command = commands::resolve(args).ok()?;
+    if let Some(address) = name
+        && commands::lookup(args[0]).is_some_and(|row| row.subcommands.is_empty())
+    {
+        // SAFETY: the first argument lies first on the stack; a C function has room for twenty values beyond its arguments.
+        unsafe { names.note(lua, 1, address, command) }
+    }
+    Some(command)
 }
 
 /// Why a command was not found, in the words that scripts are told.

@@ -4,6 +4,7 @@
 //! functions. Nobody keeps a reference to all of it across a call into Lua or into the engine.
 
 use std::ffi::c_char;
+use std::mem::offset_of;
 use std::os::raw::{c_int, c_void};
 use std::ptr::{self, NonNull};
 
@@ -17,8 +18,11 @@ use crate::script::bounds::{self, Bounds};
 use crate::script::failure;
 use crate::script::functions::Draft;
 use crate::script::globals;
+use crate::script::layout;
 use crate::script::libraries::buffer::{Buffer, Level};
 use crate::script::memory::{self, Memory};
+use crate::script::names::Names;
+use crate::script::parameters::{self, Parameter};
 use crate::script::stack::{push_bytes, set_field};
 
 /// What a script that runs can reach.
@@ -63,12 +67,14 @@ pub(super) struct Function {
     parameters: c_int,
     /// Whether it may look for them among the globals.
     globals: bool,
+    /// Whether nothing of its run outlives it, so that the tables of keys and arguments can be used again.
+    forgets: bool,
 }
 
 impl Function {
     /// A function that the registry keeps and that takes keys and arguments.
     pub(super) fn callback(reference: c_int) -> Self {
-        Function { reference, parameters: 2, globals: false }
+        Function { reference, parameters: 2, globals: false, forgets: false }
     }
 }
 
@@ -77,6 +83,10 @@ pub(super) struct Interpreter {
     pub lua: *mut lua_State,
     pub memory: Memory,
     pub frame: Frame,
+    /// The commands that scripts call.
+    pub names: Names,
+    /// The tables of keys and of arguments.
+    parameters: [Parameter; 2],
     /// What the library that loads has registered; `None` while none does.
     pub draft: Option<Draft>,
     /// Arguments of a `redis.call` with very many.
@@ -94,6 +104,10 @@ pub(super) const REDIS: c_int = 2;
 /// Where it keeps the strings `ok` and `OK`.
 pub(super) const OK_FIELD: c_int = 3;
 pub(super) const OK_TEXT: c_int = 4;
+/// Where it keeps what is used again: the names of commands, and tables of keys and of arguments.
+const NAMES: c_int = 5;
+const KEPT_KEYS: c_int = 6;
+const KEPT_ARGV: c_int = 7;
 /// Where the error function lies on the stack, under everything else.
 const ERROR_FUNCTION: c_int = 1;
 
@@ -104,6 +118,8 @@ impl Interpreter {
             lua: ptr::null_mut(),
             memory: Memory::new(memory::LIMIT),
             frame: Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0),
+            names: Names::new(NAMES),
+            parameters: [Parameter::new(KEPT_KEYS), Parameter::new(KEPT_ARGV)],
             draft: None,
             arguments: Vec::new(),
             buffer: Buffer::default(),
@@ -114,7 +130,8 @@ impl Interpreter {
             let lua = lua_newstate(memory::allocate, (&raw mut (*this).memory).cast());
             assert!(!lua.is_null(), "the state is allocated or the process ends");
             (*this).lua = lua;
-            for slot in [GLOBALS, REDIS, OK_FIELD, OK_TEXT] {
+            layout::check(lua, (&raw mut (*this).memory).cast());
+            for slot in [GLOBALS, REDIS, OK_FIELD, OK_TEXT, NAMES, KEPT_KEYS, KEPT_ARGV] {
                 match slot {
                     OK_FIELD => push_bytes(lua, b"ok"),
                     OK_TEXT => push_bytes(lua, b"OK"),
@@ -144,14 +161,14 @@ impl Interpreter {
         }
     }
 
-    /// The interpreter of a function that was set by [`super::stack::set_function`].
+    /// The interpreter that has this state.
     ///
     /// # Safety
-    /// Called from such a function.
+    /// It has one: the state is that of a function that Lua has called, say.
     #[inline]
     pub(super) unsafe fn of(lua: *mut lua_State) -> *mut Interpreter {
-        // SAFETY: the first upvalue is the pointer.
-        unsafe { lua_touserdata(lua, lua_upvalueindex(1)).cast() }
+        // SAFETY: `create` gave the state the account in its interpreter, by a pointer made from that to the interpreter.
+        unsafe { layout::account(lua).byte_sub(offset_of!(Interpreter, memory)).cast() }
     }
 
     /// Compiles a script; an error is Lua's message.
@@ -170,7 +187,7 @@ impl Interpreter {
         // SAFETY: as promised; the message is copied before it is popped.
         unsafe {
             let lua = (*this).lua;
-            let mut function = Function { reference: 0, parameters, globals };
+            let mut function = Function { reference: 0, parameters, globals, forgets: true };
             if Self::load(this, [prefix, script]) != LUA_OK {
                 lua_settop(lua, ERROR_FUNCTION);
                 // A few locals more can be too many: what the script says by itself decides.
@@ -179,7 +196,7 @@ impl Interpreter {
                     lua_settop(lua, ERROR_FUNCTION);
                     return Err(message);
                 }
-                function = Function { reference: 0, parameters: 0, globals: true };
+                function = Function { parameters: 0, globals: true, ..function };
             }
             function.reference = luaL_ref(lua, LUA_REGISTRYINDEX);
             Ok(function)
@@ -218,8 +235,9 @@ impl Interpreter {
             debug_assert_eq!(lua_gettop(lua), ERROR_FUNCTION, "nothing is left of earlier runs");
             (*this).frame = frame;
             lua_rawgeti_(lua, LUA_REGISTRYINDEX, function.reference);
-            push_array(lua, keys);
-            push_array(lua, args);
+            for (list, kept) in [keys, args].into_iter().zip(&mut (*this).parameters) {
+                if function.forgets { kept.push(lua, list) } else { parameters::push_new(lua, list, list.len()) }
+            }
             if function.globals {
                 lua_rawgeti_(lua, LUA_REGISTRYINDEX, GLOBALS);
                 for (name, index) in [(c"KEYS", -3), (c"ARGV", -2)] {
@@ -267,17 +285,6 @@ impl Interpreter {
         unsafe {
             lua_settop((*this).lua, ERROR_FUNCTION);
             (*this).buffer.clear(&mut (*this).memory);
-        }
-    }
-}
-
-unsafe fn push_array(lua: *mut lua_State, elements: &[&[u8]]) {
-    // SAFETY: called by `run`, which has pushed at most two values: the table and its element fit.
-    unsafe {
-        lua_createtable(lua, elements.len() as c_int, 0);
-        for (index, element) in (1..).zip(elements) {
-            push_bytes(lua, element);
-            lua_rawseti_(lua, -2, index);
         }
     }
 }

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::resp::reply::{Protocol, Sink};
 use crate::script::interpreter::{OK_FIELD, OK_TEXT};
+use crate::script::layout;
 use crate::script::stack::{push_bytes, set_field};
 
 /// Elements of one aggregate. Lua raises an error where a table has some more than that, which must not happen in a handler.
@@ -206,7 +207,7 @@ impl Sink for LuaSink {
     #[inline]
     fn integer(&mut self, n: i64) {
         // SAFETY: see above.
-        self.value(|lua| unsafe { lua_pushnumber(lua, n as f64) });
+        self.value(|lua| unsafe { layout::push_number(lua, n as f64) });
     }
 
     #[inline]
@@ -218,7 +219,7 @@ impl Sink for LuaSink {
     fn null(&mut self) {
         let resp3 = self.resp3();
         // SAFETY: see above.
-        self.value(|lua| unsafe { if resp3 { lua_pushnil(lua) } else { lua_pushboolean(lua, 0) } });
+        self.value(|lua| unsafe { if resp3 { lua_pushnil(lua) } else { layout::push_boolean(lua, false) } });
     }
 
     fn null_array(&mut self) {
