@@ -8,7 +8,7 @@ use std::path::Path;
 use portcullis::commands;
 use portcullis::commands::syntax::{self, Arg, Kind, Type};
 use portcullis::engine::command::{Access, Command, Flags, Group, Keys};
-use portcullis::engine::command_keys::KeyUse;
+use portcullis::engine::command_keys::{Begin, KeyUse};
 
 /// Every row under its full name, with the number of words in it.
 fn rows() -> Vec<(String, usize, &'static Command)> {
@@ -169,6 +169,10 @@ fn keys_are_within_bounds_and_are_what_the_syntax_names() {
                 first as usize >= words && step >= 1 && (first as usize) < least && bounded
             }
             Keys::Counted { numkeys, step } => numkeys >= words && numkeys < least && step >= 1,
+            Keys::Specified(specs) => specs.iter().all(|spec| match spec.begin {
+                Begin::Index(index) => index >= words && index < least,
+                Begin::Keyword { word, from } => from >= words && command.syntax.contains(word),
+            }),
         };
         if !fits {
             wrong.push(format!("{name}: {:?} with arity {}", command.keys, command.arity));

@@ -6,7 +6,7 @@ use crate::commands;
 use crate::commands::{help, introspect_docs};
 use crate::engine::acl;
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
-use crate::engine::command_keys::{Find, KeySpec, KeyUse};
+use crate::engine::command_keys::{Begin, Find, KeySpec, KeyUse};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::glob;
@@ -279,16 +279,32 @@ fn write_key_spec(reply: &mut dyn Sink, spec: &KeySpec) {
     reply.bulk(b"flags");
     write_key_flags(reply, spec.access, spec.uses);
     reply.bulk(b"begin_search");
-    write_search(reply, "index", &[("index", spec.index as i64)]);
+    match spec.begin {
+        Begin::Index(index) => write_search(reply, "index", &[("index", index as i64)]),
+        Begin::Keyword { word, from } => write_keyword(reply, word, from),
+    }
     reply.bulk(b"find_keys");
     match spec.find {
-        Find::Range { last, step } => {
-            write_search(reply, "range", &[("lastkey", last as i64), ("keystep", step as i64), ("limit", 0)]);
+        Find::Range { last, step, limit } => {
+            let spec = [("lastkey", i64::from(last)), ("keystep", i64::from(step)), ("limit", i64::from(limit))];
+            write_search(reply, "range", &spec);
         }
         Find::Counted { step } => {
             write_search(reply, "keynum", &[("keynumidx", 0), ("firstkey", 1), ("keystep", step as i64)]);
         }
     }
+}
+
+fn write_keyword(reply: &mut dyn Sink, word: &str, from: usize) {
+    reply.map(2);
+    reply.bulk(b"type");
+    reply.bulk(b"keyword");
+    reply.bulk(b"spec");
+    reply.map(2);
+    reply.bulk(b"keyword");
+    reply.bulk(word.as_bytes());
+    reply.bulk(b"startfrom");
+    reply.integer(from as i64);
 }
 
 fn write_search(reply: &mut dyn Sink, kind: &str, spec: &[(&str, i64)]) {
@@ -307,9 +323,13 @@ fn write_search(reply: &mut dyn Sink, kind: &str, spec: &[(&str, i64)]) {
 fn write_info(reply: &mut dyn Sink, full_name: &str, command: &'static Command) {
     let (first, last, step) = match command.keys {
         Keys::Range { first, last, step } => (first, last, step),
-        Keys::None | Keys::Counted { .. } => (0, 0, 0),
+        Keys::Specified([KeySpec { begin: Begin::Index(index), find: Find::Range { last, step, .. }, .. }, ..]) => {
+            (*index as i32, *index as i32 + last, *step)
+        }
+        Keys::None | Keys::Counted { .. } | Keys::Specified(_) => (0, 0, 0),
     };
-    let movable = if matches!(command.keys, Keys::Counted { .. }) { Flags::MOVABLEKEYS } else { Flags::empty() };
+    let movable = matches!(command.keys, Keys::Counted { .. } | Keys::Specified(_));
+    let movable = if movable { Flags::MOVABLEKEYS } else { Flags::empty() };
     let flags = command.flags | movable;
     reply.array(10);
     reply.bulk(full_name.as_bytes());

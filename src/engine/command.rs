@@ -3,7 +3,7 @@
 //! A family file in `commands/` declares its rows as constants beside their handlers. Arity errors, `COMMAND` and its subcommands,
 //! ACL categories, key positions and the README's table are all derived from the row.
 
-use crate::engine::command_keys::KeyUse;
+use crate::engine::command_keys::{KeySpec, KeyUse};
 use crate::engine::context::Context;
 use crate::engine::error::Result;
 
@@ -146,6 +146,8 @@ pub enum Keys {
         /// Distance between two keys.
         step: i32,
     },
+    /// As these say, access and use included, where the places of all keys do not follow one rule.
+    Specified(&'static [KeySpec]),
 }
 
 impl Keys {

@@ -44,6 +44,8 @@ pub mod uses {
     pub const EXTENDED: Uses = &[(Access::ReadWrite, KeyUse::INSERT)];
     /// Made where it was not: `SETNX`.
     pub const CREATED: Uses = &[(Access::Overwrite, KeyUse::INSERT)];
+    /// Overwritten by what is read from another key: `ZRANGESTORE`.
+    pub const STORED: Uses = &[(Access::Overwrite, KeyUse::UPDATE), (Access::Read, KeyUse::ACCESS)];
     /// Read and removed: `GETDEL`.
     pub const TAKEN: Uses = &[READ_AND_DELETED];
     /// Part of it is removed: `HDEL`.
@@ -69,12 +71,41 @@ pub enum Find {
         last: i32,
         /// Distance between two keys.
         step: i32,
+        /// 2 where only the first half of the arguments up to the end are keys; 0 otherwise.
+        limit: i32,
     },
     /// The argument there is the number of keys that follow, every `step`-th.
     Counted {
         /// Distance between two keys.
         step: i32,
     },
+}
+
+/// Where the search for keys begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// At this position; 0 is the command's name.
+    Index(usize),
+    /// Behind the first of these words, looked for from a position on.
+    Keyword {
+        /// The word, in upper case.
+        word: &'static str,
+        /// Where the search for it begins.
+        from: usize,
+    },
+}
+
+impl Begin {
+    /// The position in a request.
+    fn position(self, args: &[&[u8]]) -> Option<usize> {
+        match self {
+            Begin::Index(index) => Some(index),
+            Begin::Keyword { word, from } => {
+                let at = args.iter().skip(from).position(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))?;
+                Some(from + at + 1)
+            }
+        }
+    }
 }
 
 /// One key specification.
@@ -84,8 +115,8 @@ pub struct KeySpec {
     pub access: Access,
     /// What it does with it.
     pub uses: KeyUse,
-    /// Position at which the search begins; 0 is the command's name.
-    pub index: usize,
+    /// Where the search begins.
+    pub begin: Begin,
     /// How it goes on.
     pub find: Find,
 }
@@ -114,6 +145,17 @@ const fn implied(access: Access) -> KeyUse {
     }
 }
 
+/// A destination that is overwritten, and behind it a number of keys to read: `ZUNIONSTORE`.
+pub const STORE_OF_COUNTED: &[KeySpec] = &[
+    KeySpec {
+        access: Access::Overwrite,
+        uses: KeyUse::UPDATE,
+        begin: Begin::Index(1),
+        find: Find::Range { last: 0, step: 1, limit: 0 },
+    },
+    KeySpec { access: Access::Read, uses: KeyUse::ACCESS, begin: Begin::Index(2), find: Find::Counted { step: 1 } },
+];
+
 impl Command {
     /// Whether it takes keys at all. What is only hashed like a key is none.
     pub fn has_keys(&self) -> bool {
@@ -128,9 +170,10 @@ impl Command {
         let mut specs = SmallVec::new();
         match self.keys {
             Keys::None => {}
+            Keys::Specified(listed) => specs.extend_from_slice(listed),
             Keys::Counted { numkeys, step } => {
                 let (access, uses) = uses[0];
-                specs.push(KeySpec { access, uses, index: numkeys, find: Find::Counted { step } });
+                specs.push(KeySpec { access, uses, begin: Begin::Index(numkeys), find: Find::Counted { step } });
             }
             Keys::Range { first, last, step } => {
                 for (i, &(access, uses_of_key)) in uses.iter().enumerate() {
@@ -143,7 +186,8 @@ impl Command {
                     } else {
                         last - index
                     };
-                    specs.push(KeySpec { access, uses: uses_of_key, index: index as usize, find: Find::Range { last, step } });
+                    let find = Find::Range { last, step, limit: 0 };
+                    specs.push(KeySpec { access, uses: uses_of_key, begin: Begin::Index(index as usize), find });
                 }
             }
         }
@@ -159,17 +203,22 @@ impl Command {
             return Some(keys);
         }
         for mut spec in self.key_specs() {
+            let index = spec.begin.position(args)?;
             let (first, last, step) = match spec.find {
-                Find::Range { last, step } => {
-                    let last = if last < 0 { args.len() as i64 + last as i64 } else { spec.index as i64 + last as i64 };
-                    (spec.index, last, step)
+                Find::Range { last: -1, step, limit } if limit > 1 => {
+                    let keys = args.len().saturating_sub(index) / limit as usize;
+                    (index, index as i64 + keys as i64 - 1, step)
+                }
+                Find::Range { last, step, .. } => {
+                    let last = if last < 0 { args.len() as i64 + last as i64 } else { index as i64 + last as i64 };
+                    (index, last, step)
                 }
                 Find::Counted { step } => {
-                    let (count, proper) = parse_count(args.get(spec.index)?).filter(|&(count, _)| count < args.len() as i64)?;
+                    let (count, proper) = parse_count(args.get(index)?).filter(|&(count, _)| count < args.len() as i64)?;
                     if !proper {
                         spec.uses = KeyUse::UNKNOWN;
                     }
-                    let first = spec.index + 1;
+                    let first = index + 1;
                     (first, first as i64 + (count - 1) * step as i64, step)
                 }
             };
@@ -258,11 +307,28 @@ mod tests {
         let copy = Command { keys: Keys::TWO, key_uses: uses, ..Command::DEFAULT };
         let specs = copy.key_specs();
         assert_eq!(
-            specs.iter().map(|spec| (spec.index, spec.find)).collect::<Vec<_>>(),
-            [(1, Find::Range { last: 0, step: 1 }), (2, Find::Range { last: 0, step: 1 })]
+            specs.iter().map(|spec| (spec.begin, spec.find)).collect::<Vec<_>>(),
+            [1, 2].map(|index| (Begin::Index(index), Find::Range { last: 0, step: 1, limit: 0 }))
         );
         let keys = copy.key_positions(&[b"copy", b"a", b"b"]).unwrap();
         assert_eq!((keys[1].position, keys[1].access), (2, Access::Overwrite));
+    }
+
+    #[test]
+    fn a_destination_stands_before_counted_keys_and_a_word_before_others() {
+        let store = Command { keys: Keys::Specified(STORE_OF_COUNTED), ..Command::DEFAULT };
+        assert_eq!(positions(&store, "zunionstore d 2 a b weights 1 2"), Some(vec![1, 3, 4]));
+        assert_eq!(positions(&store, "zunionstore d 3 a b"), None);
+        const STREAMS: &[KeySpec] = &[KeySpec {
+            access: Access::Read,
+            uses: KeyUse::ACCESS,
+            begin: Begin::Keyword { word: "STREAMS", from: 1 },
+            find: Find::Range { last: -1, step: 1, limit: 2 },
+        }];
+        let read = Command { keys: Keys::Specified(STREAMS), ..Command::DEFAULT };
+        assert_eq!(positions(&read, "xread count 2 streams a b 0 0"), Some(vec![4, 5]));
+        assert_eq!(positions(&read, "xread streams a"), None);
+        assert_eq!(positions(&read, "xread a b"), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use crate::commands;
 use crate::engine::Engine;
 use crate::engine::command::{Command, Keys};
+use crate::engine::command_keys::{Begin, Find};
 use crate::engine::session::SessionId;
 use crate::resp::request::RequestParser;
 use crate::store::dict::KeyHash;
@@ -56,6 +57,11 @@ fn first_key<'a>(request: &'a Pending, input: &'a [u8]) -> (Option<&'static Comm
         Keys::None => return (Some(command), None),
         Keys::Range { first, .. } => first.max(1) as usize,
         Keys::Counted { numkeys, .. } => numkeys + 1,
+        Keys::Specified(specs) => match specs.first().map(|spec| (spec.begin, spec.find)) {
+            Some((Begin::Index(index), Find::Range { .. })) => index,
+            Some((Begin::Index(index), Find::Counted { .. })) => index + 1,
+            _ => return (Some(command), None),
+        },
     };
     (Some(command), arguments.nth(position - 1))
 }
