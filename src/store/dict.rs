@@ -30,6 +30,13 @@ impl KeyHash {
     }
 }
 
+impl KeyHash {
+    /// The bits that choose among tables, and the hash within one.
+    pub fn parts(self) -> (u32, u32) {
+        (self.table, self.hash)
+    }
+}
+
 /// Hashes keys with a seed, so that nobody outside can choose keys that collide.
 #[derive(Clone, Debug)]
 pub struct KeyHasher(FixedState);
@@ -46,6 +53,11 @@ impl KeyHasher {
         let mut hasher = self.0.build_hasher();
         hasher.write(key);
         KeyHash((hasher.finish() >> (64 - TABLE_BITS - HASH_BITS)) as u32)
+    }
+
+    /// The seeded hash for maps that live as long as a command.
+    pub fn state(&self) -> FixedState {
+        self.0.clone()
     }
 
     /// The hash of a name within one table.

@@ -17,3 +17,4 @@ pub mod space;
 pub mod table;
 pub mod value;
 pub mod wheel;
+pub mod zset;
