@@ -34,6 +34,7 @@ use portcullis::store::entry::ValueRef;
 use portcullis::store::hash::Hash;
 use portcullis::store::list::{Element, End, List};
 use portcullis::store::value::Value;
+use portcullis::store::zset::ZSet;
 
 /// A field's value and its deadline in unix milliseconds.
 type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
@@ -43,6 +44,8 @@ enum Content {
     Bytes(Vec<u8>),
     Fields(Fields),
     Elements(VecDeque<Vec<u8>>),
+    /// Members and the bits of their scores.
+    Scores(BTreeMap<Vec<u8>, u64>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +64,15 @@ fn fields(hash: &Hash, now: Now) -> Fields {
 
 fn elements(list: &List) -> VecDeque<Vec<u8>> {
     list.iter(End::Left).map(Element::to_vec).collect()
+}
+
+fn scores(zset: &ZSet) -> BTreeMap<Vec<u8>, u64> {
+    zset.iter().map(|item| (item.member.to_vec(), sign_of_zero_lost(item.score))).collect()
+}
+
+/// The bits of a score. A small sorted set does not keep the sign of a zero, a large one does.
+fn sign_of_zero_lost(score: f64) -> u64 {
+    (score + 0.0).to_bits()
 }
 
 /// Applies changes as they come; knows nothing but what they say.
@@ -87,6 +99,7 @@ impl ChangeLog for Follower {
                     Value::Bytes(bytes) => Content::Bytes(bytes.clone()),
                     Value::Hash(hash) => Content::Fields(fields(hash, change.now)),
                     Value::List(list) => Content::Elements(elements(list)),
+                    Value::ZSet(zset) => Content::Scores(scores(zset)),
                 };
                 keys.insert(key, Item { content, deadline: *deadline });
             }
@@ -132,6 +145,22 @@ impl ChangeLog for Follower {
                     keys.remove(&key);
                 }
             }
+            Effect::ZSetAdd { member, score } => {
+                let new = Item { content: Content::Scores(BTreeMap::new()), deadline: None };
+                match &mut keys.entry(key).or_insert(new).content {
+                    Content::Scores(scores) => drop(scores.insert(member.to_vec(), sign_of_zero_lost(*score))),
+                    _ => panic!("a member of what is no sorted set: {change:?}"),
+                }
+            }
+            Effect::ZSetRemove { member } => match keys.get_mut(&key).map(|item| &mut item.content) {
+                Some(Content::Scores(scores)) => {
+                    assert!(scores.remove(*member).is_some(), "removed a member that was not there: {change:?}");
+                    if scores.is_empty() {
+                        keys.remove(&key);
+                    }
+                }
+                _ => panic!("removed a member of what is no sorted set: {change:?}"),
+            },
             Effect::Flush => keys.clear(),
             Effect::Swap { .. } | Effect::None => {}
         }
@@ -175,6 +204,7 @@ fn held(engine: &mut Engine, now: Now) -> Databases {
                 ValueRef::Boxed(Value::Bytes(bytes)) => Content::Bytes(bytes.clone()),
                 ValueRef::Boxed(Value::Hash(hash)) => Content::Fields(fields(hash, now)),
                 ValueRef::Boxed(Value::List(list)) => Content::Elements(elements(list)),
+                ValueRef::Boxed(Value::ZSet(zset)) => Content::Scores(scores(zset)),
             };
             keys.insert(entry.key().to_vec(), Item { content, deadline: entry.deadline().map(|d| now.unix_of(d)) });
         });
@@ -189,7 +219,7 @@ fn alive(mut databases: Databases, now: Now) -> Databases {
     databases.retain(|_, keys| {
         keys.retain(|_, item| {
             let filled = match &mut item.content {
-                Content::Bytes(_) => true,
+                Content::Bytes(_) | Content::Scores(_) => true,
                 Content::Elements(elements) => !elements.is_empty(),
                 Content::Fields(fields) => {
                     fields.retain(|_, (_, deadline)| lives(deadline));

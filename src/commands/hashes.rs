@@ -20,7 +20,7 @@ pub(super) const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 pub(super) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
 
 /// Fields that `HRANDFIELD` gives at most with a negative count.
-const RANDOM_MAX: u64 = 10_000_000;
+pub(super) const RANDOM_MAX: u64 = 10_000_000;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
@@ -367,10 +367,10 @@ fn hincrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Random numbers that can be had twice: fields are picked once to be measured and once to be written.
 #[derive(Clone)]
-struct Sequence(u64);
+pub(super) struct Sequence(pub(super) u64);
 
 impl Sequence {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

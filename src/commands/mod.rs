@@ -32,6 +32,10 @@ pub mod set;
 pub mod strings;
 pub mod syntax;
 pub mod transactions;
+pub mod zset_algebra;
+pub mod zset_pops;
+pub mod zset_ranges;
+pub mod zsets;
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -57,6 +61,10 @@ static FAMILIES: &[&[Command]] = &[
     hash_leases::COMMANDS,
     lists::COMMANDS,
     lists_whole::COMMANDS,
+    zsets::COMMANDS,
+    zset_ranges::COMMANDS,
+    zset_pops::COMMANDS,
+    zset_algebra::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,

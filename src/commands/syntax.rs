@@ -429,6 +429,8 @@ fn choice_name(choices: &[Arg<'_>]) -> &'static str {
         (&["ASYNC", "SYNC"], "flush-type"),
         (&["SAVE", "NOSAVE"], "save-selector"),
         (&["ASC", "DESC"], "order"),
+        (&["BYSCORE", "BYLEX"], "sortby"),
+        (&["MIN", "MAX"], "where"),
         (&["ON", "OFF"], "status"),
     ];
     let has = |tokens: &[&str]| choices.iter().any(|arg| arg.token.is_some_and(|token| tokens.contains(&token)));

@@ -189,6 +189,18 @@ pub enum Effect<'a> {
         /// The element.
         element: &'a [u8],
     },
+    /// A member of the sorted set has this score now.
+    ZSetAdd {
+        /// The member.
+        member: &'a [u8],
+        /// Its score.
+        score: f64,
+    },
+    /// A member of the sorted set is gone, and with the last one the key.
+    ZSetRemove {
+        /// The member.
+        member: &'a [u8],
+    },
     /// The database is empty; the change has no key.
     Flush,
     /// This database and that one have changed places; the change has no key.

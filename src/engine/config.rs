@@ -12,6 +12,7 @@ pub use table::{Config, IGNORED};
 
 use crate::store::hash::Limits;
 use crate::store::list::Cuts;
+use crate::store::zset;
 
 /// Where a directive is listed in `portcullis serve --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +106,14 @@ impl Config {
     /// How far a list may grow as one buffer, and one of its nodes.
     pub fn list_cuts(&self) -> Cuts {
         Cuts::new(self.list_max_listpack_size)
+    }
+
+    /// How far a sorted set may grow as one buffer.
+    pub fn zset_limits(&self) -> zset::Limits {
+        zset::Limits {
+            entries: usize::try_from(self.zset_max_listpack_entries).unwrap_or(usize::MAX),
+            value: usize::try_from(self.zset_max_listpack_value).unwrap_or(usize::MAX),
+        }
     }
 
     /// The value of a directive as `CONFIG GET` shows it.

@@ -135,6 +135,26 @@ texts! {
     HASH_NOT_FLOAT = "ERR hash value is not a float";
     /// `HINCRBYFLOAT` by infinity.
     VALUE_NAN_OR_INFINITY = "ERR value is NaN or Infinity";
+    /// `ZADD` with `NX` and `XX`.
+    ZADD_NX_XX = "ERR XX and NX options at the same time are not compatible";
+    /// `ZADD` with two of `GT`, `LT` and `NX`.
+    ZADD_GT_LT_NX = "ERR GT, LT, and/or NX options at the same time are not compatible";
+    /// `ZADD INCR` of several members.
+    ZADD_INCR_PAIRS = "ERR INCR option supports a single increment-element pair";
+    /// A score that would be the sum of both infinities.
+    SCORE_NAN = "ERR resulting score is not a number (NaN)";
+    /// A bound of a range of scores that is none.
+    MIN_MAX_NOT_FLOAT = "ERR min or max is not a float";
+    /// A bound of a range of members that is none.
+    MIN_MAX_NOT_STRING = "ERR min or max not valid string range item";
+    /// `LIMIT` with ranks.
+    LIMIT_WITH_RANKS = "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
+    /// `WITHSCORES` with a range of members.
+    WITHSCORES_BYLEX = "ERR syntax error, WITHSCORES not supported in combination with BYLEX";
+    /// A weight of `ZUNION` and its kin that is no number.
+    WEIGHT_NOT_FLOAT = "ERR weight value is not a float";
+    /// `LIMIT` of `ZINTERCARD` and its kin below zero, or no number at all.
+    LIMIT_NEGATIVE = "ERR LIMIT can't be negative";
     /// The word `FIELDS` is not where it must be.
     FIELDS_MISSING = "ERR Mandatory argument FIELDS is missing or not at the right position";
     /// The word `FIELDS` is nowhere.
@@ -248,6 +268,11 @@ impl Error {
     /// `ERR invalid expire time in '<name>' command`.
     pub fn invalid_expire(name: &str) -> Self {
         Error::new(format!("ERR invalid expire time in '{name}' command"))
+    }
+
+    /// `ERR at least 1 input key is needed for '<name>' command`.
+    pub fn no_input_keys(name: &str) -> Self {
+        Error::new(format!("ERR at least 1 input key is needed for '{name}' command"))
     }
 
     /// `ERR Unsupported option x`, of the `EXPIRE` family.

@@ -9,6 +9,7 @@ use crate::store::hash::Limits;
 use crate::store::list::Cuts;
 use crate::store::space::{Due, Space};
 use crate::store::value::Value;
+use crate::store::zset;
 
 /// What becomes of a key's deadline when its value is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct Keyspace {
     pub hash_limits: Limits,
     /// How far a list may grow as one buffer.
     pub list_cuts: Cuts,
+    /// How far a sorted set may grow as one buffer.
+    pub zset_limits: zset::Limits,
     /// `DEBUG SET-ACTIVE-EXPIRE`: off, keys end only when they are looked at.
     pub active_expire: bool,
 }
@@ -65,6 +68,7 @@ impl Keyspace {
             stats: KeyspaceStats::default(),
             hash_limits: Limits::default(),
             list_cuts: Cuts::default(),
+            zset_limits: zset::Limits::default(),
             active_expire: true,
         }
     }

@@ -37,6 +37,7 @@ pub mod transaction;
 pub mod users;
 pub mod version;
 pub mod watch;
+pub mod zsets;
 
 use slab::Slab;
 
@@ -167,6 +168,7 @@ impl Engine {
         engine.keyspace.list_cuts = engine.config.list_cuts();
         engine.users.all_channels = engine.config.acl_pubsub_default == "allchannels";
         engine.users.set_default_password(&engine.config.requirepass);
+        engine.keyspace.zset_limits = engine.config.zset_limits();
         engine
     }
 
@@ -352,6 +354,7 @@ impl Engine {
         self.keyspace.changes.notify = self.config.notify_keyspace_events;
         self.keyspace.hash_limits = self.config.hash_limits();
         self.keyspace.list_cuts = self.config.list_cuts();
+        self.keyspace.zset_limits = self.config.zset_limits();
         self.actions.extend(changed.map(Action::ConfigChanged));
     }
 

@@ -1,7 +1,7 @@
 //! Numbers as clients write them and as Redis writes them back: 64-bit integers, doubles, and the 80-bit long doubles in which
 //! `INCRBYFLOAT` and `HINCRBYFLOAT` compute.
 
-use rustc_apfloat::ieee::X87DoubleExtended;
+use rustc_apfloat::ieee::{Double, X87DoubleExtended};
 use rustc_apfloat::{Float, Round, StatusAnd};
 
 pub use crate::store::integer::parse_i64;
@@ -21,6 +21,43 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
         return None;
     }
     Some(value)
+}
+
+/// A score as `ZADD` and its kin read it: what [`parse_f64`] does, and hexadecimal (`0x1.8p3`).
+pub fn parse_score(text: &[u8]) -> Option<f64> {
+    if !is_hex(text) {
+        parse_f64(text)
+    } else {
+        parse_hex(text).filter(|(value, lost)| value.is_finite() && !lost).map(|(value, _)| value)
+    }
+}
+
+/// A bound of a range of scores, as C's `strtod` reads the text up to its first NUL: blanks may stand in front, nothing at all is 0,
+/// and what is too large or too small for a double is infinite or 0.
+pub fn parse_score_bound(text: &[u8]) -> Option<f64> {
+    let text = text.split(|&b| b == 0).next().unwrap_or_default();
+    if text.is_empty() {
+        return Some(0.0);
+    }
+    let blanks = text.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
+    let text = &text[blanks..];
+    if is_hex(text) {
+        return parse_hex(text).map(|(value, _)| value);
+    }
+    std::str::from_utf8(text).ok()?.parse().ok().filter(|value: &f64| !value.is_nan())
+}
+
+fn is_hex(text: &[u8]) -> bool {
+    unsigned(text).len() > 2 && unsigned(text)[..2].eq_ignore_ascii_case(b"0x")
+}
+
+/// A hexadecimal double, and whether it is 0 though its digits are not.
+fn parse_hex(text: &[u8]) -> Option<(f64, bool)> {
+    let digits = &unsigned(text)[2..];
+    let plain = format!("0x{}", plain_float(digits, true)?);
+    let value = f64::from_bits(Double::from_str_r(&plain, Round::NearestTiesToEven).ok()?.value.to_bits() as u64);
+    let lost = value == 0.0 && !is_zero(digits, true);
+    Some((if text.first() == Some(&b'-') { -value } else { value }, lost))
 }
 
 /// The text without its sign.
@@ -190,6 +227,31 @@ fn push_fraction(text: &mut String, significand: u64, shift: u32) {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scores_and_their_bounds_are_read_as_strtod_does() {
+        for (text, score, bound) in [
+            ("1.5", Some(1.5), Some(1.5)),
+            ("0x10", Some(16.0), Some(16.0)),
+            ("-0x1.8p3", Some(-12.0), Some(-12.0)),
+            ("-inf", Some(f64::NEG_INFINITY), Some(f64::NEG_INFINITY)),
+            ("", None, Some(0.0)),
+            (" 1", None, Some(1.0)),
+            ("1 ", None, None),
+            (" ", None, None),
+            ("1e400", None, Some(f64::INFINITY)),
+            ("1e-400", None, Some(0.0)),
+            ("0x1p2000", None, Some(f64::INFINITY)),
+            ("0x1p-2000", None, Some(0.0)),
+            ("1\0x", None, Some(1.0)),
+            ("nan", None, None),
+            ("0x", None, None),
+            ("x", None, None),
+        ] {
+            assert_eq!(parse_score(text.as_bytes()), score, "{text:?}");
+            assert_eq!(parse_score_bound(text.as_bytes()), bound, "{text:?}");
+        }
+    }
 
     #[test]
     fn doubles_are_read_whole() {

@@ -39,6 +39,32 @@ pub fn format_double(value: f64, buf: &mut [u8; DOUBLE_MAX]) -> &[u8] {
     text.finish()
 }
 
+/// The other form in which Redis writes a double here and there: 17 significant digits without zeros at the end, as C's `%.17g`.
+pub fn format_seventeen(value: f64) -> String {
+    if !value.is_finite() {
+        return if value.is_nan() {
+            "nan"
+        } else if value < 0.0 {
+            "-inf"
+        } else {
+            "inf"
+        }
+        .to_owned();
+    }
+    let scientific = format!("{value:.16e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trimmed = |text: &str| {
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text.to_owned() }
+    };
+    if (-4..17).contains(&exponent) {
+        // Seventeen digits in all, those in front of the point among them.
+        trimmed(&format!("{value:.*}", (16 - exponent) as usize))
+    } else {
+        format!("{}e{}{:02}", trimmed(mantissa), if exponent < 0 { '-' } else { '+' }, exponent.unsigned_abs())
+    }
+}
+
 /// Text at the beginning of a buffer that is large enough for every double.
 struct Text<'a> {
     buf: &'a mut [u8; DOUBLE_MAX],
@@ -235,6 +261,27 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn seventeen_digits_as_c_writes_them() {
+        for (value, text) in [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (3.0, "3"),
+            (0.1, "0.10000000000000001"),
+            (1e20, "1e+20"),
+            (1.5e300, "1.5000000000000001e+300"),
+            (1e16, "10000000000000000"),
+            (1e17, "1e+17"),
+            (0.0001, "0.0001"),
+            (0.00001, "1.0000000000000001e-05"),
+            (-2.5, "-2.5"),
+            (f64::NEG_INFINITY, "-inf"),
+            (123_456_789_012_345_680.0, "1.2345678901234568e+17"),
+        ] {
+            assert_eq!(format_seventeen(value), text);
+        }
+    }
 
     /// Values, and what a redis-server replied.
     #[rustfmt::skip]

@@ -394,6 +394,7 @@ impl Space {
                         list.check_invariants();
                         assert!(!list.is_empty(), "an empty list");
                     }
+                    ValueRef::Boxed(Value::ZSet(zset)) => zset.check_invariants(&self.hasher),
                     ValueRef::Boxed(Value::Bytes(_)) | ValueRef::Bytes(_) => {}
                 }
                 check(entry, Some(number));

@@ -4,6 +4,7 @@
 
 use crate::store::hash::Hash;
 use crate::store::list::List;
+use crate::store::zset::ZSet;
 
 /// A boxed value.
 #[derive(Debug, Clone)]
@@ -14,6 +15,8 @@ pub enum Value {
     Hash(Hash),
     /// A list.
     List(List),
+    /// A sorted set.
+    ZSet(ZSet),
 }
 
 impl Value {
@@ -23,6 +26,7 @@ impl Value {
             Value::Bytes(_) => "string",
             Value::Hash(_) => "hash",
             Value::List(_) => "list",
+            Value::ZSet(_) => "zset",
         }
     }
 
@@ -33,6 +37,7 @@ impl Value {
                 Value::Bytes(bytes) => bytes.capacity(),
                 Value::Hash(hash) => hash.allocated(),
                 Value::List(list) => list.allocated(),
+                Value::ZSet(zset) => zset.allocated(),
             }
     }
 
@@ -42,6 +47,7 @@ impl Value {
             Value::Bytes(_) => 1,
             Value::Hash(hash) => hash.len(),
             Value::List(list) => list.weight(),
+            Value::ZSet(zset) => zset.weight(),
         }
     }
 
@@ -51,6 +57,7 @@ impl Value {
             Value::Bytes(_) => true,
             Value::Hash(hash) => hash.free_some(budget),
             Value::List(list) => list.free_some(budget),
+            Value::ZSet(zset) => zset.free_some(budget),
         }
     }
 }

@@ -49,6 +49,7 @@ pub enum Step {
 
 const KEYS: &[&[u8]] = &[b"a", b"b", b"c", b"lock:order:42", b"", b"k\r\n\0z", b"{t}1", b"\xfc\xf1\xef", &[b'K'; 300]];
 const FIELDS: &[&[u8]] = &[b"f1", b"f2", b"f3", b"7", b"", b"\0\r\n", b"8b6c1f0e-2c1b-4f2e-9a53-9a3d0c1f1e77:1", &[b'F'; 70]];
+const MEMBERS: &[&[u8]] = &[b"m1", b"m2", b"m3", b"7", b"-12", b"", b"\0\r\n", &[b'M'; 70]];
 const CHANNELS: &[&str] = &["news", "news.one", "__x__", "redisson_lock__channel:{a}", ""];
 const JUNK: &[&[u8]] = &[
     b"",
@@ -99,6 +100,8 @@ pub struct Generator<'a> {
 pub struct Catalogue {
     families: Vec<(u32, Vec<Line>)>,
     scripts: Vec<&'static str>,
+    /// Whether scores are read by `strtod`, and negative offsets pass over everything: not on the branch that led to 8.0.
+    strtod: bool,
 }
 
 impl Catalogue {
@@ -110,7 +113,7 @@ impl Catalogue {
             (if lines.is_empty() { 0 } else { family.weight }, lines)
         });
         let newer = if version >= (7, 4) { SCRIPTS_SINCE_7_4 } else { &[] };
-        Catalogue { families: families.collect(), scripts: [SCRIPTS, newer].concat() }
+        Catalogue { families: families.collect(), scripts: [SCRIPTS, newer].concat(), strtod: version < (7, 4) }
     }
 
     /// All names of commands, each once.
@@ -156,7 +159,10 @@ impl<'a> Generator<'a> {
             "RANDOMKEY" => vec![probe(&[b"KEYS", b"*"])],
             "DBSIZE" => vec![probe(&[b"SCAN", b"0", b"COUNT", b"100000"])],
             "HRANDFIELD" => vec![encoding, probe(&[b"HGETALL", &key])],
-            "HGETALL" | "HKEYS" | "HVALS" | "HSCAN" => vec![encoding],
+            "HGETALL" | "HKEYS" | "HVALS" | "HSCAN" | "ZSCAN" => vec![encoding],
+            "ZRANDMEMBER" => vec![probe(&[b"ZRANGE", &key, b"0", b"-1", b"WITHSCORES"])],
+            "ZLEXCOUNT" | "ZRANGEBYLEX" | "ZREVRANGEBYLEX" => vec![encoding],
+            "ZRANGE" if call.iter().any(|arg| upper(arg) == "BYLEX") => vec![encoding],
             _ => return Step::One { on, call },
         };
         Step::Probed { on, probes, call }
@@ -184,6 +190,9 @@ impl<'a> Generator<'a> {
             call.push(b"COUNT".to_vec());
         }
         keep_deadlines_apart(&mut call, self.past);
+        if !self.catalogue.strtod && call[0].first().is_some_and(|first| first.eq_ignore_ascii_case(&b'Z')) {
+            call.iter_mut().filter(|arg| only_strtod_reads(arg)).for_each(|arg| *arg = b"7".to_vec());
+        }
         call
     }
 
@@ -203,6 +212,12 @@ impl<'a> Generator<'a> {
                 "HVALS",
                 "HGETALL",
                 "HRANDFIELD",
+                "ZSCAN",
+                "ZRANDMEMBER",
+                "ZLEXCOUNT",
+                "ZRANGEBYLEX",
+                "ZREVRANGEBYLEX",
+                "ZRANGE",
                 "RANDOMKEY",
                 "DBSIZE",
                 "OBJECT",
@@ -263,6 +278,34 @@ impl<'a> Generator<'a> {
             "int" => integer(random),
             "small-int" => text(random.range(-6..=12)),
             "float" => float(random),
+            "member" => random.pick(MEMBERS).to_vec(),
+            "score" => score(random),
+            "limit-offset" => text(random.range(if self.catalogue.strtod { -6..=8 } else { 0..=8 })),
+            "score-bound" => {
+                let mut bound = if random.one_in(4) { Vec::from("(") } else { Vec::new() };
+                bound.extend(match random.below(9) {
+                    0 => b"-inf".to_vec(),
+                    1 => b"+inf".to_vec(),
+                    2 => random.pick(&["", " 1", "1 ", "nan", "0x10", "x", "1e400", "-1e-400"]).as_bytes().to_vec(),
+                    _ => score(random),
+                });
+                bound
+            }
+            "lex-bound" => match random.below(9) {
+                0 | 1 => b"-".to_vec(),
+                2 | 3 => b"+".to_vec(),
+                4 => random.pick(&["", "x", "-x", "++", "[", "("]).as_bytes().to_vec(),
+                5 | 6 => [b"[", *random.pick(MEMBERS)].concat(),
+                _ => [b"(", *random.pick(MEMBERS)].concat(),
+            },
+            "many-scores" => {
+                let same = random.one_in(2);
+                for n in 0..random.range(100..=160) {
+                    call.push(if same { b"1".to_vec() } else { score(random) });
+                    call.push(format!("member:{n}").into_bytes());
+                }
+                return;
+            }
             "index" => text(match random.below(6) {
                 0 => 0,
                 1 => -1,
@@ -392,7 +435,8 @@ impl<'a> Generator<'a> {
             call.extend([b"SCAN".to_vec(), b"0".to_vec()]);
             1
         } else {
-            call.extend([b"HSCAN".to_vec(), self.key(random), b"0".to_vec()]);
+            let command = if random.one_in(2) { &b"HSCAN"[..] } else { b"ZSCAN" };
+            call.extend([command.to_vec(), self.key(random), b"0".to_vec()]);
             2
         };
         if random.one_in(2) {
@@ -523,6 +567,26 @@ fn float(random: &mut Random) -> Vec<u8> {
         _ => format!("{}.{}", random.below(100), random.next()),
     }
     .into_bytes()
+}
+
+/// A score, mostly one that others have too.
+fn score(random: &mut Random) -> Vec<u8> {
+    match random.below(12) {
+        0 => float(random),
+        1 => random.pick(&["inf", "-inf", "+inf", "-0", "1e20", "0.1", "1e-7", "3.25"]).as_bytes().to_vec(),
+        2 => random.range(1_700_000_000_000..=1_700_000_000_009).to_string().into_bytes(),
+        _ => random.range(-3..=5).to_string().into_bytes(),
+    }
+}
+
+/// Whether it is a score, perhaps with a `(` in front, that `strtod` reads otherwise than later functions do.
+fn only_strtod_reads(arg: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(arg.strip_prefix(b"(").unwrap_or(arg)) else { return false };
+    let unsigned = text.trim_start().trim_start_matches(['+', '-']).to_ascii_lowercase();
+    let value: f64 = unsigned.trim_end().parse().unwrap_or(1.0);
+    let named = unsigned.starts_with('i');
+    let zero = unsigned.bytes().take_while(|b| *b != b'e').all(|b| b == b'0' || b == b'.');
+    unsigned.starts_with("0x") || text.starts_with(' ') || (value.is_infinite() && !named) || (value == 0.0 && !zero)
 }
 
 /// Makes a call wrong, or at least strange.

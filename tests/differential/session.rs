@@ -64,6 +64,8 @@ impl Side {
             &["CONFIG", "SET", "hash-max-listpack-entries", "128"],
             &["CONFIG", "SET", "hash-max-listpack-value", "64"],
             &["CONFIG", "SET", "list-max-listpack-size", "-2"],
+            &["CONFIG", "SET", "zset-max-listpack-entries", "128"],
+            &["CONFIG", "SET", "zset-max-listpack-value", "64"],
             &["CONFIG", "SET", "proto-max-bulk-len", "536870912"],
             &["CONFIG", "SET", "notify-keyspace-events", if events { "KEA" } else { "" }],
         ] {
@@ -110,8 +112,15 @@ impl Side {
             let reply = self.reply(on)?;
             let Some([Frame::Bulk(next), Frame::Aggregate(_, page)]) = reply.frame.elements() else { return Ok(reply.frame) };
             // Of a hash a field and its value go together.
-            let size = if upper(&call[0]) == "HSCAN" { 2 } else { 1 };
-            found.extend(page.chunks(size).map(|group| format!("{group:?}")));
+            let size = if upper(&call[0]) == "SCAN" { 1 } else { 2 };
+            found.extend(page.chunks(size).map(|group| match group {
+                // Versions write a score with different digits.
+                [member, Frame::Bulk(score)] if upper(&call[0]) == "ZSCAN" => {
+                    let score = String::from_utf8_lossy(score).parse::<f64>();
+                    format!("{member:?} {score:?}")
+                }
+                group => format!("{group:?}"),
+            }));
             if next == b"0" {
                 found.sort_unstable();
                 found.dedup();
