@@ -28,12 +28,10 @@ impl KeyHash {
     fn in_table(self) -> u32 {
         self.0 & (HASH_LIMIT - 1)
     }
-}
 
-impl KeyHash {
     /// The bits that choose among tables, and the hash within one.
     pub fn parts(self) -> (u32, u32) {
-        (self.table, self.hash)
+        (self.table() as u32, self.in_table())
     }
 }
 
