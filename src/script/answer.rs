@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::engine::error::Error;
 use crate::resp::reply::{Protocol, Sink};
 use crate::script::failure;
+use crate::script::globals::uncover;
 use crate::script::stack::{bytes, c_bytes, get_field};
 
 /// Elements of all aggregates of a result together, fewer in tests. A table that holds itself twice would else make a reply
@@ -169,11 +170,13 @@ unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, 
         } else if let Some((format, text)) = verbatim(lua) {
             reply.verbatim_of(format, text);
         } else if field_is(lua, c"map", LUA_TTABLE) {
+            uncover(lua, top + 1);
             let pairs = count(lua);
             reply.map(pairs);
             lua_pushnil(lua);
             return levels.push(Level::MapKey { pairs });
         } else if field_is(lua, c"set", LUA_TTABLE) {
+            uncover(lua, top + 1);
             let len = count(lua);
             reply.set(len);
             lua_pushnil(lua);

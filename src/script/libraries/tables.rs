@@ -1,4 +1,4 @@
-//! The functions of `table` that walk a table in one step of Lua: their work is counted before they do it.
+//! The functions of `table` that walk a table: where that is one step of Lua, the work is counted before they do it.
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
@@ -6,6 +6,7 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 
 use crate::script::bounds;
+use crate::script::globals::uncover;
 use crate::script::interpreter::Interpreter;
 use crate::script::stack::{get_field, set_field};
 
@@ -14,7 +15,8 @@ use crate::script::stack::{get_field, set_field};
 /// # Safety
 /// As for [`crate::script::globals::install`].
 pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    let functions: [(&CStr, lua_CFunction); 4] = [(c"concat", walk), (c"maxn", walk), (c"remove", remove), (c"sort", sort)];
+    let functions: [(&CStr, lua_CFunction); 5] =
+        [(c"concat", walk), (c"foreach", foreach), (c"maxn", walk), (c"remove", remove), (c"sort", sort)];
     // SAFETY: as promised.
     unsafe {
         for (name, function) in functions {
@@ -66,4 +68,13 @@ unsafe extern "C-unwind" fn sort(lua: *mut lua_State) -> c_int {
 unsafe extern "C-unwind" fn remove(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe { counted(lua, (lua_gettop(lua) > 1).into()) }
+}
+
+/// The tables that all scripts share show what they hold.
+unsafe extern "C-unwind" fn foreach(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above; the work is done by the function that is called.
+    unsafe {
+        uncover(lua, 1);
+        counted(lua, 0)
+    }
 }
