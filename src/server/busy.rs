@@ -9,6 +9,9 @@
 //!                                              └─────▶ accept: a session at once, a task of its own after the script
 //! ```
 //!
+//! A script that never ends must not keep the server from ending either: where it has been asked to, a run that goes on for more than
+//! a moment is ended from here.
+//!
 //! The tasks of the connections cannot run meanwhile, since the one whose script runs has the shell. What was received here and is
 //! no complete request is kept, and the connection goes on with it afterwards. A connection whose input was cut by the
 //! beginning of the script in the middle of a request is left alone: its bytes wait in the socket.
@@ -18,6 +21,8 @@ use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -44,6 +49,8 @@ const LOOK_AGAIN_US: u64 = 20_000;
 const RECEIVED_MAX: usize = 16 << 10;
 /// A client with so many bytes of replies that it has not read is not read from.
 const UNSENT_MAX: usize = 64 << 10;
+/// What a script that runs when the server is asked to end has left, in microseconds: most are done by then.
+const ENDING_GRACE_US: u64 = 100_000;
 /// Connections accepted at one look.
 const ACCEPTED_MAX: usize = 64;
 
@@ -140,6 +147,9 @@ fn monotonic_us() -> u64 {
 pub(super) struct Watch {
     busy: Rc<Busy>,
     shell: Weak<RefCell<Shell>>,
+    /// Whether the server has been asked to end, and since when it is known.
+    ending: Arc<AtomicBool>,
+    ending_since_us: Option<u64>,
     /// When the run was first looked at.
     began_us: u64,
     look_us: u64,
@@ -149,12 +159,18 @@ pub(super) struct Watch {
 
 impl Watch {
     /// One for the engine of this shell.
-    pub(super) fn new(busy: Rc<Busy>, shell: Weak<RefCell<Shell>>) -> Self {
-        Watch { busy, shell, began_us: 0, look_us: 0, long: false, buffer: Vec::new() }
+    pub(super) fn new(busy: Rc<Busy>, shell: Weak<RefCell<Shell>>, ending: Arc<AtomicBool>) -> Self {
+        Watch { busy, shell, ending, ending_since_us: None, began_us: 0, look_us: 0, long: false, buffer: Vec::new() }
     }
 
     /// Looks after the sockets if it is time to; the engine's supervisor.
     pub(super) fn look(&mut self, engine: &mut Engine, now: Now, running: SessionId, first: bool) -> Verdict {
+        if self.ending.load(Ordering::Relaxed) {
+            let at_us = monotonic_us();
+            if at_us - *self.ending_since_us.get_or_insert(at_us) >= ENDING_GRACE_US {
+                return Verdict::Kill;
+            }
+        }
         let threshold_us = engine.config.busy_reply_threshold.saturating_mul(1000);
         if threshold_us == 0 {
             return Verdict::Continue;

@@ -36,6 +36,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use tokio::runtime::{Builder, LocalOptions};
@@ -97,6 +98,8 @@ impl std::error::Error for StartError {}
 pub struct Server {
     executor: Option<JoinHandle<io::Result<()>>>,
     orders: mpsc::UnboundedSender<Order>,
+    /// Set when it has been asked to end: a script that runs is told by it.
+    ending: Arc<AtomicBool>,
     addresses: Vec<SocketAddr>,
     directory: Arc<Directory>,
     unix_socket: Option<String>,
@@ -119,11 +122,21 @@ impl Server {
         let directory = Arc::new(Directory::default());
         let (orders, inbox) = mpsc::unbounded_channel();
         let environment = environment::describe(&config, &addresses, options.config_file.as_deref());
-        let executor =
-            Executor { config, users, seed, options, environment, listeners, inbox, directory: Arc::clone(&directory) };
+        let ending = Arc::new(AtomicBool::new(false));
+        let executor = Executor {
+            config,
+            users,
+            seed,
+            options,
+            environment,
+            listeners,
+            inbox,
+            ending: Arc::clone(&ending),
+            directory: Arc::clone(&directory),
+        };
         let thread = std::thread::Builder::new().name("executor".into()).stack_size(STACK);
         let executor = Some(thread.spawn(move || executor.run()).map_err(StartError::System)?);
-        Ok(Server { executor, orders, addresses, directory, unix_socket })
+        Ok(Server { executor, orders, ending, addresses, directory, unix_socket })
     }
 
     /// The TCP addresses it listens on; their port is the same.
@@ -150,11 +163,14 @@ impl Server {
 
     /// What [`Server::stop`] does, for a thread that does not own the server.
     pub fn stopper(&self) -> impl Fn() + Send + use<> {
-        let orders = self.orders.clone();
-        move || drop(orders.send(Box::new(|shell| shell.stop.now())))
+        let (orders, ending) = (self.orders.clone(), Arc::clone(&self.ending));
+        move || {
+            ending.store(true, Ordering::Relaxed);
+            drop(orders.send(Box::new(|shell| shell.stop.now())));
+        }
     }
 
-    /// Asks it to end; does not wait for it.
+    /// Asks it to end; does not wait for it. A script that runs on is ended, whatever it has done, a tenth of a second later.
     pub fn stop(&self) {
         self.stopper()();
     }
@@ -189,6 +205,7 @@ struct Executor {
     environment: Environment,
     listeners: Listeners,
     inbox: mpsc::UnboundedReceiver<Order>,
+    ending: Arc<AtomicBool>,
     directory: Arc<Directory>,
 }
 
@@ -219,7 +236,7 @@ impl Executor {
             let shell = Rc::new(RefCell::new(shell));
             {
                 let mut state = shell.borrow_mut();
-                let mut watch = Watch::new(Rc::clone(&state.busy), Rc::downgrade(&shell));
+                let mut watch = Watch::new(Rc::clone(&state.busy), Rc::downgrade(&shell), self.ending);
                 state.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.look(engine, now, id, first)));
             }
             tokio::task::spawn_local({
