@@ -110,26 +110,102 @@ fn every_script_of_the_hang_list_is_killed_while_others_are_answered() {
         "while true do redis.call('ping') end",
         "while true do redis.pcall('nosuch') end",
     ];
+    // What comes before, and then one call that takes long.
+    let long_calls = [
+        // A text that grows by one byte at a time: each is the largest so far.
+        ("local s = ('x'):rep(1e5)", "while true do s = s .. 'x' end"),
+        (
+            "local t = ('x'):rep(100) for i = 1, 9 do local u = {} for n = 1, 10 do u[n] = t end t = u end",
+            "while true do cjson.encode(t) end",
+        ),
+        ("local t = {} for i = 1, 1e6 do t[i] = i end", "while true do cjson.encode(t) end"),
+        ("local s = '[' .. ('[1],'):rep(1e6) .. '2]'", "while true do cjson.decode(s) end"),
+        ("local s = (' '):rep(5e7)", "while true do pcall(cjson.decode, s) end"),
+        ("local s = '\"' .. ('\\\\n'):rep(1e7) .. '\"'", "while true do cjson.decode(s) end"),
+        ("local t = 1 for i = 1, 15 do t = {t, t, t, t} end", "while true do pcall(cmsgpack.pack, t) end"),
+        ("local s = '\\221\\0\\48\\0\\0' .. ('\\128'):rep(48 * 65536)", "while true do cmsgpack.unpack(s) end"),
+        ("local s = ('x'):rep(5e7)", "while true do struct.size(s) end"),
+        ("local s = ('b'):rep(1e6)", "while true do pcall(struct.pack, s, 1) pcall(struct.pack, (' '):rep(1e8)) end"),
+        (
+            "local t = {} for i = 1, 1e6 do t[i] = -i end",
+            "while true do table.sort(t) table.sort(t, function(a, b) return a > b end) end",
+        ),
+        ("local t = {} for i = 1, 1e6 do t[i] = i end", "table.sort(t, function() return true end)"),
+        ("local t = {} for i = 1, 3e5 do t[i] = i % 7 end", "while true do pcall(table.sort, t, rawequal) end"),
+        (
+            "local s, t = ('x'):rep(1e7), {} local a, b = s .. 1, s .. 2 for i = 1, 1e5 do t[i] = i % 2 == 0 and a or b end",
+            "table.sort(t)",
+        ),
+        ("local t = {} for i = 1, 1e6 do t[i] = 'a' end", "while true do table.concat(t, ', ') end"),
+        (
+            "local t = {} for i = 1, 1e6 do t[i] = i end",
+            "while true do table.maxn(t) table.foreach(t, tostring) table.foreachi(t, type) end",
+        ),
+        ("local t = {} for i = 1, 1e6 do t[i] = i end", "while true do table.insert(t, 1, 0) table.remove(t, 1) end"),
+        ("", "table.insert({}, -2e9, 0)"),
+        ("", "while true do ('xyz'):rep(1e8) end"),
+        ("local s = ('x'):rep(2e7)", "while true do s:upper() s:lower() s:reverse() end"),
+        ("local s = ('\\n'):rep(1e7)", "while true do ('%q'):format(s) end"),
+        ("local s = ('x'):rep(2e7)", "while true do (s .. '%d' .. s):format(1) end"),
+        ("local s = ('x'):rep(1e5)", "while true do s:find('[' .. ('a'):rep(1e5) .. ']') end"),
+        ("local s = ('x'):rep(1e5)", "while true do s:gsub('.', tostring) end"),
+        ("local s = ('x'):rep(1e5)", "while true do s:find('.-.-y') end"),
+        ("local t = {} for i = 1, 1e6 do t[i] = i end for i = 1, 1e6 - 1 do t[i] = nil end", "while true do next(t) end"),
+        ("local t = {} for i = 1, 1e6 do t['k' .. i] = i end for k in pairs(t) do t[k] = nil end", "while true do next(t) end"),
+        ("local t = {} for i = 1, 7000 do t[i] = i end", "while true do select('#', unpack(t)) end"),
+        ("local t = {} for i = 1, 1e6 do t[i] = {} end", "while true do collectgarbage() end"),
+        ("local s = ('x'):rep(5e7)", "while true do redis.sha1hex(s) end"),
+        (
+            "local s = ('local a = 1 '):rep(1e6)",
+            "while true do loadstring(s) loadstring('--' .. s) load(function() return s end) end",
+        ),
+        ("", "while true do redis.call('keys', '*') end"),
+        ("", "while true do redis.call('scan', 0, 'match', 'x', 'count', 1000000) end"),
+        ("", "while true do redis.call('hgetall', 'large') end"),
+        ("", "while true do redis.call('mget', unpack(redis.call('keys', '*'), 1, 7000)) end"),
+    ];
     let server = start();
     let addr = server.addresses()[0];
     let mut other = Client::new(addr);
-    for script in scripts {
-        let mut runner = Client::new(addr);
-        // What is behind the script in the pipeline waits for its end.
-        runner.send(&[&["EVAL", script, "0"], &["PING", "next"]]);
-        other.wait_until_busy();
-        // A new client is let in.
-        let mut killer = Client::new(addr);
-        let began = Instant::now();
-        assert_eq!(killer.ask(&["SCRIPT", "KILL"]), "+OK\r\n", "{script}");
-        let reply = runner.line();
-        assert!(is_killed(&reply), "{reply} for {script}");
-        assert!(began.elapsed() < KILLED_WITHIN, "{:?} for {script}", began.elapsed());
-        runner.expect("$4\r\nnext\r\n");
-        assert_eq!(killer.ask(&["PING"]), "+PONG\r\n");
-        assert_eq!(other.ask(&["PING"]), "+PONG\r\n");
-        assert_eq!(runner.ask(&["EVAL", "return 'again'", "0"]), "$5\r\n");
+    for number in 0..100 {
+        let keys: Vec<String> = (0..500).map(|key| format!("key-{number}-{key}")).collect();
+        let pairs: Vec<&str> = keys.iter().flat_map(|key| [key.as_str(), "value"]).collect();
+        other.send(&[&[&["MSET"], pairs.as_slice()].concat(), &[&["HSET", "large"], pairs.as_slice()].concat()]);
+        other.expect("+OK\r\n:500\r\n");
     }
+    for script in scripts {
+        kill(addr, &mut other, script, || {});
+    }
+    let mut listener = Client::new(addr);
+    listener.send(&[&["SUBSCRIBE", "ready"]]);
+    listener.expect("*3\r\n$9\r\nsubscribe\r\n$5\r\nready\r\n:1\r\n");
+    for (before, call) in long_calls {
+        kill(addr, &mut other, &format!("{before} redis.call('publish', 'ready', 'x') {call}"), || {
+            listener.expect("*3\r\n$7\r\nmessage\r\n$5\r\nready\r\n$1\r\nx\r\n");
+            std::thread::sleep(Duration::from_millis(THRESHOLD_MS));
+        });
+    }
+}
+
+/// Runs a script and kills it when the server has become busy by it and the script is where it hangs.
+fn kill(addr: SocketAddr, other: &mut Client, script: &str, wait: impl FnOnce()) {
+    let mut runner = Client::new(addr);
+    // What is behind the script in the pipeline waits for its end.
+    runner.send(&[&["EVAL", script, "0"], &["PING", "next"]]);
+    other.wait_until_busy();
+    wait();
+    let began = Instant::now();
+    assert_eq!(other.ask(&["PING"]), BUSY);
+    // A new client is let in.
+    let mut killer = Client::new(addr);
+    assert_eq!(killer.ask(&["SCRIPT", "KILL"]), "+OK\r\n", "{script}");
+    let reply = runner.line();
+    assert!(is_killed(&reply), "{reply} for {script}");
+    assert!(began.elapsed() < KILLED_WITHIN, "{:?} for {script}", began.elapsed());
+    runner.expect("$4\r\nnext\r\n");
+    assert_eq!(killer.ask(&["PING"]), "+PONG\r\n");
+    assert_eq!(other.ask(&["PING"]), "+PONG\r\n");
+    assert_eq!(runner.ask(&["EVAL", "return 'again'", "0"]), "$5\r\n");
 }
 
 #[test]
@@ -267,4 +343,21 @@ fn without_a_threshold_nobody_is_told() {
     std::thread::sleep(Duration::from_millis(2));
     assert_eq!(other.ask(&["PING"]), "+PONG\r\n");
     assert_eq!(runner.line(), ":50000005000000\r\n");
+}
+
+#[test]
+fn a_server_that_is_to_end_does_not_wait_for_its_scripts() {
+    for threshold_ms in ["0", "50", "60000"] {
+        for script in [FOREVER, "redis.call('set', 'a', 1) while true do end", "while true do redis.call('ping') end"] {
+            let server = start();
+            let mut runner = Client::new(server.addresses()[0]);
+            assert_eq!(runner.ask(&["CONFIG", "SET", "busy-reply-threshold", threshold_ms]), "+OK\r\n");
+            // The second one has yet to begin.
+            runner.send(&[&["EVAL", script, "0"], &["EVAL", script, "0"]]);
+            std::thread::sleep(Duration::from_millis(20));
+            let began = Instant::now();
+            drop(server);
+            assert!(began.elapsed() < KILLED_WITHIN, "{:?} for {script}", began.elapsed());
+        }
+    }
 }

@@ -113,6 +113,9 @@ pub struct Engine {
     /// Steps (instructions of Lua, or as much other work) after which a script is ended, whatever it has done: the bound of
     /// simulations, which have no clock. Counted in thousands.
     pub script_steps_max: Option<u64>,
+    /// What commands have visited beyond what their arguments and replies show, such as the receivers of a message: scripts are
+    /// charged for it.
+    pub(crate) visited: u64,
     /// Writes the configuration file, for `CONFIG REWRITE`; `None` where there is none. Gives what went wrong.
     pub rewrite_config: Option<RewriteConfig>,
     /// Who there is, and what each may do.
@@ -150,6 +153,7 @@ impl Engine {
             supervisor: None,
             long_run: None,
             script_steps_max: None,
+            visited: 0,
             rewrite_config: None,
             users: Users::new(false),
             users_file: None,

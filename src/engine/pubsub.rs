@@ -425,6 +425,7 @@ pub fn publish(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8]) 
     if frame.capacity() > KEPT {
         *frame = Vec::new();
     }
+    engine.visited += (receivers + patterns.map_or(0, |patterns| patterns.topics.len())) as u64;
     receivers
 }
 

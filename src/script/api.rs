@@ -3,18 +3,24 @@
 use std::os::raw::c_int;
 
 use mlua::ffi::*;
+use sha1::{Digest, Sha1};
 
 use crate::engine::version::REDIS_VERSION;
 use crate::resp::reply::Protocol;
+use crate::script::bounds;
 use crate::script::call;
 use crate::script::failure;
 use crate::script::interpreter::Interpreter;
-use crate::script::sha1_hex;
 use crate::script::stack::{bytes, c_bytes, push_bytes, set_field, set_function};
+use crate::script::{Sha, hex};
 
 /// `redis.set_repl`'s flags: what goes into the change log, and what to replicas.
 const REPL_AOF: c_int = 1;
 const REPL_REPLICA: c_int = 2;
+
+/// Bytes that `redis.sha1hex` digests between two looks at whether the script may go on, and how many count as an instruction.
+const DIGESTED_MAX: usize = 64 << 10;
+const DIGESTED_PER_STEP: u64 = 4;
 
 /// Pushes the table.
 ///
@@ -121,9 +127,26 @@ unsafe extern "C-unwind" fn sha1hex(lua: *mut lua_State) -> c_int {
         if lua_gettop(lua) != 1 {
             return failure::raise(lua, "wrong number of arguments");
         }
-        push_bytes(lua, &sha1_hex(bytes(lua, 1).unwrap_or_default()));
+        let interpreter = Interpreter::of(lua);
+        match digest(interpreter, bytes(lua, 1).unwrap_or_default()) {
+            Some(digest) => push_bytes(lua, &digest),
+            None => return bounds::raise_killed(lua, interpreter),
+        }
     }
     1
+}
+
+/// The SHA-1 of bytes; none where the script is to end meanwhile.
+unsafe fn digest(interpreter: *mut Interpreter, bytes: &[u8]) -> Option<Sha> {
+    let mut digest = Sha1::new();
+    for piece in bytes.chunks(DIGESTED_MAX) {
+        // SAFETY: see above.
+        if unsafe { bounds::spend_quietly(interpreter, piece.len() as u64 / DIGESTED_PER_STEP) } {
+            return None;
+        }
+        digest.update(piece);
+    }
+    Some(hex(digest))
 }
 
 /// Whether there is one argument and it is a string; pushes the error that is given otherwise.

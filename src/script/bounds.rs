@@ -1,10 +1,21 @@
-//! What bounds a script's run: a hook that Lua calls while its code runs, and what ends the run from there.
+//! What bounds a script's run: its work is counted, and every so often it is asked whether the run may go on.
 //!
 //! ```text
-//!   every 10,000 instructions (fewer with long strings), or as much work of C functions ─▶ hook ─▶ the engine's budget of steps
-//!                                                                                    ├──▶ Engine::supervisor: the driver
-//!                                                                                    └──▶ killed: raise, and raise again
+//!   instructions of Lua ──────▶ hook, every 10,000 of them (fewer once there are long strings or large tables) ─┐
+//!   functions of libraries ───▶ spend: bytes, elements, comparisons                                             ├─▶ ask
+//!   redis.call ───────────────▶ charge_call: what it visited; a command that may take long is asked about ──────┘    │
+//!                                       the budget of steps, Engine::script_steps_max ◀─────────────────────────────┤
+//!                                       the driver, Engine::supervisor ◀────────────────────────────────────────────┤
+//!                                       killed: raise, and raise again ◀────────────────────────────────────────────┘
 //! ```
+//!
+//! There is one thread, and while a script runs it is the script's. What makes the server answer all the same is that nothing in a
+//! script takes long without being counted: what is not counted as instructions is a loop of ours that calls [`spend`], in
+//! proportion to what it does. Work is counted and not timed, so a simulation, which has no clock, ends a script at the same step
+//! each time; the driver, which has one, looks at it when it is asked. Between two questions lie some tens of microseconds.
+//!
+//! What cannot be divided is one step: a command (as on Redis), an instruction that copies a string, the growth of a table, a step
+//! of the collector. The memory limit of a run bounds each of them to a fraction of a second.
 //!
 //! A script that is to end may catch the error that ends it. So everything here that catches errors ([`super::protect`]) raises it
 //! again, and the hook, from then on, comes with every instruction. Hooks belong to a coroutine; a new one inherits its maker's.
@@ -14,6 +25,7 @@ use std::os::raw::{c_int, c_void};
 use mlua::ffi::*;
 
 use crate::engine::Engine;
+use crate::engine::command::{Command, Flags};
 use crate::engine::error::Error;
 use crate::engine::session::SessionId;
 use crate::engine::time::Now;
@@ -24,8 +36,24 @@ use crate::script::interpreter::Interpreter;
 /// Ten times as often as Redis looks: an instruction may call a C function that takes long.
 pub(super) const INTERVAL: c_int = 10_000;
 
+/// Bytes that are copied, compared or searched in the time of an instruction.
+pub(super) const BYTES_PER_STEP: u64 = 64;
+
+/// What a call of a command counts, each of its arguments, and each element that it visits or replies with.
+const CALL: u64 = 20;
+const ARGUMENT: u64 = 4;
+const ELEMENT: u64 = 8;
+
+/// Commands that do not call themselves fast, as they may free or give much, and are so all the same: what they free goes later, and
+/// what they give is counted.
+const QUICK: [&str; 11] =
+    ["set", "del", "setex", "psetex", "getrange", "hgetall", "hkeys", "hvals", "smembers", "rpoplpush", "lmove"];
+
 /// Once there was a block of this size, in bytes, the hook comes more often, in proportion: one instruction may copy all of it.
 pub(super) const LARGE_BLOCK: usize = 64 << 10;
+
+/// Room on the stack that the error takes which ends a script.
+const ERROR_ROOM: c_int = 8;
 
 /// What is decided about a script that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +116,7 @@ fn interval(largest: usize) -> c_int {
     (INTERVAL as usize * LARGE_BLOCK / largest.max(LARGE_BLOCK)).max(1) as c_int
 }
 
-/// Notes that the largest block so far was allocated. Lua allows that at any moment.
+/// Notes that a block was allocated which is much larger than any before. Lua allows that at any moment.
 ///
 /// # Safety
 /// `lua` is the thread of Lua that runs.
@@ -108,7 +136,8 @@ unsafe extern "C-unwind" fn hook(lua: *mut lua_State, _: *mut lua_Debug) {
             return;
         }
         let (passed, interval) = (lua_gethookcount(lua), interval((*interpreter).memory.largest));
-        if ask(interpreter, passed as u64) {
+        // Fewer instructions than usual stand for as much work.
+        if ask(interpreter, INTERVAL as u64) {
             raise_killed(lua, interpreter);
         }
         if passed != interval {
@@ -147,6 +176,38 @@ pub(super) unsafe fn spend_quietly(interpreter: *mut Interpreter, work: u64) -> 
         }
         let work = std::mem::take(&mut bounds.work);
         ask(interpreter, work)
+    }
+}
+
+/// Counts the call of a command that has given its reply, with so many arguments and elements. Whoever calls this calls [`settle`]
+/// where it owns nothing any more.
+///
+/// # Safety
+/// As for [`spend_quietly`].
+#[inline]
+pub(super) unsafe fn charge_call(interpreter: *mut Interpreter, command: &Command, arguments: usize, elements: usize) {
+    // SAFETY: as promised; the engine is used nowhere else now.
+    unsafe {
+        let frame = &mut (*interpreter).frame;
+        let visited = std::mem::take(&mut (*frame.engine).visited);
+        let elements = (elements as u64).saturating_add(visited);
+        let work = CALL + ARGUMENT * arguments as u64 + ELEMENT.saturating_mul(elements);
+        let unknown = !command.flags.contains(Flags::FAST) && !QUICK.contains(&command.name);
+        frame.bounds.work = frame.bounds.work.saturating_add(if unknown { work.max(INTERVAL as u64) } else { work });
+    }
+}
+
+/// Has the work that was counted looked at if it is enough, and ends the script if it is to end.
+///
+/// # Safety
+/// As for [`spend`].
+#[inline]
+pub(super) unsafe fn settle(lua: *mut lua_State, interpreter: *mut Interpreter) {
+    // SAFETY: as promised.
+    unsafe {
+        if (*interpreter).frame.bounds.work >= INTERVAL as u64 {
+            spend(lua, interpreter, 0);
+        }
     }
 }
 
@@ -193,6 +254,10 @@ pub(super) unsafe fn raise_killed(lua: *mut lua_State, interpreter: *mut Interpr
             lua_sethook(thread, Some(hook), LUA_MASKLINE | LUA_MASKCOUNT, 1);
         }
         (*interpreter).memory.strict = false;
+        if lua_checkstack(lua, ERROR_ROOM) == 0 {
+            // There are thousands of values, which nobody needs any more.
+            lua_pop(lua, ERROR_ROOM);
+        }
         failure::push(lua, b"Script killed by user with SCRIPT KILL...");
         (*interpreter).memory.strict = true;
         lua_error(lua)

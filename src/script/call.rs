@@ -14,6 +14,7 @@ use crate::engine::context::Origin;
 use crate::engine::error::Error;
 use crate::engine::session::SessionFlags;
 use crate::resp::double::{DOUBLE_MAX, format_double};
+use crate::script::bounds;
 use crate::script::elsewhere::{self, Elsewhere};
 use crate::script::failure;
 use crate::script::interpreter::Interpreter;
@@ -66,6 +67,7 @@ unsafe fn perform(lua: *mut lua_State) -> bool {
         (*interpreter).memory.strict = false;
         let failed = execute(interpreter, lua, values[0].text_address(), args);
         (*interpreter).memory.strict = true;
+        bounds::settle(lua, interpreter);
         failed
     }
 }
@@ -97,6 +99,7 @@ unsafe fn perform_many(interpreter: *mut Interpreter, lua: *mut lua_State, count
         args.shrink_to(1024);
         (*interpreter).arguments = args;
         (*interpreter).memory.strict = true;
+        bounds::settle(lua, interpreter);
         failed
     }
 }
@@ -171,6 +174,7 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
         let mut db = (*interpreter).frame.db;
         engine.run(now, session, &mut db, Origin::Script, command, args, &mut sink);
         (*interpreter).frame.db = db;
+        bounds::charge_call(interpreter, command, args.len(), sink.elements());
         if sink.too_large() || layout::count(lua) != base + 1 {
             lua_settop(lua, base as c_int);
             let text = if sink.too_large() { "ERR reached lua stack limit" } else { "ERR The command gave no single reply" };

@@ -13,8 +13,9 @@ use std::os::raw::{c_int, c_void};
 use mlua::ffi::*;
 
 use crate::script::api;
+use crate::script::bounds;
 use crate::script::failure;
-use crate::script::interpreter::{GLOBALS, Interpreter, REDIS, Source};
+use crate::script::interpreter::{GLOBALS, Interpreter, REDIS};
 use crate::script::libraries::{self, random, strings, tables};
 use crate::script::protect;
 use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function};
@@ -23,7 +24,7 @@ use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function
 static COVERED: u8 = 0;
 
 /// What of Lua's base library is there as it is.
-const BASE: [&CStr; 12] = [
+const BASE: [&CStr; 11] = [
     c"assert",
     c"coroutine",
     c"error",
@@ -34,12 +35,11 @@ const BASE: [&CStr; 12] = [
     c"tonumber",
     c"tostring",
     c"type",
-    c"unpack",
     c"_VERSION",
 ];
 
 /// What there is instead of its namesakes.
-const OWN: [(&CStr, lua_CFunction); 10] = [
+const OWN: [(&CStr, lua_CFunction); 11] = [
     (c"collectgarbage", collectgarbage),
     (c"getmetatable", getmetatable),
     (c"load", load),
@@ -49,11 +49,19 @@ const OWN: [(&CStr, lua_CFunction); 10] = [
     (c"rawget", rawget),
     (c"rawset", rawset),
     (c"setmetatable", setmetatable),
+    (c"unpack", unpack),
     (c"xpcall", protect::xpcall),
 ];
 
 /// The global that is what Redis makes of errors.
 pub(super) const ERROR_FUNCTION: &CStr = c"__redis__err__handler";
+
+/// Kilobytes of one step of the collector, and what it counts as.
+const STEP_MAX: c_int = 16;
+const STEP_WORK: u64 = 5_000;
+
+/// Bytes of source text that are compiled between two looks at whether the script may go on.
+const PIECE_MAX: usize = 16 << 10;
 
 const READ_ONLY: &str = "Attempt to modify a readonly table";
 
@@ -95,10 +103,6 @@ pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
         add_library(lua, globals, &[c"math"]);
 
         lua_getfield_(lua, LUA_GLOBALSINDEX, c"table".as_ptr());
-        lua_pushlightuserdata(lua, interpreter.cast());
-        get_field(lua, -2, c"insert");
-        lua_pushcclosure(lua, insert, 2);
-        set_field(lua, c"insert");
         tables::install(lua, interpreter);
         add_library(lua, globals, &[c"table"]);
 
@@ -265,8 +269,11 @@ unsafe extern "C-unwind" fn refuse_write(lua: *mut lua_State) -> c_int {
 }
 
 /// As [`refuse_write`] for functions, which do not say where they were called.
-unsafe fn raise_read_only(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above.
+///
+/// # Safety
+/// Called from a function that Lua called; nothing with a destructor is alive.
+pub(super) unsafe fn raise_read_only(lua: *mut lua_State) -> c_int {
+    // SAFETY: as promised.
     unsafe {
         push_bytes(lua, READ_ONLY.as_bytes());
         lua_error(lua)
@@ -330,18 +337,26 @@ unsafe extern "C-unwind" fn rawset(lua: *mut lua_State) -> c_int {
     unsafe { if uncover(lua, 1) { raise_read_only(lua) } else { original(lua) } }
 }
 
-/// `table.insert(table, [position,] value)`
-unsafe extern "C-unwind" fn insert(lua: *mut lua_State) -> c_int {
+/// `unpack(table [, first [, last]])`
+unsafe extern "C-unwind" fn unpack(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
-        if uncover(lua, 1) {
-            return raise_read_only(lua);
+        luaL_checktype(lua, 1, LUA_TTABLE);
+        let first = luaL_optinteger(lua, 2, 1) as c_int;
+        let last = if lua_type(lua, 3) <= LUA_TNIL { lua_objlen(lua, 1) as c_int } else { luaL_checkinteger(lua, 3) as c_int };
+        if first > last {
+            return 0;
         }
-        if lua_gettop(lua) > 2 {
-            // What lies behind the position is moved.
-            tables::spend_walk(lua, Interpreter::of(lua), 1);
+        // Too many for an int are less than none.
+        let count = last.wrapping_sub(first).wrapping_add(1);
+        if count <= 0 || lua_checkstack(lua, count) == 0 {
+            return luaL_error(lua, c"too many results to unpack".as_ptr());
         }
-        original(lua)
+        bounds::spend(lua, Interpreter::of(lua), count as u64 / 4);
+        for index in first..=last {
+            lua_rawgeti_(lua, 1, index);
+        }
+        count
     }
 }
 
@@ -392,12 +407,49 @@ unsafe extern "C-unwind" fn collectgarbage(lua: *mut lua_State) -> c_int {
         ];
         let option = luaL_checkoption(lua, 1, c"collect".as_ptr(), options.as_ptr());
         let unchanged = match option {
-            0..=2 => return original(lua),
+            0 => {
+                collect(lua);
+                0.0
+            }
+            1 => return original(lua),
+            2 => {
+                lua_pushboolean(lua, step(lua, luaL_optinteger(lua, 2, 0) as c_int).into());
+                return 1;
+            }
             3 | 4 => 0.0,
             _ => 200.0,
         };
         lua_pushnumber(lua, unchanged);
         1
+    }
+}
+
+/// Collects all garbage there is, in steps.
+unsafe fn collect(lua: *mut lua_State) {
+    // SAFETY: see above.
+    unsafe {
+        // What became garbage after the cycle under way had begun is found by the next one.
+        while !step(lua, STEP_MAX) {}
+        while !step(lua, STEP_MAX) {}
+    }
+}
+
+/// Has the collector take a step of so many kilobytes; whether that ended its cycle.
+unsafe fn step(lua: *mut lua_State, kilobytes: c_int) -> bool {
+    let mut left = kilobytes.max(0);
+    loop {
+        let size = left.min(STEP_MAX);
+        // SAFETY: see above.
+        unsafe {
+            if lua_gc(lua, LUA_GCSTEP, size) != 0 {
+                return true;
+            }
+            bounds::spend(lua, Interpreter::of(lua), STEP_WORK);
+        }
+        left -= size;
+        if left == 0 {
+            return false;
+        }
     }
 }
 
@@ -408,8 +460,8 @@ unsafe extern "C-unwind" fn loadstring(lua: *mut lua_State) -> c_int {
         luaL_checklstring(lua, 1, std::ptr::null_mut());
         let text = bytes(lua, 1).unwrap_or_default();
         let name = luaL_optlstring(lua, 2, text.as_ptr().cast(), std::ptr::null_mut());
-        let mut source = Source::new([b" ", text]);
-        loaded(lua, lua_load(lua, Source::read, (&raw mut source).cast(), name))
+        let mut pieces = Pieces { begun: false, text, more: false };
+        loaded(lua, lua_load(lua, Pieces::read, (&raw mut pieces).cast(), name))
     }
 }
 
@@ -420,37 +472,55 @@ unsafe extern "C-unwind" fn load(lua: *mut lua_State) -> c_int {
         let name = luaL_optlstring(lua, 2, c"=(load)".as_ptr(), std::ptr::null_mut());
         luaL_checktype(lua, 1, LUA_TFUNCTION);
         lua_settop(lua, 3);
-        let mut begun = false;
-        loaded(lua, lua_load(lua, read_from_function, (&raw mut begun).cast(), name))
+        let mut pieces = Pieces { begun: false, text: b"", more: true };
+        loaded(lua, lua_load(lua, Pieces::read, (&raw mut pieces).cast(), name))
     }
 }
 
-/// The reader of [`load`]: a blank, so that bytecode is a syntax error, and then what the function gives.
-unsafe extern "C-unwind" fn read_from_function(
-    lua: *mut lua_State,
-    begun: *mut c_void,
-    size: *mut usize,
-) -> *const std::ffi::c_char {
-    // SAFETY: called by `lua_load` on behalf of `load`, whose function lies at 1; the piece is kept at 3 until the next one.
-    unsafe {
-        let begun = begun.cast::<bool>();
-        if !*begun {
-            *begun = true;
-            *size = 1;
-            return c" ".as_ptr();
+/// Source text on its way to the compiler: first a blank, so that bytecode is a syntax error, and then no more at once than is
+/// compiled soon, each piece counted as work.
+struct Pieces<'a> {
+    begun: bool,
+    /// What comes next.
+    text: &'a [u8],
+    /// Whether the function at 1 gives more.
+    more: bool,
+}
+
+impl Pieces<'_> {
+    /// Gives Lua the next piece.
+    unsafe extern "C-unwind" fn read(lua: *mut lua_State, pieces: *mut c_void, size: *mut usize) -> *const std::ffi::c_char {
+        // SAFETY: called by `lua_load` on behalf of `load` and `loadstring`, in their frame. What the function gave is kept at 3 until
+        // it gives something else.
+        unsafe {
+            let pieces = &mut *pieces.cast::<Pieces>();
+            if !std::mem::replace(&mut pieces.begun, true) {
+                *size = 1;
+                return c" ".as_ptr();
+            }
+            if pieces.more && pieces.text.is_empty() {
+                luaL_checkstack_(lua, 2, c"too many nested functions".as_ptr());
+                lua_pushvalue(lua, 1);
+                lua_call(lua, 0, 1);
+                match lua_type(lua, -1) {
+                    LUA_TNIL => pieces.more = false,
+                    LUA_TSTRING | LUA_TNUMBER => {
+                        lua_replace(lua, 3);
+                        pieces.text = bytes(lua, 3).unwrap_or_default();
+                        // As Lua takes it, an empty piece is the end.
+                        pieces.more = !pieces.text.is_empty();
+                    }
+                    _ => {
+                        luaL_error(lua, c"reader function must return a string".as_ptr());
+                    }
+                }
+            }
+            let (piece, rest) = pieces.text.split_at(pieces.text.len().min(PIECE_MAX));
+            pieces.text = rest;
+            bounds::spend(lua, Interpreter::of(lua), piece.len() as u64);
+            *size = piece.len();
+            piece.as_ptr().cast()
         }
-        luaL_checkstack_(lua, 2, c"too many nested functions".as_ptr());
-        lua_pushvalue(lua, 1);
-        lua_call(lua, 0, 1);
-        if lua_type(lua, -1) == LUA_TNIL {
-            *size = 0;
-            return std::ptr::null();
-        }
-        if lua_isstring(lua, -1) == 0 {
-            luaL_error(lua, c"reader function must return a string".as_ptr());
-        }
-        lua_replace(lua, 3);
-        lua_tolstring(lua, 3, size)
     }
 }
 

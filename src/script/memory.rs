@@ -44,7 +44,7 @@ pub(super) struct Memory {
     lua: *mut lua_State,
     /// The thread of Lua that runs; null while no script does.
     pub thread: *mut lua_State,
-    /// Size of the largest block since the run began, where it is a large one. Bytes.
+    /// Size of the largest block since the run began, where it is a large one, and within a factor of two. Bytes.
     pub largest: usize,
     /// Small blocks that Lua has given back, by size.
     spare: [*mut Spare; CLASSES],
@@ -120,7 +120,8 @@ pub(super) unsafe extern "C" fn allocate(account: *mut c_void, block: *mut c_voi
             handle_alloc_error(layout(new));
         }
         account.used = used + new;
-        if new >= bounds::LARGE_BLOCK && new > account.largest && account.strict && !account.thread.is_null() {
+        // Only when it is twice as large: the hook is set anew, and one that is set again and again never comes.
+        if new >= bounds::LARGE_BLOCK && new / 2 >= account.largest && account.strict && !account.thread.is_null() {
             account.largest = new;
             bounds::note_largest(account.thread, new);
         }

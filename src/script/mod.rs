@@ -346,6 +346,7 @@ fn execute(
         }
     }
 
+    cx.engine.visited = 0;
     // From here on the engine is reached through this pointer alone, by the script's calls and then by us.
     let engine: *mut Engine = &raw mut *cx.engine;
     let mut frame = Frame::new(engine, cx.now, cx.session, cx.db);
@@ -374,9 +375,14 @@ fn execute(
 
 /// The SHA-1 of bytes in forty lower-case digits.
 pub(crate) fn sha1_hex(bytes: &[u8]) -> Sha {
+    hex(Sha1::new_with_prefix(bytes))
+}
+
+/// What a SHA-1 has come to, in forty lower-case digits.
+fn hex(digest: Sha1) -> Sha {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = [0; 40];
-    for (pair, byte) in text.chunks_exact_mut(2).zip(Sha1::digest(bytes)) {
+    for (pair, byte) in text.chunks_exact_mut(2).zip(digest.finalize()) {
         pair[0] = DIGITS[usize::from(byte >> 4)];
         pair[1] = DIGITS[usize::from(byte & 15)];
     }

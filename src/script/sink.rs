@@ -41,6 +41,8 @@ pub(super) struct LuaSink {
     lua: *mut lua_State,
     protocol: Protocol,
     levels: SmallVec<[Level; 4]>,
+    /// Elements of all aggregates.
+    elements: usize,
     /// The reply as a whole is an error.
     failed: bool,
     /// It is nested deeper than the stack goes or has more elements than a table; what comes is thrown away.
@@ -51,12 +53,17 @@ impl LuaSink {
     /// # Safety
     /// `lua` is alive for as long as the sink, has room for four more values, and its allocations cannot fail.
     pub(super) unsafe fn new(lua: *mut lua_State, protocol: Protocol) -> Self {
-        LuaSink { lua, protocol, levels: SmallVec::new(), failed: false, too_large: false }
+        LuaSink { lua, protocol, levels: SmallVec::new(), elements: 0, failed: false, too_large: false }
     }
 
     /// Whether the reply was an error.
     pub(super) fn failed(&self) -> bool {
         self.failed
+    }
+
+    /// How many elements it has, at all levels.
+    pub(super) fn elements(&self) -> usize {
+        self.elements
     }
 
     /// Whether the reply could not be placed.
@@ -112,6 +119,7 @@ impl LuaSink {
             }
         }
         let left = if matches!(kind, Kind::Map) { len.saturating_mul(2) } else { len };
+        self.elements = self.elements.saturating_add(left);
         self.levels.push(Level { kind, left, index: 0 });
         if left == 0 {
             self.close();

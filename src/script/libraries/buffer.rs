@@ -2,9 +2,12 @@
 //!
 //! Lua's errors jump over Rust frames, so the bytes belong to the interpreter and not to the function that writes them: what an
 //! error leaves behind is found, and forgotten, by the next writer.
+//!
+//! What is written is counted as work (see [`bounds`]), so whoever writes needs to count only what it does without writing.
 
 use mlua::ffi::*;
 
+use crate::script::bounds;
 use crate::script::interpreter::Interpreter;
 use crate::script::memory::Memory;
 use crate::script::stack::push_bytes;
@@ -15,10 +18,20 @@ const KEPT_MAX: usize = 64 << 10;
 /// The first growth goes to here, in bytes.
 const FIRST: usize = 1 << 10;
 
+/// Bytes that are written between two looks at whether the script may go on.
+const LOOK_EVERY: usize = 16 << 10;
+
+/// Bytes that are written in the time of an instruction, one by one as it were.
+const WRITTEN_PER_STEP: u64 = 4;
+
 /// The bytes of the result that is being written; they count as the interpreter's.
 #[derive(Default)]
 pub(in crate::script) struct Buffer {
     bytes: Vec<u8>,
+    /// Up to this length, which is within the capacity, nothing needs to be looked at.
+    free_to: usize,
+    /// What is written up to here is counted as work.
+    counted: usize,
 }
 
 impl Buffer {
@@ -36,6 +49,12 @@ impl Buffer {
         true
     }
 
+    /// Bytes that are not yet counted as work.
+    fn uncounted(&mut self) -> u64 {
+        let len = self.bytes.len();
+        (len - std::mem::replace(&mut self.counted, len)) as u64
+    }
+
     /// Forgets the bytes, and gives memory back that is more than is worth keeping.
     pub(in crate::script) fn clear(&mut self, memory: &mut Memory) {
         self.bytes.clear();
@@ -44,6 +63,7 @@ impl Buffer {
             self.bytes = Vec::new();
             memory.used -= capacity;
         }
+        (self.free_to, self.counted) = (self.bytes.capacity().min(LOOK_EVERY), 0);
     }
 }
 
@@ -93,18 +113,51 @@ impl Writer {
         unsafe { (*self.interpreter).buffer.clear(&mut (*self.interpreter).memory) }
     }
 
-    /// Appends bytes; raises an error where there is no memory for them.
+    /// Appends bytes; raises an error where there is no memory for them, or where the script is to end.
     #[inline]
     pub(super) fn put(self, bytes: &[u8]) {
-        // SAFETY: as for `clear`. No reference to the buffer is left, and nothing owned, when the error is raised.
+        // SAFETY: as for `clear`.
         unsafe {
-            let buffer = &mut (*self.interpreter).buffer;
-            if buffer.bytes.capacity() - buffer.bytes.len() < bytes.len()
-                && !buffer.grow(&mut (*self.interpreter).memory, bytes.len())
-            {
-                self.out_of_memory();
+            let buffer = &(*self.interpreter).buffer;
+            if buffer.bytes.len() + bytes.len() > buffer.free_to {
+                self.make_free(bytes.len());
             }
             (*self.interpreter).buffer.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    /// Makes room for `more` bytes, and counts those that were written.
+    #[cold]
+    fn make_free(self, more: usize) {
+        // SAFETY: as for `clear`. No reference to the buffer is left, and nothing owned, when an error is raised.
+        unsafe {
+            let work = (*self.interpreter).buffer.uncounted() + more as u64 / bounds::BYTES_PER_STEP;
+            bounds::spend(self.lua, self.interpreter, work / WRITTEN_PER_STEP);
+            self.reserve(more);
+            let buffer = &mut (*self.interpreter).buffer;
+            let len = buffer.bytes.len();
+            buffer.free_to = (len + more.max(LOOK_EVERY)).min(buffer.bytes.capacity());
+        }
+    }
+
+    /// Makes room for so many bytes at once; raises an error where there is no memory for them.
+    pub(super) fn reserve(self, len: usize) {
+        if !self.grow(len) {
+            // Lua does not know that memory is short: it may have garbage.
+            // SAFETY: as for `clear`; all that is in use lies on the stack.
+            unsafe { lua_gc(self.lua, LUA_GCCOLLECT, 0) };
+            if !self.grow(len) {
+                self.out_of_memory();
+            }
+        }
+    }
+
+    /// Makes room if there is none; false where there is no memory.
+    fn grow(self, more: usize) -> bool {
+        // SAFETY: as for `clear`.
+        unsafe {
+            let buffer = &mut (*self.interpreter).buffer;
+            buffer.bytes.capacity() - buffer.bytes.len() >= more || buffer.grow(&mut (*self.interpreter).memory, more)
         }
     }
 
@@ -127,6 +180,8 @@ impl Writer {
     pub(super) unsafe fn push(self) {
         // SAFETY: as promised; Lua copies the bytes, and if it has no memory for that, they stay for the next writer to forget.
         unsafe {
+            let work = (*self.interpreter).buffer.uncounted();
+            bounds::spend(self.lua, self.interpreter, work / WRITTEN_PER_STEP);
             let buffer = &raw const (*self.interpreter).buffer.bytes;
             push_bytes(self.lua, (*buffer).as_slice());
         }
@@ -135,9 +190,12 @@ impl Writer {
 
     #[cold]
     fn out_of_memory(self) -> ! {
-        // SAFETY: a writer is used in functions that Lua called, and nothing with a destructor is alive in them.
+        // SAFETY: a writer is used in functions that Lua called, and nothing with a destructor is alive in them. There is no room for
+        // so much: Lua raises its own error, after which it collects its garbage.
         unsafe {
-            push_bytes(self.lua, b"not enough memory");
+            let memory = &raw mut (*self.interpreter).memory;
+            (*memory).strict = true;
+            lua_newuserdata(self.lua, (*memory).limit);
             lua_error(self.lua)
         }
     }

@@ -8,6 +8,7 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
+use crate::script::bounds;
 use crate::script::globals::uncover;
 use crate::script::interpreter::Interpreter;
 use crate::script::libraries::buffer::{Kind, Level, Writer};
@@ -17,6 +18,11 @@ use crate::script::stack::{bytes, push_bytes, set_field, set_function};
 
 /// Tables nested so deep are packed as nil; one that contains itself ends there.
 const NESTING_MAX: u32 = 16;
+
+/// Bytes that are unpacked between two looks at whether the script may go on, and the instructions that each of them counts as: it
+/// may be a value.
+const LOOK_EVERY: usize = 1 << 10;
+const STEPS_PER_BYTE: u64 = 4;
 
 /// Pushes the table.
 ///
@@ -161,8 +167,10 @@ unsafe fn survey(lua: *mut lua_State) -> (usize, bool) {
     let (mut entries, mut only_indices, mut max) = (0, true, 0.0f64);
     // SAFETY: see above.
     unsafe {
+        let interpreter = Interpreter::of(lua);
         lua_pushnil(lua);
         while lua_next(lua, -2) != 0 {
+            bounds::spend(lua, interpreter, 2);
             lua_pop(lua, 1);
             entries += 1;
             if only_indices {
@@ -219,12 +227,13 @@ unsafe fn unpack_some(lua: *mut lua_State, limit: lua_Integer, offset: lua_Integ
         };
         let all = limit == 0 && offset == 0;
         let limit = if all { c_int::MAX as lua_Integer } else { limit };
-        let mut input = Input { lua, rest };
+        let mut input = Input { lua, rest, uncounted: rest.len() };
         let mut count = 0;
         while !input.rest.is_empty() && (count as lua_Integer) < limit {
             input.decode();
             count += 1;
         }
+        input.count();
         if !all {
             ensure_stack(lua, 1, c"in function mp_unpack_full");
             let end = if input.rest.is_empty() { -1.0 } else { (text.len() - input.rest.len()) as f64 };
@@ -240,9 +249,18 @@ unsafe fn unpack_some(lua: *mut lua_State, limit: lua_Integer, offset: lua_Integ
 struct Input {
     lua: *mut lua_State,
     rest: &'static [u8],
+    /// How much was left when what was read was last counted as work.
+    uncounted: usize,
 }
 
 impl Input {
+    /// Counts what was read since the last time.
+    unsafe fn count(&mut self) {
+        let read = std::mem::replace(&mut self.uncounted, self.rest.len()) - self.rest.len();
+        // SAFETY: see above.
+        unsafe { bounds::spend(self.lua, Interpreter::of(self.lua), STEPS_PER_BYTE * read as u64) };
+    }
+
     /// The next `len` bytes, or an error.
     unsafe fn take(&mut self, len: usize) -> &'static [u8] {
         match self.rest.split_at_checked(len) {
@@ -281,6 +299,9 @@ impl Input {
             let levels = &raw mut (*Interpreter::of(lua)).levels;
             (*levels).clear();
             loop {
+                if self.uncounted - self.rest.len() >= LOOK_EVERY {
+                    self.count();
+                }
                 if let Some(level) = self.scalar_or_open().filter(|level| level.len > 0) {
                     if level.kind == Kind::Array {
                         lua_pushnumber(lua, 1.0);

@@ -7,7 +7,7 @@
 pub(super) const CAPTURES_MAX: usize = 32;
 /// Items of a pattern (captures, and parts that repeat) that may be in each other at most.
 const DEPTH_MAX: u32 = 400;
-/// Steps of one match at most, each a few nanoseconds; fewer in tests.
+/// Steps of a match at one place of the subject at most, each a few nanoseconds; fewer in tests.
 const STEPS_MAX: u64 = 1 << if cfg!(test) { 22 } else { 28 };
 /// Steps between two looks at whether the script may go on.
 const STEPS_PER_LOOK: u64 = 1 << 14;
@@ -45,7 +45,12 @@ pub(super) struct Matcher<'a, F> {
     level: usize,
     captures: [Capture; CAPTURES_MAX],
     depth: u32,
+    /// Steps of all matches.
     steps: u64,
+    /// How many they were when the match that is under way began.
+    steps_before: u64,
+    /// How many of them are counted as work.
+    steps_spent: u64,
     /// Told of work done; gives whether the script is to end.
     spend: F,
 }
@@ -53,7 +58,17 @@ pub(super) struct Matcher<'a, F> {
 impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
     /// A matcher of a pattern, its anchor left out, against a subject.
     pub(super) fn new(subject: &'a [u8], pattern: &'a [u8], spend: F) -> Self {
-        Matcher { subject, pattern, level: 0, captures: [Capture::Open(0); CAPTURES_MAX], depth: 0, steps: 0, spend }
+        Matcher {
+            subject,
+            pattern,
+            level: 0,
+            captures: [Capture::Open(0); CAPTURES_MAX],
+            depth: 0,
+            steps: 0,
+            steps_before: 0,
+            steps_spent: 0,
+            spend,
+        }
     }
 
     /// The captures of the last match.
@@ -66,22 +81,33 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
     pub(super) fn match_at(&mut self, at: usize) -> Found {
         self.level = 0;
         self.depth = 0;
+        self.steps_before = self.steps;
         self.follow(at, 0)
+    }
+
+    /// Counts all work that was done; gives whether the script is to end.
+    pub(super) fn finish(&mut self) -> bool {
+        (self.spend)(self.steps - std::mem::replace(&mut self.steps_spent, self.steps))
     }
 
     #[inline]
     fn step(&mut self, count: u64) -> Result<(), Fault> {
-        let before = self.steps / STEPS_PER_LOOK;
         self.steps += count;
-        if self.steps / STEPS_PER_LOOK == before { Ok(()) } else { self.look() }
+        if self.steps - self.steps_spent < STEPS_PER_LOOK { Ok(()) } else { self.look() }
+    }
+
+    /// Counts the reading of a set, which may be long.
+    #[inline]
+    fn step_set(&mut self, p: usize, end: usize) -> Result<(), Fault> {
+        if end - p > 8 { self.step((end - p) as u64 / 4) } else { Ok(()) }
     }
 
     #[cold]
     fn look(&mut self) -> Result<(), Fault> {
-        if self.steps > STEPS_MAX {
+        if self.steps - self.steps_before > STEPS_MAX {
             return Err(COMPLEX);
         }
-        if (self.spend)(STEPS_PER_LOOK) { Err(Fault::Killed) } else { Ok(()) }
+        if self.finish() { Err(Fault::Killed) } else { Ok(()) }
     }
 
     fn byte(&self, p: usize) -> Option<u8> {
@@ -122,6 +148,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
                             return Err(Fault::Malformed(c"missing '[' after '%f' in pattern"));
                         }
                         let end = self.class_end(p)?;
+                        self.step_set(p, end)?;
                         let before = if s == 0 { 0 } else { self.subject[s - 1] };
                         let here = self.subject.get(s).copied().unwrap_or(0);
                         if self.in_set(before, p, end - 1) || !self.in_set(here, p, end - 1) {
@@ -142,6 +169,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
                 _ => {}
             }
             let end = self.class_end(p)?;
+            self.step_set(p, end)?;
             let here = self.subject.get(s).is_some_and(|&byte| self.single(byte, p, end));
             match self.byte(end) {
                 Some(b'?') => {
@@ -160,14 +188,33 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
     }
 
     fn expand_most(&mut self, s: usize, p: usize, end: usize) -> Found {
-        let count = self.subject[s..].iter().take_while(|&&byte| self.single(byte, p, end)).count();
-        self.step(count as u64)?;
+        let count = self.count_singles(s, p, end)?;
         for more in (0..=count).rev() {
             if let Some(found) = self.follow(s + more, end + 1)? {
                 return Ok(Some(found));
             }
         }
         Ok(None)
+    }
+
+    /// How many bytes from `s` on match the item from `p` to `end`.
+    fn count_singles(&mut self, s: usize, p: usize, end: usize) -> Result<usize, Fault> {
+        let (mut count, cost) = (0, 1 + (end - p) / 4);
+        loop {
+            let rest = &self.subject[s + count..];
+            let piece = &rest[..rest.len().min(1 + STEPS_PER_LOOK as usize / cost)];
+            let matched = piece.iter().take_while(|&&byte| self.single(byte, p, end)).count();
+            let more = matched == piece.len() && piece.len() < rest.len();
+            self.step((matched * cost) as u64)?;
+            if more {
+                // Long texts are not what makes a pattern complex.
+                self.steps_before += (matched * cost) as u64;
+            }
+            count += matched;
+            if !more {
+                return Ok(count);
+            }
+        }
     }
 
     fn expand_least(&mut self, mut s: usize, p: usize, end: usize) -> Found {
@@ -179,6 +226,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
                 Some(&byte) if self.single(byte, p, end) => s += 1,
                 _ => return Ok(None),
             }
+            self.step_set(p, end)?;
         }
     }
 

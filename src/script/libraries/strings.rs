@@ -1,5 +1,5 @@
-//! The functions of `string` that Lua 5.1 has without bounds: those that match patterns, and `rep`. They take, give and refuse what
-//! its own do.
+//! The functions of `string` that take time with their arguments: those that match patterns, and those that write a string byte by
+//! byte. What they do is counted while they do it. They take, give and refuse what Lua's own do.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -9,21 +9,34 @@ use mlua::ffi::*;
 
 use crate::script::bounds;
 use crate::script::interpreter::Interpreter;
+use crate::script::libraries::buffer::Writer;
 use crate::script::libraries::pattern::{Capture, Fault, Matcher};
 use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function};
 
-/// Bytes that are copied in the time of an instruction.
-const BYTES_PER_STEP: u64 = 64;
-/// A short text is repeated up to so many bytes before it is added to a result.
-const CHUNK: usize = 1024;
+/// What a replacement counts as, beside the function it may call.
+const REPLACEMENT: u64 = 8;
+/// Bytes that are written at once.
+const PIECE: usize = 4 << 10;
+/// With no more bytes in its arguments than this, Lua's own `format` is used: it is done soon.
+const FORMAT_SMALL: usize = 64 << 10;
+/// Characters of a field's flags, width and precision that are looked at; Lua takes fewer.
+const FIELD_MAX: usize = 16;
 
 /// Puts the functions in place of those in the library on top of the stack.
 ///
 /// # Safety
 /// As for [`crate::script::globals::install`].
 pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    let functions: [(&CStr, lua_CFunction); 5] =
-        [(c"find", find), (c"match", match_), (c"gmatch", gmatch), (c"gsub", gsub), (c"rep", rep)];
+    let functions: [(&CStr, lua_CFunction); 8] = [
+        (c"find", find),
+        (c"match", match_),
+        (c"gmatch", gmatch),
+        (c"gsub", gsub),
+        (c"rep", rep),
+        (c"lower", lower),
+        (c"upper", upper),
+        (c"reverse", reverse),
+    ];
     // SAFETY: as promised.
     unsafe {
         for (name, function) in functions {
@@ -32,6 +45,11 @@ pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut I
         // Its name of old.
         get_field(lua, -1, c"gmatch");
         set_field(lua, c"gfind");
+        // Lua's own is its second upvalue.
+        lua_pushlightuserdata(lua, interpreter.cast());
+        get_field(lua, -2, c"format");
+        lua_pushcclosure(lua, format, 2);
+        set_field(lua, c"format");
     }
 }
 
@@ -78,6 +96,14 @@ unsafe fn raise(lua: *mut lua_State, interpreter: *mut Interpreter, fault: Fault
             Fault::Malformed(text) => luaL_error(lua, c"%s".as_ptr(), text.as_ptr()),
             Fault::Killed => bounds::raise_killed(lua, interpreter),
         }
+    }
+}
+
+/// Counts the work of a matcher that is done.
+unsafe fn finish<F: FnMut(u64) -> bool>(lua: *mut lua_State, interpreter: *mut Interpreter, matcher: &mut Matcher<'_, F>) {
+    if matcher.finish() {
+        // SAFETY: see above.
+        unsafe { bounds::raise_killed(lua, interpreter) };
     }
 }
 
@@ -134,7 +160,7 @@ unsafe fn search(lua: *mut lua_State, find: bool) -> c_int {
         let init = usize::try_from(init.saturating_sub(1)).unwrap_or(0).min(subject.len());
         let pattern = up_to_nul(given);
         if find && (lua_toboolean(lua, 4) != 0 || !pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))) {
-            bounds::spend(lua, interpreter, (subject.len() - init) as u64 / BYTES_PER_STEP);
+            bounds::spend(lua, interpreter, (subject.len() - init) as u64 / bounds::BYTES_PER_STEP);
             return match memchr::memmem::find(&subject[init..], given) {
                 Some(at) => {
                     lua_pushinteger(lua, (init + at) as lua_Integer + 1);
@@ -156,6 +182,7 @@ unsafe fn search(lua: *mut lua_State, find: bool) -> c_int {
                 Ok(None) => continue,
                 Err(fault) => return raise(lua, interpreter, fault),
             };
+            finish(lua, interpreter, &mut matcher);
             if find {
                 lua_pushinteger(lua, start as lua_Integer + 1);
                 lua_pushinteger(lua, end as lua_Integer);
@@ -163,6 +190,7 @@ unsafe fn search(lua: *mut lua_State, find: bool) -> c_int {
             }
             return push_captures(lua, subject, matcher.captures(), Some((start, end)));
         }
+        finish(lua, interpreter, &mut matcher);
         lua_pushnil(lua);
         1
     }
@@ -194,6 +222,7 @@ unsafe extern "C-unwind" fn next_match(lua: *mut lua_State) -> c_int {
         for start in from..=subject.len() {
             match matcher.match_at(start) {
                 Ok(Some(end)) => {
+                    finish(lua, interpreter, &mut matcher);
                     lua_pushinteger(lua, (end + usize::from(end == start)) as lua_Integer);
                     lua_replace(lua, lua_upvalueindex(4));
                     return push_captures(lua, subject, matcher.captures(), Some((start, end)));
@@ -202,6 +231,7 @@ unsafe extern "C-unwind" fn next_match(lua: *mut lua_State) -> c_int {
                 Err(fault) => return raise(lua, interpreter, fault),
             }
         }
+        finish(lua, interpreter, &mut matcher);
         0
     }
 }
@@ -230,6 +260,8 @@ unsafe extern "C-unwind" fn gsub(lua: *mut lua_State) -> c_int {
             };
             if let Some(end) = matched {
                 count += 1;
+                let work = REPLACEMENT + (end - copied + replacement.len()) as u64 / bounds::BYTES_PER_STEP;
+                bounds::spend(lua, interpreter, work);
                 add(buffer, &subject[copied..at]);
                 copied = end;
                 let captures = matcher.captures();
@@ -248,6 +280,7 @@ unsafe extern "C-unwind" fn gsub(lua: *mut lua_State) -> c_int {
                 break;
             }
         }
+        finish(lua, interpreter, &mut matcher);
         add(buffer, &subject[copied.min(subject.len())..]);
         luaL_pushresult(buffer);
         lua_pushinteger(lua, count.into());
@@ -320,33 +353,172 @@ unsafe fn add_replaced(
 }
 
 unsafe extern "C-unwind" fn rep(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above. The buffer keeps its pieces on the stack of Lua.
+    // SAFETY: see above.
     unsafe {
-        let interpreter = Interpreter::of(lua);
         let text = string(lua, 1);
         let times = usize::try_from(luaL_checkinteger(lua, 2) as c_int).unwrap_or(0);
         let total = text.len().saturating_mul(times);
-        if total > (*interpreter).memory.limit {
-            // Refused for want of memory, and at once.
-            lua_newuserdata(lua, (*interpreter).memory.limit);
+        let out = Writer::new(lua);
+        out.reserve(total);
+        // A short text is repeated in a piece first.
+        let mut room = [0; PIECE];
+        let copies = (PIECE / text.len().max(1)).min(times);
+        for copy in room[..copies * text.len()].chunks_exact_mut(text.len().max(1)) {
+            copy.copy_from_slice(text);
         }
-        bounds::spend(lua, interpreter, total as u64 / BYTES_PER_STEP);
-        let mut room = [0; CHUNK];
-        let copies = (CHUNK / text.len().max(1)).min(times);
-        for piece in room[..copies * text.len()].chunks_exact_mut(text.len().max(1)) {
-            piece.copy_from_slice(text);
-        }
-        let chunk = if copies > 1 { &room[..copies * text.len()] } else { text };
-        let mut buffer = MaybeUninit::<luaL_Buffer>::uninit();
-        let buffer = buffer.as_mut_ptr();
-        luaL_buffinit(lua, buffer);
+        let piece = if copies > 1 { &room[..copies * text.len()] } else { text };
         let mut left = total;
         while left > 0 {
-            let piece = &chunk[..chunk.len().min(left)];
-            add(buffer, piece);
-            left -= piece.len();
+            let part = &piece[..piece.len().min(left)];
+            put_pieces(out, part);
+            left -= part.len();
         }
-        luaL_pushresult(buffer);
+        out.push();
         1
     }
+}
+
+unsafe extern "C-unwind" fn lower(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { changed(lua, false, u8::to_ascii_lowercase) }
+}
+
+unsafe extern "C-unwind" fn upper(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { changed(lua, false, u8::to_ascii_uppercase) }
+}
+
+unsafe extern "C-unwind" fn reverse(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe { changed(lua, true, |&byte| byte) }
+}
+
+/// Pushes the string among the arguments with each of its bytes changed, perhaps from its end to its beginning.
+unsafe fn changed(lua: *mut lua_State, backwards: bool, change: impl Fn(&u8) -> u8) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let text = string(lua, 1);
+        let out = Writer::new(lua);
+        let mut room = [0; PIECE];
+        let mut put = |piece: &[u8]| {
+            let room = &mut room[..piece.len()];
+            for (to, from) in room.iter_mut().zip(piece) {
+                *to = change(from);
+            }
+            if backwards {
+                room.reverse();
+            }
+            out.put(room);
+        };
+        if backwards {
+            text.rchunks(PIECE).for_each(&mut put);
+        } else {
+            text.chunks(PIECE).for_each(&mut put);
+        }
+        out.push();
+        1
+    }
+}
+
+/// `string.format(format, …)`
+unsafe extern "C-unwind" fn format(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above; the second upvalue is a C function without upvalues.
+    unsafe {
+        let Some(original) = lua_tocfunction(lua, lua_upvalueindex(2)) else { return 0 };
+        let bytes = |index| if lua_type(lua, index) == LUA_TSTRING { lua_objlen(lua, index) } else { 0 };
+        if (1..=lua_gettop(lua)).map(bytes).sum::<usize>() <= FORMAT_SMALL {
+            return original(lua);
+        }
+        format_large(lua, original)
+    }
+}
+
+/// As Lua's own: text and strings are written here, and what takes a field of some width by that one.
+unsafe fn format_large(lua: *mut lua_State, original: lua_CFunction) -> c_int {
+    // SAFETY: see above. The format and its arguments stay on the stack.
+    unsafe {
+        let last = lua_gettop(lua);
+        let mut rest = string(lua, 1);
+        let out = Writer::new(lua);
+        let mut argument = 1;
+        while let Some(at) = memchr::memchr(b'%', rest) {
+            put_pieces(out, &rest[..at]);
+            rest = &rest[at + 1..];
+            if rest.first() == Some(&b'%') {
+                out.byte(b'%');
+                rest = &rest[1..];
+                continue;
+            }
+            argument += 1;
+            if argument > last {
+                return luaL_argerror(lua, argument, c"no value".as_ptr());
+            }
+            // Flags, width and precision; too long a field is refused by Lua's own.
+            let field = rest.iter().take_while(|byte| b"-+ #0123456789.".contains(byte)).count().min(FIELD_MAX);
+            let (field, letter) = (&rest[..field], rest.get(field).copied().unwrap_or(0));
+            match letter {
+                b'q' if field.is_empty() => put_quoted(out, string(lua, argument)),
+                b's' if field.is_empty() && string(lua, argument).len() >= 100 => put_pieces(out, string(lua, argument)),
+                _ => {
+                    match letter {
+                        b's' | b'q' => {
+                            string(lua, argument);
+                        }
+                        b'c' | b'd' | b'i' | b'o' | b'u' | b'x' | b'X' | b'e' | b'E' | b'f' | b'g' | b'G' => {
+                            luaL_checknumber(lua, argument);
+                        }
+                        _ => {}
+                    }
+                    lua_pushcclosure(lua, original, 0);
+                    push_bytes(lua, b"%");
+                    push_bytes(lua, &rest[..(field.len() + 1).min(rest.len())]);
+                    lua_concat(lua, 2);
+                    lua_pushvalue(lua, argument);
+                    let status = lua_pcall(lua, 2, 1, 0);
+                    if status != LUA_OK {
+                        if status == LUA_ERRRUN {
+                            // It says where it was called, which is here.
+                            luaL_where(lua, 1);
+                            lua_insert(lua, -2);
+                            lua_concat(lua, 2);
+                        }
+                        lua_error(lua);
+                    }
+                    out.put(bytes(lua, -1).unwrap_or_default());
+                    lua_pop(lua, 1);
+                }
+            }
+            rest = rest.get(field.len() + 1..).unwrap_or_default();
+        }
+        put_pieces(out, rest);
+        out.push();
+        1
+    }
+}
+
+/// Writes a text in pieces, so that each is counted.
+fn put_pieces(out: Writer, text: &[u8]) {
+    text.chunks(PIECE).for_each(|piece| out.put(piece));
+}
+
+/// Writes a string as Lua reads it in a source.
+fn put_quoted(out: Writer, text: &[u8]) {
+    out.byte(b'"');
+    let mut rest = text;
+    while !rest.is_empty() {
+        let piece = &rest[..rest.len().min(PIECE)];
+        let Some(at) = piece.iter().position(|byte| matches!(byte, b'"' | b'\\' | b'\n' | b'\r' | 0)) else {
+            out.put(piece);
+            rest = &rest[piece.len()..];
+            continue;
+        };
+        out.put(&rest[..at]);
+        match rest[at] {
+            b'\r' => out.put(b"\\r"),
+            0 => out.put(b"\\000"),
+            byte => out.put(&[b'\\', byte]),
+        }
+        rest = &rest[at + 1..];
+    }
+    out.byte(b'"');
 }

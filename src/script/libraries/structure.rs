@@ -11,6 +11,7 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
+use crate::script::bounds;
 use crate::script::interpreter::Interpreter;
 use crate::script::libraries::buffer::Writer;
 use crate::script::libraries::convert::{to_i64, to_u64};
@@ -71,6 +72,8 @@ impl Format {
     unsafe fn next(&mut self) -> Option<Item> {
         let (&letter, rest) = self.rest.split_first()?;
         self.rest = rest;
+        // SAFETY: see above.
+        unsafe { bounds::spend(self.lua, Interpreter::of(self.lua), 2) };
         let size = match letter {
             b'b' | b'B' | b'x' => 1,
             b'h' | b'H' => 2,

@@ -1,4 +1,5 @@
-//! The functions of `table` that walk a table: where that is one step of Lua, the work is counted before they do it.
+//! The functions of `table` that do more in one call than one instruction may: what they do is counted while they do it. They take,
+//! give and refuse what Lua's own do, and like those they look at tables without metamethods.
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
@@ -6,75 +7,348 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 
 use crate::script::bounds;
-use crate::script::globals::uncover;
+use crate::script::globals::{raise_read_only, uncover};
 use crate::script::interpreter::Interpreter;
-use crate::script::stack::{get_field, set_field};
+use crate::script::libraries::buffer::Writer;
+use crate::script::stack::{bytes, set_function};
 
-/// Puts the counting functions in front of those in the library on top of the stack.
+/// What a comparison of a sort counts as, beside the function it may call.
+const COMPARISON: u64 = 4;
+
+/// Puts the functions in place of those in the library on top of the stack.
 ///
 /// # Safety
 /// As for [`crate::script::globals::install`].
 pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    let functions: [(&CStr, lua_CFunction); 5] =
-        [(c"concat", walk), (c"foreach", foreach), (c"maxn", walk), (c"remove", remove), (c"sort", sort)];
+    let functions: [(&CStr, lua_CFunction); 7] = [
+        (c"concat", concat),
+        (c"foreach", foreach),
+        (c"foreachi", foreachi),
+        (c"insert", insert),
+        (c"maxn", maxn),
+        (c"remove", remove),
+        (c"sort", sort),
+    ];
     // SAFETY: as promised.
     unsafe {
         for (name, function) in functions {
-            lua_pushlightuserdata(lua, interpreter.cast());
-            get_field(lua, -2, name);
-            lua_pushcclosure(lua, function, 2);
-            set_field(lua, name);
+            set_function(lua, interpreter, name, function);
         }
     }
 }
 
-/// Counts the work of walking the table at 1, some number of times.
-///
-/// # Safety
-/// Called from a function of the interpreter; nothing with a destructor is alive.
-pub(in crate::script) unsafe fn spend_walk(lua: *mut lua_State, interpreter: *mut Interpreter, times: u64) {
-    // SAFETY: as promised.
-    unsafe {
-        if lua_type(lua, 1) == LUA_TTABLE {
-            bounds::spend(lua, interpreter, (lua_objlen(lua, 1) as u64).saturating_mul(times));
-        }
-    }
-}
+// SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments and with the interpreter as their
+// first upvalue. They own nothing that has a destructor.
 
-unsafe fn counted(lua: *mut lua_State, times: u64) -> c_int {
-    // SAFETY: called by the functions below; the second upvalue is a C function without upvalues.
-    unsafe {
-        spend_walk(lua, Interpreter::of(lua), times);
-        match lua_tocfunction(lua, lua_upvalueindex(2)) {
-            Some(function) => function(lua),
-            None => 0,
-        }
-    }
-}
-
-// SAFETY of the functions below: Lua calls them, with the upvalues that `install` has given them.
-
-unsafe extern "C-unwind" fn walk(lua: *mut lua_State) -> c_int {
+/// The number of elements of the table at 1, which must be one.
+unsafe fn length(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { counted(lua, 1) }
+    unsafe {
+        luaL_checktype(lua, 1, LUA_TTABLE);
+        lua_objlen(lua, 1) as c_int
+    }
 }
 
-unsafe extern "C-unwind" fn sort(lua: *mut lua_State) -> c_int {
+/// A whole number among the arguments, or what is taken where there is none.
+unsafe fn integer_or(lua: *mut lua_State, index: c_int, default: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: see above.
-    unsafe { counted(lua, 16) }
+    unsafe { if lua_type(lua, index) <= LUA_TNIL { default() } else { luaL_checkinteger(lua, index) as c_int } }
 }
 
-/// To take the last one is no work.
+/// `table.concat(table [, separator [, first [, last]]])`
+unsafe extern "C-unwind" fn concat(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above. The separator stays on the stack as an argument, each element while it is written.
+    unsafe {
+        let interpreter = Interpreter::of(lua);
+        luaL_optlstring(lua, 2, c"".as_ptr(), std::ptr::null_mut());
+        let separator = bytes(lua, 2).unwrap_or_default();
+        luaL_checktype(lua, 1, LUA_TTABLE);
+        let first = integer_or(lua, 3, || 1);
+        let last = integer_or(lua, 4, || lua_objlen(lua, 1) as c_int);
+        let out = Writer::new(lua);
+        for index in first..=last {
+            bounds::spend(lua, interpreter, 2);
+            lua_rawgeti_(lua, 1, index);
+            let Some(text) = bytes(lua, -1) else {
+                let format = c"invalid value (%s) at index %d in table for 'concat'";
+                return luaL_error(lua, format.as_ptr(), luaL_typename(lua, -1), index);
+            };
+            out.put(text);
+            lua_pop(lua, 1);
+            if index < last {
+                out.put(separator);
+            }
+        }
+        out.push();
+        1
+    }
+}
+
+/// `table.foreach(table, function)`
+unsafe extern "C-unwind" fn foreach(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let interpreter = Interpreter::of(lua);
+        luaL_checktype(lua, 1, LUA_TTABLE);
+        luaL_checktype(lua, 2, LUA_TFUNCTION);
+        uncover(lua, 1);
+        lua_pushnil(lua);
+        while lua_next(lua, 1) != 0 {
+            bounds::spend(lua, interpreter, 4);
+            lua_pushvalue(lua, 2);
+            lua_pushvalue(lua, -3);
+            lua_pushvalue(lua, -3);
+            lua_call(lua, 2, 1);
+            if lua_type(lua, -1) != LUA_TNIL {
+                return 1;
+            }
+            lua_pop(lua, 2);
+        }
+        0
+    }
+}
+
+/// `table.foreachi(table, function)`
+unsafe extern "C-unwind" fn foreachi(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let interpreter = Interpreter::of(lua);
+        let len = length(lua);
+        luaL_checktype(lua, 2, LUA_TFUNCTION);
+        for index in 1..=len {
+            bounds::spend(lua, interpreter, 4);
+            lua_pushvalue(lua, 2);
+            lua_pushinteger(lua, index.into());
+            lua_rawgeti_(lua, 1, index);
+            lua_call(lua, 2, 1);
+            if lua_type(lua, -1) != LUA_TNIL {
+                return 1;
+            }
+            lua_pop(lua, 1);
+        }
+        0
+    }
+}
+
+/// `table.maxn(table)`
+unsafe extern "C-unwind" fn maxn(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let interpreter = Interpreter::of(lua);
+        luaL_checktype(lua, 1, LUA_TTABLE);
+        let mut max = 0.0;
+        lua_pushnil(lua);
+        while lua_next(lua, 1) != 0 {
+            bounds::spend(lua, interpreter, 2);
+            lua_pop(lua, 1);
+            if lua_type(lua, -1) == LUA_TNUMBER {
+                let key = lua_tonumber(lua, -1);
+                if key > max {
+                    max = key;
+                }
+            }
+        }
+        lua_pushnumber(lua, max);
+        1
+    }
+}
+
+/// `table.insert(table, [position,] value)`
+unsafe extern "C-unwind" fn insert(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        if uncover(lua, 1) {
+            return raise_read_only(lua);
+        }
+        let end = length(lua).wrapping_add(1);
+        let position = match lua_gettop(lua) {
+            2 => end,
+            3 => {
+                let interpreter = Interpreter::of(lua);
+                let position = luaL_checkinteger(lua, 2) as c_int;
+                let mut index = end.max(position);
+                while index > position {
+                    bounds::spend(lua, interpreter, 2);
+                    lua_rawgeti_(lua, 1, index - 1);
+                    lua_rawseti_(lua, 1, index);
+                    index -= 1;
+                }
+                position
+            }
+            _ => return luaL_error(lua, c"wrong number of arguments to 'insert'".as_ptr()),
+        };
+        lua_rawseti_(lua, 1, position);
+        0
+    }
+}
+
+/// `table.remove(table [, position])`
 unsafe extern "C-unwind" fn remove(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { counted(lua, (lua_gettop(lua) > 1).into()) }
+    unsafe {
+        let end = length(lua);
+        let position = integer_or(lua, 2, || end);
+        if !(1..=end).contains(&position) {
+            return 0;
+        }
+        let interpreter = Interpreter::of(lua);
+        lua_rawgeti_(lua, 1, position);
+        for index in position..end {
+            bounds::spend(lua, interpreter, 2);
+            lua_rawgeti_(lua, 1, index + 1);
+            lua_rawseti_(lua, 1, index);
+        }
+        lua_pushnil(lua);
+        lua_rawseti_(lua, 1, end);
+        1
+    }
 }
 
-/// The tables that all scripts share show what they hold.
-unsafe extern "C-unwind" fn foreach(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above; the work is done by the function that is called.
+/// `table.sort(table [, before])`: with the same comparisons, and so the same order of equal elements, as Lua's own quicksort.
+unsafe extern "C-unwind" fn sort(lua: *mut lua_State) -> c_int {
+    // SAFETY: see above.
     unsafe {
-        uncover(lua, 1);
-        counted(lua, 0)
+        let len = length(lua);
+        luaL_checkstack_(lua, 40, c"".as_ptr());
+        let function = lua_type(lua, 2) > LUA_TNIL;
+        if function {
+            luaL_checktype(lua, 2, LUA_TFUNCTION);
+        }
+        lua_settop(lua, 2);
+        Sort { lua, interpreter: Interpreter::of(lua), function }.run(1, len);
+        0
+    }
+}
+
+/// A sort of the table at 1 under way, by the function at 2 if there is one.
+struct Sort {
+    lua: *mut lua_State,
+    interpreter: *mut Interpreter,
+    function: bool,
+}
+
+impl Sort {
+    /// Sorts the elements from `low` to `high`. It calls itself for the smaller part, so no deeper than the logarithm of the length.
+    unsafe fn run(&self, mut low: c_int, mut high: c_int) {
+        let lua = self.lua;
+        // SAFETY: see above; at most four values are on the stack at each depth, and `pop` of them when it goes deeper.
+        unsafe {
+            while low < high {
+                // The first, the middle and the last in order.
+                self.push(low);
+                self.push(high);
+                if self.before(-1, -2) {
+                    self.set_two(low, high);
+                } else {
+                    lua_pop(lua, 2);
+                }
+                if high - low == 1 {
+                    return;
+                }
+                let middle = ((i64::from(low) + i64::from(high)) / 2) as c_int;
+                self.push(middle);
+                self.push(low);
+                if self.before(-2, -1) {
+                    self.set_two(middle, low);
+                } else {
+                    lua_pop(lua, 1);
+                    self.push(high);
+                    if self.before(-1, -2) {
+                        self.set_two(middle, high);
+                    } else {
+                        lua_pop(lua, 2);
+                    }
+                }
+                if high - low == 2 {
+                    return;
+                }
+                // The middle one is the pivot; it waits in the last place but one, and stays on the stack.
+                self.push(middle);
+                lua_pushvalue(lua, -1);
+                self.push(high - 1);
+                self.set_two(middle, high - 1);
+                let (mut left, mut right) = (low, high - 1);
+                loop {
+                    left += 1;
+                    self.push(left);
+                    while self.before(-1, -2) {
+                        if left > high {
+                            self.refuse_order();
+                        }
+                        lua_pop(lua, 1);
+                        left += 1;
+                        self.push(left);
+                    }
+                    right -= 1;
+                    self.push(right);
+                    while self.before(-3, -1) {
+                        if right < low {
+                            self.refuse_order();
+                        }
+                        lua_pop(lua, 1);
+                        right -= 1;
+                        self.push(right);
+                    }
+                    if right < left {
+                        lua_pop(lua, 3);
+                        break;
+                    }
+                    self.set_two(left, right);
+                }
+                self.push(high - 1);
+                self.push(left);
+                self.set_two(high - 1, left);
+                if left - low < high - left {
+                    self.run(low, left - 1);
+                    low = left + 1;
+                } else {
+                    self.run(left + 1, high);
+                    high = left - 1;
+                }
+            }
+        }
+    }
+
+    /// Pushes an element.
+    unsafe fn push(&self, index: c_int) {
+        // SAFETY: see above.
+        unsafe { lua_rawgeti_(self.lua, 1, index) };
+    }
+
+    /// Pops two values: the upper one becomes the element at `first`, the other that at `second`.
+    unsafe fn set_two(&self, first: c_int, second: c_int) {
+        // SAFETY: see above.
+        unsafe {
+            lua_rawseti_(self.lua, 1, first);
+            lua_rawseti_(self.lua, 1, second);
+        }
+    }
+
+    /// Whether the value at `a` comes before that at `b`; both count from the top of the stack.
+    #[inline]
+    unsafe fn before(&self, a: c_int, b: c_int) -> bool {
+        let lua = self.lua;
+        // SAFETY: see above.
+        unsafe {
+            bounds::spend(lua, self.interpreter, COMPARISON);
+            if self.function {
+                lua_pushvalue(lua, 2);
+                lua_pushvalue(lua, a - 1);
+                lua_pushvalue(lua, b - 2);
+                lua_call(lua, 2, 1);
+                let before = lua_toboolean(lua, -1) != 0;
+                lua_pop(lua, 1);
+                return before;
+            }
+            if lua_type(lua, a) == LUA_TSTRING {
+                bounds::spend(lua, self.interpreter, lua_objlen(lua, a) as u64 / bounds::BYTES_PER_STEP);
+            }
+            lua_lessthan(lua, a, b) != 0
+        }
+    }
+
+    unsafe fn refuse_order(&self) {
+        // SAFETY: see above.
+        unsafe { luaL_error(self.lua, c"invalid order function for sorting".as_ptr()) };
     }
 }

@@ -7,10 +7,15 @@ use mlua::ffi::*;
 
 use super::number::{self, Number};
 use super::settings;
+use crate::script::bounds;
 use crate::script::interpreter::Interpreter;
 use crate::script::libraries::buffer::{Kind, Level, Writer};
 use crate::script::libraries::raise::{raise, raise_numbers};
 use crate::script::stack::{bytes, push_bytes};
+
+/// Bytes that are read between two looks at whether the script may go on, and how many count as an instruction.
+const LOOK_EVERY: usize = 4 << 10;
+const READ_PER_STEP: usize = 2;
 
 /// Whole numbers of so many digits are exact in a double.
 const EXACT_DIGITS: usize = 15;
@@ -34,11 +39,13 @@ pub(super) unsafe extern "C-unwind" fn decode(lua: *mut lua_State) -> c_int {
             text,
             at: 0,
             token_at: 0,
+            counted: 0,
             unescaped: Writer::new(lua),
             any_number: settings.decode_invalid_numbers != 0,
             depth_max: settings.decode_max_depth as usize,
         };
         parser.run(&raw mut (*Interpreter::of(lua)).levels);
+        parser.count();
     }
     1
 }
@@ -91,6 +98,8 @@ struct Parser {
     at: usize,
     /// Where the last token began, or where it went wrong.
     token_at: usize,
+    /// What is read up to here is counted as work.
+    counted: usize,
     unescaped: Writer,
     /// Whether numbers may have forms that JSON does not know.
     any_number: bool,
@@ -214,13 +223,26 @@ impl Parser {
         self.text.get(at).copied().unwrap_or(0)
     }
 
+    /// Counts what was read since the last time.
+    fn count(&mut self) {
+        let read = self.at - std::mem::replace(&mut self.counted, self.at);
+        // SAFETY: see above.
+        unsafe { bounds::spend(self.lua, Interpreter::of(self.lua), (read / READ_PER_STEP) as u64) }
+    }
+
     fn bad(&mut self, why: &'static CStr) -> Token {
         self.token_at = self.at;
         Token::Bad(why)
     }
 
     fn next(&mut self) -> Token {
-        while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
+        loop {
+            if self.at - self.counted >= LOOK_EVERY {
+                self.count();
+            }
+            if !matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
+                break;
+            }
             self.at += 1;
         }
         self.token_at = self.at;

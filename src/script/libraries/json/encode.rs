@@ -7,6 +7,7 @@ use mlua::ffi::*;
 
 use super::number::NumberText;
 use super::{INVALID_REFUSED, INVALID_WRITTEN, Settings, settings};
+use crate::script::bounds;
 use crate::script::globals::uncover;
 use crate::script::interpreter::Interpreter;
 use crate::script::libraries::buffer::{Kind, Level, Writer};
@@ -108,8 +109,10 @@ impl Encoder {
         let (mut max, mut items) = (0, 0);
         // SAFETY: see above; walking a table changes nothing in it.
         unsafe {
+            let interpreter = Interpreter::of(lua);
             lua_pushnil(lua);
             while lua_next(lua, -2) != 0 {
+                bounds::spend(lua, interpreter, 2);
                 let key = if lua_type(lua, -2) == LUA_TNUMBER { lua_tonumber(lua, -2) } else { 0.0 };
                 if key < 1.0 || key.floor() != key {
                     lua_pop(lua, 2);
