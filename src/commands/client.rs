@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::commands::{full_name, help};
+use crate::commands::{client_blocking, full_name, help};
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
@@ -99,6 +99,7 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: no_touch,
             ..SUB
         },
+        client_blocking::PAUSE,
         Command {
             name: "reply",
             arity: 3,
@@ -128,6 +129,8 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: setname,
             ..SUB
         },
+        client_blocking::UNBLOCK,
+        client_blocking::UNPAUSE,
     ],
     ..Command::DEFAULT
 }];
@@ -325,6 +328,8 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
     let user = engine.users.name(session.user).unwrap_or(b"(superuser)");
     let peer = &session.peer;
     let watches = &engine.keyspace.changes.watches;
+    let waits = &engine.keyspace.changes.waits;
+    let waiting = waits.bytes(session.waiter) + engine.pause.bytes(session.held);
     let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.memory());
     let memory = size_of::<Session>()
         + size_of_val(&**peer)
@@ -336,11 +341,12 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
         + session.out.capacity()
         + session.query_buffer as usize
         + queued
+        + waiting
         + watches.bytes(session.watcher);
     let written = write!(
         line,
         "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={} db={db} sub={} psub={} ssub={} multi={} watch={} qbuf={} \
-         qbuf-free=0 argv-mem=0 multi-mem={queued} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={memory} events={} cmd={} user={} \
+         qbuf-free=0 argv-mem={waiting} multi-mem={queued} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={memory} events={} cmd={} user={} \
          redir=-1 resp={} lib-name={name} lib-ver={version} io-thread=0 tot-net-in={} tot-net-out={} tot-cmds={}",
         session.id,
         peer.addr,
@@ -375,6 +381,7 @@ fn letters(session: &Session, touched: bool) -> String {
     let switches = [
         ('P', session.subscriptions != [0; 3]),
         ('x', has(SessionFlags::MULTI)),
+        ('b', has(SessionFlags::BLOCKED)),
         ('d', touched),
         ('c', has(SessionFlags::CLOSE_AFTER_REPLY)),
         ('A', has(SessionFlags::CLOSE_NOW)),
@@ -464,6 +471,8 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             let session = &mut cx.engine.sessions[id.0 as usize];
             session.flags |= SessionFlags::CLOSE_NOW;
             session.out = Vec::new();
+            // What it waits for goes to others from now on.
+            cx.engine.forget_wait(id);
         }
         cx.engine.mark_dirty(id);
     }
@@ -510,6 +519,10 @@ fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             "    Return information about client connections. Options:",
             "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
             "      Return clients of specified type.",
+            "UNPAUSE",
+            "    Stop the current client pause, resuming traffic.",
+            "PAUSE <timeout> [WRITE|ALL]",
+            "    Suspend all, or just write, clients for <timeout> milliseconds.",
             "REPLY (ON|OFF|SKIP)",
             "    Control the replies sent to the current connection.",
             "SETNAME <name>",
@@ -518,6 +531,8 @@ fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             "    Set client meta attr. Options are:",
             "    * LIB-NAME: the client lib name.",
             "    * LIB-VER: the client lib version.",
+            "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+            "    Unblock the specified blocked client.",
             "NO-EVICT (ON|OFF)",
             "    Protect current client connection from eviction.",
             "NO-TOUCH (ON|OFF)",

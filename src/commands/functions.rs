@@ -22,7 +22,8 @@ const FCALL: Command = Command {
         .union(Flags::STALE)
         .union(Flags::SKIP_MONITOR)
         .union(Flags::NO_MANDATORY_KEYS)
-        .union(Flags::MOVABLEKEYS),
+        .union(Flags::MOVABLEKEYS)
+        .union(Flags::MAY_REPLICATE),
     keys: Keys::Counted { numkeys: 2, step: 1 },
     access: Access::ReadWrite,
     summary: "Calls a function of a library.",
@@ -37,7 +38,7 @@ pub const COMMANDS: &[Command] = &[
     FCALL,
     Command {
         name: "fcall_ro",
-        flags: FCALL.flags.union(Flags::READONLY),
+        flags: FCALL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
         access: Access::Read,
         summary: "Calls a function of a library, which cannot write.",
         handler: fcall_ro,

@@ -169,15 +169,19 @@ fn clients(r: &mut Report<'_>) {
     r.line("maxclients", r.engine.config.maxclients);
     r.line("client_recent_max_input_buffer", in_max);
     r.line("client_recent_max_output_buffer", out_max);
-    r.line("blocked_clients", 0);
+    let changes = &r.engine.keyspace.changes;
+    let (waiters, timed, waited) = (changes.waits.waiters(), changes.waits.timed(), changes.waits.keys());
+    let (watchers, watched) = (changes.watches.watchers(), changes.watches.keys());
+    let held = r.engine.pause.held();
+    let on_removal = changes.waits.keys_waited_on_removal();
+    r.line("blocked_clients", waiters + held);
     r.line("tracking_clients", 0);
     r.line("pubsub_clients", subscribed);
-    let watches = &r.engine.keyspace.changes.watches;
-    let (watchers, watched) = (watches.watchers(), watches.keys());
     r.line("watching_clients", watchers);
-    r.zeros(&["clients_in_timeout_table"]);
+    r.line("clients_in_timeout_table", timed);
     r.line("total_watched_keys", watched);
-    r.zeros(&["total_blocking_keys", "total_blocking_keys_on_nokey"]);
+    r.line("total_blocking_keys", waited);
+    r.line("total_blocking_keys_on_nokey", on_removal);
 }
 
 fn memory(r: &mut Report<'_>) {

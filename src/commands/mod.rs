@@ -1,7 +1,9 @@
 //! The command table: one family a file, rows beside their handlers. Everything that must know all commands asks here.
 
 pub mod acl;
+pub mod blocking;
 pub mod client;
+mod client_blocking;
 pub mod cluster;
 pub mod config;
 pub mod connection;
@@ -78,6 +80,7 @@ static FAMILIES: &[&[Command]] = &[
     scripting::COMMANDS,
     functions::COMMANDS,
     transactions::COMMANDS,
+    blocking::COMMANDS,
 ];
 
 static CONTAINERS: LazyLock<Vec<&'static Command>> =

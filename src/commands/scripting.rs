@@ -15,7 +15,8 @@ const EVAL: Command = Command {
         .union(Flags::STALE)
         .union(Flags::SKIP_MONITOR)
         .union(Flags::NO_MANDATORY_KEYS)
-        .union(Flags::MOVABLEKEYS),
+        .union(Flags::MOVABLEKEYS)
+        .union(Flags::MAY_REPLICATE),
     keys: Keys::Counted { numkeys: 2, step: 1 },
     access: Access::ReadWrite,
     group: Group::Scripting,
@@ -41,7 +42,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "eval_ro",
-        flags: EVAL.flags.union(Flags::READONLY),
+        flags: EVAL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
         access: Access::Read,
         since: "7.0.0",
         summary: "Runs a Lua script that cannot write.",
@@ -50,7 +51,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "evalsha_ro",
-        flags: EVAL.flags.union(Flags::READONLY),
+        flags: EVAL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
         access: Access::Read,
         since: "7.0.0",
         summary: "Runs a cached script, which cannot write, by the SHA-1 of its source.",

@@ -2,6 +2,7 @@
 //!
 //! Every mutator of [`crate::engine::keyspace::Db`] reports a [`Change`] here, so a handler cannot forget to.
 
+use crate::engine::blocking::Waits;
 use crate::engine::time::Now;
 use crate::engine::watch::Watches;
 use crate::store::list::End;
@@ -256,8 +257,12 @@ pub struct Changes {
     pub count: u64,
     /// Keys that sessions watch.
     pub watches: Watches,
-    /// Whether anybody watches keys.
+    /// Sessions that wait for keys.
+    pub waits: Waits,
+    /// Whether anybody watches keys or waits for them.
     observed: bool,
+    /// There is something to do when the running command has ended: see [`crate::engine::Engine::execute`].
+    pub attention: bool,
 }
 
 impl Changes {
@@ -269,7 +274,9 @@ impl Changes {
             log: None,
             count: 0,
             watches: Watches::new(seed),
+            waits: Waits::new(seed),
             observed: false,
+            attention: false,
         }
     }
 
@@ -286,15 +293,18 @@ impl Changes {
         }
     }
 
-    /// Tells those who watch the key.
+    /// Tells those who watch the key, and notes whether those who wait for it are to be served.
     #[cold]
     fn tell(&mut self, change: &Change<'_>) {
         match change.effect {
-            // Of whole databases they are told before, while what is in there is known.
-            Effect::None | Effect::Flush | Effect::Swap { .. } => {}
+            Effect::None => {}
+            // Watchers were told before, while what is in there was known.
+            Effect::Flush => self.attention |= self.waits.note_databases(|db| db == change.db),
+            Effect::Swap { with } => self.attention |= self.waits.note_databases(|db| db == change.db || db == with),
             _ => {
                 let removed = matches!(change.effect, Effect::Delete | Effect::HashRemove { .. });
                 self.watches.touch(change.db, change.key, removed);
+                self.attention |= self.waits.note(change.db, change.key, &change.effect);
             }
         }
     }
@@ -307,24 +317,27 @@ impl Changes {
 
     /// To be called after somebody has begun or ceased to be interested in keys.
     pub fn update_observed(&mut self) {
-        self.observed = !self.watches.is_empty();
+        self.observed = !self.watches.is_empty() || !self.waits.is_empty();
     }
 
     /// Whether memory of interests that are gone waits to be freed.
     pub fn has_retired(&self) -> bool {
-        self.observed && self.watches.has_retired()
+        self.observed && (self.watches.has_retired() || self.waits.has_retired())
     }
 
     /// Frees what is left of interests that are gone, at most `budget` of it.
     pub fn free_some(&mut self, budget: &mut u32) {
         self.watches.free_some(budget);
+        self.waits.free_some(budget);
         self.update_observed();
     }
 
     /// Panics where the state is not what it should be. Walks everything.
     pub fn check_invariants(&self) {
         self.watches.check_invariants();
-        assert_eq!(self.observed, !self.watches.is_empty(), "who is interested is told");
+        self.waits.check_invariants();
+        assert_eq!(self.observed, !self.watches.is_empty() || !self.waits.is_empty(), "who is interested is told");
+        assert!(self.attention || !self.waits.has_ready(), "what is ready is attended to");
     }
 
     /// Publishes an event that changes nothing, such as a miss.

@@ -221,6 +221,16 @@ texts! {
     BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.";
     /// The same, while a function does.
     BUSY_FUNCTION = "BUSY Redis is busy running a script. You can only call FUNCTION KILL or SHUTDOWN NOSAVE.";
+    /// The time-out of a command that waits is no number.
+    TIMEOUT_NOT_FLOAT = "ERR timeout is not a float or out of range";
+    /// It lies beyond what can be counted.
+    TIMEOUT_RANGE = "ERR timeout is out of range";
+    /// `CLIENT UNBLOCK … ERROR`.
+    UNBLOCKED = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+    /// `CLIENT UNBLOCK` for a reason that is none.
+    UNBLOCK_REASON = "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR";
+    /// `CLIENT PAUSE` of what is no kind of command.
+    PAUSE_MODE = "ERR CLIENT PAUSE mode must be WRITE or ALL";
     /// `MULTI` after `MULTI`.
     MULTI_NESTED = "ERR MULTI calls can not be nested";
     /// `WATCH` after `MULTI`.

@@ -212,7 +212,8 @@ impl<'a> Db<'a> {
         let Some(place) = self.locate(key).1 else { return Ok(None) };
         let now_ms = self.now.mono_ms();
         let Some(hash) = self.hash_at(place) else { return Err(Error::WRONG_TYPE) };
-        if hash.has_ended_fields(now_ms) && !self.take_ended_fields(place, &mut { ENDED_ON_ACCESS }) {
+        if hash.has_ended_fields(now_ms) && !self.keyspace.keep_ended && !self.take_ended_fields(place, &mut { ENDED_ON_ACCESS })
+        {
             return Ok(None);
         }
         Ok(Some(place))

@@ -216,6 +216,15 @@ impl<T> Interests<T> {
         self.links.get(link as usize).map_or(NIL, |link| link.key_next)
     }
 
+    /// The links of a key, oldest first.
+    pub fn links_to(&self, key: u32) -> impl Iterator<Item = u32> {
+        let mut at = self.first(key);
+        std::iter::from_fn(move || {
+            let link = self.links.get(at as usize)?;
+            Some(std::mem::replace(&mut at, link.key_next))
+        })
+    }
+
     /// The owner of a link; `None` where that is gone.
     pub fn owner_of(&self, link: u32) -> Option<u32> {
         let owner = self.links.get(link as usize)?.owner;

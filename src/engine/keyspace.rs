@@ -54,6 +54,8 @@ pub struct Keyspace {
     pub list_cuts: Cuts,
     /// How far a sorted set may grow as one buffer.
     pub zset_limits: zset::Limits,
+    /// Nothing is removed for having ended, though it is not seen any more: during `CLIENT PAUSE`.
+    pub keep_ended: bool,
     /// `DEBUG SET-ACTIVE-EXPIRE`: off, keys end only when they are looked at.
     pub active_expire: bool,
 }
@@ -69,6 +71,7 @@ impl Keyspace {
             hash_limits: Limits::default(),
             list_cuts: Cuts::default(),
             zset_limits: zset::Limits::default(),
+            keep_ended: false,
             active_expire: true,
         }
     }
@@ -138,13 +141,14 @@ impl Keyspace {
         if self.space.has_graves() || self.changes.has_retired() {
             return Some(0);
         }
-        if self.active_expire { self.space.next_wake() } else { None }
+        if self.active_expire && !self.keep_ended { self.space.next_wake() } else { None }
     }
 
     /// Ends what is due and frees what waits for it, at most `budget` steps of either. Stops after a key so that its events can be
     /// published; gives false when there is nothing more to do.
     pub fn advance(&mut self, now: Now, budget: &mut u32) -> bool {
         if self.active_expire
+            && !self.keep_ended
             && let Some(due) = self.space.next_due(now.mono_ms(), budget)
         {
             match due {
@@ -249,11 +253,15 @@ impl<'a> Db<'a> {
         let Some(place) = space.find(self.dict, hash, key) else { return (hash, None) };
         let entry = space.get(self.dict, place);
         if entry.deadline().is_some_and(|deadline| self.now.reached(deadline)) {
-            self.expire(place);
+            if !self.keyspace.keep_ended {
+                self.expire(place);
+            }
             return (hash, None);
         }
         if fields_ended(entry, self.now) {
-            self.expire_hash(place);
+            if !self.keyspace.keep_ended {
+                self.expire_hash(place);
+            }
             return (hash, None);
         }
         (hash, Some(place))

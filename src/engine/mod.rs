@@ -12,6 +12,7 @@
 pub mod access;
 pub mod acl;
 pub mod arguments;
+pub mod blocking;
 pub mod change;
 pub mod command;
 pub mod command_keys;
@@ -28,6 +29,7 @@ pub mod keyspace;
 pub mod lists;
 pub mod memory;
 pub mod number;
+pub mod pause;
 pub mod pubsub;
 pub mod rate;
 pub mod session;
@@ -48,12 +50,15 @@ use crate::engine::config::Config;
 use crate::engine::context::{Context, Origin};
 use crate::engine::environment::Environment;
 use crate::engine::error::Error;
+use crate::engine::interest::NIL;
 use crate::engine::keyspace::Keyspace;
+use crate::engine::pause::Pause;
 use crate::engine::pubsub::PubSub;
 use crate::engine::rate::Rates;
 use crate::engine::session::{Peer, Session, SessionFlags, SessionId};
 use crate::engine::stats::Stats;
 use crate::engine::time::Now;
+use crate::engine::transaction::Fate;
 use crate::engine::users::Users;
 use crate::resp::reply::{Sink, WireReply};
 use crate::script::bounds::{Run, Supervisor};
@@ -98,6 +103,8 @@ pub struct Engine {
     pub sessions: Slab<Session>,
     /// Channels and patterns.
     pub pubsub: PubSub,
+    /// `CLIENT PAUSE`, and what it holds back.
+    pub pause: Pause,
     /// Cached scripts and their interpreter.
     pub scripts: Scripts,
     /// Libraries of functions and their interpreter.
@@ -128,6 +135,8 @@ pub struct Engine {
     pub run_id: String,
     /// When the engine was made.
     pub started: Now,
+    /// While the request of a waiter is executed again: its deadline.
+    resumed: Option<Option<u64>>,
     memory: memory::MemoryGuard,
     next_client: u64,
     random: u64,
@@ -146,6 +155,8 @@ impl Engine {
             environment: Environment::default(),
             sessions: Slab::new(),
             pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
+            pause: Pause::default(),
+            resumed: None,
             scripts: Scripts::default(),
             functions: Functions::default(),
             script_random: ScriptRandom::default(),
@@ -199,6 +210,7 @@ impl Engine {
     pub fn disconnect(&mut self, _now: Now, id: SessionId) {
         self.pubsub.forget(id);
         self.unwatch(id);
+        self.forget_wait(id);
         if self.sessions.remove(id.0 as usize).flags.contains(SessionFlags::DIRTY) {
             self.dirty.retain(|&other| other != id);
         }
@@ -211,6 +223,15 @@ impl Engine {
 
     /// As [`Engine::execute`], for a caller that has looked up the name's row already.
     pub fn execute_found(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
+        self.perform(now, id, row, args);
+        if self.keyspace.changes.attention {
+            self.attend(now);
+        }
+    }
+
+    /// Executes one request, and leaves those alone who wait for what it does.
+    #[inline]
+    fn perform(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
         let Some(name) = args.first() else { return };
         if self.rates.due(now.mono_us) {
             self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out]);
@@ -218,7 +239,8 @@ impl Engine {
         let session = &mut self.sessions[id.0 as usize];
         session.last_ms = now.mono_ms();
         let mut db = session.db;
-        let in_multi = session.flags.contains(SessionFlags::MULTI);
+        debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
+        let special = session.flags.contains(SessionFlags::MULTI) || self.pause.is_on();
         let skip = session.flags.contains(SessionFlags::REPLY_SKIP_NEXT);
         session.flags.remove(SessionFlags::REPLY_SKIP_NEXT);
         session.flags.set(SessionFlags::REPLY_SKIP, skip);
@@ -229,16 +251,19 @@ impl Engine {
         match commands::resolve_row(row.or_else(|| commands::lookup(name)), args) {
             Ok(command) => {
                 self.sessions[id.0 as usize].last_command = Some(command);
-                let admitted = match in_multi {
-                    false => self.admit(now, id, command, args).and_then(|()| self.check_memory(now, command, args)),
-                    true => self.admit_in_multi(now, id, command, args),
+                let admitted = match special {
+                    false => {
+                        let admitted = self.admit(now, id, command, args).and_then(|()| self.check_memory(now, command, args));
+                        admitted.map(|()| Fate::Run)
+                    }
+                    true => self.admit_specially(now, id, command, args),
                 };
                 match admitted {
-                    Ok(()) => {
-                        if !in_multi || !self.enqueue(id, command, args, &mut reply) {
-                            self.run(now, id, &mut db, Origin::Client, command, args, &mut reply);
-                        }
-                    }
+                    Ok(fate) => match fate {
+                        Fate::Run => self.run(now, id, &mut db, Origin::Client, command, args, &mut reply),
+                        Fate::Queue => self.enqueue(id, command, args, &mut reply),
+                        Fate::Hold => self.hold(id, args),
+                    },
                     Err(error) => {
                         let error = self.refused(id, command.name == "exec", error);
                         self.refuse(&error, &mut reply);
@@ -326,11 +351,16 @@ impl Engine {
     /// Lets time reach `now`: ends keys and fields whose deadlines have come, at most [`ADVANCE_BUDGET`] steps at once, and frees
     /// what waits for it. Gives whether there is more to do already; then call it again soon.
     pub fn advance(&mut self, now: Now) -> bool {
+        self.end_pause(now);
         let mut budget = ADVANCE_BUDGET;
         while budget > 0 && self.keyspace.advance(now, &mut budget) {
             self.publish_events();
         }
         self.publish_events();
+        self.time_out(now, &mut budget);
+        if self.keyspace.changes.attention || self.pause.held() > 0 {
+            self.attend(now);
+        }
         self.stats.turns += 1;
         self.stats.full_turns += (budget == 0) as u64;
         self.has_work(now)
@@ -338,13 +368,18 @@ impl Engine {
 
     /// Whether [`Engine::advance`] has something to do now.
     pub fn has_work(&self, now: Now) -> bool {
-        self.keyspace.next_wake().is_some_and(|at| now.reached(at))
+        self.next_deadline().is_some_and(|at| now.reached(at))
     }
 
     /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past
     /// means at once.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.keyspace.next_wake()
+        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms());
+        match self.keyspace.next_wake() {
+            Some(at) => Some(at.min(next_ms)),
+            None if next_ms == u64::MAX => None,
+            None => Some(next_ms),
+        }
     }
 
     /// Goes over to another configuration, in which the named directives have changed.
@@ -415,6 +450,14 @@ impl Engine {
             let multi = session.flags.contains(SessionFlags::MULTI);
             assert_eq!(session.transaction.is_some(), multi, "a transaction between MULTI and EXEC");
             assert!(!session.flags.contains(SessionFlags::IN_EXEC), "EXEC is one step");
+            let (waits, held) = (session.waiter != NIL, session.held != 0);
+            assert_eq!(session.flags.contains(SessionFlags::BLOCKED), waits || held, "blocked by something");
+            if waits {
+                self.keyspace.changes.waits.check_waiter(session.waiter, SessionId(number as u32));
+            }
+            if held {
+                self.pause.check_held(session.held, SessionId(number as u32));
+            }
         }
     }
 }

@@ -38,6 +38,8 @@ bitflags::bitflags! {
         const MULTI = 1 << 10;
         /// `EXEC` runs what was queued.
         const IN_EXEC = 1 << 11;
+        /// Its request waits, for a key or for the end of a pause: no other is executed meanwhile.
+        const BLOCKED = 1 << 12;
         /// May do everything, logged in or not: its user's rules need not be looked at. See `engine/access.rs`.
         const UNRESTRICTED = 1 << 31;
     }
@@ -97,6 +99,10 @@ pub struct Session {
     pub transaction: Option<Box<Transaction>>,
     /// Its number among those who watch keys; [`NIL`] where it watches none.
     pub watcher: u32,
+    /// Its number among those who wait for keys; [`NIL`] where it waits for none.
+    pub waiter: u32,
+    /// The number of its request among those that a pause holds back; 0 for none.
+    pub held: u64,
 }
 
 impl Session {
@@ -123,12 +129,20 @@ impl Session {
             subscriptions: [0; 3],
             transaction: None,
             watcher: NIL,
+            waiter: NIL,
+            held: 0,
         }
     }
 
     /// Whether replies, though not pushes, are thrown away.
     pub fn silenced(&self) -> bool {
         self.flags.intersects(SessionFlags::REPLY_OFF | SessionFlags::REPLY_SKIP)
+    }
+
+    /// Goes on with the request that it was blocked in. If the reply to that was to be thrown away, it still is.
+    pub(super) fn resume(&mut self) {
+        self.flags.remove(SessionFlags::BLOCKED);
+        self.flags.set(SessionFlags::REPLY_SKIP_NEXT, self.flags.contains(SessionFlags::REPLY_SKIP));
     }
 
     /// Whether nothing but (P|S)SUBSCRIBE and its kin may be called: a RESP2 session with subscriptions.

@@ -79,31 +79,45 @@ fn is_immediate(command: &Command) -> bool {
     matches!(command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
 }
 
+/// What becomes of a request that may be executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is executed.
+    Run,
+    /// It is queued for `EXEC`.
+    Queue,
+    /// It waits for the end of a pause.
+    Hold,
+}
+
 impl Engine {
-    /// Between `MULTI` and `EXEC`: whether the request may be queued or, where it is one of those, executed.
+    /// Between `MULTI` and `EXEC`, or during a pause: what becomes of a request.
     #[cold]
-    pub(super) fn admit_in_multi(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result {
-        if command.flags.contains(Flags::NO_MULTI) {
+    pub(super) fn admit_specially(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<Fate> {
+        let in_multi = self.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
+        if in_multi && command.flags.contains(Flags::NO_MULTI) {
             return Err(Error::NOT_IN_MULTI);
         }
         self.admit(now, id, command, args)?;
         self.check_memory(now, command, args)?;
+        let mut flags = command.flags;
         if command.name == "exec"
             && let Some(transaction) = &self.sessions[id.0 as usize].transaction
-            && transaction.flags.contains(Flags::DENYOOM)
         {
-            let wanted = transaction.bytes.len();
-            self.check_room(now, wanted)?;
+            flags |= transaction.flags;
+            if flags.contains(Flags::DENYOOM) {
+                let wanted = transaction.bytes.len();
+                self.check_room(now, wanted)?;
+            }
         }
-        Ok(())
+        if self.pause.holds(flags) {
+            return Ok(Fate::Hold);
+        }
+        Ok(if in_multi && !is_immediate(command) { Fate::Queue } else { Fate::Run })
     }
 
-    /// Queues a request, unless it is one that is executed at once: gives false then.
-    #[cold]
-    pub(super) fn enqueue(&mut self, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) -> bool {
-        if is_immediate(command) {
-            return false;
-        }
+    /// Queues a request.
+    pub(super) fn enqueue(&mut self, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) {
         let limit = self.config.client_query_buffer_limit;
         let session = &mut self.sessions[id.0 as usize];
         let transaction = session.transaction.get_or_insert_default();
@@ -114,7 +128,6 @@ impl Engine {
             self.end_transaction(id);
             self.close_over_limit(id);
         }
-        true
     }
 
     /// Closes a session that has gone beyond a limit.
@@ -224,11 +237,15 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
         let args = split(&transaction.bytes, start, ends);
         first += count;
         start = ends.last().copied().unwrap_or(start);
+        if cx.engine.pause.is_on() {
+            cx.engine.hold_expiry(command);
+        }
         match cx.engine.admit_queued(cx.now, id, command, &args) {
             Ok(()) => cx.engine.run(cx.now, id, &mut cx.db, Origin::Client, command, &args, cx.reply),
             Err(error) => cx.engine.refuse(&error, cx.reply),
         }
     }
+    cx.engine.keyspace.keep_ended = cx.engine.pause.is_on();
     cx.session().flags.remove(SessionFlags::IN_EXEC);
     // A key that was watched after all, by a command that was queued, is not watched any more.
     cx.engine.end_transaction(id);

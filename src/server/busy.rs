@@ -226,7 +226,8 @@ impl Watch {
             let ended = watched.received.as_ref().is_some_and(|received| received.ended)
                 || session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW);
             let mut flags = PollFlags::empty();
-            flags.set(PollFlags::IN, !ended && session.query_buffer == 0 && unsent <= UNSENT_MAX);
+            let blocked = session.flags.contains(SessionFlags::BLOCKED);
+            flags.set(PollFlags::IN, !ended && !blocked && session.query_buffer == 0 && unsent <= UNSENT_MAX);
             flags.set(PollFlags::OUT, unsent > 0);
             if index == running.0 as usize || flags.is_empty() {
                 continue;
@@ -313,6 +314,9 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
         let flags = engine.sessions[id.0 as usize].flags;
         if flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
             start = received.bytes.len();
+            break;
+        }
+        if flags.contains(SessionFlags::BLOCKED) {
             break;
         }
         let authenticated = !engine.must_log_in(id);

@@ -82,6 +82,8 @@ enum Batch {
     Drained,
     /// There is more, but others come first: replies to be written, or other connections.
     Paused,
+    /// The session waits: nothing more is executed until it goes on.
+    Blocked,
 }
 
 impl Connection {
@@ -111,7 +113,7 @@ impl Connection {
                 self.held = Some(Box::new(Held { bytes, start: 0, parser: RequestParser::new(), ready: true }));
                 continue;
             }
-            if self.held.as_ref().is_some_and(|held| held.ready) {
+            if self.held.as_ref().is_some_and(|held| held.ready) && !shell.blocked(self.id) {
                 if let Batch::Paused = self.execute_held(shell) {
                     turn_left = 0;
                 }
@@ -141,6 +143,12 @@ impl Connection {
                     held.ready = true;
                     shell.note_held(self.id, held.bytes.len());
                 }
+                // What comes behind a request that waits is kept; that the client is gone is noticed.
+                None if shell.blocked(self.id) => {
+                    let bytes = buffer[..read].to_vec();
+                    shell.note_held(self.id, bytes.len());
+                    self.held = Some(Box::new(Held { bytes, start: 0, parser: RequestParser::new(), ready: true }));
+                }
                 None => self.execute_fresh(shell, &buffer[..read]),
             }
         }
@@ -155,7 +163,7 @@ impl Connection {
         let (consumed, batch) = execute(shell, self.id, &mut parser, input);
         if consumed < input.len() {
             let bytes = input[consumed..].to_vec();
-            let ready = matches!(batch, Batch::Paused);
+            let ready = !matches!(batch, Batch::Drained);
             shell.note_held(self.id, bytes.len());
             self.held = Some(Box::new(Held { bytes, start: 0, parser, ready }));
         } else {
@@ -168,11 +176,11 @@ impl Connection {
         let Some(held) = &mut self.held else { return Batch::Drained };
         let (consumed, batch) = execute(shell, self.id, &mut held.parser, &held.bytes[held.start..]);
         held.start += consumed;
-        held.ready = matches!(batch, Batch::Paused);
+        held.ready = !matches!(batch, Batch::Drained);
         if held.start == held.bytes.len() {
             self.held = None;
             shell.note_held(self.id, 0);
-        } else if !held.ready && held.start > 0 {
+        } else if (!held.ready && held.start > 0) || held.start > held.bytes.len() / 2 {
             held.bytes.drain(..held.start);
             held.start = 0;
         }
@@ -237,8 +245,13 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         }
         for request in &mut window[..parsed] {
             let session = &shell.engine.sessions[id.0 as usize];
-            if session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
+            const STOP: SessionFlags =
+                SessionFlags::CLOSE_AFTER_REPLY.union(SessionFlags::CLOSE_NOW).union(SessionFlags::BLOCKED);
+            if session.flags.intersects(STOP) {
                 parser.reset();
+                if session.flags.contains(SessionFlags::BLOCKED) {
+                    break 'turn Batch::Blocked;
+                }
                 done = input.len();
                 break 'turn Batch::Drained;
             }
@@ -266,6 +279,11 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         }
         match stop {
             None => {}
+            // It is looked at again when the session goes on.
+            Some(Err(_)) if shell.blocked(id) => {
+                parser.reset();
+                break Batch::Blocked;
+            }
             Some(Err(error)) => {
                 // The parser is everybody's.
                 parser.reset();

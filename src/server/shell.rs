@@ -331,6 +331,12 @@ impl Shell {
         self.engine.sessions[id.0 as usize].flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW)
     }
 
+    /// Whether the session waits in a request, so that nothing more of it is to be executed.
+    #[inline]
+    pub fn blocked(&self, id: SessionId) -> bool {
+        self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED)
+    }
+
     /// Whether the session is to be closed without writing anything more.
     #[inline]
     pub fn aborted(&self, id: SessionId) -> bool {
