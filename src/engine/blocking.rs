@@ -319,7 +319,7 @@ impl Engine {
             return;
         }
         self.resumed = Some(deadline);
-        self.perform(now, id, Some(command), &args.borrow());
+        self.perform_again(now, id, Some(command), &args.borrow());
         self.resumed = None;
         self.wake_up(now, id);
     }

@@ -229,8 +229,14 @@ impl Engine {
         }
     }
 
+    /// Executes a request of a session that was blocked in it.
+    #[cold]
+    fn perform_again(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
+        self.perform(now, id, row, args);
+    }
+
     /// Executes one request, and leaves those alone who wait for what it does.
-    #[inline]
+    #[inline(always)]
     fn perform(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
         let Some(name) = args.first() else { return };
         if self.rates.due(now.mono_us) {

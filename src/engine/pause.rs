@@ -129,7 +129,7 @@ impl Engine {
             if session.flags.contains(SessionFlags::CLOSE_NOW) {
                 continue;
             }
-            self.perform(now, id, None, &args.borrow());
+            self.perform_again(now, id, None, &args.borrow());
             self.serve_ready(now);
             self.wake_up(now, id);
         }

@@ -122,6 +122,16 @@ impl Wire {
         Ok(Reply { raw, frame })
     }
 
+    /// Whether there is something to be read.
+    pub fn has_input(&mut self) -> bool {
+        if !self.stream.buffer().is_empty() {
+            return true;
+        }
+        let socket = self.stream.get_ref();
+        let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
+        socket.set_nonblocking(false).is_ok() && peeked.is_ok()
+    }
+
     /// One request and its reply.
     pub fn call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
         self.queue(args);
