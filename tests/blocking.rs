@@ -48,6 +48,46 @@ fn arguments_are_checked_as_redis_does() {
 }
 
 #[test]
+fn sorted_sets_are_waited_for_too() {
+    play(
+        "A: ZADD z 1 one 2 two 3 three 4 four => :4
+         A: BZPOPMIN none z 0 => *3 $1 z $3 one $1 1
+         A: BZPOPMAX z none 0 => *3 $1 z $4 four $1 4
+         A: BZMPOP 0 2 none z MAX COUNT 9 => *2 $1 z *2 *2 $5 three $1 3 *2 $3 two $1 2
+         A: EXISTS z => :0
+         A: BZPOPMIN z x => -ERR timeout is not a float or out of range
+         A: BZMPOP 0 1 z UP => -ERR syntax error
+         A: BZMPOP 0 1 z MIN COUNT 0 => -ERR count should be greater than 0
+         A: MULTI => +OK
+         A: BZPOPMIN z 0 => +QUEUED
+         A: BZMPOP 0 1 z MIN => +QUEUED
+         A: EXEC => *2 *-1 *-1
+         A: BZPOPMIN y z 0
+         B: HELLO 3 => %7*
+         B: BZPOPMAX z 0
+         C: BZMPOP 0 1 z MIN
+         D: BLPOP z 0
+         E: BZPOPMIN z 0.05
+         F: ZADD z 1.5 a 2 b 3 c => :3
+         A <= *3 $1 z $1 a $3 1.5
+         B <= *3 $1 z $1 c ,3
+         C <= *2 $1 z *1 *2 $1 b $1 2
+         pass 100
+         E <= *-1
+         F: RPUSH z x => :1
+         D <= *2 $1 z $1 x
+         A: BZPOPMIN z 0
+         F: ZADD y 1 a => :1
+         F: ZUNIONSTORE z 1 y => :1
+         A <= *3 $1 z $1 a $1 1
+         A: BZPOPMIN z 0
+         F: ZADD z XX 1 a => :0
+         F: ZINCRBY z 2 b => $1 2
+         A <= *3 $1 z $1 b $1 2",
+    );
+}
+
+#[test]
 fn time_outs_beyond_what_can_be_counted_are_refused() {
     play_as_newer(
         "A: BLPOP l 1e300 => -ERR timeout is out of range

@@ -9,9 +9,11 @@ use crate::engine::error::Result;
 use crate::resp::reply::Sink;
 use crate::store::list::End;
 
-const WAIT: Flags = Flags::WRITE.union(Flags::BLOCKING);
+/// Flags of all commands that wait.
+pub(super) const WAIT: Flags = Flags::WRITE.union(Flags::BLOCKING);
 
-const BLOCKING: Command =
+/// What their rows have in common.
+pub(super) const BLOCKING: Command =
     Command { flags: WAIT, group: Group::List, access: Access::ReadWrite, key_uses: uses::TAKEN, ..Command::DEFAULT };
 
 /// The rows.

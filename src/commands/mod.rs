@@ -2,6 +2,7 @@
 
 pub mod acl;
 pub mod blocking;
+pub mod blocking_zsets;
 pub mod client;
 mod client_blocking;
 pub mod cluster;
@@ -81,6 +82,7 @@ static FAMILIES: &[&[Command]] = &[
     functions::COMMANDS,
     transactions::COMMANDS,
     blocking::COMMANDS,
+    blocking_zsets::COMMANDS,
 ];
 
 static CONTAINERS: LazyLock<Vec<&'static Command>> =

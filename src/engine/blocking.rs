@@ -50,6 +50,7 @@ impl Wake {
     fn by(value: ValueRef<'_>) -> Wake {
         match value {
             ValueRef::Boxed(Value::List(_)) => Wake::LIST,
+            ValueRef::Boxed(Value::ZSet(_)) => Wake::ZSET,
             ValueRef::Boxed(Value::Hash(_)) => Wake::HASH,
             _ => Wake::empty(),
         }
@@ -64,6 +65,7 @@ impl Wake {
                 | Effect::ListPop { .. }
                 | Effect::ListRemove { .. }
                 | Effect::ListSet { .. }
+                | Effect::ZSetRemove { .. }
         );
         !takes && !matches!(effect, Effect::SetString { .. } | Effect::Deadline(_) | Effect::None)
     }
