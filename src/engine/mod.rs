@@ -84,6 +84,10 @@ pub enum Action {
 /// Writes a configuration, and users as lines of it, to its file.
 pub type RewriteConfig = Box<dyn FnMut(&Config, &[Vec<u8>]) -> Result<(), String>>;
 
+/// Has what is outside of the engine go by another configuration, in which the named directives were set, before the engine itself
+/// does. May refuse it: gives which directive it is about, and why.
+pub type ApplyConfig = Box<dyn FnMut(&Config, &[&'static str]) -> Result<(), (&'static str, String)>>;
+
 /// Fills a buffer with bytes that nobody can foretell; false where there are none.
 pub type Entropy = Box<dyn FnMut(&mut [u8]) -> bool>;
 
@@ -125,6 +129,8 @@ pub struct Engine {
     pub(crate) visited: u64,
     /// Writes the configuration file, for `CONFIG REWRITE`; `None` where there is none. Gives what went wrong.
     pub rewrite_config: Option<RewriteConfig>,
+    /// Asked before `CONFIG SET` takes effect; `None` where nobody is to be asked.
+    pub apply_config: Option<ApplyConfig>,
     /// Who there is, and what each may do.
     pub users: Users,
     /// The file with the users; `None` where there is none.
@@ -166,6 +172,7 @@ impl Engine {
             script_steps_max: None,
             visited: 0,
             rewrite_config: None,
+            apply_config: None,
             users: Users::new(false),
             users_file: None,
             entropy: None,

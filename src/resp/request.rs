@@ -29,6 +29,8 @@ const UNAUTHENTICATED_ARGS: i64 = 10;
 const UNAUTHENTICATED_BULK: i64 = 16_384;
 /// No argument of a multibulk request takes fewer bytes than this: `$0\r\n\r\n`.
 const ARGUMENT_BYTES_MIN: usize = 6;
+/// How every TLS handshake begins: the record's type and the first byte of its version.
+const TLS_HANDSHAKE: &[u8] = b"\x16\x03";
 /// Argument positions that a parser keeps room for between requests.
 const SPANS_KEPT: usize = 32;
 
@@ -96,6 +98,8 @@ pub enum ProtocolError {
     UnauthenticatedMultibulkLength,
     /// A longer argument than a client may send before it has authenticated.
     UnauthenticatedBulkLength,
+    /// The beginning of a TLS handshake, whose client would wait for an answer to what may never become a line.
+    Tls,
 }
 
 impl ProtocolError {
@@ -115,6 +119,7 @@ impl ProtocolError {
             Self::TooBigInline => b"ERR Protocol error: too big inline request",
             Self::UnbalancedQuotes => b"ERR Protocol error: unbalanced quotes in request",
             Self::UnauthenticatedMultibulkLength => b"ERR Protocol error: unauthenticated multibulk length",
+            Self::Tls => b"ERR Protocol error: this is a TLS handshake, and not the port for it",
             Self::UnauthenticatedBulkLength => b"ERR Protocol error: unauthenticated bulk length",
         })
     }
@@ -194,6 +199,9 @@ impl RequestParser {
                 Some(b'*') => self.stage = Stage::Count,
                 Some(_) => self.stage = Stage::Inline,
             }
+        }
+        if self.stage == Stage::Inline && buf.starts_with(TLS_HANDSHAKE) {
+            return Err(ProtocolError::Tls);
         }
         if self.stage == Stage::Inline { self.parse_inline(buf, limits) } else { self.parse_multibulk(buf, limits) }
     }

@@ -17,18 +17,22 @@
 //! beginning of the script in the middle of a request is left alone: its bytes wait in the socket.
 
 use std::cell::{Cell, RefCell};
-use std::net::TcpStream;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 use rustix::time::{ClockId, clock_gettime};
 use smallvec::SmallVec;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
@@ -36,8 +40,10 @@ use crate::engine::{Action, Engine};
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, Progress, RequestParser};
 use crate::script::bounds::Verdict;
+use crate::server::handshake::{Greeted, Handshakes};
 use crate::server::listener;
 use crate::server::shell::Shell;
+use crate::server::tls::{self, Tls};
 
 /// Sockets are looked at so often, in microseconds: often enough for a client that waits for each reply, seldom enough for the script
 /// to get on.
@@ -53,6 +59,8 @@ const UNSENT_MAX: usize = 64 << 10;
 const ENDING_GRACE_US: u64 = 100_000;
 /// Connections accepted at one look.
 const ACCEPTED_MAX: usize = 64;
+/// Records of one TLS connection that are decrypted at one look.
+const RECORDS_MAX: usize = 16;
 
 /// A socket that is listened on.
 #[derive(Clone, Copy)]
@@ -61,6 +69,8 @@ pub(super) enum Listening {
     Tcp(RawFd),
     /// Over a unix socket.
     Unix(RawFd),
+    /// Over TCP, for TLS.
+    Tls(RawFd),
 }
 
 /// A connection that was accepted while a script ran.
@@ -69,6 +79,8 @@ pub(super) enum Accepted {
     Tcp(TcpStream),
     /// Over a unix socket.
     Unix(UnixStream),
+    /// Over TLS, its handshake done.
+    Tls(Tls, SocketAddr),
 }
 
 /// What was received of one connection during a script.
@@ -84,6 +96,8 @@ struct Received {
 /// One connection, as far as this module knows it.
 struct Watched {
     fd: RawFd,
+    /// What it is read and written by, where that is not the socket itself.
+    tls: Option<Tls>,
     received: Option<Box<Received>>,
 }
 
@@ -95,6 +109,8 @@ pub(super) struct Busy {
     listening: RefCell<Vec<Listening>>,
     /// Connections with something received.
     stashed: Cell<usize>,
+    /// The TLS handshakes that are under way; `None` without TLS.
+    handshakes: RefCell<Option<Rc<Handshakes>>>,
 }
 
 impl Busy {
@@ -108,8 +124,29 @@ impl Busy {
         // One that was accepted during a script may have something received already.
         match &mut connections[index] {
             Some(watched) => watched.fd = fd,
-            none => *none = Some(Watched { fd, received: None }),
+            none => *none = Some(Watched { fd, tls: None, received: None }),
         }
+    }
+
+    /// Notes what a connection that is watched is read and written by.
+    pub(super) fn watch_tls(&self, id: SessionId, tls: Tls) {
+        if let Some(Some(watched)) = self.connections.borrow_mut().get_mut(id.0 as usize) {
+            watched.tls = Some(tls);
+        }
+    }
+
+    /// The TLS handshakes that are under way; `None` without TLS.
+    pub(super) fn handshakes(&self) -> Option<Rc<Handshakes>> {
+        self.handshakes.borrow().clone()
+    }
+
+    /// Has TLS handshakes looked after.
+    pub(super) fn set_handshakes(&self, handshakes: Rc<Handshakes>) {
+        *self.handshakes.borrow_mut() = Some(handshakes);
+    }
+
+    fn tls(&self, id: SessionId) -> Option<Tls> {
+        self.connections.borrow().get(id.0 as usize)?.as_ref()?.tls.clone()
     }
 
     /// Notes that a connection's socket is about to be closed.
@@ -195,18 +232,30 @@ impl Watch {
 
     fn serve(&mut self, engine: &mut Engine, now: Now, running: SessionId) -> Verdict {
         self.buffer.resize(RECEIVED_MAX, 0);
+        let handshakes = self.busy.handshakes();
+        if let Some(handshakes) = &handshakes {
+            handshakes.set_direct(true);
+        }
         self.accept(engine, now);
+        if let Some(handshakes) = &handshakes {
+            for Greeted { tls, addr } in handshakes.go_on() {
+                self.welcome(engine, now, Accepted::Tls(Rc::new(RefCell::new(tls)), addr));
+            }
+        }
         for (id, fd, readable) in self.ready(engine, running) {
             // SAFETY: a connection's socket is open for as long as it is watched, and no task that could close it runs meanwhile.
-            let socket = unsafe { BorrowedFd::borrow_raw(fd) };
+            let socket = Socket { fd: unsafe { BorrowedFd::borrow_raw(fd) }, tls: self.busy.tls(id) };
             if readable {
-                self.receive(engine, now, id, socket);
+                self.receive(engine, now, id, &socket);
             }
-            send(engine, id, socket);
+            send(engine, id, &socket);
             // Its task looks at what has become of it when the script has ended.
             engine.mark_dirty(id);
         }
         self.buffer = Vec::new();
+        if let Some(handshakes) = &handshakes {
+            handshakes.set_direct(false);
+        }
         let actions = engine.take_actions();
         let shutdown = actions.contains(&Action::Shutdown);
         for action in actions {
@@ -222,7 +271,8 @@ impl Watch {
         let mut polled = Vec::new();
         for (index, watched) in connections.iter().enumerate() {
             let (Some(watched), Some(session)) = (watched, engine.sessions.get(index)) else { continue };
-            let unsent = session.out.len() - session.sent;
+            let (decrypted, encrypted) = watched.tls.as_ref().map_or((false, false), tls::holds);
+            let unsent = session.out.len() - session.sent + usize::from(encrypted);
             let ended = watched.received.as_ref().is_some_and(|received| received.ended)
                 || session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW);
             let mut flags = PollFlags::empty();
@@ -234,17 +284,19 @@ impl Watch {
             }
             // SAFETY: as in `serve`.
             polled.push(PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(watched.fd) }, flags));
-            wanted.push((SessionId(index as u32), watched.fd, flags.contains(PollFlags::IN)));
+            wanted.push((SessionId(index as u32), watched.fd, flags.contains(PollFlags::IN), decrypted));
         }
         if poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_err() {
             return Vec::new();
         }
-        let found = wanted.into_iter().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());
-        found.map(|((id, fd, read), polled)| (id, fd, read && polled.revents() != PollFlags::OUT)).collect()
+        let found =
+            wanted.into_iter().zip(&polled).filter(|((.., decrypted), polled)| *decrypted || !polled.revents().is_empty());
+        let readable = |polled: &PollFd<'_>| polled.revents().intersects(!PollFlags::OUT);
+        found.map(|((id, fd, read, decrypted), polled)| (id, fd, read && (decrypted || readable(polled)))).collect()
     }
 
     /// Receives once from a connection, and has the requests that are complete executed.
-    fn receive(&mut self, engine: &mut Engine, now: Now, id: SessionId, socket: BorrowedFd<'_>) {
+    fn receive(&mut self, engine: &mut Engine, now: Now, id: SessionId, socket: &Socket<'_>) {
         let mut received = {
             let mut connections = self.busy.connections.borrow_mut();
             let Some(Some(watched)) = connections.get_mut(id.0 as usize) else { return };
@@ -256,21 +308,26 @@ impl Watch {
                 }
             }
         };
-        match rustix::net::recv(socket, self.buffer.as_mut_slice(), RecvFlags::DONTWAIT) {
-            Ok((0, _)) => received.ended = true,
-            Ok((count, _)) => {
-                engine.sessions[id.0 as usize].net_in += count as u64;
-                engine.stats.net_in += count as u64;
-                received.bytes.extend_from_slice(&self.buffer[..count]);
-                execute(engine, now, id, &mut received);
-                let held = received.bytes.len() as u64;
-                if held > engine.config.client_query_buffer_limit {
-                    engine.stats.limit_disconnections += 1;
-                    engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        // What is encrypted comes in records, of which the socket tells only when the first has come.
+        for _ in 0..if socket.tls.is_some() { RECORDS_MAX } else { 1 } {
+            match socket.receive(&mut self.buffer) {
+                Ok(0) => received.ended = true,
+                Ok(count) => {
+                    engine.sessions[id.0 as usize].net_in += count as u64;
+                    engine.stats.net_in += count as u64;
+                    received.bytes.extend_from_slice(&self.buffer[..count]);
+                    execute(engine, now, id, &mut received);
+                    let held = received.bytes.len() as u64;
+                    if held > engine.config.client_query_buffer_limit {
+                        engine.stats.limit_disconnections += 1;
+                        engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+                    }
+                    continue;
                 }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => received.ended = true,
             }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => received.ended = true,
+            break;
         }
         if let Some(Some(watched)) = self.busy.connections.borrow_mut().get_mut(id.0 as usize) {
             watched.received = Some(received);
@@ -280,23 +337,36 @@ impl Watch {
     /// Lets new clients in: the one who kills the script may be among them.
     fn accept(&self, engine: &mut Engine, now: Now) {
         for listening in self.busy.listening.borrow().iter() {
-            let (Listening::Tcp(fd) | Listening::Unix(fd)) = *listening;
+            let (Listening::Tcp(fd) | Listening::Unix(fd) | Listening::Tls(fd)) = *listening;
             // SAFETY: what is listened on is open for as long as the server runs.
             let socket = unsafe { BorrowedFd::borrow_raw(fd) };
             for _ in 0..ACCEPTED_MAX {
                 let Ok(accepted) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else { break };
-                self.welcome(engine, now, *listening, accepted);
+                match listening {
+                    Listening::Tcp(_) => self.welcome(engine, now, Accepted::Tcp(accepted.into())),
+                    Listening::Unix(_) => self.welcome(engine, now, Accepted::Unix(accepted.into())),
+                    Listening::Tls(_) => self.greet(accepted.into()),
+                }
             }
         }
     }
 
-    fn welcome(&self, engine: &mut Engine, now: Now, listening: Listening, accepted: OwnedFd) {
-        let accepted = match listening {
-            Listening::Tcp(_) => Accepted::Tcp(accepted.into()),
-            Listening::Unix(_) => Accepted::Unix(accepted.into()),
+    /// Begins a TLS handshake, which goes on here for as long as the script runs.
+    fn greet(&self, stream: TcpStream) {
+        let (Some(handshakes), Some(shell), Ok(addr)) = (self.busy.handshakes(), self.shell.upgrade(), stream.peer_addr()) else {
+            return;
         };
+        if let (true, Ok(stream)) = (handshakes.has_room(), tokio::net::TcpStream::from_std(stream)) {
+            handshakes.begin(shell, stream, addr);
+        }
+    }
+
+    fn welcome(&self, engine: &mut Engine, now: Now, accepted: Accepted) {
         let Some(newcomer) = listener::welcome_during_script(engine, now, accepted) else { return };
         self.busy.watch(newcomer.id, newcomer.fd());
+        if let Accepted::Tls(tls, _) = &newcomer.stream {
+            self.busy.watch_tls(newcomer.id, Rc::clone(tls));
+        }
         let shell = self.shell.clone();
         // It gets its turn when the task that runs the script has ended its own.
         tokio::task::spawn_local(async move {
@@ -304,6 +374,55 @@ impl Watch {
                 listener::settle_in(&shell, newcomer);
             }
         });
+    }
+}
+
+/// How a connection is read and written here.
+struct Socket<'a> {
+    fd: BorrowedFd<'a>,
+    tls: Option<Tls>,
+}
+
+impl Socket<'_> {
+    fn receive(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        match &self.tls {
+            None => rustix::net::recv(self.fd, into, RecvFlags::DONTWAIT).map(|(count, _)| count),
+            Some(tls) => {
+                let mut into = ReadBuf::new(into);
+                at_once(|cx| Pin::new(&mut *tls.borrow_mut()).poll_read(cx, &mut into))?;
+                Ok(into.filled().len())
+            }
+        }
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        match &self.tls {
+            None => rustix::net::send(self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+            Some(tls) => at_once(|cx| Pin::new(&mut *tls.borrow_mut()).poll_write(cx, bytes)),
+        }
+    }
+
+    /// Sees to it that the socket has got all that was sent.
+    fn flush(&self) -> Result<(), Errno> {
+        match &self.tls {
+            None => Ok(()),
+            Some(tls) => at_once(|cx| Pin::new(&mut *tls.borrow_mut()).poll_flush(cx)),
+        }
+    }
+
+    fn shut_down(&self) {
+        if let Some(tls) = &self.tls {
+            tls::say_goodbye(tls);
+        }
+        let _ = rustix::net::shutdown(self.fd, Shutdown::Both);
+    }
+}
+
+/// What polling once comes to. Nobody is woken: it is polled again at the next look.
+fn at_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Result<T, Errno> {
+    match poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Pending => Err(Errno::AGAIN),
+        Poll::Ready(done) => done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::CONNRESET)),
     }
 }
 
@@ -343,10 +462,10 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
 }
 
 /// Writes what is in a connection's outbox, as far as the socket takes it; ends the connection where that was all it waited for.
-fn send(engine: &mut Engine, id: SessionId, socket: BorrowedFd<'_>) {
+fn send(engine: &mut Engine, id: SessionId, socket: &Socket<'_>) {
     let session = &mut engine.sessions[id.0 as usize];
     while session.sent < session.out.len() {
-        match rustix::net::send(socket, &session.out[session.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        match socket.send(&session.out[session.sent..]) {
             Ok(count) => {
                 session.sent += count;
                 session.net_out += count as u64;
@@ -361,7 +480,10 @@ fn send(engine: &mut Engine, id: SessionId, socket: BorrowedFd<'_>) {
         }
     }
     (session.out, session.sent) = (Vec::new(), 0);
+    if socket.flush() == Err(Errno::AGAIN) {
+        return;
+    }
     if session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW) {
-        let _ = rustix::net::shutdown(socket, Shutdown::Both);
+        socket.shut_down();
     }
 }

@@ -23,6 +23,7 @@ use crate::engine::session::{SessionFlags, SessionId};
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, Progress, RequestParser};
 use crate::server::shell::{READ_BUFFER, Shell};
+use crate::server::tls::{self, Tls};
 use crate::server::window::{self, WINDOW};
 
 /// Requests that one connection may have executed before others get their turn.
@@ -39,6 +40,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// Over a unix socket.
     Unix(UnixStream),
+    /// Over TCP, encrypted.
+    Tls(Tls),
 }
 
 impl Stream {
@@ -46,6 +49,7 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_read(cx, buf),
         }
     }
 
@@ -53,6 +57,16 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_write(cx, bytes),
+        }
+    }
+
+    /// Sees to it that the socket has got all that was written. Only what is encrypted may wait before it.
+    #[inline]
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
+            Stream::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_flush(cx),
         }
     }
 }
@@ -193,7 +207,7 @@ impl Connection {
         loop {
             let Some(bytes) = shell.unsent(self.id) else {
                 shell.reclaim(self.id);
-                return Poll::Ready(Ok(()));
+                return self.stream.poll_flush(cx);
             };
             match self.stream.poll_write(cx, bytes) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -319,6 +333,9 @@ impl Future for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        if let Stream::Tls(stream) = &self.stream {
+            tls::say_goodbye(stream);
+        }
         self.shell.borrow_mut().disconnect(self.id);
     }
 }

@@ -9,16 +9,23 @@ use crate::engine::config::Config;
 use crate::engine::environment::{Environment, Usage};
 use crate::server::allocator;
 
-/// The process that serves `addresses`.
-pub fn describe(config: &Config, addresses: &[SocketAddr], config_file: Option<&Path>) -> Environment {
+/// The process that serves `addresses`, and `tls_addresses` over TLS.
+pub fn describe(
+    config: &Config,
+    addresses: &[SocketAddr],
+    tls_addresses: &[SocketAddr],
+    config_file: Option<&Path>,
+) -> Environment {
     let name = uname();
     let os = [name.sysname(), name.release(), name.machine()].map(|part| part.to_string_lossy().into_owned()).join(" ");
     let memory = sysinfo();
-    let tcp_port = addresses.first().map_or(0, SocketAddr::port);
+    let tcp_port = addresses.first().or(tls_addresses.first()).map_or(0, SocketAddr::port);
     let mut listeners = Vec::new();
-    if !addresses.is_empty() {
-        let binds: Vec<String> = addresses.iter().map(|addr| format!("bind={}", addr.ip())).collect();
-        listeners.push(format!("name=tcp,{},port={tcp_port}", binds.join(",")));
+    for (name, addresses) in [("tcp", addresses), ("tls", tls_addresses)] {
+        if let Some(first) = addresses.first() {
+            let binds: Vec<String> = addresses.iter().map(|addr| format!("bind={}", addr.ip())).collect();
+            listeners.push(format!("name={name},{},port={}", binds.join(","), first.port()));
+        }
     }
     if !config.unixsocket.is_empty() {
         listeners.push(format!("name=unix,bind={}", config.unixsocket));
@@ -80,7 +87,7 @@ mod tests {
             Ok(addr) => addr,
             Err(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
         });
-        let environment = describe(&config, &addresses, None);
+        let environment = describe(&config, &addresses, &[], None);
         assert_eq!(environment.listeners, ["name=tcp,bind=127.0.0.1,bind=::1,port=7000", "name=unix,bind=/run/p.sock"]);
         assert_eq!(environment.tcp_port, 7000);
         assert!(environment.system_memory > 1 << 20 && environment.os.contains(' '));

@@ -90,9 +90,7 @@ fn load_nested(path: &Path, config: &mut Config, extra: &mut Extra, depth: u32) 
 fn is_ignored(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
     IGNORED.iter().any(|known| known.as_bytes() == name)
-        || [&b"tls-"[..], b"cluster-", b"min-replicas-", b"replica-announce", b"repl-"]
-            .iter()
-            .any(|family| name.starts_with(family))
+        || [&b"cluster-"[..], b"min-replicas-", b"replica-announce", b"repl-"].iter().any(|family| name.starts_with(family))
 }
 
 /// The words of a line, quotes and escapes as in an inline request; `None` where quotes do not match.
@@ -203,13 +201,13 @@ mod tests {
             &dir,
             "main.conf",
             &format!(
-                "# a comment\n\n  PORT 7000  \r\nrequirepass \"a b\\x21\"\nbind 127.0.0.1 ::1\nrdbcompression yes\ntls-port 0\n\
+                "# a comment\n\n  PORT 7000  \r\nrequirepass \"a b\\x21\"\nbind 127.0.0.1 ::1\nrdbcompression yes\ntls-dh-params-file x\n\
                  save \"\"\ninclude {}\ntimeout 10\nclient-output-buffer-limit pubsub 1mb 0 0\n",
                 other.display()
             ),
         );
         let mut config = Config::default();
-        assert_eq!(load(&path, &mut config).unwrap().ignored, ["rdbcompression", "tls-port"]);
+        assert_eq!(load(&path, &mut config).unwrap().ignored, ["rdbcompression", "tls-dh-params-file"]);
         assert_eq!((config.port, config.timeout, config.maxclients), (7000, 10, 50));
         assert_eq!(config.requirepass, b"a b!");
         assert_eq!(config.bind, ["127.0.0.1", "::1"]);

@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::timeout;
 
 use crate::engine::Engine;
 use crate::engine::config::Config;
@@ -20,7 +22,9 @@ use crate::engine::time::Now;
 use crate::server::busy::{Accepted, Listening};
 use crate::server::connection::{Connection, Stream};
 use crate::server::directory::Entry;
+use crate::server::handshake::{self, Greeted};
 use crate::server::shell::Shell;
+use crate::server::tls;
 
 /// After an accept that failed for want of descriptors or memory, the next attempt waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -37,6 +41,8 @@ you can just disable the protected mode by editing the Redis configuration file,
 and then restarting the server. 3) If you started the server manually just for testing, restart it with the '--protected-mode no' \
 option. 4) Set up an authentication password for the default user. NOTE: You only need to do one of the above things in order for \
 the server to start accepting connections from the outside.\r\n";
+/// How long a client that is refused may take to be told why.
+const REFUSAL_MAX: Duration = Duration::from_secs(1);
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// An address that cannot be listened on.
@@ -76,6 +82,8 @@ impl std::error::Error for BindError {
 pub struct Listeners {
     /// TCP, all on one port.
     pub tcp: Vec<StdTcpListener>,
+    /// TCP for TLS, all on one port.
+    pub tls: Vec<StdTcpListener>,
     /// The unix socket.
     pub unix: Option<StdUnixListener>,
 }
@@ -83,10 +91,14 @@ pub struct Listeners {
 impl Listeners {
     /// Binds what the configuration names.
     pub fn bind(config: &Config) -> Result<Listeners, BindError> {
+        let tls = if config.tls_port == 0 { Vec::new() } else { bind_all(config, config.tls_port)? };
         let mut attempts = 0;
         let tcp = loop {
             attempts += 1;
-            match bind_all(config) {
+            if config.port == 0 && config.tls_port != 0 {
+                break Vec::new();
+            }
+            match bind_all(config, config.port) {
                 // The port that the first address was given may be taken on the next one.
                 Err(error) if config.port == 0 && attempts < FREE_PORT_ATTEMPTS && in_use(&error.source) => continue,
                 result => break result?,
@@ -96,12 +108,17 @@ impl Listeners {
             "" => None,
             path => Some(bind_unix(path, config).map_err(|source| BindError { address: path.to_owned(), source })?),
         };
-        Ok(Listeners { tcp, unix })
+        Ok(Listeners { tcp, tls, unix })
     }
 
     /// The TCP addresses that were bound.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+        addresses(&self.tcp)
+    }
+
+    /// Those of them that are for TLS.
+    pub fn tls_addresses(&self) -> Vec<SocketAddr> {
+        addresses(&self.tls)
     }
 
     /// Accepts on all of them for as long as the runtime runs.
@@ -111,6 +128,12 @@ impl Listeners {
             busy.listen(Listening::Tcp(listener.as_raw_fd()));
             tokio::task::spawn_local(accept_tcp(Rc::clone(shell), TcpListener::from_std(listener)?));
         }
+        let handshakes = busy.handshakes();
+        for listener in self.tls {
+            let Some(handshakes) = handshakes.clone() else { continue };
+            busy.listen(Listening::Tls(listener.as_raw_fd()));
+            tokio::task::spawn_local(handshake::accept(Rc::clone(shell), handshakes, TcpListener::from_std(listener)?));
+        }
         if let Some(listener) = self.unix {
             busy.listen(Listening::Unix(listener.as_raw_fd()));
             tokio::task::spawn_local(accept_unix(Rc::clone(shell), UnixListener::from_std(listener)?));
@@ -119,13 +142,16 @@ impl Listeners {
     }
 }
 
+fn addresses(listeners: &[StdTcpListener]) -> Vec<SocketAddr> {
+    listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+}
+
 fn in_use(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse
 }
 
-fn bind_all(config: &Config) -> Result<Vec<StdTcpListener>, BindError> {
+fn bind_all(config: &Config, mut port: u16) -> Result<Vec<StdTcpListener>, BindError> {
     let mut listeners: Vec<StdTcpListener> = Vec::new();
-    let mut port = config.port;
     let mut missing = None;
     for word in &config.bind {
         let (host, optional) = match word.strip_prefix('-') {
@@ -203,7 +229,7 @@ async fn accept_unix(shell: Rc<RefCell<Shell>>, listener: UnixListener) {
     }
 }
 
-async fn pause(error: io::Error) {
+pub(super) async fn pause(error: io::Error) {
     tracing::warn!(%error, "cannot accept a connection");
     // A client that is gone already is no reason to wait; anything else will be no better in an instant.
     if error.kind() != io::ErrorKind::ConnectionAborted {
@@ -215,7 +241,7 @@ async fn pause(error: io::Error) {
 pub(super) struct Newcomer {
     pub(super) id: SessionId,
     entry: Entry,
-    stream: Accepted,
+    pub(super) stream: Accepted,
 }
 
 impl Newcomer {
@@ -238,6 +264,30 @@ fn welcome_tcp(shell: &Rc<RefCell<Shell>>, stream: TcpStream, addr: SocketAddr) 
     let id = state.connect(peer, entry);
     drop(state);
     tokio::task::spawn_local(Connection::new(Rc::clone(shell), Stream::Tcp(stream), id));
+}
+
+/// Lets a client in whose handshake is done, or tells it why not.
+pub(super) async fn welcome_tls(shell: &Rc<RefCell<Shell>>, greeted: Greeted) {
+    let Greeted { mut tls, addr } = greeted;
+    let refused = refusal(&shell.borrow().engine, Some(addr.ip()));
+    if let Some(refusal) = refused {
+        shell.borrow_mut().engine.stats.rejected += 1;
+        let _ = timeout(REFUSAL_MAX, async {
+            tls.write_all(refusal).await?;
+            tls.shutdown().await
+        })
+        .await;
+        return;
+    }
+    let mut state = shell.borrow_mut();
+    let socket = tls.get_ref().0.stream();
+    prepare(&SockRef::from(socket), &state.engine.config);
+    let (peer, entry) = describe_tcp(addr, socket.local_addr(), socket.as_raw_fd());
+    let tls = Rc::new(RefCell::new(tls));
+    let id = state.connect(peer, entry);
+    state.busy.watch_tls(id, Rc::clone(&tls));
+    drop(state);
+    tokio::task::spawn_local(Connection::new(Rc::clone(shell), Stream::Tls(tls), id));
 }
 
 fn prepare(socket: &SockRef<'_>, config: &Config) {
@@ -281,6 +331,7 @@ pub(super) fn welcome_during_script(engine: &mut Engine, now: Now, mut stream: A
     let remote = match &stream {
         // Without an address it is gone already.
         Accepted::Tcp(stream) => Some(stream.peer_addr().ok()?),
+        Accepted::Tls(_, addr) => Some(*addr),
         Accepted::Unix(_) => None,
     };
     if let Some(refusal) = refusal(engine, remote.map(|addr| addr.ip())) {
@@ -288,6 +339,11 @@ pub(super) fn welcome_during_script(engine: &mut Engine, now: Now, mut stream: A
         let _ = match &mut stream {
             Accepted::Tcp(stream) => stream.write(refusal),
             Accepted::Unix(stream) => stream.write(refusal),
+            Accepted::Tls(tls, _) => {
+                let written = tls.borrow_mut().get_mut().1.writer().write(refusal);
+                tls::say_goodbye(tls);
+                written
+            }
         };
         return None;
     }
@@ -295,6 +351,12 @@ pub(super) fn welcome_during_script(engine: &mut Engine, now: Now, mut stream: A
         (Accepted::Tcp(stream), Some(addr)) => {
             prepare(&SockRef::from(stream), &engine.config);
             describe_tcp(addr, stream.local_addr(), stream.as_raw_fd())
+        }
+        (Accepted::Tls(tls, addr), _) => {
+            let tls = tls.borrow();
+            let socket = tls.get_ref().0.stream();
+            prepare(&SockRef::from(socket), &engine.config);
+            describe_tcp(*addr, socket.local_addr(), socket.as_raw_fd())
         }
         (Accepted::Tcp(stream), None) => describe_unix(&engine.config.unixsocket, stream.as_raw_fd()),
         (Accepted::Unix(stream), _) => describe_unix(&engine.config.unixsocket, stream.as_raw_fd()),
@@ -310,6 +372,7 @@ pub(super) fn settle_in(shell: &Rc<RefCell<Shell>>, newcomer: Newcomer) {
     let stream = match stream {
         Accepted::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp),
         Accepted::Unix(stream) => UnixStream::from_std(stream).map(Stream::Unix),
+        Accepted::Tls(tls, _) => Ok(Stream::Tls(tls)),
     };
     match stream {
         Ok(stream) => drop(tokio::task::spawn_local(Connection::new(Rc::clone(shell), stream, id))),

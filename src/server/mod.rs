@@ -19,6 +19,7 @@ pub mod descriptors;
 pub mod directory;
 pub mod environment;
 pub mod file;
+mod handshake;
 pub mod listener;
 pub mod log;
 pub mod program;
@@ -26,6 +27,7 @@ pub mod shell;
 pub mod stop;
 mod sweep;
 pub mod timer;
+pub mod tls;
 pub mod users_file;
 mod window;
 
@@ -41,6 +43,7 @@ use std::thread::JoinHandle;
 
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
+use tokio_rustls::rustls::ServerConfig;
 
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
@@ -49,6 +52,7 @@ use crate::server::busy::Watch;
 use crate::server::clock::Clock;
 use crate::server::directory::Directory;
 use crate::server::file::UserLine;
+use crate::server::handshake::Handshakes;
 use crate::server::listener::{BindError, Listeners};
 use crate::server::shell::Shell;
 
@@ -78,6 +82,8 @@ pub enum StartError {
     Bind(BindError),
     /// Something is wrong with the users.
     Users(String),
+    /// Something is wrong with the certificates or keys.
+    Tls(String),
     /// The system gave no thread or no randomness.
     System(io::Error),
 }
@@ -87,6 +93,7 @@ impl fmt::Display for StartError {
         match self {
             StartError::Bind(error) => error.fmt(f),
             StartError::Users(reason) => f.write_str(reason),
+            StartError::Tls(reason) => write!(f, "TLS cannot be configured: {reason}"),
             StartError::System(error) => write!(f, "Could not start: {error}."),
         }
     }
@@ -101,6 +108,7 @@ pub struct Server {
     /// Set when it has been asked to end: a script that runs is told by it.
     ending: Arc<AtomicBool>,
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
     directory: Arc<Directory>,
     unix_socket: Option<String>,
 }
@@ -109,8 +117,12 @@ impl Server {
     /// Binds, starts the executor and returns; connections are accepted from here on.
     pub fn start(mut config: Config, options: Options) -> Result<Server, StartError> {
         let users = users_file::at_start(&config, &options.users).map_err(StartError::Users)?;
+        let tls = match config.tls_port {
+            0 => None,
+            _ => Some(tls::settings(&config).map_err(StartError::Tls)?),
+        };
         let listeners = Listeners::bind(&config).map_err(StartError::Bind)?;
-        let addresses = listeners.addresses();
+        let (addresses, tls_addresses) = (listeners.addresses(), listeners.tls_addresses());
         if let Some(first) = addresses.first() {
             config.port = first.port();
         }
@@ -121,11 +133,12 @@ impl Server {
         };
         let directory = Arc::new(Directory::default());
         let (orders, inbox) = mpsc::unbounded_channel();
-        let environment = environment::describe(&config, &addresses, options.config_file.as_deref());
+        let environment = environment::describe(&config, &addresses, &tls_addresses, options.config_file.as_deref());
         let ending = Arc::new(AtomicBool::new(false));
         let executor = Executor {
             config,
             users,
+            tls,
             seed,
             options,
             environment,
@@ -136,12 +149,17 @@ impl Server {
         };
         let thread = std::thread::Builder::new().name("executor".into()).stack_size(STACK);
         let executor = Some(thread.spawn(move || executor.run()).map_err(StartError::System)?);
-        Ok(Server { executor, orders, ending, addresses, directory, unix_socket })
+        Ok(Server { executor, orders, ending, addresses, tls_addresses, directory, unix_socket })
     }
 
     /// The TCP addresses it listens on; their port is the same.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The TCP addresses it listens on for TLS; their port is the same.
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
     }
 
     /// Live connections.
@@ -200,6 +218,7 @@ impl Drop for Server {
 struct Executor {
     config: Config,
     users: Users,
+    tls: Option<Arc<ServerConfig>>,
     seed: u64,
     options: Options,
     environment: Environment,
@@ -222,6 +241,11 @@ impl Executor {
             let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
             shell.engine.users = self.users;
             shell.engine.users_file = users_file;
+            if let Some(settings) = self.tls {
+                let handshakes = Rc::new(Handshakes::new(settings));
+                shell.busy.set_handshakes(Rc::clone(&handshakes));
+                shell.engine.apply_config = Some(Box::new(move |config, names| renew_tls(&handshakes, config, names)));
+            }
             if self.options.seed.is_none() {
                 shell.engine.entropy = Some(Box::new(|bytes| getrandom::fill(bytes).is_ok()));
             }
@@ -258,5 +282,20 @@ impl Executor {
             });
             if stop.wait().await { Ok(()) } else { Err(io::Error::other("a task of the executor panicked")) }
         })
+    }
+}
+
+/// Reads certificates and keys again where a directive about them was set.
+fn renew_tls(handshakes: &Handshakes, config: &Config, names: &[&'static str]) -> Result<(), (&'static str, String)> {
+    let Some(name) = names.iter().find(|name| name.starts_with("tls-")) else { return Ok(()) };
+    match tls::settings(config) {
+        Ok(settings) => {
+            handshakes.renew(settings);
+            Ok(())
+        }
+        Err(reason) => {
+            tracing::warn!(reason, "TLS cannot be configured like that");
+            Err((name, "Unable to update TLS configuration. Check server logs.".to_owned()))
+        }
     }
 }

@@ -37,11 +37,14 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     let signals = Signals::install().map_err(|error| error.to_string())?;
     let options = Options { config_file: file, users: extra.users, ..Options::default() };
     let mut server = Server::start(config, options).map_err(|error| error.to_string())?;
-    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
+    let plain = server.addresses().iter().map(ToString::to_string);
+    let addresses: Vec<String> = plain.chain(server.tls_addresses().iter().map(|addr| format!("tls:{addr}"))).collect();
     // Whoever started it with --port 0 reads the port here; it does not matter if nobody does.
     let _ = writeln!(io::stdout(), "portcullis {PORTCULLIS_VERSION} listening on {}", addresses.join(" "));
     tracing::info!(version = PORTCULLIS_VERSION, redis = REDIS_VERSION, pid = std::process::id(), "ready to accept connections");
-    let ready = ready_file.map(|path| ReadyFile::write(path, addresses.first().map_or("", String::as_str))).transpose()?;
+    let ready = ready_file
+        .map(|path| ReadyFile::write(path, addresses.first().map_or("", |first| first.trim_start_matches("tls:"))))
+        .transpose()?;
     signals.watch(server.stopper());
     let ended = server.wait().map_err(|error| error.to_string());
     drop(ready);

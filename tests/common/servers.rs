@@ -79,7 +79,10 @@ impl Server {
         while Instant::now() < end {
             if let Some(addr) = std::fs::read_to_string(&ready).ok().as_deref().and_then(address) {
                 server.addr = addr;
-                server.wait_until_it_answers()?;
+                // Where there is no port without TLS, the address is that for TLS.
+                if !args.contains(&"--tls-port") || args.contains(&"--port") {
+                    server.wait_until_it_answers()?;
+                }
                 return Ok(server);
             }
             server.check()?;

@@ -58,13 +58,28 @@ macro_rules! directives {
 use Kind::{Bool, Choice, Events, Integer, Memory, Octal, Only, OutputLimits, Secret, Text, Words};
 
 directives! {
-    Network "port" => port: u16 = 6379, Integer(0, 65535), fixed, "TCP port to listen on; 0 takes any free one and prints it.";
+    Network "port" => port: u16 = 6379, Integer(0, 65535), fixed, "TCP port to listen on; 0 takes any free one and prints it, or none beside a tls-port.";
     Network "bind" => bind: Vec<String> = vec!["127.0.0.1".into(), "-::1".into()], Words, fixed, "Addresses to listen on; * is all of them, and one that begins with - may be missing.";
     Network "unixsocket" => unixsocket: String = String::new(), Text, fixed, "Path of a unix socket to listen on as well.";
     Network "unixsocketperm" => unixsocketperm: u32 = 0, Octal(0, 0o777), fixed, "Permissions of the unix socket, in octal.";
     Network "tcp-backlog" => tcp_backlog: u32 = 511, Integer(0, INT), fixed, "Connections that may wait to be accepted.";
     Network "tcp-keepalive" => tcp_keepalive: u32 = 300, Integer(0, INT), live, "Seconds after which a silent connection is probed; 0 never.";
     Network "timeout" => timeout: u32 = 0, Integer(0, INT), live, "Seconds after which an idle connection is closed; 0 never.";
+
+    Network "tls-port" => tls_port: u16 = 0, Integer(0, 65535), fixed, "TCP port for TLS; 0 for none.";
+    Network "tls-cert-file" => tls_cert_file: String = String::new(), Text, live, "Certificate of the server, and those that lead from it to its authority, in PEM; set again, it is read again.";
+    Network "tls-key-file" => tls_key_file: String = String::new(), Text, live, "Private key of the certificate, in PEM.";
+    Network "tls-ca-cert-file" => tls_ca_cert_file: String = String::new(), Text, live, "Certificates that those of clients must be signed by, in PEM.";
+    Network "tls-ca-cert-dir" => tls_ca_cert_dir: String = String::new(), Text, live, "Directory of files as tls-ca-cert-file.";
+    Network "tls-auth-clients" => tls_auth_clients: &'static str = "yes", Choice(&["no", "yes", "optional"]), live, "Whether clients must show a certificate; optional: one that is shown must be right.";
+    Network "tls-protocols" => tls_protocols: String = String::new(), Text, live, "Versions of TLS, of TLSv1.2 and TLSv1.3; without any, both.";
+    Network "tls-prefer-server-ciphers" => tls_prefer_server_ciphers: bool = false, Bool, live, "Choose by our order of ciphers, not by the client's.";
+    Network "tls-session-caching" => tls_session_caching: bool = true, Bool, live, "Let clients resume their sessions by tickets.";
+    Compatibility "tls-key-file-pass" => tls_key_file_pass: &'static str = "", Only("", "encrypted private keys are not supported; decrypt the key file, and let only the server read it"), live, "Has no value: private keys are not encrypted.";
+    Compatibility "tls-ciphers" => tls_ciphers: &'static str = "", Only("", "the ciphers of TLSv1.2 cannot be chosen: all that are offered are sound"), live, "Has no value.";
+    Compatibility "tls-ciphersuites" => tls_ciphersuites: &'static str = "", Only("", "the ciphers of TLSv1.3 cannot be chosen: all that are offered are sound"), live, "Has no value.";
+    Compatibility "tls-replication" => tls_replication: &'static str = "no", Only("no", "replication is not supported"), live, "Has the value no.";
+    Compatibility "tls-cluster" => tls_cluster: &'static str = "no", Only("no", "Portcullis is no Redis Cluster node"), live, "Has the value no.";
 
     Security "requirepass" => requirepass: Vec<u8> = Vec::new(), Secret, live, "Password that clients must give first.";
     Security "protected-mode" => protected_mode: bool = true, Bool, live, "Refuse clients of other machines while there is no password.";
@@ -166,6 +181,7 @@ pub const IGNORED: &[&str] = &[
     "latency-tracking-info-percentiles",
     "locale-collate",
     "max-new-connections-per-cycle",
+    "max-new-tls-connections-per-cycle",
     "maxmemory-eviction-tenacity",
     "no-appendfsync-on-rewrite",
     "oom-score-adj",
@@ -200,4 +216,10 @@ pub const IGNORED: &[&str] = &[
     "syslog-enabled",
     "syslog-facility",
     "syslog-ident",
+    "tls-client-cert-file",
+    "tls-client-key-file",
+    "tls-client-key-file-pass",
+    "tls-dh-params-file",
+    "tls-session-cache-size",
+    "tls-session-cache-timeout",
 ];

@@ -1,0 +1,196 @@
+//! TLS: from the directives to what a handshake is made by, and a socket that can be read past the runtime.
+//!
+//! ```text
+//!   tls-cert-file, tls-key-file, … ─▶ settings ─▶ handshake ─▶ Tls ─▶ connection
+//!                       CONFIG SET ─▶ settings ─────┘ (those who are connected keep what they have)
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use tokio_rustls::server::TlsStream;
+
+use crate::engine::config::Config;
+
+/// Makes of the directives what handshakes are made by.
+///
+/// # Errors
+/// For the person who configured it: which file is wrong, and how.
+pub fn settings(config: &Config) -> Result<Arc<ServerConfig>, String> {
+    let chain = certificates("tls-cert-file", &config.tls_cert_file)?;
+    if config.tls_key_file.is_empty() {
+        return Err("tls-key-file is not set".to_owned());
+    }
+    let key = PrivateKeyDer::from_pem_file(&config.tls_key_file)
+        .map_err(|error| format!("tls-key-file {}: {error}", config.tls_key_file))?;
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&versions(&config.tls_protocols)?)
+        .map_err(|error| error.to_string())?;
+    let builder = match config.tls_auth_clients {
+        "no" => builder.with_no_client_auth(),
+        word => {
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(config)?), Arc::new(ring::default_provider()));
+            let verifier = if word == "optional" { verifier.allow_unauthenticated() } else { verifier };
+            builder.with_client_cert_verifier(verifier.build().map_err(|error| error.to_string())?)
+        }
+    };
+    let mut settings = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| format!("tls-cert-file {} and tls-key-file {}: {error}", config.tls_cert_file, config.tls_key_file))?;
+    settings.ignore_client_order = config.tls_prefer_server_ciphers;
+    // What a client needs to resume its session is given to the client, encrypted: nothing is kept for those who may come back.
+    settings.session_storage = Arc::new(NoServerSessionStorage {});
+    if config.tls_session_caching {
+        settings.ticketer = ring::Ticketer::new().map_err(|error| error.to_string())?;
+    } else {
+        settings.send_tls13_tickets = 0;
+    }
+    Ok(Arc::new(settings))
+}
+
+fn certificates(name: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    if path.is_empty() {
+        return Err(format!("{name} is not set"));
+    }
+    let fail = |error: &dyn std::fmt::Display| format!("{name} {path}: {error}");
+    let found = CertificateDer::pem_file_iter(path).map_err(|error| fail(&error))?;
+    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| fail(&error))?;
+    if found.is_empty() { Err(fail(&"there is no certificate in it")) } else { Ok(found) }
+}
+
+/// The certificates that those of clients must be signed by.
+fn authorities(config: &Config) -> Result<RootCertStore, String> {
+    let mut found = Vec::new();
+    if !config.tls_ca_cert_file.is_empty() {
+        found = certificates("tls-ca-cert-file", &config.tls_ca_cert_file)?;
+    }
+    if !config.tls_ca_cert_dir.is_empty() {
+        let fail = |error: io::Error| format!("tls-ca-cert-dir {}: {error}", config.tls_ca_cert_dir);
+        for file in std::fs::read_dir(&config.tls_ca_cert_dir).map_err(fail)? {
+            let path = file.map_err(fail)?.path();
+            if path.is_file() {
+                found.extend(certificates("tls-ca-cert-dir", &path.to_string_lossy())?);
+            }
+        }
+    }
+    if found.is_empty() {
+        return Err("Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-auth-clients is enabled".to_owned());
+    }
+    let mut store = RootCertStore::empty();
+    for certificate in found {
+        store.add(certificate).map_err(|error| format!("tls-ca-cert-file: {error}"))?;
+    }
+    Ok(store)
+}
+
+fn versions(protocols: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
+    let mut versions = Vec::new();
+    for word in protocols.split([' ', ',']).filter(|word| !word.is_empty()) {
+        versions.push(match word.to_ascii_lowercase().as_str() {
+            "tlsv1.2" => &TLS12,
+            "tlsv1.3" => &TLS13,
+            _ => return Err(format!("tls-protocols: {word}: only TLSv1.2 and TLSv1.3 are supported")),
+        });
+    }
+    if versions.is_empty() {
+        versions = vec![&TLS13, &TLS12];
+    }
+    Ok(versions)
+}
+
+/// A TCP socket that can also be read and written past the runtime, which does not learn what is ready while a script runs.
+pub struct Socket {
+    stream: TcpStream,
+    direct: Rc<Cell<bool>>,
+}
+
+impl Socket {
+    /// One that goes past the runtime for as long as `direct` is set.
+    pub fn new(stream: TcpStream, direct: Rc<Cell<bool>>) -> Socket {
+        Socket { stream, direct }
+    }
+
+    /// The socket itself.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+/// What a system call that does not wait came to. Nobody is woken when it has to be tried again: who goes past the runtime tries
+/// again by itself.
+fn at_once<T>(result: Result<T, Errno>) -> Poll<io::Result<T>> {
+    match result {
+        Err(Errno::AGAIN | Errno::INTR) => Poll::Pending,
+        other => Poll::Ready(other.map_err(io::Error::from)),
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.direct.get() {
+            let into = buf.initialize_unfilled();
+            return at_once(rustix::net::recv(&this.stream, into, RecvFlags::DONTWAIT)).map_ok(|(count, _)| buf.advance(count));
+        }
+        Pin::new(&mut this.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.direct.get() {
+            return at_once(rustix::net::send(&this.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL));
+        }
+        Pin::new(&mut this.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+/// A connection whose handshake is done. Shared by its task and by what looks after the sockets while a script runs.
+pub type Tls = Rc<RefCell<TlsStream<Socket>>>;
+
+/// Whether something is decrypted and waits to be read, and whether something is encrypted and waits to be sent.
+pub fn holds(tls: &Tls) -> (bool, bool) {
+    let mut tls = tls.borrow_mut();
+    let (_, state) = tls.get_mut();
+    // Whoever reads next is told of an error.
+    let decrypted = state.process_new_packets().map_or(true, |io| io.plaintext_bytes_to_read() > 0 || io.peer_has_closed());
+    (decrypted, state.wants_write())
+}
+
+/// Tells the other side, as far as the socket takes it at once, that nothing more comes.
+pub fn say_goodbye(tls: &Tls) {
+    let mut tls = tls.borrow_mut();
+    let (socket, state) = tls.get_mut();
+    state.send_close_notify();
+    let mut rest = Vec::new();
+    while state.wants_write() {
+        if state.write_tls(&mut rest).is_err() {
+            return;
+        }
+    }
+    let _ = rustix::net::send(&socket.stream, &rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
