@@ -29,6 +29,12 @@ impl KeyHash {
         self.0 & (HASH_LIMIT - 1)
     }
 
+    /// All of it, 30 bits.
+    #[inline]
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
     /// The bits that choose among tables, and the hash within one.
     pub fn parts(self) -> (u32, u32) {
         (self.table() as u32, self.in_table())

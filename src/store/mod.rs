@@ -1,7 +1,7 @@
 //! The purpose-built store: where keys, values and deadlines live. It knows nothing of commands, sessions or replies.
 //!
 //! ```text
-//!   Dict ── 1,024 Tables by the top bits of a seeded hash (one Table alone serves as a big hash value)
+//!   Dict ── 1,024 Tables by the top bits of a seeded hash; a Trie of Tables serves as a big set or hash
 //!     Table ── 8-byte slots in hash order: 44 bits of address, 20 bits of hash
 //!       Entry ── one allocation: 16-byte head (deadline, timer, lengths, kind), key, short string or a boxed Value
 //!   Wheel ── deadlines, 1 ms a slot; its nodes name entries
@@ -11,10 +11,14 @@ pub mod dict;
 pub mod entry;
 pub mod hash;
 pub mod integer;
+pub mod ints;
 pub mod list;
+pub mod members;
 pub mod packed;
+pub mod set;
 pub mod space;
 pub mod table;
+pub mod trie;
 pub mod value;
 pub mod wheel;
 pub mod zset;

@@ -22,7 +22,7 @@ struct Span {
 
 /// The part that begins with its length at `at`: where its bytes begin and end.
 #[inline]
-fn part(bytes: &[u8], at: usize) -> (usize, usize) {
+pub(super) fn part(bytes: &[u8], at: usize) -> (usize, usize) {
     let first = bytes[at];
     if first < 0x80 {
         return (at + 1, at + 1 + usize::from(first));
@@ -39,11 +39,13 @@ fn part(bytes: &[u8], at: usize) -> (usize, usize) {
     }
 }
 
-fn length_bytes(len: usize) -> usize {
+/// Bytes that the length of a part takes.
+pub(super) fn length_bytes(len: usize) -> usize {
     (usize::BITS - (len | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-fn push_part(into: &mut Vec<u8>, bytes: &[u8]) {
+/// Writes a part behind its length.
+pub(super) fn push_part(into: &mut Vec<u8>, bytes: &[u8]) {
     let mut len = bytes.len();
     while len >= 0x80 {
         into.push(len as u8 | 0x80);

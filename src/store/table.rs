@@ -81,6 +81,15 @@ fn prefetch(address: *const u8) {
 }
 
 impl Table {
+    /// An empty table with room for so many entries.
+    pub fn with_room(entries: usize) -> Self {
+        let mut table = Table::default();
+        if entries > 0 {
+            table.rebuild((entries as u32 + 1).saturating_mul(20).div_ceil(17));
+        }
+        table
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.len as usize

@@ -1,0 +1,419 @@
+//! The table of a big value, such as a set or a hash: one [`Table`] while it is small, a tree of tables when it is large.
+//!
+//! A table that has taken in [`LEAF_MAX`] entries is dealt out to 32 tables by the next five bits of the hash, and each of these
+//! again when it is as full. So no insert moves more than some thousand slots, and the table of a value with a million members grows
+//! without a pause. Where much was removed, 32 tables become one again.
+//!
+//! ```text
+//!   hash, 30 bits    │ 5 │ 5 │ 20 or more: the hash in the leaf's table │
+//!   root ─ 32 nodes ───┘   │
+//!            └─ 32 leaves ─┘
+//! ```
+//! Entries lie in the order of their hashes, as far as these are kept, however they are dealt out: a scan's cursor, a hash, survives
+//! every change.
+
+use crate::store::dict::{KeyHash, KeyHasher};
+use crate::store::entry::{Entry, EntryMut, EntryRef};
+use crate::store::table::{HASH_BITS, HASH_LIMIT, Position, Table};
+
+/// Bits of a hash that are used.
+pub const TRIE_BITS: u32 = HASH_BITS + DEPTH_MAX * FAN_BITS;
+/// Hashes are below this.
+pub const TRIE_LIMIT: u32 = 1 << TRIE_BITS;
+/// Entries in a table before it is dealt out.
+const LEAF_MAX: usize = 2048;
+/// Entries below which the tables of a branch become one again.
+const BRANCH_MIN: usize = LEAF_MAX / 8;
+const FAN_BITS: u32 = 5;
+const FAN: usize = 1 << FAN_BITS;
+/// Branches above a leaf at most: tables at the bottom grow without bound.
+const DEPTH_MAX: u32 = 2;
+/// Places that are tried for a random entry before entries are counted off.
+const TRIES: u32 = 64;
+
+/// Entries with distinct keys. Owns them. Whoever calls gives the same hasher always.
+#[derive(Default)]
+pub struct Trie {
+    root: Node,
+}
+
+enum Node {
+    Leaf(Table),
+    Branch(Box<Branch>),
+}
+
+struct Branch {
+    /// Entries below.
+    len: usize,
+    nodes: [Node; FAN],
+}
+
+/// Where an entry stands, until the trie is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    hash: u32,
+    position: Position,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Node::Leaf(Table::default())
+    }
+}
+
+impl Node {
+    fn len(&self) -> usize {
+        match self {
+            Node::Leaf(table) => table.len(),
+            Node::Branch(branch) => branch.len,
+        }
+    }
+}
+
+/// Which node of a branch at this depth a hash belongs to.
+#[inline]
+fn turn(hash: u32, depth: u32) -> usize {
+    (hash >> (TRIE_BITS - FAN_BITS * (depth + 1))) as usize & (FAN - 1)
+}
+
+/// Bits that a table at this depth does not keep of a hash.
+#[inline]
+fn dropped(depth: u32) -> u32 {
+    TRIE_BITS - HASH_BITS - FAN_BITS * depth
+}
+
+/// The hash in a table at this depth.
+#[inline]
+fn local(hash: u32, depth: u32) -> u32 {
+    (hash >> dropped(depth)) & (HASH_LIMIT - 1)
+}
+
+impl Trie {
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.root.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes taken by slots and tables, entries not counted. Walks the tables.
+    pub fn allocated(&self) -> usize {
+        fn of(node: &Node) -> usize {
+            match node {
+                Node::Leaf(table) => table.allocated(),
+                Node::Branch(branch) => size_of::<Branch>() + branch.nodes.iter().map(of).sum::<usize>(),
+            }
+        }
+        of(&self.root)
+    }
+
+    /// The table where a hash belongs, and the hash there.
+    #[inline]
+    fn leaf(&self, hash: u32) -> (&Table, u32) {
+        let (mut node, mut depth) = (&self.root, 0);
+        loop {
+            match node {
+                Node::Leaf(table) => return (table, local(hash, depth)),
+                Node::Branch(branch) => node = &branch.nodes[turn(hash, depth)],
+            }
+            depth += 1;
+        }
+    }
+
+    #[inline]
+    fn leaf_mut(&mut self, hash: u32) -> &mut Table {
+        let (mut node, mut depth) = (&mut self.root, 0);
+        loop {
+            match node {
+                Node::Leaf(table) => return table,
+                Node::Branch(branch) => node = &mut branch.nodes[turn(hash, depth)],
+            }
+            depth += 1;
+        }
+    }
+
+    /// Where the entry with this key stands; `hash` must be the key's.
+    #[inline]
+    pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Spot> {
+        let hash = hash.bits();
+        let (table, local) = self.leaf(hash);
+        table.find(local, key).map(|position| Spot { hash, position })
+    }
+
+    /// The entry there.
+    #[inline]
+    pub fn get(&self, spot: Spot) -> EntryRef<'_> {
+        self.leaf(spot.hash).0.get(spot.position)
+    }
+
+    /// The entry there, to be changed in place.
+    #[inline]
+    pub fn get_mut(&mut self, spot: Spot) -> EntryMut<'_> {
+        self.leaf_mut(spot.hash).get_mut(spot.position)
+    }
+
+    /// Puts another entry with the same key in the place of the one there, and gives that back.
+    pub fn replace(&mut self, spot: Spot, entry: Entry) -> Entry {
+        self.leaf_mut(spot.hash).replace(spot.position, entry)
+    }
+
+    /// Adds an entry whose key is not there.
+    pub fn insert(&mut self, hasher: &KeyHasher, hash: KeyHash, entry: Entry) -> Spot {
+        let hash = hash.bits();
+        let (mut node, mut depth) = (&mut self.root, 0);
+        loop {
+            if let Node::Leaf(table) = node
+                && table.len() >= LEAF_MAX
+                && depth < DEPTH_MAX
+            {
+                let branch = deal_out(std::mem::take(table), depth, hasher);
+                *node = Node::Branch(branch);
+            }
+            match node {
+                Node::Leaf(table) => return Spot { hash, position: table.insert(local(hash, depth), entry) },
+                Node::Branch(branch) => {
+                    branch.len += 1;
+                    node = &mut branch.nodes[turn(hash, depth)];
+                }
+            }
+            depth += 1;
+        }
+    }
+
+    /// Takes the entry there out.
+    pub fn remove(&mut self, hasher: &KeyHasher, spot: Spot) -> Entry {
+        let (mut node, mut depth) = (&mut self.root, 0);
+        let entry = loop {
+            match node {
+                Node::Leaf(table) => break table.remove(spot.position),
+                Node::Branch(branch) => {
+                    branch.len -= 1;
+                    node = &mut branch.nodes[turn(spot.hash, depth)];
+                }
+            }
+            depth += 1;
+        };
+        self.collapse(hasher, spot.hash);
+        entry
+    }
+
+    /// Makes the uppermost branch above a hash that has become too sparse one table again.
+    #[inline]
+    fn collapse(&mut self, hasher: &KeyHasher, hash: u32) {
+        let (mut node, mut depth) = (&mut self.root, 0);
+        while let Node::Branch(branch) = node {
+            if branch.len < BRANCH_MIN {
+                let mut table = Table::with_room(branch.len);
+                while let Some(entry) = pop(node) {
+                    table.insert(local(hasher.hash(entry.read().key()).bits(), depth), entry);
+                }
+                *node = Node::Leaf(table);
+                return;
+            }
+            // Borrowed anew: the branch was only looked at.
+            let Node::Branch(branch) = node else { return };
+            node = &mut branch.nodes[turn(hash, depth)];
+            depth += 1;
+        }
+    }
+
+    /// Takes out some entry, the last by hash; for freeing in pieces.
+    pub fn pop(&mut self) -> Option<Entry> {
+        pop(&mut self.root)
+    }
+
+    fn leaves(&self) -> Leaves<'_> {
+        Leaves { next: Some(&self.root), stack: [const { None }; DEPTH_MAX as usize], depth: 0 }
+    }
+
+    /// All entries, in the order of their hashes.
+    pub fn iter(&self) -> impl Iterator<Item = EntryRef<'_>> {
+        self.leaves().flat_map(Table::iter)
+    }
+
+    /// Visits entries in the order of their hashes, from `from` on, until `count` of them were seen and a hash is done with. Gives
+    /// the hash to go on from, [`TRIE_LIMIT`] at the end.
+    ///
+    /// Every entry that is there during the whole of a scan is visited exactly once. One call visits at most `count` entries and
+    /// those that share the last one's hash.
+    pub fn scan<'a>(&'a self, hasher: &KeyHasher, from: u32, count: usize, mut visit: impl FnMut(EntryRef<'a>)) -> u32 {
+        let mut from = from.min(TRIE_LIMIT);
+        let mut left = count.max(1);
+        while from < TRIE_LIMIT {
+            let (mut node, mut depth) = (&self.root, 0);
+            while let Node::Branch(branch) = node {
+                node = &branch.nodes[turn(from, depth)];
+                depth += 1;
+            }
+            let Node::Leaf(table) = node else { break };
+            // A cursor out of a deeper table that is no more lies among entries that are one hash here.
+            let within = from & ((1 << dropped(depth)) - 1) != 0;
+            let first = local(from, depth);
+            let mut seen = 0;
+            let next = table.scan(first, left, |entry| {
+                seen += 1;
+                if !within || hasher.hash(entry.key()).bits() >= from {
+                    visit(entry);
+                }
+            });
+            let start = from >> (TRIE_BITS - FAN_BITS * depth) << (TRIE_BITS - FAN_BITS * depth);
+            // Where the table ends, this is where the next one begins.
+            from = start + (next << dropped(depth));
+            left = left.saturating_sub(seen);
+            if left == 0 {
+                break;
+            }
+        }
+        from
+    }
+
+    /// A random entry, each with the same chance.
+    pub fn random(&self, random: &mut impl FnMut() -> u64) -> Option<EntryRef<'_>> {
+        if self.is_empty() {
+            return None;
+        }
+        let (table, index) = self.leaf_of_nth(below(random(), self.len()))?;
+        let slots = table.slots();
+        for _ in 0..TRIES {
+            if let Some(position) = table.at(below(random(), slots)) {
+                return Some(table.get(position));
+            }
+        }
+        table.nth(index).map(|position| table.get(position))
+    }
+
+    /// The `index`-th entry in the order of their hashes.
+    pub fn nth(&self, index: usize) -> Option<EntryRef<'_>> {
+        let (table, index) = self.leaf_of_nth(index)?;
+        table.nth(index).map(|position| table.get(position))
+    }
+
+    fn leaf_of_nth(&self, mut index: usize) -> Option<(&Table, usize)> {
+        let mut node = &self.root;
+        while let Node::Branch(branch) = node {
+            node = branch.nodes.iter().find(|node| {
+                let here = index < node.len();
+                index -= if here { 0 } else { node.len() };
+                here
+            })?;
+        }
+        match node {
+            Node::Leaf(table) if index < table.len() => Some((table, index)),
+            _ => None,
+        }
+    }
+
+    /// A trie with copies of all entries, which have the same keys.
+    pub fn duplicate(&self, mut copy: impl FnMut(EntryRef<'_>) -> Entry) -> Trie {
+        fn of(node: &Node, copy: &mut impl FnMut(EntryRef<'_>) -> Entry) -> Node {
+            match node {
+                Node::Leaf(table) => Node::Leaf(table.duplicate(copy)),
+                Node::Branch(branch) => {
+                    let nodes = std::array::from_fn(|i| of(&branch.nodes[i], copy));
+                    Node::Branch(Box::new(Branch { len: branch.len, nodes }))
+                }
+            }
+        }
+        Trie { root: of(&self.root, &mut copy) }
+    }
+
+    /// Panics where the trie is not what it should be. Walks everything.
+    pub fn check_invariants(&self, hasher: &KeyHasher) {
+        fn check(node: &Node, depth: u32, prefix: u32, hasher: &KeyHasher) {
+            match node {
+                Node::Leaf(table) => {
+                    assert!(table.len() <= LEAF_MAX || depth == DEPTH_MAX, "a table of {} at depth {depth}", table.len());
+                    table.check_invariants(|key| {
+                        let hash = hasher.hash(key).bits();
+                        assert_eq!(hash >> (TRIE_BITS - FAN_BITS * depth), prefix, "an entry in another's table");
+                        local(hash, depth)
+                    });
+                }
+                Node::Branch(branch) => {
+                    assert!(depth < DEPTH_MAX && branch.len >= BRANCH_MIN, "{} below a branch at {depth}", branch.len);
+                    assert_eq!(branch.nodes.iter().map(Node::len).sum::<usize>(), branch.len, "len of a branch");
+                    for (at, node) in branch.nodes.iter().enumerate() {
+                        check(node, depth + 1, (prefix << FAN_BITS) | at as u32, hasher);
+                    }
+                }
+            }
+        }
+        check(&self.root, 0, 0, hasher);
+    }
+}
+
+/// Deals the entries of a table at this depth out to 32.
+#[cold]
+fn deal_out(mut table: Table, depth: u32, hasher: &KeyHasher) -> Box<Branch> {
+    let len = table.len();
+    let mut branch = Box::new(Branch { len, nodes: std::array::from_fn(|_| Node::Leaf(Table::with_room(len * 5 / 4 / FAN))) });
+    let mut entries = Vec::with_capacity(len);
+    while let Some(entry) = table.pop() {
+        entries.push(entry);
+    }
+    for entry in entries {
+        let hash = hasher.hash(entry.read().key()).bits();
+        if let Node::Leaf(table) = &mut branch.nodes[turn(hash, depth)] {
+            table.insert(local(hash, depth + 1), entry);
+        }
+    }
+    branch
+}
+
+fn pop(node: &mut Node) -> Option<Entry> {
+    match node {
+        Node::Leaf(table) => table.pop(),
+        Node::Branch(branch) => {
+            let entry = branch.nodes.iter_mut().rev().find_map(pop);
+            branch.len -= usize::from(entry.is_some());
+            entry
+        }
+    }
+}
+
+/// A number below `limit` from a random one.
+pub fn below(random: u64, limit: usize) -> usize {
+    ((u128::from(random) * limit as u128) >> 64) as usize
+}
+
+/// Walks over the tables in the order of hashes.
+struct Leaves<'a> {
+    next: Option<&'a Node>,
+    stack: [Option<std::slice::Iter<'a, Node>>; DEPTH_MAX as usize],
+    depth: usize,
+}
+
+impl<'a> Iterator for Leaves<'a> {
+    type Item = &'a Table;
+
+    fn next(&mut self) -> Option<&'a Table> {
+        loop {
+            match self.next.take() {
+                Some(Node::Leaf(table)) => return Some(table),
+                Some(Node::Branch(branch)) => {
+                    self.stack[self.depth] = Some(branch.nodes.iter());
+                    self.depth += 1;
+                }
+                None => {}
+            }
+            let top = self.depth.checked_sub(1)?;
+            self.next = self.stack[top].as_mut().and_then(Iterator::next);
+            if self.next.is_none() {
+                self.depth = top;
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Trie {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+#[path = "trie_tests.rs"]
+mod tests;
