@@ -19,7 +19,7 @@ mod grammar;
 mod scripts;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use catalogue::NEVER;
@@ -33,6 +33,7 @@ use portcullis::engine::time::Now;
 use portcullis::store::entry::ValueRef;
 use portcullis::store::hash::Hash;
 use portcullis::store::list::{Element, End, List};
+use portcullis::store::set::Set;
 use portcullis::store::value::Value;
 use portcullis::store::zset::ZSet;
 
@@ -46,6 +47,7 @@ enum Content {
     Elements(VecDeque<Vec<u8>>),
     /// Members and the bits of their scores.
     Scores(BTreeMap<Vec<u8>, u64>),
+    Members(BTreeSet<Vec<u8>>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -75,6 +77,10 @@ fn sign_of_zero_lost(score: f64) -> u64 {
     (score + 0.0).to_bits()
 }
 
+fn members(set: &Set) -> BTreeSet<Vec<u8>> {
+    set.iter().map(|member| member.to_vec()).collect()
+}
+
 /// Applies changes as they come; knows nothing but what they say.
 #[derive(Clone, Default)]
 struct Follower(Rc<RefCell<Databases>>);
@@ -100,6 +106,7 @@ impl ChangeLog for Follower {
                     Value::Hash(hash) => Content::Fields(fields(hash, change.now)),
                     Value::List(list) => Content::Elements(elements(list)),
                     Value::ZSet(zset) => Content::Scores(scores(zset)),
+                    Value::Set(set) => Content::Members(members(set)),
                 };
                 keys.insert(key, Item { content, deadline: *deadline });
             }
@@ -161,6 +168,22 @@ impl ChangeLog for Follower {
                 }
                 _ => panic!("removed a member of what is no sorted set: {change:?}"),
             },
+            Effect::SetAdd { member } => {
+                let new = Item { content: Content::Members(BTreeSet::new()), deadline: None };
+                let Content::Members(members) = &mut keys.entry(key).or_insert(new).content else {
+                    panic!("a member of what is no set: {change:?}");
+                };
+                assert!(members.insert(member.to_vec()), "added a member that was there: {change:?}");
+            }
+            Effect::SetRemove { member } => {
+                let Some(Content::Members(members)) = keys.get_mut(&key).map(|item| &mut item.content) else {
+                    panic!("removed a member of what is no set: {change:?}");
+                };
+                assert!(members.remove(*member), "removed a member that was not there: {change:?}");
+                if members.is_empty() {
+                    keys.remove(&key);
+                }
+            }
             Effect::Flush => keys.clear(),
             Effect::Swap { .. } | Effect::None => {}
         }
@@ -205,6 +228,7 @@ fn held(engine: &mut Engine, now: Now) -> Databases {
                 ValueRef::Boxed(Value::Hash(hash)) => Content::Fields(fields(hash, now)),
                 ValueRef::Boxed(Value::List(list)) => Content::Elements(elements(list)),
                 ValueRef::Boxed(Value::ZSet(zset)) => Content::Scores(scores(zset)),
+                ValueRef::Boxed(Value::Set(set)) => Content::Members(members(set)),
             };
             keys.insert(entry.key().to_vec(), Item { content, deadline: entry.deadline().map(|d| now.unix_of(d)) });
         });
@@ -221,6 +245,7 @@ fn alive(mut databases: Databases, now: Now) -> Databases {
             let filled = match &mut item.content {
                 Content::Bytes(_) | Content::Scores(_) => true,
                 Content::Elements(elements) => !elements.is_empty(),
+                Content::Members(members) => !members.is_empty(),
                 Content::Fields(fields) => {
                     fields.retain(|_, (_, deadline)| lives(deadline));
                     !fields.is_empty()

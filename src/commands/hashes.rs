@@ -370,6 +370,7 @@ fn hincrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 pub(super) struct Sequence(pub(super) u64);
 
 impl Sequence {
+    /// The next number.
     pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

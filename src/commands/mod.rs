@@ -32,6 +32,8 @@ pub mod scan;
 pub mod scripting;
 pub mod server;
 pub mod set;
+pub mod set_algebra;
+pub mod sets;
 pub mod strings;
 pub mod syntax;
 pub mod transactions;
@@ -68,6 +70,8 @@ static FAMILIES: &[&[Command]] = &[
     zset_ranges::COMMANDS,
     zset_pops::COMMANDS,
     zset_algebra::COMMANDS,
+    sets::COMMANDS,
+    set_algebra::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,

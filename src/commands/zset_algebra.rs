@@ -267,7 +267,8 @@ fn give(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation) -> Result {
     let (keys, options) = split(cx, &args[1..])?;
     let (mut db, reply) = cx.db_and_reply();
     let state = db.zset_form().0.state();
-    let sources = db.sources(keys)?;
+    let mut digits = Vec::new();
+    let sources = db.sources(keys, &mut digits)?;
     let options = Options::parse(operation, keys.len(), options, false)?;
     let items = options.combine(&sources, state);
     write_head(reply, items.len(), options.with_scores);
@@ -279,7 +280,8 @@ fn store(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation, event: &'st
     let (keys, options) = split(cx, &args[2..])?;
     let mut db = cx.db();
     let (hasher, limits) = db.zset_form();
-    let sources = db.sources(keys)?;
+    let mut digits = Vec::new();
+    let sources = db.sources(keys, &mut digits)?;
     let options = Options::parse(operation, keys.len(), options, true)?;
     let stored = ZSet::from_sorted(&hasher, limits, &options.combine(&sources, hasher.state()));
     let len = stored.len();
@@ -291,7 +293,8 @@ fn store(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation, event: &'st
 fn zintercard(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (keys, options) = split(cx, &args[1..])?;
     let (mut db, reply) = cx.db_and_reply();
-    let sources = db.sources(keys)?;
+    let mut digits = Vec::new();
+    let sources = db.sources(keys, &mut digits)?;
     let mut limit = 0;
     let mut rest = options.iter();
     while let Some(option) = rest.next() {

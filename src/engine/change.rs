@@ -202,6 +202,16 @@ pub enum Effect<'a> {
         /// The member.
         member: &'a [u8],
     },
+    /// The set has this member now.
+    SetAdd {
+        /// The member.
+        member: &'a [u8],
+    },
+    /// A member of the set is gone, and with the last one the key.
+    SetRemove {
+        /// The member.
+        member: &'a [u8],
+    },
     /// The database is empty; the change has no key.
     Flush,
     /// This database and that one have changed places; the change has no key.

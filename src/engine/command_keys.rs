@@ -44,7 +44,7 @@ pub mod uses {
     pub const EXTENDED: Uses = &[(Access::ReadWrite, KeyUse::INSERT)];
     /// Made where it was not: `SETNX`.
     pub const CREATED: Uses = &[(Access::Overwrite, KeyUse::INSERT)];
-    /// Overwritten by what is read from another key: `ZRANGESTORE`.
+    /// Overwritten by what is read from another key: `ZRANGESTORE`, `SINTERSTORE`.
     pub const STORED: Uses = &[(Access::Overwrite, KeyUse::UPDATE), (Access::Read, KeyUse::ACCESS)];
     /// Read and removed: `GETDEL`.
     pub const TAKEN: Uses = &[READ_AND_DELETED];
@@ -54,7 +54,7 @@ pub mod uses {
     pub const RENAMED: Uses = &[READ_AND_DELETED, (Access::Overwrite, KeyUse::UPDATE)];
     /// `RENAMENX`.
     pub const RENAMED_NEW: Uses = &[READ_AND_DELETED, (Access::Overwrite, KeyUse::INSERT)];
-    /// Moved elsewhere, in part: `LMOVE`.
+    /// Moved elsewhere, in part: `LMOVE`, `SMOVE`.
     pub const MOVED: Uses = &[READ_AND_DELETED, (Access::ReadWrite, KeyUse::INSERT)];
     /// `COPY`.
     pub const COPIED: Uses = &[(Access::Read, KeyUse::ACCESS), (Access::Overwrite, KeyUse::UPDATE)];

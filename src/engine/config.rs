@@ -116,6 +116,16 @@ impl Config {
         }
     }
 
+    /// How far a set may grow in its compact forms.
+    pub fn set_limits(&self) -> crate::store::set::Limits {
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        crate::store::set::Limits {
+            ints: size(self.set_max_intset_entries),
+            entries: size(self.set_max_listpack_entries),
+            value: size(self.set_max_listpack_value),
+        }
+    }
+
     /// The value of a directive as `CONFIG GET` shows it.
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
         Directive::find(name.as_bytes()).map(|(directive, _)| directive.get(self))

@@ -23,7 +23,7 @@ const PLACES_PER_FIELD: usize = 8;
 const ENDED_ON_ACCESS: u32 = 64;
 
 /// An effect whose event is published later, once for all fields of a command.
-const SILENT: Event = Event::new(Classes::empty(), "");
+pub(crate) const SILENT: Event = Event::new(Classes::empty(), "");
 const HEXPIRED: Event = Event::new(Classes::HASH, "hexpired");
 
 impl Event {
@@ -227,7 +227,8 @@ impl<'a> Db<'a> {
         }
     }
 
-    fn touch(&mut self, place: Place) {
+    /// Counts as an access.
+    pub(crate) fn touch(&mut self, place: Place) {
         if self.touch {
             let second = self.now.mono_us / 1_000_000;
             self.keyspace.space.get_mut(self.dict, place).touch(second);

@@ -56,6 +56,8 @@ pub struct Keyspace {
     pub zset_limits: zset::Limits,
     /// Nothing is removed for having ended, though it is not seen any more: during `CLIENT PAUSE`.
     pub keep_ended: bool,
+    /// How far a set may grow in its compact forms.
+    pub set_limits: crate::store::set::Limits,
     /// `DEBUG SET-ACTIVE-EXPIRE`: off, keys end only when they are looked at.
     pub active_expire: bool,
 }
@@ -72,6 +74,7 @@ impl Keyspace {
             list_cuts: Cuts::default(),
             zset_limits: zset::Limits::default(),
             keep_ended: false,
+            set_limits: Default::default(),
             active_expire: true,
         }
     }
@@ -531,6 +534,6 @@ fn fields_ended(entry: EntryRef<'_>, now: Now) -> bool {
 }
 
 /// Whether a key has ended, by its own deadline or with its last field.
-fn ended(entry: EntryRef<'_>, now: Now) -> bool {
+pub(crate) fn ended(entry: EntryRef<'_>, now: Now) -> bool {
     entry.deadline().is_some_and(|deadline| now.reached(deadline)) || fields_ended(entry, now)
 }

@@ -33,6 +33,7 @@ pub mod pause;
 pub mod pubsub;
 pub mod rate;
 pub mod session;
+pub mod sets;
 pub mod stats;
 pub mod time;
 pub mod transaction;
@@ -191,6 +192,7 @@ impl Engine {
         engine.users.all_channels = engine.config.acl_pubsub_default == "allchannels";
         engine.users.set_default_password(&engine.config.requirepass);
         engine.keyspace.zset_limits = engine.config.zset_limits();
+        engine.keyspace.set_limits = engine.config.set_limits();
         engine
     }
 
@@ -407,6 +409,7 @@ impl Engine {
         self.keyspace.hash_limits = self.config.hash_limits();
         self.keyspace.list_cuts = self.config.list_cuts();
         self.keyspace.zset_limits = self.config.zset_limits();
+        self.keyspace.set_limits = self.config.set_limits();
         self.actions.extend(changed.map(Action::ConfigChanged));
     }
 

@@ -8,9 +8,11 @@ use std::ops::Range;
 
 use crate::engine::change::{Change, Classes, Effect, Event};
 use crate::engine::error::{Error, Result};
-use crate::engine::keyspace::{Db, Keyspace, Ttl};
+use crate::engine::keyspace::{Db, Keyspace, Ttl, ended};
+use crate::engine::sets::SetView;
 use crate::store::dict::{KeyHasher, Place};
 use crate::store::entry::{EntryRef, NewValue, ValueRef};
+use crate::store::set::Member;
 use crate::store::value::Value;
 use crate::store::zset::{Item, Items, LexBound, ZSet};
 
@@ -177,10 +179,11 @@ impl<'a> Db<'a> {
         }
     }
 
-    /// A key that was looked for in this very instant, so that it is known not to have ended.
+    /// A key, without removing it if it has ended.
     pub(crate) fn present(&self, key: &[u8]) -> Option<EntryRef<'_>> {
         let space = &self.keyspace.space;
-        Some(space.get(self.dict, space.find(self.dict, space.hash(key), key)?))
+        let entry = space.get(self.dict, space.find(self.dict, space.hash(key), key)?);
+        (!ended(entry, self.now)).then_some(entry)
     }
 
     fn zset_at(&self, place: Place) -> Option<&ZSet> {
@@ -316,6 +319,8 @@ impl ZSetEdit<'_, '_> {
 pub enum Source<'a> {
     /// A sorted set.
     ZSet(ZSetView<'a>),
+    /// A set, whose members all have the score 1, and the digits of those that are integers.
+    Set(SetView<'a>, &'a [String]),
 }
 
 #[allow(clippy::len_without_is_empty, reason = "no value is empty")]
@@ -324,6 +329,7 @@ impl<'a> Source<'a> {
     pub fn len(&self) -> usize {
         match self {
             Source::ZSet(zset) => zset.len(),
+            Source::Set(set, _) => set.len(),
         }
     }
 
@@ -331,40 +337,56 @@ impl<'a> Source<'a> {
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         match self {
             Source::ZSet(zset) => zset.score(member),
+            Source::Set(set, _) => set.contains(Member::Bytes(member)).then_some(1.0),
         }
     }
 
     /// All members with their scores.
     pub fn iter(&self) -> impl Iterator<Item = Item<'a>> + use<'a> {
-        match self {
-            Source::ZSet(zset) => zset.iter(),
-        }
+        let (zset, set, digits) = match *self {
+            Source::ZSet(zset) => (Some(zset), None, &[][..]),
+            Source::Set(set, digits) => (None, Some(set), digits),
+        };
+        let strings = set.into_iter().flat_map(|set| set.iter()).filter_map(|member| match member {
+            Member::Int(_) => None,
+            Member::Bytes(member) => Some(member),
+        });
+        let members = digits.iter().map(String::as_bytes).chain(strings);
+        zset.into_iter().flat_map(|zset| zset.iter()).chain(members.map(|member| Item { member, score: 1.0 }))
     }
 
     /// Whether both are one and the same value.
     pub fn is(&self, other: &Source<'_>) -> bool {
         match (self, other) {
             (Source::ZSet(a), Source::ZSet(b)) => std::ptr::eq(a.zset, b.zset),
+            (Source::Set(a, _), Source::Set(b, _)) => std::ptr::eq(a.set(), b.set()),
+            _ => false,
         }
     }
 }
 
 impl Db<'_> {
     /// The inputs of `ZUNION` and its kin, each counting as an access, `None` for a key that is not there. An error where one holds
-    /// something else.
-    pub fn sources(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Source<'_>>>> {
+    /// something else. `digits` is filled with the integers among the members of sets.
+    pub fn sources<'s>(&'s mut self, keys: &[&[u8]], digits: &'s mut Vec<Vec<String>>) -> Result<Vec<Option<Source<'s>>>> {
         for key in keys {
-            match self.read(key).map(EntryRef::value) {
-                None | Some(ValueRef::Boxed(Value::ZSet(_))) => {}
+            digits.push(match self.read(key).map(EntryRef::value) {
+                None | Some(ValueRef::Boxed(Value::ZSet(_))) => Vec::new(),
+                Some(ValueRef::Boxed(Value::Set(set))) if set.is_ints() => {
+                    set.iter().filter_map(|member| member.integer()).map(|n| n.to_string()).collect()
+                }
+                Some(ValueRef::Boxed(Value::Set(_))) => Vec::new(),
                 Some(_) => return Err(Error::WRONG_TYPE),
-            }
+            });
         }
+        let digits: &'s [Vec<String>] = digits;
         let hasher = self.keyspace.space.hasher();
-        let source = |key: &&[u8]| match self.present(key)?.value() {
+        let source = |(key, digits): (&&[u8], &'s Vec<String>)| match self.present(key)?.value() {
             ValueRef::Boxed(Value::ZSet(zset)) => Some(Source::ZSet(ZSetView { zset, hasher })),
+            ValueRef::Boxed(Value::Set(_)) => self.view_set(key).map(|set| Source::Set(set, digits)),
             _ => None,
         };
-        Ok(keys.iter().map(source).collect())
+        Ok(keys.iter().zip(digits).map(source).collect())
     }
 
     /// The hasher and the limits that a new sorted set is made with.

@@ -395,6 +395,10 @@ impl Space {
                         assert!(!list.is_empty(), "an empty list");
                     }
                     ValueRef::Boxed(Value::ZSet(zset)) => zset.check_invariants(&self.hasher),
+                    ValueRef::Boxed(Value::Set(set)) => {
+                        set.check_invariants(&self.hasher);
+                        assert!(!set.is_empty(), "an empty set");
+                    }
                     ValueRef::Boxed(Value::Bytes(_)) | ValueRef::Bytes(_) => {}
                 }
                 check(entry, Some(number));

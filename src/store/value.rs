@@ -4,6 +4,7 @@
 
 use crate::store::hash::Hash;
 use crate::store::list::List;
+use crate::store::set::Set;
 use crate::store::zset::ZSet;
 
 /// A boxed value.
@@ -17,6 +18,8 @@ pub enum Value {
     List(List),
     /// A sorted set.
     ZSet(ZSet),
+    /// A set.
+    Set(Set),
 }
 
 impl Value {
@@ -27,6 +30,7 @@ impl Value {
             Value::Hash(_) => "hash",
             Value::List(_) => "list",
             Value::ZSet(_) => "zset",
+            Value::Set(_) => "set",
         }
     }
 
@@ -38,6 +42,7 @@ impl Value {
                 Value::Hash(hash) => hash.allocated(),
                 Value::List(list) => list.allocated(),
                 Value::ZSet(zset) => zset.allocated(),
+                Value::Set(set) => set.allocated(),
             }
     }
 
@@ -48,6 +53,7 @@ impl Value {
             Value::Hash(hash) => hash.len(),
             Value::List(list) => list.weight(),
             Value::ZSet(zset) => zset.weight(),
+            Value::Set(set) => set.weight(),
         }
     }
 
@@ -58,6 +64,7 @@ impl Value {
             Value::Hash(hash) => hash.free_some(budget),
             Value::List(list) => list.free_some(budget),
             Value::ZSet(zset) => zset.free_some(budget),
+            Value::Set(set) => set.free_some(budget),
         }
     }
 }

@@ -49,7 +49,15 @@ pub enum Step {
 
 const KEYS: &[&[u8]] = &[b"a", b"b", b"c", b"lock:order:42", b"", b"k\r\n\0z", b"{t}1", b"\xfc\xf1\xef", &[b'K'; 300]];
 const FIELDS: &[&[u8]] = &[b"f1", b"f2", b"f3", b"7", b"", b"\0\r\n", b"8b6c1f0e-2c1b-4f2e-9a53-9a3d0c1f1e77:1", &[b'F'; 70]];
-const MEMBERS: &[&[u8]] = &[b"m1", b"m2", b"m3", b"7", b"-12", b"", b"\0\r\n", &[b'M'; 70]];
+const MEMBERS: &[&[u8]] =
+    &[b"1", b"2", b"3", b"-12", b"40000", b"9223372036854775807", b"007", b"m1", b"m2", b"m3", b"", b"\0\r\n", &[b'M'; 70]];
+/// The forms of the sets under some keys: the last of the orders by size, by arrival and by chance that one of them has.
+const FORMS: &[u8] = b"local form = 'intset'
+for _, key in ipairs(KEYS) do
+    local e = redis.call('TYPE', key).ok == 'set' and redis.call('OBJECT', 'ENCODING', key) or 'intset'
+    if e == 'hashtable' or form == 'intset' then form = e end
+end
+return form";
 const CHANNELS: &[&str] = &["news", "news.one", "__x__", "redisson_lock__channel:{a}", ""];
 const JUNK: &[&[u8]] = &[
     b"",
@@ -159,10 +167,17 @@ impl<'a> Generator<'a> {
             "RANDOMKEY" => vec![probe(&[b"KEYS", b"*"])],
             "DBSIZE" => vec![probe(&[b"SCAN", b"0", b"COUNT", b"100000"])],
             "HRANDFIELD" => vec![encoding, probe(&[b"HGETALL", &key])],
-            "HGETALL" | "HKEYS" | "HVALS" | "HSCAN" | "ZSCAN" => vec![encoding],
+            "HGETALL" | "HKEYS" | "HVALS" | "HSCAN" | "ZSCAN" | "SMEMBERS" | "SSCAN" | "SPOP" => vec![encoding],
             "ZRANDMEMBER" => vec![probe(&[b"ZRANGE", &key, b"0", b"-1", b"WITHSCORES"])],
             "ZLEXCOUNT" | "ZRANGEBYLEX" | "ZREVRANGEBYLEX" => vec![encoding],
             "ZRANGE" if call.iter().any(|arg| upper(arg) == "BYLEX") => vec![encoding],
+            "SRANDMEMBER" => vec![encoding, probe(&[b"SMEMBERS", &key])],
+            "SINTER" | "SUNION" | "SDIFF" => {
+                let count = (call.len() - 1).to_string();
+                let mut forms = probe(&[b"EVAL", FORMS, count.as_bytes()]);
+                forms.extend_from_slice(&call[1..]);
+                vec![forms]
+            }
             _ => return Step::One { on, call },
         };
         Step::Probed { on, probes, call }
@@ -218,6 +233,13 @@ impl<'a> Generator<'a> {
                 "ZRANGEBYLEX",
                 "ZREVRANGEBYLEX",
                 "ZRANGE",
+                "SMEMBERS",
+                "SSCAN",
+                "SPOP",
+                "SRANDMEMBER",
+                "SINTER",
+                "SUNION",
+                "SDIFF",
                 "RANDOMKEY",
                 "DBSIZE",
                 "OBJECT",
@@ -274,11 +296,12 @@ impl<'a> Generator<'a> {
             "key" => self.key(random),
             "value" => value(random),
             "field" => random.pick(FIELDS).to_vec(),
+            "member" if random.one_in(4) => value(random),
+            "member" => random.pick(MEMBERS).to_vec(),
             "junk" => random.pick(JUNK).to_vec(),
             "int" => integer(random),
             "small-int" => text(random.range(-6..=12)),
             "float" => float(random),
-            "member" => random.pick(MEMBERS).to_vec(),
             "score" => score(random),
             "limit-offset" => text(random.range(if self.catalogue.strtod { -6..=8 } else { 0..=8 })),
             "score-bound" => {
@@ -371,7 +394,7 @@ impl<'a> Generator<'a> {
             "db" => {
                 random.pick(&["0", "0", "0", "1", "1", "2", "15", "16", "-1", "x", "", "99999999999", "1.0"]).as_bytes().to_vec()
             }
-            "type" => random.pick(&["string", "hash", "STRING", "list", "zset"]).as_bytes().to_vec(),
+            "type" => random.pick(&["string", "hash", "STRING", "list", "set", "zset"]).as_bytes().to_vec(),
             "client-name" => random.pick(&["worker-1", "", "two words", "line\n", "caf\u{e9}", "x"]).as_bytes().to_vec(),
             "channel" => random.pick(CHANNELS).as_bytes().to_vec(),
             "directive" => random.pick(DIRECTIVES).as_bytes().to_vec(),
@@ -381,6 +404,12 @@ impl<'a> Generator<'a> {
                     call.push(format!("field:{n}").into_bytes());
                     call.push(text(n));
                 }
+                return;
+            }
+            "many-members" => {
+                let prefix = random.pick(&["", "", "member:"]);
+                let count = *random.pick(&[5, 100, 130, 200, 600]);
+                call.extend((0..count).map(|n| format!("{prefix}{n}").into_bytes()));
                 return;
             }
             "fields" => {
@@ -435,8 +464,8 @@ impl<'a> Generator<'a> {
             call.extend([b"SCAN".to_vec(), b"0".to_vec()]);
             1
         } else {
-            let command = if random.one_in(2) { &b"HSCAN"[..] } else { b"ZSCAN" };
-            call.extend([command.to_vec(), self.key(random), b"0".to_vec()]);
+            let name = *random.pick(&[&b"HSCAN"[..], b"ZSCAN", b"SSCAN"]);
+            call.extend([name.to_vec(), self.key(random), b"0".to_vec()]);
             2
         };
         if random.one_in(2) {

@@ -66,6 +66,10 @@ impl Side {
             &["CONFIG", "SET", "list-max-listpack-size", "-2"],
             &["CONFIG", "SET", "zset-max-listpack-entries", "128"],
             &["CONFIG", "SET", "zset-max-listpack-value", "64"],
+            &["CONFIG", "SET", "set-max-intset-entries", "512"],
+            // An error on 7.0, which knows no such directive.
+            &["CONFIG", "SET", "set-max-listpack-entries", "128"],
+            &["CONFIG", "SET", "set-max-listpack-value", "64"],
             &["CONFIG", "SET", "proto-max-bulk-len", "536870912"],
             &["CONFIG", "SET", "notify-keyspace-events", if events { "KEA" } else { "" }],
         ] {
@@ -111,8 +115,8 @@ impl Side {
             self.wires[on].flush()?;
             let reply = self.reply(on)?;
             let Some([Frame::Bulk(next), Frame::Aggregate(_, page)]) = reply.frame.elements() else { return Ok(reply.frame) };
-            // Of a hash a field and its value go together.
-            let size = if upper(&call[0]) == "SCAN" { 1 } else { 2 };
+            // Of a hash a field and its value go together, of a sorted set a member and its score.
+            let size = if matches!(upper(&call[0]).as_str(), "SCAN" | "SSCAN") { 1 } else { 2 };
             found.extend(page.chunks(size).map(|group| match group {
                 // Versions write a score with different digits.
                 [member, Frame::Bulk(score)] if upper(&call[0]) == "ZSCAN" => {
