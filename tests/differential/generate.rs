@@ -478,10 +478,56 @@ impl<'a> Generator<'a> {
         Step::FullScan { on, call, cursor }
     }
 
+    /// A transaction, or what is left of one that goes wrong.
+    fn transaction(&self, random: &mut Random, calls: &mut Vec<Call>) {
+        let call = |words: &[&str]| -> Call { words.iter().map(|w| w.as_bytes().to_vec()).collect() };
+        for _ in 0..random.below(3) {
+            let mut watch = call(&["WATCH"]);
+            watch.extend((0..random.range(0..=3)).map(|_| self.key(random)));
+            calls.push(watch);
+            if random.one_in(3) {
+                calls.push(self.plain_call(random));
+            }
+        }
+        if random.one_in(5) {
+            calls.push(call(&["UNWATCH"]));
+        }
+        // Outside of a transaction a wait must be over soon.
+        let open = !random.one_in(20);
+        let (forever, soon) = if open { ("0", "0.01") } else { ("0.002", "0.002") };
+        if open {
+            calls.push(call(&["MULTI"]));
+        }
+        for _ in 0..random.below(7) {
+            let key = self.key(random);
+            calls.push(match random.below(30) {
+                0 => call(&["MULTI"]),
+                1 => call(&["UNWATCH"]),
+                2 => [call(&["WATCH"]), vec![key]].concat(),
+                3 => call(&["NOSUCH", "argument"]),
+                4 => call(&["GET"]),
+                5 | 6 => {
+                    [call(&[*random.pick(&["BLPOP", "BRPOP", "BZPOPMIN", "BZPOPMAX"])]), vec![key], call(&[forever])].concat()
+                }
+                7 => [call(&["BLMOVE"]), vec![key, self.key(random)], call(&["LEFT", "RIGHT", soon])].concat(),
+                8 => [call(&["BRPOPLPUSH"]), vec![key, self.key(random)], call(&["-1"])].concat(),
+                9 => [call(&["BLMPOP", forever, "2"]), vec![key, self.key(random)], call(&["LEFT", "COUNT", "2"])].concat(),
+                10 => [call(&["BZMPOP", "x", "1"]), vec![key], call(&["MAX"])].concat(),
+                _ => self.plain_call(random),
+            });
+        }
+        calls.push(if random.one_in(6) { call(&["DISCARD"]) } else { call(&["EXEC"]) });
+        if random.one_in(12) {
+            calls.push([call(&["BLPOP"]), vec![self.key(random), self.key(random)], call(&["0.004"])].concat());
+        }
+        calls.push(call(&["DISCARD"]));
+    }
+
     fn group(&self, on: usize, random: &mut Random) -> Step {
         let call = |words: &[&str]| -> Call { words.iter().map(|w| w.as_bytes().to_vec()).collect() };
         let mut calls = Vec::new();
-        match random.below(4) {
+        match random.below(7) {
+            4.. => self.transaction(random, &mut calls),
             0 => {
                 calls.push(call(&["CLIENT", "REPLY", "OFF"]));
                 calls.extend((0..random.below(4)).map(|_| self.plain_call(random)));
