@@ -94,12 +94,8 @@ pub struct Interests<T> {
 impl<T> Interests<T> {
     /// None yet. The seed keeps clients from choosing names whose hashes collide.
     pub fn new(seed: u64) -> Self {
-        Self::with_hasher(FixedState::with_seed(seed))
-    }
-
-    fn with_hasher(hasher: FixedState) -> Self {
         Interests {
-            hasher,
+            hasher: FixedState::with_seed(seed),
             names: HashTable::new(),
             keys: Slab::new(),
             pairs: HashTable::new(),
@@ -109,9 +105,18 @@ impl<T> Interests<T> {
         }
     }
 
-    /// Whether there are neither owners nor links.
+    /// Whether there are neither owners nor links, nor memory of many that were.
     pub fn is_empty(&self) -> bool {
+        self.is_vacant() && !self.is_large()
+    }
+
+    fn is_vacant(&self) -> bool {
         self.owners.is_empty() && self.keys.is_empty()
+    }
+
+    fn is_large(&self) -> bool {
+        let tables = self.names.capacity().max(self.pairs.capacity());
+        tables.max(self.keys.capacity()).max(self.links.capacity()) > KEPT
     }
 
     /// Number of owners, those left out that are retired.
@@ -293,9 +298,9 @@ impl<T> Interests<T> {
         what
     }
 
-    /// Whether links of those who are gone wait to be taken out.
+    /// Whether links of those who are gone wait to be taken out, or memory to be given back.
     pub fn has_retired(&self) -> bool {
-        !self.retired.is_empty()
+        !self.retired.is_empty() || (self.is_vacant() && self.is_large())
     }
 
     /// Takes links out whose owners are gone, at most `budget` of them.
@@ -315,8 +320,22 @@ impl<T> Interests<T> {
                 break;
             }
         }
-        if self.is_empty() && self.links.capacity() > KEPT {
-            *self = Interests::with_hasher(self.hasher.clone());
+        if self.is_vacant() && self.is_large() {
+            self.give_back();
+        }
+    }
+
+    /// Gives back the memory of one table: that of a million keys takes the system some milliseconds.
+    #[cold]
+    fn give_back(&mut self) {
+        if self.names.capacity() > KEPT {
+            self.names = HashTable::new();
+        } else if self.pairs.capacity() > KEPT {
+            self.pairs = HashTable::new();
+        } else if self.keys.capacity() > KEPT {
+            self.keys = Slab::new();
+        } else {
+            self.links = Slab::new();
         }
     }
 
@@ -538,7 +557,7 @@ mod tests {
             all.check_invariants();
             turns += 1;
         }
-        assert_eq!(turns, 20);
+        assert_eq!(turns, 20 + 3, "four tables are given back one by one, the first of them with the last links");
         assert!(all.is_empty());
     }
 
