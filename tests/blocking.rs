@@ -67,12 +67,12 @@ fn sorted_sets_are_waited_for_too() {
          B: BZPOPMAX z 0
          C: BZMPOP 0 1 z MIN
          D: BLPOP z 0
-         E: BZPOPMIN z 0.05
+         E: BZPOPMIN z 0.6
          F: ZADD z 1.5 a 2 b 3 c => :3
          A <= *3 $1 z $1 a $3 1.5
          B <= *3 $1 z $1 c ,3
          C <= *2 $1 z *1 *2 $1 b $1 2
-         pass 100
+         pass 800
          E <= *-1
          F: RPUSH z x => :1
          D <= *2 $1 z $1 x
@@ -237,13 +237,13 @@ fn whatever_makes_the_key_a_list_feeds() {
 #[test]
 fn time_is_over_when_it_was_said() {
     play(
-        "A: BLPOP l 0.1
+        "A: BLPOP l 0.6
          B: HELLO 3 => %7*
-         B: BLMOVE l m LEFT LEFT 0.1
-         C: BLMOVE l m LEFT LEFT 0.1
-         D: BLMPOP 0.1 1 l LEFT
+         B: BLMOVE l m LEFT LEFT 0.6
+         C: BLMOVE l m LEFT LEFT 0.6
+         D: BLMPOP 0.6 1 l LEFT
          E: BLPOP l 0
-         pass 200
+         pass 800
          A <= *-1
          B <= _
          C <= *-1
@@ -419,10 +419,10 @@ fn a_pause_of_all_ends_by_itself() {
          A <= +PONG
          A <= $1 x
          B <= +OK
-         F: CLIENT PAUSE 100 WRITE => +OK
+         F: CLIENT PAUSE 100000 WRITE => +OK
          A: SET k w
          A closes
-         pass 300
+         F: CLIENT UNPAUSE => +OK
          F: GET k => $1 v",
     );
 }
@@ -440,9 +440,9 @@ fn who_waits_is_fed_by_what_was_held_back() {
          F: RPUSH l 2 => :1
          C <= *2 $1 l $1 2
          # A time-out does not wait for the end of a pause.
-         A: BLPOP l 0.05
+         A: BLPOP l 0.6
          F: CLIENT PAUSE 100000 WRITE => +OK
-         pass 150
+         pass 800
          A <= *-1
          F: CLIENT UNPAUSE => +OK",
     );
