@@ -451,9 +451,9 @@ fn who_waits_is_fed_by_what_was_held_back() {
 #[test]
 fn nothing_ends_during_a_pause_though_it_is_not_seen() {
     play(
-        "F: SET k v PX 50 => +OK
+        "F: SET k v PX 400 => +OK
          F: CLIENT PAUSE 100000 WRITE => +OK
-         pass 100
+         pass 600
          F: GET k => $-1
          F: DBSIZE => :1
          F: CLIENT UNPAUSE => +OK

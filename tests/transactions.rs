@@ -242,16 +242,16 @@ fn whole_databases_touch_the_keys_that_are_in_there() {
 #[test]
 fn a_key_that_ends_meanwhile_was_changed() {
     play(
-        "A: SET k 1 PX 30 => +OK
+        "A: SET k 1 PX 400 => +OK
          A: WATCH k => +OK
-         pass 60
+         pass 600
          A: MULTI => +OK
          A: EXEC => *-1
          # One that ends without anybody removing it, too.
          B: DEBUG SET-ACTIVE-EXPIRE 0 => +OK
-         A: SET k 1 PX 30 => +OK
+         A: SET k 1 PX 400 => +OK
          A: WATCH k => +OK
-         pass 60
+         pass 600
          A: MULTI => +OK
          A: EXEC => *-1
          # One that had ended is as good as none, whoever removes it.
