@@ -324,3 +324,8 @@ fn lrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     list.iter_from(from).take(count).for_each(|element| write_element(reply, element));
     Ok(())
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "lists_tests.rs"]
+mod tests;

@@ -64,7 +64,7 @@ pub const COMMANDS: &[Command] = &[
         since: "6.0.6",
         summary: "Gives the indexes of elements of a list that equal one.",
         complexity: "O(N) for N elements looked at",
-        syntax: "key element [RANK rank] [COUNT num-matches] [MAXLEN len]",
+        syntax: "key element [RANK rank] [COUNT num-matches:integer] [MAXLEN len:integer]",
         handler: lpos,
         ..LIST
     },
