@@ -1,6 +1,8 @@
 //! The command table: one family a file, rows beside their handlers. Everything that must know all commands asks here.
 
 pub mod acl;
+pub mod bitfields;
+pub mod bitmaps;
 pub mod blocking;
 pub mod blocking_zsets;
 pub mod client;
@@ -58,6 +60,8 @@ static FAMILIES: &[&[Command]] = &[
     strings::COMMANDS,
     set::COMMANDS,
     counters::COMMANDS,
+    bitmaps::COMMANDS,
+    bitfields::COMMANDS,
     keys::COMMANDS,
     expiry::COMMANDS,
     scan::COMMANDS,

@@ -1,5 +1,6 @@
 //! Strings: reading, writing, cutting. `SET` and its conditions are in [`super::set`], numbers in [`super::counters`].
 
+use crate::commands::bitmaps::check_growth;
 use crate::commands::deadline::Unit;
 use crate::engine::change::{Classes, Event};
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
@@ -403,11 +404,14 @@ fn length(cx: &mut Context<'_>, key: &[u8]) -> Result<Option<usize>> {
 }
 
 fn append(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let have = length(cx, args[1])?.unwrap_or(0);
+    let old = length(cx, args[1])?;
+    let have = old.unwrap_or(0);
     check_length(cx, have, args[2].len())?;
-    let event = Event::new(Classes::STRING, "append");
-    let len = cx.db().edit_string(args[1], event, |value| value.extend_from_slice(args[2]));
-    cx.reply.integer(len as i64);
+    let mut db = cx.db();
+    let mut edit = db.edit_string(args[1])?;
+    edit.write(have, args[2]);
+    edit.finish(if old.is_some() { Form::Raw } else { Form::Shortest }, Some(Event::new(Classes::STRING, "append")));
+    cx.reply.integer((have + args[2].len()) as i64);
     Ok(())
 }
 
@@ -446,15 +450,13 @@ fn setrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Ok(());
     }
     check_length(cx, offset as usize, args[3].len())?;
+    check_growth(cx, args[1], offset as usize + args[3].len())?;
     let event = Event::new(Classes::STRING, "setrange");
-    let (from, to) = (offset as usize, offset as usize + args[3].len());
-    let len = cx.db().edit_string(args[1], event, |value| {
-        if value.len() < to {
-            value.resize(to, 0);
-        }
-        value[from..to].copy_from_slice(args[3]);
-    });
-    cx.db().set_form(args[1], Form::Raw);
+    let mut db = cx.db();
+    let mut edit = db.edit_string(args[1])?;
+    edit.write(offset as usize, args[3]);
+    let len = edit.bytes().len();
+    edit.finish(Form::Raw, Some(event));
     cx.reply.integer(len as i64);
     Ok(())
 }

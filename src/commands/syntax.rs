@@ -432,6 +432,12 @@ fn choice_name(choices: &[Arg<'_>]) -> &'static str {
         (&["BYSCORE", "BYLEX"], "sortby"),
         (&["MIN", "MAX"], "where"),
         (&["ON", "OFF"], "status"),
+        (&["LEFT", "RIGHT", "BEFORE", "AFTER"], "where"),
+        (&["BYTE", "BIT"], "unit"),
+        (&["AND", "OR"], "operation"),
+        (&["WRAP", "SAT"], "overflow-type"),
+        (&["INCRBY"], "write-operation"),
+        (&["GET"], "operation"),
     ];
     let has = |tokens: &[&str]| choices.iter().any(|arg| arg.token.is_some_and(|token| tokens.contains(&token)));
     NAMES.iter().find(|(tokens, _)| has(tokens)).map_or("choice", |(_, name)| name)

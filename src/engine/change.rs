@@ -101,6 +101,8 @@ impl Event {
         Event { class, name }
     }
 
+    /// No event of its own: what happened is published later, once for all that a command did.
+    pub const SILENT: Event = Event::new(Classes::empty(), "");
     /// A string was set.
     pub const SET: Event = Event::new(Classes::STRING, "set");
     /// A key was deleted.
@@ -127,6 +129,16 @@ pub enum Effect<'a> {
         value: &'a [u8],
         /// Its deadline.
         deadline: Option<i64>,
+    },
+    /// The string has these bytes from an offset on and is so long, with zeros where nothing was; with it the key may have come
+    /// into being.
+    SetRange {
+        /// Where the bytes begin.
+        offset: usize,
+        /// The bytes.
+        bytes: &'a [u8],
+        /// Bytes of the whole string.
+        len: usize,
     },
     /// The key holds this value now, whatever it held before.
     Store {

@@ -117,6 +117,20 @@ texts! {
     NO_SUCH_CLIENT = "ERR No such client";
     /// A random count that has no opposite.
     COUNT_RANGE = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
+    /// The offset of a bit that is none, or beyond `proto-max-bulk-len`.
+    BIT_OFFSET = "ERR bit offset is not an integer or out of range";
+    /// `SETBIT` to something else than 0 or 1.
+    BIT_VALUE = "ERR bit is not an integer or out of range";
+    /// `BITPOS` of something else than 0 or 1.
+    BIT_ARGUMENT = "ERR The bit argument must be 1 or 0.";
+    /// `BITOP NOT` of several strings.
+    BITOP_NOT = "ERR BITOP NOT must be called with a single source key.";
+    /// A type of `BITFIELD` that is none.
+    BITFIELD_TYPE = "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.";
+    /// `BITFIELD OVERFLOW` with a word that is none.
+    BITFIELD_OVERFLOW = "ERR Invalid OVERFLOW type specified";
+    /// `BITFIELD_RO` that is to write.
+    BITFIELD_RO = "ERR BITFIELD_RO only supports the GET subcommand";
     /// An index beyond the ends of a list.
     INDEX_RANGE = "ERR index out of range";
     /// `LPOS RANK 0`.

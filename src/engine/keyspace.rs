@@ -426,7 +426,15 @@ impl<'a> Db<'a> {
         self.emit_stored(place, key, event);
     }
 
-    fn put_at(&mut self, hash: KeyHash, place: Option<Place>, key: &[u8], value: NewValue<'_>, ttl: Ttl) -> Option<u64> {
+    /// Makes the key hold this, whatever it held before, and tells nobody but of a new key; gives its deadline.
+    pub(crate) fn put_at(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        key: &[u8],
+        value: NewValue<'_>,
+        ttl: Ttl,
+    ) -> Option<u64> {
         let space = &mut self.keyspace.space;
         let deadline = match (ttl, place) {
             (Ttl::At(deadline), _) => Some(deadline),
@@ -477,28 +485,6 @@ impl<'a> Db<'a> {
         {
             self.keyspace.space.get_mut(self.dict, place).set_form(form);
         }
-    }
-
-    /// Changes a key's string in place, making an empty one first where there is no such key; gives the new length. The key must not
-    /// hold another type.
-    pub fn edit_string(&mut self, key: &[u8], event: Event, edit: impl FnOnce(&mut Vec<u8>)) -> usize {
-        let (hash, place) = self.locate(key);
-        if let Some(place) = place
-            && let Some(Value::Bytes(bytes)) = self.keyspace.space.get_mut(self.dict, place).boxed()
-        {
-            edit(bytes);
-            let len = bytes.len();
-            self.emit_stored(place, key, event);
-            return len;
-        }
-        let old = place.and_then(|place| self.keyspace.space.get(self.dict, place).bytes());
-        let mut bytes = old.map(<[u8]>::to_vec).unwrap_or_default();
-        edit(&mut bytes);
-        self.put_string_at(hash, place, key, &bytes, Ttl::Keep, event);
-        if place.is_some() {
-            self.set_form(key, Form::Raw);
-        }
-        bytes.len()
     }
 
     /// Empties the database in one step; gives the number of keys.

@@ -12,9 +12,6 @@ use crate::store::entry::{NewValue, ValueRef};
 use crate::store::list::{Cuts, Element, End, List, Needle};
 use crate::store::value::Value;
 
-/// An effect whose event is published later, once for all that a command did.
-const SILENT: Event = Event::new(Classes::empty(), "");
-
 impl Event {
     /// Elements were put at the beginning of a list.
     pub const LPUSH: Event = Event::new(Classes::LIST, "lpush");
@@ -215,7 +212,7 @@ impl ListEdit<'_, '_> {
             self.db.keyspace.space.bury_value(Box::new(Value::List(rest)));
         }
         if count > 0 {
-            self.db.emit(self.key, SILENT, Effect::ListPop { end, count });
+            self.db.emit(self.key, Event::SILENT, Effect::ListPop { end, count });
         }
     }
 
@@ -230,7 +227,7 @@ impl ListEdit<'_, '_> {
         let cuts = self.cuts();
         let set = self.list_mut().set(cuts, index, element);
         if set {
-            self.db.emit(self.key, SILENT, Effect::ListSet { index, element });
+            self.db.emit(self.key, Event::SILENT, Effect::ListSet { index, element });
         }
         set
     }
@@ -242,7 +239,7 @@ impl ListEdit<'_, '_> {
         list.expect(cuts, element.len(), 1);
         let Some(index) = list.iter(End::Left).position(|held| pivot.is(held)) else { return false };
         list.insert(index, element, after);
-        self.db.emit(self.key, SILENT, Effect::ListInsert { index: index + usize::from(after), element });
+        self.db.emit(self.key, Event::SILENT, Effect::ListInsert { index: index + usize::from(after), element });
         true
     }
 
@@ -253,7 +250,7 @@ impl ListEdit<'_, '_> {
         let count = list.remove_equal(&Needle::new(element), from, most);
         if count > 0 {
             list.settle(cuts);
-            self.db.emit(self.key, SILENT, Effect::ListRemove { from, count, element });
+            self.db.emit(self.key, Event::SILENT, Effect::ListRemove { from, count, element });
         }
         count
     }

@@ -35,6 +35,7 @@ pub mod rate;
 pub mod session;
 pub mod sets;
 pub mod stats;
+pub mod strings;
 pub mod time;
 pub mod transaction;
 pub mod users;

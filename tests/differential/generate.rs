@@ -258,6 +258,8 @@ impl<'a> Generator<'a> {
                 "SELECT",
                 "GETRANGE",
                 "SUBSTR",
+                "BITCOUNT",
+                "BITPOS",
                 "HTTL",
                 "HPTTL",
                 "HEXPIRETIME",
@@ -341,6 +343,17 @@ impl<'a> Generator<'a> {
                 1 => random.range(0..=5000),
                 _ => random.range(0..=70),
             }),
+            "bit-offset" => match random.below(14) {
+                0 => text(*random.pick(&[-1, i64::MIN, i64::MAX, 4_294_967_296, 4_294_967_295 + (1 << 20), 1 << 40])),
+                1 => text(random.range(0..=40_000)),
+                2 | 3 => format!("#{}", random.range(-1..=40)).into_bytes(),
+                _ => text(random.range(0..=300)),
+            },
+            "bit-type" => match random.below(20) {
+                0 => random.pick(&["u64", "i65", "u0", "i0", "u", "8", "x8", "", "i+8", "u08", "i-1"]).as_bytes().to_vec(),
+                1..5 => random.pick(&["i64", "u63", "i1", "u1", "u8", "i16", "i32"]).as_bytes().to_vec(),
+                n => format!("{}{}", if n % 2 == 0 { 'i' } else { 'u' }, random.range(1..=63)).into_bytes(),
+            },
             "sec" => text(match random.below(12) {
                 0 => *random.pick(&[0, -1, i64::MIN, i64::MAX, i64::MAX / 1000, 9_223_372_036_854_776]),
                 1 => random.range(-1_000_000..=-100),

@@ -353,6 +353,17 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "ranges of bits",
+        why: Why::Version(
+            "BITCOUNT and BITPOS: 7.0 looks at the key before it reads its other arguments, later versions after that",
+        ),
+        equal: |case| {
+            let wrong = ["ERR syntax error", "ERR value is not an integer"].iter().any(|text| case.subject.is_error(text));
+            let key_seen = case.reference.integer().is_some() || case.reference.is_error("WRONGTYPE");
+            matches!(case.name, "BITCOUNT" | "BITPOS") && case.version < (7, 4) && wrong && key_seen
+        },
+    },
+    Rule {
         name: "cursors that are no number",
         why: Why::Version(
             "7.0 reads a cursor with strtoul, so that -1 is one, and looks at the key first; 7.4 and later refuse what is no number",
