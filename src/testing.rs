@@ -356,8 +356,8 @@ mod tests {
     #[test]
     fn deadlines_fire_on_a_running_clock_without_any_request() {
         let server = TestServer::start();
-        server.execute(&["SET", "k", "v", "PX", "20"]);
         let begin = Instant::now();
+        server.execute(&["SET", "k", "v", "PX", "20"]);
         while server.dbsize() == 1 {
             assert!(begin.elapsed() < Duration::from_secs(10));
             std::thread::sleep(Duration::from_millis(1));
