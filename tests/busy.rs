@@ -323,14 +323,52 @@ fn a_function_is_killed_as_a_function() {
     let library = "#!lua name=lib\nredis.register_function('hang', function() while true do end end)";
     assert_eq!(runner.ask(&["FUNCTION", "LOAD", library]), "$3\r\n");
     runner.expect("lib\r\n");
-    runner.send(&[&["FCALL", "hang", "0"]]);
+    runner.send(&[&["FCALL", "HANG", "1", "key", "an\r\nx"]]);
     let busy = BUSY.replace("SCRIPT KILL", "FUNCTION KILL");
     while other.ask(&["PING"]) != busy {}
+    other.send(&[&["FUNCTION", "STATS"]]);
+    other.expect(
+        "*4\r\n$14\r\nrunning_script\r\n*6\r\n$4\r\nname\r\n$4\r\nhang\r\n\
+         $7\r\ncommand\r\n*5\r\n$5\r\nFCALL\r\n$4\r\nHANG\r\n$1\r\n1\r\n$3\r\nkey\r\n$5\r\nan\r\nx\r\n$11\r\nduration_ms\r\n",
+    );
+    let ms: u64 = other.line().trim_matches([':', '\r', '\n']).parse().unwrap();
+    assert!((THRESHOLD_MS..60_000).contains(&ms), "{ms}");
+    let engines = "$7\r\nengines\r\n*2\r\n$3\r\nLUA\r\n*4\r\n$15\r\nlibraries_count\r\n:1\r\n$15\r\nfunctions_count\r\n:1\r\n";
+    other.expect(engines);
     assert_eq!(other.ask(&["SCRIPT", "KILL"]), busy);
     assert_eq!(other.ask(&["FUNCTION", "KILL"]), "+OK\r\n");
     let reply = runner.line();
     assert!(reply.starts_with("-ERR Script killed by user with SCRIPT KILL... script: hang, on @user_function:2."), "{reply}");
     assert_eq!(other.ask(&["FUNCTION", "KILL"]), "-NOTBUSY No scripts in execution right now.\r\n");
+    other.send(&[&["FUNCTION", "STATS"]]);
+    other.expect(&format!("*4\r\n$14\r\nrunning_script\r\n$-1\r\n{engines}"));
+    runner.send(&[&["EVAL", FOREVER, "0"]]);
+    other.wait_until_busy();
+    assert_eq!(other.ask(&["FUNCTION", "STATS"]), BUSY);
+    assert_eq!(other.ask(&["FUNCTION", "KILL"]), BUSY);
+    assert_eq!(other.ask(&["SCRIPT", "KILL"]), "+OK\r\n");
+    assert!(is_killed(&runner.line()));
+}
+
+#[test]
+fn events_of_a_script_are_published_while_it_runs() {
+    let server = start();
+    let addr = server.addresses()[0];
+    let (mut runner, mut other, mut listener) = (Client::new(addr), Client::new(addr), Client::new(addr));
+    assert_eq!(other.ask(&["CONFIG", "SET", "notify-keyspace-events", "KEAm"]), "+OK\r\n");
+    listener.send(&[&["SUBSCRIBE", "__keyevent@0__:keymiss", "own"]]);
+    listener.expect("*3\r\n$9\r\nsubscribe\r\n$22\r\n__keyevent@0__:keymiss\r\n:1\r\n");
+    listener.expect("*3\r\n$9\r\nsubscribe\r\n$3\r\nown\r\n:2\r\n");
+    runner.send(&[&[
+        "EVAL",
+        "redis.call('get', 'a') redis.call('publish', 'own', 'x') redis.call('get', 'b') while true do end",
+        "0",
+    ]]);
+    listener.expect("*3\r\n$7\r\nmessage\r\n$22\r\n__keyevent@0__:keymiss\r\n$1\r\na\r\n");
+    listener.expect("*3\r\n$7\r\nmessage\r\n$3\r\nown\r\n$1\r\nx\r\n");
+    listener.expect("*3\r\n$7\r\nmessage\r\n$22\r\n__keyevent@0__:keymiss\r\n$1\r\nb\r\n");
+    assert_eq!(other.ask(&["SCRIPT", "KILL"]), "+OK\r\n");
+    assert!(is_killed(&runner.line()));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The change log is complete: whoever applies it, change by change, has the same keys, values and deadlines as the engine.
+//! The change log is complete: whoever applies it, change by change, has the same keys, values, deadlines and libraries of functions
+//! as the engine. It comes in units: whatever a request changes is one, be it a script or a transaction.
 //!
 //! ```text
 //!   generated calls, passing time ─▶ engine ─▶ change log ─▶ plain maps
@@ -28,8 +29,10 @@ use generate::{Catalogue, Generator};
 use portcullis::engine::Engine;
 use portcullis::engine::change::{Change, ChangeLog, Effect};
 use portcullis::engine::config::Config;
-use portcullis::engine::session::{Peer, SessionFlags};
+use portcullis::engine::session::{Peer, SessionFlags, SessionId};
 use portcullis::engine::time::Now;
+use portcullis::script::bounds::Verdict;
+use portcullis::script::functions::Functions;
 use portcullis::store::entry::ValueRef;
 use portcullis::store::hash::Hash;
 use portcullis::store::list::{Element, End, List};
@@ -81,13 +84,37 @@ fn members(set: &Set) -> BTreeSet<Vec<u8>> {
     set.iter().map(|member| member.to_vec()).collect()
 }
 
+/// Sources of libraries by their names.
+type Libraries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What a follower has.
+#[derive(Default)]
+struct Followed {
+    databases: Databases,
+    libraries: Libraries,
+    /// Changes of a unit that is not whole.
+    uncommitted: usize,
+    /// Whole units.
+    units: usize,
+}
+
 /// Applies changes as they come; knows nothing but what they say.
 #[derive(Clone, Default)]
-struct Follower(Rc<RefCell<Databases>>);
+struct Follower(Rc<RefCell<Followed>>);
 
 impl ChangeLog for Follower {
     fn record(&mut self, change: &Change<'_>) {
-        let mut databases = self.0.borrow_mut();
+        let Followed { databases, libraries, uncommitted, .. } = &mut *self.0.borrow_mut();
+        *uncommitted += 1;
+        match change.effect {
+            Effect::LoadLibrary { source } => return drop(libraries.insert(library_name(source), source.to_vec())),
+            Effect::DeleteLibrary { name } => {
+                assert!(libraries.remove(name).is_some(), "deleted a library that was not there");
+                return;
+            }
+            Effect::FlushLibraries => return libraries.clear(),
+            _ => {}
+        }
         if let Effect::Swap { with } = change.effect {
             let (a, b) = (databases.remove(&change.db), databases.remove(&with));
             a.into_iter().for_each(|a| drop(databases.insert(with, a)));
@@ -194,10 +221,58 @@ impl ChangeLog for Follower {
                 }
             }
             Effect::Flush => keys.clear(),
-            Effect::Swap { .. } | Effect::None => {}
+            _ => {}
         }
         databases.retain(|_, keys| !keys.is_empty());
     }
+
+    fn commit(&mut self) {
+        let mut followed = self.0.borrow_mut();
+        assert!(followed.uncommitted > 0, "a unit without changes");
+        (followed.uncommitted, followed.units) = (0, followed.units + 1);
+    }
+}
+
+/// The name in the first line of a library.
+fn library_name(source: &[u8]) -> Vec<u8> {
+    let line = source.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    line.strip_prefix(b"#!lua name=").expect("a library has a name").to_vec()
+}
+
+/// The libraries that the engine holds.
+fn held_libraries(engine: &Engine) -> Libraries {
+    engine.functions.list().map(|library| (library.name.to_vec(), library.source.to_vec())).collect()
+}
+
+/// A request about libraries.
+fn library_call(random: &mut Random, engine: &Engine) -> Vec<Vec<u8>> {
+    let name = ["a", "b", "c"][random.below(3) as usize];
+    let source = format!("#!lua name={name}\nredis.register_function('f{name}', function() return {} end)", random.below(10));
+    let mut words = match random.below(8) {
+        0 | 1 => vec!["LOAD"],
+        2 | 3 => vec!["LOAD", "REPLACE"],
+        4 | 5 => vec!["DELETE", name],
+        6 => vec!["RESTORE"],
+        _ => vec!["FLUSH"],
+    };
+    let mut call: Vec<Vec<u8>> = Vec::new();
+    words.insert(0, "FUNCTION");
+    call.extend(words.iter().map(|word| word.as_bytes().to_vec()));
+    match words[1] {
+        "LOAD" => call.push(source.into_bytes()),
+        "RESTORE" => {
+            let mut other = Functions::default();
+            other.load(source.as_bytes(), false).expect("the library loads");
+            if random.one_in(2) {
+                call.push(engine.functions.dump());
+            } else {
+                call.push(other.dump());
+            }
+            call.push(["FLUSH", "APPEND", "REPLACE"][random.below(3) as usize].into());
+        }
+        _ => {}
+    }
+    call
 }
 
 /// Applies a change of a list that is there.
@@ -284,11 +359,18 @@ fn who_follows_the_change_log_has_the_same_data() {
         engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED;
         let mut history = Vec::new();
         for step in 0..500 {
-            let call = generator.call(&mut random);
+            let call = if random.one_in(20) { library_call(&mut random, &engine) } else { generator.call(&mut random) };
             history
                 .push(call.iter().map(|arg| arg[..arg.len().min(60)].escape_ascii().to_string()).collect::<Vec<_>>().join(" "));
             let args: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
+            let units = follower.0.borrow().units;
             engine.execute(now, session, &args);
+            {
+                let followed = follower.0.borrow();
+                assert_eq!(followed.uncommitted, 0, "what a request changes is whole when it is done: {history:?}");
+                assert!(followed.units <= units + 1, "what a request changes is one unit: {history:?}");
+                assert_eq!(followed.libraries, held_libraries(&engine));
+            }
             engine.sessions[session.0 as usize].out.clear();
             engine.take_actions();
             // Time passes: a little, or enough to end much of what has a deadline; sometimes nobody looks at once.
@@ -299,7 +381,7 @@ fn who_follows_the_change_log_has_the_same_data() {
             if random.one_in(3) {
                 while engine.advance(now) {}
             }
-            let (expected, got) = (held(&mut engine, now), alive(follower.0.borrow().clone(), now));
+            let (expected, got) = (held(&mut engine, now), alive(follower.0.borrow().databases.clone(), now));
             if expected != got {
                 let from = history.len().saturating_sub(25);
                 panic!("seed {seed}, step {step}\nengine   {expected:?}\nfollower {got:?}\n{}", history[from..].join("\n"));
@@ -308,7 +390,120 @@ fn who_follows_the_change_log_has_the_same_data() {
         }
         while engine.advance(now) {}
         engine.check_invariants();
-        assert_eq!(held(&mut engine, now), *follower.0.borrow(), "seed {seed}: nothing has ended that the log does not say");
+        assert_eq!(follower.0.borrow().uncommitted, 0);
+        assert_eq!(
+            held(&mut engine, now),
+            follower.0.borrow().databases,
+            "seed {seed}: nothing has ended that the log does not say"
+        );
     }
     assert_eq!(compared, 60 * 500);
+}
+
+/// Keeps whole units as text: the event and the key of each change.
+#[derive(Clone, Default)]
+struct Units {
+    whole: Rc<RefCell<Vec<Vec<String>>>>,
+    open: Vec<String>,
+}
+
+impl ChangeLog for Units {
+    fn record(&mut self, change: &Change<'_>) {
+        if !matches!(change.effect, Effect::None) {
+            // What several events may follow has none of its own.
+            let name = if change.event.name.is_empty() { "change" } else { change.event.name };
+            self.open.push(format!("{name} {}", String::from_utf8_lossy(change.key)));
+        }
+    }
+
+    fn commit(&mut self) {
+        let unit = std::mem::take(&mut self.open);
+        self.whole.borrow_mut().push(unit);
+    }
+}
+
+/// An engine, what it has logged, and a session of it.
+struct Logged {
+    engine: Engine,
+    units: Units,
+    session: SessionId,
+    now: Now,
+}
+
+impl Logged {
+    fn new() -> Self {
+        let now = Now::new(5_000_000, 1_750_000_000_000);
+        let mut engine = Engine::new(Config::default(), 1, now);
+        let units = Units::default();
+        engine.keyspace.changes.log = Some(Box::new(units.clone()));
+        let session = engine.connect(now, Peer::default());
+        Logged { engine, units, session, now }
+    }
+
+    /// What is logged of a request: its units, changes separated by commas.
+    fn log(&mut self, request: &[&str]) -> Vec<String> {
+        let args: Vec<&[u8]> = request.iter().map(|arg| arg.as_bytes()).collect();
+        self.engine.execute(self.now, self.session, &args);
+        self.whole()
+    }
+
+    fn whole(&mut self) -> Vec<String> {
+        self.units.whole.borrow_mut().drain(..).map(|unit| unit.join(", ")).collect()
+    }
+}
+
+#[test]
+fn what_a_request_changes_is_one_unit() {
+    let mut logged = Logged::new();
+    let none: [&str; 0] = [];
+    assert_eq!(logged.log(&["GET", "a"]), none);
+    assert_eq!(logged.log(&["MSET", "a", "1", "b", "2"]), ["set a, set b"]);
+    assert_eq!(logged.log(&["DEL", "a", "b", "c"]), ["del a, del b"]);
+    let script = "redis.call('set', 'a', 1) redis.call('incr', 'a') redis.call('hset', 'h', 'f', 1) redis.call('get', 'a')";
+    assert_eq!(logged.log(&["EVAL", script, "0"]), ["set a, incrby a, change h"]);
+    // What a script did before its error stays, and so does what it caught.
+    assert_eq!(logged.log(&["EVAL", "redis.call('del', 'a') error('x')", "0"]), ["del a"]);
+    assert_eq!(logged.log(&["EVAL", "pcall(redis.call, 'incr', 'h') return redis.call('del', 'h')", "0"]), ["del h"]);
+    for request in [&["MULTI"][..], &["SET", "a", "1"], &["EVAL", script, "0"], &["LPUSH", "a", "x"]] {
+        assert_eq!(logged.log(request), none);
+    }
+    assert_eq!(logged.log(&["EXEC"]), ["set a, set a, incrby a, change h"]);
+    let library = "#!lua name=lib\nredis.register_function('f', function(keys) return redis.call('del', 'a', 'h') end)";
+    assert_eq!(logged.log(&["FUNCTION", "LOAD", library]), ["function "]);
+    assert_eq!(logged.log(&["FCALL", "f", "0"]), ["del a, del h"]);
+    assert_eq!(logged.log(&["FUNCTION", "DELETE", "nosuch"]), none);
+    assert_eq!(logged.log(&["FUNCTION", "DELETE", "lib"]), ["function "]);
+    // What ends by itself is a unit for each deadline; what a script finds to have ended belongs to it.
+    logged.log(&["MSET", "a", "1", "b", "2", "c", "3"]);
+    logged.log(&["EVAL", "for _, key in ipairs({'a', 'b', 'c'}) do redis.call('pexpire', key, 5) end", "0"]);
+    logged.now.mono_us += 10_000;
+    assert_eq!(logged.log(&["EVAL", "redis.call('set', 'd', redis.call('exists', 'a'))", "0"]), ["expired a, set d"]);
+    while logged.engine.advance(logged.now) {}
+    assert_eq!(logged.whole().len(), 2);
+}
+
+#[test]
+fn half_a_script_is_never_a_unit() {
+    let script = "redis.call('set', 'a', 1) redis.call('set', 'b', 1) while true do end";
+    // While it runs, others call, and nothing of it is whole.
+    let mut logged = Logged::new();
+    let other = logged.engine.connect(logged.now, Peer::default());
+    let (whole, mut looks) = (Rc::clone(&logged.units.whole), 0);
+    logged.engine.supervisor = Some(Box::new(move |engine, now, _, first| {
+        looks = if first { 1 } else { looks + 1 };
+        for request in [&[&b"PING"[..]][..], &[b"SET", b"c", b"1"], &[b"SCRIPT", b"KILL"]] {
+            engine.execute(now, other, request);
+        }
+        assert!(whole.borrow().is_empty(), "a unit before the script has ended");
+        if looks < 50 { Verdict::Continue } else { Verdict::Kill }
+    }));
+    let none: [&str; 0] = [];
+    assert_eq!(logged.log(&["EVAL", script, "0"]), none, "the server ends within the script: it did not happen");
+    assert_eq!(logged.log(&["SET", "d", "1"]), none, "nothing that comes after half a script is logged");
+
+    // A simulation that ends a script goes on with what it did, and so does its log.
+    let mut logged = Logged::new();
+    logged.engine.script_steps_max = Some(100_000);
+    assert_eq!(logged.log(&["EVAL", script, "0"]), ["set a, set b"]);
+    assert_eq!(logged.log(&["SET", "d", "1"]), ["set d"]);
 }

@@ -32,6 +32,10 @@ impl ChangeLog for Journal {
     fn record(&mut self, change: &Change<'_>) {
         self.0.borrow_mut().push(format!("{change:?}"));
     }
+
+    fn commit(&mut self) {
+        self.0.borrow_mut().push("commit".to_owned());
+    }
 }
 
 /// What a run has shown to the outside.

@@ -6,6 +6,7 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::glob;
 use crate::engine::number::parse_i64;
+use crate::script::Request;
 use crate::script::bounds;
 use crate::script::functions::{self, Policy};
 
@@ -160,9 +161,8 @@ fn call(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
     if keys < 0 {
         return Err(Error::NEGATIVE_KEYS);
     }
-    let split = usize::try_from(keys).ok().and_then(|keys| given.split_at_checked(keys));
-    let (keys, argv) = split.ok_or(Error::MORE_KEYS_THAN_ARGUMENTS)?;
-    functions::call(cx, args[1], keys, argv, read_only)
+    let keys = usize::try_from(keys).ok().filter(|&keys| keys <= given.len()).ok_or(Error::MORE_KEYS_THAN_ARGUMENTS)?;
+    functions::call(cx, args[1], Request { command: args, keys, read_only })
 }
 
 fn load(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -170,13 +170,13 @@ fn load(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if let Some(unknown) = options.iter().find(|option| !option.eq_ignore_ascii_case(b"replace")) {
         return Err(Error::quoting("ERR Unknown option given: ", unknown, ""));
     }
-    let name = cx.engine.functions.load(source, !options.is_empty())?;
+    let name = functions::load(cx, source, !options.is_empty())?;
     cx.reply.bulk(&name);
     Ok(())
 }
 
 fn delete(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    cx.engine.functions.delete(args[2])?;
+    functions::delete(cx, args[2])?;
     cx.reply.ok();
     Ok(())
 }
@@ -188,7 +188,7 @@ fn flush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         [_, _, _] => return Err(Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")),
         _ => return Err(Error::subcommand_syntax(args)),
     }
-    cx.engine.functions.flush();
+    functions::flush(cx);
     cx.reply.ok();
     Ok(())
 }
@@ -242,9 +242,26 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let functions = &cx.engine.functions;
+    let run = cx.engine.long_run.as_ref();
+    if let Some(run) = run.filter(|run| !run.function) {
+        return Err(run.busy());
+    }
     cx.reply.map(2);
     cx.reply.bulk(b"running_script");
-    cx.reply.null();
+    match run {
+        None => cx.reply.null(),
+        Some(run) => {
+            let command = run.command();
+            cx.reply.map(3);
+            cx.reply.bulk(b"name");
+            cx.reply.bulk(functions.registered_name(command[1]).unwrap_or(command[1]));
+            cx.reply.bulk(b"command");
+            cx.reply.array(command.len());
+            command.iter().for_each(|arg| cx.reply.bulk(arg));
+            cx.reply.bulk(b"duration_ms");
+            cx.reply.integer(run.ms as i64);
+        }
+    }
     cx.reply.bulk(b"engines");
     cx.reply.map(1);
     cx.reply.bulk(b"LUA");
@@ -273,7 +290,7 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
         _ => return Err(Error::subcommand_syntax(args)),
     };
-    cx.engine.functions.restore(args[2], policy)?;
+    functions::restore(cx, args[2], policy)?;
     cx.reply.ok();
     Ok(())
 }

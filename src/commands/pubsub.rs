@@ -236,6 +236,7 @@ fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result 
         }
         confirm(cx, kind, word, Some(name));
     }
+    cx.engine.update_heard();
     Ok(())
 }
 
@@ -257,6 +258,7 @@ fn end(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result 
             confirm(cx, kind, word, None);
         }
     }
+    cx.engine.update_heard();
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
 use crate::script::bounds;
-use crate::script::{self, Source};
+use crate::script::{self, Request, Source};
 
 const EVAL: Command = Command {
     name: "eval",
@@ -164,10 +164,10 @@ fn run(cx: &mut Context<'_>, source: Source<'_>, args: &[&[u8]], read_only: bool
     if keys < 0 {
         return Err(Error::NEGATIVE_KEYS);
     }
-    let Some((keys, argv)) = usize::try_from(keys).ok().and_then(|keys| given.split_at_checked(keys)) else {
+    let Some(keys) = usize::try_from(keys).ok().filter(|&keys| keys <= given.len()) else {
         return Err(Error::MORE_KEYS_THAN_ARGUMENTS);
     };
-    script::run(cx, source, keys, argv, read_only)
+    script::run(cx, source, Request { command: args, keys, read_only })
 }
 
 fn load(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

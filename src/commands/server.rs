@@ -221,7 +221,9 @@ fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if has("save") && !has("force") {
         return Err(Error::NO_SNAPSHOTS);
     }
-    if let Some(run) = cx.engine.long_run.filter(|_| !has("nosave")) {
+    if let Some(run) = &cx.engine.long_run
+        && !has("nosave")
+    {
         return Err(run.busy());
     }
     cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;

@@ -231,6 +231,19 @@ pub enum Effect<'a> {
         /// The other one.
         with: u32,
     },
+    /// A library of functions is there, in the place of one with its name. Libraries belong to no database, and the change has no
+    /// key.
+    LoadLibrary {
+        /// Its source, in whose first line it is named.
+        source: &'a [u8],
+    },
+    /// A library of functions is gone; the change has no key.
+    DeleteLibrary {
+        /// Its name.
+        name: &'a [u8],
+    },
+    /// All libraries of functions are gone; the change has no key.
+    FlushLibraries,
     /// Nothing but the event: a second name for a change that was already reported.
     None,
 }
@@ -251,9 +264,21 @@ pub struct Change<'a> {
 }
 
 /// Takes changes down, in order, as they happen.
+///
+/// They come in units: what one request changes, be it a script or a transaction of many commands, and what one deadline changes. Who
+/// shows what it has taken down to anybody else (a follower, a file that is read after a crash) shows whole units only, so nobody
+/// ever sees half a script.
+///
+/// ```text
+///   record ─▶ record ─▶ record ─▶ commit      record ─▶ commit      record ─▶ dropped: the last one did not happen
+/// ```
 pub trait ChangeLog {
     /// One change; called in the middle of a command, so it must not fail and should not take long.
     fn record(&mut self, change: &Change<'_>);
+
+    /// What was recorded since the last time is a unit, and it is whole. Called only where something was recorded. A log that is
+    /// dropped before that has a unit at its end that is to be thrown away: the server ended in the middle of it.
+    fn commit(&mut self);
 }
 
 /// An event that waits for its command to end before it is published.
@@ -271,10 +296,16 @@ pub struct PendingEvent {
 pub struct Changes {
     /// The classes of `notify-keyspace-events`.
     pub notify: Classes,
-    /// Events to publish when the running command ends.
+    /// Whether anybody listens to channels: events are for nobody else.
+    pub heard: bool,
+    /// Events to publish when the running command ends, be it one of a script. So there are never more than those of one command.
     pub pending: Vec<PendingEvent>,
     /// The change log.
     pub log: Option<Box<dyn ChangeLog>>,
+    /// How many units have begun and not ended, one in the other.
+    depth: u32,
+    /// Whether the log was told of changes that are not committed.
+    uncommitted: bool,
     /// Changes since the start.
     pub count: u64,
     /// Keys that sessions watch.
@@ -292,8 +323,11 @@ impl Changes {
     pub fn new(seed: u64) -> Self {
         Changes {
             notify: Classes::default(),
+            heard: false,
             pending: Vec::new(),
             log: None,
+            depth: 0,
+            uncommitted: false,
             count: 0,
             watches: Watches::new(seed),
             waits: Waits::new(seed),
@@ -310,9 +344,48 @@ impl Changes {
         if self.observed {
             self.tell(&change);
         }
-        if let Some(log) = &mut self.log {
-            log.record(&change);
+        if self.log.is_some() {
+            self.record(&change);
         }
+    }
+
+    #[cold]
+    fn record(&mut self, change: &Change<'_>) {
+        let Some(log) = &mut self.log else { return };
+        log.record(change);
+        self.uncommitted = true;
+        if self.depth == 0 {
+            self.commit();
+        }
+    }
+
+    /// Begins a unit of the change log: what happens until [`Changes::end`] happens together. A unit within a unit is part of it.
+    #[inline]
+    pub fn begin(&mut self) {
+        self.depth += 1;
+    }
+
+    /// Ends what [`Changes::begin`] began.
+    #[inline]
+    pub fn end(&mut self) {
+        self.depth -= 1;
+        if self.uncommitted && self.depth == 0 {
+            self.commit();
+        }
+    }
+
+    #[cold]
+    fn commit(&mut self) {
+        self.uncommitted = false;
+        if let Some(log) = &mut self.log {
+            log.commit();
+        }
+    }
+
+    /// Leaves the unit that is under way without its end, and the log without all that follows: the server ends before it could be
+    /// whole.
+    pub fn abandon(&mut self) {
+        self.log = None;
     }
 
     /// Tells those who watch the key, and notes whether those who wait for it are to be served.
@@ -323,6 +396,7 @@ impl Changes {
             // Watchers were told before, while what is in there was known.
             Effect::Flush => self.attention |= self.waits.note_databases(|db| db == change.db),
             Effect::Swap { with } => self.attention |= self.waits.note_databases(|db| db == change.db || db == with),
+            Effect::LoadLibrary { .. } | Effect::DeleteLibrary { .. } | Effect::FlushLibraries => {}
             _ => {
                 let removed = matches!(change.effect, Effect::Delete | Effect::HashRemove { .. });
                 self.watches.touch(change.db, change.key, removed);
@@ -365,7 +439,7 @@ impl Changes {
     /// Publishes an event that changes nothing, such as a miss.
     #[inline]
     pub fn publish(&mut self, db: u32, event: Event, key: &[u8]) {
-        if self.notify.intersects(event.class) && self.notify.intersects(Classes::KEYSPACE | Classes::KEYEVENT) {
+        if self.heard && self.notify.intersects(event.class) && self.notify.intersects(Classes::KEYSPACE | Classes::KEYEVENT) {
             self.pending.push(PendingEvent { db, event, key: key.into() });
         }
     }

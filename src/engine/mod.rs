@@ -219,6 +219,7 @@ impl Engine {
     /// Ends a session: its connection is closed, whoever closed it.
     pub fn disconnect(&mut self, _now: Now, id: SessionId) {
         self.pubsub.forget(id);
+        self.update_heard();
         self.unwatch(id);
         self.forget_wait(id);
         if self.sessions.remove(id.0 as usize).flags.contains(SessionFlags::DIRTY) {
@@ -252,6 +253,7 @@ impl Engine {
         if self.rates.due(now.mono_us) {
             self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out]);
         }
+        self.keyspace.changes.begin();
         let session = &mut self.sessions[id.0 as usize];
         session.last_ms = now.mono_ms();
         let mut db = session.db;
@@ -297,6 +299,7 @@ impl Engine {
             }
         }
         self.publish_events();
+        self.keyspace.changes.end();
         let session = &mut self.sessions[id.0 as usize];
         session.db = db;
         session.commands += 1;
@@ -355,13 +358,20 @@ impl Engine {
         if let Err(error) = result {
             self.refuse(&error, reply);
         }
+        self.publish_events();
     }
 
     /// Publishes the events of what has changed since the last time.
+    #[inline]
     pub(crate) fn publish_events(&mut self) {
         if !self.keyspace.changes.pending.is_empty() {
             pubsub::publish_pending(self);
         }
+    }
+
+    /// To be called after somebody has begun or ceased to listen to channels.
+    pub(crate) fn update_heard(&mut self) {
+        self.keyspace.changes.heard = self.pubsub.has_listeners();
     }
 
     /// Lets time reach `now`: ends keys and fields whose deadlines have come, at most [`ADVANCE_BUDGET`] steps at once, and frees
@@ -369,8 +379,15 @@ impl Engine {
     pub fn advance(&mut self, now: Now) -> bool {
         self.end_pause(now);
         let mut budget = ADVANCE_BUDGET;
-        while budget > 0 && self.keyspace.advance(now, &mut budget) {
+        loop {
+            // The changes of one deadline are a unit.
+            self.keyspace.changes.begin();
+            let more = budget > 0 && self.keyspace.advance(now, &mut budget);
+            self.keyspace.changes.end();
             self.publish_events();
+            if !more {
+                break;
+            }
         }
         self.publish_events();
         self.time_out(now, &mut budget);
@@ -457,6 +474,7 @@ impl Engine {
             assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
         }
         self.pubsub.check_invariants();
+        assert_eq!(self.keyspace.changes.heard, self.pubsub.has_listeners(), "events are published if anybody listens");
         self.keyspace.changes.check_invariants();
         self.check_access_invariants();
         for (number, session) in &self.sessions {

@@ -101,6 +101,11 @@ impl PubSub {
         self.registry(kind).topics.len()
     }
 
+    /// Whether anybody is subscribed to a channel or to a pattern.
+    pub fn has_listeners(&self) -> bool {
+        self.topic_count(Kind::Channel) + self.topic_count(Kind::Pattern) > 0
+    }
+
     /// How many sessions are subscribed to a name.
     pub fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
         let registry = self.registry(kind);
@@ -442,23 +447,20 @@ fn encode(frame: &mut Vec<u8>, parts: &[&[u8]]) {
 /// Publishes the keyspace events that wait, in order: for each the message on the key's channel, then that on the event's.
 pub fn publish_pending(engine: &mut Engine) {
     let mut pending = std::mem::take(&mut engine.keyspace.changes.pending);
-    let listeners = engine.pubsub.topic_count(Kind::Channel) + engine.pubsub.topic_count(Kind::Pattern);
-    if listeners > 0 {
-        let notify = engine.keyspace.changes.notify;
-        let mut channel = std::mem::take(&mut engine.pubsub.channel);
-        for waiting in &pending {
-            if notify.contains(Classes::KEYSPACE) {
-                name_channel(&mut channel, b"__keyspace@", waiting.db, &waiting.key);
-                publish(engine, Kind::Channel, &channel, waiting.event.name.as_bytes());
-            }
-            if notify.contains(Classes::KEYEVENT) {
-                name_channel(&mut channel, b"__keyevent@", waiting.db, waiting.event.name.as_bytes());
-                publish(engine, Kind::Channel, &channel, &waiting.key);
-            }
+    let notify = engine.keyspace.changes.notify;
+    let mut channel = std::mem::take(&mut engine.pubsub.channel);
+    for waiting in &pending {
+        if notify.contains(Classes::KEYSPACE) {
+            name_channel(&mut channel, b"__keyspace@", waiting.db, &waiting.key);
+            publish(engine, Kind::Channel, &channel, waiting.event.name.as_bytes());
         }
-        if channel.capacity() <= KEPT {
-            engine.pubsub.channel = channel;
+        if notify.contains(Classes::KEYEVENT) {
+            name_channel(&mut channel, b"__keyevent@", waiting.db, waiting.event.name.as_bytes());
+            publish(engine, Kind::Channel, &channel, &waiting.key);
         }
+    }
+    if channel.capacity() <= KEPT {
+        engine.pubsub.channel = channel;
     }
     pending.clear();
     if pending.capacity() <= KEPT {
@@ -478,5 +480,6 @@ fn name_channel(channel: &mut Vec<u8>, prefix: &[u8], db: u32, rest: &[u8]) {
 /// Ends all subscriptions of a session without telling it.
 pub fn unsubscribe_all(engine: &mut Engine, id: SessionId) {
     engine.pubsub.forget(id);
+    engine.update_heard();
     engine.sessions[id.0 as usize].subscriptions = [0; 3];
 }

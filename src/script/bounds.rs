@@ -21,6 +21,7 @@
 //! again, and the hook, from then on, comes with every instruction. Hooks belong to a coroutine; a new one inherits its maker's.
 
 use std::os::raw::{c_int, c_void};
+use std::ptr::NonNull;
 
 use mlua::ffi::*;
 
@@ -60,7 +61,8 @@ const ERROR_ROOM: c_int = 8;
 pub enum Verdict {
     /// It goes on.
     Continue,
-    /// It ends with an error, whatever it has done already.
+    /// It ends with an error, whatever it has done already, as the server ends: what it has written does not reach the change log,
+    /// nor does anything after it.
     Kill,
 }
 
@@ -79,6 +81,16 @@ pub(super) struct Bounds {
     asked: bool,
     /// Work of C functions that the hook has not counted, in instructions.
     work: u64,
+    /// The arguments of the command whose run it is, while it runs.
+    command: Option<NonNull<[&'static [u8]]>>,
+}
+
+impl Bounds {
+    /// Those of a run of this command.
+    pub(super) fn of(command: &[&[u8]]) -> Self {
+        let command: *const [&[u8]] = command;
+        Bounds { command: NonNull::new(command as *mut [&'static [u8]]), ..Bounds::default() }
+    }
 }
 
 /// Its address is the registry's key of the interpreter.
@@ -229,10 +241,14 @@ unsafe fn ask(interpreter: *mut Interpreter, steps: u64) -> bool {
             verdict = Verdict::Kill;
         } else if let Some(mut supervisor) = engine.supervisor.take() {
             let first = !std::mem::replace(&mut (*frame).bounds.asked, true);
-            let run = Run { function: (*frame).function, wrote: (*frame).wrote, killed: false };
-            engine.long_run = Some(run);
+            let (function, wrote) = ((*frame).function, (*frame).wrote);
+            let command = (*frame).bounds.command.map_or(&[][..], |command| command.as_ref());
+            engine.long_run = Some(Run { function, wrote, killed: false, ms: 0, command });
             verdict = supervisor(engine, now, session, first);
             engine.supervisor = Some(supervisor);
+            if verdict == Verdict::Kill && wrote {
+                engine.keyspace.changes.abandon();
+            }
             if engine.long_run.take().is_some_and(|run| run.killed) {
                 verdict = Verdict::Kill;
             }
@@ -275,7 +291,7 @@ pub(super) unsafe fn is_killed(interpreter: *mut Interpreter) -> bool {
 }
 
 /// A script or a function that runs, while the supervisor is asked about it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Run {
     /// Whether it is a function, and not a script.
     pub function: bool,
@@ -283,6 +299,10 @@ pub struct Run {
     pub wrote: bool,
     /// Whether it is to end.
     pub killed: bool,
+    /// For how long it has run, in milliseconds, as far as the supervisor has said so.
+    pub ms: u64,
+    /// The arguments of the command that runs it; they live for as long as it runs, and so longer than this.
+    command: &'static [&'static [u8]],
 }
 
 /// Has the script, or the function, that runs end with an error, unless it has written something.
@@ -299,6 +319,11 @@ pub(crate) fn kill(engine: &mut Engine, function: bool) -> Result<(), Error> {
 }
 
 impl Run {
+    /// The arguments of the command that runs it.
+    pub fn command(&self) -> &[&[u8]] {
+        self.command
+    }
+
     /// What others are told meanwhile.
     pub fn busy(&self) -> Error {
         if self.function { Error::BUSY_FUNCTION } else { Error::BUSY }

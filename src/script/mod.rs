@@ -41,6 +41,7 @@ use slab::Slab;
 use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
+use crate::script::bounds::Bounds;
 use crate::script::interpreter::{Frame, Function, Interpreter};
 pub use crate::script::libraries::random::ScriptRandom;
 use crate::script::shebang::ScriptFlags;
@@ -299,8 +300,32 @@ pub enum Source<'a> {
     Digits(&'a [u8]),
 }
 
-/// Runs a script for a session and replies with its result. With `read_only`, it cannot write.
-pub fn run(cx: &mut Context<'_>, source: Source<'_>, keys: &[&[u8]], args: &[&[u8]], read_only: bool) -> Result {
+/// A command that runs a script or a function: all its arguments, the name counted.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// Name, script or function, number of keys, keys, arguments.
+    pub command: &'a [&'a [u8]],
+    /// How many keys there are.
+    pub keys: usize,
+    /// Whether what it runs cannot write.
+    pub read_only: bool,
+}
+
+impl<'a> Request<'a> {
+    /// Where the keys begin.
+    const KEYS_AT: usize = 3;
+
+    fn keys(&self) -> &'a [&'a [u8]] {
+        &self.command[Self::KEYS_AT..][..self.keys]
+    }
+
+    fn args(&self) -> &'a [&'a [u8]] {
+        &self.command[Self::KEYS_AT + self.keys..]
+    }
+}
+
+/// Runs a script for a session and replies with its result.
+pub fn run(cx: &mut Context<'_>, source: Source<'_>, request: Request<'_>) -> Result {
     let scripts = &mut cx.engine.scripts;
     scripts.leave_if_broken();
     let index = match source {
@@ -309,7 +334,7 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, keys: &[&[u8]], args: &[&[u
     };
     let &Script { function, flags, .. } = &scripts.scripts[index];
     let Some(interpreter) = scripts.interpreter else { return Err(Error::NO_SCRIPT) };
-    execute(cx, interpreter, Program { function, flags }, keys, args, read_only, |engine| &engine.scripts.scripts[index].sha)?;
+    execute(cx, interpreter, Program { function, flags }, request, |engine| &engine.scripts.scripts[index].sha)?;
     cx.engine.scripts.touch(index);
     Ok(())
 }
@@ -326,12 +351,11 @@ fn execute(
     cx: &mut Context<'_>,
     interpreter: NonNull<Interpreter>,
     program: Program,
-    keys: &[&[u8]],
-    args: &[&[u8]],
-    read_only: bool,
+    request: Request<'_>,
     name: impl for<'e> FnOnce(&'e Engine) -> &'e [u8],
 ) -> Result {
     let Program { function, flags } = program;
+    let read_only = request.read_only;
     let is_function = cx.engine.scripts.interpreter != Some(interpreter);
     let interpreter = interpreter.as_ptr();
     // A script that says nothing of itself is held to what its commands are allowed.
@@ -350,6 +374,7 @@ fn execute(
     // From here on the engine is reached through this pointer alone, by the script's calls and then by us.
     let engine: *mut Engine = &raw mut *cx.engine;
     let mut frame = Frame::new(engine, cx.now, cx.session, cx.db);
+    frame.bounds = Bounds::of(request.command);
     frame.read_only = read_only || no_writes;
     frame.function = is_function;
     frame.allow_oom = flags.contains(ScriptFlags::ALLOW_OOM);
@@ -357,7 +382,7 @@ fn execute(
     // meanwhile, as those that flush scripts are not either. `engine` comes from the exclusive reference in `cx`, which is not used
     // until the last use of the pointer. After the run, allocations cannot fail.
     unsafe {
-        let done = Interpreter::run(interpreter, function, frame, keys, args);
+        let done = Interpreter::run(interpreter, function, frame, request.keys(), request.args());
         let lua = (*interpreter).lua;
         if done {
             answer::write(lua, (*interpreter).frame.protocol, &mut *engine, cx.reply);

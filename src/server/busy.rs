@@ -224,6 +224,9 @@ impl Watch {
             let ms = (at_us - self.began_us) / 1000;
             tracing::warn!(ms, "slow script: others are told that the server is busy; SCRIPT KILL ends it");
         }
+        if let Some(run) = &mut engine.long_run {
+            run.ms = (at_us - self.began_us) / 1000;
+        }
         let verdict = self.serve(engine, now, running);
         let done_us = monotonic_us();
         self.look_us = done_us + ((done_us - at_us) * LOOK_SHARE).clamp(LOOK_EVERY_US, LOOK_AGAIN_US);

@@ -16,11 +16,14 @@ use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
+use crate::engine::Engine;
+use crate::engine::change::{Change, Changes, Classes, Effect, Event};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
+use crate::engine::time::Now;
 use crate::script::interpreter::Interpreter;
 use crate::script::shebang::{self, ScriptFlags};
-use crate::script::{Program, execute};
+use crate::script::{Program, Request, execute};
 
 pub(in crate::script) use loading::Draft;
 use loading::Registered;
@@ -273,8 +276,8 @@ impl Functions {
         payload::write(self.libraries.by_name.values().map(|library| library.source.as_slice()))
     }
 
-    /// Loads the libraries of a payload; all of them, or none and an error.
-    pub fn restore(&mut self, payload: &[u8], policy: Policy) -> Result {
+    /// Loads the libraries of a payload, and gives their names; all of them, or none and an error.
+    pub fn restore(&mut self, payload: &[u8], policy: Policy) -> Result<Vec<Vec<u8>>> {
         self.leave_if_broken();
         let sources = Sources::new(payload).map_err(Error::new)?;
         let interpreter = *self.interpreter.get_or_insert_with(loading::create);
@@ -293,13 +296,14 @@ impl Functions {
             unsafe { restored.forget(interpreter) };
             return Err(error);
         }
+        let names: Vec<_> = restored.by_name.keys().cloned().collect();
         if policy == Policy::Flush {
             let old = std::mem::replace(&mut self.libraries, restored);
             // SAFETY: as for `load`.
             unsafe { old.forget(interpreter) };
-            return Ok(());
+            return Ok(names);
         }
-        for name in restored.by_name.keys() {
+        for name in &names {
             if let Some(old) = self.libraries.unlink(name) {
                 // SAFETY: as for `load`.
                 unsafe { old.forget(interpreter) };
@@ -308,7 +312,7 @@ impl Functions {
         for (name, library) in restored.by_name {
             self.libraries.link(name, library);
         }
-        Ok(())
+        Ok(names)
     }
 
     /// Errors where restored libraries cannot stand beside those that stay.
@@ -329,6 +333,11 @@ impl Functions {
     fn find(&self, name: &[u8]) -> Option<&Callback> {
         let lower: SmallVec<[u8; 64]> = name.iter().map(u8::to_ascii_lowercase).collect();
         self.libraries.callbacks.get(lower.as_slice())
+    }
+
+    /// The name of a function as it was registered, for one in any case.
+    pub fn registered_name(&self, name: &[u8]) -> Option<&[u8]> {
+        self.find(name).map(|callback| &*callback.name)
     }
 
     /// Whether there is a function of a name, in any case.
@@ -372,16 +381,54 @@ impl Functions {
     }
 }
 
-/// Calls a function for a session and replies with its result. With `read_only`, it cannot write.
-pub fn call(cx: &mut Context<'_>, name: &[u8], keys: &[&[u8]], args: &[&[u8]], read_only: bool) -> Result {
+/// Reports what has become of the libraries.
+fn emit(changes: &mut Changes, now: Now, effect: Effect<'_>) {
+    let event = Event::new(Classes::empty(), "function");
+    changes.emit(Change { now, db: 0, key: b"", event, effect });
+}
+
+/// Loads a library and gives its name. One of the same name is an error, or with `replace` makes way.
+pub fn load(cx: &mut Context<'_>, source: &[u8], replace: bool) -> Result<Vec<u8>> {
+    let name = cx.engine.functions.load(source, replace)?;
+    emit(&mut cx.engine.keyspace.changes, cx.now, Effect::LoadLibrary { source });
+    Ok(name)
+}
+
+/// Deletes a library.
+pub fn delete(cx: &mut Context<'_>, name: &[u8]) -> Result {
+    cx.engine.functions.delete(name)?;
+    emit(&mut cx.engine.keyspace.changes, cx.now, Effect::DeleteLibrary { name });
+    Ok(())
+}
+
+/// Deletes all libraries.
+pub fn flush(cx: &mut Context<'_>) {
+    cx.engine.functions.flush();
+    emit(&mut cx.engine.keyspace.changes, cx.now, Effect::FlushLibraries);
+}
+
+/// Loads the libraries of a payload; all of them, or none and an error.
+pub fn restore(cx: &mut Context<'_>, payload: &[u8], policy: Policy) -> Result {
+    let names = cx.engine.functions.restore(payload, policy)?;
+    if policy == Policy::Flush {
+        emit(&mut cx.engine.keyspace.changes, cx.now, Effect::FlushLibraries);
+    }
+    for name in &names {
+        let Engine { functions, keyspace, .. } = &mut *cx.engine;
+        let Some(Library { source, .. }) = functions.libraries.by_name.get(name) else { continue };
+        emit(&mut keyspace.changes, cx.now, Effect::LoadLibrary { source });
+    }
+    Ok(())
+}
+
+/// Calls a function for a session and replies with its result.
+pub fn call(cx: &mut Context<'_>, name: &[u8], request: Request<'_>) -> Result {
     const NOT_FOUND: Error = Error::FUNCTION_NOT_FOUND;
     let functions = &mut cx.engine.functions;
     functions.leave_if_broken();
     let program = functions.find(name).ok_or(NOT_FOUND)?.program;
     let interpreter = functions.interpreter.ok_or(NOT_FOUND)?;
-    execute(cx, interpreter, program, keys, args, read_only, |engine| {
-        engine.functions.find(name).map_or(b"", |callback| &callback.name)
-    })
+    execute(cx, interpreter, program, request, |engine| engine.functions.find(name).map_or(b"", |callback| &callback.name))
 }
 
 impl ScriptFlags {
