@@ -118,7 +118,7 @@ fn every_script_of_the_hang_list_is_killed_while_others_are_answered() {
             "local t = ('x'):rep(100) for i = 1, 9 do local u = {} for n = 1, 10 do u[n] = t end t = u end",
             "while true do cjson.encode(t) end",
         ),
-        ("local t = {} for i = 1, 1e6 do t[i] = i end", "while true do cjson.encode(t) end"),
+        ("local t = {} for i = 1, 3e5 do t[i] = i end", "while true do cjson.encode(t) end"),
         ("local s = '[' .. ('[1],'):rep(1e6) .. '2]'", "while true do cjson.decode(s) end"),
         ("local s = (' '):rep(5e7)", "while true do pcall(cjson.decode, s) end"),
         ("local s = '\"' .. ('\\\\n'):rep(1e7) .. '\"'", "while true do cjson.decode(s) end"),
@@ -127,21 +127,21 @@ fn every_script_of_the_hang_list_is_killed_while_others_are_answered() {
         ("local s = ('x'):rep(5e7)", "while true do struct.size(s) end"),
         ("local s = ('b'):rep(1e6)", "while true do pcall(struct.pack, s, 1) pcall(struct.pack, (' '):rep(1e8)) end"),
         (
-            "local t = {} for i = 1, 1e6 do t[i] = -i end",
+            "local t = {} for i = 1, 3e5 do t[i] = -i end",
             "while true do table.sort(t) table.sort(t, function(a, b) return a > b end) end",
         ),
-        ("local t = {} for i = 1, 1e6 do t[i] = i end", "table.sort(t, function() return true end)"),
+        ("local t = {} for i = 1, 3e5 do t[i] = i end", "while true do pcall(table.sort, t, function() return true end) end"),
         ("local t = {} for i = 1, 3e5 do t[i] = i % 7 end", "while true do pcall(table.sort, t, rawequal) end"),
         (
             "local s, t = ('x'):rep(1e7), {} local a, b = s .. 1, s .. 2 for i = 1, 1e5 do t[i] = i % 2 == 0 and a or b end",
-            "table.sort(t)",
+            "while true do table.sort(t) end",
         ),
-        ("local t = {} for i = 1, 1e6 do t[i] = 'a' end", "while true do table.concat(t, ', ') end"),
+        ("local t = {} for i = 1, 3e5 do t[i] = 'a' end", "while true do table.concat(t, ', ') end"),
         (
-            "local t = {} for i = 1, 1e6 do t[i] = i end",
+            "local t = {} for i = 1, 3e5 do t[i] = i end",
             "while true do table.maxn(t) table.foreach(t, tostring) table.foreachi(t, type) end",
         ),
-        ("local t = {} for i = 1, 1e6 do t[i] = i end", "while true do table.insert(t, 1, 0) table.remove(t, 1) end"),
+        ("local t = {} for i = 1, 3e5 do t[i] = i end", "while true do table.insert(t, 1, 0) table.remove(t, 1) end"),
         ("", "table.insert({}, -2e9, 0)"),
         ("", "while true do ('xyz'):rep(1e8) end"),
         ("local s = ('x'):rep(2e7)", "while true do s:upper() s:lower() s:reverse() end"),
@@ -150,10 +150,10 @@ fn every_script_of_the_hang_list_is_killed_while_others_are_answered() {
         ("local s = ('x'):rep(1e5)", "while true do s:find('[' .. ('a'):rep(1e5) .. ']') end"),
         ("local s = ('x'):rep(1e5)", "while true do s:gsub('.', tostring) end"),
         ("local s = ('x'):rep(1e5)", "while true do s:find('.-.-y') end"),
-        ("local t = {} for i = 1, 1e6 do t[i] = i end for i = 1, 1e6 - 1 do t[i] = nil end", "while true do next(t) end"),
-        ("local t = {} for i = 1, 1e6 do t['k' .. i] = i end for k in pairs(t) do t[k] = nil end", "while true do next(t) end"),
+        ("local t = {} for i = 1, 3e5 do t[i] = i end for i = 1, 3e5 - 1 do t[i] = nil end", "while true do next(t) end"),
+        ("local t = {} for i = 1, 3e5 do t['k' .. i] = i end for k in pairs(t) do t[k] = nil end", "while true do next(t) end"),
         ("local t = {} for i = 1, 7000 do t[i] = i end", "while true do select('#', unpack(t)) end"),
-        ("local t = {} for i = 1, 1e6 do t[i] = {} end", "while true do collectgarbage() end"),
+        ("local t = {} for i = 1, 3e5 do t[i] = {} end", "while true do collectgarbage() end"),
         ("local s = ('x'):rep(5e7)", "while true do redis.sha1hex(s) end"),
         (
             "local s = ('local a = 1 '):rep(1e6)",
@@ -174,21 +174,33 @@ fn every_script_of_the_hang_list_is_killed_while_others_are_answered() {
         other.expect("+OK\r\n:500\r\n");
     }
     for script in scripts {
-        kill(addr, &mut other, script, || {});
+        kill_in_time(addr, &mut other, script, || {});
     }
     let mut listener = Client::new(addr);
     listener.send(&[&["SUBSCRIBE", "ready"]]);
     listener.expect("*3\r\n$9\r\nsubscribe\r\n$5\r\nready\r\n:1\r\n");
     for (before, call) in long_calls {
-        kill(addr, &mut other, &format!("{before} redis.call('publish', 'ready', 'x') {call}"), || {
+        kill_in_time(addr, &mut other, &format!("{before} redis.call('publish', 'ready', 'x') {call}"), || {
             listener.expect("*3\r\n$7\r\nmessage\r\n$5\r\nready\r\n$1\r\nx\r\n");
             std::thread::sleep(Duration::from_millis(THRESHOLD_MS));
         });
     }
 }
 
-/// Runs a script and kills it when the server has become busy by it and the script is where it hangs.
-fn kill(addr: SocketAddr, other: &mut Client, script: &str, wait: impl FnOnce()) {
+/// Runs a script and kills it, again where it took too long: other programs may have had the processor.
+fn kill_in_time(addr: SocketAddr, other: &mut Client, script: &str, mut wait: impl FnMut()) {
+    let mut took = Vec::new();
+    while took.len() < 3 {
+        match kill(addr, other, script, &mut wait) {
+            in_time if in_time < KILLED_WITHIN => return,
+            too_long => took.push(too_long),
+        }
+    }
+    panic!("{took:?} for {script}");
+}
+
+/// Runs a script and kills it when the server has become busy by it and the script is where it hangs; gives how long that took.
+fn kill(addr: SocketAddr, other: &mut Client, script: &str, wait: impl FnOnce()) -> Duration {
     let mut runner = Client::new(addr);
     // What is behind the script in the pipeline waits for its end.
     runner.send(&[&["EVAL", script, "0"], &["PING", "next"]]);
@@ -201,11 +213,12 @@ fn kill(addr: SocketAddr, other: &mut Client, script: &str, wait: impl FnOnce())
     assert_eq!(killer.ask(&["SCRIPT", "KILL"]), "+OK\r\n", "{script}");
     let reply = runner.line();
     assert!(is_killed(&reply), "{reply} for {script}");
-    assert!(began.elapsed() < KILLED_WITHIN, "{:?} for {script}", began.elapsed());
+    let took = began.elapsed();
     runner.expect("$4\r\nnext\r\n");
     assert_eq!(killer.ask(&["PING"]), "+PONG\r\n");
     assert_eq!(other.ask(&["PING"]), "+PONG\r\n");
     assert_eq!(runner.ask(&["EVAL", "return 'again'", "0"]), "$5\r\n");
+    took
 }
 
 #[test]
