@@ -422,6 +422,8 @@ mod tests {
                 self.0.borrow_mut().push(bytes.len());
             }
         }
+
+        fn commit(&mut self) {}
     }
 
     #[test]
