@@ -142,7 +142,7 @@ fn flags_agree_with_each_other() {
         if flags.contains(Flags::WRITE | Flags::READONLY) {
             wrong.push(format!("{name} both writes and only reads"));
         }
-        let works_on_data = DATA.contains(&command.group) && !container && command.name != "help";
+        let works_on_data = DATA.contains(&command.group) && command.has_keys();
         if works_on_data && !flags.intersects(Flags::WRITE | Flags::READONLY) {
             wrong.push(format!("{name} neither writes nor only reads"));
         }
@@ -187,7 +187,9 @@ fn keys_are_within_bounds_and_are_what_the_syntax_names() {
         }
         for spec in command.key_specs() {
             let writes = spec.access != Access::Read || spec.uses.intersects(KeyUse::UPDATE | KeyUse::INSERT | KeyUse::DELETE);
-            if writes && command.flags.contains(Flags::READONLY) && command.group != Group::Scripting {
+            // What it found it may keep with the value, as PFCOUNT does.
+            let keeps = command.flags.contains(Flags::MAY_REPLICATE);
+            if writes && !keeps && command.flags.contains(Flags::READONLY) && command.group != Group::Scripting {
                 wrong.push(format!("{name} changes its keys, but only reads"));
             }
         }

@@ -20,6 +20,7 @@ pub mod hash_expiry;
 pub mod hash_leases;
 pub mod hashes;
 pub mod help;
+pub mod hyperloglog;
 mod index;
 pub mod info;
 pub mod introspect;
@@ -76,6 +77,7 @@ static FAMILIES: &[&[Command]] = &[
     zset_algebra::COMMANDS,
     sets::COMMANDS,
     set_algebra::COMMANDS,
+    hyperloglog::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,

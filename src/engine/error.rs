@@ -223,6 +223,14 @@ texts! {
     INVALID_LIBRARY_METADATA = "ERR Invalid library metadata";
     /// A script or function is given fewer keys than none.
     NEGATIVE_KEYS = "ERR Number of keys can't be negative";
+    /// A string that is no HyperLogLog.
+    NOT_HLL = "WRONGTYPE Key is not a valid HyperLogLog string value.";
+    /// A HyperLogLog whose registers make no sense.
+    CORRUPT_HLL = "INVALIDOBJ Corrupted HLL object detected";
+    /// `PFDEBUG` of nothing.
+    NO_SUCH_HLL = "ERR The specified key does not exist";
+    /// `PFDEBUG DECODE` of a dense HyperLogLog.
+    HLL_NOT_SPARSE = "ERR HLL encoding is not sparse";
     /// A script or function is given more keys than there are arguments.
     MORE_KEYS_THAN_ARGUMENTS = "ERR Number of keys can't be greater than number of args";
     /// `SCRIPT KILL` or `FUNCTION KILL` of nothing.

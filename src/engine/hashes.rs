@@ -23,7 +23,7 @@ const PLACES_PER_FIELD: usize = 8;
 const ENDED_ON_ACCESS: u32 = 64;
 
 /// An effect whose event is published later, once for all fields of a command.
-pub(crate) const SILENT: Event = Event::new(Classes::empty(), "");
+const SILENT: Event = Event::new(Classes::empty(), "");
 const HEXPIRED: Event = Event::new(Classes::HASH, "hexpired");
 
 impl Event {

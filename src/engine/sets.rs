@@ -7,7 +7,6 @@ use std::collections::HashSet;
 
 use crate::engine::change::{Classes, Effect, Event};
 use crate::engine::error::{Error, Result};
-use crate::engine::hashes::SILENT;
 use crate::engine::keyspace::Db;
 use crate::store::dict::{KeyHasher, Place};
 use crate::store::entry::{NewValue, ValueRef};
@@ -234,7 +233,7 @@ impl SetEdit<'_, '_> {
         let limits = self.db.keyspace.set_limits;
         let new = self.change(|set, hasher| set.add(hasher, limits, Member::Bytes(member)));
         if new {
-            self.db.emit(self.key, SILENT, Effect::SetAdd { member });
+            self.db.emit(self.key, Event::SILENT, Effect::SetAdd { member });
         }
         new
     }
@@ -243,7 +242,7 @@ impl SetEdit<'_, '_> {
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let removed = self.change(|set, hasher| set.remove(hasher, Member::Bytes(member)));
         if removed {
-            self.db.emit(self.key, SILENT, Effect::SetRemove { member });
+            self.db.emit(self.key, Event::SILENT, Effect::SetRemove { member });
         }
         removed
     }
@@ -289,7 +288,7 @@ impl SetEdit<'_, '_> {
         let mut digits = itoa::Buffer::new();
         for member in popped.iter() {
             let member = member.text(&mut digits);
-            self.db.emit(self.key, SILENT, Effect::SetRemove { member });
+            self.db.emit(self.key, Event::SILENT, Effect::SetRemove { member });
             visit(member);
         }
         self.db.keyspace.space.bury_value(Box::new(Value::Set(popped)));

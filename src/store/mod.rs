@@ -10,6 +10,7 @@
 pub mod dict;
 pub mod entry;
 pub mod hash;
+pub mod hyperloglog;
 pub mod integer;
 pub mod ints;
 pub mod list;

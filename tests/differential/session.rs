@@ -70,6 +70,7 @@ impl Side {
             // An error on 7.0, which knows no such directive.
             &["CONFIG", "SET", "set-max-listpack-entries", "128"],
             &["CONFIG", "SET", "set-max-listpack-value", "64"],
+            &["CONFIG", "SET", "hll-sparse-max-bytes", "3000"],
             &["CONFIG", "SET", "proto-max-bulk-len", "536870912"],
             &["CONFIG", "SET", "notify-keyspace-events", if events { "KEA" } else { "" }],
         ] {

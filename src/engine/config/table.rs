@@ -107,6 +107,7 @@ directives! {
     Compatibility "set-max-intset-entries" => set_max_intset_entries: u64 = 512, Integer(0, LONG), live, "Members up to which a set of integers is called an intset.";
     Compatibility "set-max-listpack-entries" => set_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Members up to which a set is called a listpack.";
     Compatibility "set-max-listpack-value" => set_max_listpack_value: u64 = 64, Integer(0, LONG), live, "Bytes of a member up to which a set is called a listpack.";
+    Behaviour "hll-sparse-max-bytes" => hll_sparse_max_bytes: u64 = 3000, Memory(0, LONG), live, "Bytes up to which a HyperLogLog is kept in its sparse form.";
     Compatibility "zset-max-listpack-entries" / "zset-max-ziplist-entries" => zset_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Members up to which a sorted set is called a listpack.";
     Compatibility "zset-max-listpack-value" / "zset-max-ziplist-value" => zset_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a member up to which a sorted set is called a listpack.";
     Compatibility "lfu-log-factor" => lfu_log_factor: u32 = 10, Integer(0, INT), live, "Accepted; accesses are not counted.";
@@ -173,7 +174,6 @@ pub const IGNORED: &[&str] = &[
     "disable-thp",
     "enable-module-command",
     "enable-protected-configs",
-    "hll-sparse-max-bytes",
     "ignore-warnings",
     "io-threads-do-reads",
     "jemalloc-bg-thread",
