@@ -317,6 +317,21 @@ fn a_transaction_is_checked_when_it_is_queued_and_when_it_runs() {
 }
 
 #[test]
+fn a_request_that_waited_is_checked_again_when_it_is_served() {
+    let (mut bare, root, id) = with_user("bob", "~* +blpop +brpop");
+    let other = bare.connect();
+    bare.script(other, &[("AUTH bob pw", "+OK")]);
+    assert_eq!((bare.run(id, "BLPOP l 0"), bare.run(other, "BRPOP l 0")), (String::new(), String::new()));
+    bare.script(root, &[("ACL SETUSER bob -blpop", "+OK"), ("RPUSH l a", ":1")]);
+    assert_eq!(bare.take(id), format!("{}\r\n", no_command("bob", "blpop")));
+    assert_eq!(bare.take(other), "*2\r\n$1\r\nl\r\n$1\r\na\r\n");
+    // Whoever waits and is removed gets nothing any more, nor takes it from another.
+    assert_eq!(bare.run(other, "BRPOP l 0"), "");
+    bare.script(root, &[("ACL DELUSER bob", ":1"), ("RPUSH l b", ":1"), ("LLEN l", ":1")]);
+    assert!(flags(&bare, other).contains(SessionFlags::CLOSE_NOW) && bare.take(other).is_empty());
+}
+
+#[test]
 fn a_user_that_removes_itself_in_a_transaction_does_no_more_in_it() {
     let (mut bare, _, id) = with_user("bob", "~* &* +@all");
     bare.script(

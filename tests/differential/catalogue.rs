@@ -19,6 +19,30 @@ pub struct Family {
 /// All families.
 pub const FAMILIES: &[Family] = &[
     Family {
+        name: "users",
+        weight: 10,
+        // Before, rules are put in other words, and denials told in others.
+        since: (7, 4),
+        lines: &[
+            "8! ACL SETUSER <acl-user> [ <acl-rule> | <acl-rule> ]*",
+            "4! ACL SETUSER <acl-user> reset on nopass { <acl-rule> }",
+            "2! ACL SETUSER <acl-user> [ <acl-rule> | <acl-selector> ]*",
+            "8! ACL DRYRUN <acl-user> <call>",
+            "4! ACL GETUSER <acl-user>",
+            "3! ACL LIST",
+            "2! ACL USERS",
+            "1! ACL DELUSER <acl-user> [ <acl-user> | nobody ]*",
+            "1! ACL WHOAMI",
+            "1! ACL CAT",
+            "1! ACL CAT <junk>",
+            "1! ACL DRYRUN <acl-user> ( <junk> | config get | config | get | acl setuser )",
+            "1! ACL LOG ( 0 | -1 | x )",
+            "1! ACL GENPASS ( 0 | 4097 | -1 | x )",
+            "1! ACL ( HELP | LOAD | SAVE | LIST x | USERS x | WHOAMI x | GETUSER | SETUSER | DELUSER | NOSUCH )",
+            "1! AUTH ( nobody x | default x | x )",
+        ],
+    },
+    Family {
         name: "strings",
         weight: 34,
         since: (7, 0),

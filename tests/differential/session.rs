@@ -61,6 +61,7 @@ impl Side {
         for call in [
             &["FLUSHALL"][..],
             &["SCRIPT", "FLUSH"],
+            &["ACL", "DELUSER", "ann", "bob"],
             &["CONFIG", "SET", "hash-max-listpack-entries", "128"],
             &["CONFIG", "SET", "hash-max-listpack-value", "64"],
             &["CONFIG", "SET", "list-max-listpack-size", "-2"],

@@ -165,6 +165,7 @@ impl Selector {
     fn apply_one(&mut self, rule: &[u8]) -> Result<(), Refusal> {
         match *rule {
             [b'~', ref pattern @ ..] => self.add_keys(pattern, Permission::all()),
+            [b'%', ..] if self.all_keys => Err(Refusal::KeysAll),
             [b'%', ref rest @ ..] => {
                 let (pattern, permission) = split_permission(rest).ok_or(Refusal::Syntax)?;
                 self.add_keys(pattern, permission)

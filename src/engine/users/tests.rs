@@ -78,6 +78,7 @@ fn a_bad_rule_is_refused_with_its_reason_and_changes_nothing() {
         assert_eq!(error, format!("Error in ACL SETUSER modifier '{rule}': {reason}"));
     }
     assert!(changed(&users, "bob", "~* ~a").unwrap_err().contains("'allkeys' flag) is not valid"));
+    assert!(changed(&users, "bob", "~* %X~a").unwrap_err().contains("'allkeys' flag) is not valid"));
     assert!(changed(&users, "bob", "&* &a").unwrap_err().contains("'allchannels' flag) is not valid"));
     assert_eq!(changed(&users, "bob", "on (~a +get").unwrap_err(), "Unmatched parenthesis in acl selector starting at '(~a'.");
     users.check_invariants();
