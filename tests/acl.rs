@@ -332,6 +332,25 @@ fn a_request_that_waited_is_checked_again_when_it_is_served() {
 }
 
 #[test]
+fn reading_every_key_takes_one_selector_that_allows_the_command_and_all_keys() {
+    for (rules, allowed) in [
+        ("~* +get", true),
+        ("%R~* +get", true),
+        ("%RW~* +get", true),
+        ("%W~* ~k* +get", false),
+        ("~k* +get", false),
+        ("~* -@all", false),
+        ("~k* +get (~* +set)", false),
+        ("~k* +get (%R~* +get)", true),
+    ] {
+        let (bare, _, id) = with_user("bob", rules);
+        let args: [&[u8]; 2] = [b"get", b"k"];
+        let row = commands::named(&args).expect("a row");
+        assert_eq!(bare.engine.permits_reading_every_key(id, row, &args), allowed, "{rules}");
+    }
+}
+
+#[test]
 fn a_user_that_removes_itself_in_a_transaction_does_no_more_in_it() {
     let (mut bare, _, id) = with_user("bob", "~* &* +@all");
     bare.script(

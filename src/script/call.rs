@@ -12,7 +12,6 @@ use crate::commands;
 use crate::engine::command::{Command, Flags};
 use crate::engine::context::Origin;
 use crate::engine::error::Error;
-use crate::engine::session::SessionFlags;
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::script::bounds;
 use crate::script::elsewhere::{self, Elsewhere};
@@ -156,7 +155,7 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
         if command.flags.contains(Flags::NOSCRIPT) && !(engine.debug_from_scripts && command.name == "debug") {
             return refuse(engine, lua, NOT_ALLOWED);
         }
-        if !engine.sessions[session.0 as usize].flags.contains(SessionFlags::UNRESTRICTED)
+        if !(*interpreter).frame.unrestricted
             && let Err(error) = engine.check_access_of_script(now, session, command, args)
         {
             return refuse_for(engine, lua, &error);

@@ -45,6 +45,8 @@ pub(super) struct Frame {
     pub wrote: bool,
     /// Whether it is a function, and not a script.
     pub function: bool,
+    /// Whether its user may do everything; the user's rules do not change while it runs.
+    pub unrestricted: bool,
     /// What bounds it.
     pub bounds: Bounds,
 }
@@ -54,7 +56,19 @@ impl Frame {
     pub(super) fn new(engine: *mut Engine, now: Now, session: SessionId, db: u32) -> Self {
         let protocol = Protocol::Resp2;
         let bounds = Bounds::default();
-        Frame { engine, now, session, db, protocol, read_only: false, allow_oom: false, wrote: false, function: false, bounds }
+        Frame {
+            engine,
+            now,
+            session,
+            db,
+            protocol,
+            read_only: false,
+            allow_oom: false,
+            wrote: false,
+            function: false,
+            unrestricted: false,
+            bounds,
+        }
     }
 }
 

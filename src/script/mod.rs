@@ -41,6 +41,7 @@ use slab::Slab;
 use crate::engine::Engine;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
+use crate::engine::session::SessionFlags;
 use crate::script::bounds::Bounds;
 use crate::script::interpreter::{Frame, Function, Interpreter};
 pub use crate::script::libraries::random::ScriptRandom;
@@ -371,10 +372,12 @@ fn execute(
     }
 
     cx.engine.visited = 0;
+    let unrestricted = cx.session().flags.contains(SessionFlags::UNRESTRICTED);
     // From here on the engine is reached through this pointer alone, by the script's calls and then by us.
     let engine: *mut Engine = &raw mut *cx.engine;
     let mut frame = Frame::new(engine, cx.now, cx.session, cx.db);
     frame.bounds = Bounds::of(request.command);
+    frame.unrestricted = unrestricted;
     frame.read_only = read_only || no_writes;
     frame.function = is_function;
     frame.allow_oom = flags.contains(ScriptFlags::ALLOW_OOM);
