@@ -37,6 +37,7 @@ use portcullis::store::entry::ValueRef;
 use portcullis::store::hash::Hash;
 use portcullis::store::list::{Element, End, List};
 use portcullis::store::set::Set;
+use portcullis::store::stream::{Entry, Group, Stream, StreamId};
 use portcullis::store::value::Value;
 use portcullis::store::zset::ZSet;
 
@@ -51,6 +52,27 @@ enum Content {
     /// Members and the bits of their scores.
     Scores(BTreeMap<Vec<u8>, u64>),
     Members(BTreeSet<Vec<u8>>),
+    Stream(Box<StreamContent>),
+}
+
+/// A stream, without when consumers last asked: that is not told.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct StreamContent {
+    entries: BTreeMap<StreamId, Vec<Vec<u8>>>,
+    last_id: StreamId,
+    max_deleted_id: StreamId,
+    added: u64,
+    groups: BTreeMap<Vec<u8>, GroupContent>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct GroupContent {
+    last_id: StreamId,
+    entries_read: Option<u64>,
+    /// When they last got anything.
+    consumers: BTreeMap<Vec<u8>, Option<i64>>,
+    /// Who, when and how often.
+    pending: BTreeMap<StreamId, (Vec<u8>, i64, i64)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -98,6 +120,68 @@ struct Followed {
     units: usize,
 }
 
+fn stream_content(stream: &Stream) -> StreamContent {
+    let fields = |entry: Entry<'_>| entry.iter().flat_map(|(name, value)| [name.to_vec(), value.to_vec()]).collect();
+    let group = |group: &Group| GroupContent {
+        last_id: group.last_id,
+        entries_read: group.entries_read,
+        consumers: group.consumers().map(|consumer| (consumer.name.to_vec(), consumer.active_ms)).collect(),
+        pending: group
+            .pending()
+            .iter()
+            .map(|(id, pending)| (*id, (group.owner(pending).name.to_vec(), pending.delivered_ms, pending.count)))
+            .collect(),
+    };
+    StreamContent {
+        entries: stream.range(StreamId::MIN, StreamId::MAX).map(|entry| (entry.id, fields(entry))).collect(),
+        last_id: stream.last_id,
+        max_deleted_id: stream.max_deleted_id,
+        added: stream.entries_added,
+        groups: stream.groups().map(|(name, of)| (name.to_vec(), group(of))).collect(),
+    }
+}
+
+fn change_stream(stream: &mut StreamContent, effect: &Effect<'_>) {
+    match effect {
+        Effect::StreamAdd { id, pairs } => {
+            assert!(*id > stream.last_id, "an entry out of order");
+            stream.entries.insert(*id, pairs.iter().map(|part| part.to_vec()).collect());
+            (stream.last_id, stream.added) = (*id, stream.added + 1);
+        }
+        Effect::StreamRemove { id } => {
+            assert!(stream.entries.remove(id).is_some(), "deleted an entry that was not there");
+            stream.max_deleted_id = stream.max_deleted_id.max(*id);
+        }
+        Effect::StreamTrim { below } => stream.entries = stream.entries.split_off(below),
+        Effect::StreamSet { last_id, entries_added, max_deleted_id } => {
+            (stream.last_id, stream.added, stream.max_deleted_id) = (*last_id, *entries_added, *max_deleted_id);
+        }
+        Effect::GroupSet { group, last_id, entries_read } => {
+            let group = stream.groups.entry(group.to_vec()).or_default();
+            (group.last_id, group.entries_read) = (*last_id, *entries_read);
+        }
+        Effect::GroupRemove { group } => assert!(stream.groups.remove(*group).is_some(), "removed a group that was not there"),
+        Effect::ConsumerSet { group, consumer, active_ms, .. } => {
+            stream.groups.get_mut(*group).expect("the group").consumers.insert(consumer.to_vec(), *active_ms);
+        }
+        Effect::ConsumerRemove { group, consumer } => {
+            let group = stream.groups.get_mut(*group).expect("the group");
+            assert!(group.consumers.remove(*consumer).is_some(), "removed a consumer that was not there");
+            group.pending.retain(|_, (owner, _, _)| owner != consumer);
+        }
+        Effect::PendingSet { group, id, consumer, delivered_ms, count } => {
+            let group = stream.groups.get_mut(*group).expect("the group");
+            assert!(group.consumers.contains_key(*consumer), "pending for nobody");
+            group.pending.insert(*id, (consumer.to_vec(), *delivered_ms, *count));
+        }
+        Effect::PendingRemove { group, id } => {
+            let removed = stream.groups.get_mut(*group).expect("the group").pending.remove(id);
+            assert!(removed.is_some(), "acknowledged what was not pending");
+        }
+        other => panic!("no change of a stream: {other:?}"),
+    }
+}
+
 /// Applies changes as they come; knows nothing but what they say.
 #[derive(Clone, Default)]
 struct Follower(Rc<RefCell<Followed>>);
@@ -143,6 +227,7 @@ impl ChangeLog for Follower {
                     Value::List(list) => Content::Elements(elements(list)),
                     Value::ZSet(zset) => Content::Scores(scores(zset)),
                     Value::Set(set) => Content::Members(members(set)),
+                    Value::Stream(stream) => Content::Stream(Box::new(stream_content(stream))),
                 };
                 keys.insert(key, Item { content, deadline: *deadline });
             }
@@ -219,6 +304,24 @@ impl ChangeLog for Follower {
                 if members.is_empty() {
                     keys.remove(&key);
                 }
+            }
+            Effect::StreamAdd { .. }
+            | Effect::StreamRemove { .. }
+            | Effect::StreamTrim { .. }
+            | Effect::StreamSet { .. }
+            | Effect::GroupSet { .. }
+            | Effect::GroupRemove { .. }
+            | Effect::ConsumerSet { .. }
+            | Effect::ConsumerRemove { .. }
+            | Effect::PendingSet { .. }
+            | Effect::PendingRemove { .. } => {
+                let new = Item { content: Content::Stream(Box::default()), deadline: None };
+                let item = match &change.effect {
+                    Effect::StreamAdd { .. } => keys.entry(key).or_insert(new),
+                    _ => keys.get_mut(&key).expect("the stream is there"),
+                };
+                let Content::Stream(stream) = &mut item.content else { panic!("a change of what is no stream: {change:?}") };
+                change_stream(stream, &change.effect);
             }
             Effect::Flush => keys.clear(),
             _ => {}
@@ -313,6 +416,7 @@ fn held(engine: &mut Engine, now: Now) -> Databases {
                 ValueRef::Boxed(Value::List(list)) => Content::Elements(elements(list)),
                 ValueRef::Boxed(Value::ZSet(zset)) => Content::Scores(scores(zset)),
                 ValueRef::Boxed(Value::Set(set)) => Content::Members(members(set)),
+                ValueRef::Boxed(Value::Stream(stream)) => Content::Stream(Box::new(stream_content(stream))),
             };
             keys.insert(entry.key().to_vec(), Item { content, deadline: entry.deadline().map(|d| now.unix_of(d)) });
         });
@@ -327,7 +431,7 @@ fn alive(mut databases: Databases, now: Now) -> Databases {
     databases.retain(|_, keys| {
         keys.retain(|_, item| {
             let filled = match &mut item.content {
-                Content::Bytes(_) | Content::Scores(_) => true,
+                Content::Bytes(_) | Content::Scores(_) | Content::Stream(_) => true,
                 Content::Elements(elements) => !elements.is_empty(),
                 Content::Members(members) => !members.is_empty(),
                 Content::Fields(fields) => {

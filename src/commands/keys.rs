@@ -312,6 +312,7 @@ pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
         ValueRef::Boxed(Value::List(list)) => list.encoding(),
         ValueRef::Boxed(Value::ZSet(zset)) => zset.encoding(),
         ValueRef::Boxed(Value::Set(set)) => set.encoding(),
+        ValueRef::Boxed(Value::Stream(_)) => "stream",
         ValueRef::Boxed(Value::Bytes(_)) => "raw",
         ValueRef::Bytes(_) if entry.form() == Form::Raw => "raw",
         ValueRef::Bytes(bytes) if entry.form() == Form::Shortest && parse_i64(bytes).is_some() => "int",

@@ -37,6 +37,11 @@ pub mod server;
 pub mod set;
 pub mod set_algebra;
 pub mod sets;
+pub mod stream_claims;
+pub mod stream_groups;
+pub mod stream_info;
+pub mod stream_reads;
+pub mod streams;
 pub mod strings;
 pub mod syntax;
 pub mod transactions;
@@ -78,6 +83,11 @@ static FAMILIES: &[&[Command]] = &[
     sets::COMMANDS,
     set_algebra::COMMANDS,
     hyperloglog::COMMANDS,
+    streams::COMMANDS,
+    stream_reads::COMMANDS,
+    stream_groups::COMMANDS,
+    stream_claims::COMMANDS,
+    stream_info::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,

@@ -6,6 +6,7 @@ use crate::engine::blocking::Waits;
 use crate::engine::time::Now;
 use crate::engine::watch::Watches;
 use crate::store::list::End;
+use crate::store::stream::StreamId;
 use crate::store::value::Value;
 
 bitflags::bitflags! {
@@ -223,6 +224,84 @@ pub enum Effect<'a> {
     SetRemove {
         /// The member.
         member: &'a [u8],
+    },
+    /// An entry came to the end of the stream; with the first one the key may have come into being.
+    StreamAdd {
+        /// Its id.
+        id: StreamId,
+        /// Names and values of its fields, one after the other.
+        pairs: &'a [&'a [u8]],
+    },
+    /// An entry of the stream was deleted. The key stays even without entries.
+    StreamRemove {
+        /// Its id.
+        id: StreamId,
+    },
+    /// All entries of the stream before this id are gone.
+    StreamTrim {
+        /// The id.
+        below: StreamId,
+    },
+    /// The counters of the stream are these now.
+    StreamSet {
+        /// The largest id that was ever given out.
+        last_id: StreamId,
+        /// Entries that ever came in.
+        entries_added: u64,
+        /// The largest id that was deleted by itself.
+        max_deleted_id: StreamId,
+    },
+    /// A group of the stream has read so far; if it was not there it is now.
+    GroupSet {
+        /// Its name.
+        group: &'a [u8],
+        /// The id of the last entry that was given to any consumer.
+        last_id: StreamId,
+        /// How many entries the stream had up to it, where that is known.
+        entries_read: Option<u64>,
+    },
+    /// A group of the stream is gone.
+    GroupRemove {
+        /// Its name.
+        group: &'a [u8],
+    },
+    /// A consumer is there, and was given something or came into being at this time. That it only asked is not told.
+    ConsumerSet {
+        /// Its group.
+        group: &'a [u8],
+        /// Its name.
+        consumer: &'a [u8],
+        /// When it last asked; unix milliseconds.
+        seen_ms: i64,
+        /// When it last got anything.
+        active_ms: Option<i64>,
+    },
+    /// A consumer is gone, and with it what it had not acknowledged.
+    ConsumerRemove {
+        /// Its group.
+        group: &'a [u8],
+        /// Its name.
+        consumer: &'a [u8],
+    },
+    /// An entry waits for a consumer to acknowledge it.
+    PendingSet {
+        /// The group.
+        group: &'a [u8],
+        /// The id of the entry.
+        id: StreamId,
+        /// The consumer.
+        consumer: &'a [u8],
+        /// When it was given last; unix milliseconds.
+        delivered_ms: i64,
+        /// How often it was given.
+        count: i64,
+    },
+    /// An entry does not wait any more.
+    PendingRemove {
+        /// The group.
+        group: &'a [u8],
+        /// The id of the entry.
+        id: StreamId,
     },
     /// The database is empty; the change has no key.
     Flush,

@@ -12,6 +12,7 @@ pub use table::{Config, IGNORED};
 
 use crate::store::hash::Limits;
 use crate::store::list::Cuts;
+use crate::store::stream::BlockLimits;
 use crate::store::zset;
 
 /// Where a directive is listed in `portcullis serve --help`.
@@ -123,6 +124,14 @@ impl Config {
             ints: size(self.set_max_intset_entries),
             entries: size(self.set_max_listpack_entries),
             value: size(self.set_max_listpack_value),
+        }
+    }
+
+    /// Where a block of a stream ends.
+    pub fn stream_limits(&self) -> BlockLimits {
+        BlockLimits {
+            bytes: usize::try_from(self.stream_node_max_bytes).unwrap_or(usize::MAX),
+            entries: usize::try_from(self.stream_node_max_entries).unwrap_or(usize::MAX),
         }
     }
 

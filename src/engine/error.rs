@@ -169,6 +169,72 @@ texts! {
     WEIGHT_NOT_FLOAT = "ERR weight value is not a float";
     /// `LIMIT` of `ZINTERCARD` and its kin below zero, or no number at all.
     LIMIT_NEGATIVE = "ERR LIMIT can't be negative";
+    /// An id of a stream entry that is none.
+    STREAM_ID = "ERR Invalid stream ID specified as stream command argument";
+    /// `XADD` with the id that no entry has.
+    STREAM_ID_ZERO = "ERR The ID specified in XADD must be greater than 0-0";
+    /// `XADD` with an id that is not greater than all before.
+    STREAM_ID_SMALL = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
+    /// `XADD` to a stream that has had the last id there is.
+    STREAM_EXHAUSTED = "ERR The stream has exhausted the last possible ID, unable to add more items";
+    /// `XADD` of a gigabyte.
+    STREAM_ENTRY_TOO_LARGE = "ERR Elements are too large to be stored";
+    /// An interval that begins behind the last id.
+    STREAM_INTERVAL_START = "ERR invalid start ID for the interval";
+    /// An interval that ends before the first id.
+    STREAM_INTERVAL_END = "ERR invalid end ID for the interval";
+    /// `MAXLEN` and `MINID`.
+    STREAM_TWO_TRIMS = "ERR syntax error, MAXLEN and MINID options at the same time are not compatible";
+    /// A negative `MAXLEN`.
+    STREAM_MAXLEN_NEGATIVE = "ERR The MAXLEN argument must be >= 0.";
+    /// A negative `LIMIT`.
+    STREAM_LIMIT_NEGATIVE = "ERR The LIMIT argument must be >= 0.";
+    /// `LIMIT` of nothing.
+    STREAM_LIMIT_ALONE = "ERR syntax error, LIMIT cannot be used without specifying a trimming strategy";
+    /// `XTRIM` to nothing.
+    STREAM_TRIM_NOTHING = "ERR syntax error, XTRIM must be called with a trimming strategy";
+    /// `LIMIT` of an exact trimming.
+    STREAM_LIMIT_EXACT = "ERR syntax error, LIMIT cannot be used without the special ~ option";
+    /// `XSETID` below an id that was deleted.
+    XSETID_BELOW_DELETED = "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id";
+    /// `XSETID` below the one it is given with.
+    XSETID_BELOW_GIVEN = "ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id";
+    /// `XSETID` below the last entry.
+    XSETID_BELOW_TOP = "ERR The ID specified in XSETID is smaller than the target stream top item";
+    /// `XSETID` with a negative counter.
+    XSETID_NEGATIVE = "ERR entries_added must be positive";
+    /// `XSETID` with a counter below the number of entries.
+    XSETID_BELOW_LENGTH = "ERR The entries_added specified in XSETID is smaller than the target stream length";
+    /// `GROUP` in `XREAD`.
+    XREAD_GROUP = "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.";
+    /// `NOACK` in `XREAD`.
+    XREAD_NOACK = "ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.";
+    /// `>` in `XREAD`.
+    XREAD_NEW = "ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> <consumer> option.";
+    /// `XREADGROUP` without `GROUP`.
+    XREADGROUP_NO_GROUP = "ERR Missing GROUP option for XREADGROUP";
+    /// `$` in `XREADGROUP`.
+    XREADGROUP_LAST = "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.";
+    /// `+` in `XREADGROUP`.
+    XREADGROUP_TOP = "ERR The + ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The + ID would just return an empty result set.";
+    /// `XGROUP` of a key that is not there.
+    XGROUP_NO_KEY = "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option to create an empty stream automatically.";
+    /// `XGROUP CREATE` of a group that is there.
+    BUSY_GROUP = "BUSYGROUP Consumer Group name already exists";
+    /// `ENTRIESREAD` below −1.
+    ENTRIES_READ_RANGE = "ERR value for ENTRIESREAD must be positive or -1";
+    /// `XCLAIM` after no number of milliseconds.
+    XCLAIM_MIN_IDLE = "ERR Invalid min-idle-time argument for XCLAIM";
+    /// `XCLAIM IDLE` of no number.
+    XCLAIM_IDLE = "ERR Invalid IDLE option argument for XCLAIM";
+    /// `XCLAIM TIME` of no number.
+    XCLAIM_TIME = "ERR Invalid TIME option argument for XCLAIM";
+    /// `XCLAIM RETRYCOUNT` of no number.
+    XCLAIM_RETRYCOUNT = "ERR Invalid RETRYCOUNT option argument for XCLAIM";
+    /// `XAUTOCLAIM` after no number of milliseconds.
+    XAUTOCLAIM_MIN_IDLE = "ERR Invalid min-idle-time argument for XAUTOCLAIM";
+    /// `XAUTOCLAIM` of nothing.
+    XAUTOCLAIM_COUNT = "ERR COUNT must be > 0";
     /// The word `FIELDS` is not where it must be.
     FIELDS_MISSING = "ERR Mandatory argument FIELDS is missing or not at the right position";
     /// The word `FIELDS` is nowhere.
@@ -300,6 +366,26 @@ impl Error {
     /// `ERR invalid expire time in '<name>' command`.
     pub fn invalid_expire(name: &str) -> Self {
         Error::new(format!("ERR invalid expire time in '{name}' command"))
+    }
+
+    /// `NOGROUP No such key 'k' or consumer group 'g'`, and where that was asked.
+    pub fn no_group(key: &[u8], group: &[u8], context: &str) -> Self {
+        let text: [&[u8]; 6] = [
+            b"NOGROUP No such key '",
+            shown(key, usize::MAX),
+            b"' or consumer group '",
+            shown(group, usize::MAX),
+            b"'",
+            context.as_bytes(),
+        ];
+        Error::clean(text.concat())
+    }
+
+    /// `NOGROUP No such consumer group 'g' for key name 'k'`.
+    pub fn no_group_of_key(key: &[u8], group: &[u8]) -> Self {
+        let text: [&[u8]; 5] =
+            [b"NOGROUP No such consumer group '", shown(group, usize::MAX), b"' for key name '", shown(key, usize::MAX), b"'"];
+        Error::clean(text.concat())
     }
 
     /// `ERR at least 1 input key is needed for '<name>' command`.

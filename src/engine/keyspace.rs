@@ -8,6 +8,7 @@ use crate::store::entry::{Entry, EntryRef, Form, NewValue, ValueRef};
 use crate::store::hash::Limits;
 use crate::store::list::Cuts;
 use crate::store::space::{Due, Space};
+use crate::store::stream::BlockLimits;
 use crate::store::value::Value;
 use crate::store::zset;
 
@@ -58,6 +59,8 @@ pub struct Keyspace {
     pub keep_ended: bool,
     /// How far a set may grow in its compact forms.
     pub set_limits: crate::store::set::Limits,
+    /// Where a block of a stream ends.
+    pub stream_limits: BlockLimits,
     /// `DEBUG SET-ACTIVE-EXPIRE`: off, keys end only when they are looked at.
     pub active_expire: bool,
 }
@@ -75,6 +78,7 @@ impl Keyspace {
             zset_limits: zset::Limits::default(),
             keep_ended: false,
             set_limits: Default::default(),
+            stream_limits: BlockLimits::default(),
             active_expire: true,
         }
     }
@@ -387,7 +391,7 @@ impl<'a> Db<'a> {
     }
 
     /// Reports that the key there holds what it holds now.
-    fn emit_stored(&mut self, place: Place, key: &[u8], event: Event) {
+    pub(crate) fn emit_stored(&mut self, place: Place, key: &[u8], event: Event) {
         let Keyspace { space, changes, .. } = &mut *self.keyspace;
         let entry = space.get(self.dict, place);
         let deadline = entry.deadline().map(|d| self.now.unix_of(d));

@@ -36,6 +36,7 @@ pub mod session;
 pub mod sets;
 pub mod stats;
 pub mod strings;
+pub mod streams;
 pub mod time;
 pub mod transaction;
 pub mod users;
@@ -194,6 +195,7 @@ impl Engine {
         engine.users.set_default_password(&engine.config.requirepass);
         engine.keyspace.zset_limits = engine.config.zset_limits();
         engine.keyspace.set_limits = engine.config.set_limits();
+        engine.keyspace.stream_limits = engine.config.stream_limits();
         engine
     }
 
@@ -428,6 +430,7 @@ impl Engine {
         self.keyspace.list_cuts = self.config.list_cuts();
         self.keyspace.zset_limits = self.config.zset_limits();
         self.keyspace.set_limits = self.config.set_limits();
+        self.keyspace.stream_limits = self.config.stream_limits();
         self.actions.extend(changed.map(Action::ConfigChanged));
     }
 

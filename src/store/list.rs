@@ -12,8 +12,8 @@ mod chain;
 mod node;
 
 use chain::{Chain, Link, Spot};
-pub use node::{Digits, Element, Needle};
-use node::{Node, encoded_len};
+use node::Node;
+pub use node::{Digits, Element, Needle, encoded_len};
 
 /// One end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,6 +18,7 @@ pub mod members;
 pub mod packed;
 pub mod set;
 pub mod space;
+pub mod stream;
 pub mod table;
 pub mod trie;
 pub mod value;

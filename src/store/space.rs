@@ -399,6 +399,7 @@ impl Space {
                         set.check_invariants(&self.hasher);
                         assert!(!set.is_empty(), "an empty set");
                     }
+                    ValueRef::Boxed(Value::Stream(stream)) => stream.check_invariants(),
                     ValueRef::Boxed(Value::Bytes(_)) | ValueRef::Bytes(_) => {}
                 }
                 check(entry, Some(number));

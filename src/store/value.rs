@@ -5,6 +5,7 @@
 use crate::store::hash::Hash;
 use crate::store::list::List;
 use crate::store::set::Set;
+use crate::store::stream::Stream;
 use crate::store::zset::ZSet;
 
 /// A boxed value.
@@ -20,6 +21,8 @@ pub enum Value {
     ZSet(ZSet),
     /// A set.
     Set(Set),
+    /// A stream.
+    Stream(Box<Stream>),
 }
 
 impl Value {
@@ -31,6 +34,7 @@ impl Value {
             Value::List(_) => "list",
             Value::ZSet(_) => "zset",
             Value::Set(_) => "set",
+            Value::Stream(_) => "stream",
         }
     }
 
@@ -43,6 +47,7 @@ impl Value {
                 Value::List(list) => list.allocated(),
                 Value::ZSet(zset) => zset.allocated(),
                 Value::Set(set) => set.allocated(),
+                Value::Stream(stream) => stream.allocated(),
             }
     }
 
@@ -54,6 +59,7 @@ impl Value {
             Value::List(list) => list.weight(),
             Value::ZSet(zset) => zset.weight(),
             Value::Set(set) => set.weight(),
+            Value::Stream(stream) => stream.weight(),
         }
     }
 
@@ -65,6 +71,7 @@ impl Value {
             Value::List(list) => list.free_some(budget),
             Value::ZSet(zset) => zset.free_some(budget),
             Value::Set(set) => set.free_some(budget),
+            Value::Stream(stream) => stream.free_some(budget),
         }
     }
 }

@@ -178,6 +178,16 @@ impl<'a> Generator<'a> {
                 forms.extend_from_slice(&call[1..]);
                 vec![forms]
             }
+            name @ ("XREADGROUP" | "XCLAIM" | "XAUTOCLAIM") if self.catalogue.strtod => {
+                // 7.0 makes a consumer only where there is something for it.
+                let streams = call.iter().position(|arg| upper(arg) == "STREAMS").map_or(call.len(), |at| at + 1);
+                let (keys, names) = match name {
+                    "XREADGROUP" => (&call[streams..], call.get(2).zip(call.get(3))),
+                    _ => (&call[1..2], call.get(2).zip(call.get(3))),
+                };
+                let Some((group, consumer)) = names else { return Step::One { on, call } };
+                keys.iter().map(|key| probe(&[b"XGROUP", b"CREATECONSUMER", key, group, consumer])).collect()
+            }
             _ => return Step::One { on, call },
         };
         Step::Probed { on, probes, call }
@@ -227,6 +237,8 @@ impl<'a> Generator<'a> {
                 "HVALS",
                 "HGETALL",
                 "HRANDFIELD",
+                "XINFO",
+                "XPENDING",
                 "ZSCAN",
                 "ZRANDMEMBER",
                 "ZLEXCOUNT",
@@ -268,7 +280,10 @@ impl<'a> Generator<'a> {
                 "PUBSUB",
                 "ACL",
             ];
-            if !unfit.contains(&upper(&call[0]).as_str()) {
+            let help = call.get(1).is_some_and(|arg| upper(arg) == "HELP");
+            let name = upper(&call[0]);
+            let makes_consumers = self.catalogue.strtod && ["XREADGROUP", "XCLAIM", "XAUTOCLAIM"].contains(&name.as_str());
+            if !help && !makes_consumers && !unfit.contains(&name.as_str()) {
                 return call;
             }
         }
@@ -312,6 +327,34 @@ impl<'a> Generator<'a> {
             }
             "small-int" => text(random.range(-6..=12)),
             "float" => float(random),
+            "group" => random.pick(&["g1", "g1", "g1", "g2"]).as_bytes().to_vec(),
+            "consumer" => random.pick(&["c1", "c1", "c2", "c3"]).as_bytes().to_vec(),
+            "new-id" => match random.below(12) {
+                0 => random
+                    .pick(&["0-0", "5", "x", "1-x", "-", "+", "1-2-3", "18446744073709551615-18446744073709551615"])
+                    .as_bytes()
+                    .to_vec(),
+                1 | 2 => format!("{}-*", random.range(1..=9)).into_bytes(),
+                _ => format!("{}-{}", random.range(1..=9), random.range(0..=40)).into_bytes(),
+            },
+            "stream-id" => match random.below(14) {
+                0 => random
+                    .pick(&["", "x", "-1", "1-*", "99999999999999999999", "0-0", "18446744073709551615"])
+                    .as_bytes()
+                    .to_vec(),
+                1 => text(random.range(0..=9)),
+                _ => format!("{}-{}", random.range(1..=9), random.range(0..=40)).into_bytes(),
+            },
+            "id-bound" => match random.below(8) {
+                0 => b"-".to_vec(),
+                1 => b"+".to_vec(),
+                2 => text(random.range(0..=9)),
+                3 => {
+                    random.pick(&["(", "(x", "(-", "(0-0", "(18446744073709551615-18446744073709551615", "x"]).as_bytes().to_vec()
+                }
+                4 => format!("({}-{}", random.range(1..=9), random.range(0..=40)).into_bytes(),
+                _ => format!("{}-{}", random.range(1..=9), random.range(0..=40)).into_bytes(),
+            },
             "score" => score(random),
             "limit-offset" => text(random.range(if self.catalogue.strtod { -6..=8 } else { 0..=8 })),
             "score-bound" => {

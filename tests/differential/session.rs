@@ -65,6 +65,8 @@ impl Side {
             &["CONFIG", "SET", "hash-max-listpack-entries", "128"],
             &["CONFIG", "SET", "hash-max-listpack-value", "64"],
             &["CONFIG", "SET", "list-max-listpack-size", "-2"],
+            &["CONFIG", "SET", "stream-node-max-bytes", "4096"],
+            &["CONFIG", "SET", "stream-node-max-entries", "100"],
             &["CONFIG", "SET", "zset-max-listpack-entries", "128"],
             &["CONFIG", "SET", "zset-max-listpack-value", "64"],
             &["CONFIG", "SET", "set-max-intset-entries", "512"],
@@ -328,7 +330,8 @@ fn title(call: &Call) -> String {
     let known =
         |word: &[u8]| !word.is_empty() && word.len() < 24 && word.iter().all(|b| b.is_ascii_alphabetic() || b"-_".contains(b));
     let name = upper(&call[0]);
-    let container = ["OBJECT", "CLIENT", "COMMAND", "CONFIG", "SCRIPT", "PUBSUB", "DEBUG"].contains(&name.as_str());
+    let container =
+        ["OBJECT", "CLIENT", "COMMAND", "CONFIG", "SCRIPT", "PUBSUB", "DEBUG", "XGROUP", "XINFO"].contains(&name.as_str());
     match call.get(1) {
         _ if !known(&call[0]) => "unknown".into(),
         Some(sub) if container && known(sub) => format!("{name} {}", upper(sub)),

@@ -110,6 +110,8 @@ directives! {
     Behaviour "hll-sparse-max-bytes" => hll_sparse_max_bytes: u64 = 3000, Memory(0, LONG), live, "Bytes up to which a HyperLogLog is kept in its sparse form.";
     Compatibility "zset-max-listpack-entries" / "zset-max-ziplist-entries" => zset_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Members up to which a sorted set is called a listpack.";
     Compatibility "zset-max-listpack-value" / "zset-max-ziplist-value" => zset_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a member up to which a sorted set is called a listpack.";
+    Behaviour "stream-node-max-bytes" => stream_node_max_bytes: u64 = 4096, Memory(0, LONG), live, "Bytes of a block of a stream; 0 no bound.";
+    Behaviour "stream-node-max-entries" => stream_node_max_entries: u64 = 100, Integer(0, LONG), live, "Entries of a block of a stream; 0 no bound.";
     Compatibility "lfu-log-factor" => lfu_log_factor: u32 = 10, Integer(0, INT), live, "Accepted; accesses are not counted.";
     Compatibility "lfu-decay-time" => lfu_decay_time: u32 = 1, Integer(0, INT), live, "Accepted; accesses are not counted.";
     Compatibility "slowlog-log-slower-than" => slowlog_log_slower_than: i64 = 10_000, Integer(-1, LONG), live, "Accepted; there is no slow log in this version.";
@@ -210,8 +212,6 @@ pub const IGNORED: &[&str] = &[
     "shutdown-on-sigterm",
     "socket-mark-id",
     "stop-writes-on-bgsave-error",
-    "stream-node-max-bytes",
-    "stream-node-max-entries",
     "supervised",
     "syslog-enabled",
     "syslog-facility",
