@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::commands::streams::{STREAM, parse_count, parse_id, write_entry, write_id};
+use crate::engine::blocking::Wake;
 use crate::engine::command::{Access, Command, Flags, Keys};
 use crate::engine::command_keys::{Begin, Find, KeySpec, KeyUse};
 use crate::engine::context::Context;
@@ -78,8 +79,8 @@ pub struct Request<'r, 'a> {
 }
 
 impl<'r, 'a> Request<'r, 'a> {
-    /// Reads the arguments behind the command's name.
-    pub fn parse(args: &'r [&'a [u8]], grouped: bool) -> Result<Self> {
+    /// Reads the arguments behind the command's name. No wait may go beyond the end of unix time, of which it is `now_ms`.
+    pub fn parse(args: &'r [&'a [u8]], grouped: bool, now_ms: i64) -> Result<Self> {
         let mut request = Request { count: usize::MAX, block_ms: None, group: None, no_ack: false, keys: &[], ids: &[] };
         let mut streams = None;
         let mut at = 0;
@@ -89,7 +90,11 @@ impl<'r, 'a> Request<'r, 'a> {
             match more {
                 [milliseconds, ..] if is(b"BLOCK") => {
                     let timeout = parse_i64(milliseconds).ok_or(Error::TIMEOUT_NOT_INTEGER)?;
-                    request.block_ms = Some(u64::try_from(timeout).map_err(|_| Error::TIMEOUT_NEGATIVE)?);
+                    let block_ms = u64::try_from(timeout).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
+                    if timeout > i64::MAX - now_ms {
+                        return Err(Error::TIMEOUT_RANGE);
+                    }
+                    request.block_ms = Some(block_ms);
                     at += 1;
                 }
                 [count, ..] if is(b"COUNT") => {
@@ -279,11 +284,32 @@ fn give_new(
 }
 
 fn xread(cx: &mut Context<'_>, args: &[&[u8]], grouped: bool) -> Result {
-    let request = Request::parse(&args[1..], grouped)?;
+    let request = Request::parse(&args[1..], grouped, cx.now.unix_ms())?;
     let (mut db, reply) = cx.db_and_reply();
     let positions = request.positions(&mut db)?;
-    if !serve(&mut db, reply, &request, &positions)? {
-        reply.null_array();
+    if serve(&mut db, reply, &request, &positions)? {
+        return Ok(());
     }
+    let Some(block_ms) = request.block_ms.filter(|_| cx.may_block()) else {
+        cx.reply.null_array();
+        return Ok(());
+    };
+    // What comes from now on is what is waited for, not what comes from some later look on.
+    let last: SmallVec<[String; 4]> = positions
+        .iter()
+        .map(|from| match from {
+            From::Behind(id) => id.to_string(),
+            From::New => String::new(),
+        })
+        .collect();
+    let mut asked: SmallVec<[&[u8]; 16]> = args.iter().copied().collect();
+    let first = asked.len() - last.len();
+    for (id, last) in asked[first..].iter_mut().zip(&last).filter(|(id, _)| **id == b"$") {
+        *id = last.as_bytes();
+    }
+    // Whoever reads for a group is told when the group, or the key, goes.
+    let wake = if grouped { Wake::STREAM | Wake::GONE } else { Wake::STREAM };
+    let deadline = (block_ms > 0).then(|| cx.now.deadline_in(block_ms));
+    cx.block(&asked, request.keys.iter().copied(), wake, deadline);
     Ok(())
 }

@@ -225,3 +225,82 @@ fn a_large_stream_and_its_groups_are_freed_in_pieces() {
     h.pass(0);
     assert!(!h.engine.keyspace.has_unfreed());
 }
+
+/// A harness, and the numbers of sessions beside its own.
+fn crowd<const N: usize>() -> (Harness, [crate::engine::session::SessionId; N]) {
+    let mut h = Harness::new();
+    let sessions = [0; N].map(|_| h.engine.connect(h.now, Peer::default()));
+    (h, sessions)
+}
+
+/// What a session was sent since the last time, with line ends as blanks.
+fn said(h: &mut Harness, id: crate::engine::session::SessionId) -> String {
+    let out = std::mem::take(&mut h.engine.sessions[id.0 as usize].out);
+    String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
+}
+
+fn ask(h: &mut Harness, id: crate::engine::session::SessionId, words: &str) {
+    let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
+    h.engine.execute(h.now, id, &args);
+    h.engine.check_invariants();
+}
+
+#[test]
+fn readers_wait_for_what_comes_and_no_longer_than_they_say() {
+    let (mut h, [a, b, c]) = crowd();
+    h.run("XADD s 1-0 f 1");
+    ask(&mut h, a, "XREAD BLOCK 0 STREAMS s none $ 0");
+    ask(&mut h, b, "XREAD BLOCK 100 COUNT 1 STREAMS s $");
+    ask(&mut h, c, "XREAD BLOCK 50 STREAMS none $");
+    assert_eq!([said(&mut h, a), said(&mut h, b), said(&mut h, c)], ["", "", ""]);
+    h.pass(50);
+    assert_eq!([said(&mut h, a), said(&mut h, b), said(&mut h, c)], ["", "", "*-1"]);
+    // What is deleted, or set back, brings nobody anything.
+    h.script(&[("XDEL s 1-0", ":1"), ("XSETID s 5-0", "+OK")]);
+    assert_eq!([said(&mut h, a), said(&mut h, b)], ["", ""]);
+    h.run("XADD s 7-0 f 7");
+    let reply = "*1 *2 $1 s *1 *2 $3 7-0 *2 $1 f $1 7";
+    assert_eq!([said(&mut h, a), said(&mut h, b)], [reply, reply]);
+    h.script(&[
+        ("XREAD BLOCK x STREAMS s $", "-ERR timeout is not an integer or out of range"),
+        ("XREAD BLOCK -1 STREAMS s $", "-ERR timeout is negative"),
+        ("XREAD BLOCK 9223372036854775807 STREAMS s $", "-ERR timeout is out of range"),
+        ("MULTI", "+OK"),
+        ("XREAD BLOCK 0 STREAMS s $", "+QUEUED"),
+        ("EXEC", "*1 *-1"),
+    ]);
+    ask(&mut h, a, "XREAD BLOCK 0 STREAMS s $");
+    h.script(&[("MULTI", "+OK"), ("XADD s 8-0 f 8", "+QUEUED"), ("XADD s 9-0 f 9", "+QUEUED"), ("EXEC", "*2 $3 8-0 $3 9-0")]);
+    assert_eq!(said(&mut h, a), "*1 *2 $1 s *2 *2 $3 8-0 *2 $1 f $1 8 *2 $3 9-0 *2 $1 f $1 9");
+}
+
+#[test]
+fn consumers_of_a_group_wait_in_turn_and_hear_when_it_goes() {
+    let (mut h, [a, b, c]) = crowd();
+    h.run("XGROUP CREATE s g $ MKSTREAM");
+    for (id, name) in [(a, "a"), (b, "b"), (c, "c")] {
+        ask(&mut h, id, &format!("XREADGROUP GROUP g {name} BLOCK 0 STREAMS s >"));
+    }
+    let entry = |n: u32| format!("*1 *2 $1 s *1 *2 $3 {n}-0 *2 $1 f $1 {n}");
+    h.run("XADD s 1-0 f 1");
+    assert_eq!([said(&mut h, a), said(&mut h, b), said(&mut h, c)], [entry(1), String::new(), String::new()]);
+    h.script(&[("XACK s g 1-0", ":1"), ("XADD s 2-0 f 2", "$3 2-0")]);
+    assert_eq!([said(&mut h, b), said(&mut h, c)], [entry(2), String::new()]);
+    ask(&mut h, a, "XREADGROUP GROUP g a BLOCK 0 STREAMS s >");
+    h.run("XGROUP DESTROY s g");
+    let gone = "-NOGROUP No such key 's' or consumer group 'g' in XREADGROUP with GROUP option";
+    assert_eq!([said(&mut h, a), said(&mut h, c)], [gone, gone]);
+    h.run("XGROUP CREATE s g $");
+    ask(&mut h, a, "XREADGROUP GROUP g a BLOCK 0 STREAMS s >");
+    h.run("DEL s");
+    assert_eq!(said(&mut h, a), gone);
+    h.run("XGROUP CREATE s g $ MKSTREAM");
+    ask(&mut h, a, "XREADGROUP GROUP g a BLOCK 0 STREAMS s >");
+    h.run("SET s v");
+    assert_eq!(said(&mut h, a), WRONG_TYPE);
+    h.run("FLUSHALL");
+    h.run("XGROUP CREATE s g $ MKSTREAM");
+    ask(&mut h, a, "XREADGROUP GROUP g a BLOCK 0 STREAMS s >");
+    h.run("FLUSHALL");
+    assert_eq!(said(&mut h, a), gone);
+}

@@ -51,9 +51,25 @@ impl Wake {
         match value {
             ValueRef::Boxed(Value::List(_)) => Wake::LIST,
             ValueRef::Boxed(Value::ZSet(_)) => Wake::ZSET,
+            ValueRef::Boxed(Value::Stream(_)) => Wake::STREAM,
             ValueRef::Boxed(Value::Hash(_)) => Wake::HASH,
             _ => Wake::empty(),
         }
+    }
+
+    /// Whether an effect can wake nobody: what is kept of the readers of a stream, and what a stream loses.
+    fn is_bookkeeping(effect: &Effect<'_>) -> bool {
+        matches!(
+            effect,
+            Effect::StreamRemove { .. }
+                | Effect::StreamTrim { .. }
+                | Effect::StreamSet { .. }
+                | Effect::GroupSet { .. }
+                | Effect::ConsumerSet { .. }
+                | Effect::ConsumerRemove { .. }
+                | Effect::PendingSet { .. }
+                | Effect::PendingRemove { .. }
+        )
     }
 
     /// Whether an effect may have made a key one that somebody waits for.
@@ -66,6 +82,7 @@ impl Wake {
                 | Effect::ListRemove { .. }
                 | Effect::ListSet { .. }
                 | Effect::ZSetRemove { .. }
+                | Effect::GroupRemove { .. }
         );
         !takes && !matches!(effect, Effect::SetString { .. } | Effect::Deadline(_) | Effect::None)
     }
@@ -154,7 +171,7 @@ impl Waits {
 
     /// A key was changed; gives whether that may serve somebody.
     pub(super) fn note(&mut self, db: u32, key: &[u8], effect: &Effect<'_>) -> bool {
-        if self.gone == 0 && !Wake::is_fed_by(effect) {
+        if Wake::is_bookkeeping(effect) || (self.gone == 0 && !Wake::is_fed_by(effect)) {
             return false;
         }
         let key = self.interests.find(db, key);
