@@ -20,6 +20,7 @@ use crate::script::functions::Draft;
 use crate::script::globals;
 use crate::script::layout;
 use crate::script::libraries::buffer::{Buffer, Level};
+use crate::script::locals::{self, Locals, Shared};
 use crate::script::memory::{self, Memory};
 use crate::script::names::Names;
 use crate::script::parameters::{self, Parameter};
@@ -77,8 +78,8 @@ impl Frame {
 pub(super) struct Function {
     /// Where the registry keeps it.
     reference: c_int,
-    /// How many parameters it has: none, `KEYS` and `ARGV`, or `redis` besides.
-    parameters: c_int,
+    /// What it is given as locals; `None` where it finds all among the globals.
+    locals: Option<Locals>,
     /// Whether it may look for them among the globals.
     globals: bool,
     /// Whether nothing of its run outlives it, so that the tables of keys and arguments can be used again.
@@ -88,7 +89,7 @@ pub(super) struct Function {
 impl Function {
     /// A function that the registry keeps and that takes keys and arguments.
     pub(super) fn callback(reference: c_int) -> Self {
-        Function { reference, parameters: 2, globals: false, forgets: false }
+        Function { reference, locals: Some(Locals::default()), globals: false, forgets: false }
     }
 }
 
@@ -99,6 +100,8 @@ pub(super) struct Interpreter {
     pub frame: Frame,
     /// The commands that scripts call.
     pub names: Names,
+    /// What scripts are given as locals.
+    shared: Shared,
     /// The tables of keys and of arguments.
     parameters: [Parameter; 2],
     /// What the library that loads has registered; `None` while none does.
@@ -122,6 +125,8 @@ pub(super) const OK_TEXT: c_int = 4;
 const NAMES: c_int = 5;
 const KEPT_KEYS: c_int = 6;
 const KEPT_ARGV: c_int = 7;
+/// Values that there is room for when a run begins.
+const STACK_MIN: c_int = 60;
 /// Where the error function lies on the stack, under everything else.
 const ERROR_FUNCTION: c_int = 1;
 
@@ -133,6 +138,7 @@ impl Interpreter {
             memory: Memory::new(memory::LIMIT),
             frame: Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0),
             names: Names::new(NAMES),
+            shared: Shared::default(),
             parameters: [Parameter::new(KEPT_KEYS), Parameter::new(KEPT_ARGV)],
             draft: None,
             arguments: Vec::new(),
@@ -156,7 +162,9 @@ impl Interpreter {
             }
             globals::install(lua, this);
             bounds::install(lua, this);
+            (*this).shared = Shared::read(lua);
             lua_settop(lua, 0);
+            lua_checkstack(lua, STACK_MIN);
             lua_pushcclosure(lua, failure::locate, 0);
             (*this).memory.attach(lua);
             NonNull::new_unchecked(this)
@@ -190,19 +198,14 @@ impl Interpreter {
     /// # Safety
     /// `this` is valid and no script runs on it.
     pub(super) unsafe fn compile(this: *mut Interpreter, script: &[u8]) -> Result<Function, Vec<u8>> {
-        // KEYS and ARGV are parameters of the chunk, so that reaching them costs nothing. The prefix is on the first line, and
-        // ends with a semicolon so that it goes into nothing that follows.
-        let (prefix, parameters): (&[u8], _) = match (needs_globals(script), only_calls_redis(script)) {
-            (true, _) => (b" ", 0),
-            (false, false) => (b"local KEYS, ARGV = ...; ", 2),
-            (false, true) => (b"local KEYS, ARGV, redis = ...; ", 3),
-        };
-        let globals = parameters == 0 || reaches_globals(script);
+        let locals = Locals::of(script);
+        let globals = locals.is_none() || locals::reaches_globals(script);
+        let prefix = locals.map_or_else(|| b" ".to_vec(), Locals::prefix);
         // SAFETY: as promised; the message is copied before it is popped.
         unsafe {
             let lua = (*this).lua;
-            let mut function = Function { reference: 0, parameters, globals, forgets: true };
-            if Self::load(this, [prefix, script]) != LUA_OK {
+            let mut function = Function { reference: 0, locals, globals, forgets: true };
+            if Self::load(this, [&prefix, script]) != LUA_OK {
                 lua_settop(lua, ERROR_FUNCTION);
                 // A few locals more can be too many: what the script says by itself decides.
                 if Self::load(this, [b" ", script]) != LUA_OK {
@@ -210,7 +213,7 @@ impl Interpreter {
                     lua_settop(lua, ERROR_FUNCTION);
                     return Err(message);
                 }
-                function = Function { parameters: 0, globals: true, ..function };
+                function = Function { locals: None, globals: true, ..function };
             }
             function.reference = luaL_ref(lua, LUA_REGISTRYINDEX);
             Ok(function)
@@ -260,15 +263,14 @@ impl Interpreter {
                 }
                 lua_pop(lua, 1);
             }
-            match function.parameters {
-                0 => lua_pop(lua, 2),
-                2 => {}
-                _ => lua_rawgeti_(lua, LUA_REGISTRYINDEX, REDIS),
+            match function.locals {
+                None => lua_pop(lua, 2),
+                Some(locals) => (*this).shared.push(lua, locals),
             }
             ((*this).memory.thread, (*this).memory.largest) = (lua, 0);
             bounds::arm(lua);
             (*this).memory.strict = true;
-            let status = lua_pcall(lua, function.parameters, 1, ERROR_FUNCTION);
+            let status = lua_pcall(lua, function.locals.map_or(0, Locals::count), 1, ERROR_FUNCTION);
             (*this).memory.strict = false;
             (*this).frame.engine = ptr::null_mut();
             (*this).memory.thread = ptr::null_mut();
@@ -303,68 +305,6 @@ impl Interpreter {
     }
 }
 
-/// Whether a script cannot do with `KEYS` and `ARGV` as parameters: it looks at `...`, where they would show, or it may assign to
-/// them, which is refused for globals, or it may do with them what no table lets be done, and the error says that they are globals.
-fn needs_globals(script: &[u8]) -> bool {
-    memchr::memmem::find(script, b"...").is_some()
-        || [b"KEYS", b"ARGV"].into_iter().any(|name| assigns(script, name) || computes(script, name))
-}
-
-/// Whether such a name may be called, or be an operand of what is for numbers or strings.
-fn computes(script: &[u8], name: &[u8]) -> bool {
-    let blank = |byte: &&u8| byte.is_ascii_whitespace();
-    memchr::memmem::find_iter(script, name).any(|at| {
-        let before = script[..at].iter().rev().find(|byte| !blank(byte));
-        let mut after = script[at + name.len()..].iter().skip_while(blank);
-        match after.next() {
-            // An element is an operand like any other.
-            Some(b'[') => false,
-            Some(b'.') => after.next() == Some(&b'.'),
-            Some(byte) if b"+-*/%^<>({'\"".contains(byte) => true,
-            _ => before.is_some_and(|byte| b"+-*/%^<>.".contains(byte)),
-        }
-    })
-}
-
-fn assigns(script: &[u8], name: &[u8]) -> bool {
-    memchr::memmem::find_iter(script, name).any(|at| {
-        // Over the rest of a list of names, as in `KEYS, other = …`.
-        let in_list = |byte: &u8| byte.is_ascii_alphanumeric() || byte.is_ascii_whitespace() || matches!(byte, b'_' | b',');
-        let mut rest = script[at + name.len()..].iter().skip_while(|byte| in_list(byte));
-        rest.next() == Some(&b'=') && rest.next() != Some(&b'=')
-    })
-}
-
-/// Whether all a script does with the `redis` table is to call its functions by name. The table itself can then be given to it, as
-/// it can neither write to it nor pass it on.
-fn only_calls_redis(script: &[u8]) -> bool {
-    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    let skip = |text: &mut &[u8], part: &dyn Fn(&u8) -> bool| {
-        let len = text.iter().take_while(|byte| part(byte)).count();
-        *text = &text[len..];
-        len
-    };
-    memchr::memmem::find_iter(script, b"redis").all(|at| {
-        let mut rest = &script[at + b"redis".len()..];
-        skip(&mut rest, &u8::is_ascii_whitespace);
-        if rest.first() != Some(&b'.') {
-            return false;
-        }
-        rest = &rest[1..];
-        skip(&mut rest, &u8::is_ascii_whitespace);
-        if skip(&mut rest, &is_name) == 0 {
-            return false;
-        }
-        skip(&mut rest, &u8::is_ascii_whitespace);
-        rest.first() == Some(&b'(')
-    })
-}
-
-/// Whether a script whose `KEYS` are parameters may also look for them among the globals.
-fn reaches_globals(script: &[u8]) -> bool {
-    memchr::memmem::find(script, b"load").is_some() || memchr::memmem::find(script, b"_G").is_some()
-}
-
 /// Source text for `lua_load`, in two pieces. The first piece is never empty and never begins as bytecode does, so bytecode is
 /// a syntax error.
 pub(super) struct Source {
@@ -386,66 +326,6 @@ impl Source {
             (*source).next += 1;
             *size = len;
             text.cast()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calls_are_told_from_other_uses_of_redis() {
-        for script in
-            ["return redis.call('get', KEYS[1])", "redis . pcall ( 'x' )", "return 1", "local x = redis.sha1hex('a') == 'b'"]
-        {
-            assert!(only_calls_redis(script.as_bytes()), "{script}");
-        }
-        for script in [
-            "redis.call = 1",
-            "local call = redis.call return call('x')",
-            "redis['call'] = 1",
-            "f(redis)",
-            "redis.log(redis.LOG_NOTICE, 'x')",
-            "redis.call, x = 1, 2",
-            "for k in pairs(redis) do end",
-            "redis:call('x')",
-            "redis--[[ ]].call = 1",
-            "redis.call--[[(]] = 1",
-            "return redis",
-            "redis..'x'",
-        ] {
-            assert!(!only_calls_redis(script.as_bytes()), "{script}");
-        }
-    }
-
-    #[test]
-    fn assignments_are_told_from_uses() {
-        for script in [
-            "KEYS = {}",
-            "ARGV=1",
-            "local a, KEYS = 1",
-            "KEYS, x = 1, 2",
-            "return ...",
-            "KEYS()",
-            "return ARGV .. 'x'",
-            "return 1 + KEYS",
-            "return -ARGV",
-            "KEYS'x'",
-        ] {
-            assert!(needs_globals(script.as_bytes()), "{script}");
-        }
-        for script in [
-            "return KEYS[1]",
-            "if KEYS[1] == ARGV[1] then end",
-            "return #ARGV",
-            "return KEYS==ARGV",
-            "f(KEYS, ARGV)",
-            "return KEYS.n, #ARGV, KEYS [1] .. ARGV[1]",
-            "return 'x' .. KEYS[1], 1 + ARGV[1], -ARGV[2]",
-            "return 'a'..'b'",
-        ] {
-            assert!(!needs_globals(script.as_bytes()), "{script}");
         }
     }
 }

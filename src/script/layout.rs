@@ -9,6 +9,7 @@ use std::os::raw::{c_int, c_void};
 use mlua::ffi::*;
 
 /// A value on the stack or in a table.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Value {
     bits: Bits,
@@ -131,9 +132,13 @@ pub(super) unsafe fn account(lua: *mut lua_State) -> *mut c_void {
     unsafe { (*(*lua.cast::<State>()).global).account }
 }
 
+/// Pushes a value that was read from the same state.
+///
+/// # Safety
+/// The stack has room for it, and what it points to is alive.
 #[inline]
-unsafe fn push(lua: *mut lua_State, value: Value) {
-    // SAFETY: the callers below were promised a free slot.
+pub(super) unsafe fn push(lua: *mut lua_State, value: Value) {
+    // SAFETY: as promised.
     unsafe {
         let state: *mut State = lua.cast();
         (*state).top.write(value);

@@ -23,6 +23,7 @@ mod globals;
 mod interpreter;
 mod layout;
 mod libraries;
+mod locals;
 mod memory;
 mod names;
 mod parameters;
