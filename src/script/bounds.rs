@@ -191,21 +191,25 @@ pub(super) unsafe fn spend_quietly(interpreter: *mut Interpreter, work: u64) -> 
     }
 }
 
-/// Counts the call of a command that has given its reply, with so many arguments and elements. Whoever calls this calls [`settle`]
-/// where it owns nothing any more.
+/// What a call of this command counts at least: of one that may take long the run is asked about after each.
+pub(super) fn least_work(command: &Command) -> u64 {
+    if command.flags.contains(Flags::FAST) || QUICK.contains(&command.name) { CALL } else { INTERVAL as u64 }
+}
+
+/// Counts the call of a command that has given its reply: its [`least_work`], or more for so many arguments and elements. Whoever calls
+/// this calls [`settle`] where it owns nothing any more.
 ///
 /// # Safety
 /// As for [`spend_quietly`].
 #[inline]
-pub(super) unsafe fn charge_call(interpreter: *mut Interpreter, command: &Command, arguments: usize, elements: usize) {
+pub(super) unsafe fn charge_call(interpreter: *mut Interpreter, least: u64, arguments: usize, elements: usize) {
     // SAFETY: as promised; the engine is used nowhere else now.
     unsafe {
         let frame = &mut (*interpreter).frame;
         let visited = std::mem::take(&mut (*frame.engine).visited);
         let elements = (elements as u64).saturating_add(visited);
         let work = CALL + ARGUMENT * arguments as u64 + ELEMENT.saturating_mul(elements);
-        let unknown = !command.flags.contains(Flags::FAST) && !QUICK.contains(&command.name);
-        frame.bounds.work = frame.bounds.work.saturating_add(if unknown { work.max(INTERVAL as u64) } else { work });
+        frame.bounds.work = frame.bounds.work.saturating_add(work.max(least));
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 
 use crate::commands;
-use crate::engine::command::{Command, Flags};
+use crate::engine::command::Flags;
 use crate::engine::context::Origin;
 use crate::engine::error::Error;
 use crate::resp::double::{DOUBLE_MAX, format_double};
@@ -18,7 +18,7 @@ use crate::script::elsewhere::{self, Elsewhere};
 use crate::script::failure;
 use crate::script::interpreter::Interpreter;
 use crate::script::layout;
-use crate::script::names::Names;
+use crate::script::names::{Known, Names};
 use crate::script::sink::LuaSink;
 use crate::script::stack::{bytes, push_bytes};
 
@@ -146,9 +146,9 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
             let frame = &(*interpreter).frame;
             (frame.now, frame.session, frame.protocol)
         };
-        let known = name.and_then(|address| (*interpreter).names.find(address)).filter(|command| command.takes(args.len()));
-        let command = match known.or_else(|| resolve(&mut (*interpreter).names, lua, name, args)) {
-            Some(command) => command,
+        let known = name.and_then(|address| (*interpreter).names.find(address)).filter(|known| known.command.takes(args.len()));
+        let Known { command, least_work } = match known.or_else(|| resolve(&mut (*interpreter).names, lua, name, args)) {
+            Some(known) => known,
             None => return refuse(&mut *(*interpreter).frame.engine, lua, not_found(args)),
         };
         let engine = &mut *(*interpreter).frame.engine;
@@ -173,7 +173,7 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
         let mut db = (*interpreter).frame.db;
         engine.run(now, session, &mut db, Origin::Script, command, args, &mut sink);
         (*interpreter).frame.db = db;
-        bounds::charge_call(interpreter, command, args.len(), sink.elements());
+        bounds::charge_call(interpreter, least_work, args.len(), sink.elements());
         if sink.too_large() || layout::count(lua) != base + 1 {
             lua_settop(lua, base as c_int);
             let text = if sink.too_large() { "ERR reached lua stack limit" } else { "ERR The command gave no single reply" };
@@ -206,15 +206,15 @@ pub(super) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
 
 /// Looks a command up, and notes it for the next time where its name says all.
 #[cold]
-unsafe fn resolve(names: &mut Names, lua: *mut lua_State, name: Option<usize>, args: &[&[u8]]) -> Option<&'static Command> {
-    let command = commands::resolve(args).ok()?;
+unsafe fn resolve(names: &mut Names, lua: *mut lua_State, name: Option<usize>, args: &[&[u8]]) -> Option<Known> {
+    let known = Known::new(commands::resolve(args).ok()?);
     if let Some(address) = name
         && commands::lookup(args[0]).is_some_and(|row| row.subcommands.is_empty())
     {
         // SAFETY: the first argument lies first on the stack; a C function has room for twenty values beyond its arguments.
-        unsafe { names.note(lua, 1, address, command) }
+        unsafe { names.note(lua, 1, address, known) }
     }
-    Some(command)
+    Some(known)
 }
 
 /// Why a command was not found, in the words that scripts are told.

@@ -7,15 +7,30 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 
 use crate::engine::command::Command;
+use crate::script::bounds;
 
 /// Names that are known at the same time; a power of two.
 const NAMES: usize = 64;
+
+/// A command that is called by its name alone.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    pub command: &'static Command,
+    /// See [`bounds::least_work`].
+    pub least_work: u64,
+}
+
+impl Known {
+    pub(super) fn new(command: &'static Command) -> Self {
+        Known { command, least_work: bounds::least_work(command) }
+    }
+}
 
 /// The names that were called last.
 pub(super) struct Names {
     /// The registry has a table at this place that keeps their strings from being collected.
     anchor: c_int,
-    known: [Option<(usize, &'static Command)>; NAMES],
+    known: [Option<(usize, Known)>; NAMES],
 }
 
 impl Names {
@@ -32,15 +47,15 @@ impl Names {
 
     /// The command that is called by the string at this address, if it is known.
     #[inline]
-    pub(super) fn find(&self, address: usize) -> Option<&'static Command> {
-        self.known[Self::slot(address)].filter(|(known, _)| *known == address).map(|(_, command)| command)
+    pub(super) fn find(&self, address: usize) -> Option<Known> {
+        self.known[Self::slot(address)].filter(|(of, _)| *of == address).map(|(_, known)| known)
     }
 
     /// Notes the command that is called by the string at an index of the stack, whose address is this.
     ///
     /// # Safety
     /// It is; the stack has room for two values, and allocations cannot fail.
-    pub(super) unsafe fn note(&mut self, lua: *mut lua_State, index: c_int, address: usize, command: &'static Command) {
+    pub(super) unsafe fn note(&mut self, lua: *mut lua_State, index: c_int, address: usize, known: Known) {
         let slot = Self::slot(address);
         // SAFETY: as promised, for a positive index.
         unsafe {
@@ -49,7 +64,7 @@ impl Names {
             lua_rawseti_(lua, -2, slot as c_int + 1);
             lua_pop(lua, 1);
         }
-        self.known[slot] = Some((address, command));
+        self.known[slot] = Some((address, known));
     }
 }
 
