@@ -67,17 +67,16 @@ pub const COMMANDS: &[Command] = &[
 fn add(cx: &mut Context<'_>, key: &[u8], increment: i64) -> Result {
     let mut db = cx.db();
     let (hash, place) = db.locate(key);
-    let old = match place {
-        None => 0,
-        Some(place) => {
-            let bytes = db.keyspace.space.get(db.dict, place).bytes().ok_or(Error::WRONG_TYPE)?;
-            parse_i64(bytes).ok_or(Error::NOT_INTEGER)?
-        }
-    };
-    let new = old.checked_add(increment).ok_or(Error::OVERFLOW)?;
-    let mut digits = itoa::Buffer::new();
+    let (mut new, mut digits) = (increment, itoa::Buffer::new());
     let event = Event::new(Classes::STRING, "incrby");
-    db.put_string_at(hash, place, key, digits.format(new).as_bytes(), Ttl::Keep, event);
+    match place {
+        None => db.put_string_at(hash, None, key, digits.format(new).as_bytes(), Ttl::Clear, event),
+        Some(place) => db.rewrite_string(hash, place, key, event, |old| {
+            let old = parse_i64(old).ok_or(Error::NOT_INTEGER)?;
+            new = old.checked_add(increment).ok_or(Error::OVERFLOW)?;
+            Ok(digits.format(new).as_bytes())
+        })?,
+    }
     cx.reply.integer(new);
     Ok(())
 }

@@ -318,34 +318,35 @@ fn hdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 /// Sets a field to what `compute` makes of its value, and gives that. Its deadline stays.
-fn recompute(
+fn recompute<T: AsRef<[u8]>>(
     cx: &mut Context<'_>,
     args: &[&[u8]],
     event: Event,
-    compute: impl FnOnce(Option<&[u8]>) -> Result<String>,
-) -> Result<String> {
+    compute: impl FnOnce(Option<&[u8]>) -> Result<T>,
+) -> Result<T> {
     let mut db = cx.db();
     let (key, name) = (args[1], args[2]);
     if let Some(mut edit) = db.edit_hash(key)? {
         let value = compute(edit.get(name).map(|field| field.value))?;
-        edit.set(name, value.as_bytes(), FieldTtl::Keep);
+        edit.set(name, value.as_ref(), FieldTtl::Keep);
         edit.finish(&[event]);
         return Ok(value);
     }
     let value = compute(None)?;
     let mut edit = db.edit_or_create_hash(key)?;
-    edit.set(name, value.as_bytes(), FieldTtl::Keep);
+    edit.set(name, value.as_ref(), FieldTtl::Keep);
     edit.finish(&[event]);
     Ok(value)
 }
 
 fn hincrby(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let increment = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
-    let mut sum = 0;
-    recompute(cx, args, Event::HINCRBY, |value| {
+    let (mut sum, mut digits) = (0, itoa::Buffer::new());
+    let (result, text) = (&mut sum, &mut digits);
+    recompute(cx, args, Event::HINCRBY, move |value| {
         let value = value.map_or(Some(0), parse_i64).ok_or(Error::HASH_NOT_INTEGER)?;
-        sum = value.checked_add(increment).ok_or(Error::OVERFLOW)?;
-        Ok(sum.to_string())
+        *result = value.checked_add(increment).ok_or(Error::OVERFLOW)?;
+        Ok(text.format(*result))
     })?;
     cx.reply.integer(sum);
     Ok(())

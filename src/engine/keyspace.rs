@@ -368,18 +368,32 @@ impl<'a> Db<'a> {
         ttl: Ttl,
         event: Event,
     ) {
-        if let (Some(place), Ttl::Keep) = (place, ttl) {
-            // A counter, most often: as many digits as before, and nothing else changes.
-            let mut entry = self.keyspace.space.get_mut(self.dict, place);
-            if entry.overwrite(value) {
-                entry.touch(self.now.mono_us / 1_000_000);
-                let deadline = entry.read().deadline().map(|d| self.now.unix_of(d));
-                return self.emit(key, event, Effect::SetString { value, deadline });
-            }
-        }
         let deadline = self.put_at(hash, place, key, NewValue::Bytes(value), ttl);
         let deadline = deadline.map(|d| self.now.unix_of(d));
         self.emit(key, event, Effect::SetString { value, deadline });
+    }
+
+    /// Makes the key there hold a string that follows from the one it holds; an error where it holds another type. It keeps its
+    /// deadline. Made for counters, which most often have as many digits as before.
+    #[inline]
+    pub(crate) fn rewrite_string<'v>(
+        &mut self,
+        hash: KeyHash,
+        place: Place,
+        key: &[u8],
+        event: Event,
+        new: impl FnOnce(&[u8]) -> Result<&'v [u8]>,
+    ) -> Result {
+        let mut entry = self.keyspace.space.get_mut(self.dict, place);
+        let value = new(entry.read().bytes().ok_or(Error::WRONG_TYPE)?)?;
+        if entry.overwrite(value) {
+            entry.touch(self.now.mono_us / 1_000_000);
+            let deadline = entry.read().deadline().map(|d| self.now.unix_of(d));
+            self.emit(key, event, Effect::SetString { value, deadline });
+        } else {
+            self.put_string_at(hash, Some(place), key, value, Ttl::Keep, event);
+        }
+        Ok(())
     }
 
     /// Makes the key hold a boxed value, whatever it held before.

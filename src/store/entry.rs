@@ -341,6 +341,7 @@ impl<'a> EntryMut<'a> {
     }
 
     /// Overwrites an inline string by one of the same length; false where that cannot be done in place.
+    #[inline]
     pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
         let entry = self.read();
         if entry.kind() & KIND_BOXED != 0 || entry.inline_len() != bytes.len() {
