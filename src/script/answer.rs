@@ -43,6 +43,12 @@ impl Level {
 /// # Safety
 /// There is a value, and allocations cannot fail.
 pub(super) unsafe fn write(lua: *mut lua_State, protocol: Protocol, engine: &mut Engine, reply: &mut dyn Sink) {
+    // SAFETY: as promised.
+    unsafe {
+        if lua_type(lua, -1) != LUA_TTABLE {
+            return scalar(lua, protocol, reply);
+        }
+    }
     let mut levels: SmallVec<[Level; 8]> = SmallVec::new();
     let (begin, bytes_max, mut left) = (reply.mark(), engine.config.proto_max_bulk_len, ELEMENTS_MAX);
     // SAFETY: as promised. Each step leaves the stack as its level says; `scalar_or_open` makes room for four more values.
@@ -116,6 +122,17 @@ unsafe fn scalar_or_open(
             return;
         }
         match lua_type(lua, -1) {
+            LUA_TTABLE => table(lua, engine, reply, levels),
+            _ => scalar(lua, protocol, reply),
+        }
+    }
+}
+
+/// Writes and pops the value on top, which is no table.
+unsafe fn scalar(lua: *mut lua_State, protocol: Protocol, reply: &mut dyn Sink) {
+    // SAFETY: as promised to `write`.
+    unsafe {
+        match lua_type(lua, -1) {
             LUA_TSTRING => reply.bulk(bytes(lua, -1).unwrap_or_default()),
             LUA_TNUMBER => reply.integer(truncate(lua_tonumber(lua, -1))),
             LUA_TBOOLEAN => match (lua_toboolean(lua, -1) != 0, protocol) {
@@ -123,7 +140,6 @@ unsafe fn scalar_or_open(
                 (true, Protocol::Resp2) => reply.integer(1),
                 (false, Protocol::Resp2) => reply.null(),
             },
-            LUA_TTABLE => return table(lua, engine, reply, levels),
             _ => reply.null(),
         }
         lua_pop(lua, 1);
