@@ -3,6 +3,8 @@
 //! It takes and gives what Lua 5.1's own does, but within bounds: that one follows any pattern as deep as the stack of the
 //! process goes and then some, and for as long as it takes. Here a match is followed to [`DEPTH_MAX`] and costs [`STEPS_MAX`].
 
+use std::mem::MaybeUninit;
+
 /// Captures of a pattern at most.
 pub(super) const CAPTURES_MAX: usize = 32;
 /// Items of a pattern (captures, and parts that repeat) that may be in each other at most.
@@ -43,7 +45,8 @@ pub(super) struct Matcher<'a, F> {
     subject: &'a [u8],
     pattern: &'a [u8],
     level: usize,
-    captures: [Capture; CAPTURES_MAX],
+    /// Those up to `level` are there.
+    captures: [MaybeUninit<Capture>; CAPTURES_MAX],
     depth: u32,
     /// Steps of all matches.
     steps: u64,
@@ -62,7 +65,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
             subject,
             pattern,
             level: 0,
-            captures: [Capture::Open(0); CAPTURES_MAX],
+            captures: [const { MaybeUninit::uninit() }; CAPTURES_MAX],
             depth: 0,
             steps: 0,
             steps_before: 0,
@@ -73,7 +76,8 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
 
     /// The captures of the last match.
     pub(super) fn captures(&self) -> &[Capture] {
-        &self.captures[..self.level]
+        // SAFETY: `open_capture` writes a capture before it counts it.
+        unsafe { std::slice::from_raw_parts(self.captures.as_ptr().cast(), self.level) }
     }
 
     /// Matches at a place of the subject; gives where the match ends.
@@ -203,7 +207,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
         loop {
             let rest = &self.subject[s + count..];
             let piece = &rest[..rest.len().min(1 + STEPS_PER_LOOK as usize / cost)];
-            let matched = piece.iter().take_while(|&&byte| self.single(byte, p, end)).count();
+            let matched = self.leading(piece, p, end);
             let more = matched == piece.len() && piece.len() < rest.len();
             self.step((matched * cost) as u64)?;
             if more {
@@ -214,6 +218,20 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
             if !more {
                 return Ok(count);
             }
+        }
+    }
+
+    /// How many bytes of a piece match the item, up to the first that does not.
+    #[inline]
+    fn leading(&self, piece: &[u8], p: usize, end: usize) -> usize {
+        match self.pattern[p] {
+            b'.' => piece.len(),
+            ESCAPE => {
+                let class = Class::of(self.pattern[p + 1]);
+                piece.iter().take_while(|&&byte| class.has(byte)).count()
+            }
+            b'[' => piece.iter().take_while(|&&byte| self.in_set(byte, p, end - 1)).count(),
+            literal => piece.iter().take_while(|&&byte| byte == literal).count(),
         }
     }
 
@@ -233,7 +251,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
     fn open_capture(&mut self, s: usize, p: usize, capture: Capture) -> Found {
         let level = self.level;
         let Some(slot) = self.captures.get_mut(level) else { return Err(Fault::Malformed(c"too many captures")) };
-        *slot = capture;
+        slot.write(capture);
         self.level = level + 1;
         let found = self.follow(s, p)?;
         if found.is_none() {
@@ -243,13 +261,13 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
     }
 
     fn close_capture(&mut self, s: usize, p: usize) -> Found {
-        let open = self.captures[..self.level].iter().rposition(|capture| matches!(capture, Capture::Open(_)));
+        let open = self.captures().iter().rposition(|capture| matches!(capture, Capture::Open(_)));
         let Some(index) = open else { return Err(Fault::Malformed(c"invalid pattern capture")) };
-        let Capture::Open(start) = self.captures[index] else { return Ok(None) };
-        self.captures[index] = Capture::Span(start, s - start);
+        let Capture::Open(start) = self.captures()[index] else { return Ok(None) };
+        self.captures[index].write(Capture::Span(start, s - start));
         let found = self.follow(s, p)?;
         if found.is_none() {
-            self.captures[index] = Capture::Open(start);
+            self.captures[index].write(Capture::Open(start));
         }
         Ok(found)
     }
@@ -278,7 +296,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
     }
 
     fn back_reference(&mut self, s: usize, digit: u8) -> Found {
-        let capture = (digit as usize).checked_sub(b'1' as usize).and_then(|index| self.captures[..self.level].get(index));
+        let capture = (digit as usize).checked_sub(b'1' as usize).and_then(|index| self.captures().get(index));
         match capture {
             Some(&Capture::Span(start, len)) => {
                 self.step(len as u64 / 16)?;
@@ -317,7 +335,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
     fn single(&self, byte: u8, p: usize, end: usize) -> bool {
         match self.pattern[p] {
             b'.' => true,
-            ESCAPE => in_class(byte, self.pattern[p + 1]),
+            ESCAPE => Class::of(self.pattern[p + 1]).has(byte),
             b'[' => self.in_set(byte, p, end - 1),
             literal => literal == byte,
         }
@@ -331,7 +349,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
         while at < close {
             if set[at] == ESCAPE {
                 at += 1;
-                if in_class(byte, set[at]) {
+                if Class::of(set[at]).has(byte) {
                     return !negated;
                 }
             } else if set[at + 1] == b'-' && at + 2 < close {
@@ -348,20 +366,67 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
     }
 }
 
-/// Whether a byte is in the class of this letter, or is this character where it is no letter of a class.
-fn in_class(byte: u8, class: u8) -> bool {
-    let is = match class.to_ascii_lowercase() {
-        b'a' => byte.is_ascii_alphabetic(),
-        b'c' => byte.is_ascii_control(),
-        b'd' => byte.is_ascii_digit(),
-        b'l' => byte.is_ascii_lowercase(),
-        b'p' => byte.is_ascii_punctuation(),
-        b's' => matches!(byte, b' ' | 9..=13),
-        b'u' => byte.is_ascii_uppercase(),
-        b'w' => byte.is_ascii_alphanumeric(),
-        b'x' => byte.is_ascii_hexdigit(),
-        b'z' => byte == 0,
-        _ => return class == byte,
-    };
-    is != class.is_ascii_uppercase()
+/// What `%` and a letter stand for.
+#[derive(Clone, Copy)]
+struct Class {
+    /// The letter, or the character itself where it is no letter of a class.
+    letter: u8,
+    /// One bit of [`KINDS`]; none where the character stands for itself.
+    kind: u16,
 }
+
+impl Class {
+    #[inline]
+    fn of(letter: u8) -> Self {
+        Class { letter, kind: LETTERS[usize::from(letter)] }
+    }
+
+    #[inline]
+    fn has(self, byte: u8) -> bool {
+        if self.kind == 0 {
+            return byte == self.letter;
+        }
+        (KINDS[usize::from(byte)] & self.kind != 0) != self.letter.is_ascii_uppercase()
+    }
+}
+
+/// Of which classes each byte is.
+static KINDS: [u16; 256] = {
+    let mut kinds = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let of = byte as u8;
+        let is = [
+            of.is_ascii_alphabetic(),
+            of.is_ascii_control(),
+            of.is_ascii_digit(),
+            of.is_ascii_lowercase(),
+            of.is_ascii_punctuation(),
+            matches!(of, b' ' | 9..=13),
+            of.is_ascii_uppercase(),
+            of.is_ascii_alphanumeric(),
+            of.is_ascii_hexdigit(),
+            of == 0,
+        ];
+        let mut kind = 0;
+        while kind < is.len() {
+            kinds[byte] |= (is[kind] as u16) << kind;
+            kind += 1;
+        }
+        byte += 1;
+    }
+    kinds
+};
+
+/// The bit of each letter of a class, in either case.
+static LETTERS: [u16; 256] = {
+    let letters = b"acdlpsuwxz";
+    let mut bits = [0; 256];
+    let mut kind = 0;
+    while kind < letters.len() {
+        bits[letters[kind] as usize] = 1 << kind;
+        bits[letters[kind].to_ascii_uppercase() as usize] = 1 << kind;
+        kind += 1;
+    }
+    bits
+};

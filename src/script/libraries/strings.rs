@@ -15,6 +15,8 @@ use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function
 
 /// What a replacement counts as, beside the function it may call.
 const REPLACEMENT: u64 = 8;
+/// What is no longer than this is written without a buffer, in bytes.
+const SHORT: usize = 64;
 /// Bytes that are written at once.
 const PIECE: usize = 4 << 10;
 /// With no more bytes in its arguments than this, Lua's own `format` is used: it is done soon.
@@ -398,6 +400,14 @@ unsafe fn changed(lua: *mut lua_State, backwards: bool, change: impl Fn(&u8) -> 
     // SAFETY: see above.
     unsafe {
         let text = string(lua, 1);
+        if text.len() <= SHORT {
+            let mut room = [0; SHORT];
+            for (at, byte) in text.iter().enumerate() {
+                room[if backwards { text.len() - 1 - at } else { at }] = change(byte);
+            }
+            push_bytes(lua, &room[..text.len()]);
+            return 1;
+        }
         let out = Writer::new(lua);
         let mut room = [0; PIECE];
         let mut put = |piece: &[u8]| {

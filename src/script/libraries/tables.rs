@@ -9,6 +9,7 @@ use mlua::ffi::*;
 use crate::script::bounds;
 use crate::script::globals::{raise_read_only, uncover};
 use crate::script::interpreter::Interpreter;
+use crate::script::layout;
 use crate::script::libraries::buffer::Writer;
 use crate::script::stack::{bytes, set_function};
 
@@ -340,10 +341,16 @@ impl Sort {
                 lua_pop(lua, 1);
                 return before;
             }
-            if lua_type(lua, a) == LUA_TSTRING {
-                bounds::spend(lua, self.interpreter, lua_objlen(lua, a) as u64 / bounds::BYTES_PER_STEP);
+            let top = layout::values(lua);
+            let [a_value, b_value] = [a, b].map(|index| &top[top.len() - index.unsigned_abs() as usize]);
+            match (a_value.text(), b_value.text()) {
+                (Some(a), Some(b)) => {
+                    bounds::spend(lua, self.interpreter, a.len() as u64 / bounds::BYTES_PER_STEP);
+                    // As Lua orders strings in the locale of C.
+                    a < b
+                }
+                _ => lua_lessthan(lua, a, b) != 0,
             }
-            lua_lessthan(lua, a, b) != 0
         }
     }
 
