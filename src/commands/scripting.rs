@@ -129,6 +129,17 @@ pub const COMMANDS: &[Command] = &[
                 handler: load,
                 ..SCRIPT
             },
+            Command {
+                name: "show",
+                arity: 3,
+                // Of Valkey.
+                since: "8.0.0",
+                summary: "Gives the source of a cached script.",
+                complexity: "O(1).",
+                syntax: "sha1",
+                handler: show,
+                ..SCRIPT
+            },
         ],
         ..SCRIPT
     },
@@ -173,6 +184,11 @@ fn run(cx: &mut Context<'_>, source: Source<'_>, args: &[&[u8]], read_only: bool
 fn load(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let sha = cx.engine.scripts.load(args[2])?;
     cx.reply.bulk(&sha);
+    Ok(())
+}
+
+fn show(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    cx.reply.bulk(cx.engine.scripts.source(args[2]).ok_or(Error::NO_SCRIPT)?);
     Ok(())
 }
 

@@ -73,6 +73,8 @@ texts! {
     GENPASS_BITS = "ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096";
     /// A write against a full server.
     OOM = "OOM command not allowed when used memory > 'maxmemory'.";
+    /// A script that was queued while there was memory, and did not declare `allow-oom`.
+    OOM_IN_SCRIPT = "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'";
     /// A number of keys that is none, or more than there are.
     INVALID_NUMKEYS = "ERR invalid numkeys value or out of range";
     /// A digest that is not one.
@@ -448,10 +450,11 @@ impl Error {
         &self.0
     }
 
-    /// The first word of the text, as `INFO errorstats` counts it; `ERR` for one of more than 64 bytes, which only a script makes.
+    /// The first word of the text, as `INFO errorstats` counts it: `ERR` where there is but one word, or a very long one.
     pub fn code(&self) -> &str {
-        let code = self.0.split(|&b| b == b' ').next().filter(|code| code.len() <= 64);
-        code.and_then(|code| std::str::from_utf8(code).ok()).unwrap_or("ERR")
+        const CODE_MAX: usize = 30;
+        let blank = memchr::memchr(b' ', &self.0[..self.0.len().min(CODE_MAX + 1)]);
+        blank.and_then(|blank| std::str::from_utf8(&self.0[..blank]).ok()).unwrap_or("ERR")
     }
 }
 

@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
 use crate::engine::error::{Error, Result};
 use crate::engine::time::Now;
+use crate::script;
 
 /// Milliseconds for which a measurement of the memory in use is good, while what was asked for since stays below the bound.
 const MEASURE_MS: u64 = 100;
@@ -27,7 +28,7 @@ impl Engine {
     /// Measuring costs more than a command, so that between two measurements the arguments of commands are counted as taken.
     #[inline]
     pub(crate) fn check_memory(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
-        if self.config.maxmemory == 0 || !command.flags.contains(Flags::DENYOOM) {
+        if self.config.maxmemory == 0 || !script::command_flags(self, command, args).contains(Flags::DENYOOM) {
             return Ok(());
         }
         let wanted: usize = args.iter().map(|arg| arg.len() + ARGUMENT_OVERHEAD).sum();

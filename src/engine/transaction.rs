@@ -18,6 +18,7 @@ use crate::engine::interest::NIL;
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
 use crate::resp::reply::Sink;
+use crate::script;
 
 /// One queued request.
 #[derive(Debug)]
@@ -64,13 +65,13 @@ impl Transaction {
             + self.queue.len() * size_of::<Queued>()
     }
 
-    fn push(&mut self, command: &'static Command, args: &[&[u8]]) {
+    fn push(&mut self, command: &'static Command, flags: Flags, args: &[&[u8]]) {
         self.queue.push(Queued { command, count: args.len() });
         for arg in args {
             self.bytes.extend_from_slice(arg);
             self.ends.push(self.bytes.len());
         }
-        self.flags |= command.flags;
+        self.flags |= flags;
     }
 }
 
@@ -100,7 +101,7 @@ impl Engine {
         }
         self.admit(now, id, command, args)?;
         self.check_memory(now, command, args)?;
-        let mut flags = command.flags;
+        let mut flags = script::command_flags(self, command, args);
         if command.name == "exec"
             && let Some(transaction) = &self.sessions[id.0 as usize].transaction
         {
@@ -119,9 +120,10 @@ impl Engine {
     /// Queues a request.
     pub(super) fn enqueue(&mut self, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) {
         let limit = self.config.client_query_buffer_limit;
+        let flags = script::command_flags(self, command, args);
         let session = &mut self.sessions[id.0 as usize];
         let transaction = session.transaction.get_or_insert_default();
-        transaction.push(command, args);
+        transaction.push(command, flags, args);
         reply.simple("QUEUED");
         if transaction.memory() as u64 > limit {
             tracing::warn!(client = session.id, addr = session.peer.addr, "closing a client whose transaction is too large");

@@ -4,6 +4,11 @@
 /// A command, or a container's subcommand, and its arity as rows have it.
 const NOT_FROM_SCRIPTS: &[(&str, i32)] = &[
     ("bgrewriteaof", 1),
+    ("client|caching", 3),
+    ("client|getredir", 2),
+    ("client|tracking", -3),
+    ("client|trackinginfo", 2),
+    ("cluster|reset", -2),
     ("failover", -1),
     ("latency|doctor", 2),
     ("latency|graph", 3),

@@ -40,6 +40,7 @@ use sha1::{Digest, Sha1};
 use slab::Slab;
 
 use crate::engine::Engine;
+use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::session::SessionFlags;
@@ -62,8 +63,7 @@ struct Script {
     sha: Sha,
     function: Function,
     flags: ScriptFlags,
-    /// Length of its source, bytes.
-    len: usize,
+    source: Box<[u8]>,
     /// Neighbours in the list of evaluated scripts; `None` for a script that was loaded, which stays.
     neighbours: Option<Neighbours>,
 }
@@ -164,6 +164,11 @@ impl Scripts {
         self.find(digits).is_some()
     }
 
+    /// The source of a cached script; the digits of its SHA-1 may be in any case.
+    pub fn source(&self, digits: &[u8]) -> Option<&[u8]> {
+        self.find(digits).map(|index| &*self.scripts[index].source)
+    }
+
     #[inline]
     fn find(&self, digits: &[u8]) -> Option<usize> {
         let digits: &Sha = digits.try_into().ok()?;
@@ -223,7 +228,7 @@ impl Scripts {
         // SAFETY: the interpreter is valid, and no script runs: commands that compile are not allowed from scripts.
         let function = unsafe { Interpreter::compile(interpreter, body) }
             .map_err(|message| Error::of_bytes([b"ERR Error compiling script (new function): ", message.as_slice()].concat()))?;
-        let index = self.scripts.insert(Script { sha, function, flags, len: source.len(), neighbours: None });
+        let index = self.scripts.insert(Script { sha, function, flags, source: source.into(), neighbours: None });
         self.by_sha.insert(sha, index);
         self.source_bytes += source.len();
         Ok(index)
@@ -233,7 +238,7 @@ impl Scripts {
         self.unlink(index);
         let script = self.scripts.remove(index);
         self.by_sha.remove(&script.sha);
-        self.source_bytes -= script.len;
+        self.source_bytes -= script.source.len();
         self.evicted += 1;
         if let Some(interpreter) = self.interpreter {
             // SAFETY: as for `compile`; the function came from this interpreter.
@@ -280,7 +285,7 @@ impl Scripts {
         for (index, script) in &self.scripts {
             assert_eq!(self.by_sha.get(&script.sha), Some(&index));
         }
-        assert_eq!(self.source_bytes, self.scripts.iter().map(|(_, script)| script.len).sum::<usize>());
+        assert_eq!(self.source_bytes, self.scripts.iter().map(|(_, script)| script.source.len()).sum::<usize>());
         let (mut count, mut older, mut index) = (0, NONE, self.oldest);
         while let Some(neighbours) = self.scripts.get(index).and_then(|script| script.neighbours) {
             assert_eq!(neighbours.older, older);
@@ -326,6 +331,19 @@ impl<'a> Request<'a> {
     }
 }
 
+/// The flags of a command with these arguments: those of its row, unless it runs a script or a function that says of itself what it is.
+pub(crate) fn command_flags(engine: &Engine, command: &Command, args: &[&[u8]]) -> Flags {
+    if command.group != Group::Scripting || !command.flags.contains(Flags::MOVABLEKEYS) || args.len() < 2 {
+        return command.flags;
+    }
+    let flags = match command.name {
+        "eval" | "eval_ro" => shebang::split(args[1]).ok().map(|(flags, _)| flags),
+        "evalsha" | "evalsha_ro" => engine.scripts.find(args[1]).map(|index| engine.scripts.scripts[index].flags),
+        _ => engine.functions.flags(args[1]),
+    };
+    flags.map_or(command.flags, |flags| shebang::command_flags(command.flags, flags))
+}
+
 /// Runs a script for a session and replies with its result.
 pub fn run(cx: &mut Context<'_>, source: Source<'_>, request: Request<'_>) -> Result {
     let scripts = &mut cx.engine.scripts;
@@ -368,7 +386,7 @@ fn execute(
             return Err(Error::new("ERR Can not execute a script with write flag using *_ro command."));
         }
         if !flags.contains(ScriptFlags::ALLOW_OOM) {
-            cx.engine.check_room(cx.now, 0)?;
+            cx.engine.check_room(cx.now, 0).map_err(|_| Error::OOM_IN_SCRIPT)?;
         }
     }
 
@@ -418,5 +436,7 @@ fn hex(digest: Sha1) -> Sha {
     text
 }
 
+#[cfg(test)]
+mod semantics_tests;
 #[cfg(test)]
 mod tests;

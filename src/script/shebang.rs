@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+use crate::engine::command::Flags;
+use crate::resp::request;
+
 bitflags::bitflags! {
     /// What a script says of itself.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +45,11 @@ pub(super) fn split(script: &[u8]) -> Result<(ScriptFlags, &[u8]), Cow<'static, 
     if !script.starts_with(b"#!") {
         return Ok((ScriptFlags::COMPAT, script));
     }
-    let Some(end) = memchr::memchr(b'\n', script) else { return Err(b"ERR Invalid script shebang".as_slice().into()) };
-    let (line, body) = script.split_at(end);
-    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    // As C reads it: a NUL ends it.
+    let end = memchr::memchr2(b'\n', 0, script).filter(|&end| script[end] == b'\n');
+    let (line, body) = script.split_at(end.ok_or(b"ERR Invalid script shebang".as_slice())?);
+    let words = request::split_words(line).map_err(|_| b"ERR Invalid engine in script shebang".as_slice())?;
+    let mut words = words.iter().map(Vec::as_slice);
     let engine = words.next().unwrap_or_default();
     if engine != b"#!lua" {
         return Err([b"ERR Unexpected engine in script shebang: ", engine].concat().into());
@@ -67,6 +72,20 @@ pub(super) fn split(script: &[u8]) -> Result<(ScriptFlags, &[u8]), Cow<'static, 
     Ok((flags, body))
 }
 
+/// What a command is that runs a script with these flags: what the script says of itself counts, if it says something.
+pub(super) fn command_flags(command: Flags, script: ScriptFlags) -> Flags {
+    const OF_SCRIPT: Flags = Flags::STALE.union(Flags::DENYOOM).union(Flags::WRITE).union(Flags::MAY_REPLICATE);
+    if script.contains(ScriptFlags::COMPAT) {
+        return command;
+    }
+    let mut flags = command.difference(OF_SCRIPT);
+    flags.set(Flags::WRITE, !script.contains(ScriptFlags::NO_WRITES));
+    // What cannot write needs no memory.
+    flags.set(Flags::DENYOOM, !script.intersects(ScriptFlags::NO_WRITES.union(ScriptFlags::ALLOW_OOM)));
+    flags.set(Flags::STALE, script.contains(ScriptFlags::ALLOW_STALE));
+    flags
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +99,12 @@ mod tests {
     fn flags_are_read_and_the_line_feed_stays() {
         let (flags, body) = split(b"#!lua flags=no-writes,allow-stale\nreturn 1").unwrap_or((ScriptFlags::empty(), b""));
         assert_eq!((flags, body), (ScriptFlags::NO_WRITES | ScriptFlags::ALLOW_STALE, b"\nreturn 1".as_slice()));
+        for line in
+            ["#!lua 'flags=no-writes'", "#!lua flags=\"no-writes\"", "#!lua\tflags=no-writes flags=", "#!lua flags=no-writes\r"]
+        {
+            let script = format!("{line}\nreturn 1");
+            assert_eq!(split(script.as_bytes()), Ok((ScriptFlags::NO_WRITES, b"\nreturn 1".as_slice())), "{line}");
+        }
         assert_eq!(split(b"#!lua\n1"), Ok((ScriptFlags::empty(), b"\n1".as_slice())));
     }
 
@@ -90,6 +115,10 @@ mod tests {
             ("#!not-lua\nreturn 1", "ERR Unexpected engine in script shebang: #!not-lua"),
             ("#!lua name=x\nreturn 1", "ERR Unknown lua shebang option: name=x"),
             ("#!lua flags=fly\nreturn 1", "ERR Unexpected flag in script shebang: fly"),
+            ("#!lua flags=,\nreturn 1", "ERR Unexpected flag in script shebang: "),
+            ("#!lua flags=No-Writes\nreturn 1", "ERR Unexpected flag in script shebang: No-Writes"),
+            ("#!lua \0\nreturn 1", "ERR Invalid script shebang"),
+            ("#!lua 'flags\nreturn 1", "ERR Invalid engine in script shebang"),
         ] {
             assert_eq!(split(script.as_bytes()), Err(text.as_bytes().into()), "{script}");
         }

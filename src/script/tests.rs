@@ -156,6 +156,8 @@ fn a_script_is_found_by_its_sha_once_it_was_evaluated_or_loaded() {
     assert_eq!(server.send(&["EVALSHA", sha, "0"]), "-NOSCRIPT No matching script. Please use EVAL.\r\n");
     assert_eq!(server.send(&["SCRIPT", "LOAD", "return 1"]), format!("$40\r\n{sha}\r\n"));
     assert_eq!(server.send(&["EVALSHA_RO", sha, "0"]), ":1\r\n");
+    assert_eq!(server.send(&["SCRIPT", "SHOW", sha]), "$8\r\nreturn 1\r\n");
+    assert_eq!(server.send(&["SCRIPT", "SHOW", "short"]), "-NOSCRIPT No matching script. Please use EVAL.\r\n");
     assert_eq!(server.send(&["SCRIPT", "FLUSH", "async"]), "+OK\r\n");
     assert_eq!(server.send(&["SCRIPT", "FLUSH", "SYNC"]), "+OK\r\n");
     assert_eq!(server.send(&["SCRIPT", "FLUSH", "SYNC", "x"]), "-ERR SCRIPT FLUSH only support SYNC|ASYNC option\r\n");

@@ -340,6 +340,11 @@ impl Functions {
         self.find(name).map(|callback| &*callback.name)
     }
 
+    /// What the function of a name, in any case, says of itself.
+    pub(super) fn flags(&self, name: &[u8]) -> Option<ScriptFlags> {
+        self.find(name).map(|callback| callback.program.flags)
+    }
+
     /// Whether there is a function of a name, in any case.
     pub fn contains(&self, name: &[u8]) -> bool {
         self.find(name).is_some()
