@@ -33,6 +33,7 @@ pub mod numbers;
 pub mod pubsub;
 pub mod scan;
 pub mod scripting;
+pub mod serialization;
 pub mod server;
 pub mod set;
 pub mod set_algebra;
@@ -71,6 +72,7 @@ static FAMILIES: &[&[Command]] = &[
     keys::COMMANDS,
     expiry::COMMANDS,
     scan::COMMANDS,
+    serialization::COMMANDS,
     hashes::COMMANDS,
     hash_expiry::COMMANDS,
     hash_leases::COMMANDS,

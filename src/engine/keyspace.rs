@@ -3,8 +3,8 @@
 use crate::engine::change::{Change, Changes, Effect, Event};
 use crate::engine::error::{Error, Result};
 use crate::engine::time::Now;
-use crate::store::dict::{KeyHash, Place};
-use crate::store::entry::{Entry, EntryRef, Form, NewValue, ValueRef};
+use crate::store::dict::{KeyHash, KeyHasher, Place};
+use crate::store::entry::{ACCESS_PERIOD, Entry, EntryRef, Form, NewValue, ValueRef};
 use crate::store::hash::Limits;
 use crate::store::list::Cuts;
 use crate::store::space::{Due, Space};
@@ -81,6 +81,11 @@ impl Keyspace {
             stream_limits: BlockLimits::default(),
             active_expire: true,
         }
+    }
+
+    /// Hashes names of fields and members.
+    pub fn hasher(&self) -> &KeyHasher {
+        self.space.hasher()
     }
 
     /// Number of databases.
@@ -473,6 +478,15 @@ impl<'a> Db<'a> {
         };
         self.keyspace.space.get_mut(self.dict, place).touch(second);
         deadline
+    }
+
+    /// Sets back when a key was last used, by so many seconds.
+    pub fn set_idle(&mut self, key: &[u8], seconds: u64) {
+        let Some(place) = self.locate(key).1 else { return };
+        let period = u64::from(ACCESS_PERIOD);
+        // Far from zero, so that nothing is below it.
+        let second = self.now.mono_us / 1_000_000 % period + period - seconds.min(period - 1);
+        self.keyspace.space.get_mut(self.dict, place).touch(second);
     }
 
     /// Removes a key; false where there was none.

@@ -32,6 +32,7 @@ pub mod number;
 pub mod pause;
 pub mod pubsub;
 pub mod rate;
+pub mod rdb;
 pub mod session;
 pub mod sets;
 pub mod stats;

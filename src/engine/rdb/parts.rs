@@ -1,0 +1,167 @@
+//! What every payload is made of: lengths, strings, and the footer of version and checksum.
+
+use std::borrow::Cow;
+
+/// The newest version that is read, Redis 7.4's.
+pub const VERSION_MAX: u16 = 12;
+
+/// Bytes of version and checksum.
+const FOOTER: usize = 10;
+
+/// The most bytes that one compressed byte can stand for: three of them copy 264.
+const EXPANSION_MAX: usize = 88;
+
+/// Writes a length.
+pub fn put_length(out: &mut Vec<u8>, len: usize) {
+    match len {
+        0..0x40 => out.push(len as u8),
+        0x40..0x4000 => out.extend_from_slice(&(0x4000 | len as u16).to_be_bytes()),
+        _ => match u32::try_from(len) {
+            Ok(len) => {
+                out.push(0x80);
+                out.extend_from_slice(&len.to_be_bytes());
+            }
+            Err(_) => {
+                out.push(0x81);
+                out.extend_from_slice(&(len as u64).to_be_bytes());
+            }
+        },
+    }
+}
+
+/// Writes a string as it is.
+pub fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_length(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+/// Ends a payload: the version, 2 bytes, and the CRC-64 of all before, 8 bytes, both little-endian.
+pub fn seal(out: &mut Vec<u8>, version: u16) {
+    out.extend_from_slice(&version.to_le_bytes());
+    let crc = crc64(out);
+    out.extend_from_slice(&crc.to_le_bytes());
+}
+
+/// What stands before the footer of a payload; `None` where its version or its checksum is wrong.
+pub fn open(payload: &[u8]) -> Option<&[u8]> {
+    let (body, footer) = payload.split_last_chunk::<FOOTER>()?;
+    let (version, crc) = footer.split_at(2);
+    let version = u16::from_le_bytes([version[0], version[1]]);
+    let whole = version <= VERSION_MAX && crc64(&payload[..payload.len() - 8]).to_le_bytes() == *crc;
+    whole.then_some(body)
+}
+
+/// A length, or how a string is encoded.
+pub enum Length {
+    /// So many.
+    Plain(usize),
+    /// A string in this encoding.
+    Encoded(u8),
+}
+
+/// The next so many bytes.
+pub fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+    let (taken, left) = rest.split_at_checked(len)?;
+    *rest = left;
+    Some(taken)
+}
+
+/// The next N bytes.
+pub fn chunk<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    take(rest, N)?.try_into().ok()
+}
+
+/// The next length.
+pub fn length(rest: &mut &[u8]) -> Option<Length> {
+    let [first] = chunk(rest)?;
+    Some(match (first >> 6, first) {
+        (0, _) => Length::Plain(first.into()),
+        (1, _) => {
+            let [second] = chunk(rest)?;
+            Length::Plain(usize::from(first & 0x3f) << 8 | usize::from(second))
+        }
+        (2, 0x80) => Length::Plain(u32::from_be_bytes(chunk(rest)?).try_into().ok()?),
+        (2, 0x81) => Length::Plain(u64::from_be_bytes(chunk(rest)?).try_into().ok()?),
+        (3, _) => Length::Encoded(first & 0x3f),
+        _ => return None,
+    })
+}
+
+/// The next length, which must be a number.
+pub fn plain_length(rest: &mut &[u8]) -> Option<usize> {
+    match length(rest)? {
+        Length::Plain(len) => Some(len),
+        Length::Encoded(_) => None,
+    }
+}
+
+/// The next string: plain, an integer, or compressed.
+pub fn string<'a>(rest: &mut &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    let number = match length(rest)? {
+        Length::Plain(len) => return take(rest, len).map(Cow::Borrowed),
+        Length::Encoded(0) => i8::from_le_bytes(chunk(rest)?).into(),
+        Length::Encoded(1) => i16::from_le_bytes(chunk(rest)?).into(),
+        Length::Encoded(2) => i32::from_le_bytes(chunk(rest)?),
+        Length::Encoded(3) => {
+            let compressed_len = plain_length(rest)?;
+            let len = plain_length(rest)?;
+            return expand(take(rest, compressed_len)?, len).map(Cow::Owned);
+        }
+        Length::Encoded(_) => return None,
+    };
+    Some(Cow::Owned(number.to_string().into_bytes()))
+}
+
+/// Undoes LZF. A control byte below 32 says how many literal bytes follow, less one; any other copies what was written before: three
+/// bits of length (7: another byte is added), thirteen of distance.
+fn expand(compressed: &[u8], len: usize) -> Option<Vec<u8>> {
+    if len > compressed.len().saturating_mul(EXPANSION_MAX) {
+        return None;
+    }
+    let mut out = Vec::with_capacity(len);
+    let mut rest = compressed;
+    while !rest.is_empty() {
+        let [control] = chunk(&mut rest)?;
+        if control < 32 {
+            out.extend_from_slice(take(&mut rest, usize::from(control) + 1)?);
+        } else {
+            let mut count = usize::from(control >> 5) + 2;
+            if control >> 5 == 7 {
+                let [more] = chunk(&mut rest)?;
+                count += usize::from(more);
+            }
+            let [low] = chunk(&mut rest)?;
+            let distance = (usize::from(control & 31) << 8 | usize::from(low)) + 1;
+            let start = out.len().checked_sub(distance)?;
+            // What is copied may be longer than the distance, and then repeats itself.
+            for at in start..start + count {
+                out.push(out[at]);
+            }
+        }
+        if out.len() > len {
+            return None;
+        }
+    }
+    (out.len() == len).then_some(out)
+}
+
+/// CRC-64 by Jones, bits reflected, from zero.
+pub fn crc64(bytes: &[u8]) -> u64 {
+    const TABLE: [u64; 256] = {
+        const POLYNOMIAL: u64 = 0xad93_d235_94c9_35a9_u64.reverse_bits();
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let mut crc = byte as u64;
+            let mut bit = 0;
+            while bit < 8 {
+                crc = if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
+                bit += 1;
+            }
+            table[byte] = crc;
+            byte += 1;
+        }
+        table
+    };
+    bytes.iter().fold(0, |crc, &byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
+}
