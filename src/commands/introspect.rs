@@ -282,6 +282,12 @@ fn write_key_spec(reply: &mut dyn Sink, spec: &KeySpec) {
     match spec.begin {
         Begin::Index(index) => write_search(reply, "index", &[("index", index as i64)]),
         Begin::Keyword { word, from } => write_keyword(reply, word, from),
+        Begin::Option { .. } | Begin::Nowhere => {
+            write_search(reply, "unknown", &[]);
+            reply.bulk(b"find_keys");
+            write_search(reply, "unknown", &[]);
+            return;
+        }
     }
     reply.bulk(b"find_keys");
     match spec.find {

@@ -38,6 +38,7 @@ pub mod server;
 pub mod set;
 pub mod set_algebra;
 pub mod sets;
+pub mod sort;
 pub mod stream_claims;
 pub mod stream_groups;
 pub mod stream_info;
@@ -78,6 +79,7 @@ static FAMILIES: &[&[Command]] = &[
     hash_leases::COMMANDS,
     lists::COMMANDS,
     lists_whole::COMMANDS,
+    sort::COMMANDS,
     zsets::COMMANDS,
     zset_ranges::COMMANDS,
     zset_pops::COMMANDS,

@@ -93,6 +93,15 @@ pub enum Begin {
         /// Where the search for it begins.
         from: usize,
     },
+    /// Behind the last of these words that is an option of its own: `STORE` of `SORT`. Shown to clients as unknown.
+    Option {
+        /// The word, in upper case.
+        word: &'static str,
+        /// The options that take arguments, and how many.
+        others: &'static [(&'static str, usize)],
+    },
+    /// Nowhere among the arguments: such keys follow from what other keys hold. Shown as unknown.
+    Nowhere,
 }
 
 impl Begin {
@@ -100,6 +109,18 @@ impl Begin {
     fn position(self, args: &[&[u8]]) -> Option<usize> {
         match self {
             Begin::Index(index) => Some(index),
+            Begin::Nowhere => None,
+            Begin::Option { word, others } => {
+                let (mut at, mut found) = (2, None);
+                while let Some(arg) = args.get(at) {
+                    let is = |name: &str| arg.eq_ignore_ascii_case(name.as_bytes());
+                    if is(word) && at + 1 < args.len() {
+                        found = Some(at + 1);
+                    }
+                    at += 1 + others.iter().find(|(name, _)| is(name)).map_or(0, |(_, arguments)| *arguments);
+                }
+                found
+            }
             Begin::Keyword { word, from } => {
                 let at = args.iter().skip(from).position(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))?;
                 Some(from + at + 1)
@@ -156,6 +177,29 @@ pub const STORE_OF_COUNTED: &[KeySpec] = &[
     KeySpec { access: Access::Read, uses: KeyUse::ACCESS, begin: Begin::Index(2), find: Find::Counted { step: 1 } },
 ];
 
+/// What `SORT` reads is the first key and those that its patterns lead to.
+const SORTED: KeySpec = KeySpec {
+    access: Access::Read,
+    uses: KeyUse::ACCESS,
+    begin: Begin::Index(1),
+    find: Find::Range { last: 0, step: 1, limit: 0 },
+};
+
+/// `SORT_RO`.
+pub const SORT_RO_KEYS: &[KeySpec] = &[SORTED, KeySpec { begin: Begin::Nowhere, ..SORTED }];
+
+/// `SORT`.
+pub const SORT_KEYS: &[KeySpec] = &[
+    SORTED,
+    KeySpec { begin: Begin::Nowhere, ..SORTED },
+    KeySpec {
+        access: Access::Overwrite,
+        uses: KeyUse::UPDATE,
+        begin: Begin::Option { word: "STORE", others: &[("LIMIT", 2), ("GET", 1), ("BY", 1)] },
+        ..SORTED
+    },
+];
+
 impl Command {
     /// Whether it takes keys at all. What is only hashed like a key is none.
     pub fn has_keys(&self) -> bool {
@@ -203,7 +247,12 @@ impl Command {
             return Some(keys);
         }
         for mut spec in self.key_specs() {
-            let index = spec.begin.position(args)?;
+            let Some(index) = spec.begin.position(args) else {
+                match spec.begin {
+                    Begin::Nowhere | Begin::Option { .. } => continue,
+                    Begin::Index(_) | Begin::Keyword { .. } => return None,
+                }
+            };
             let (first, last, step) = match spec.find {
                 Find::Range { last: -1, step, limit } if limit > 1 => {
                     let keys = args.len().saturating_sub(index) / limit as usize;

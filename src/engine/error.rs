@@ -133,6 +133,14 @@ texts! {
     BITFIELD_OVERFLOW = "ERR Invalid OVERFLOW type specified";
     /// `BITFIELD_RO` that is to write.
     BITFIELD_RO = "ERR BITFIELD_RO only supports the GET subcommand";
+    /// `SORT` by what are no numbers.
+    SORT_NOT_DOUBLE = "ERR One or more scores can't be converted into double";
+    /// `SORT BY` by a user who may not read every key.
+    SORT_BY_DENIED = "ERR BY option of SORT denied due to insufficient ACL permissions.";
+    /// `SORT GET` by a user who may not read every key.
+    SORT_GET_DENIED = "ERR GET option of SORT denied due to insufficient ACL permissions.";
+    /// `SORT` with patterns that lead to more than one request may look up.
+    SORT_TOO_MUCH = "ERR SORT would look up more than one request may";
     /// An index beyond the ends of a list.
     INDEX_RANGE = "ERR index out of range";
     /// `LPOS RANK 0`.

@@ -140,6 +140,15 @@ impl<'a> Db<'a> {
         }
     }
 
+    /// Has a sorted set kept as a large one, as Redis does when it sorts its members; nothing for other keys.
+    pub fn make_zset_large(&mut self, key: &[u8]) {
+        let Some(place) = self.locate(key).1 else { return };
+        let hasher = self.keyspace.space.hasher().clone();
+        if let Some(Value::ZSet(zset)) = self.keyspace.space.get_mut(self.dict, place).boxed() {
+            zset.make_large(&hasher);
+        }
+    }
+
     /// The sorted set that a command changes; `None` where there is no such key.
     pub fn edit_zset<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<ZSetEdit<'d, 'a>>> {
         let Some(place) = self.locate(key).1 else { return Ok(None) };

@@ -200,6 +200,24 @@ pub const FAMILIES: &[Family] = &[
         ],
     },
     Family {
+        name: "sorting",
+        weight: 10,
+        since: (7, 0),
+        lines: &[
+            "5! SORT <key> [ ASC | DESC ] [ LIMIT <limit-offset> <small-int> ]",
+            "6! SORT <key> ALPHA [ ASC | DESC ] [ LIMIT <limit-offset> <small-int> ]",
+            "4! SORT_RO <key> [ ALPHA ] [ DESC ] [ GET # ]",
+            "4! SORT <key> BY nosort [ DESC ] [ LIMIT <limit-offset> <small-int> ]",
+            "4! SORT <key> BY <sort-pattern> [ DESC ] [ LIMIT <limit-offset> <small-int> ] [ GET <sort-pattern> ]*",
+            "4! SORT <key> ALPHA [ DESC | LIMIT <limit-offset> <small-int> | GET <sort-pattern> ]*",
+            // Versions differ in what is a number, and so would in what is stored.
+            "4! SORT <key> ALPHA [ DESC ] [ GET <sort-pattern> | LIMIT <limit-offset> <small-int> ]* STORE <key>",
+            "2! SORT <key> BY nosort [ DESC ] [ LIMIT <limit-offset> <small-int> ] STORE <key>",
+            "2! SORT <key> [ ASC | LIMIT <small-int> | LIMIT <junk> <junk> | STORE | BY | GET | <junk> ]*",
+            "1! SORT_RO <key> [ ALPHA | STORE <key> | <junk> ]*",
+        ],
+    },
+    Family {
         name: "sorted sets",
         weight: 34,
         since: (7, 0),
@@ -640,6 +658,8 @@ pub const DESCRIBED: &[&str] = &[
     "lrem",
     "ltrim",
     "lpos",
+    "sort",
+    "sort_ro",
     "zadd",
     "zincrby",
     "zrem",

@@ -171,6 +171,11 @@ impl<'a> Generator<'a> {
             "ZRANDMEMBER" => vec![probe(&[b"ZRANGE", &key, b"0", b"-1", b"WITHSCORES"])],
             "ZLEXCOUNT" | "ZRANGEBYLEX" | "ZREVRANGEBYLEX" => vec![encoding],
             "ZRANGE" if call.iter().any(|arg| upper(arg) == "BYLEX") => vec![encoding],
+            "SORT" | "SORT_RO" => {
+                let has = |word: &str| call.iter().any(|arg| upper(arg) == word);
+                let texts = has("ALPHA") && !has("BY");
+                vec![if texts { probe(&[b"SORT_RO", &key, b"ALPHA"]) } else { probe(&[b"TYPE", &key]) }]
+            }
             "SRANDMEMBER" => vec![encoding, probe(&[b"SMEMBERS", &key])],
             "SINTER" | "SUNION" | "SDIFF" => {
                 let count = (call.len() - 1).to_string();
@@ -246,6 +251,8 @@ impl<'a> Generator<'a> {
                 "ZREVRANGEBYLEX",
                 "ZRANGE",
                 "SMEMBERS",
+                "SORT",
+                "SORT_RO",
                 "SSCAN",
                 "SPOP",
                 "SRANDMEMBER",
@@ -394,6 +401,14 @@ impl<'a> Generator<'a> {
                 1 => random.range(0..=5000),
                 _ => random.range(0..=70),
             }),
+            "sort-pattern" => match random.below(10) {
+                0 => b"#".to_vec(),
+                1 => random.pick(&["nothing", "", "*->", "->*", "**", "#*", "*->f1"]).as_bytes().to_vec(),
+                2..4 => b"*".to_vec(),
+                4 | 5 => [&b"*->"[..], *random.pick(FIELDS)].concat(),
+                6 => [&self.key(random)[..], b"*->f1"].concat(),
+                _ => [&self.key(random)[..], b"*"].concat(),
+            },
             "bit-offset" => match random.below(14) {
                 0 => text(*random.pick(&[-1, i64::MIN, i64::MAX, 4_294_967_296, 4_294_967_295 + (1 << 20), 1 << 40])),
                 1 => text(random.range(0..=40_000)),

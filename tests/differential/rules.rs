@@ -87,6 +87,51 @@ pub const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "members that are not sorted",
+        why: Why::Inherent(
+            "SORT BY what is no pattern gives the members of a set in the order of a table with a random hash seed",
+        ),
+        equal: |case| {
+            let unsorted = case.call.iter().any(|arg| upper(arg) == "BY") && is_status(case.probe, "set");
+            let part = case.call.iter().any(|arg| upper(arg) == "LIMIT" || upper(arg) == "GET");
+            let equal = if part { same_shape } else { |a: &Frame, b: &Frame| same_elements(a, b, 1) };
+            matches!(case.name, "SORT" | "SORT_RO") && unsorted && equal(case.reference, case.subject)
+        },
+    },
+    Rule {
+        name: "texts up to their first NUL",
+        why: Why::Inherent("SORT ALPHA compares as strcoll does, up to the first NUL; what is equal so far comes in any order"),
+        equal: |case| {
+            let cut = |frame: &Frame| match frame {
+                Frame::Bulk(text) => text.split(|&b| b == 0).next().unwrap_or_default().to_vec(),
+                other => format!("{other:?}").into_bytes(),
+            };
+            let list = |frame: &Frame| Some(frame.elements()?.iter().map(cut).collect::<Vec<_>>());
+            let ambiguous = || {
+                let Some(elements) = case.probe.and_then(Frame::elements) else { return false };
+                elements.windows(2).any(|two| two[0] != two[1] && cut(&two[0]) == cut(&two[1]))
+            };
+            matches!(case.name, "SORT" | "SORT_RO")
+                && case.call.iter().any(|arg| upper(arg) == "ALPHA")
+                && case.reference.elements().is_some()
+                && (list(case.reference) == list(case.subject) || (ambiguous() && same_arrays(case.reference, case.subject)))
+        },
+    },
+    Rule {
+        name: "numbers that are sorted",
+        why: Why::Version(
+            "SORT reads numbers with strtod up to 7.4, and fails as well where an earlier command left ERANGE in errno; from 8.0 on +5, \
+             0x10 and blanks before a number are refused, but 1e999 is one",
+        ),
+        equal: |case| {
+            let refused = |frame: &Frame| frame.is_error("ERR One or more scores can't be converted into double");
+            let given = |frame: &Frame| frame.elements().is_some();
+            matches!(case.name, "SORT" | "SORT_RO")
+                && (refused(case.reference) && given(case.subject)
+                    || case.version >= (7, 4) && given(case.reference) && refused(case.subject))
+        },
+    },
+    Rule {
         name: "ranges of members with different scores",
         why: Why::Inherent(
             "what BYLEX finds where scores differ is left open: Redis goes down the random levels of its skip list; small sets are compared",
@@ -582,6 +627,15 @@ fn same_shape(a: &Frame, b: &Frame) -> bool {
         }
         _ => std::mem::discriminant(a) == std::mem::discriminant(b),
     }
+}
+
+/// Arrays of the same length.
+fn same_arrays(a: &Frame, b: &Frame) -> bool {
+    matches!((a.elements(), b.elements()), (Some(a), Some(b)) if a.len() == b.len())
+}
+
+fn is_status(frame: Option<&Frame>, text: &str) -> bool {
+    matches!(frame, Some(Frame::Simple(status)) if status == text.as_bytes())
 }
 
 /// Every leaf is among the known elements.
