@@ -84,12 +84,15 @@ pub(super) unsafe extern "C-unwind" fn xpcall(lua: *mut lua_State) -> c_int {
             lua_pushcclosure(lua, handle, 2);
         }
         lua_insert(lua, 1);
-        let status = lua_pcall(lua, 0, LUA_MULTRET, 1);
-        if status != LUA_OK {
+        // The place of what is to be said first: with as many results as fit there is none for it afterwards.
+        lua_pushboolean(lua, 1);
+        lua_insert(lua, 1);
+        if lua_pcall(lua, 0, LUA_MULTRET, 2) != LUA_OK {
             caught(lua, interpreter);
+            lua_pushboolean(lua, 0);
+            lua_replace(lua, 1);
         }
-        lua_pushboolean(lua, (status == LUA_OK).into());
-        lua_replace(lua, 1);
+        lua_remove(lua, 2);
         lua_gettop(lua)
     }
 }
