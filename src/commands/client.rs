@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::commands::{client_blocking, full_name, help};
+use crate::commands::{client_blocking, client_tracking, full_name, help};
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
@@ -10,6 +10,7 @@ use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
 use crate::engine::session::{Session, SessionFlags, SessionId};
 use crate::engine::time::Now;
+use crate::engine::tracking::Options;
 use crate::engine::users::{UserId, Users};
 use crate::resp::reply::Protocol;
 
@@ -29,6 +30,7 @@ pub const COMMANDS: &[Command] = &[Command {
     summary: "Looks after connections; has subcommands.",
     complexity: "Depends on subcommand.",
     subcommands: &[
+        client_tracking::CACHING,
         Command {
             name: "capa",
             arity: -3,
@@ -39,6 +41,7 @@ pub const COMMANDS: &[Command] = &[Command {
             ..SUB
         },
         Command { name: "getname", since: "2.6.9", summary: "Gives the name of the connection.", handler: getname, ..SUB },
+        client_tracking::GETREDIR,
         Command {
             name: "help",
             flags: Flags::LOADING.union(Flags::STALE),
@@ -129,6 +132,8 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: setname,
             ..SUB
         },
+        client_tracking::TRACKING,
+        client_tracking::TRACKINGINFO,
         client_blocking::UNBLOCK,
         client_blocking::UNPAUSE,
     ],
@@ -329,6 +334,9 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
     let peer = &session.peer;
     let watches = &engine.keyspace.changes.watches;
     let waits = &engine.keyspace.changes.waits;
+    let tracking = &engine.keyspace.changes.tracking;
+    let tracker = tracking.get(session.tracker);
+    let redirect = tracker.map_or(-1, |tracker| tracker.redirect.map_or(0, |client| client.number as i64));
     let waiting = waits.bytes(session.waiter) + engine.pause.bytes(session.held);
     let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.memory());
     let memory = size_of::<Session>()
@@ -342,19 +350,20 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
         + session.query_buffer as usize
         + queued
         + waiting
-        + watches.bytes(session.watcher);
+        + watches.bytes(session.watcher)
+        + tracking.bytes(session.tracker);
     let written = write!(
         line,
         "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={} db={db} sub={} psub={} ssub={} multi={} watch={} qbuf={} \
          qbuf-free=0 argv-mem={waiting} multi-mem={queued} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={memory} events={} cmd={} user={} \
-         redir=-1 resp={} lib-name={name} lib-ver={version} io-thread=0 tot-net-in={} tot-net-out={} tot-cmds={}",
+         redir={redirect} resp={} lib-name={name} lib-ver={version} io-thread=0 tot-net-in={} tot-net-out={} tot-cmds={}",
         session.id,
         peer.addr,
         peer.laddr,
         String::from_utf8_lossy(own_name),
         seconds(session.created_ms),
         seconds(session.last_ms),
-        letters(session, engine.watched_touched(id)),
+        letters(session, engine.watched_touched(id), tracker.map(|tracker| tracker.options)),
         session.subscriptions[0],
         session.subscriptions[1],
         session.subscriptions[2],
@@ -376,12 +385,17 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
 }
 
 /// The flags of a session as letters.
-fn letters(session: &Session, touched: bool) -> String {
+fn letters(session: &Session, touched: bool, tracking: Option<Options>) -> String {
+    let tracks = |how| tracking.is_some_and(|options| options.contains(how));
     let has = |flag| session.flags.contains(flag);
     let switches = [
+        ('O', has(SessionFlags::MONITOR)),
         ('P', session.subscriptions != [0; 3]),
         ('x', has(SessionFlags::MULTI)),
         ('b', has(SessionFlags::BLOCKED)),
+        ('t', tracking.is_some()),
+        ('R', tracks(Options::BROKEN)),
+        ('B', tracks(Options::BCAST)),
         ('d', touched),
         ('c', has(SessionFlags::CLOSE_AFTER_REPLY)),
         ('A', has(SessionFlags::CLOSE_NOW)),
@@ -489,8 +503,12 @@ fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx,
         args,
         &[
+            "CACHING (YES|NO)",
+            "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
             "CAPA <capability> [<capability> ...]",
             "    Tell the server what the client is able to do.",
+            "GETREDIR",
+            "    Return the client ID we are redirecting to when tracking is enabled.",
             "GETNAME",
             "    Return the name of the current connection.",
             "ID",
@@ -533,6 +551,11 @@ fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             "    * LIB-VER: the client lib version.",
             "UNBLOCK <clientid> [TIMEOUT|ERROR]",
             "    Unblock the specified blocked client.",
+            "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+            "         [OPTIN] [OPTOUT] [NOLOOP]",
+            "    Control server assisted client side caching.",
+            "TRACKINGINFO",
+            "    Report tracking status for the current connection.",
             "NO-EVICT (ON|OFF)",
             "    Protect current client connection from eviction.",
             "NO-TOUCH (ON|OFF)",

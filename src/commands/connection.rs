@@ -212,6 +212,8 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     pubsub::unsubscribe_all(cx.engine, cx.session);
     cx.engine.end_transaction(cx.session);
+    cx.engine.untrack(cx.session);
+    cx.engine.end_monitor(cx.session);
     cx.engine.log_out(cx.session);
     let session = cx.session();
     session.name = None;

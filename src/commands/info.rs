@@ -172,10 +172,11 @@ fn clients(r: &mut Report<'_>) {
     let changes = &r.engine.keyspace.changes;
     let (waiters, timed, waited) = (changes.waits.waiters(), changes.waits.timed(), changes.waits.keys());
     let (watchers, watched) = (changes.watches.watchers(), changes.watches.keys());
+    let trackers = changes.tracking.trackers();
     let held = r.engine.pause.held();
     let on_removal = changes.waits.keys_waited_on_removal();
     r.line("blocked_clients", waiters + held);
-    r.line("tracking_clients", 0);
+    r.line("tracking_clients", trackers);
     r.line("pubsub_clients", subscribed);
     r.line("watching_clients", watchers);
     r.line("clients_in_timeout_table", timed);
@@ -278,7 +279,12 @@ fn stats(r: &mut Report<'_>) {
     r.line("pubsub_patterns", patterns);
     r.line("pubsubshard_channels", shards);
     r.zeros(&["latest_fork_usec", "total_forks", "migrate_cached_sockets", "slave_expires_tracked_keys"]);
-    r.zeros(&["tracking_total_keys", "tracking_total_items", "tracking_total_prefixes", "unexpected_error_replies"]);
+    let tracking = &r.engine.keyspace.changes.tracking;
+    let (tracked, items, prefixes) = (tracking.keys(), tracking.items(), tracking.prefixes());
+    r.line("tracking_total_keys", tracked);
+    r.line("tracking_total_items", items);
+    r.line("tracking_total_prefixes", prefixes);
+    r.zeros(&["unexpected_error_replies"]);
     r.line("total_error_replies", counters.error_replies);
     r.line("client_limit_disconnections", counters.limit_disconnections);
     let [auth, command, key, channel] = r.engine.users.log.denied();

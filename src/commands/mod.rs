@@ -7,6 +7,7 @@ pub mod blocking;
 pub mod blocking_zsets;
 pub mod client;
 mod client_blocking;
+mod client_tracking;
 pub mod cluster;
 pub mod config;
 pub mod connection;

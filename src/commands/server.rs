@@ -5,6 +5,7 @@ use crate::engine::Action;
 use crate::engine::command::{Categories, Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
+use crate::engine::monitor;
 use crate::engine::number::parse_i64;
 use crate::engine::session::SessionFlags;
 use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
@@ -121,6 +122,14 @@ pub const COMMANDS: &[Command] = &[
         ..Command::DEFAULT
     },
     Command {
+        name: "monitor",
+        flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT),
+        group: Group::Server,
+        summary: "Shows the client all requests that the server executes from now on.",
+        handler: monitor,
+        ..Command::DEFAULT
+    },
+    Command {
         name: "lolwut",
         arity: -1,
         flags: Flags::READONLY.union(Flags::FAST),
@@ -132,6 +141,10 @@ pub const COMMANDS: &[Command] = &[
         ..Command::DEFAULT
     },
 ];
+
+fn monitor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    monitor::begin(cx)
+}
 
 fn info_command(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let text = info::report(cx.engine, cx.now, &args[1..]);

@@ -4,6 +4,7 @@
 
 use crate::engine::blocking::Waits;
 use crate::engine::time::Now;
+use crate::engine::tracking::Tracking;
 use crate::engine::watch::Watches;
 use crate::store::list::End;
 use crate::store::stream::StreamId;
@@ -391,7 +392,9 @@ pub struct Changes {
     pub watches: Watches,
     /// Sessions that wait for keys.
     pub waits: Waits,
-    /// Whether anybody watches keys or waits for them.
+    /// Sessions that are told of changes of keys they may have.
+    pub tracking: Tracking,
+    /// Whether anybody watches keys, waits for them or tracks them.
     observed: bool,
     /// There is something to do when the running command has ended: see [`crate::engine::Engine::execute`].
     pub attention: bool,
@@ -410,6 +413,7 @@ impl Changes {
             count: 0,
             watches: Watches::new(seed),
             waits: Waits::new(seed),
+            tracking: Tracking::new(seed),
             observed: false,
             attention: false,
         }
@@ -467,9 +471,10 @@ impl Changes {
         self.log = None;
     }
 
-    /// Tells those who watch the key, and notes whether those who wait for it are to be served.
+    /// Tells those who watch the key, and notes who tracks it and whether those who wait for it are to be served.
     #[cold]
     fn tell(&mut self, change: &Change<'_>) {
+        self.tracking.note(change);
         match change.effect {
             Effect::None => {}
             // Watchers were told before, while what is in there was known.
@@ -492,18 +497,23 @@ impl Changes {
 
     /// To be called after somebody has begun or ceased to be interested in keys.
     pub fn update_observed(&mut self) {
-        self.observed = !self.watches.is_empty() || !self.waits.is_empty();
+        self.observed = self.has_observers();
+    }
+
+    fn has_observers(&self) -> bool {
+        !self.watches.is_empty() || !self.waits.is_empty() || !self.tracking.is_empty()
     }
 
     /// Whether memory of interests that are gone waits to be freed.
     pub fn has_retired(&self) -> bool {
-        self.observed && (self.watches.has_retired() || self.waits.has_retired())
+        self.observed && (self.watches.has_retired() || self.waits.has_retired() || self.tracking.has_retired())
     }
 
     /// Frees what is left of interests that are gone, at most `budget` of it.
     pub fn free_some(&mut self, budget: &mut u32) {
         self.watches.free_some(budget);
         self.waits.free_some(budget);
+        self.tracking.free_some(budget);
         self.update_observed();
     }
 
@@ -511,7 +521,8 @@ impl Changes {
     pub fn check_invariants(&self) {
         self.watches.check_invariants();
         self.waits.check_invariants();
-        assert_eq!(self.observed, !self.watches.is_empty() || !self.waits.is_empty(), "who is interested is told");
+        self.tracking.check_invariants();
+        assert_eq!(self.observed, self.has_observers(), "who is interested is told");
         assert!(self.attention || !self.waits.has_ready(), "what is ready is attended to");
     }
 

@@ -327,6 +327,32 @@ texts! {
     UNBLOCKED = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
     /// `CLIENT UNBLOCK` for a reason that is none.
     UNBLOCK_REASON = "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR";
+    /// A session that monitors may not use keys.
+    REPLICA_AND_KEYSPACE = "ERR Replica can't interact with the keyspace";
+    /// `MONITOR` in a transaction.
+    MONITOR_IN_TRANSACTION = "ERR MONITOR isn't allowed for DENY BLOCKING client";
+    /// `CLIENT TRACKING` with `REDIRECT` twice.
+    REDIRECT_TWICE = "ERR A client can only redirect to a single other client";
+    /// `CLIENT TRACKING REDIRECT` to nobody.
+    REDIRECT_TO_NOBODY = "ERR The client ID you want redirect to does not exist";
+    /// `CLIENT TRACKING PREFIX` without `BCAST`.
+    PREFIX_WITHOUT_BCAST = "ERR PREFIX option requires BCAST mode to be enabled";
+    /// `CLIENT TRACKING` of another kind than before.
+    BCAST_SWITCH =
+        "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode.";
+    /// `CLIENT TRACKING` of two kinds.
+    OPT_WITH_BCAST = "ERR OPTIN and OPTOUT are not compatible with BCAST";
+    /// `CLIENT TRACKING` with both.
+    OPTIN_AND_OPTOUT = "ERR You can't specify both OPTIN mode and OPTOUT mode";
+    /// `CLIENT TRACKING` with the other one than before.
+    OPT_SWITCH = "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a \
+                  different mode.";
+    /// `CLIENT CACHING` of one that does not track.
+    CACHING_WITHOUT_TRACKING = "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled";
+    /// `CLIENT CACHING yes` of one that has all anyway.
+    CACHING_YES = "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.";
+    /// `CLIENT CACHING no` of one that has nothing anyway.
+    CACHING_NO = "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.";
     /// `CLIENT PAUSE` of what is no kind of command.
     PAUSE_MODE = "ERR CLIENT PAUSE mode must be WRITE or ALL";
     /// `MULTI` after `MULTI`.

@@ -129,6 +129,20 @@ impl<T> Interests<T> {
         self.keys.len()
     }
 
+    /// Number of links, those included whose owners are retired.
+    pub fn links(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Some key with links, by where the search for it begins; `None` where there is none among the next `probes` places.
+    pub fn some_key(&self, from: usize, probes: usize) -> Option<u32> {
+        let places = self.keys.capacity();
+        let from = from.checked_rem(places)?;
+        let (end, again) = (places.min(from + probes), probes.saturating_sub(places - from).min(from));
+        let mut all = (from..end).chain(0..again);
+        all.find(|&place| self.keys.get(place).is_some_and(|key| key.count > 0)).map(|place| place as u32)
+    }
+
     /// Takes in a new owner, without links.
     pub fn enter(&mut self, what: T) -> u32 {
         self.owners.insert(Owner { what, first: NIL, last: NIL, count: 0, name_bytes: 0, retired: false }) as u32

@@ -25,20 +25,24 @@ pub mod glob;
 pub mod harness;
 pub mod hashes;
 pub mod interest;
+pub mod invalidate;
 pub mod keyspace;
 pub mod lists;
 pub mod memory;
+pub mod monitor;
 pub mod number;
 pub mod pause;
 pub mod pubsub;
 pub mod rate;
 pub mod rdb;
+pub mod redact;
 pub mod session;
 pub mod sets;
 pub mod stats;
 pub mod streams;
 pub mod strings;
 pub mod time;
+pub mod tracking;
 pub mod transaction;
 pub mod users;
 pub mod version;
@@ -113,6 +117,10 @@ pub struct Engine {
     pub pubsub: PubSub,
     /// `CLIENT PAUSE`, and what it holds back.
     pub pause: Pause,
+    /// Sessions that are shown all requests.
+    pub monitors: Vec<SessionId>,
+    /// Whether anybody monitors or tracks keys: commands run another way then, see [`monitor`].
+    observers: bool,
     /// Cached scripts and their interpreter.
     pub scripts: Scripts,
     /// Libraries of functions and their interpreter.
@@ -166,6 +174,8 @@ impl Engine {
             sessions: Slab::new(),
             pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
             pause: Pause::default(),
+            monitors: Vec::new(),
+            observers: false,
             resumed: None,
             scripts: Scripts::default(),
             functions: Functions::default(),
@@ -224,6 +234,8 @@ impl Engine {
         self.pubsub.forget(id);
         self.update_heard();
         self.unwatch(id);
+        self.untrack(id);
+        self.end_monitor(id);
         self.forget_wait(id);
         if self.sessions.remove(id.0 as usize).flags.contains(SessionFlags::DIRTY) {
             self.dirty.retain(|&other| other != id);
@@ -261,7 +273,7 @@ impl Engine {
         session.last_ms = now.mono_ms();
         let mut db = session.db;
         debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
-        let special = session.flags.contains(SessionFlags::MULTI) || self.pause.is_on();
+        let special = session.flags.intersects(SessionFlags::MULTI.union(SessionFlags::MONITOR)) || self.pause.is_on();
         let skip = session.flags.contains(SessionFlags::REPLY_SKIP_NEXT);
         session.flags.remove(SessionFlags::REPLY_SKIP_NEXT);
         session.flags.set(SessionFlags::REPLY_SKIP, skip);
@@ -269,8 +281,10 @@ impl Engine {
         let mut out = std::mem::take(&mut session.out);
         let start = out.len();
         let mut reply = WireReply::new(&mut out, session.protocol);
+        let mut found = None;
         match commands::resolve_row(row.or_else(|| commands::lookup(name)), args) {
             Ok(command) => {
+                found = Some(command);
                 self.sessions[id.0 as usize].last_command = Some(command);
                 let admitted = match special {
                     false => {
@@ -286,6 +300,9 @@ impl Engine {
                         Fate::Hold => self.hold(id, args),
                     },
                     Err(error) => {
+                        if self.observers {
+                            self.show_refused(now, id, db, args);
+                        }
                         let error = self.refused(id, command.name == "exec", error);
                         self.refuse(&error, &mut reply);
                     }
@@ -297,11 +314,17 @@ impl Engine {
                 self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
             }
             Err(error) => {
+                if self.observers {
+                    self.show_refused(now, id, db, args);
+                }
                 let error = self.refused(id, name.eq_ignore_ascii_case(b"exec"), error);
                 self.refuse(&error, &mut reply);
             }
         }
         self.publish_events();
+        if self.observers {
+            self.end_observed(id, found);
+        }
         self.keyspace.changes.end();
         let session = &mut self.sessions[id.0 as usize];
         session.db = db;
@@ -355,6 +378,9 @@ impl Engine {
         reply: &mut dyn Sink,
     ) {
         self.stats.commands += 1;
+        if self.observers {
+            return self.run_observed(now, id, db, origin, command, args, reply);
+        }
         let mut context = Context { engine: self, now, session: id, db: *db, origin, command, reply };
         let result = (command.handler)(&mut context, args);
         *db = context.db;
@@ -387,6 +413,7 @@ impl Engine {
             self.keyspace.changes.begin();
             let more = budget > 0 && self.keyspace.advance(now, &mut budget);
             self.keyspace.changes.end();
+            self.tell_others();
             self.publish_events();
             if !more {
                 break;
@@ -451,8 +478,11 @@ impl Engine {
     }
 
     /// Moves the sessions that were written to, or are to be closed, behind `into`. The session whose request was executed is not
-    /// among them unless somebody wrote to it besides.
+    /// among them unless somebody wrote to it besides. It ends a turn: who tracks keys by prefixes is told of those that have changed in it.
     pub fn take_dirty(&mut self, into: &mut Vec<SessionId>) {
+        if self.keyspace.changes.tracking.has_changed() && self.long_run.is_none() {
+            self.tell_changed();
+        }
         for &id in &self.dirty {
             self.sessions[id.0 as usize].flags.remove(SessionFlags::DIRTY);
         }
@@ -481,6 +511,7 @@ impl Engine {
         assert_eq!(self.keyspace.changes.heard, self.pubsub.has_listeners(), "events are published if anybody listens");
         self.keyspace.changes.check_invariants();
         self.check_access_invariants();
+        self.check_observers();
         for (number, session) in &self.sessions {
             for kind in pubsub::Kind::ALL {
                 let counted = self.pubsub.subscriptions(kind, SessionId(number as u32));

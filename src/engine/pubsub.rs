@@ -381,20 +381,43 @@ impl Outboxes<'_> {
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
             return;
         }
-        if self.hard_limit != 0 && (session.out.len() + frame.len()) as u64 >= self.hard_limit {
+        frame[0] = if session.protocol == Protocol::Resp3 { b'>' } else { b'*' };
+        self.append_as_it_is(id, frame);
+    }
+
+    /// Appends bytes that a session did not ask for just now to its outbox. Of one that is no subscriber, only what came in this way counts
+    /// for the limit: its replies may be of any size.
+    fn append_as_it_is(&mut self, id: SessionId, bytes: &[u8]) {
+        let Some(session) = self.sessions.get_mut(id.0 as usize) else { return };
+        if session.flags.contains(SessionFlags::CLOSE_NOW) {
+            return;
+        }
+        if session.out.is_empty() {
+            session.pushed = 0;
+        }
+        session.pushed += bytes.len() as u64;
+        let unread = (session.out.len() + bytes.len()) as u64;
+        let counted = if session.subscriptions == [0; 3] { session.pushed.min(unread) } else { unread };
+        if self.hard_limit != 0 && counted >= self.hard_limit {
             // A subscriber too slow for what it asked for is let go; nobody else waits for it.
             session.flags |= SessionFlags::CLOSE_NOW;
             session.out = Vec::new();
             self.stats.limit_disconnections += 1;
         } else {
-            frame[0] = if session.protocol == Protocol::Resp3 { b'>' } else { b'*' };
-            session.out.extend_from_slice(frame);
+            session.out.extend_from_slice(bytes);
         }
         if !session.flags.contains(SessionFlags::DIRTY) {
             session.flags |= SessionFlags::DIRTY;
             self.dirty.push(id);
         }
     }
+}
+
+/// Appends bytes to a session's outbox that it did not ask for just now; it is closed where too many wait there.
+pub(super) fn push_to(engine: &mut Engine, id: SessionId, bytes: &[u8]) {
+    let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
+    let Engine { sessions, dirty, stats, .. } = engine;
+    Outboxes { sessions, dirty, stats, hard_limit }.append_as_it_is(id, bytes);
 }
 
 /// Delivers a message to whoever is subscribed to the channel or, unless it is a shard channel, to a pattern that matches it.

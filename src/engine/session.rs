@@ -40,6 +40,8 @@ bitflags::bitflags! {
         const IN_EXEC = 1 << 11;
         /// Its request waits, for a key or for the end of a pause: no other is executed meanwhile.
         const BLOCKED = 1 << 12;
+        /// `MONITOR`: is shown all requests.
+        const MONITOR = 1 << 13;
         /// May do everything, logged in or not: its user's rules need not be looked at. See `engine/access.rs`.
         const UNRESTRICTED = 1 << 31;
     }
@@ -101,6 +103,10 @@ pub struct Session {
     pub watcher: u32,
     /// Its number among those who wait for keys; [`NIL`] where it waits for none.
     pub waiter: u32,
+    /// Its number among those who track keys; [`NIL`] where it does not.
+    pub tracker: u32,
+    /// Bytes of pushes and of what `MONITOR` shows that came into `out` since it was empty last.
+    pub pushed: u64,
     /// The number of its request among those that a pause holds back; 0 for none.
     pub held: u64,
 }
@@ -130,6 +136,8 @@ impl Session {
             transaction: None,
             watcher: NIL,
             waiter: NIL,
+            tracker: NIL,
+            pushed: 0,
             held: 0,
         }
     }

@@ -100,6 +100,7 @@ impl Engine {
             return Err(Error::NOT_IN_MULTI);
         }
         self.admit(now, id, command, args)?;
+        let monitors = self.sessions[id.0 as usize].flags.contains(SessionFlags::MONITOR);
         self.check_memory(now, command, args)?;
         let mut flags = script::command_flags(self, command, args);
         if command.name == "exec"
@@ -110,6 +111,15 @@ impl Engine {
                 let wanted = transaction.bytes.len();
                 self.check_room(now, wanted)?;
             }
+        }
+        if monitors {
+            // Redis takes whoever monitors for a replica, which no pause holds.
+            let touches = flags.intersects(Flags::READONLY.union(Flags::WRITE).union(Flags::MAY_REPLICATE));
+            return match touches {
+                true => Err(Error::REPLICA_AND_KEYSPACE),
+                false if in_multi && !is_immediate(command) => Ok(Fate::Queue),
+                false => Ok(Fate::Run),
+            };
         }
         if self.pause.holds(flags) {
             return Ok(Fate::Hold);

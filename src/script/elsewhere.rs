@@ -20,7 +20,6 @@ const NOT_FROM_SCRIPTS: &[(&str, i32)] = &[
     ("module|load", -3),
     ("module|loadex", -3),
     ("module|unload", 3),
-    ("monitor", 1),
     ("psync", -3),
     ("replconf", -1),
     ("replicaof", 3),

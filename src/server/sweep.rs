@@ -116,5 +116,6 @@ fn soft_due(since_ms: u64, seconds: u64) -> u64 {
 
 /// The index of the session's class in `client-output-buffer-limit`.
 fn class(session: &Session) -> usize {
-    if session.subscriptions == [0; 3] { 0 } else { 2 }
+    let fed = session.subscriptions != [0; 3] || session.flags.contains(SessionFlags::MONITOR);
+    if fed { 2 } else { 0 }
 }

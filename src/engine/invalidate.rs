@@ -1,0 +1,161 @@
+//! Tells those who track keys: from what [`crate::engine::tracking`] has noted to what goes on the wire.
+//!
+//! A RESP3 client gets a push. A RESP2 client has no place for one; it may have another connection told in its place, as a message of a
+//! channel, which need only be in the mode for those.
+
+use crate::engine::Engine;
+use crate::engine::command::{Command, Flags};
+use crate::engine::interest::NIL;
+use crate::engine::pubsub;
+use crate::engine::session::{Session, SessionId};
+use crate::engine::tracking::{Client, Message, Options, Told};
+use crate::resp::reply::{Protocol, Sink, WireReply};
+
+/// The channel that RESP2 clients are told by.
+const CHANNEL: &[u8] = b"__redis__:invalidate";
+
+impl Engine {
+    /// A client by its number. Walks all sessions.
+    pub fn find_client(&self, number: u64) -> Option<Client> {
+        let found = self.sessions.iter().find(|(_, session)| session.id == number);
+        found.map(|(index, _)| Client { number, id: SessionId(index as u32) })
+    }
+
+    /// Has a session track in this way from now on.
+    pub(crate) fn track(&mut self, id: SessionId, options: Options, redirect: Option<Client>, prefixes: &[&[u8]]) {
+        let session = &mut self.sessions[id.0 as usize];
+        let client = Client { number: session.id, id };
+        session.tracker = self.keyspace.changes.tracking.track(session.tracker, client, options, redirect, prefixes);
+        self.update_observers();
+    }
+
+    /// Ends what a session tracks.
+    pub(crate) fn untrack(&mut self, id: SessionId) {
+        let tracker = std::mem::replace(&mut self.sessions[id.0 as usize].tracker, NIL);
+        if tracker != NIL {
+            self.keyspace.changes.tracking.untrack(tracker);
+            self.update_observers();
+        }
+    }
+
+    /// After a command: notes what its client may have now.
+    pub(super) fn remember_reads(&mut self, id: SessionId, command: &'static Command, args: &[&[u8]]) {
+        let number = self.sessions[id.0 as usize].tracker;
+        let tracking = &mut self.keyspace.changes.tracking;
+        let Some(tracker) = tracking.get(number) else { return };
+        // What a script reads is known by the commands it calls, and nothing is read of a channel.
+        let reads =
+            command.flags.contains(Flags::READONLY) && !command.flags.intersects(Flags::SKIP_MONITOR.union(Flags::PUBSUB));
+        let caching = tracker.options.contains(Options::CACHING);
+        let wanted = match tracker.options {
+            options if options.contains(Options::BCAST) => false,
+            options if options.contains(Options::OPTIN) => caching,
+            options if options.contains(Options::OPTOUT) => !caching,
+            _ => true,
+        };
+        if !reads || !wanted {
+            return;
+        }
+        let (keys_max, bytes_max) = (self.config.tracking_table_max_keys, self.config.client_query_buffer_limit);
+        for key in command.key_positions(args).into_iter().flatten() {
+            tracking.remember(number, args[key.position], keys_max, bytes_max);
+        }
+    }
+
+    /// `CLIENT CACHING` is for one command or transaction: forgets it after another.
+    pub(super) fn forget_caching(&mut self, session: u32) {
+        if let Some(tracker) = self.keyspace.changes.tracking.get_mut(session) {
+            tracker.options.remove(Options::CACHING);
+        }
+    }
+
+    /// Tells those who are not the current client what it has changed.
+    #[inline]
+    pub(super) fn tell_others(&mut self) {
+        if self.keyspace.changes.tracking.has_others() {
+            let messages = self.keyspace.changes.tracking.take_others();
+            self.tell(messages);
+        }
+    }
+
+    /// Tells the current client what it has changed itself.
+    pub(super) fn tell_own(&mut self) {
+        let messages = self.keyspace.changes.tracking.take_own();
+        self.tell(messages);
+    }
+
+    /// After a turn: tells those who track by prefixes.
+    #[cold]
+    pub(super) fn tell_changed(&mut self) {
+        let messages = self.keyspace.changes.tracking.take_changed();
+        self.tell(messages);
+    }
+
+    fn tell(&mut self, messages: Vec<Message>) {
+        for Message { told, to } in messages {
+            self.visited += to.len() as u64;
+            // One for clients of each protocol, made when the first of them is met.
+            let mut frames: [Option<Vec<u8>>; 2] = [None, None];
+            for (tracker, client) in to {
+                let Some((id, protocol)) = self.receiver(tracker, client) else { continue };
+                let frame = frames[(protocol == Protocol::Resp3) as usize].get_or_insert_with(|| encode(&told, protocol));
+                pubsub::push_to(self, id, frame);
+            }
+        }
+    }
+
+    /// Who is told in a tracker's place, or it itself, and by which protocol; `None` where nobody can be.
+    fn receiver(&mut self, number: u32, client: u64) -> Option<(SessionId, Protocol)> {
+        let tracker = self.keyspace.changes.tracking.get_mut(number).filter(|tracker| tracker.client.number == client)?;
+        let session_of = |client: Client| -> Option<&Session> {
+            self.sessions.get(client.id.0 as usize).filter(|session| session.id == client.number)
+        };
+        let Some(redirect) = tracker.redirect else {
+            let protocol = session_of(tracker.client)?.protocol;
+            return (protocol == Protocol::Resp3).then_some((tracker.client.id, protocol));
+        };
+        match session_of(redirect) {
+            Some(session) => {
+                let listens = session.protocol == Protocol::Resp3 || session.subscriptions != [0; 3];
+                listens.then_some((redirect.id, session.protocol))
+            }
+            None => {
+                tracker.options |= Options::BROKEN;
+                let own = tracker.client;
+                if session_of(own)?.protocol == Protocol::Resp3 {
+                    let mut frame = Vec::new();
+                    let mut reply = WireReply::new(&mut frame, Protocol::Resp3);
+                    reply.push(2);
+                    reply.bulk(b"tracking-redir-broken");
+                    reply.integer(redirect.number as i64);
+                    pubsub::push_to(self, own.id, &frame);
+                }
+                None
+            }
+        }
+    }
+}
+
+fn encode(told: &Told, protocol: Protocol) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let mut reply = WireReply::new(&mut frame, protocol);
+    match protocol {
+        Protocol::Resp3 => {
+            reply.push(2);
+            reply.bulk(b"invalidate");
+        }
+        Protocol::Resp2 => {
+            reply.push(3);
+            reply.bulk(b"message");
+            reply.bulk(CHANNEL);
+        }
+    }
+    match told {
+        Told::Flush => reply.null(),
+        Told::Keys(keys) => {
+            reply.array(keys.len());
+            keys.iter().for_each(|key| reply.bulk(key));
+        }
+    }
+    frame
+}

@@ -1,0 +1,442 @@
+//! `CLIENT TRACKING`: who may have which keys in a cache of its own, and is told when they change.
+//!
+//! Every change of a key comes by [`crate::engine::change::Changes::emit`]. Who has read the key since it was told of it last, by a
+//! command of its own or in a script, is noted there as one to be told, and is not among the key's readers any more. Who asked for all keys
+//! with a prefix is told of them at the end of the turn, of all that have changed in it at once.
+//!
+//! ```text
+//!   GET k  ─▶ remember ─▶ name ─▶ reader ─▶ reader ─▶ …
+//!   SET k  ─▶ emit ─┬─▶ its readers     ─▶ after the command ─▶ >2 invalidate [k]
+//!                   └─▶ prefixes of it  ─▶ after the turn    ─▶ >2 invalidate [k, l, m]
+//! ```
+//!
+//! As in Redis, a key is its name alone, in whichever database it is. What bounds the memory is `tracking-table-max-keys`: where there is no
+//! more room, whoever may have some other key, chosen by chance, is told that it changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+
+use slab::Slab;
+
+use crate::engine::change::{Change, Classes, Effect};
+use crate::engine::interest::{Interests, NIL};
+use crate::engine::session::SessionId;
+
+/// Keys of other names that make room for one at most, where the table was made smaller.
+const EVICTIONS: u32 = 16;
+
+/// Places of the table that are looked at in the search for a key to make room.
+const PROBES: usize = 4096;
+
+bitflags::bitflags! {
+    /// How a session tracks.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Options: u8 {
+        /// It is told of all keys with one of its prefixes, read or not.
+        const BCAST = 1 << 0;
+        /// It may have only what it reads after `CLIENT CACHING yes`.
+        const OPTIN = 1 << 1;
+        /// It may have all but what it reads after `CLIENT CACHING no`.
+        const OPTOUT = 1 << 2;
+        /// It is not told of what it changes itself.
+        const NOLOOP = 1 << 3;
+        /// `CLIENT CACHING` was said, for the next command or transaction.
+        const CACHING = 1 << 4;
+        /// Who was to be told in its place is gone.
+        const BROKEN = 1 << 5;
+    }
+}
+
+/// A client, by its number and where it is, or was, found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Never given out twice.
+    pub number: u64,
+    /// Its session.
+    pub id: SessionId,
+}
+
+/// A session that tracks.
+#[derive(Debug)]
+pub struct Tracker {
+    /// Whose it is.
+    pub client: Client,
+    /// How.
+    pub options: Options,
+    /// Who is told in its place.
+    pub redirect: Option<Client>,
+    /// In order; empty unless it tracks by prefixes.
+    pub prefixes: BTreeSet<Box<[u8]>>,
+    /// Its number among those who may have keys; [`NIL`] where it has none.
+    reader: u32,
+}
+
+/// What a client is told of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// These keys have changed.
+    Keys(Vec<Box<[u8]>>),
+    /// All keys are gone.
+    Flush,
+}
+
+/// Clients that are to be told something. A tracker may be gone by then: its client's number says whether it is still the same.
+#[derive(Debug)]
+pub struct Message {
+    /// Of what.
+    pub told: Told,
+    /// The trackers, and their clients' numbers.
+    pub to: Vec<(u32, u64)>,
+}
+
+/// A prefix that somebody wants to be told of.
+#[derive(Debug, Default)]
+struct Prefix {
+    trackers: BTreeSet<u32>,
+    /// Keys that have changed since the last turn, each with the number of the client that changed it last; 0 for nobody.
+    keys: BTreeMap<Box<[u8]>, u64>,
+}
+
+/// All who track, and what they may have. A session knows the number of its tracker, [`NIL`] where it does not track.
+pub struct Tracking {
+    trackers: Slab<Tracker>,
+    /// Who may have which keys. All keys are in database 0 here.
+    readers: Interests<u32>,
+    prefixes: BTreeMap<Box<[u8]>, Prefix>,
+    /// How many prefixes there are of each length.
+    lengths: BTreeMap<usize, usize>,
+    /// A prefix has keys that nobody was told of.
+    changed: bool,
+    /// The number of the client whose command runs; 0 for none.
+    pub current: u64,
+    /// For others than the current client.
+    others: Vec<Message>,
+    /// For the current client, after its reply.
+    own: Vec<Message>,
+    random: u64,
+}
+
+impl Tracking {
+    /// Nobody tracks. All that is random follows from the seed.
+    pub fn new(seed: u64) -> Self {
+        Tracking {
+            trackers: Slab::new(),
+            readers: Interests::new(seed),
+            prefixes: BTreeMap::new(),
+            lengths: BTreeMap::new(),
+            changed: false,
+            current: 0,
+            others: Vec::new(),
+            own: Vec::new(),
+            random: seed,
+        }
+    }
+
+    /// Whether nobody tracks, and nothing is left of those who did.
+    pub fn is_empty(&self) -> bool {
+        self.trackers.is_empty() && self.readers.is_empty()
+    }
+
+    /// Number of sessions that track.
+    pub fn trackers(&self) -> usize {
+        self.trackers.len()
+    }
+
+    /// Number of different keys that somebody may have.
+    pub fn keys(&self) -> usize {
+        self.readers.keys()
+    }
+
+    /// Number of keys that somebody may have, each counted for everybody who may.
+    pub fn items(&self) -> usize {
+        self.readers.links()
+    }
+
+    /// Number of different prefixes.
+    pub fn prefixes(&self) -> usize {
+        self.prefixes.len()
+    }
+
+    /// What is known of a tracker; `None` for [`NIL`].
+    pub fn get(&self, tracker: u32) -> Option<&Tracker> {
+        self.trackers.get(tracker as usize)
+    }
+
+    /// As [`Tracking::get`], to be changed.
+    pub fn get_mut(&mut self, tracker: u32) -> Option<&mut Tracker> {
+        self.trackers.get_mut(tracker as usize)
+    }
+
+    /// Bytes that a tracker takes up with what it may have, about.
+    pub fn bytes(&self, tracker: u32) -> usize {
+        self.get(tracker).map_or(0, |tracker| {
+            let prefixes: usize = tracker.prefixes.iter().map(|prefix| prefix.len() + size_of::<Box<[u8]>>()).sum();
+            size_of::<Tracker>() + prefixes + self.readers.bytes(tracker.reader)
+        })
+    }
+
+    /// Has a client track in this way from now on; gives the number of its tracker, a new one where it is [`NIL`]. Prefixes come to those it
+    /// has.
+    pub fn track(&mut self, tracker: u32, client: Client, options: Options, redirect: Option<Client>, prefixes: &[&[u8]]) -> u32 {
+        let number = match self.trackers.get_mut(tracker as usize) {
+            Some(known) => {
+                // What was said of the next command holds still.
+                (known.options, known.redirect) = (options | known.options & Options::CACHING, redirect);
+                tracker
+            }
+            None => self.trackers.insert(Tracker { client, options, redirect, prefixes: BTreeSet::new(), reader: NIL }) as u32,
+        };
+        if options.contains(Options::BCAST) {
+            let all: &[&[u8]] = &[b""];
+            for &prefix in if prefixes.is_empty() { all } else { prefixes } {
+                self.add_prefix(number, prefix);
+            }
+        }
+        number
+    }
+
+    fn add_prefix(&mut self, number: u32, name: &[u8]) {
+        let lengths = &mut self.lengths;
+        let prefix = self.prefixes.entry(name.into()).or_insert_with(|| {
+            *lengths.entry(name.len()).or_default() += 1;
+            Prefix::default()
+        });
+        prefix.trackers.insert(number);
+        if let Some(tracker) = self.trackers.get_mut(number as usize) {
+            tracker.prefixes.insert(name.into());
+        }
+    }
+
+    /// Ends a tracker and all it may have.
+    pub fn untrack(&mut self, number: u32) {
+        let Some(tracker) = self.trackers.try_remove(number as usize) else { return };
+        if tracker.reader != NIL {
+            self.readers.leave(tracker.reader);
+        }
+        for name in &tracker.prefixes {
+            let Some(prefix) = self.prefixes.get_mut(name) else { continue };
+            prefix.trackers.remove(&number);
+            if prefix.trackers.is_empty() {
+                self.prefixes.remove(name);
+                if let Some(count) = self.lengths.get_mut(&name.len()) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.lengths.remove(&name.len());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Notes that a tracker has read a key. There is room for `keys_max` keys (0: for any number) and, of one tracker, for `bytes_max`.
+    pub fn remember(&mut self, number: u32, key: &[u8], keys_max: u64, bytes_max: u64) {
+        let Some(tracker) = self.trackers.get_mut(number as usize) else { return };
+        if tracker.reader == NIL {
+            tracker.reader = self.readers.enter(number);
+        }
+        let reader = tracker.reader;
+        if keys_max > 0 && self.readers.keys() as u64 >= keys_max && self.readers.find(0, key).is_none() {
+            self.evict(keys_max);
+        }
+        if !self.readers.link(reader, 0, key, false) {
+            return;
+        }
+        // One that reads names of megabytes makes room among its own.
+        while self.readers.bytes(reader) as u64 > bytes_max {
+            let Some(oldest) = self.readers.links_of(reader).next() else { break };
+            let name = self.readers.key(self.readers.key_of(oldest)).1.into();
+            self.readers.unlink(oldest);
+            self.tell(Told::Keys(vec![name]), vec![number]);
+        }
+    }
+
+    /// Makes room for one more key, as far as that is done soon.
+    fn evict(&mut self, keys_max: u64) {
+        for _ in 0..EVICTIONS {
+            if (self.readers.keys() as u64) < keys_max {
+                return;
+            }
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let from = (self.random >> 33) as usize;
+            let Some(key) = self.readers.some_key(from, PROBES) else { return };
+            let name: Box<[u8]> = self.readers.key(key).1.into();
+            self.forget_key(key, name, false);
+        }
+    }
+
+    /// A key was changed, or all of a database were.
+    pub(super) fn note(&mut self, change: &Change<'_>) {
+        match change.effect {
+            Effect::None | Effect::Swap { .. } => return,
+            Effect::LoadLibrary { .. } | Effect::DeleteLibrary { .. } | Effect::FlushLibraries => return,
+            Effect::Flush => return self.note_flush(),
+            _ => {}
+        }
+        if !self.lengths.is_empty() {
+            // What ends by itself is nobody's doing, though a command came across it.
+            let by_itself = change.event.class.intersects(Classes::EXPIRED | Classes::EVICTED);
+            let changer = if by_itself { 0 } else { self.current };
+            for &len in self.lengths.keys().take_while(|&&len| len <= change.key.len()) {
+                let Some(prefix) = self.prefixes.get_mut(&change.key[..len]) else { continue };
+                self.changed = true;
+                match prefix.keys.get_mut(change.key) {
+                    Some(known) => *known = changer,
+                    None => {
+                        prefix.keys.insert(change.key.into(), changer);
+                    }
+                }
+            }
+        }
+        if let Some(key) = self.readers.find(0, change.key) {
+            self.forget_key(key, change.key.into(), true);
+        }
+    }
+
+    /// All who may have a key are to be told, or, where it was changed, all but those who do not care for what they change themselves;
+    /// nobody has it any more.
+    fn forget_key(&mut self, key: u32, name: Box<[u8]>, was_changed: bool) {
+        let mut to = Vec::new();
+        for _ in 0..self.readers.interested(key) {
+            let link = self.readers.first(key);
+            if let Some(&number) = self.readers.owner_of(link).and_then(|reader| self.readers.owner(reader))
+                && let Some(tracker) = self.trackers.get(number as usize)
+            {
+                let is_loop = tracker.options.contains(Options::NOLOOP) && tracker.client.number == self.current;
+                if !(was_changed && is_loop) {
+                    to.push(number);
+                }
+            }
+            self.readers.unlink(link);
+        }
+        if !to.is_empty() {
+            self.tell(Told::Keys(vec![name]), to);
+        }
+    }
+
+    #[cold]
+    fn note_flush(&mut self) {
+        let mut to = Vec::new();
+        for (number, tracker) in &mut self.trackers {
+            to.push(number as u32);
+            let reader = std::mem::replace(&mut tracker.reader, NIL);
+            if reader != NIL {
+                self.readers.leave(reader);
+            }
+        }
+        // FLUSHALL empties one database after the other.
+        let told_already = |messages: &[Message]| messages.last().is_some_and(|message| message.told == Told::Flush);
+        if !told_already(&self.others) && !told_already(&self.own) {
+            self.tell(Told::Flush, to);
+        }
+    }
+
+    /// Notes who is to be told: the current client after its reply, all others before.
+    fn tell(&mut self, told: Told, to: Vec<u32>) {
+        let number_of = |tracker: u32| self.trackers.get(tracker as usize).map_or(0, |tracker| tracker.client.number);
+        let numbered = to.into_iter().map(|tracker| (tracker, number_of(tracker)));
+        let (own, others): (Vec<_>, Vec<_>) = numbered.partition(|to| to.1 == self.current);
+        for (messages, to) in [(&mut self.own, own), (&mut self.others, others)] {
+            if !to.is_empty() {
+                messages.push(Message { told: told.clone(), to });
+            }
+        }
+    }
+
+    /// Whether somebody is to be told something that is not for the current client.
+    #[inline]
+    pub fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// What others than the current client are to be told.
+    pub(super) fn take_others(&mut self) -> Vec<Message> {
+        take(&mut self.others)
+    }
+
+    /// What the current client is to be told after its reply.
+    pub(super) fn take_own(&mut self) -> Vec<Message> {
+        take(&mut self.own)
+    }
+
+    /// Whether keys with a prefix that somebody wants to be told of have changed since the last turn.
+    #[inline]
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// What those who track by prefixes are to be told, prefix by prefix.
+    pub(super) fn take_changed(&mut self) -> Vec<Message> {
+        self.changed = false;
+        let mut messages = Vec::new();
+        let trackers = &self.trackers;
+        for prefix in self.prefixes.values_mut().filter(|prefix| !prefix.keys.is_empty()) {
+            let keys = take(&mut prefix.keys);
+            let mut to = Vec::new();
+            for &number in &prefix.trackers {
+                let Some(tracker) = trackers.get(number as usize) else { continue };
+                let client = tracker.client.number;
+                if tracker.options.contains(Options::NOLOOP) && keys.values().any(|&changer| changer == client) {
+                    let others: Vec<_> =
+                        keys.iter().filter(|(_, changer)| **changer != client).map(|(key, _)| key.clone()).collect();
+                    if !others.is_empty() {
+                        messages.push(Message { told: Told::Keys(others), to: vec![(number, client)] });
+                    }
+                } else {
+                    to.push((number, client));
+                }
+            }
+            if !to.is_empty() {
+                messages.push(Message { told: Told::Keys(keys.into_keys().collect()), to });
+            }
+        }
+        messages
+    }
+
+    /// Whether links of those who track no more wait to be taken out.
+    pub fn has_retired(&self) -> bool {
+        self.readers.has_retired()
+    }
+
+    /// Takes links out of those who track no more, at most `budget` of them.
+    pub fn free_some(&mut self, budget: &mut u32) {
+        self.readers.free_some(budget);
+    }
+
+    /// Panics where the state is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        self.readers.check_invariants();
+        let mut readers = 0;
+        for (number, tracker) in &self.trackers {
+            let number = number as u32;
+            if tracker.reader != NIL {
+                assert_eq!(self.readers.owner(tracker.reader), Some(&number), "a reader knows its tracker");
+                readers += 1;
+            }
+            assert_eq!(tracker.options.contains(Options::BCAST), !tracker.prefixes.is_empty(), "prefixes are for broadcasts");
+            for name in &tracker.prefixes {
+                assert!(
+                    self.prefixes.get(name).is_some_and(|prefix| prefix.trackers.contains(&number)),
+                    "a prefix knows its trackers"
+                );
+            }
+        }
+        assert_eq!(self.readers.owners(), readers, "each reader is a tracker's");
+        let mut lengths: BTreeMap<usize, usize> = BTreeMap::new();
+        for (name, prefix) in &self.prefixes {
+            *lengths.entry(name.len()).or_default() += 1;
+            assert!(!prefix.trackers.is_empty(), "a prefix has trackers");
+            for &number in &prefix.trackers {
+                assert!(self.get(number).is_some_and(|tracker| tracker.prefixes.contains(name)), "a tracker knows its prefixes");
+            }
+            assert!(prefix.keys.is_empty() || self.changed, "a prefix of changed keys is known");
+            assert!(prefix.keys.keys().all(|key| key.starts_with(name)), "a prefix's keys begin with it");
+        }
+        assert_eq!(self.lengths, lengths, "prefixes are counted by their lengths");
+        assert!(self.own.is_empty() && self.others.is_empty(), "who is to be told is told with the command");
+        assert_eq!(self.current, 0, "no command runs");
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;
