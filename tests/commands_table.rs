@@ -199,19 +199,30 @@ fn keys_are_within_bounds_and_are_what_the_syntax_names() {
     report(wrong);
 }
 
+/// Compares a text with what it should be; with UPDATE_README=1, writes it.
+fn shows(path: &str, text: impl FnOnce(&str) -> String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    let expected = text(&found);
+    if std::env::var_os("UPDATE_README").is_some_and(|set| set == "1") {
+        std::fs::write(&path, expected).unwrap();
+    } else {
+        assert!(found == expected, "{} shows other commands than there are: run this test with UPDATE_README=1", path.display());
+    }
+}
+
 #[test]
 fn the_readme_shows_the_table() {
     const START: &str = "<!-- commands -->\n";
     const END: &str = "<!-- /commands -->";
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(&path).expect("README.md is there");
-    let start = readme.find(START).expect("README.md has the marker <!-- commands -->") + START.len();
-    let end = start + readme[start..].find(END).expect("README.md has the marker <!-- /commands -->");
-    let table = commands::markdown_table();
-    if std::env::var_os("UPDATE_README").is_some_and(|set| set == "1") {
-        std::fs::write(&path, format!("{}{table}{}", &readme[..start], &readme[end..])).unwrap();
-    } else {
-        let same = readme[start..end] == table;
-        assert!(same, "README.md shows other commands than there are: run this test with UPDATE_README=1");
-    }
+    shows("README.md", |readme| {
+        let start = readme.find(START).expect("README.md has the marker <!-- commands -->") + START.len();
+        let end = start + readme[start..].find(END).expect("README.md has the marker <!-- /commands -->");
+        format!("{}{}{}", &readme[..start], commands::markdown_names(), &readme[end..])
+    });
+}
+
+#[test]
+fn the_page_shows_every_command() {
+    shows("src/commands/COMMANDS.md", |_| commands::markdown_page());
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::commands;
 use crate::commands::introspect::{subcommands, write_statuses};
+use crate::commands::missing;
 use crate::commands::syntax::{self, Arg, Kind, Type};
 use crate::engine::command::{Command, Group};
 use crate::resp::reply::Sink;
@@ -145,29 +146,58 @@ fn write_arg(reply: &mut dyn Sink, arg: &Arg<'_>, keys: &mut KeyNumbers) {
     }
 }
 
-/// All commands as Markdown tables, a group each, with their arguments and what they do.
-pub fn markdown_table() -> String {
-    let mut text = String::new();
+/// The rows of a group under their full names in capitals, in order.
+fn listed(group: Group) -> Vec<(String, &'static Command)> {
+    let mut rows: Vec<(String, &Command)> = commands::all()
+        .filter(|command| command.group == group)
+        .flat_map(|command| match command.subcommands {
+            [] => vec![(command.name.to_uppercase(), command)],
+            subs => subs.iter().map(|sub| (format!("{} {}", command.name, sub.name).to_uppercase(), sub)).collect(),
+        })
+        .collect();
+    rows.sort_by(|a, b| a.0.cmp(&b.0));
+    rows
+}
+
+/// The names of all commands as a Markdown table, a row a group: for the README.
+pub fn markdown_names() -> String {
+    let mut text = String::from("\n| | |\n| --- | --- |\n");
     for (group, heading) in Group::HEADINGS {
-        let mut rows: Vec<(String, &Command)> = commands::all()
-            .filter(|command| command.group == group)
-            .flat_map(|command| match command.subcommands {
-                [] => vec![(command.name.to_uppercase(), command)],
-                subs => subs.iter().map(|sub| (format!("{} {}", command.name, sub.name).to_uppercase(), sub)).collect(),
-            })
-            .collect();
+        let names: Vec<String> = listed(group).into_iter().map(|(name, _)| format!("`{name}`")).collect();
+        if !names.is_empty() {
+            let _ = writeln!(text, "| **{heading}** | {} |", names.join(" "));
+        }
+    }
+    text
+}
+
+/// The page of all commands in Markdown: their arguments and options, what they do and cost, and what Redis has and we have not.
+pub fn markdown_page() -> String {
+    let count = commands::all().count();
+    let mut text = format!(
+        "# Commands\n\nMade of the command table (`UPDATE_README=1 cargo test --test commands_table`), as are `COMMAND COUNT` ({count}), \
+         `COMMAND DOCS` and the checks of every request.\n\n\
+         \"Since\" is the version of Redis (or Valkey) that introduced a command.\n",
+    );
+    for (group, heading) in Group::HEADINGS {
+        let rows = listed(group);
         if rows.is_empty() {
             continue;
         }
-        rows.sort_by(|a, b| a.0.cmp(&b.0));
-        let _ = write!(text, "\n### {heading}\n\n| command | what it does |\n| --- | --- |\n");
+        let _ = write!(text, "\n## {heading}\n\n| command | what it does | cost | since |\n| --- | --- | --- | --- |\n");
         for (name, command) in rows {
             let args = syntax::parse(command.syntax).unwrap_or_default();
             let line = format!("{name} {}", syntax::display(&args));
             // A bar would end the cell, even within code.
-            let line = line.trim_end().replace('|', "\\|");
-            let _ = writeln!(text, "| `{line}` | {} |", command.summary.replace('|', "\\|"));
+            let cell = |text: &str| text.trim_end().replace('|', "\\|");
+            let (summary, cost) = (cell(command.summary), cell(command.complexity));
+            let _ = writeln!(text, "| `{}` | {summary} | {cost} | {} |", cell(&line), command.since);
         }
+    }
+    let _ = write!(text, "\n## What Redis 7.4 has and Portcullis has not\n\n");
+    for (why, names) in missing::COMMANDS.iter().chain(missing::OPTIONS) {
+        let names: Vec<String> = names.iter().map(|name| format!("`{}`", name.replace('|', " ").to_uppercase())).collect();
+        let _ = writeln!(text, "- {why} {}", names.join(" "));
     }
     text
 }

@@ -27,9 +27,11 @@ pub mod info;
 pub mod introspect;
 pub mod introspect_docs;
 pub mod keys;
+pub mod lcs;
 pub mod lists;
 pub mod lists_whole;
 pub mod memory;
+pub mod missing;
 pub mod numbers;
 pub mod pubsub;
 pub mod scan;
@@ -61,12 +63,13 @@ use crate::engine::error::Error;
 
 pub use index::lookup;
 pub use introspect::find;
-pub use introspect_docs::markdown_table;
+pub use introspect_docs::{markdown_names, markdown_page};
 
 /// The families, in the order in which `COMMAND` lists them. A static: rows are told apart by where they lie, which a constant may
 /// do several times.
 static FAMILIES: &[&[Command]] = &[
     strings::COMMANDS,
+    lcs::COMMANDS,
     set::COMMANDS,
     counters::COMMANDS,
     bitmaps::COMMANDS,

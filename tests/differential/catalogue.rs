@@ -68,6 +68,8 @@ pub const FAMILIES: &[Family] = &[
             "6 INCRBYFLOAT <key> <float>",
             "5 APPEND <key> <value>",
             "4 STRLEN <key>",
+            "3 LCS <key> <key> [ LEN | IDX ] [ MINMATCHLEN <int> ] [ WITHMATCHLEN ]",
+            "1 LCS <key> <key> [ LEN | IDX | MINMATCHLEN <int> | WITHMATCHLEN | <junk> ]*",
             "5 GETRANGE <key> <index> <index>",
             "2 SUBSTR <key> <index> <index>",
             "4 SETRANGE <key> <offset> <value>",
