@@ -53,7 +53,7 @@ impl Type {
     /// The type that an argument of this name has unless it says otherwise.
     fn of(name: &str) -> Type {
         match name {
-            "key" | "newkey" | "source" | "destination" | "destkey" => Type::Key,
+            "key" | "key1" | "key2" | "newkey" | "source" | "destination" | "destkey" => Type::Key,
             "pattern" => Type::Pattern,
             "unix-time-seconds" | "unix-time-milliseconds" => Type::UnixTime,
             "score" | "longitude" | "latitude" | "radius" | "width" | "height" | "weight" => Type::Double,
