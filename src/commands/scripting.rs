@@ -1,6 +1,7 @@
 //! EVAL, EVALSHA and SCRIPT.
 
 use crate::commands::help;
+use crate::engine::Engine;
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -209,7 +210,8 @@ fn flush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !known {
         return Err(Error::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
-    cx.engine.scripts.flush();
+    let Engine { scripts, retired, .. } = &mut *cx.engine;
+    scripts.flush(retired);
     cx.reply.ok();
     Ok(())
 }

@@ -71,7 +71,7 @@ use crate::engine::users::Users;
 use crate::resp::reply::{Sink, WireReply};
 use crate::script::bounds::{Run, Supervisor};
 use crate::script::functions::Functions;
-use crate::script::{ScriptRandom, Scripts};
+use crate::script::{Retired, ScriptRandom, Scripts};
 
 /// Steps (entries fired, moved on the wheel or freed) that one call of [`Engine::advance`] takes at most. A command may have to
 /// wait for two such calls, the one that runs when it comes and the one before its own turn: 0.1 to 0.2 ms each, where 2,000 steps
@@ -129,6 +129,8 @@ pub struct Engine {
     pub script_random: ScriptRandom,
     /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: on, scripts may call DEBUG.
     pub debug_from_scripts: bool,
+    /// Interpreters of either that are no more, on their way out.
+    pub(crate) retired: Retired,
     /// Asked while a script runs whether it may go on; `None` where nobody is to be asked.
     pub supervisor: Option<Supervisor>,
     /// The run that the supervisor is being asked about.
@@ -179,6 +181,7 @@ impl Engine {
             resumed: None,
             scripts: Scripts::default(),
             functions: Functions::default(),
+            retired: Retired::default(),
             script_random: ScriptRandom::default(),
             debug_from_scripts: false,
             supervisor: None,
@@ -421,6 +424,7 @@ impl Engine {
         }
         self.publish_events();
         self.time_out(now, &mut budget);
+        self.retired.free_some(&mut budget);
         if self.keyspace.changes.attention || self.pause.held() > 0 {
             self.attend(now);
         }
@@ -437,6 +441,9 @@ impl Engine {
     /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past
     /// means at once.
     pub fn next_deadline(&self) -> Option<u64> {
+        if !self.retired.is_empty() {
+            return Some(0);
+        }
         let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms());
         match self.keyspace.next_wake() {
             Some(at) => Some(at.min(next_ms)),

@@ -56,6 +56,10 @@ pub(super) const LARGE_BLOCK: usize = 64 << 10;
 /// Room on the stack that the error takes which ends a script.
 const ERROR_ROOM: c_int = 8;
 
+/// Kilobytes of one step of the collector, and what it counts as.
+pub(super) const COLLECTED_KB: c_int = 16;
+pub(super) const COLLECTED_WORK: u64 = 5_000;
+
 /// What is decided about a script that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -223,6 +227,22 @@ pub(super) unsafe fn settle(lua: *mut lua_State, interpreter: *mut Interpreter) 
     unsafe {
         if (*interpreter).frame.bounds.work >= INTERVAL as u64 {
             spend(lua, interpreter, 0);
+        }
+    }
+}
+
+/// Collects the garbage of a run that has used its memory up, while others are answered: the next run is to find room.
+///
+/// # Safety
+/// The run has just come to its end, and the engine is still the frame's.
+pub(super) unsafe fn collect(interpreter: *mut Interpreter) {
+    // SAFETY: as promised.
+    unsafe {
+        // What became garbage after the cycle under way had begun is found by the next one.
+        for _ in 0..2 {
+            while lua_gc((*interpreter).lua, LUA_GCSTEP, COLLECTED_KB) == 0 {
+                spend_quietly(interpreter, COLLECTED_WORK);
+            }
         }
     }
 }

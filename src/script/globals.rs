@@ -13,7 +13,7 @@ use std::os::raw::{c_int, c_void};
 use mlua::ffi::*;
 
 use crate::script::api;
-use crate::script::bounds;
+use crate::script::bounds::{self, COLLECTED_KB, COLLECTED_WORK};
 use crate::script::failure;
 use crate::script::interpreter::{GLOBALS, Interpreter, REDIS};
 use crate::script::libraries::{self, random, strings, tables};
@@ -55,10 +55,6 @@ const OWN: [(&CStr, lua_CFunction); 11] = [
 
 /// The global that is what Redis makes of errors.
 pub(super) const ERROR_FUNCTION: &CStr = c"__redis__err__handler";
-
-/// Kilobytes of one step of the collector, and what it counts as.
-const STEP_MAX: c_int = 16;
-const STEP_WORK: u64 = 5_000;
 
 /// Bytes of source text that are compiled between two looks at whether the script may go on.
 const PIECE_MAX: usize = 16 << 10;
@@ -429,8 +425,8 @@ unsafe fn collect(lua: *mut lua_State) {
     // SAFETY: see above.
     unsafe {
         // What became garbage after the cycle under way had begun is found by the next one.
-        while !step(lua, STEP_MAX) {}
-        while !step(lua, STEP_MAX) {}
+        while !step(lua, COLLECTED_KB) {}
+        while !step(lua, COLLECTED_KB) {}
     }
 }
 
@@ -438,13 +434,13 @@ unsafe fn collect(lua: *mut lua_State) {
 unsafe fn step(lua: *mut lua_State, kilobytes: c_int) -> bool {
     let mut left = kilobytes.max(0);
     loop {
-        let size = left.min(STEP_MAX);
+        let size = left.min(COLLECTED_KB);
         // SAFETY: see above.
         unsafe {
             if lua_gc(lua, LUA_GCSTEP, size) != 0 {
                 return true;
             }
-            bounds::spend(lua, Interpreter::of(lua), STEP_WORK);
+            bounds::spend(lua, Interpreter::of(lua), COLLECTED_WORK);
         }
         left -= size;
         if left == 0 {

@@ -183,6 +183,42 @@ impl Interpreter {
         }
     }
 
+    /// Takes all from an interpreter that keeps values alive. It can only be freed then, at once or after
+    /// [`Interpreter::collect_some`].
+    ///
+    /// # Safety
+    /// `this` is valid and no script runs on it.
+    pub(super) unsafe fn empty(this: *mut Interpreter) {
+        // SAFETY: as promised; allocations cannot fail. A table may lose entries while it is walked.
+        unsafe {
+            let lua = (*this).lua;
+            lua_settop(lua, 0);
+            lua_createtable(lua, 0, 0);
+            lua_replace(lua, LUA_GLOBALSINDEX);
+            // Strings share a metatable, which has their library.
+            push_bytes(lua, b"");
+            lua_pushnil(lua);
+            lua_setmetatable(lua, -2);
+            lua_settop(lua, 0);
+            lua_pushnil(lua);
+            while lua_next(lua, LUA_REGISTRYINDEX) != 0 {
+                lua_pop(lua, 1);
+                lua_pushvalue(lua, -1);
+                lua_pushnil(lua);
+                lua_rawset(lua, LUA_REGISTRYINDEX);
+            }
+        }
+    }
+
+    /// Has the collector take one of its steps; whether it has come to the end of a cycle.
+    ///
+    /// # Safety
+    /// As for [`Interpreter::empty`].
+    pub(super) unsafe fn collect_some(this: *mut Interpreter) -> bool {
+        // SAFETY: as promised.
+        unsafe { lua_gc((*this).lua, LUA_GCSTEP, 0) != 0 }
+    }
+
     /// The interpreter that has this state.
     ///
     /// # Safety
@@ -272,11 +308,11 @@ impl Interpreter {
             (*this).memory.strict = true;
             let status = lua_pcall(lua, function.locals.map_or(0, Locals::count), 1, ERROR_FUNCTION);
             (*this).memory.strict = false;
+            if status == LUA_ERRMEM {
+                bounds::collect(this);
+            }
             (*this).frame.engine = ptr::null_mut();
             (*this).memory.thread = ptr::null_mut();
-            if status == LUA_ERRMEM {
-                lua_gc(lua, LUA_GCCOLLECT, 0);
-            }
             (*this).memory.pace(lua);
             status == LUA_OK
         }

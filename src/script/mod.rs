@@ -28,6 +28,7 @@ mod memory;
 mod names;
 mod parameters;
 mod protect;
+mod retired;
 mod shebang;
 mod sink;
 mod stack;
@@ -47,6 +48,7 @@ use crate::engine::session::SessionFlags;
 use crate::script::bounds::Bounds;
 use crate::script::interpreter::{Frame, Function, Interpreter};
 pub use crate::script::libraries::random::ScriptRandom;
+pub(crate) use crate::script::retired::Retired;
 use crate::script::shebang::ScriptFlags;
 
 /// The SHA-1 of a script, in forty lower-case hexadecimal digits.
@@ -178,8 +180,18 @@ impl Scripts {
         }
     }
 
-    /// Forgets all scripts, and the interpreter with them.
-    pub fn flush(&mut self) {
+    /// Forgets all scripts, and the interpreter with them, which may take its time to be freed.
+    pub(crate) fn flush(&mut self, retired: &mut Retired) {
+        self.leave_if_broken();
+        if let Some(interpreter) = self.interpreter.take() {
+            // SAFETY: nobody else has it, and it runs nothing: commands that flush are not allowed from scripts.
+            unsafe { retired.add(interpreter) }
+        }
+        self.forget();
+    }
+
+    /// Forgets all scripts.
+    fn forget(&mut self) {
         let evicted = self.evicted;
         *self = Scripts::default();
         self.evicted = evicted;
@@ -218,7 +230,7 @@ impl Scripts {
         // SAFETY: it is valid as long as it is here.
         if self.interpreter.is_some_and(|interpreter| unsafe { Interpreter::is_running(interpreter.as_ptr()) }) {
             self.interpreter = None;
-            self.flush();
+            self.forget();
         }
     }
 

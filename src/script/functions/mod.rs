@@ -23,7 +23,7 @@ use crate::engine::error::{Error, Result};
 use crate::engine::time::Now;
 use crate::script::interpreter::Interpreter;
 use crate::script::shebang::{self, ScriptFlags};
-use crate::script::{Program, Request, execute};
+use crate::script::{Program, Request, Retired, execute};
 
 pub(in crate::script) use loading::Draft;
 use loading::Registered;
@@ -265,9 +265,13 @@ impl Functions {
         Ok(())
     }
 
-    /// Deletes all libraries, and the interpreter with them.
-    pub fn flush(&mut self) {
+    /// Deletes all libraries, and the interpreter with them, which may take its time to be freed.
+    pub(crate) fn flush(&mut self, retired: &mut Retired) {
         self.leave_if_broken();
+        if let Some(interpreter) = self.interpreter.take() {
+            // SAFETY: nobody else has it, and it runs nothing: commands that flush are not allowed from scripts.
+            unsafe { retired.add(interpreter) }
+        }
         *self = Functions::default();
     }
 
@@ -408,7 +412,8 @@ pub fn delete(cx: &mut Context<'_>, name: &[u8]) -> Result {
 
 /// Deletes all libraries.
 pub fn flush(cx: &mut Context<'_>) {
-    cx.engine.functions.flush();
+    let Engine { functions, retired, .. } = &mut *cx.engine;
+    functions.flush(retired);
     emit(&mut cx.engine.keyspace.changes, cx.now, Effect::FlushLibraries);
 }
 

@@ -1,0 +1,119 @@
+//! Interpreters that a flush has left: they are freed bit by bit, as all that is large, since nobody is to wait for it.
+//!
+//! Lua frees a state in one step, and a script may have left millions of tables in it. So first all that keeps values alive is taken
+//! from it; then its own collector frees them, a step at a time; and what is left of the state is small.
+
+use std::ptr::NonNull;
+
+use crate::script::interpreter::Interpreter;
+
+/// With no more memory than this, in bytes, an interpreter is freed at once.
+const SMALL: usize = 1 << 20;
+
+/// What one step of a collector counts as among the steps of [`crate::engine::Engine::advance`].
+const STEP_COST: u32 = 16;
+
+/// Cycles of the collector until all is free: the one that was under way may pass over some of it.
+const CYCLES: u8 = 2;
+
+/// The interpreters, each with the cycles that its collector has yet to end.
+#[derive(Default)]
+pub(crate) struct Retired(Vec<(NonNull<Interpreter>, u8)>);
+
+// SAFETY: the interpreters are reached through this value alone, and nothing in them belongs to a thread.
+unsafe impl Send for Retired {}
+
+impl Retired {
+    /// Takes an interpreter over.
+    ///
+    /// # Safety
+    /// It came from [`Interpreter::create`], nobody else has it, and it runs nothing.
+    pub(super) unsafe fn add(&mut self, interpreter: NonNull<Interpreter>) {
+        // SAFETY: as promised.
+        unsafe {
+            if (*interpreter.as_ptr()).memory.used <= SMALL {
+                return Interpreter::free(interpreter);
+            }
+            Interpreter::empty(interpreter.as_ptr());
+        }
+        self.0.push((interpreter, CYCLES));
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Frees some of them, for at most `budget` steps.
+    pub(crate) fn free_some(&mut self, budget: &mut u32) {
+        while let Some((interpreter, cycles)) = self.0.last_mut()
+            && *budget > 0
+        {
+            *budget = budget.saturating_sub(STEP_COST);
+            // SAFETY: nobody else has it, and it runs nothing.
+            unsafe {
+                if Interpreter::collect_some(interpreter.as_ptr()) {
+                    *cycles -= 1;
+                }
+                if *cycles == 0 {
+                    Interpreter::free(*interpreter);
+                    self.0.pop();
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        for (interpreter, _) in self.0.drain(..) {
+            // SAFETY: nobody else has it.
+            unsafe { Interpreter::free(interpreter) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn what_scripts_have_left_is_freed_in_steps() {
+        let mut h = Harness::new();
+        let script = "local t = {} for i = 1, 1e5 do t[i] = {i} end return #t";
+        for flush in [&[&b"SCRIPT"[..], b"FLUSH"][..], &[b"SCRIPT", b"FLUSH", b"ASYNC"], &[b"SCRIPT", b"FLUSH", b"SYNC"]] {
+            assert_eq!(h.args(&[b"EVAL", script.as_bytes(), b"0"]), b":100000\r\n");
+            assert!(h.engine.scripts.interpreter_bytes() > 1 << 20);
+            assert_eq!(h.args(flush), b"+OK\r\n");
+            assert!(h.engine.next_deadline().is_some_and(|at| h.now.reached(at)), "there is something to free");
+            // Meanwhile another interpreter runs scripts.
+            assert_eq!(h.args(&[b"EVAL", b"return 1", b"0"]), b":1\r\n");
+            let mut turns = 1;
+            while h.engine.advance(h.now) {
+                turns += 1;
+            }
+            assert!(turns > 10, "{turns}");
+            assert_eq!(h.engine.next_deadline(), None);
+        }
+        let library =
+            b"#!lua name=x\nlocal t = {} for i = 1, 1e5 do t[i] = {i} end redis.register_function('f', function() return #t end)";
+        assert_eq!(h.args(&[b"FUNCTION", b"LOAD", library]), b"$1\r\nx\r\n");
+        assert_eq!(h.args(&[b"FCALL", b"f", b"0"]), b":100000\r\n");
+        assert_eq!(h.args(&[b"FUNCTION", b"FLUSH"]), b"+OK\r\n");
+        assert!(h.engine.has_work(h.now));
+        h.pass(1);
+        assert!(!h.engine.has_work(h.now));
+    }
+
+    #[test]
+    fn what_is_small_is_freed_at_once() {
+        let mut h = Harness::new();
+        h.script(&[("EVAL return(1) 0", ":1"), ("SCRIPT FLUSH", "+OK")]);
+        assert_eq!(h.engine.next_deadline(), None);
+        // What is not free yet when the engine ends is freed with it.
+        h.args(&[b"EVAL", b"local t = {} for i = 1, 1e5 do t[i] = {i} end", b"0"]);
+        h.run("SCRIPT FLUSH");
+        assert!(h.engine.has_work(h.now));
+    }
+}
