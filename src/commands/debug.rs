@@ -5,6 +5,7 @@ use crate::engine::Action;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::{parse_f64, parse_i64};
+use crate::engine::uses::idle_seconds;
 use crate::resp::reply::Protocol;
 
 /// Whether `enable-debug-command` lets this session use DEBUG.
@@ -71,7 +72,7 @@ fn debug_object(cx: &mut Context<'_>, key: &[u8]) -> Result {
     let second = cx.now.mono_us / 1_000_000;
     let (mut db, reply) = cx.db_and_reply();
     let entry = db.peek(key).ok_or(Error::NO_SUCH_KEY)?;
-    let (encoding, length, idle) = (keys::encoding(entry), entry.allocated(), keys::idle_seconds(entry, second));
+    let (encoding, length, idle) = (keys::encoding(entry), entry.allocated(), idle_seconds(entry, second));
     let lru = entry.access();
     reply.simple(&format!(
         "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{length} lru:{lru} lru_seconds_idle:{idle}"

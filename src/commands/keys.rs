@@ -8,7 +8,8 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::{Db, Ttl};
 use crate::engine::number::parse_i64;
-use crate::store::entry::{ACCESS_PERIOD, EntryRef, Form, ValueRef};
+use crate::engine::uses::idle_seconds;
+use crate::store::entry::{EntryRef, Form, ValueRef};
 use crate::store::value::Value;
 
 const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
@@ -340,18 +341,19 @@ fn object_freq(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.null();
         return Ok(());
     }
-    Err(Error::NO_LFU)
-}
-
-/// Seconds since the last access, at a second of the monotonic clock.
-pub(crate) fn idle_seconds(entry: EntryRef<'_>, second: u64) -> u32 {
-    ((second % u64::from(ACCESS_PERIOD)) as u32 + ACCESS_PERIOD - entry.access()) % ACCESS_PERIOD
+    if !cx.engine.keyspace.uses.counted {
+        return Err(Error::NO_LFU);
+    }
+    let counter = cx.db().frequency(args[2]).unwrap_or_default();
+    cx.reply.integer(i64::from(counter));
+    Ok(())
 }
 
 fn object_idletime(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let second = cx.now.mono_us / 1_000_000;
+    let (second, counted) = (cx.now.second(), cx.engine.keyspace.uses.counted);
     let (mut db, reply) = cx.db_and_reply();
     match db.inspect(args[2]) {
+        Some(_) if counted => return Err(Error::NO_LRU),
         Some(entry) => reply.integer(i64::from(idle_seconds(entry, second))),
         None => reply.null(),
     }

@@ -64,27 +64,25 @@ struct Options {
     replace: bool,
     absolute: bool,
     idle_seconds: Option<u64>,
+    frequency: Option<u8>,
 }
 
 fn options(args: &[&[u8]]) -> Result<Options> {
     let mut options = Options::default();
-    let mut frequency = false;
     let mut rest = args.iter();
     while let Some(option) = rest.next() {
         if option.eq_ignore_ascii_case(b"REPLACE") {
             options.replace = true;
         } else if option.eq_ignore_ascii_case(b"ABSTTL") {
             options.absolute = true;
-        } else if option.eq_ignore_ascii_case(b"IDLETIME") && !frequency && rest.len() > 0 {
+        } else if option.eq_ignore_ascii_case(b"IDLETIME") && options.frequency.is_none() && rest.len() > 0 {
             let seconds = rest.next().and_then(|text| parse_i64(text)).ok_or(Error::NOT_INTEGER)?;
             let seconds = u64::try_from(seconds).map_err(|_| Error::new("ERR Invalid IDLETIME value, must be >= 0"))?;
             options.idle_seconds = Some(seconds);
         } else if option.eq_ignore_ascii_case(b"FREQ") && options.idle_seconds.is_none() && rest.len() > 0 {
             let value = rest.next().and_then(|text| parse_i64(text)).ok_or(Error::NOT_INTEGER)?;
-            if !(0..=255).contains(&value) {
-                return Err(Error::new("ERR Invalid FREQ value, must be >= 0 and <= 255"));
-            }
-            frequency = true;
+            let value = u8::try_from(value).map_err(|_| Error::new("ERR Invalid FREQ value, must be >= 0 and <= 255"))?;
+            options.frequency = Some(value);
         } else {
             return Err(Error::SYNTAX);
         }
@@ -131,6 +129,9 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             }
             if let Some(seconds) = options.idle_seconds {
                 db.set_idle(key, seconds);
+            }
+            if let Some(counter) = options.frequency {
+                db.set_frequency(key, counter);
             }
         }
         _ => {

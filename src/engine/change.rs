@@ -115,6 +115,8 @@ impl Event {
     pub const PERSIST: Event = Event::new(Classes::GENERIC, "persist");
     /// A key reached its deadline.
     pub const EXPIRED: Event = Event::new(Classes::EXPIRED, "expired");
+    /// A key gave way because memory was used up.
+    pub const EVICTED: Event = Event::new(Classes::EVICTED, "evicted");
     /// A key came into being.
     pub const NEW: Event = Event::new(Classes::NEW, "new");
     /// A key was looked for in vain.

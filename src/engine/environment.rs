@@ -25,6 +25,8 @@ pub struct Environment {
     /// Measures what the process uses, whenever a reply is to show it. `None` in simulations, whose replies must not vary: they
     /// show what the engine accounts for by itself.
     pub usage: Option<fn() -> Usage>,
+    /// Bytes that the allocator has given out, where they can be told at less than the cost of a command.
+    pub allocated: Option<fn() -> u64>,
 }
 
 impl Default for Environment {
@@ -40,6 +42,7 @@ impl Default for Environment {
             allocator: "libc",
             system_memory: 0,
             usage: None,
+            allocated: None,
         }
     }
 }

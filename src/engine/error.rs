@@ -83,6 +83,8 @@ texts! {
     INVALID_CONDITION = "ERR Invalid condition";
     /// `OBJECT FREQ` without the policy that counts.
     NO_LFU = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
+    /// `OBJECT IDLETIME` under a policy that counts uses.
+    NO_LRU = "ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.";
     /// `NX` beside another condition of the `EXPIRE` family.
     EXPIRE_NX = "ERR NX and XX, GT or LT options at the same time are not compatible";
     /// `GT` beside `LT`.

@@ -200,9 +200,7 @@ impl<'a> Db<'a> {
         let value = Box::new(Value::Hash(Hash::default()));
         let place = self.keyspace.space.insert(self.dict, hash, key, NewValue::Boxed(value), None);
         self.keyspace.changes.publish(self.index, Event::NEW, key);
-        // A new key counts as used now, whoever makes it.
-        let second = self.now.mono_us / 1_000_000;
-        self.keyspace.space.get_mut(self.dict, place).touch(second);
+        self.first_use(place);
         Ok(HashEdit { db: self, key, place, first: None, expired: false })
     }
 
@@ -224,14 +222,6 @@ impl<'a> Db<'a> {
         match self.keyspace.space.get(self.dict, place).value() {
             ValueRef::Boxed(Value::Hash(hash)) => Some(hash),
             _ => None,
-        }
-    }
-
-    /// Counts as an access.
-    pub(crate) fn touch(&mut self, place: Place) {
-        if self.touch {
-            let second = self.now.mono_us / 1_000_000;
-            self.keyspace.space.get_mut(self.dict, place).touch(second);
         }
     }
 

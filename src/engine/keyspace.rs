@@ -2,9 +2,11 @@
 
 use crate::engine::change::{Change, Changes, Effect, Event};
 use crate::engine::error::{Error, Result};
+use crate::engine::eviction::Evictor;
 use crate::engine::time::Now;
+use crate::engine::uses::Uses;
 use crate::store::dict::{KeyHash, KeyHasher, Place};
-use crate::store::entry::{ACCESS_PERIOD, Entry, EntryRef, Form, NewValue, ValueRef};
+use crate::store::entry::{Entry, EntryRef, Form, NewValue, ValueRef};
 use crate::store::hash::Limits;
 use crate::store::list::Cuts;
 use crate::store::space::{Due, Space};
@@ -44,11 +46,15 @@ pub struct KeyspaceStats {
 pub struct Keyspace {
     pub(crate) space: Space,
     /// The dictionary of each database: `SWAPDB` exchanges two numbers.
-    numbers: Vec<u16>,
+    pub(crate) numbers: Vec<u16>,
     /// Collects changes.
     pub changes: Changes,
     /// Counters.
     pub stats: KeyspaceStats,
+    /// How uses of keys are noted.
+    pub uses: Uses,
+    /// Chooses the keys that give way when memory is used up.
+    pub evictor: Evictor,
     /// How far a hash may grow as one buffer.
     pub hash_limits: Limits,
     /// How far a list may grow as one buffer.
@@ -73,6 +79,8 @@ impl Keyspace {
             numbers: (0..count as u16).collect(),
             changes: Changes::new(seed ^ 0x2545_f491_4f6c_dd1d),
             stats: KeyspaceStats::default(),
+            uses: Uses::new(seed ^ 0x94d0_49bb_1331_11eb),
+            evictor: Evictor::default(),
             hash_limits: Limits::default(),
             list_cuts: Cuts::default(),
             zset_limits: zset::Limits::default(),
@@ -185,13 +193,18 @@ impl Keyspace {
             }
             return true;
         }
+        self.free_some(budget);
+        false
+    }
+
+    /// Frees some of what waits for it.
+    pub(crate) fn free_some(&mut self, budget: &mut u32) {
         if self.space.has_graves() {
             self.space.free_some(budget);
         }
         if self.changes.has_retired() {
             self.changes.free_some(budget);
         }
-        false
     }
 
     /// Bytes of the tables that find keys, without the keys and values themselves.
@@ -209,7 +222,7 @@ impl Keyspace {
         self.space.has_graves()
     }
 
-    fn index_of(&self, dict: usize) -> u32 {
+    pub(crate) fn index_of(&self, dict: usize) -> u32 {
         self.numbers.iter().position(|&n| n as usize == dict).unwrap_or(dict) as u32
     }
 }
@@ -284,7 +297,7 @@ impl<'a> Db<'a> {
         self.drop_key(place, Event::EXPIRED);
     }
 
-    fn drop_key(&mut self, place: Place, event: Event) {
+    pub(crate) fn drop_key(&mut self, place: Place, event: Event) {
         let entry = self.keyspace.space.remove(self.dict, place);
         self.emit(entry.read().key(), event, Effect::Delete);
         self.keyspace.space.bury(entry);
@@ -312,10 +325,7 @@ impl<'a> Db<'a> {
         let place = self.locate(key).1;
         self.note_lookup(key, place.is_some());
         let place = place?;
-        if self.touch {
-            let second = self.now.mono_us / 1_000_000;
-            self.keyspace.space.get_mut(self.dict, place).touch(second);
-        }
+        self.touch(place);
         Some(self.keyspace.space.get(self.dict, place))
     }
 
@@ -392,8 +402,8 @@ impl<'a> Db<'a> {
         let mut entry = self.keyspace.space.get_mut(self.dict, place);
         let value = new(entry.read().bytes().ok_or(Error::WRONG_TYPE)?)?;
         if entry.overwrite(value) {
-            entry.touch(self.now.mono_us / 1_000_000);
             let deadline = entry.read().deadline().map(|d| self.now.unix_of(d));
+            self.note_use(place);
             self.emit(key, event, Effect::SetString { value, deadline });
         } else {
             self.put_string_at(hash, Some(place), key, value, Ttl::Keep, event);
@@ -464,29 +474,18 @@ impl<'a> Db<'a> {
             (Ttl::Keep, Some(place)) => space.get(self.dict, place).deadline(),
             _ => None,
         };
-        let second = self.now.mono_us / 1_000_000;
-        let place = match place {
+        match place {
             Some(place) => {
                 space.replace(self.dict, place, value, deadline);
-                place
+                self.note_use(place);
             }
             None => {
                 let place = space.insert(self.dict, hash, key, value, deadline);
                 self.keyspace.changes.publish(self.index, Event::NEW, key);
-                place
+                self.first_use(place);
             }
-        };
-        self.keyspace.space.get_mut(self.dict, place).touch(second);
+        }
         deadline
-    }
-
-    /// Sets back when a key was last used, by so many seconds.
-    pub fn set_idle(&mut self, key: &[u8], seconds: u64) {
-        let Some(place) = self.locate(key).1 else { return };
-        let period = u64::from(ACCESS_PERIOD);
-        // Far from zero, so that nothing is below it.
-        let second = self.now.mono_us / 1_000_000 % period + period - seconds.min(period - 1);
-        self.keyspace.space.get_mut(self.dict, place).touch(second);
     }
 
     /// Removes a key; false where there was none.

@@ -80,8 +80,7 @@ impl<'a> Db<'a> {
                 let hash = space.hash(key);
                 let value = Box::new(Value::List(List::default()));
                 let place = space.insert(self.dict, hash, key, NewValue::Boxed(value), None);
-                // A new key counts as used now, whoever makes it.
-                space.get_mut(self.dict, place).touch(self.now.mono_us / 1_000_000);
+                self.first_use(place);
                 self.keyspace.changes.publish(self.index, Event::NEW, key);
                 place
             }
@@ -95,10 +94,7 @@ impl<'a> Db<'a> {
         if !matches!(entry.value(), ValueRef::Boxed(Value::List(_))) {
             return Err(Error::WRONG_TYPE);
         }
-        if self.touch {
-            let second = self.now.mono_us / 1_000_000;
-            self.keyspace.space.get_mut(self.dict, place).touch(second);
-        }
+        self.touch(place);
         Ok(Some(place))
     }
 

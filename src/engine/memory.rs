@@ -1,15 +1,32 @@
-//! `maxmemory`: commands that need more memory are refused once it is used up.
+//! `maxmemory`: once it is used up keys give way, if a policy says so, and commands that need more memory are refused if none can.
+//!
+//! ```text
+//!   command ─▶ room? ── yes ─────────────────────────────▶ runs
+//!                └─ no ─▶ free what waits for it, evict ─▶ enough, or more to do: runs; Engine::advance goes on
+//!                                                      └─▶ nothing can go: -OOM, if it may need memory
+//! ```
+//! All that the executor's thread has allocated counts, buffers of clients included, as in Redis, which leaves out only those of
+//! replicas and of the append-only file.
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
 use crate::engine::error::{Error, Result};
+use crate::engine::eviction::{Evicted, Order, Policy};
 use crate::engine::time::Now;
 use crate::script;
+use crate::store::frequency::Rules;
 
-/// Milliseconds for which a measurement of the memory in use is good, while what was asked for since stays below the bound.
+/// Milliseconds for which a measurement of the memory in use is good, while what was asked for since stays below the bound; only
+/// where measuring costs more than a command.
 const MEASURE_MS: u64 = 100;
 /// Bytes that an argument takes up beside itself, estimated on the safe side.
 const ARGUMENT_OVERHEAD: usize = 64;
+/// Steps that one turn of evicting takes for each point of `maxmemory-eviction-tenacity`: all ten take some tenths of a millisecond.
+const STEPS_PER_POINT: u32 = 128;
+/// Points beyond which tenacity makes no difference.
+const POINTS_MAX: u32 = 10;
+/// Steps that evicting a key counts as, beside one for each sample.
+const EVICTION_STEPS: u32 = 8;
 
 /// What is known of the memory in use.
 #[derive(Debug, Default)]
@@ -20,38 +37,165 @@ pub struct MemoryGuard {
     measured_ms: u64,
     /// Bytes that commands have asked for since, at the most.
     since: u64,
+    /// Whether keys are to give way when there is time.
+    pub(super) evicting: bool,
+    /// Whether nothing could give way when it was last tried.
+    exhausted: bool,
 }
 
 impl Engine {
-    /// Errors for a command that may need more memory where `maxmemory` is used up.
-    ///
-    /// Measuring costs more than a command, so that between two measurements the arguments of commands are counted as taken.
-    #[inline]
-    pub(crate) fn check_memory(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
-        if self.config.maxmemory == 0 || !script::command_flags(self, command, args).contains(Flags::DENYOOM) {
-            return Ok(());
+    /// Takes over what the configuration says of eviction.
+    pub(super) fn configure_eviction(&mut self) {
+        let config = &self.config;
+        let policy = Policy::named(config.maxmemory_policy);
+        let uses = &mut self.keyspace.uses;
+        uses.counted = policy.is_some_and(|policy| policy.order == Order::Lfu);
+        uses.rules = Rules { log_factor: config.lfu_log_factor, decay_minutes: config.lfu_decay_time };
+        let evictor = &mut self.keyspace.evictor;
+        evictor.samples = config.maxmemory_samples as usize;
+        if evictor.policy != policy {
+            evictor.policy = policy;
+            evictor.forget();
         }
-        let wanted: usize = args.iter().map(|arg| arg.len() + ARGUMENT_OVERHEAD).sum();
-        self.check_room(now, wanted)
     }
 
-    /// Errors where `maxmemory` leaves no room for so many bytes, and counts them as taken otherwise.
+    /// Has keys give way where `maxmemory` is used up; errors for a command that may need more memory where none can.
+    #[inline]
+    pub(crate) fn check_memory(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
+        if self.config.maxmemory == 0 { Ok(()) } else { self.check_bounded_memory(now, command, args) }
+    }
+
+    fn check_bounded_memory(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
+        if script::command_flags(self, command, args).contains(Flags::DENYOOM) {
+            return self.make_room(now, wanted_by(args));
+        }
+        // Other commands go on whatever comes of it, such as scripts and transactions, during which no key gives way.
+        if self.keyspace.evictor.policy.is_some() {
+            let _ = self.make_room(now, 0);
+        }
+        Ok(())
+    }
+
+    /// As [`Engine::check_memory`] for a command that a script calls: no key gives way while it runs.
+    #[inline]
+    pub(crate) fn check_memory_within(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
+        if self.config.maxmemory == 0 || !command.flags.contains(Flags::DENYOOM) {
+            return Ok(());
+        }
+        self.check_room(now, wanted_by(args))
+    }
+
+    /// Errors where `maxmemory` leaves no room for so many bytes, and counts them as taken otherwise. No key gives way at once, as
+    /// this is asked in the middle of commands; where some can, they will.
     pub(crate) fn check_room(&mut self, now: Now, wanted: usize) -> Result {
         if self.config.maxmemory == 0 {
             return Ok(());
         }
-        let full = |guard: &MemoryGuard, max: u64| guard.measured + guard.since + wanted as u64 > max;
-        let age_ms = now.mono_ms() - self.memory.measured_ms.min(now.mono_ms());
-        if age_ms >= MEASURE_MS || (full(&self.memory, self.config.maxmemory) && age_ms > 0) {
-            let measured = crate::commands::memory_in_use(self);
-            self.memory = MemoryGuard { measured, measured_ms: now.mono_ms(), since: 0 };
-        }
-        if full(&self.memory, self.config.maxmemory) {
-            return Err(Error::OOM);
+        if !self.has_room(now, wanted) {
+            let can_go = self.keyspace.evictor.policy.is_some() && !self.memory.exhausted;
+            if !can_go || wanted as u64 > self.config.maxmemory {
+                return Err(Error::OOM);
+            }
+            self.memory.evicting = true;
         }
         self.memory.since += wanted as u64;
         Ok(())
     }
+
+    /// Has keys give way until there is room for so many bytes, or a turn's steps are used up; counts the bytes as taken. Errors where
+    /// there will be no room.
+    pub(crate) fn make_room(&mut self, now: Now, wanted: usize) -> Result {
+        if self.config.maxmemory == 0 {
+            return Ok(());
+        }
+        if !self.has_room(now, wanted) {
+            self.evict(now, wanted)?;
+        }
+        self.memory.exhausted = false;
+        self.memory.since += wanted as u64;
+        Ok(())
+    }
+
+    fn has_room(&mut self, now: Now, wanted: usize) -> bool {
+        let max = self.config.maxmemory;
+        if let Some(allocated) = self.environment.allocated {
+            return allocated().saturating_add(wanted as u64) <= max;
+        }
+        let full = |guard: &MemoryGuard| guard.measured.saturating_add(guard.since).saturating_add(wanted as u64) > max;
+        let age_ms = now.mono_ms() - self.memory.measured_ms.min(now.mono_ms());
+        if age_ms >= MEASURE_MS || (full(&self.memory) && age_ms > 0) {
+            self.memory.measured = match self.environment.usage {
+                Some(_) => crate::commands::memory_in_use(self),
+                None => self.keyspace.bytes() as u64,
+            };
+            (self.memory.measured_ms, self.memory.since) = (now.mono_ms(), 0);
+        }
+        !full(&self.memory)
+    }
+
+    /// Evicts for one turn.
+    #[cold]
+    fn evict(&mut self, now: Now, wanted: usize) -> Result {
+        let evicts = self.keyspace.evictor.policy.is_some();
+        let mut steps = self.config.maxmemory_eviction_tenacity.min(POINTS_MAX) * STEPS_PER_POINT;
+        if evicts && wanted as u64 > self.config.maxmemory {
+            // Not even an empty server has the room.
+            return Err(Error::OOM);
+        }
+        if evicts && self.pause.is_on() {
+            // The data stand still.
+            return Ok(());
+        }
+        let step = EVICTION_STEPS + self.config.maxmemory_samples;
+        loop {
+            // What was deleted takes up memory until it is freed: nothing gives way for that.
+            self.keyspace.free_some(&mut steps);
+            if self.has_room(now, wanted) {
+                return Ok(());
+            }
+            if !evicts {
+                return Err(Error::OOM);
+            }
+            if steps == 0 {
+                self.memory.evicting = true;
+                return Ok(());
+            }
+            match self.keyspace.evict_one(now, self.environment.allocated.is_none()) {
+                Evicted::Key(bytes) => {
+                    self.memory.measured = self.memory.measured.saturating_sub(bytes as u64);
+                    self.publish_events();
+                }
+                Evicted::NotFound => {}
+                Evicted::Nothing => {
+                    self.memory.exhausted = true;
+                    return Err(Error::OOM);
+                }
+            }
+            steps = steps.saturating_sub(step);
+        }
+    }
+
+    /// Evicts for one turn where that is still to be done.
+    #[cold]
+    pub(super) fn go_on_evicting(&mut self, now: Now) {
+        if self.pause.is_on() {
+            return;
+        }
+        self.memory.evicting = false;
+        if self.config.maxmemory == 0 || self.keyspace.evictor.policy.is_none() || self.has_room(now, 0) {
+            return;
+        }
+        self.keyspace.changes.begin();
+        // What cannot be done now is not tried again until a command asks for memory.
+        let _ = self.evict(now, 0);
+        self.keyspace.changes.end();
+        self.publish_events();
+    }
+}
+
+/// Bytes that a command may take up, by its arguments.
+fn wanted_by(args: &[&[u8]]) -> usize {
+    args.iter().map(|arg| arg.len() + ARGUMENT_OVERHEAD).sum()
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod config;
 pub mod context;
 pub mod environment;
 pub mod error;
+pub mod eviction;
 pub mod glob;
 #[cfg(test)]
 pub mod harness;
@@ -45,6 +46,7 @@ pub mod time;
 pub mod tracking;
 pub mod transaction;
 pub mod users;
+pub mod uses;
 pub mod version;
 pub mod watch;
 pub mod zsets;
@@ -205,6 +207,7 @@ impl Engine {
         engine.keyspace.changes.notify = engine.config.notify_keyspace_events;
         engine.keyspace.hash_limits = engine.config.hash_limits();
         engine.keyspace.list_cuts = engine.config.list_cuts();
+        engine.configure_eviction();
         engine.users.all_channels = engine.config.acl_pubsub_default == "allchannels";
         engine.users.set_default_password(&engine.config.requirepass);
         engine.keyspace.zset_limits = engine.config.zset_limits();
@@ -381,6 +384,7 @@ impl Engine {
         reply: &mut dyn Sink,
     ) {
         self.stats.commands += 1;
+        self.keyspace.uses.begin();
         if self.observers {
             return self.run_observed(now, id, db, origin, command, args, reply);
         }
@@ -423,6 +427,9 @@ impl Engine {
             }
         }
         self.publish_events();
+        if self.memory.evicting {
+            self.go_on_evicting(now);
+        }
         self.time_out(now, &mut budget);
         self.retired.free_some(&mut budget);
         if self.keyspace.changes.attention || self.pause.held() > 0 {
@@ -441,7 +448,7 @@ impl Engine {
     /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past
     /// means at once.
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.retired.is_empty() {
+        if !self.retired.is_empty() || (self.memory.evicting && !self.pause.is_on()) {
             return Some(0);
         }
         let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms());
@@ -455,7 +462,14 @@ impl Engine {
     /// Goes over to another configuration, in which the named directives have changed.
     pub fn reconfigure(&mut self, config: Config, changed: impl Iterator<Item = &'static str>) {
         let password_changed = config.requirepass != self.config.requirepass;
+        let memory_changed = (config.maxmemory, config.maxmemory_policy) != (self.config.maxmemory, self.config.maxmemory_policy);
         self.config = config;
+        self.configure_eviction();
+        if memory_changed {
+            // To be measured again.
+            self.memory = memory::MemoryGuard::default();
+            self.memory.evicting = self.config.maxmemory != 0;
+        }
         self.users.all_channels = self.config.acl_pubsub_default == "allchannels";
         if password_changed {
             self.set_default_password();

@@ -200,9 +200,7 @@ impl<'a> Db<'a> {
         let value = Box::new(Value::Set(Set::for_members(first, count, limits)));
         let place = self.keyspace.space.insert(self.dict, hash, key, NewValue::Boxed(value), None);
         self.keyspace.changes.publish(self.index, Event::NEW, key);
-        // A new key counts as used now, whoever makes it.
-        let second = self.now.mono_us / 1_000_000;
-        self.keyspace.space.get_mut(self.dict, place).touch(second);
+        self.first_use(place);
         Ok(SetEdit { db: self, key, place })
     }
 

@@ -58,10 +58,7 @@ impl<'a> Db<'a> {
         if !matches!(self.keyspace.space.get(self.dict, place).value(), ValueRef::Boxed(Value::Stream(_))) {
             return Err(Error::WRONG_TYPE);
         }
-        if self.touch {
-            let second = self.now.mono_us / 1_000_000;
-            self.keyspace.space.get_mut(self.dict, place).touch(second);
-        }
+        self.touch(place);
         Ok(Some(StreamEdit { db: self, key, place }))
     }
 
@@ -80,9 +77,7 @@ impl<'a> Db<'a> {
             let value = Box::new(Value::Stream(Box::default()));
             let place = self.keyspace.space.insert(self.dict, hash, key, NewValue::Boxed(value), None);
             self.keyspace.changes.publish(self.index, Event::NEW, key);
-            // A new key counts as used now, whoever makes it.
-            let second = self.now.mono_us / 1_000_000;
-            self.keyspace.space.get_mut(self.dict, place).touch(second);
+            self.first_use(place);
             return Ok(StreamEdit { db: self, key, place });
         }
         self.edit_stream(key)?.ok_or(Error::NO_SUCH_KEY)

@@ -33,10 +33,7 @@ impl<'a> Db<'a> {
                 ValueRef::Boxed(Value::Bytes(_)) => None,
                 ValueRef::Boxed(_) => return Err(Error::WRONG_TYPE),
             };
-            if self.touch {
-                let second = self.now.mono_us / 1_000_000;
-                self.keyspace.space.get_mut(self.dict, place).touch(second);
-            }
+            self.touch(place);
         }
         Ok(StringEdit { db: self, key, hash, place, short, grown: false })
     }

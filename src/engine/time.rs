@@ -25,6 +25,16 @@ impl Now {
         self.mono_us / 1000
     }
 
+    /// Monotonic seconds, rounded down.
+    pub const fn second(self) -> u64 {
+        self.mono_us / 1_000_000
+    }
+
+    /// Monotonic minutes, rounded down.
+    pub const fn minute(self) -> u64 {
+        self.mono_us / 60_000_000
+    }
+
     /// Unix time in milliseconds, rounded down.
     pub const fn unix_ms(self) -> i64 {
         self.mono_ms() as i64 + self.wall_offset_ms

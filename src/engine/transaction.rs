@@ -109,7 +109,7 @@ impl Engine {
             flags |= transaction.flags;
             if flags.contains(Flags::DENYOOM) {
                 let wanted = transaction.bytes.len();
-                self.check_room(now, wanted)?;
+                self.make_room(now, wanted)?;
             }
         }
         if monitors {

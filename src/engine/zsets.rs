@@ -155,7 +155,7 @@ impl<'a> Db<'a> {
         if self.zset_at(place).is_none() {
             return Err(Error::WRONG_TYPE);
         }
-        self.touch_at(place);
+        self.touch(place);
         Ok(Some(ZSetEdit { db: self, key, place }))
     }
 
@@ -167,15 +167,13 @@ impl<'a> Db<'a> {
             if self.zset_at(place).is_none() {
                 return Err(Error::WRONG_TYPE);
             }
-            self.touch_at(place);
+            self.touch(place);
             return Ok(ZSetEdit { db: self, key, place });
         }
         let value = Box::new(Value::ZSet(ZSet::default()));
         let place = self.keyspace.space.insert(self.dict, hash, key, NewValue::Boxed(value), None);
         self.keyspace.changes.publish(self.index, Event::NEW, key);
-        // A new key counts as used now, whoever makes it.
-        let second = self.now.mono_us / 1_000_000;
-        self.keyspace.space.get_mut(self.dict, place).touch(second);
+        self.first_use(place);
         Ok(ZSetEdit { db: self, key, place })
     }
 
@@ -199,13 +197,6 @@ impl<'a> Db<'a> {
         match self.keyspace.space.get(self.dict, place).value() {
             ValueRef::Boxed(Value::ZSet(zset)) => Some(zset),
             _ => None,
-        }
-    }
-
-    fn touch_at(&mut self, place: Place) {
-        if self.touch {
-            let second = self.now.mono_us / 1_000_000;
-            self.keyspace.space.get_mut(self.dict, place).touch(second);
         }
     }
 }

@@ -164,7 +164,10 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
             return refuse(engine, lua, "ERR Write commands are not allowed from read-only scripts.");
         }
         // What has begun to write is not stopped in the middle.
-        if !(*interpreter).frame.wrote && !(*interpreter).frame.allow_oom && engine.check_memory(now, command, args).is_err() {
+        if !(*interpreter).frame.wrote
+            && !(*interpreter).frame.allow_oom
+            && engine.check_memory_within(now, command, args).is_err()
+        {
             return refuse(engine, lua, "OOM command not allowed when used memory > 'maxmemory'.");
         }
         (*interpreter).frame.wrote |= command.flags.contains(Flags::WRITE);

@@ -41,7 +41,13 @@ pub fn describe(
         allocator: "libc",
         system_memory: memory.totalram as u64 * u64::from(memory.mem_unit),
         usage: Some(usage),
+        // Asked for by the thread that is to execute commands, whose allocations they are: where they are counted there, they are here.
+        allocated: allocator::balance().map(|_| allocated as fn() -> u64),
     }
+}
+
+fn allocated() -> u64 {
+    allocator::balance().unwrap_or_default()
 }
 
 /// What the process uses now.

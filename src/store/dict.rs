@@ -129,6 +129,26 @@ impl Dict {
         Some(Place::new(hash.table(), position))
     }
 
+    /// Where some key with this hash is.
+    pub fn find_hash(&self, hash: KeyHash) -> Option<Place> {
+        let position = self.tables.get(hash.table())?.find_where(hash.in_table(), |_| true)?;
+        Some(Place::new(hash.table(), position))
+    }
+
+    /// Visits keys from a random place in the order of hashes on, `count` of them where there are so many; some more where hashes are equal.
+    pub fn sample(&self, random: u64, count: usize, mut visit: impl FnMut(EntryRef<'_>)) {
+        let mut seen = 0;
+        let mut count_and_visit = |entry: EntryRef<'_>| {
+            seen += 1;
+            visit(entry);
+        };
+        let limit = (TABLES as u64) << HASH_BITS;
+        self.scan(random % limit, count, &mut count_and_visit);
+        if seen < count.min(self.len) {
+            self.scan(0, count - seen, visit);
+        }
+    }
+
     /// Asks memory for the slot where a key's entry would be.
     #[inline]
     pub fn prefetch_slot(&self, hash: KeyHash) {

@@ -9,6 +9,7 @@
 
 pub mod dict;
 pub mod entry;
+pub mod frequency;
 pub mod hash;
 pub mod hyperloglog;
 pub mod integer;

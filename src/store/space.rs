@@ -87,6 +87,25 @@ impl Space {
         self.volatile_hashes[dict]
     }
 
+    /// A key with a deadline, of any dictionary, from a random place on; see [`Wheel::sample`].
+    pub fn sample_volatile(&self, from: u64, steps: u32) -> Option<(usize, KeyHash, Place)> {
+        self.wheel.sample(from, steps, |token| {
+            if token & FIELDS != 0 {
+                return None;
+            }
+            let (address, dict) = (token & ADDRESS_MASK, (token >> 48) as usize & 0x7fff);
+            // SAFETY: a timer's entry is alive: see the module's first lines.
+            let hash = self.hasher.hash(unsafe { EntryRef::at(address) }.key());
+            // One that lies in the graveyard is in no dictionary.
+            self.dicts[dict].find_address(hash, address).map(|place| (dict, hash, place))
+        })
+    }
+
+    /// Number of dictionaries.
+    pub fn dicts(&self) -> usize {
+        self.dicts.len()
+    }
+
     /// Where a key is, ended or not.
     #[inline]
     pub fn find(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<Place> {

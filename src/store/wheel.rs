@@ -217,6 +217,17 @@ impl Wheel {
         self.nodes.at(timer).token
     }
 
+    /// The first of the timers that `wanted` wants, among at most `steps` nodes from the `from`-th on, counted round: with a random
+    /// `from` a random timer, nearly as fair as it can be. `None` where none of those nodes has one.
+    pub fn sample<T>(&self, from: u64, steps: u32, mut wanted: impl FnMut(u64) -> Option<T>) -> Option<T> {
+        let count = self.nodes.used - SLOTS as u32;
+        let first = (from.checked_rem(u64::from(count))?) as u32;
+        (0..steps.min(count)).find_map(|step| {
+            let node = self.nodes.at(SLOTS as u32 + (first + step) % count);
+            if node.prev == FREE { None } else { wanted(node.token) }
+        })
+    }
+
     /// When to call [`Wheel::poll`] next: no timer is due before. A time that is past means at once.
     pub fn next_wake(&self) -> Option<u64> {
         if self.len == 0 {

@@ -3,6 +3,7 @@
 use super::kind::{Field, Kind, OutputLimit};
 use super::{Directive, Section};
 use crate::engine::change::Classes;
+use crate::engine::eviction::POLICY_NAMES;
 
 const INT: i128 = i32::MAX as i128;
 const UINT: i128 = u32::MAX as i128;
@@ -89,9 +90,12 @@ directives! {
     Security "acllog-max-len" => acllog_max_len: u64 = 128, Integer(0, LONG), live, "Entries of ACL LOG that are kept.";
 
     Limits "maxclients" => maxclients: u32 = 10_000, Integer(1, UINT), live, "Clients that may be connected at once.";
-    Limits "maxmemory" => maxmemory: u64 = 0, Memory(0, ULONG), live, "Bytes beyond which commands that need more are refused; 0 no bound.";
-    Limits "maxmemory-policy" => maxmemory_policy: &'static str = "noeviction", Only("noeviction", "a lock must not be evicted silently"), live, "Has the value noeviction: nothing gives way when maxmemory is reached.";
-    Compatibility "maxmemory-samples" => maxmemory_samples: u32 = 5, Integer(1, 64), live, "Accepted; no key gives way.";
+    Limits "maxmemory" => maxmemory: u64 = 0, Memory(0, ULONG), live, "Bytes beyond which keys give way by maxmemory-policy, or commands that need more are refused; 0 no bound.";
+    Limits "maxmemory-policy" => maxmemory_policy: &'static str = "noeviction", Choice(&POLICY_NAMES), live, "Which keys give way when maxmemory is reached; with noeviction none, so that no lock is lost silently.";
+    Limits "maxmemory-samples" => maxmemory_samples: u32 = 5, Integer(1, 64), live, "Keys that are looked at for each that gives way.";
+    Limits "maxmemory-eviction-tenacity" => maxmemory_eviction_tenacity: u32 = 10, Integer(0, 100), live, "How many keys give way in one step, 0 to 10; more counts as 10, so that no step is long.";
+    Limits "lfu-log-factor" => lfu_log_factor: u32 = 10, Integer(0, INT), live, "How slowly the counter of a key's uses grows under an lfu policy.";
+    Limits "lfu-decay-time" => lfu_decay_time: u32 = 1, Integer(0, INT), live, "Minutes without use after which that counter falls by one; 0 never.";
     Limits "databases" => databases: u32 = 16, Integer(1, 16_384), fixed, "Number of databases.";
     Limits "proto-max-bulk-len" => proto_max_bulk_len: u64 = 512 << 20, Memory(MIB, LONG), live, "Bytes of one argument, and of one string, at most.";
     Limits "client-query-buffer-limit" => client_query_buffer_limit: u64 = 1 << 30, Memory(MIB, LONG), live, "Bytes of one incomplete request at most, or of what waits behind a blocking command, is queued since MULTI, or is watched: beyond it the client is closed.";
@@ -112,8 +116,6 @@ directives! {
     Compatibility "zset-max-listpack-value" / "zset-max-ziplist-value" => zset_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a member up to which a sorted set is called a listpack.";
     Behaviour "stream-node-max-bytes" => stream_node_max_bytes: u64 = 4096, Memory(0, LONG), live, "Bytes of a block of a stream; 0 no bound.";
     Behaviour "stream-node-max-entries" => stream_node_max_entries: u64 = 100, Integer(0, LONG), live, "Entries of a block of a stream; 0 no bound.";
-    Compatibility "lfu-log-factor" => lfu_log_factor: u32 = 10, Integer(0, INT), live, "Accepted; accesses are not counted.";
-    Compatibility "lfu-decay-time" => lfu_decay_time: u32 = 1, Integer(0, INT), live, "Accepted; accesses are not counted.";
     Compatibility "slowlog-log-slower-than" => slowlog_log_slower_than: i64 = 10_000, Integer(-1, LONG), live, "Accepted; there is no slow log in this version.";
     Compatibility "slowlog-max-len" => slowlog_max_len: u64 = 128, Integer(0, LONG), live, "Accepted; there is no slow log in this version.";
     Compatibility "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Accepted; pauses are not recorded in this version.";
@@ -184,7 +186,6 @@ pub const IGNORED: &[&str] = &[
     "locale-collate",
     "max-new-connections-per-cycle",
     "max-new-tls-connections-per-cycle",
-    "maxmemory-eviction-tenacity",
     "no-appendfsync-on-rewrite",
     "oom-score-adj",
     "oom-score-adj-values",
