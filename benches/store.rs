@@ -1,7 +1,7 @@
 //! The store: keys found, added and taken out, timers, memory per lock: `cargo bench --bench store`.
 //!
 //! Before criterion's benches it prints what no average shows: bytes of resident memory per key, and the slowest steps while a
-//! database grows to four million keys and shrinks again. `std`'s map with the same hash function stands beside ours for orientation.
+//! database, or one hash or set, grows to four million keys, fields or members and shrinks again. `std`'s map with the same hash function stands beside ours for orientation.
 
 // criterion's macro makes items without docs.
 #![allow(missing_docs)]
@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use foldhash::fast::FixedState;
 use portcullis::server::allocator;
+use portcullis::store::dict::KeyHasher;
 use portcullis::store::entry::NewValue;
+use portcullis::store::hash::{self, FieldTtl, Hash};
+use portcullis::store::set::{self, Member, Set};
 use portcullis::store::space::Space;
 use portcullis::store::wheel::Wheel;
 use rustix::time::{ClockId, clock_gettime};
@@ -113,6 +116,46 @@ fn print_slowest() {
         turns += 1;
     }
     println!("emptying it of 2M, 2,000 a turn: {:?} in {turns} turns, the slowest {slowest:?}", cpu_time() - start);
+}
+
+/// The slowest of many steps and what each took at the mean.
+fn slowest(count: u64, mut step: impl FnMut(u64)) -> (Duration, Duration) {
+    let (mut slowest, start) = (Duration::ZERO, cpu_time());
+    for n in 0..count {
+        let before = cpu_time();
+        step(n);
+        slowest = slowest.max(cpu_time() - before);
+    }
+    (slowest, (cpu_time() - start) / count as u32)
+}
+
+/// One hash and one set of millions.
+fn print_slowest_of_values() {
+    let hasher = KeyHasher::new(7);
+    let mut hash = Hash::default();
+    let took = slowest(4 * MILLION, |n| {
+        hash.set(&hasher, hash::Limits::default(), &key(n), b"1", FieldTtl::Clear);
+    });
+    println!("a hash of {}: the slowest HSET took {:?}, the mean {:?}", hash.len(), took.0, took.1);
+    let took = slowest(2 * MILLION, |n| {
+        hash.remove(&hasher, &key(n * 2));
+    });
+    println!("  the slowest HDEL of 2M took {:?}, the mean {:?}", took.0, took.1);
+    drop(hash);
+    let mut set = Set::default();
+    let took = slowest(4 * MILLION, |n| {
+        set.add(&hasher, set::Limits::default(), Member::Bytes(&key(n)));
+    });
+    println!("a set of {}: the slowest SADD took {:?}, the mean {:?}", set.len(), took.0, took.1);
+    let mut seed = 1u64;
+    let took = slowest(MILLION, |_| {
+        let member = set.random(&mut || {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            seed ^ (seed >> 29)
+        });
+        black_box(member);
+    });
+    println!("  the slowest SRANDMEMBER of 1M took {:?}, the mean {:?}", took.0, took.1);
 }
 
 fn keys(c: &mut Criterion) {
@@ -258,6 +301,7 @@ fn main() {
     if std::env::args().any(|arg| arg == "--bench") {
         print_memory();
         print_slowest();
+        print_slowest_of_values();
     }
     benches();
     Criterion::default().configure_from_args().final_summary();

@@ -6,18 +6,14 @@
 
 use std::collections::HashSet;
 
-use foldhash::fast::FixedState;
-
 use crate::engine::change::{Change, Classes, Effect, Event};
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::{Db, Keyspace};
 use crate::store::dict::{KeyHasher, Place};
 use crate::store::entry::{NewValue, ValueRef};
 use crate::store::hash::{Field, FieldTtl, Hash};
+use crate::store::trie::below;
 use crate::store::value::Value;
-
-/// Random fields are looked for at random places as long as a field has fewer places than this.
-const PLACES_PER_FIELD: usize = 8;
 
 /// Ended fields that a command takes out on its way.
 const ENDED_ON_ACCESS: u32 = 64;
@@ -75,7 +71,7 @@ impl<'a> HashView<'a> {
 
     /// See [`Hash::scan`].
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
-        self.hash.scan(cursor, count, |field| {
+        self.hash.scan(self.hasher, cursor, count, |field| {
             if !field.ended(self.now_ms) {
                 visit(field);
             }
@@ -84,8 +80,7 @@ impl<'a> HashView<'a> {
 
     /// For picking random fields.
     pub fn picker(&self) -> Picker<'a> {
-        let dense = self.hash.places() / PLACES_PER_FIELD < self.hash.len();
-        let list = if self.hash.is_small() || self.ended || !dense { self.iter().collect() } else { Vec::new() };
+        let list = if self.hash.is_small() || self.ended { self.iter().collect() } else { Vec::new() };
         Picker { hash: self.hash, list }
     }
 
@@ -93,21 +88,18 @@ impl<'a> HashView<'a> {
     pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Field<'a>> {
         let mut left = self.len();
         let mut wanted = count.min(left);
-        let places = self.hash.places();
-        if wanted < left / 3 && !self.ended && !self.hash.is_small() && places / PLACES_PER_FIELD < left {
-            let mut taken = HashSet::with_capacity_and_hasher(wanted, FixedState::default());
-            let mut fields = Vec::with_capacity(wanted);
-            while fields.len() < wanted {
-                let place = below(random(), places);
-                if let Some(field) = self.hash.at(place)
-                    && taken.insert(place)
-                {
+        let mut fields = Vec::with_capacity(wanted);
+        if wanted < left / 3 && !self.ended && !self.hash.is_small() {
+            let mut taken = HashSet::with_capacity_and_hasher(wanted, self.hasher.state());
+            while fields.len() < wanted
+                && let Some(field) = self.hash.random(&mut random)
+            {
+                if taken.insert(field.name) {
                     fields.push(field);
                 }
             }
             return fields;
         }
-        let mut fields = Vec::with_capacity(wanted);
         for field in self.iter() {
             if wanted == 0 {
                 break;
@@ -125,29 +117,19 @@ impl<'a> HashView<'a> {
 /// Picks random fields of a hash, each with the same chance every time.
 pub struct Picker<'a> {
     hash: &'a Hash,
-    /// The fields of a small hash; empty where it is a large one.
+    /// The fields of a small hash, or those that have not ended; empty where all fields of a large one will do.
     list: Vec<Field<'a>>,
 }
 
 impl<'a> Picker<'a> {
     /// A random field.
     pub fn pick(&self, mut random: impl FnMut() -> u64) -> Field<'a> {
-        if !self.list.is_empty() {
-            return self.list[below(random(), self.list.len())];
-        }
-        let places = self.hash.places();
-        loop {
-            // One of so many places is taken: see `PLACES_PER_FIELD`.
-            if let Some(field) = self.hash.at(below(random(), places)) {
-                return field;
-            }
+        match self.list.len() {
+            // A hash in the database has fields.
+            0 => self.hash.random(&mut random).unwrap_or(Field { name: b"", value: b"", deadline: None }),
+            len => self.list[below(random(), len)],
         }
     }
-}
-
-/// A number below `limit` from a random one.
-fn below(random: u64, limit: usize) -> usize {
-    ((u128::from(random) * limit as u128) >> 64) as usize
 }
 
 /// A hash that a command changes.
@@ -236,11 +218,12 @@ impl<'a> Db<'a> {
     fn take_ended_fields(&mut self, place: Place, budget: &mut u32) -> bool {
         let (now, db, now_ms) = (self.now, self.index, self.now.mono_ms());
         let Keyspace { space, changes, stats, .. } = &mut *self.keyspace;
+        let hasher = space.hasher().clone();
         let key = space.get(self.dict, place).key().to_vec();
         let Some(Value::Hash(hash)) = space.get_mut(self.dict, place).boxed() else { return true };
         let mut taken = 0;
         while *budget > 0
-            && let Some(entry) = hash.take_ended(now_ms)
+            && let Some(entry) = hash.take_ended(&hasher, now_ms)
         {
             *budget -= 1;
             taken += 1;

@@ -63,12 +63,6 @@ impl KeyHasher {
     pub fn state(&self) -> FixedState {
         self.0.clone()
     }
-
-    /// The hash of a name within one table.
-    #[inline]
-    pub fn table_hash(&self, name: &[u8]) -> u32 {
-        self.hash(name).in_table()
-    }
 }
 
 /// Where a key stands, until the dictionary is changed: the number of its table, and its position there plus one. In one word, so that

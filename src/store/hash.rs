@@ -3,16 +3,17 @@
 //! A small hash is one buffer of fields and values in the order in which they came. It becomes a table of entries when it grows,
 //! when a field or value is long, or when a field gets a deadline, and stays one.
 //!
-//! A table's deadlines are kept in order beside it, as the deadline and the field's hash in one word: that is enough to find the
-//! field again, and costs 8 bytes. Ended fields stay until they are taken out by [`Hash::take_ended`]: whoever looks at a field
+//! A table's deadlines are kept in order beside it, as the deadline and the beginning of the field's hash in one word: that is enough
+//! to find the field again, and costs 8 bytes. Ended fields stay until they are taken out by [`Hash::take_ended`]: whoever looks at a field
 //! compares its deadline.
 
 use std::collections::BTreeSet;
 
-use crate::store::dict::KeyHasher;
+use crate::store::dict::{KeyHash, KeyHasher};
 use crate::store::entry::{Entry, EntryRef, NewValue};
 use crate::store::packed::Packed;
-use crate::store::table::{HASH_BITS, HASH_LIMIT, Position, Table};
+use crate::store::table::{HASH_BITS, HASH_LIMIT};
+use crate::store::trie::{Spot, TRIE_BITS, TRIE_LIMIT, Trie, below};
 
 /// How far a hash may grow as one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +72,8 @@ enum Form {
 /// A hash as a table.
 #[derive(Debug, Default)]
 struct Fields {
-    table: Table,
-    /// One word for each field with a deadline; fields that share both hash and deadline share the word.
+    table: Trie,
+    /// One word for each field with a deadline; fields that share both the deadline and the beginning of the hash share the word.
     deadlines: BTreeSet<u64>,
     /// Number of fields with a deadline.
     timed: u32,
@@ -89,8 +90,8 @@ impl Default for Hash {
 }
 
 /// The word of a deadline in the ordered set. Deadlines beyond 44 bits (557 years) are all one.
-fn word(deadline: u64, hash: u32) -> u64 {
-    (deadline.min(DEADLINE_MAX) << HASH_BITS) | u64::from(hash)
+fn word(deadline: u64, hash: KeyHash) -> u64 {
+    (deadline.min(DEADLINE_MAX) << HASH_BITS) | u64::from(hash.bits() >> (TRIE_BITS - HASH_BITS))
 }
 
 const DEADLINE_MAX: u64 = (1 << (64 - HASH_BITS)) - 1;
@@ -147,8 +148,8 @@ impl Hash {
         match &self.0 {
             Form::Packed(packed) => packed.get(name).map(|(name, value)| Field { name, value, deadline: None }),
             Form::Fields(fields) => {
-                let position = fields.table.find(hasher.table_hash(name), name)?;
-                Some(field_of(fields.table.get(position)))
+                let spot = fields.table.find(hasher.hash(name), name)?;
+                Some(field_of(fields.table.get(spot)))
             }
         }
     }
@@ -177,7 +178,7 @@ impl Hash {
             self.into_fields(hasher);
         }
         let Form::Fields(fields) = &mut self.0 else { return false };
-        let new = fields.set(hasher.table_hash(name), name, value, ttl);
+        let new = fields.set(hasher, name, value, ttl);
         fields.large |= long || fields.table.len() > limits.entries;
         new
     }
@@ -193,9 +194,9 @@ impl Hash {
             }
         }
         let fields = self.into_fields(hasher);
-        let hash = hasher.table_hash(name);
-        let Some(position) = fields.table.find(hash, name) else { return false };
-        fields.set_deadline(hash, position, deadline);
+        let hash = hasher.hash(name);
+        let Some(spot) = fields.table.find(hash, name) else { return false };
+        fields.set_deadline(hash, spot, deadline);
         true
     }
 
@@ -204,9 +205,8 @@ impl Hash {
         match &mut self.0 {
             Form::Packed(packed) => packed.remove(name),
             Form::Fields(fields) => {
-                let hash = hasher.table_hash(name);
-                let Some(position) = fields.table.find(hash, name) else { return false };
-                drop(fields.take(hash, position));
+                let Some(spot) = fields.table.find(hasher.hash(name), name) else { return false };
+                drop(fields.take(hasher, spot));
                 true
             }
         }
@@ -227,7 +227,7 @@ impl Hash {
         if let Form::Packed(packed) = &self.0 {
             let mut fields = Box::<Fields>::default();
             for (name, value) in packed.iter() {
-                fields.table.insert(hasher.table_hash(name), Entry::new(name, NewValue::Bytes(value), None));
+                fields.table.insert(hasher, hasher.hash(name), Entry::new(name, NewValue::Bytes(value), None));
             }
             self.0 = Form::Fields(fields);
         }
@@ -277,24 +277,26 @@ impl Hash {
             return fields.timed as usize;
         }
         let mut count = 0;
-        for word in fields.deadlines.range(..=word(now_ms, HASH_LIMIT - 1)) {
+        for word in fields.deadlines.range(..(now_ms.min(DEADLINE_MAX - 1) + 1) << HASH_BITS) {
             let deadline = word >> HASH_BITS;
-            fields.table.each_of(hash_of(*word), |entry| count += usize::from(entry.deadline() == Some(deadline)));
+            fields.table.find_prefixed(prefix_of(*word), |entry| {
+                count += usize::from(entry.deadline() == Some(deadline));
+                false
+            });
         }
         count
     }
 
     /// Takes out one field that has ended.
-    pub fn take_ended(&mut self, now_ms: u64) -> Option<Entry> {
+    pub fn take_ended(&mut self, hasher: &KeyHasher, now_ms: u64) -> Option<Entry> {
         let Form::Fields(fields) = &mut self.0 else { return None };
         loop {
             let first = *fields.deadlines.first()?;
             if first >> HASH_BITS > now_ms {
                 return None;
             }
-            let hash = hash_of(first);
-            match fields.table.find_where(hash, |entry| entry.deadline().is_some_and(|d| d <= now_ms)) {
-                Some(position) => return Some(fields.take(hash, position)),
+            match fields.table.find_prefixed(prefix_of(first), |entry| entry.deadline().is_some_and(|d| d <= now_ms)) {
+                Some(spot) => return Some(fields.take(hasher, spot)),
                 None => drop(fields.deadlines.pop_first()),
             }
         }
@@ -332,12 +334,12 @@ impl Hash {
 
     /// Visits the fields of a table from a cursor on until `count` were seen; gives the cursor to go on from, 0 at the end. A field
     /// that is there during the whole of a scan is visited exactly once. A small hash is visited whole.
-    pub fn scan<'a>(&'a self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
+    pub fn scan<'a>(&'a self, hasher: &KeyHasher, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
         match &self.0 {
             Form::Fields(fields) if fields.large => {
                 let Ok(from) = u32::try_from(cursor) else { return 0 };
-                let next = fields.table.scan(from, count, |entry| visit(field_of(entry)));
-                if next >= HASH_LIMIT { 0 } else { u64::from(next) }
+                let next = fields.table.scan(hasher, from, count, |entry| visit(field_of(entry)));
+                if next >= TRIE_LIMIT { 0 } else { u64::from(next) }
             }
             _ => {
                 self.iter().for_each(visit);
@@ -346,20 +348,11 @@ impl Hash {
         }
     }
 
-    /// Number of places for [`Hash::at`]; some five times the number of fields at most, and more only where nearly all others were
-    /// removed in the order of a scan.
-    pub fn places(&self) -> usize {
+    /// A random field, ended or not, each with the same chance; `None` of an empty hash.
+    pub fn random(&self, random: &mut impl FnMut() -> u64) -> Option<Field<'_>> {
         match &self.0 {
-            Form::Packed(packed) => packed.len(),
-            Form::Fields(fields) => fields.table.slots(),
-        }
-    }
-
-    /// The field at a place, where there is one: a random place that has a field is a fair random field.
-    pub fn at(&self, place: usize) -> Option<Field<'_>> {
-        match &self.0 {
-            Form::Packed(packed) => packed.iter().nth(place).map(|(name, value)| Field { name, value, deadline: None }),
-            Form::Fields(fields) => fields.table.at(place).map(|position| field_of(fields.table.get(position))),
+            Form::Packed(packed) => self.iter().nth(below(random(), packed.len())),
+            Form::Fields(fields) => fields.table.random(random).map(field_of),
         }
     }
 
@@ -368,8 +361,8 @@ impl Hash {
         match &self.0 {
             Form::Packed(packed) => packed.check_invariants(),
             Form::Fields(fields) => {
-                fields.table.check_invariants(|name| hasher.table_hash(name));
-                let words = fields.table.iter().filter_map(|e| e.deadline().map(|d| word(d, hasher.table_hash(e.key()))));
+                fields.table.check_invariants(hasher);
+                let words = fields.table.iter().filter_map(|e| e.deadline().map(|d| word(d, hasher.hash(e.key()))));
                 let words: Vec<u64> = words.collect();
                 assert_eq!(words.len(), fields.timed as usize, "fields with a deadline");
                 assert_eq!(BTreeSet::from_iter(words), fields.deadlines, "the deadlines in order");
@@ -378,7 +371,8 @@ impl Hash {
     }
 }
 
-fn hash_of(word: u64) -> u32 {
+/// The beginning of the hash in a word.
+fn prefix_of(word: u64) -> u32 {
     word as u32 & (HASH_LIMIT - 1)
 }
 
@@ -388,53 +382,56 @@ fn long_bytes(value: &[u8]) -> usize {
 }
 
 impl Fields {
-    fn set(&mut self, hash: u32, name: &[u8], value: &[u8], ttl: FieldTtl) -> bool {
-        let Some(position) = self.table.find(hash, name) else {
+    fn set(&mut self, hasher: &KeyHasher, name: &[u8], value: &[u8], ttl: FieldTtl) -> bool {
+        let hash = hasher.hash(name);
+        let Some(spot) = self.table.find(hash, name) else {
             let deadline = match ttl {
                 FieldTtl::At(deadline) => Some(deadline.max(1)),
                 _ => None,
             };
-            self.table.insert(hash, Entry::new(name, NewValue::Bytes(value), deadline));
+            self.table.insert(hasher, hash, Entry::new(name, NewValue::Bytes(value), deadline));
             self.note(hash, deadline);
             return true;
         };
-        let old = self.table.get(position).deadline();
+        let old = self.table.get(spot).deadline();
         let deadline = match ttl {
             FieldTtl::Clear => None,
             FieldTtl::Keep => old,
             FieldTtl::At(deadline) => Some(deadline),
         };
-        if !self.table.get_mut(position).overwrite(value) {
-            drop(self.table.replace(position, Entry::new(name, NewValue::Bytes(value), old)));
+        if !self.table.get_mut(spot).overwrite(value) {
+            drop(self.table.replace(spot, Entry::new(name, NewValue::Bytes(value), old)));
         }
-        self.set_deadline(hash, position, deadline);
+        self.set_deadline(hash, spot, deadline);
         false
     }
 
-    fn set_deadline(&mut self, hash: u32, position: Position, deadline: Option<u64>) {
+    fn set_deadline(&mut self, hash: KeyHash, spot: Spot, deadline: Option<u64>) {
         let deadline = deadline.map(|d| d.max(1));
-        let old = self.table.get(position).deadline();
+        let old = self.table.get(spot).deadline();
         if old == deadline {
             return;
         }
-        if !self.table.get_mut(position).set_deadline(deadline) {
+        if !self.table.get_mut(spot).set_deadline(deadline) {
             // Too far away for a short head.
-            let field = field_of(self.table.get(position));
+            let field = field_of(self.table.get(spot));
             let entry = Entry::new(field.name, NewValue::Bytes(field.value), deadline);
-            drop(self.table.replace(position, entry));
+            drop(self.table.replace(spot, entry));
         }
         self.forget(hash, old);
         self.note(hash, deadline);
     }
 
-    fn take(&mut self, hash: u32, position: Position) -> Entry {
-        let entry = self.table.remove(position);
-        self.forget(hash, entry.read().deadline());
+    fn take(&mut self, hasher: &KeyHasher, spot: Spot) -> Entry {
+        let entry = self.table.remove(hasher, spot);
+        if let Some(deadline) = entry.read().deadline() {
+            self.forget(hasher.hash(entry.read().key()), Some(deadline));
+        }
         entry
     }
 
     /// Notes that a field of this hash has got the deadline.
-    fn note(&mut self, hash: u32, deadline: Option<u64>) {
+    fn note(&mut self, hash: KeyHash, deadline: Option<u64>) {
         if let Some(deadline) = deadline {
             self.deadlines.insert(word(deadline, hash));
             self.timed += 1;
@@ -442,11 +439,12 @@ impl Fields {
     }
 
     /// Notes that a field of this hash has lost the deadline.
-    fn forget(&mut self, hash: u32, deadline: Option<u64>) {
+    fn forget(&mut self, hash: KeyHash, deadline: Option<u64>) {
         if let Some(deadline) = deadline {
-            let word_of = |d| word(d, hash);
-            if self.table.find_where(hash, |entry| entry.deadline().map(word_of) == Some(word_of(deadline))).is_none() {
-                self.deadlines.remove(&word(deadline, hash));
+            let gone = word(deadline, hash);
+            let shared = |entry: EntryRef<'_>| entry.deadline().is_some_and(|d| word(d, hash) == gone);
+            if self.table.find_prefixed(prefix_of(gone), shared).is_none() {
+                self.deadlines.remove(&gone);
             }
             self.timed -= 1;
         }

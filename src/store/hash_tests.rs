@@ -86,7 +86,7 @@ proptest! {
                     prop_assert_eq!(hash.has_ended_fields(now), ended > 0);
                     prop_assert_eq!(hash.ended(now), ended > 0 && ended == model.len());
                     let mut last = 0;
-                    while let Some(entry) = hash.take_ended(now) {
+                    while let Some(entry) = hash.take_ended(&hasher, now) {
                         let deadline = entry.read().deadline().unwrap();
                         prop_assert!(last <= deadline && deadline <= now);
                         last = deadline;
@@ -116,14 +116,14 @@ proptest! {
                 prop_assert_eq!((field.value, field.deadline), (&value[..], *deadline));
             }
             prop_assert_eq!(hash.get(&hasher, b"other"), None);
-            let mut seen: Vec<_> = (0..hash.places()).filter_map(|i| hash.at(i)).map(|f| f.name.to_vec()).collect();
-            seen.sort();
             let mut names: Vec<_> = model.iter().map(|m| m.0.clone()).collect();
             names.sort();
-            prop_assert_eq!(&seen, &names);
+            let drawn = hash.random(&mut || now.wrapping_mul(0x9e37_79b9_7f4a_7c15)).map(|f| f.name.to_vec());
+            prop_assert_eq!(drawn.is_some(), !names.is_empty());
+            prop_assert!(drawn.is_none_or(|name| names.contains(&name)));
             let (mut scanned, mut cursor) = (Vec::new(), 0);
             loop {
-                cursor = hash.scan(cursor, 3, |f| scanned.push(f.name.to_vec()));
+                cursor = hash.scan(&hasher, cursor, 3, |f| scanned.push(f.name.to_vec()));
                 if cursor == 0 {
                     break;
                 }
@@ -168,6 +168,35 @@ fn a_lock_is_small() {
     let mut hash = Hash::default();
     hash.set(&hasher, Limits::default(), &[b'o'; 36], b"1", FieldTtl::Clear);
     assert_eq!(hash.allocated(), 36 + 1 + 2);
+}
+
+#[test]
+fn ended_fields_are_found_in_a_tree_of_tables() {
+    let hasher = KeyHasher::new(3);
+    let mut hash = Hash::default();
+    let name = |n: u64| format!("field:{n}").into_bytes();
+    // Many share a deadline, some with it the beginning of their hashes.
+    for n in 0..60_000 {
+        let ttl = if n % 3 == 0 { FieldTtl::Clear } else { FieldTtl::At(1 + n % 7) };
+        hash.set(&hasher, Limits::default(), &name(n), b"v", ttl);
+    }
+    hash.check_invariants(&hasher);
+    for n in (0..60_000).step_by(5) {
+        assert!(hash.set_deadline(&hasher, &name(n), Some(9)));
+    }
+    hash.check_invariants(&hasher);
+    assert_eq!(hash.timed(), 60_000 - 20_000 + 4_000);
+    for now in 1..=9 {
+        let ended = hash.ended_fields(now);
+        let mut taken = 0;
+        while let Some(field) = hash.take_ended(&hasher, now) {
+            assert_eq!(field.read().deadline(), Some(now));
+            taken += 1;
+        }
+        assert_eq!(taken, ended);
+        hash.check_invariants(&hasher);
+    }
+    assert_eq!((hash.len(), hash.timed()), (16_000, 0));
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn many(from: u16, n: u16) -> impl Iterator<Item = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
     fn behaves_as_a_set(
         steps in prop::collection::vec(step(), 1..120),

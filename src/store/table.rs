@@ -70,7 +70,7 @@ fn same(a: &[u8], b: &[u8]) -> bool {
 
 /// Asks for a line of memory without waiting for it; does nothing where that cannot be said.
 #[inline]
-fn prefetch(address: *const u8) {
+pub(super) fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch is a hint: it reads nothing into the program and does not fault, whatever the address.
     unsafe {
@@ -334,9 +334,28 @@ impl Table {
         self.slots.get(slot).filter(|&&slot| slot != 0).map(|_| Position(slot as u32))
     }
 
+    /// The first of the entries with one of these hashes that will do. Looks at the slots from the home of the first to that of the last.
+    pub fn find_among(
+        &self,
+        hashes: std::ops::RangeInclusive<u32>,
+        mut will_do: impl FnMut(EntryRef<'_>) -> bool,
+    ) -> Option<Position> {
+        let last_home = self.home(*hashes.end());
+        for at in self.home(*hashes.start())..self.slots.len() {
+            let slot = self.slots[at];
+            if hash_of(slot) > *hashes.end() || (slot == 0 && at >= last_home) {
+                return None;
+            }
+            if slot != 0 && hashes.contains(&hash_of(slot)) && will_do(self.entry_at(at)) {
+                return Some(Position(at as u32));
+            }
+        }
+        None
+    }
+
     /// The first of the entries with this hash that will do.
     #[inline]
-    pub fn find_where(&self, hash: u32, mut will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Position> {
+    fn find_where(&self, hash: u32, mut will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Position> {
         // An empty table has no slots.
         let mut at = self.home(hash);
         loop {
@@ -349,14 +368,6 @@ impl Table {
             }
             at += 1;
         }
-    }
-
-    /// Visits the entries with this hash.
-    pub fn each_of(&self, hash: u32, mut visit: impl FnMut(EntryRef<'_>)) {
-        self.find_where(hash, |entry| {
-            visit(entry);
-            false
-        });
     }
 
     /// A table with copies of all entries, which have the same keys.

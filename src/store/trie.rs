@@ -14,20 +14,22 @@
 
 use crate::store::dict::{KeyHash, KeyHasher};
 use crate::store::entry::{Entry, EntryMut, EntryRef};
-use crate::store::table::{HASH_BITS, HASH_LIMIT, Position, Table};
+use crate::store::table::{HASH_BITS, HASH_LIMIT, Position, Table, prefetch};
 
 /// Bits of a hash that are used.
 pub const TRIE_BITS: u32 = HASH_BITS + DEPTH_MAX * FAN_BITS;
 /// Hashes are below this.
 pub const TRIE_LIMIT: u32 = 1 << TRIE_BITS;
 /// Entries in a table before it is dealt out.
-const LEAF_MAX: usize = 2048;
+const LEAF_MAX: usize = 1024;
 /// Entries below which the tables of a branch become one again.
 const BRANCH_MIN: usize = LEAF_MAX / 8;
 const FAN_BITS: u32 = 5;
 const FAN: usize = 1 << FAN_BITS;
 /// Branches above a leaf at most: tables at the bottom grow without bound.
 const DEPTH_MAX: u32 = 2;
+/// How many entries are asked of memory at once while they are dealt out.
+const AHEAD: usize = 8;
 /// Places that are tried for a random entry before entries are counted off.
 const TRIES: u32 = 64;
 
@@ -143,6 +145,19 @@ impl Trie {
         table.find(local, key).map(|position| Spot { hash, position })
     }
 
+    /// The first of the entries whose hashes begin with these [`HASH_BITS`] bits that will do. Few entries share so many bits.
+    pub fn find_prefixed(&self, prefix: u32, will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Spot> {
+        let (first, rest) = (prefix << (TRIE_BITS - HASH_BITS), (1 << (TRIE_BITS - HASH_BITS)) - 1);
+        let (mut node, mut depth) = (&self.root, 0);
+        while let Node::Branch(branch) = node {
+            node = &branch.nodes[turn(first, depth)];
+            depth += 1;
+        }
+        let Node::Leaf(table) = node else { return None };
+        let position = table.find_among(local(first, depth)..=local(first | rest, depth), will_do)?;
+        Some(Spot { hash: first, position })
+    }
+
     /// The entry there.
     #[inline]
     pub fn get(&self, spot: Spot) -> EntryRef<'_> {
@@ -226,7 +241,7 @@ impl Trie {
     }
 
     fn leaves(&self) -> Leaves<'_> {
-        Leaves { next: Some(&self.root), stack: [const { None }; DEPTH_MAX as usize], depth: 0 }
+        Leaves { next: Some(&self.root), above: [const { None }; DEPTH_MAX as usize], depth: 0 }
     }
 
     /// All entries, in the order of their hashes.
@@ -285,12 +300,7 @@ impl Trie {
         table.nth(index).map(|position| table.get(position))
     }
 
-    /// The `index`-th entry in the order of their hashes.
-    pub fn nth(&self, index: usize) -> Option<EntryRef<'_>> {
-        let (table, index) = self.leaf_of_nth(index)?;
-        table.nth(index).map(|position| table.get(position))
-    }
-
+    /// The table with the `index`-th entry in the order of their hashes, and which of its entries that is.
     fn leaf_of_nth(&self, mut index: usize) -> Option<(&Table, usize)> {
         let mut node = &self.root;
         while let Node::Branch(branch) = node {
@@ -354,7 +364,12 @@ fn deal_out(mut table: Table, depth: u32, hasher: &KeyHasher) -> Box<Branch> {
     while let Some(entry) = table.pop() {
         entries.push(entry);
     }
-    for entry in entries {
+    let ahead: Vec<u64> = entries.iter().skip(AHEAD).map(|entry| entry.read().address()).collect();
+    for (at, entry) in entries.into_iter().enumerate() {
+        // Entries lie all over memory: each is asked for some time before it is looked at.
+        if let Some(address) = ahead.get(at) {
+            prefetch(std::ptr::without_provenance(*address as usize));
+        }
         let hash = hasher.hash(entry.read().key()).bits();
         if let Node::Leaf(table) = &mut branch.nodes[turn(hash, depth)] {
             table.insert(local(hash, depth + 1), entry);
@@ -382,7 +397,7 @@ pub fn below(random: u64, limit: usize) -> usize {
 /// Walks over the tables in the order of hashes.
 struct Leaves<'a> {
     next: Option<&'a Node>,
-    stack: [Option<std::slice::Iter<'a, Node>>; DEPTH_MAX as usize],
+    above: [Option<std::slice::Iter<'a, Node>>; DEPTH_MAX as usize],
     depth: usize,
 }
 
@@ -394,13 +409,13 @@ impl<'a> Iterator for Leaves<'a> {
             match self.next.take() {
                 Some(Node::Leaf(table)) => return Some(table),
                 Some(Node::Branch(branch)) => {
-                    self.stack[self.depth] = Some(branch.nodes.iter());
+                    self.above[self.depth] = Some(branch.nodes.iter());
                     self.depth += 1;
                 }
                 None => {}
             }
             let top = self.depth.checked_sub(1)?;
-            self.next = self.stack[top].as_mut().and_then(Iterator::next);
+            self.next = self.above[top].as_mut().and_then(Iterator::next);
             if self.next.is_none() {
                 self.depth = top;
             }

@@ -213,8 +213,8 @@ impl Model {
             Due::Fields { dict, place } => {
                 let key = number(self.space.get(dict, place).key());
                 let now = self.now;
-                self.with_hash(dict, key, |hash, _, fields| {
-                    while let Some(field) = hash.take_ended(now) {
+                self.with_hash(dict, key, |hash, hasher, fields| {
+                    while let Some(field) = hash.take_ended(hasher, now) {
                         let (_, deadline) = fields.remove(&field.read().key()[0]).unwrap();
                         assert!(deadline.unwrap() <= now, "early");
                     }
