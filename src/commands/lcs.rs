@@ -105,7 +105,7 @@ fn lcs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(Error::new("ERR If you want both the length and indexes, please just use IDX."));
     }
     let bytes = (a.len() as u64 + 1).saturating_mul(b.len() as u64 + 1).saturating_mul(4);
-    if bytes > cx.engine.config.proto_max_bulk_len as u64 {
+    if bytes > cx.engine.config.proto_max_bulk_len {
         return Err(Error::new("ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len"));
     }
     let table = Table::new(&a, &b);
