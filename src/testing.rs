@@ -133,7 +133,9 @@ impl TestServer {
             let now = shell.clock.now();
             let session = inside(shell, now);
             let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+            shell.engine.begin_batch(now, shell.clock.stopwatch_ns(), shell.clock.stopwatch());
             shell.engine.execute(now, session, &args);
+            shell.engine.end_batch(now);
             let reply = std::mem::take(&mut shell.engine.sessions[session.0 as usize].out);
             shell.engine.disconnect(now, session);
             reply

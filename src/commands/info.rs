@@ -5,6 +5,9 @@
 
 use std::fmt::{Display, Write};
 
+use crate::commands;
+use crate::engine::command::Command;
+use crate::engine::command_stats::Slot;
 use crate::engine::environment::Usage;
 use crate::engine::pubsub::Kind;
 use crate::engine::time::Now;
@@ -32,10 +35,15 @@ const SECTIONS: &[Section] = &[
     Section { name: "replication", heading: "Replication", write: replication },
     Section { name: "cpu", heading: "CPU", write: cpu },
     Section { name: "modules", heading: "Modules", write: |_| {} },
+    Section { name: "commandstats", heading: "Commandstats", write: commandstats },
     Section { name: "errorstats", heading: "Errorstats", write: errorstats },
+    Section { name: "latencystats", heading: "Latencystats", write: latencystats },
     Section { name: "cluster", heading: "Cluster", write: cluster },
     Section { name: "keyspace", heading: "Keyspace", write: keyspace },
 ];
+
+/// Sections that are not shown by default.
+const ON_REQUEST: [&str; 2] = ["commandstats", "latencystats"];
 
 /// What the sections are written from, and into.
 struct Report<'a> {
@@ -65,13 +73,14 @@ impl Report<'_> {
 
 /// The text of `INFO` for the sections asked for; for none, what is shown by default.
 pub fn report(engine: &mut Engine, now: Now, asked: &[&[u8]]) -> String {
-    let whole = ["default", "all", "everything"];
     let has = |name: &str| asked.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
-    let all = asked.is_empty() || whole.iter().any(|name| has(name));
+    let all = has("all") || has("everything");
+    let default = asked.is_empty() || has("default");
     let usage = usage(engine);
     let mut report = Report { engine, now, usage, text: String::new() };
     for section in SECTIONS {
-        if !all && !has(section.name) {
+        let by_default = default && !ON_REQUEST.contains(&section.name);
+        if !all && !by_default && !has(section.name) {
             continue;
         }
         if !report.text.is_empty() {
@@ -324,6 +333,40 @@ fn errorstats(r: &mut Report<'_>) {
     r.engine.stats.errors = errors;
 }
 
+/// All rows that have been called or refused, and what is known of them.
+fn known_commands(engine: &Engine) -> impl Iterator<Item = (&'static Command, &Slot)> {
+    let rows = commands::all().flat_map(|row| std::iter::once(row).chain(row.subcommands));
+    rows.filter_map(|row| engine.command_stats.get(row).map(|slot| (row, slot)))
+}
+
+fn commandstats(r: &mut Report<'_>) {
+    for (row, slot) in known_commands(r.engine) {
+        let Slot { calls, rejected, failed, ns, .. } = *slot;
+        if (calls, rejected, failed) == (0, 0, 0) {
+            continue;
+        }
+        let us = ns / 1000;
+        let _ = write!(
+            r.text,
+            "cmdstat_{}:calls={calls},usec={us},usec_per_call={:.2},rejected_calls={rejected},failed_calls={failed}\r\n",
+            commands::full_name(row),
+            ratio(ns, calls) / 1000.0
+        );
+    }
+}
+
+fn latencystats(r: &mut Report<'_>) {
+    for (row, slot) in known_commands(r.engine) {
+        let Some(histogram) = &slot.histogram else { continue };
+        let percentile = |percent: &String| {
+            let ns = percent.parse().map_or(0, |percent| histogram.percentile(percent));
+            format!("p{percent}={:.3}", ns as f64 / 1000.0)
+        };
+        let shown: Vec<String> = r.engine.config.latency_percentiles.iter().map(percentile).collect();
+        let _ = write!(r.text, "latency_percentiles_usec_{}:{}\r\n", commands::full_name(row), shown.join(","));
+    }
+}
+
 fn cluster(r: &mut Report<'_>) {
     r.line("cluster_enabled", 0);
 }
@@ -362,8 +405,11 @@ mod tests {
             text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect()
         };
         assert_eq!(headings(&mut engine, &[b"SERVER", b"keyspace"]), ["# Server", "# Keyspace"]);
-        assert_eq!(headings(&mut engine, &[]).len(), SECTIONS.len());
-        assert_eq!(headings(&mut engine, &[b"default"]).len(), SECTIONS.len());
+        assert_eq!(headings(&mut engine, &[]).len(), SECTIONS.len() - ON_REQUEST.len());
+        assert_eq!(headings(&mut engine, &[b"default"]).len(), SECTIONS.len() - ON_REQUEST.len());
+        assert_eq!(headings(&mut engine, &[b"default", b"commandstats"]).len(), SECTIONS.len() - ON_REQUEST.len() + 1);
+        assert_eq!(headings(&mut engine, &[b"ALL"]).len(), SECTIONS.len());
+        assert_eq!(headings(&mut engine, &[b"everything"]).len(), SECTIONS.len());
         assert_eq!(headings(&mut engine, &[b"nosuch"]).len(), 0);
     }
 

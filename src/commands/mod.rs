@@ -27,6 +27,7 @@ pub mod info;
 pub mod introspect;
 pub mod introspect_docs;
 pub mod keys;
+mod latency;
 pub mod lcs;
 pub mod lists;
 pub mod lists_whole;
@@ -41,6 +42,7 @@ pub mod server;
 pub mod set;
 pub mod set_algebra;
 pub mod sets;
+mod slowlog;
 pub mod sort;
 pub mod stream_claims;
 pub mod stream_groups;
@@ -101,6 +103,8 @@ static FAMILIES: &[&[Command]] = &[
     server::COMMANDS,
     databases::COMMANDS,
     memory::COMMANDS,
+    slowlog::COMMANDS,
+    latency::COMMANDS,
     cluster::COMMANDS,
     config::COMMANDS,
     acl::COMMANDS,

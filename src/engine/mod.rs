@@ -16,6 +16,7 @@ pub mod blocking;
 pub mod change;
 pub mod command;
 pub mod command_keys;
+pub mod command_stats;
 pub mod config;
 pub mod context;
 pub mod environment;
@@ -28,6 +29,7 @@ pub mod hashes;
 pub mod interest;
 pub mod invalidate;
 pub mod keyspace;
+pub mod latency;
 pub mod lists;
 pub mod memory;
 pub mod monitor;
@@ -39,10 +41,12 @@ pub mod rdb;
 pub mod redact;
 pub mod session;
 pub mod sets;
+pub mod slowlog;
 pub mod stats;
 pub mod streams;
 pub mod strings;
 pub mod time;
+pub mod timing;
 pub mod tracking;
 pub mod transaction;
 pub mod users;
@@ -56,18 +60,22 @@ use slab::Slab;
 use crate::commands;
 use crate::engine::access::UsersFile;
 use crate::engine::command::{Command, Flags};
+use crate::engine::command_stats::CommandStats;
 use crate::engine::config::Config;
 use crate::engine::context::{Context, Origin};
 use crate::engine::environment::Environment;
 use crate::engine::error::Error;
 use crate::engine::interest::NIL;
 use crate::engine::keyspace::Keyspace;
+use crate::engine::latency::Latency;
 use crate::engine::pause::Pause;
 use crate::engine::pubsub::PubSub;
 use crate::engine::rate::Rates;
 use crate::engine::session::{Peer, Session, SessionFlags, SessionId};
+use crate::engine::slowlog::SlowLog;
 use crate::engine::stats::Stats;
 use crate::engine::time::Now;
+use crate::engine::timing::Timing;
 use crate::engine::transaction::Fate;
 use crate::engine::users::Users;
 use crate::resp::reply::{Sink, WireReply};
@@ -109,6 +117,14 @@ pub struct Engine {
     pub config: Config,
     /// Counters of `INFO`.
     pub stats: Stats,
+    /// How often each command was called, and how long it took.
+    pub command_stats: CommandStats,
+    /// The last requests that took long.
+    pub slowlog: SlowLog,
+    /// Pauses.
+    pub latency: Latency,
+    /// Takes the time of requests.
+    pub timing: Timing,
     /// How fast commands, bytes read and bytes written come: `INFO` shows it.
     pub rates: Rates<3>,
     /// The process it runs in, for `INFO`.
@@ -173,6 +189,10 @@ impl Engine {
             keyspace: Keyspace::new(config.databases as usize, seed ^ 0x9e37_79b9_7f4a_7c15, now),
             config,
             stats: Stats::default(),
+            command_stats: CommandStats::default(),
+            slowlog: SlowLog::default(),
+            latency: Latency::default(),
+            timing: Timing::default(),
             rates: Rates::new(now.mono_us),
             environment: Environment::default(),
             sessions: Slab::new(),
@@ -213,6 +233,7 @@ impl Engine {
         engine.keyspace.zset_limits = engine.config.zset_limits();
         engine.keyspace.set_limits = engine.config.set_limits();
         engine.keyspace.stream_limits = engine.config.stream_limits();
+        engine.update_timing();
         engine
     }
 
@@ -264,7 +285,9 @@ impl Engine {
     /// Executes a request of a session that was blocked in it.
     #[cold]
     fn perform_again(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
+        self.restart_time(now);
         self.perform(now, id, row, args);
+        self.take_time(now);
     }
 
     /// Executes one request, and leaves those alone who wait for what it does.
@@ -288,6 +311,7 @@ impl Engine {
         let start = out.len();
         let mut reply = WireReply::new(&mut out, session.protocol);
         let mut found = None;
+        let mut ran = None;
         match commands::resolve_row(row.or_else(|| commands::lookup(name)), args) {
             Ok(command) => {
                 found = Some(command);
@@ -301,7 +325,7 @@ impl Engine {
                 };
                 match admitted {
                     Ok(fate) => match fate {
-                        Fate::Run => self.run(now, id, &mut db, Origin::Client, command, args, &mut reply),
+                        Fate::Run => ran = Some((command, self.run(now, id, &mut db, Origin::Client, command, args, &mut reply))),
                         Fate::Queue => self.enqueue(id, command, args, &mut reply),
                         Fate::Hold => self.hold(id, args),
                     },
@@ -309,6 +333,8 @@ impl Engine {
                         if self.observers {
                             self.show_refused(now, id, db, args);
                         }
+                        let slot = self.command_stats.find(command);
+                        self.command_stats.slot(slot).rejected += 1;
                         let error = self.refused(id, command.name == "exec", error);
                         self.refuse(&error, &mut reply);
                     }
@@ -332,6 +358,9 @@ impl Engine {
             self.end_observed(id, found);
         }
         self.keyspace.changes.end();
+        if let Some((command, slot)) = ran {
+            self.executed(now, id, command, slot, args, out.len() - start);
+        }
         let session = &mut self.sessions[id.0 as usize];
         session.db = db;
         session.commands += 1;
@@ -370,7 +399,8 @@ impl Engine {
         reply.error(error.text());
     }
 
-    /// Runs a command that was found and may be called. A `SELECT` changes `db`.
+    /// Runs a command that was found and may be called. A `SELECT` changes `db`. Gives the number of the command's slot in the
+    /// statistics.
     #[allow(clippy::too_many_arguments)]
     #[inline]
     pub(crate) fn run(
@@ -382,19 +412,24 @@ impl Engine {
         command: &'static Command,
         args: &[&[u8]],
         reply: &mut dyn Sink,
-    ) {
+    ) -> usize {
         self.stats.commands += 1;
         self.keyspace.uses.begin();
+        let slot = self.command_stats.find(command);
+        self.command_stats.slot(slot).calls += 1;
         if self.observers {
-            return self.run_observed(now, id, db, origin, command, args, reply);
+            self.run_observed(now, id, db, origin, command, args, reply);
+            return slot;
         }
         let mut context = Context { engine: self, now, session: id, db: *db, origin, command, reply };
         let result = (command.handler)(&mut context, args);
         *db = context.db;
         if let Err(error) = result {
+            self.command_stats.slot(slot).failed += 1;
             self.refuse(&error, reply);
         }
         self.publish_events();
+        slot
     }
 
     /// Publishes the events of what has changed since the last time.
@@ -480,12 +515,14 @@ impl Engine {
         self.keyspace.zset_limits = self.config.zset_limits();
         self.keyspace.set_limits = self.config.set_limits();
         self.keyspace.stream_limits = self.config.stream_limits();
+        self.update_timing();
         self.actions.extend(changed.map(Action::ConfigChanged));
     }
 
     /// Sets all counters back to zero.
     pub fn reset_stats(&mut self, _now: Now) {
         self.stats = Stats::default();
+        self.command_stats.reset();
         self.keyspace.stats = Default::default();
     }
 

@@ -71,6 +71,8 @@ impl Engine {
         let result = (command.handler)(&mut context, args);
         *db = context.db;
         if let Err(error) = result {
+            let slot = self.command_stats.find(command);
+            self.command_stats.slot(slot).failed += 1;
             self.refuse(&error, reply);
         }
         // Whoever has waited was shown when it began to.

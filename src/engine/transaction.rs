@@ -242,6 +242,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
     }
     // Commands see the session as one that is in a transaction, until the last of them has run.
     cx.session().flags |= SessionFlags::IN_EXEC;
+    let began_ns = cx.engine.take_time(cx.now);
     cx.reply.array(transaction.len());
     let (mut start, mut first) = (0, 0);
     for Queued { command, count } in &transaction.queue {
@@ -253,14 +254,22 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
             cx.engine.hold_expiry(command);
         }
         match cx.engine.admit_queued(cx.now, id, command, &args) {
-            Ok(()) => cx.engine.run(cx.now, id, &mut cx.db, Origin::Client, command, &args, cx.reply),
-            Err(error) => cx.engine.refuse(&error, cx.reply),
+            Ok(()) => {
+                let slot = cx.engine.run(cx.now, id, &mut cx.db, Origin::Client, command, &args, cx.reply);
+                cx.engine.executed(cx.now, id, command, slot, &args, 0);
+            }
+            Err(error) => {
+                let slot = cx.engine.command_stats.find(command);
+                cx.engine.command_stats.slot(slot).rejected += 1;
+                cx.engine.refuse(&error, cx.reply);
+            }
         }
     }
     cx.engine.keyspace.keep_ended = cx.engine.pause.is_on();
     cx.session().flags.remove(SessionFlags::IN_EXEC);
     // A key that was watched after all, by a command that was queued, is not watched any more.
     cx.engine.end_transaction(id);
+    cx.engine.time_since(began_ns);
     Ok(())
 }
 

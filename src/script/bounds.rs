@@ -268,7 +268,10 @@ unsafe fn ask(interpreter: *mut Interpreter, steps: u64) -> bool {
             let (function, wrote) = ((*frame).function, (*frame).wrote);
             let command = (*frame).bounds.command.map_or(&[][..], |command| command.as_ref());
             engine.long_run = Some(Run { function, wrote, killed: false, ms: 0, command });
+            engine.timing.suspended = true;
             verdict = supervisor(engine, now, session, first);
+            engine.timing.suspended = false;
+            engine.timing.long = true;
             engine.supervisor = Some(supervisor);
             if verdict == Verdict::Kill && wrote {
                 engine.keyspace.changes.abandon();

@@ -113,6 +113,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Memory(..) => "BYTES",
         Kind::Choice(_) => "WORD",
         Kind::Words => "WORD...",
+        Kind::Percentiles => "PERCENT...",
         Kind::OutputLimits => "LIMITS...",
         Kind::Events => "LETTERS",
         Kind::Text | Kind::Secret | Kind::Only(..) => "TEXT",

@@ -27,6 +27,12 @@ pub struct Clock {
     frozen_us: Option<u64>,
 }
 
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+fn monotonic_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
 fn read_us(id: ClockId) -> i64 {
     let t = clock_gettime(id);
     t.tv_sec * 1_000_000 + t.tv_nsec / 1000
@@ -86,6 +92,16 @@ impl Clock {
             }
         }
         Now::new(us, self.wall_offset_ms)
+    }
+
+    /// What takes the time of requests, in nanoseconds since any origin; `None` while the clock stands still.
+    pub fn stopwatch(&self) -> Option<fn() -> u64> {
+        if self.is_frozen() { None } else { Some(monotonic_ns) }
+    }
+
+    /// What the stopwatch shows; while the clock stands still, its own time.
+    pub fn stopwatch_ns(&self) -> u64 {
+        self.frozen_us.map_or_else(monotonic_ns, |us| us.saturating_mul(1000))
     }
 
     /// Whether it stands still.

@@ -147,6 +147,7 @@ impl Shell {
         if self.engine.next_deadline().is_some_and(|at| now.reached(at)) && now.mono_us >= self.help_from_us {
             self.advance_engine(now);
         }
+        self.engine.begin_batch(now, self.clock.stopwatch_ns(), self.clock.stopwatch());
         let session = &mut self.engine.sessions[id.0 as usize];
         if session.out.capacity() == 0 {
             session.out = std::mem::take(&mut self.out_buffer);
@@ -207,6 +208,7 @@ impl Shell {
             self.wake_dirty(now, id);
         }
         if let Some(id) = id {
+            self.engine.end_batch(now);
             let slot = &mut self.slots[id.0 as usize];
             if now.mono_ms() - slot.traffic_ms >= TRAFFIC_EVERY_MS {
                 slot.traffic_ms = now.mono_ms();
@@ -270,7 +272,9 @@ impl Shell {
                 Action::ConfigChanged(name) => self.reconfigured(name),
             }
         }
-        self.clock.now()
+        let now = self.clock.now();
+        self.engine.finish_actions(now);
+        now
     }
 
     fn reconfigured(&mut self, name: &str) {
@@ -299,7 +303,13 @@ impl Shell {
 
     fn advance_engine(&mut self, now: Now) -> bool {
         self.help_from_us = now.mono_us + ADVANCE_EVERY_US;
+        let watched = self.engine.config.latency_monitor_threshold > 0;
+        let began_us = if watched { self.clock.now().mono_us } else { 0 };
         let more = self.engine.advance(now);
+        if watched {
+            let us = self.clock.now().mono_us - began_us;
+            self.engine.note_pause("expire-cycle", now, us * 1000);
+        }
         allocator::put_in_order();
         more
     }

@@ -1,6 +1,7 @@
 //! Kinds of directives: how a value is read, held to its bounds and shown.
 
 use crate::engine::change::Classes;
+use crate::engine::number::parse_f64;
 
 /// When a client's unwritten replies are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub enum Kind {
     Choice(&'static [&'static str]),
     /// Any number of words.
     Words,
+    /// Any number of percentages.
+    Percentiles,
     /// The letters of `notify-keyspace-events`.
     Events,
     /// Groups of four words: class, hard limit, soft limit, seconds.
@@ -65,7 +68,7 @@ pub enum Kind {
 impl Kind {
     /// Whether several words are meant when a value has spaces.
     pub fn takes_words(self) -> bool {
-        matches!(self, Kind::Words | Kind::OutputLimits)
+        matches!(self, Kind::Words | Kind::Percentiles | Kind::OutputLimits)
     }
 
     /// Reads a value; `old` is the present one, of which a value may change a part.
@@ -101,6 +104,14 @@ impl Kind {
             Kind::Words => {
                 let words = words.iter().filter(|word| !word.is_empty());
                 Ok(Raw::Words(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()))
+            }
+            Kind::Percentiles => {
+                let percent = |word: &&[u8]| match parse_f64(word) {
+                    None => Err("Invalid latency-tracking-info-percentiles parameters".to_owned()),
+                    Some(percent) if (0.0..=100.0).contains(&percent) => Ok(percent.to_string()),
+                    Some(_) => Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".to_owned()),
+                };
+                words.iter().filter(|word| !word.is_empty()).map(percent).collect::<Result<_, _>>().map(Raw::Words)
             }
             Kind::Events => match Classes::parse(word) {
                 Some(classes) => Ok(Raw::Events(classes)),

@@ -56,7 +56,7 @@ macro_rules! directives {
     (@fixed live) => { false };
 }
 
-use Kind::{Bool, Choice, Events, Integer, Memory, Octal, Only, OutputLimits, Secret, Text, Words};
+use Kind::{Bool, Choice, Events, Integer, Memory, Octal, Only, OutputLimits, Percentiles, Secret, Text, Words};
 
 directives! {
     Network "port" => port: u16 = 6379, Integer(0, 65535), fixed, "TCP port to listen on; 0 takes any free one and prints it, or none beside a tls-port.";
@@ -116,9 +116,11 @@ directives! {
     Compatibility "zset-max-listpack-value" / "zset-max-ziplist-value" => zset_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a member up to which a sorted set is called a listpack.";
     Behaviour "stream-node-max-bytes" => stream_node_max_bytes: u64 = 4096, Memory(0, LONG), live, "Bytes of a block of a stream; 0 no bound.";
     Behaviour "stream-node-max-entries" => stream_node_max_entries: u64 = 100, Integer(0, LONG), live, "Entries of a block of a stream; 0 no bound.";
-    Compatibility "slowlog-log-slower-than" => slowlog_log_slower_than: i64 = 10_000, Integer(-1, LONG), live, "Accepted; there is no slow log in this version.";
-    Compatibility "slowlog-max-len" => slowlog_max_len: u64 = 128, Integer(0, LONG), live, "Accepted; there is no slow log in this version.";
-    Compatibility "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Accepted; pauses are not recorded in this version.";
+    Behaviour "slowlog-log-slower-than" => slowlog_log_slower_than: i64 = 10_000, Integer(-1, LONG), live, "Microseconds from which a request is in the slow log; -1 none. Below 1000, every request is timed by itself.";
+    Behaviour "slowlog-max-len" => slowlog_max_len: u64 = 128, Integer(0, LONG), live, "Requests that the slow log keeps.";
+    Behaviour "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Milliseconds from which a pause is recorded for LATENCY; 0 none is.";
+    Behaviour "latency-tracking" => latency_tracking: bool = true, Bool, live, "Keep how long the calls of each command took, for INFO latencystats.";
+    Behaviour "latency-tracking-info-percentiles" => latency_percentiles: Vec<String> = vec!["50".into(), "99".into(), "99.9".into()], Percentiles, live, "Percentiles that INFO latencystats shows.";
     Compatibility "tracking-table-max-keys" => tracking_table_max_keys: u64 = 1_000_000, Integer(0, LONG), live, "Keys that are remembered for client-side caching.";
     Behaviour "enable-debug-command" => enable_debug_command: &'static str = "local", Choice(&["no", "yes", "local"]), fixed, "Who may use DEBUG.";
 
@@ -181,8 +183,6 @@ pub const IGNORED: &[&str] = &[
     "ignore-warnings",
     "io-threads-do-reads",
     "jemalloc-bg-thread",
-    "latency-tracking",
-    "latency-tracking-info-percentiles",
     "locale-collate",
     "max-new-connections-per-cycle",
     "max-new-tls-connections-per-cycle",

@@ -1,0 +1,236 @@
+//! What is known of each command: how often it was called, how long it took. `INFO commandstats` and `latencystats` show it.
+
+use crate::engine::command::{Command, Flags};
+
+/// Slots of the table; a power of two, more than twice the number of rows.
+const SLOTS: usize = 1024;
+/// Buckets to a power of two.
+const SUB: usize = 32;
+/// Durations from here on count as this, in nanoseconds: one second.
+const NS_MAX: u64 = 1 << 30;
+const BUCKETS: usize = SUB * (NS_MAX.ilog2() as usize - SUB.ilog2() as usize + 2);
+
+/// Commands that are not `FAST` by their flag, and whose cost is nonetheless bounded by what they are sent and reply. Scripts say by
+/// themselves when they have run long.
+const BOUNDED: [&str; 14] = [
+    "set",
+    "del",
+    "setex",
+    "psetex",
+    "getrange",
+    "hgetall",
+    "smembers",
+    "lmove",
+    "eval",
+    "evalsha",
+    "eval_ro",
+    "evalsha_ro",
+    "fcall",
+    "fcall_ro",
+];
+
+/// How often durations occurred: 32 buckets to each power of two of nanoseconds, so that what is read from it is right to 3 %.
+#[derive(Debug)]
+pub struct Histogram {
+    counts: Box<[u32; BUCKETS]>,
+    total: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { counts: Box::new([0; BUCKETS]), total: 0 }
+    }
+}
+
+impl Histogram {
+    fn bucket(ns: u64) -> usize {
+        let ns = ns.min(NS_MAX);
+        if ns < SUB as u64 {
+            return ns as usize;
+        }
+        let power = (ns.ilog2() - SUB.ilog2()) as usize;
+        (power + 1) * SUB + (ns >> power) as usize - SUB
+    }
+
+    /// The longest duration that belongs to a bucket.
+    fn highest(bucket: usize) -> u64 {
+        if bucket < SUB {
+            return bucket as u64;
+        }
+        let power = bucket / SUB - 1;
+        (((bucket % SUB + SUB + 1) as u64) << power) - 1
+    }
+
+    /// Counts a duration, in nanoseconds, `times` times.
+    pub fn record(&mut self, ns: u64, times: u32) {
+        let count = &mut self.counts[Self::bucket(ns.max(1))];
+        *count = count.saturating_add(times);
+        self.total += u64::from(times);
+    }
+
+    /// How many durations were counted.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// The duration, in nanoseconds, that `percent` of all do not exceed.
+    pub fn percentile(&self, percent: f64) -> u64 {
+        let wanted = ((percent / 100.0 * self.total as f64).ceil() as u64).max(1);
+        let mut seen = 0;
+        let bucket = self.counts.iter().position(|&count| {
+            seen += u64::from(count);
+            seen >= wanted
+        });
+        bucket.map_or(0, Self::highest)
+    }
+
+    /// For each power of two of about a microsecond and more up to which there is something new: the bound in microseconds, and how
+    /// many durations lie below it.
+    pub fn cumulative(&self) -> Vec<(u64, u64)> {
+        let mut rows = Vec::new();
+        let (mut bucket, mut seen, mut shown) = (0, 0, 0);
+        for power in 10..=NS_MAX.ilog2() {
+            // The end of the first of 128 parts above the power of two, which is what Redis's histogram has as its bound.
+            let bound_ns = (1u64 << power) + (1 << (power - 7)) - 1;
+            while bucket < BUCKETS && Self::highest(bucket) <= bound_ns {
+                seen += u64::from(self.counts[bucket]);
+                bucket += 1;
+            }
+            if power == NS_MAX.ilog2() {
+                seen = self.total;
+            }
+            if seen > shown {
+                rows.push((bound_ns / 1000, seen));
+                shown = seen;
+            }
+        }
+        rows
+    }
+}
+
+/// What is known of one command.
+#[derive(Debug, Default)]
+pub struct Slot {
+    row: Option<&'static Command>,
+    /// Whether what it costs is bounded by its arguments and its reply.
+    pub bounded: bool,
+    /// How often it was executed.
+    pub calls: u64,
+    /// How often it was refused before it was executed.
+    pub rejected: u64,
+    /// How often its reply was an error.
+    pub failed: u64,
+    /// How long it has taken altogether, in nanoseconds.
+    pub ns: u64,
+    /// How long it took; none until something is counted, and while `latency-tracking` is off.
+    pub histogram: Option<Histogram>,
+}
+
+/// The figures of all commands. A row is found by where it lies, which takes a nanosecond or two.
+#[derive(Debug)]
+pub struct CommandStats {
+    slots: Box<[Slot]>,
+}
+
+impl Default for CommandStats {
+    fn default() -> Self {
+        CommandStats { slots: std::iter::repeat_with(Slot::default).take(SLOTS).collect() }
+    }
+}
+
+impl CommandStats {
+    /// The number of a command's slot.
+    #[inline]
+    pub fn find(&mut self, command: &'static Command) -> usize {
+        let mut at = Self::home(command);
+        loop {
+            match self.slots[at].row {
+                Some(row) if std::ptr::eq(row, command) => return at,
+                Some(_) => at = (at + 1) % SLOTS,
+                None => return self.enter(at, command),
+            }
+        }
+    }
+
+    #[inline]
+    fn home(command: &'static Command) -> usize {
+        let address = std::ptr::from_ref(command) as usize as u64;
+        (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % SLOTS
+    }
+
+    #[cold]
+    fn enter(&mut self, at: usize, command: &'static Command) -> usize {
+        let bounded = command.flags.contains(Flags::FAST) || BOUNDED.contains(&command.name);
+        self.slots[at] = Slot { row: Some(command), bounded, ..Slot::default() };
+        at
+    }
+
+    /// The slot with a number that [`CommandStats::find`] gave.
+    #[inline]
+    pub fn slot(&mut self, number: usize) -> &mut Slot {
+        &mut self.slots[number]
+    }
+
+    /// Sets all figures back; numbers of slots stay what they are.
+    pub fn reset(&mut self) {
+        for slot in &mut self.slots {
+            *slot = Slot { row: slot.row, bounded: slot.bounded, ..Slot::default() };
+        }
+    }
+
+    /// What is known of a command; `None` where it was never called.
+    pub fn get(&self, command: &'static Command) -> Option<&Slot> {
+        let mut at = Self::home(command);
+        loop {
+            match self.slots[at].row {
+                Some(row) if std::ptr::eq(row, command) => return Some(&self.slots[at]),
+                Some(_) => at = (at + 1) % SLOTS,
+                None => return None,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_follow_each_other_without_gaps() {
+        for bucket in 0..Histogram::bucket(NS_MAX) {
+            let highest = Histogram::highest(bucket);
+            assert_eq!(Histogram::bucket(highest), bucket);
+            assert_eq!(Histogram::bucket(highest + 1), bucket + 1);
+        }
+        assert!(Histogram::bucket(u64::MAX) < BUCKETS);
+    }
+
+    #[test]
+    fn percentiles_are_right_to_three_percent() {
+        let mut histogram = Histogram::default();
+        (1..=1000).for_each(|us| histogram.record(us * 1000, 1));
+        for (percent, us) in [(50.0, 500.0), (99.0, 990.0), (99.9, 999.0), (100.0, 1000.0)] {
+            let got = histogram.percentile(percent) as f64 / 1000.0;
+            assert!(got >= us && got < us * 1.032, "{percent}: {got}");
+        }
+        let rows = histogram.cumulative();
+        assert_eq!(rows.first().map(|row| row.0), Some(1));
+        assert_eq!(rows.last(), Some(&(1056, 1000)));
+        assert!(rows.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1));
+    }
+
+    #[test]
+    fn every_row_has_a_slot_of_its_own() {
+        let mut stats = CommandStats::default();
+        let rows = || crate::commands::all().flat_map(|row| std::iter::once(row).chain(row.subcommands));
+        assert!(rows().count() * 2 < SLOTS, "{} rows", rows().count());
+        for row in rows() {
+            assert!(stats.get(row).is_none());
+            let slot = stats.find(row);
+            stats.slot(slot).calls += 1;
+        }
+        for row in rows() {
+            assert_eq!(stats.get(row).map(|slot| slot.calls), Some(1), "{}", row.name);
+        }
+    }
+}
