@@ -95,6 +95,8 @@ pub enum Action {
     Shutdown,
     /// Do nothing at all for so many microseconds (`DEBUG SLEEP`); on a virtual clock, move it.
     Sleep(u64),
+    /// Have the system get back what was freed: it was much, and at once.
+    ReturnMemory,
     /// A configuration directive changed that the driver acts on.
     ConfigChanged(&'static str),
 }
@@ -234,6 +236,7 @@ impl Engine {
         engine.keyspace.set_limits = engine.config.set_limits();
         engine.keyspace.stream_limits = engine.config.stream_limits();
         engine.update_timing();
+        engine.bound_scripts();
         engine
     }
 
@@ -466,7 +469,9 @@ impl Engine {
             self.go_on_evicting(now);
         }
         self.time_out(now, &mut budget);
-        self.retired.free_some(&mut budget);
+        if self.retired.free_some(&mut budget) {
+            self.actions.push(Action::ReturnMemory);
+        }
         if self.keyspace.changes.attention || self.pause.held() > 0 {
             self.attend(now);
         }
@@ -516,7 +521,13 @@ impl Engine {
         self.keyspace.set_limits = self.config.set_limits();
         self.keyspace.stream_limits = self.config.stream_limits();
         self.update_timing();
+        self.bound_scripts();
         self.actions.extend(changed.map(Action::ConfigChanged));
+    }
+
+    fn bound_scripts(&mut self) {
+        self.scripts.set_memory_limit(self.config.script_memory_limit);
+        self.functions.set_memory_limit(self.config.script_memory_limit);
     }
 
     /// Sets all counters back to zero.

@@ -56,6 +56,9 @@ pub(super) const LARGE_BLOCK: usize = 64 << 10;
 /// Room on the stack that the error takes which ends a script.
 const ERROR_ROOM: c_int = 8;
 
+/// After cycles of the collector that found so many bytes there are more of them.
+const WORTHWHILE: usize = 1 << 20;
+
 /// Kilobytes of one step of the collector, and what it counts as.
 pub(super) const COLLECTED_KB: c_int = 16;
 pub(super) const COLLECTED_WORK: u64 = 5_000;
@@ -231,17 +234,24 @@ pub(super) unsafe fn settle(lua: *mut lua_State, interpreter: *mut Interpreter) 
     }
 }
 
-/// Collects the garbage of a run that has used its memory up, while others are answered: the next run is to find room.
+/// Collects the garbage of a run that has used much memory, or all, while others are answered: the next run is to find room.
 ///
 /// # Safety
 /// The run has just come to its end, and the engine is still the frame's.
 pub(super) unsafe fn collect(interpreter: *mut Interpreter) {
     // SAFETY: as promised.
     unsafe {
-        // What became garbage after the cycle under way had begun is found by the next one.
-        for _ in 0..2 {
-            while lua_gc((*interpreter).lua, LUA_GCSTEP, COLLECTED_KB) == 0 {
-                spend_quietly(interpreter, COLLECTED_WORK);
+        loop {
+            let before = (*interpreter).memory.used;
+            // What became garbage after the cycle under way had begun is found by the next one.
+            for _ in 0..2 {
+                while lua_gc((*interpreter).lua, LUA_GCSTEP, COLLECTED_KB) == 0 {
+                    spend_quietly(interpreter, COLLECTED_WORK);
+                }
+            }
+            // In every cycle, Lua gives back half of the buffer in which it joins strings.
+            if before.saturating_sub((*interpreter).memory.used) < WORTHWHILE {
+                break;
             }
         }
     }

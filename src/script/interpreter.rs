@@ -131,11 +131,11 @@ const STACK_MIN: c_int = 60;
 const ERROR_FUNCTION: c_int = 1;
 
 impl Interpreter {
-    /// A new interpreter; to be freed by [`Interpreter::free`].
-    pub(super) fn create() -> NonNull<Interpreter> {
+    /// A new interpreter that may take so many bytes; to be freed by [`Interpreter::free`].
+    pub(super) fn create(memory_limit: usize) -> NonNull<Interpreter> {
         let this = Box::into_raw(Box::new(Interpreter {
             lua: ptr::null_mut(),
-            memory: Memory::new(memory::LIMIT),
+            memory: Memory::new(memory_limit),
             frame: Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0),
             names: Names::new(NAMES),
             shared: Shared::default(),
@@ -308,8 +308,9 @@ impl Interpreter {
             (*this).memory.strict = true;
             let status = lua_pcall(lua, function.locals.map_or(0, Locals::count), 1, ERROR_FUNCTION);
             (*this).memory.strict = false;
-            if status == LUA_ERRMEM {
+            if status == LUA_ERRMEM || (*this).memory.is_swollen() {
                 bounds::collect(this);
+                (*this).memory.note_collected();
             }
             (*this).frame.engine = ptr::null_mut();
             (*this).memory.thread = ptr::null_mut();
@@ -328,15 +329,16 @@ impl Interpreter {
         unsafe { !(*this).frame.engine.is_null() }
     }
 
-    /// Leaves the stack as it was found.
+    /// Leaves the stack as it was found. Gives whether much memory was freed.
     ///
     /// # Safety
     /// `this` is valid and no script runs on it.
-    pub(super) unsafe fn finish(this: *mut Interpreter) {
+    pub(super) unsafe fn finish(this: *mut Interpreter) -> bool {
         // SAFETY: as promised.
         unsafe {
             lua_settop((*this).lua, ERROR_FUNCTION);
             (*this).buffer.clear(&mut (*this).memory);
+            std::mem::take(&mut (*this).memory.collected)
         }
     }
 }

@@ -12,8 +12,11 @@ use mlua::ffi::{LUA_GCSETPAUSE, lua_State, lua_gc};
 
 use crate::script::bounds;
 
-/// What an interpreter may take, in bytes; little in tests, so that it is soon reached.
-pub(super) const LIMIT: usize = if cfg!(test) { 64 << 20 } else { 1 << 30 };
+/// What an interpreter may take unless it is told otherwise, in bytes; little in tests, so that it is soon reached.
+pub const LIMIT: u64 = if cfg!(test) { 64 << 20 } else { 1 << 30 };
+
+/// So much more than twice what was left by the last collection is collected when a run ends. Bytes.
+const SWOLLEN: usize = 32 << 20;
 
 /// Up to here the collector leaves garbage lying for long: the few live blocks would be walked again and again. Bytes.
 const SMALL: usize = 2 << 20;
@@ -41,6 +44,10 @@ pub(super) struct Memory {
     pub strict: bool,
     /// Whether the collector has been told to hurry.
     hurried: bool,
+    /// Bytes that were left when all garbage was last collected.
+    kept: usize,
+    /// Whether that has happened in the run.
+    pub collected: bool,
     lua: *mut lua_State,
     /// The thread of Lua that runs; null while no script does.
     pub thread: *mut lua_State,
@@ -58,6 +65,8 @@ impl Memory {
             limit,
             strict: false,
             hurried: false,
+            kept: 0,
+            collected: false,
             lua: ptr::null_mut(),
             thread: ptr::null_mut(),
             largest: 0,
@@ -75,6 +84,17 @@ impl Memory {
         self.hurried = true;
         // SAFETY: as promised.
         unsafe { self.pace(lua) }
+    }
+
+    /// Whether what there is is too much to leave it for the collector to find in its own time.
+    #[inline]
+    pub(super) fn is_swollen(&self) -> bool {
+        self.used > SWOLLEN && self.used - SWOLLEN > self.kept.saturating_mul(2)
+    }
+
+    /// Notes that all garbage was collected.
+    pub(super) fn note_collected(&mut self) {
+        (self.kept, self.collected) = (self.used, true);
     }
 
     /// Lets the collector take its time again, once memory is small again.

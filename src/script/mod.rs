@@ -40,14 +40,15 @@ use std::ptr::NonNull;
 use sha1::{Digest, Sha1};
 use slab::Slab;
 
-use crate::engine::Engine;
 use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::session::SessionFlags;
+use crate::engine::{Action, Engine};
 use crate::script::bounds::Bounds;
 use crate::script::interpreter::{Frame, Function, Interpreter};
 pub use crate::script::libraries::random::ScriptRandom;
+pub use crate::script::memory::LIMIT as MEMORY_LIMIT;
 pub(crate) use crate::script::retired::Retired;
 use crate::script::shebang::ScriptFlags;
 
@@ -108,6 +109,8 @@ pub struct Scripts {
     evaluated: usize,
     /// Bytes of the sources of all scripts.
     source_bytes: usize,
+    /// Bytes that the interpreter may take; the engine says how many.
+    memory_limit: usize,
     /// Scripts evicted since the start.
     pub evicted: u64,
 }
@@ -125,6 +128,7 @@ impl Default for Scripts {
             newest: NONE,
             evaluated: 0,
             source_bytes: 0,
+            memory_limit: 0,
             evicted: 0,
         }
     }
@@ -161,6 +165,15 @@ impl Scripts {
         self.source_bytes + self.scripts.len() * (size_of::<Script>() + size_of::<(Sha, usize)>())
     }
 
+    /// Bounds what the interpreter may take, in bytes.
+    pub fn set_memory_limit(&mut self, bytes: u64) {
+        self.memory_limit = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if let Some(interpreter) = self.interpreter {
+            // SAFETY: it is valid as long as it is here, and no script runs: those cannot change the configuration.
+            unsafe { (*interpreter.as_ptr()).memory.limit = self.memory_limit }
+        }
+    }
+
     /// Whether a script is cached; the digits of its SHA-1 may be in any case.
     pub fn contains(&self, digits: &[u8]) -> bool {
         self.find(digits).is_some()
@@ -192,9 +205,9 @@ impl Scripts {
 
     /// Forgets all scripts.
     fn forget(&mut self) {
-        let evicted = self.evicted;
+        let (memory_limit, evicted) = (self.memory_limit, self.evicted);
         *self = Scripts::default();
-        self.evicted = evicted;
+        (self.memory_limit, self.evicted) = (memory_limit, evicted);
     }
 
     /// Caches a script for good; gives its SHA-1.
@@ -236,7 +249,7 @@ impl Scripts {
 
     fn compile(&mut self, sha: Sha, source: &[u8]) -> std::result::Result<usize, Error> {
         let (flags, body) = shebang::split(source).map_err(|text| Error::of_bytes(text.into_owned()))?;
-        let interpreter = self.interpreter.get_or_insert_with(Interpreter::create).as_ptr();
+        let interpreter = self.interpreter.get_or_insert_with(|| Interpreter::create(self.memory_limit)).as_ptr();
         // SAFETY: the interpreter is valid, and no script runs: commands that compile are not allowed from scripts.
         let function = unsafe { Interpreter::compile(interpreter, body) }
             .map_err(|message| Error::of_bytes([b"ERR Error compiling script (new function): ", message.as_slice()].concat()))?;
@@ -427,7 +440,9 @@ fn execute(
             }
             cx.reply.error(&failure::blank_start(&failure.text));
         }
-        Interpreter::finish(interpreter);
+        if Interpreter::finish(interpreter) {
+            (*engine).act(Action::ReturnMemory);
+        }
     }
     Ok(())
 }

@@ -45,8 +45,9 @@ impl Retired {
         self.0.is_empty()
     }
 
-    /// Frees some of them, for at most `budget` steps.
-    pub(crate) fn free_some(&mut self, budget: &mut u32) {
+    /// Frees some of them, for at most `budget` steps. Gives whether one is all free.
+    pub(crate) fn free_some(&mut self, budget: &mut u32) -> bool {
+        let count = self.0.len();
         while let Some((interpreter, cycles)) = self.0.last_mut()
             && *budget > 0
         {
@@ -62,6 +63,7 @@ impl Retired {
                 }
             }
         }
+        self.0.len() < count
     }
 }
 

@@ -269,6 +269,7 @@ impl Shell {
                 }
                 // Nothing at all happens meanwhile: that is what it is for.
                 Action::Sleep(us) => std::thread::sleep(Duration::from_micros(us)),
+                Action::ReturnMemory => allocator::return_free(),
                 Action::ConfigChanged(name) => self.reconfigured(name),
             }
         }

@@ -104,6 +104,7 @@ directives! {
 
     Behaviour "notify-keyspace-events" => notify_keyspace_events: Classes = Classes::empty(), Events, live, "Classes of key events that are published, such as KEA.";
     Behaviour "busy-reply-threshold" / "lua-time-limit" => busy_reply_threshold: u64 = 5000, Integer(0, LONG), live, "Milliseconds after which a script may be killed.";
+    Limits "script-memory-limit" => script_memory_limit: u64 = crate::script::MEMORY_LIMIT, Memory(MIB, LONG), live, "Bytes that scripts, and again functions, may have in use at once.";
     Compatibility "hash-max-listpack-entries" / "hash-max-ziplist-entries" => hash_max_listpack_entries: u64 = 512, Integer(0, LONG), live, "Fields up to which OBJECT ENCODING calls a hash a listpack.";
     Compatibility "hash-max-listpack-value" / "hash-max-ziplist-value" => hash_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a field or value up to which a hash is called a listpack.";
     Compatibility "list-max-listpack-size" / "list-max-ziplist-size" => list_max_listpack_size: i64 = -2, Integer(-INT - 1, INT), live, "Size up to which a list is called a listpack.";

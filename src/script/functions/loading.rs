@@ -53,8 +53,8 @@ fn key(of: &'static u8) -> *mut c_void {
 }
 
 /// A new interpreter for functions; to be freed by [`Interpreter::free`].
-pub(super) fn create() -> NonNull<Interpreter> {
-    let interpreter = Interpreter::create();
+pub(super) fn create(memory_limit: usize) -> NonNull<Interpreter> {
+    let interpreter = Interpreter::create(memory_limit);
     let this = interpreter.as_ptr();
     // SAFETY: nothing runs on it, allocations cannot fail, and at most ten values are on the stack.
     unsafe {

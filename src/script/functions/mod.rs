@@ -174,6 +174,8 @@ impl Library {
 pub struct Functions {
     interpreter: Option<NonNull<Interpreter>>,
     libraries: Libraries,
+    /// Bytes that the interpreter may take; the engine says how many.
+    memory_limit: usize,
 }
 
 // SAFETY: the interpreter is reached through this value alone, and nothing in it belongs to a thread.
@@ -249,7 +251,7 @@ impl Functions {
     /// Loads a library and gives its name. One of the same name is an error, or with `replace` makes way.
     pub fn load(&mut self, source: &[u8], replace: bool) -> Result<Vec<u8>> {
         self.leave_if_broken();
-        let interpreter = *self.interpreter.get_or_insert_with(loading::create);
+        let interpreter = *self.interpreter.get_or_insert_with(|| loading::create(self.memory_limit));
         // SAFETY: the interpreter is valid and runs nothing: commands that load are not allowed from scripts.
         unsafe { self.libraries.load(interpreter, source, replace) }
     }
@@ -265,6 +267,15 @@ impl Functions {
         Ok(())
     }
 
+    /// Bounds what the interpreter may take, in bytes.
+    pub fn set_memory_limit(&mut self, bytes: u64) {
+        self.memory_limit = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if let Some(interpreter) = self.interpreter {
+            // SAFETY: it is valid as long as it is here, and no function runs: those cannot change the configuration.
+            unsafe { (*interpreter.as_ptr()).memory.limit = self.memory_limit }
+        }
+    }
+
     /// Deletes all libraries, and the interpreter with them, which may take its time to be freed.
     pub(crate) fn flush(&mut self, retired: &mut Retired) {
         self.leave_if_broken();
@@ -272,7 +283,9 @@ impl Functions {
             // SAFETY: nobody else has it, and it runs nothing: commands that flush are not allowed from scripts.
             unsafe { retired.add(interpreter) }
         }
+        let memory_limit = self.memory_limit;
         *self = Functions::default();
+        self.memory_limit = memory_limit;
     }
 
     /// All libraries as a payload for [`Functions::restore`].
@@ -284,7 +297,7 @@ impl Functions {
     pub fn restore(&mut self, payload: &[u8], policy: Policy) -> Result<Vec<Vec<u8>>> {
         self.leave_if_broken();
         let sources = Sources::new(payload).map_err(Error::new)?;
-        let interpreter = *self.interpreter.get_or_insert_with(loading::create);
+        let interpreter = *self.interpreter.get_or_insert_with(|| loading::create(self.memory_limit));
         let mut restored = Libraries::default();
         for source in sources {
             // SAFETY: as for `load`.
@@ -359,7 +372,7 @@ impl Functions {
     fn leave_if_broken(&mut self) {
         // SAFETY: it is valid as long as it is here.
         if self.interpreter.is_some_and(|interpreter| unsafe { Interpreter::is_running(interpreter.as_ptr()) }) {
-            let interpreter = loading::create();
+            let interpreter = loading::create(self.memory_limit);
             self.interpreter = Some(interpreter);
             for (name, library) in std::mem::take(&mut self.libraries).by_name {
                 // SAFETY: as for `load`.
