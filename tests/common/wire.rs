@@ -132,6 +132,18 @@ impl Wire {
         socket.set_nonblocking(false).is_ok() && peeked.is_ok()
     }
 
+    /// All bytes up to some that end them, which are not given.
+    pub fn raw_until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
+        let mut raw = Vec::new();
+        while !raw.ends_with(end) {
+            if self.stream.read_until(end[end.len() - 1], &mut raw)? == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+            }
+        }
+        raw.truncate(raw.len() - end.len());
+        Ok(raw)
+    }
+
     /// One request and its reply.
     pub fn call<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
         self.queue(args);
