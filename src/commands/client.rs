@@ -351,6 +351,7 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
         + queued
         + waiting
         + watches.bytes(session.watcher)
+        + engine.pubsub.bytes(id)
         + tracking.bytes(session.tracker);
     let written = write!(
         line,

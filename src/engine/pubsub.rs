@@ -2,14 +2,14 @@
 //!
 //! Three registries of the same kind: channels, patterns, and shard channels. A subscription is one node in two lists: that of
 //! its topic, in which messages are delivered in the order of subscribing, and that of its session, so that a session that goes
-//! costs only what it was subscribed to.
+//! costs only what it was subscribed to, and where that is much, bit by bit: [`PubSub::free_some`].
 //!
 //! ```text
 //!   PUBLISH, keyspace events ─▶ topic of the channel ─▶ its subscriptions, oldest first ─▶ outboxes
 //!                           └─▶ patterns that match, oldest first ─▶ theirs
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -27,6 +27,9 @@ const NIL: u32 = u32::MAX;
 
 /// Buffers and tables that grew beyond this, in elements, are given back when they are empty again.
 const KEPT: usize = 4096;
+
+/// What a session of no more subscriptions than this had is taken out at once.
+const AT_ONCE: u32 = 64;
 
 /// What can be subscribed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,11 +87,25 @@ impl PubSub {
         self.registries[kind.index()].unsubscribe_oldest(id)
     }
 
-    /// Ends all subscriptions of a session.
+    /// Ends all subscriptions of a session. Where they are many, they stay for a while, as nobody's.
     pub fn forget(&mut self, id: SessionId) {
-        for registry in &mut self.registries {
-            while registry.unsubscribe_oldest(id).is_some() {}
-        }
+        self.registries.iter_mut().for_each(|registry| registry.forget(id));
+    }
+
+    /// Bytes that a session's subscriptions take up, about.
+    pub fn bytes(&self, id: SessionId) -> usize {
+        self.registries.iter().map(|registry| registry.bytes(id)).sum()
+    }
+
+    /// Whether subscriptions of sessions that are gone wait to be taken out.
+    #[inline]
+    pub fn has_retired(&self) -> bool {
+        self.registries.iter().any(|registry| !registry.retired.is_empty())
+    }
+
+    /// Takes subscriptions out that are nobody's, at most `budget` of them.
+    pub fn free_some(&mut self, budget: &mut u32) {
+        self.registries.iter_mut().for_each(|registry| registry.free_some(budget));
     }
 
     /// The names that somebody is subscribed to, oldest first.
@@ -98,18 +115,19 @@ impl PubSub {
 
     /// How many different names somebody is subscribed to.
     pub fn topic_count(&self, kind: Kind) -> usize {
-        self.registry(kind).topics.len()
+        let registry = self.registry(kind);
+        if registry.retired.is_empty() { registry.topics.len() } else { registry.topics().count() }
     }
 
-    /// Whether anybody is subscribed to a channel or to a pattern.
+    /// Whether anybody is subscribed to a channel or to a pattern, or was and is being taken out.
     pub fn has_listeners(&self) -> bool {
-        self.topic_count(Kind::Channel) + self.topic_count(Kind::Pattern) > 0
+        [Kind::Channel, Kind::Pattern].iter().any(|&kind| !self.registry(kind).topics.is_empty())
     }
 
     /// How many sessions are subscribed to a name.
     pub fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
         let registry = self.registry(kind);
-        registry.names.get(name).map_or(0, |&topic| registry.topics[topic as usize].count as usize)
+        registry.names.get(name).map_or(0, |&topic| registry.count(&registry.topics[topic as usize]))
     }
 
     /// The names that a session is subscribed to, oldest first.
@@ -134,14 +152,14 @@ impl PubSub {
 /// One session's interest in one topic.
 #[derive(Clone, Copy)]
 struct Subscription {
-    session: SessionId,
+    owner: u32,
     topic: u32,
     /// Neighbours among the topic's subscriptions.
     topic_prev: u32,
     topic_next: u32,
-    /// Neighbours among the session's.
-    session_prev: u32,
-    session_next: u32,
+    /// Neighbours among the owner's.
+    owner_prev: u32,
+    owner_next: u32,
 }
 
 /// Something that somebody is subscribed to.
@@ -150,6 +168,7 @@ struct Topic {
     /// First and last subscription.
     first: u32,
     last: u32,
+    /// Those included that are nobody's any more.
     count: u32,
     /// Neighbours among all topics.
     prev: u32,
@@ -167,15 +186,30 @@ impl Ends {
     const NONE: Ends = Ends { first: NIL, last: NIL };
 }
 
+/// Whose subscriptions they are.
+struct Owner {
+    /// `None` where it is gone.
+    session: Option<SessionId>,
+    first: u32,
+    last: u32,
+    count: u32,
+    /// Bytes of the names.
+    name_bytes: usize,
+}
+
 /// Topics of one kind and their subscriptions.
 struct Registry {
     names: HashMap<Arc<[u8]>, u32, FixedState>,
     topics: Slab<Topic>,
     all: Ends,
     subscriptions: Slab<Subscription>,
-    /// The subscription of a session to a topic.
-    pairs: HashMap<(SessionId, u32), u32, FixedState>,
-    sessions: HashMap<SessionId, Ends, FixedState>,
+    /// The subscription of an owner to a topic.
+    pairs: HashMap<(u32, u32), u32, FixedState>,
+    owners: Slab<Owner>,
+    /// The owner that is a session.
+    sessions: HashMap<SessionId, u32, FixedState>,
+    /// Owners that are gone, and whose subscriptions are being taken out.
+    retired: VecDeque<u32>,
 }
 
 impl Registry {
@@ -186,25 +220,32 @@ impl Registry {
             all: Ends::NONE,
             subscriptions: Slab::new(),
             pairs: HashMap::with_hasher(hasher.clone()),
+            owners: Slab::new(),
             sessions: HashMap::with_hasher(hasher.clone()),
+            retired: VecDeque::new(),
         }
     }
 
     fn subscribe(&mut self, id: SessionId, name: &[u8]) -> bool {
+        let owners = &mut self.owners;
+        let owner = *self
+            .sessions
+            .entry(id)
+            .or_insert_with(|| owners.insert(Owner { session: Some(id), first: NIL, last: NIL, count: 0, name_bytes: 0 }) as u32);
         let topic = match self.names.get(name) {
-            Some(&topic) if self.pairs.contains_key(&(id, topic)) => return false,
+            Some(&topic) if self.pairs.contains_key(&(owner, topic)) => return false,
             Some(&topic) => topic,
             None => self.add_topic(name),
         };
-        let own = self.sessions.entry(id).or_insert(Ends::NONE);
+        let own = &mut self.owners[owner as usize];
         let at = &mut self.topics[topic as usize];
         let node = self.subscriptions.insert(Subscription {
-            session: id,
+            owner,
             topic,
             topic_prev: at.last,
             topic_next: NIL,
-            session_prev: own.last,
-            session_next: NIL,
+            owner_prev: own.last,
+            owner_next: NIL,
         }) as u32;
         match self.subscriptions.get_mut(at.last as usize) {
             Some(before) => before.topic_next = node,
@@ -213,30 +254,63 @@ impl Registry {
         at.last = node;
         at.count += 1;
         match self.subscriptions.get_mut(own.last as usize) {
-            Some(before) => before.session_next = node,
+            Some(before) => before.owner_next = node,
             None => own.first = node,
         }
         own.last = node;
-        self.pairs.insert((id, topic), node);
+        own.count += 1;
+        own.name_bytes += name.len();
+        self.pairs.insert((owner, topic), node);
         true
     }
 
     fn unsubscribe(&mut self, id: SessionId, name: &[u8]) -> bool {
-        let node = self.names.get(name).and_then(|&topic| self.pairs.get(&(id, topic)));
-        let Some(&node) = node else { return false };
+        let (Some(&topic), Some(&owner)) = (self.names.get(name), self.sessions.get(&id)) else { return false };
+        let Some(&node) = self.pairs.get(&(owner, topic)) else { return false };
         self.remove(node);
         true
     }
 
     fn unsubscribe_oldest(&mut self, id: SessionId) -> Option<Arc<[u8]>> {
-        let node = self.sessions.get(&id)?.first;
-        Some(self.remove(node))
+        let owner = *self.sessions.get(&id)?;
+        Some(self.remove(self.owners[owner as usize].first))
+    }
+
+    fn forget(&mut self, id: SessionId) {
+        let Some(&owner) = self.sessions.get(&id) else { return };
+        if self.owners[owner as usize].count <= AT_ONCE {
+            while self.unsubscribe_oldest(id).is_some() {}
+        } else {
+            self.sessions.remove(&id);
+            self.owners[owner as usize].session = None;
+            self.retired.push_back(owner);
+        }
+    }
+
+    fn free_some(&mut self, budget: &mut u32) {
+        while *budget > 0
+            && let Some(&owner) = self.retired.front()
+        {
+            *budget -= 1;
+            self.remove(self.owners[owner as usize].first);
+        }
+    }
+
+    fn bytes(&self, id: SessionId) -> usize {
+        let Some(&owner) = self.sessions.get(&id) else { return 0 };
+        let owner = &self.owners[owner as usize];
+        owner.name_bytes + owner.count as usize * (size_of::<Topic>() + size_of::<Subscription>() + 64)
+    }
+
+    /// How many subscribers a topic has.
+    fn count(&self, topic: &Topic) -> usize {
+        if self.retired.is_empty() { topic.count as usize } else { self.listeners(topic).count() }
     }
 
     /// Takes a subscription out of both its lists, and with the last one the topic. Gives the topic's name.
     fn remove(&mut self, node: u32) -> Arc<[u8]> {
         let gone = self.subscriptions.remove(node as usize);
-        self.pairs.remove(&(gone.session, gone.topic));
+        self.pairs.remove(&(gone.owner, gone.topic));
 
         let topic = &mut self.topics[gone.topic as usize];
         match self.subscriptions.get_mut(gone.topic_prev as usize) {
@@ -248,19 +322,30 @@ impl Registry {
             None => topic.last = gone.topic_prev,
         }
         topic.count -= 1;
+        let name_bytes = topic.name.len();
 
-        if let Some(own) = self.sessions.get_mut(&gone.session) {
-            match self.subscriptions.get_mut(gone.session_prev as usize) {
-                Some(before) => before.session_next = gone.session_next,
-                None => own.first = gone.session_next,
+        let own = &mut self.owners[gone.owner as usize];
+        match self.subscriptions.get_mut(gone.owner_prev as usize) {
+            Some(before) => before.owner_next = gone.owner_next,
+            None => own.first = gone.owner_next,
+        }
+        match self.subscriptions.get_mut(gone.owner_next as usize) {
+            Some(after) => after.owner_prev = gone.owner_prev,
+            None => own.last = gone.owner_prev,
+        }
+        own.count -= 1;
+        own.name_bytes -= name_bytes;
+        if own.first == NIL {
+            match own.session {
+                Some(session) => {
+                    self.sessions.remove(&session);
+                }
+                // Only the first of those that are gone loses subscriptions.
+                None => {
+                    self.retired.pop_front();
+                }
             }
-            match self.subscriptions.get_mut(gone.session_next as usize) {
-                Some(after) => after.session_prev = gone.session_prev,
-                None => own.last = gone.session_prev,
-            }
-            if own.first == NIL {
-                self.sessions.remove(&gone.session);
-            }
+            self.owners.remove(gone.owner as usize);
         }
 
         if self.topics[gone.topic as usize].count > 0 {
@@ -301,7 +386,13 @@ impl Registry {
         gone.name
     }
 
+    /// Topics that somebody listens to, oldest first.
     fn topics(&self) -> impl Iterator<Item = (u32, &Topic)> {
+        let live = |topic: &Topic| self.retired.is_empty() || self.listeners(topic).next().is_some();
+        self.all_topics().filter(move |(_, topic)| live(topic))
+    }
+
+    fn all_topics(&self) -> impl Iterator<Item = (u32, &Topic)> {
         let mut at = self.all.first;
         std::iter::from_fn(move || {
             let topic = self.topics.get(at as usize)?;
@@ -311,20 +402,25 @@ impl Registry {
 
     /// The sessions subscribed to a topic, oldest subscription first.
     fn listeners(&self, topic: &Topic) -> impl Iterator<Item = SessionId> {
+        self.owners_of(topic).filter_map(|owner| self.owners[owner as usize].session)
+    }
+
+    fn owners_of(&self, topic: &Topic) -> impl Iterator<Item = u32> {
         let mut at = topic.first;
         std::iter::from_fn(move || {
             let node = self.subscriptions.get(at as usize)?;
             at = node.topic_next;
-            Some(node.session)
+            Some(node.owner)
         })
     }
 
     /// The subscriptions of a session, oldest first.
     fn of_session(&self, id: SessionId) -> impl Iterator<Item = &Subscription> {
-        let mut at = self.sessions.get(&id).map_or(NIL, |own| own.first);
+        let own = self.sessions.get(&id).map(|&owner| &self.owners[owner as usize]);
+        let mut at = own.map_or(NIL, |own| own.first);
         std::iter::from_fn(move || {
             let node = self.subscriptions.get(at as usize)?;
-            at = node.session_next;
+            at = node.owner_next;
             Some(node)
         })
     }
@@ -332,35 +428,45 @@ impl Registry {
     fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.topics.len(), "a name for each topic");
         assert_eq!(self.pairs.len(), self.subscriptions.len(), "a pair for each subscription");
-        assert_eq!(self.topics().count(), self.topics.len(), "each topic in the list of all");
+        assert_eq!(self.all_topics().count(), self.topics.len(), "each topic in the list of all");
         let mut listed = 0;
         let mut before = NIL;
-        for (number, topic) in self.topics() {
+        for (number, topic) in self.all_topics() {
             assert_eq!(self.names.get(&topic.name), Some(&number), "a topic under its name");
             assert_eq!(topic.prev, before, "a topic knows the one before it");
             before = number;
             assert!(topic.count > 0, "a topic has subscribers");
-            assert_eq!(self.listeners(topic).count(), topic.count as usize, "a topic counts its subscribers");
-            for id in self.listeners(topic) {
-                let node = self.pairs.get(&(id, number)).map(|&node| self.subscriptions[node as usize]);
-                assert!(node.is_some_and(|node| node.session == id && node.topic == number), "a pair leads to its subscription");
+            assert_eq!(self.owners_of(topic).count(), topic.count as usize, "a topic counts its subscribers");
+            for owner in self.owners_of(topic) {
+                let node = self.pairs.get(&(owner, number)).map(|&node| self.subscriptions[node as usize]);
+                assert!(node.is_some_and(|node| node.owner == owner && node.topic == number), "a pair leads to its subscription");
             }
             listed += topic.count as usize;
         }
         assert_eq!(self.all.last, before, "the last topic is the last");
         assert_eq!(listed, self.subscriptions.len(), "each subscription in its topic's list");
         let mut listed = 0;
-        for (&id, own) in &self.sessions {
-            assert_ne!(own.first, NIL, "a session without subscriptions is not kept");
-            let mut before = NIL;
-            for node in self.of_session(id) {
-                assert_eq!(node.session, id, "a session's list holds its own");
-                assert_eq!(node.session_prev, before, "a subscription knows the one before it");
-                before = self.pairs[&(id, node.topic)];
-                listed += 1;
+        for (number, own) in &self.owners {
+            assert_ne!(own.first, NIL, "an owner without subscriptions is not kept");
+            let number = number as u32;
+            match own.session {
+                Some(session) => assert_eq!(self.sessions.get(&session), Some(&number), "a session knows its subscriptions"),
+                None => assert!(self.retired.contains(&number), "what is nobody's is being taken out"),
             }
-            assert_eq!(own.last, before, "a session's last subscription is the last");
+            let (mut at, mut before, mut count, mut name_bytes) = (own.first, NIL, 0, 0);
+            while let Some(node) = self.subscriptions.get(at as usize) {
+                assert_eq!(
+                    (node.owner, node.owner_prev),
+                    (number, before),
+                    "a subscription knows its owner and the one before it"
+                );
+                name_bytes += self.topics[node.topic as usize].name.len();
+                (before, at, count) = (at, node.owner_next, count + 1);
+            }
+            assert_eq!((own.last, own.count, own.name_bytes), (before, count, name_bytes), "an owner counts its subscriptions");
+            listed += count as usize;
         }
+        assert_eq!(self.owners.len(), self.sessions.len() + self.retired.len(), "each owner is a session or gone");
         assert_eq!(listed, self.subscriptions.len(), "each subscription in its session's list");
     }
 }

@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// Closes a session that has gone beyond a limit.
-    fn close_over_limit(&mut self, id: SessionId) {
+    pub(crate) fn close_over_limit(&mut self, id: SessionId) {
         self.stats.limit_disconnections += 1;
         self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
         self.mark_dirty(id);

@@ -98,8 +98,8 @@ directives! {
     Limits "lfu-decay-time" => lfu_decay_time: u32 = 1, Integer(0, INT), live, "Minutes without use after which that counter falls by one; 0 never.";
     Limits "databases" => databases: u32 = 16, Integer(1, 16_384), fixed, "Number of databases.";
     Limits "proto-max-bulk-len" => proto_max_bulk_len: u64 = 512 << 20, Memory(MIB, LONG), live, "Bytes of one argument, and of one string, at most.";
-    Limits "client-query-buffer-limit" => client_query_buffer_limit: u64 = 1 << 30, Memory(MIB, LONG), live, "Bytes of one incomplete request at most, or of what waits behind a blocking command, is queued since MULTI, or is watched: beyond it the client is closed.";
-    Limits "client-output-buffer-limit" => client_output_buffer_limit: [OutputLimit; 3] = OUTPUT_LIMITS, OutputLimits, live, "Bytes of replies that a client may leave unread: class, hard limit, soft limit, seconds.";
+    Limits "client-query-buffer-limit" => client_query_buffer_limit: u64 = 1 << 30, Memory(MIB, LONG), live, "Bytes of one incomplete request at most, or of what waits behind a blocking command, is queued since MULTI, watched or subscribed to: beyond it the client is closed. Of keys that it tracks it gives up the oldest.";
+    Limits "client-output-buffer-limit" => client_output_buffer_limit: [OutputLimit; 3] = OUTPUT_LIMITS, OutputLimits, live, "Bytes of replies that a client may leave unread: class, hard limit, soft limit, seconds. Class pubsub is for subscribers, for clients that MONITOR, and for what clients that track keys are told.";
     Compatibility "maxmemory-clients" => maxmemory_clients: &'static str = "0", Only("0", "limits on the memory of all clients together are not supported"), live, "Has the value 0: clients are bounded one by one.";
 
     Behaviour "notify-keyspace-events" => notify_keyspace_events: Classes = Classes::empty(), Events, live, "Classes of key events that are published, such as KEA.";
@@ -122,7 +122,7 @@ directives! {
     Behaviour "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Milliseconds from which a pause is recorded for LATENCY; 0 none is.";
     Behaviour "latency-tracking" => latency_tracking: bool = true, Bool, live, "Keep how long the calls of each command took, for INFO latencystats.";
     Behaviour "latency-tracking-info-percentiles" => latency_percentiles: Vec<String> = vec!["50".into(), "99".into(), "99.9".into()], Percentiles, live, "Percentiles that INFO latencystats shows.";
-    Compatibility "tracking-table-max-keys" => tracking_table_max_keys: u64 = 1_000_000, Integer(0, LONG), live, "Keys that are remembered for client-side caching.";
+    Limits "tracking-table-max-keys" => tracking_table_max_keys: u64 = 1_000_000, Integer(0, LONG), live, "Keys that are remembered for client-side caching; beyond it some key, chosen by chance, is told as changed; 0 no bound.";
     Behaviour "enable-debug-command" => enable_debug_command: &'static str = "local", Choice(&["no", "yes", "local"]), fixed, "Who may use DEBUG.";
 
     Logging "loglevel" => loglevel: &'static str = "notice", Choice(LOG_LEVELS), live, "How much is logged.";
