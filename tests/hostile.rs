@@ -102,6 +102,22 @@ impl Drop for Program {
     }
 }
 
+/// `PORTCULLIS_FULL_SIZE`, where it is set, has attacks made at full size.
+fn scaled(quick: usize, full: usize) -> usize {
+    if std::env::var_os("PORTCULLIS_FULL_SIZE").is_some() { full } else { quick }
+}
+
+/// Requests of a thousand names each.
+fn by_thousands(command: &str, names: usize) -> String {
+    let mut requests = String::new();
+    for from in (0..names).step_by(1000) {
+        requests += command;
+        (from..from + 1000).for_each(|n| requests += &format!(" name:{n:08}"));
+        requests += "\r\n";
+    }
+    requests
+}
+
 /// Sends all of it, as far as the server takes it, and reads to the end.
 fn read_all(mut stream: TcpStream, request: &[u8]) -> String {
     let mut writer = stream.try_clone().unwrap();
@@ -261,10 +277,10 @@ fn a_huge_pipeline_of_one_who_does_not_read() {
     deaf.set_nonblocking(true).unwrap();
     let request = b"GET big\r\n".repeat(4096);
     program.undisturbed(|| {
-        // 36 MiB of requests, for 80 GiB of replies, or as much as the server takes.
+        // 36 MiB of requests (1 GiB), for 80 GiB of replies and more, or as much as the server takes.
         let mut sent = 0;
         let mut refused = 0;
-        while sent < 36 * MIB as usize && refused < 200 {
+        while sent < scaled(36 << 20, 1 << 30) && refused < 200 {
             match deaf.write(&request) {
                 Ok(n) => (sent, refused) = (sent + n, 0),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -367,4 +383,135 @@ fn more_clients_than_descriptors_are_told_or_wait() {
     assert!(served >= 20 && refused > 0, "{served} served, {refused} refused");
     drop(kept);
     wait_for("places to be free again", || read_all(program.connect(), b"PING\r\nQUIT\r\n") == "+PONG\r\n+OK\r\n");
+}
+
+/// Reads what comes until the connection is closed, or a line that ends it has come.
+fn read_until(stream: &mut TcpStream, end: &[u8]) -> bool {
+    let mut tail = Vec::new();
+    let mut part = [0; 65_536];
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => return false,
+            Ok(n) => {
+                tail.extend_from_slice(&part[..n]);
+                if tail.ends_with(end) {
+                    return true;
+                }
+                tail.drain(..tail.len().saturating_sub(end.len()));
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Has a client send requests and read the replies to the end; gives it while it is connected.
+fn served(program: &Program, requests: String, end: &[u8]) -> Option<TcpStream> {
+    let mut stream = program.connect();
+    let mut writer = stream.try_clone().unwrap();
+    let writing = std::thread::spawn(move || {
+        let _ = writer.write_all(requests.as_bytes());
+    });
+    let whole = read_until(&mut stream, end);
+    writing.join().unwrap();
+    whole.then_some(stream)
+}
+
+#[test]
+fn a_subscriber_to_very_many_channels() {
+    let names = scaled(20_000, 100_000);
+    let program = Program::start(&[]);
+    let before = program.info("used_memory");
+    let requests = by_thousands("SUBSCRIBE", names);
+    let crowd = program.undisturbed(|| served(&program, requests, format!(":{names}\r\n").as_bytes()));
+    assert!(crowd.is_some() && program.info("pubsub_channels") == names as u64);
+    assert!(program.info("used_memory") > before + names as u64 * 64);
+    program.undisturbed(|| {
+        drop(crowd);
+        wait_for("its channels to be gone", || program.info("pubsub_channels") == 0);
+    });
+    wait_for("its memory to be back", || program.info("used_memory") < before + MIB);
+
+    let limited = Program::start(&["--client-query-buffer-limit", "1mb"]);
+    let requests = by_thousands("SUBSCRIBE", names);
+    assert!(limited.undisturbed(|| served(&limited, requests, format!(":{names}\r\n").as_bytes())).is_none(), "it is closed");
+    wait_for("its channels to be gone", || limited.info("pubsub_channels") == 0);
+    assert_eq!(limited.info("client_limit_disconnections"), 1);
+}
+
+#[test]
+fn a_client_that_watches_very_many_keys() {
+    let names = scaled(50_000, 1_000_000);
+    let program = Program::start(&[]);
+    let before = program.info("used_memory");
+    let requests = by_thousands("WATCH", names) + "PING\r\n";
+    let watcher = program.undisturbed(|| served(&program, requests, b"+PONG\r\n"));
+    assert!(watcher.is_some() && program.info("total_watched_keys") == names as u64);
+    program.undisturbed(|| {
+        drop(watcher);
+        wait_for("its keys to be gone", || program.info("total_watched_keys") == 0);
+    });
+    wait_for("its memory to be back", || program.info("used_memory") < before + MIB);
+
+    let limited = Program::start(&["--client-query-buffer-limit", "1mb"]);
+    let requests = by_thousands("WATCH", names) + "PING\r\n";
+    assert!(limited.undisturbed(|| served(&limited, requests, b"+PONG\r\n")).is_none(), "it is closed");
+    wait_for("its keys to be gone", || limited.info("total_watched_keys") == 0);
+}
+
+#[test]
+fn a_client_that_tracks_very_many_keys() {
+    let names = scaled(50_000, 2_000_000);
+    let room = names as u64 / 2;
+    let program = Program::start(&["--tracking-table-max-keys", &room.to_string()]);
+    let before = program.info("used_memory");
+    let requests = "HELLO 3\r\nCLIENT TRACKING ON\r\n".to_owned() + &by_thousands("MGET", names) + "ECHO the-end\r\n";
+    let tracker = program.undisturbed(|| served(&program, requests, b"the-end\r\n"));
+    assert!(tracker.is_some() && program.info("tracking_total_keys") == room);
+    // Another one gets its share of the room.
+    let mut other =
+        served(&program, "HELLO 3\r\nCLIENT TRACKING ON\r\nGET own\r\nECHO the-end\r\n".into(), b"the-end\r\n").unwrap();
+    assert_eq!(read_all(program.connect(), b"SET own 1\r\nQUIT\r\n"), "+OK\r\n+OK\r\n");
+    assert!(read_until(&mut other, b"invalidate\r\n*1\r\n$3\r\nown\r\n"));
+    drop(other);
+    program.undisturbed(|| {
+        drop(tracker);
+        wait_for("its keys to be gone", || program.info("tracking_total_keys") == 0);
+    });
+    wait_for("its memory to be back", || program.info("used_memory") < before + MIB);
+}
+
+#[test]
+fn those_who_are_told_of_everything_and_do_not_read() {
+    for request in ["MONITOR\r\n", "HELLO 3\r\nCLIENT TRACKING ON BCAST\r\n", "SUBSCRIBE __keyevent@0__:set\r\n"] {
+        let program =
+            Program::start(&["--client-output-buffer-limit", "pubsub", "1mb", "0", "0", "--notify-keyspace-events", "KEA"]);
+        let mut deaf = program.connect();
+        deaf.write_all(request.as_bytes()).unwrap();
+        wait_for("it to be heard", || program.info("connected_clients") == 2);
+        let before = program.resident();
+        let set = format!("SET {} 1\r\n", "k".repeat(20_000)).repeat(scaled(1000, 10_000));
+        program.undisturbed(|| {
+            let replies = read_all(program.connect(), (set.clone() + "QUIT\r\n").as_bytes());
+            assert!(replies.lines().all(|line| line == "+OK"), "others are served");
+        });
+        wait_for("it to be gone", || program.info("connected_clients") == 1);
+        assert_eq!(program.info("client_limit_disconnections"), 1, "{request}");
+        assert!(program.resident() < before + 16 * MIB, "{} MiB", program.resident() / MIB);
+    }
+}
+
+#[test]
+fn a_subscriber_that_reads_too_slowly_for_too_long_is_let_go() {
+    let program = Program::start(&["--client-output-buffer-limit", "pubsub", "0", "64kb", "1"]);
+    let mut deaf = program.connect();
+    deaf.write_all(b"SUBSCRIBE c\r\n").unwrap();
+    let mut head = [0; 4];
+    deaf.read_exact(&mut head).unwrap();
+    let publish = format!("PUBLISH c {}\r\n", "x".repeat(50_000));
+    // More than the sockets between them hold.
+    let reply = read_all(program.connect(), (publish.repeat(400) + "QUIT\r\n").as_bytes());
+    assert!(reply.starts_with(":1\r\n"), "it may lag behind for a while");
+    wait_for("it to be gone", || program.info("connected_clients") == 1);
+    assert_eq!(program.info("client_limit_disconnections"), 1);
 }

@@ -47,7 +47,17 @@ impl Shell {
             }
             if let Some(since) = self.slots.get(index).and_then(|slot| slot.soft_since_ms) {
                 let due = soft_due(since, self.engine.config.client_output_buffer_limit[class(session)].seconds);
-                if now.reached(due) { closing.push(id) } else { soonest(due) }
+                if now.reached(due) {
+                    tracing::warn!(
+                        client = session.id,
+                        addr = session.peer.addr,
+                        "closing a client that reads its replies too slowly"
+                    );
+                    self.engine.stats.limit_disconnections += 1;
+                    closing.push(id);
+                } else {
+                    soonest(due);
+                }
             }
         }
         self.sweep_ms = next.map(|at| at.max(now.mono_ms() + SWEEP_EVERY_MS));
