@@ -133,6 +133,11 @@ impl Engine {
         !full(&self.memory)
     }
 
+    /// Whether keys may give way now: during a pause, and in the middle of a script that others interrupt, the data stand still.
+    pub(super) fn may_evict(&self) -> bool {
+        !self.pause.is_on() && self.long_run.is_none()
+    }
+
     /// Evicts for one turn.
     #[cold]
     fn evict(&mut self, now: Now, wanted: usize) -> Result {
@@ -142,8 +147,7 @@ impl Engine {
             // Not even an empty server has the room.
             return Err(Error::OOM);
         }
-        if evicts && self.pause.is_on() {
-            // The data stand still.
+        if evicts && !self.may_evict() {
             return Ok(());
         }
         let step = EVICTION_STEPS + self.config.maxmemory_samples;
@@ -178,7 +182,7 @@ impl Engine {
     /// Evicts for one turn where that is still to be done.
     #[cold]
     pub(super) fn go_on_evicting(&mut self, now: Now) {
-        if self.pause.is_on() {
+        if !self.may_evict() {
             return;
         }
         self.memory.evicting = false;

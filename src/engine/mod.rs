@@ -493,7 +493,7 @@ impl Engine {
     /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past
     /// means at once.
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.retired.is_empty() || self.pubsub.has_retired() || (self.memory.evicting && !self.pause.is_on()) {
+        if !self.retired.is_empty() || self.pubsub.has_retired() || (self.memory.evicting && self.may_evict()) {
             return Some(0);
         }
         let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms());
