@@ -176,12 +176,16 @@ impl List {
     /// Puts elements at an end, one after the other.
     pub fn push(&mut self, cuts: Cuts, end: End, elements: &[&[u8]]) {
         self.expect(cuts, elements.iter().map(|element| element.len()).sum(), elements.len());
-        if let Form::Small(node) = &self.0
-            && elements.len() > 64
-            && node.size() + elements.iter().map(|element| encoded_len(element)).sum::<usize>() > 2 * cuts.bytes()
+        if let Form::Small(node) = &mut self.0
+            && elements.len() > 1
         {
-            // Redis does not count what the lengths of many empty elements take; a node must not grow by them without bound.
-            self.spread(cuts);
+            let bytes = elements.iter().map(|element| encoded_len(element)).sum::<usize>();
+            if node.size() + bytes > 2 * cuts.bytes() {
+                // Redis does not count what the lengths of many empty elements take; a node must not grow by them without bound.
+                self.spread(cuts);
+            } else {
+                node.reserve(bytes, end == End::Left);
+            }
         }
         elements.iter().for_each(|element| self.push_unforeseen(end, element));
     }

@@ -342,8 +342,10 @@ impl Node {
             return self.head().start + at;
         }
         let more = new - old;
-        if (if front_moves { start - HEAD } else { self.0.len().max(HEAD) - end }) < more {
-            self.make_room(more, front_moves);
+        if self.room(front_moves) < more {
+            // A part of what is used stays free, so that this does not come again soon.
+            let used = end - start + more;
+            self.make_room(more, if used < EXACT_BELOW { 0 } else { used / 8 }, front_moves);
         }
         let Head { start, end, count } = self.head();
         if front_moves {
@@ -356,13 +358,26 @@ impl Node {
         self.head().start + at
     }
 
+    /// Bytes of room at the front or at the back.
+    fn room(&self, in_front: bool) -> usize {
+        let Head { start, end, .. } = self.head();
+        if in_front { start - HEAD } else { self.0.len().max(HEAD) - end }
+    }
+
+    /// Makes room at the front or at the back for elements that are about to come there.
+    pub fn reserve(&mut self, bytes: usize, in_front: bool) {
+        // To an empty node elements come from the back.
+        let in_front = in_front && self.count() > 0;
+        if self.room(in_front) < bytes {
+            self.make_room(bytes, 0, in_front);
+        }
+    }
+
     /// Moves the entries to the other end of the buffer, or into a larger one, so that there is room for so many bytes at the front
-    /// or at the back.
-    fn make_room(&mut self, more: usize, in_front: bool) {
+    /// or at the back, and some to spare.
+    fn make_room(&mut self, more: usize, spare: usize, in_front: bool) {
         let Head { start, end, count } = self.head();
         let used = end - start;
-        // A part of what is used stays free, so that this does not come again soon.
-        let spare = if used + more < EXACT_BELOW { 0 } else { (used + more) / 4 };
         let mut buffer = std::mem::take(&mut self.0).into_vec();
         let len = buffer.len().max(HEAD + used + more + spare);
         let moved = if in_front { len - used } else { HEAD };
@@ -470,7 +485,7 @@ impl Node {
     pub fn split(&mut self, index: usize) -> Node {
         let (at, Range { start, end }) = (self.place(index), self.bounds());
         let mut rest = Node::default();
-        rest.make_room(end - at, false);
+        rest.make_room(end - at, 0, false);
         rest.0[HEAD..HEAD + end - at].copy_from_slice(&self.0[at..end]);
         rest.set_head(Head { start: HEAD, end: HEAD + end - at, count: (self.count() - index) as u32 });
         self.set_head(Head { start, end: at, count: index as u32 });
