@@ -88,14 +88,24 @@ pub(super) fn parse_offset(cx: &Context<'_>, argument: &[u8], width: Option<u32>
     offset.filter(|offset| offset >> 3 < cx.engine.config.proto_max_bulk_len).ok_or(Error::BIT_OFFSET)
 }
 
+/// Bytes from which on it is tried whether there is memory before it is taken for good.
+const TRIED_FROM: usize = 1 << 20;
+
 /// Errors where there is no memory for a string to become so long.
 pub(super) fn check_growth(cx: &mut Context<'_>, key: &[u8], len: usize) -> Result {
     if len <= INLINE_MAX {
         return Ok(());
     }
     let have = cx.db().peek(key).and_then(|entry| entry.bytes()).map_or(0, <[u8]>::len);
+    if len <= have {
+        return Ok(());
+    }
+    if len - have >= TRIED_FROM {
+        // Where proto-max-bulk-len is out of all proportion, the system has the last word.
+        Vec::<u8>::new().try_reserve_exact(len).map_err(|_| Error::OOM)?;
+    }
     let now = cx.now;
-    if len > have { cx.engine.check_room(now, len - have) } else { Ok(()) }
+    cx.engine.check_room(now, len - have)
 }
 
 fn setbit(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -486,6 +496,15 @@ mod tests {
         {
             assert_eq!(h.run(request), refused, "{request}");
         }
-        h.script(&[("STRLEN k", ":1"), ("EXISTS new", ":0"), ("SETBIT k 8 1", ":0")]);
+        h.script(&[
+            ("STRLEN k", ":1"),
+            ("EXISTS new", ":0"),
+            ("SETBIT k 8 1", ":0"),
+            ("CONFIG SET maxmemory 0", "+OK"),
+            ("CONFIG SET proto-max-bulk-len 9223372036854775807", "+OK"),
+            ("SETBIT k 9223372036854775807 1", refused),
+            ("BITFIELD k SET i64 9223372036854775807 1", refused),
+            ("SETRANGE k 9223372036854775000 x", refused),
+        ]);
     }
 }

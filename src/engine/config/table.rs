@@ -107,7 +107,7 @@ directives! {
     Limits "script-memory-limit" => script_memory_limit: u64 = crate::script::MEMORY_LIMIT, Memory(MIB, LONG), live, "Bytes that scripts, and again functions, may have in use at once.";
     Compatibility "hash-max-listpack-entries" / "hash-max-ziplist-entries" => hash_max_listpack_entries: u64 = 512, Integer(0, LONG), live, "Fields up to which OBJECT ENCODING calls a hash a listpack.";
     Compatibility "hash-max-listpack-value" / "hash-max-ziplist-value" => hash_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a field or value up to which a hash is called a listpack.";
-    Compatibility "list-max-listpack-size" / "list-max-ziplist-size" => list_max_listpack_size: i64 = -2, Integer(-INT - 1, INT), live, "Size up to which a list is called a listpack.";
+    Compatibility "list-max-listpack-size" / "list-max-ziplist-size" => list_max_listpack_size: i64 = -2, Integer(-INT - 1, INT), live, "Up to which a list is one buffer, and so is each node of a longer one: so many elements, or -1 to -5 for 4 to 64 KiB.";
     Compatibility "list-compress-depth" => list_compress_depth: u32 = 0, Integer(0, INT), live, "Accepted; the nodes of a list are not compressed.";
     Compatibility "set-max-intset-entries" => set_max_intset_entries: u64 = 512, Integer(0, LONG), live, "Members up to which a set of integers is called an intset.";
     Compatibility "set-max-listpack-entries" => set_max_listpack_entries: u64 = 128, Integer(0, LONG), live, "Members up to which a set is called a listpack.";

@@ -169,6 +169,9 @@ impl Chain {
                 End::Right => self.links.push_back(link),
             }
         }
+        if self.links.capacity() > 64 && self.links.len() < self.links.capacity() / 4 {
+            self.links.shrink_to(self.links.len() * 2);
+        }
     }
 
     /// Puts an element before or behind another.
