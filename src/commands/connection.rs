@@ -123,6 +123,7 @@ fn select(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let index = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
     let index = i32::try_from(index).map_err(|_| Error::NOT_AN_INT)?;
     match u32::try_from(index) {
+        Ok(1..) | Err(_) if cx.engine.in_cluster() => return Err(Error::new("ERR SELECT is not allowed in cluster mode")),
         Ok(index) if (index as usize) < cx.engine.keyspace.databases() => cx.db = index,
         _ => return Err(Error::DB_RANGE),
     }
@@ -188,6 +189,7 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         session.protocol = protocol;
         cx.reply.switch(protocol);
     }
+    let mode: &[u8] = if cx.engine.in_cluster() { b"cluster" } else { b"standalone" };
     let session = cx.session();
     let (id, protocol) = (session.id, session.protocol);
     let reply = &mut *cx.reply;
@@ -201,7 +203,7 @@ fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     reply.bulk(b"id");
     reply.integer(id as i64);
     reply.bulk(b"mode");
-    reply.bulk(b"standalone");
+    reply.bulk(mode);
     reply.bulk(b"role");
     reply.bulk(b"master");
     reply.bulk(b"modules");

@@ -41,17 +41,38 @@ pub(super) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         protocol(cx, args[2])?;
     } else if is("object", 3) {
         debug_object(cx, args[2])?;
+    } else if is("change-repl-id", 2) {
+        // Nobody follows: the name of the history is all that changes.
+        cx.engine.replication_id = cx.engine.random_id();
+        cx.reply.ok();
+    } else if is("quicklist-packed-threshold", 3) {
+        // Lists have no nodes of a single large element.
+        cx.reply.ok();
+    } else if is("error", 3) {
+        let line: Vec<u8> = args[2].iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }).collect();
+        return Err(Error::new(String::from_utf8_lossy(&line).into_owned()));
+    } else if is("log", 3) {
+        tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(args[2]));
+        cx.reply.ok();
     } else if is("help", 2) {
         help::reply(
             cx,
             args,
             &[
+                "CHANGE-REPL-ID",
+                "    Give the history of changes another name.",
+                "ERROR <string>",
+                "    Reply with an error of this text.",
+                "LOG <message>",
+                "    Write <message> to the server log.",
                 "OBJECT <key>",
                 "    Show low level info about `key` and associated value.",
                 "PROTOCOL <type>",
                 "    Reply with a test value of the specified type. <type> can be: string,",
                 "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
                 "    true, false.",
+                "QUICKLIST-PACKED-THRESHOLD <size>",
+                "    Accepted; no node of a list is larger for one element.",
                 "SET-ACTIVE-EXPIRE <0|1>",
                 "    Setting it to 0 disables expiring keys that nobody accesses, otherwise they",
                 "    end at their deadline.",
@@ -199,6 +220,10 @@ mod tests {
             ("DEBUG SLEEP -1", "-ERR value is not a valid float"),
             ("DEBUG nothing", "-ERR unknown subcommand or wrong number of arguments for 'nothing'. Try DEBUG HELP."),
             ("DEBUG OBJECT k", "-ERR no such key"),
+            ("DEBUG CHANGE-REPL-ID", "+OK"),
+            ("DEBUG QUICKLIST-PACKED-THRESHOLD 100b", "+OK"),
+            ("DEBUG ERROR boom", "-boom"),
+            ("DEBUG LOG hello", "+OK"),
             ("SET k 12", "+OK"),
         ]);
         assert_eq!(harness.engine.take_actions(), [Action::Sleep(250_000)]);

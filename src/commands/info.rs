@@ -126,7 +126,8 @@ fn server(r: &mut Report<'_>) {
     r.line("redis_git_sha1", "00000000");
     r.line("redis_git_dirty", 0);
     r.line("redis_build_id", "0");
-    r.line("redis_mode", "standalone");
+    let mode = if r.engine.in_cluster() { "cluster" } else { "standalone" };
+    r.line("redis_mode", mode);
     r.line("os", &environment.os);
     r.line("arch_bits", usize::BITS);
     r.line("monotonic_clock", "POSIX clock_gettime");
@@ -209,6 +210,16 @@ fn memory(r: &mut Report<'_>) {
     r.line("allocator_allocated", usage.allocated);
     r.line("allocator_active", usage.resident);
     r.line("allocator_resident", usage.resident);
+    r.zeros(&["allocator_muzzy", "rss_overhead_bytes"]);
+    let fragmented = usage.resident.saturating_sub(usage.allocated);
+    r.line(
+        "allocator_frag_ratio",
+        format!("{:.2}", if usage.allocated == 0 { 1.0 } else { ratio(usage.resident, usage.allocated) }),
+    );
+    r.line("allocator_frag_bytes", fragmented);
+    r.line("allocator_rss_ratio", "1.00");
+    r.line("allocator_rss_bytes", 0);
+    r.line("rss_overhead_ratio", "1.00");
     let system = r.engine.environment.system_memory;
     r.bytes("total_system_memory", system);
     let (interpreter, cache) = (r.engine.scripts.interpreter_bytes() as u64, r.engine.scripts.cache_bytes() as u64);
@@ -253,11 +264,28 @@ fn persistence(r: &mut Report<'_>) {
     r.line("rdb_last_bgsave_status", "ok");
     r.line("rdb_last_bgsave_time_sec", -1);
     r.line("rdb_current_bgsave_time_sec", -1);
-    r.zeros(&["rdb_saves", "aof_enabled", "aof_rewrite_in_progress", "aof_rewrite_scheduled"]);
+    r.zeros(&[
+        "rdb_saves",
+        "rdb_last_cow_size",
+        "rdb_last_load_keys_expired",
+        "rdb_last_load_keys_loaded",
+        "aof_enabled",
+        "aof_rewrite_in_progress",
+        "aof_rewrite_scheduled",
+    ]);
     r.line("aof_last_rewrite_time_sec", -1);
     r.line("aof_current_rewrite_time_sec", -1);
     r.line("aof_last_bgrewrite_status", "ok");
     r.line("aof_last_write_status", "ok");
+    r.zeros(&[
+        "aof_last_cow_size",
+        "module_fork_in_progress",
+        "module_fork_last_cow_size",
+        "current_cow_peak",
+        "current_cow_size",
+    ]);
+    r.zeros(&["current_cow_size_age", "current_save_keys_processed", "current_save_keys_total", "aof_rewrites"]);
+    r.line("current_fork_perc", "0.00");
 }
 
 fn stats(r: &mut Report<'_>) {
@@ -294,6 +322,8 @@ fn stats(r: &mut Report<'_>) {
     r.line("tracking_total_items", items);
     r.line("tracking_total_prefixes", prefixes);
     r.zeros(&["unexpected_error_replies"]);
+    r.zeros(&["active_defrag_hits", "active_defrag_misses", "active_defrag_key_hits", "active_defrag_key_misses"]);
+    r.zeros(&["total_active_defrag_time", "current_active_defrag_time", "dump_payload_sanitizations"]);
     r.line("total_error_replies", counters.error_replies);
     r.line("client_limit_disconnections", counters.limit_disconnections);
     let [auth, command, key, channel] = r.engine.users.log.denied();
@@ -303,7 +333,7 @@ fn stats(r: &mut Report<'_>) {
 }
 
 fn replication(r: &mut Report<'_>) {
-    let run_id = r.engine.run_id.clone();
+    let run_id = r.engine.replication_id.clone();
     r.line("role", "master");
     r.line("connected_slaves", 0);
     r.line("master_failover_state", "no-failover");
@@ -368,7 +398,8 @@ fn latencystats(r: &mut Report<'_>) {
 }
 
 fn cluster(r: &mut Report<'_>) {
-    r.line("cluster_enabled", 0);
+    let enabled = r.engine.in_cluster() as u8;
+    r.line("cluster_enabled", enabled);
 }
 
 fn keyspace(r: &mut Report<'_>) {

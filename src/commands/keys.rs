@@ -261,6 +261,10 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         } else if option.eq_ignore_ascii_case(b"DB")
             && let Some(index) = options.next()
         {
+            // Any other than the one there is.
+            if cx.engine.in_cluster() && parse_i64(index).is_some_and(|index| index != 0) {
+                return Err(Error::new("ERR Copying to another database is not allowed in cluster mode"));
+            }
             target = database(cx, index)?;
         } else {
             return Err(Error::SYNTAX);
@@ -298,6 +302,9 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if cx.engine.in_cluster() {
+        return Err(Error::new("ERR MOVE is not allowed in cluster mode"));
+    }
     let target = database(cx, args[2])?;
     if target == cx.db {
         return Err(Error::SAME_OBJECT);

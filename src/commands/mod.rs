@@ -35,6 +35,7 @@ pub mod memory;
 pub mod missing;
 pub mod numbers;
 pub mod pubsub;
+mod replication;
 pub mod scan;
 pub mod scripting;
 pub mod serialization;
@@ -106,6 +107,7 @@ static FAMILIES: &[&[Command]] = &[
     slowlog::COMMANDS,
     latency::COMMANDS,
     cluster::COMMANDS,
+    replication::COMMANDS,
     config::COMMANDS,
     acl::COMMANDS,
     introspect::COMMANDS,

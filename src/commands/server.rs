@@ -101,6 +101,14 @@ pub const COMMANDS: &[Command] = &[
         ..Command::DEFAULT
     },
     Command {
+        name: "bgrewriteaof",
+        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
+        group: Group::Server,
+        summary: "Refused: there is no log on disk.",
+        handler: |_, _| Err(Error::NO_SNAPSHOTS),
+        ..Command::DEFAULT
+    },
+    Command {
         name: "shutdown",
         arity: -1,
         flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT).union(Flags::NO_MULTI).union(Flags::ALLOW_BUSY),
@@ -117,7 +125,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Server,
         summary: "Makes the server sleep, lets it end keys only when they are looked at, or shows a key from within.",
         complexity: "Depends on subcommand.",
-        syntax: "<SLEEP seconds:double | SET-ACTIVE-EXPIRE switch | SET-DISABLE-DENY-SCRIPTS switch | PROTOCOL type | OBJECT name | HELP>",
+        syntax: "<SLEEP seconds:double | SET-ACTIVE-EXPIRE switch | CHANGE-REPL-ID | QUICKLIST-PACKED-THRESHOLD size | ERROR message | LOG message | SET-DISABLE-DENY-SCRIPTS switch | PROTOCOL type | OBJECT name | HELP>",
         handler: debug::debug,
         ..Command::DEFAULT
     },

@@ -297,6 +297,12 @@ texts! {
     INT_RANGE = "ERR value is out of range, value must between -2147483648 and 2147483647";
     /// `CLUSTER` and its kin.
     NO_CLUSTER = "ERR This instance has cluster support disabled";
+    /// What would change the cluster.
+    ONE_NODE = "ERR Portcullis is a cluster of one node, which has all slots and keeps them";
+    /// A request over several slots of a cluster.
+    CROSS_SLOT = "CROSSSLOT Keys in request don't hash to the same slot";
+    /// What there is no replication for.
+    NO_REPLICATION = "ERR Portcullis does not replicate: it follows no server, and none can follow it";
     /// The first line of a library is no such line.
     INVALID_LIBRARY_METADATA = "ERR Invalid library metadata";
     /// A script or function is given fewer keys than none.

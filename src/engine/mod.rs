@@ -14,6 +14,7 @@ pub mod acl;
 pub mod arguments;
 pub mod blocking;
 pub mod change;
+pub mod cluster;
 pub mod command;
 pub mod command_keys;
 pub mod command_stats;
@@ -173,6 +174,8 @@ pub struct Engine {
     pub entropy: Option<Entropy>,
     /// Forty hexadecimal digits that name this run.
     pub run_id: String,
+    /// As many that name the history of changes.
+    pub replication_id: String,
     /// When the engine was made.
     pub started: Now,
     /// While the request of a waiter is executed again: its deadline.
@@ -188,7 +191,11 @@ impl Engine {
     /// An empty engine. All that is random in it follows from `seed`.
     pub fn new(config: Config, seed: u64, now: Now) -> Self {
         let mut engine = Engine {
-            keyspace: Keyspace::new(config.databases as usize, seed ^ 0x9e37_79b9_7f4a_7c15, now),
+            keyspace: Keyspace::new(
+                if config.cluster_enabled { 1 } else { config.databases as usize },
+                seed ^ 0x9e37_79b9_7f4a_7c15,
+                now,
+            ),
             config,
             stats: Stats::default(),
             command_stats: CommandStats::default(),
@@ -218,6 +225,7 @@ impl Engine {
             users_file: None,
             entropy: None,
             run_id: String::new(),
+            replication_id: String::new(),
             started: now,
             memory: memory::MemoryGuard::default(),
             next_client: 1,
@@ -225,7 +233,8 @@ impl Engine {
             dirty: Vec::new(),
             actions: Vec::new(),
         };
-        engine.run_id = (0..5).map(|_| format!("{:08x}", engine.random() as u32)).collect();
+        engine.run_id = engine.random_id();
+        engine.replication_id = engine.run_id.clone();
         engine.keyspace.changes.notify = engine.config.notify_keyspace_events;
         engine.keyspace.hash_limits = engine.config.hash_limits();
         engine.keyspace.list_cuts = engine.config.list_cuts();
@@ -247,6 +256,11 @@ impl Engine {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// Forty hexadecimal digits of the seeded sequence.
+    pub(crate) fn random_id(&mut self) -> String {
+        (0..5).map(|_| format!("{:08x}", self.random() as u32)).collect()
     }
 
     /// A new session.
@@ -305,7 +319,9 @@ impl Engine {
         session.last_ms = now.mono_ms();
         let mut db = session.db;
         debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
-        let special = session.flags.intersects(SessionFlags::MULTI.union(SessionFlags::MONITOR)) || self.pause.is_on();
+        let special = session.flags.intersects(SessionFlags::MULTI.union(SessionFlags::MONITOR))
+            || self.pause.is_on()
+            || self.config.cluster_enabled;
         let skip = session.flags.contains(SessionFlags::REPLY_SKIP_NEXT);
         session.flags.remove(SessionFlags::REPLY_SKIP_NEXT);
         session.flags.set(SessionFlags::REPLY_SKIP, skip);
@@ -331,6 +347,10 @@ impl Engine {
                         Fate::Run => ran = Some((command, self.run(now, id, &mut db, Origin::Client, command, args, &mut reply))),
                         Fate::Queue => self.enqueue(id, command, args, &mut reply),
                         Fate::Hold => self.hold(id, args),
+                        Fate::Cross => {
+                            self.end_transaction(id);
+                            self.refuse(&Error::CROSS_SLOT, &mut reply);
+                        }
                     },
                     Err(error) => {
                         if self.observers {

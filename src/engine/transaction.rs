@@ -11,6 +11,7 @@
 use crate::commands;
 use crate::engine::Engine;
 use crate::engine::arguments::split;
+use crate::engine::cluster;
 use crate::engine::command::{Command, Flags};
 use crate::engine::context::{Context, Origin};
 use crate::engine::error::{Error, Result};
@@ -37,6 +38,10 @@ pub struct Transaction {
     bytes: Vec<u8>,
     /// All flags of what is queued.
     flags: Flags,
+    /// In a cluster, the slot of the keys of what is queued.
+    slot: Option<u16>,
+    /// There are several.
+    crosses: bool,
     /// A request was refused, so that `EXEC` will be.
     refused: bool,
 }
@@ -89,6 +94,8 @@ pub(super) enum Fate {
     Queue,
     /// It waits for the end of a pause.
     Hold,
+    /// It ends a transaction whose requests have keys of several slots.
+    Cross,
 }
 
 impl Engine {
@@ -100,6 +107,16 @@ impl Engine {
             return Err(Error::NOT_IN_MULTI);
         }
         self.admit(now, id, command, args)?;
+        if self.in_cluster() {
+            let slot = cluster::request_slot(command, args)?;
+            if let Some(transaction) = &mut self.sessions[id.0 as usize].transaction {
+                if command.name == "exec" && transaction.crosses {
+                    return Ok(Fate::Cross);
+                }
+                transaction.crosses |= slot.is_some() && transaction.slot.is_some_and(|first| Some(first) != slot);
+                transaction.slot = transaction.slot.or(slot);
+            }
+        }
         let monitors = self.sessions[id.0 as usize].flags.contains(SessionFlags::MONITOR);
         self.check_memory(now, command, args)?;
         let mut flags = script::command_flags(self, command, args);

@@ -170,6 +170,9 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
         {
             return refuse(engine, lua, "OOM command not allowed when used memory > 'maxmemory'.");
         }
+        if engine.in_cluster() && crate::engine::cluster::request_slot(command, args).is_err() {
+            return refuse(engine, lua, "ERR Script attempted to access keys that do not hash to the same slot");
+        }
         (*interpreter).frame.wrote |= command.flags.contains(Flags::WRITE);
         let base = layout::count(lua);
         let mut sink = LuaSink::new(lua, protocol);

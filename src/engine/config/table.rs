@@ -133,7 +133,9 @@ directives! {
     Compatibility "save" => save: &'static str = "", Only("", NO_FILES), live, "Has no value: nothing is kept on disk.";
     Compatibility "dir" => dir: String = ".".into(), Text, fixed, "Working directory.";
     Compatibility "daemonize" => daemonize: &'static str = "no", Only("no", "Portcullis stays in the foreground; let systemd, a container or a shell's & put it in the background"), fixed, "Has the value no: it stays in the foreground.";
-    Compatibility "cluster-enabled" => cluster_enabled: &'static str = "no", Only("no", "Portcullis is no Redis Cluster node"), fixed, "Has the value no.";
+    Behaviour "cluster-enabled" => cluster_enabled: bool = false, Bool, fixed, "Be a cluster of one node: for clients that want a cluster.";
+    Behaviour "cluster-announce-ip" => cluster_announce_ip: String = String::new(), Text, live, "Address that clients of the cluster are told; without it, the one they have reached.";
+    Behaviour "cluster-announce-port" => cluster_announce_port: u16 = 0, Integer(0, 65535), live, "Port that clients of the cluster are told; 0 the one they have reached.";
     Compatibility "io-threads" => io_threads: &'static str = "1", Only("1", "Portcullis runs commands and sockets on one thread"), fixed, "Has the value 1: one thread does it all.";
     Compatibility "replicaof" / "slaveof" => replicaof: &'static str = "", Only("", "replication is not supported"), fixed, "Has no value: it is nobody's replica.";
     Compatibility "hz" => hz: u32 = 10, Integer(0, INT), live, "Accepted; nothing runs on a fixed tick.";

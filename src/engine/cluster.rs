@@ -1,0 +1,86 @@
+//! What makes the server a cluster of one node: the slot of a key, and that a request keeps to one slot.
+//!
+//! Clients of a cluster send each request to the node that has its slot. Here that is this one for all of them, so nothing is ever
+//! moved elsewhere; but a request across slots is refused as in every cluster, so that what works here works there.
+
+use crate::engine::Engine;
+use crate::engine::command::Command;
+use crate::engine::error::{Error, Result};
+
+/// Slots of a cluster.
+pub const SLOTS: u16 = 16_384;
+
+/// CRC-16 of XMODEM, byte by byte.
+const CRC16: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// The slot of a key: of what stands between its first `{` and the next `}`, if there is something, or else of all of it.
+pub fn key_slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|&b| b == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let close = rest.iter().position(|&b| b == b'}')?;
+        (close > 0).then(|| &rest[..close])
+    });
+    let crc = tag.unwrap_or(key).iter().fold(0u16, |crc, &byte| (crc << 8) ^ CRC16[usize::from((crc >> 8) as u8 ^ byte)]);
+    crc % SLOTS
+}
+
+/// The slot of a request's keys or shard channels; `None` where it has none, or where they cannot be told.
+pub fn request_slot(command: &Command, args: &[&[u8]]) -> Result<Option<u16>> {
+    let same = |slot: Option<u16>, key: &[u8]| match slot {
+        Some(slot) if slot != key_slot(key) => Err(Error::CROSS_SLOT),
+        _ => Ok(Some(key_slot(key))),
+    };
+    match command.name {
+        "ssubscribe" | "sunsubscribe" => args[1..].iter().try_fold(None, |slot, channel| same(slot, channel)),
+        "spublish" => same(None, args[1]),
+        _ => {
+            let keys = command.key_positions(args).unwrap_or_default();
+            keys.iter().try_fold(None, |slot, key| same(slot, args[key.position]))
+        }
+    }
+}
+
+impl Engine {
+    /// Whether the server is a node of a cluster, the only one.
+    #[inline]
+    pub fn in_cluster(&self) -> bool {
+        self.config.cluster_enabled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_the_slots_that_every_cluster_gives_them() {
+        for (key, slot) in [
+            ("", 0),
+            ("a", 15_495),
+            ("foo", 12_182),
+            ("bar", 5061),
+            ("123456789", 12_739),
+            ("{user1000}.following", 3443),
+            ("{user1000}.followers", 3443),
+            ("foo{}{bar}", 8363),
+            ("foo{{bar}}zap", 4015),
+            ("foo{bar}{zap}", 5061),
+        ] {
+            assert_eq!(key_slot(key.as_bytes()), slot, "{key}");
+        }
+    }
+}
