@@ -8,7 +8,7 @@
 //!
 //! The queue counts as part of the session's query buffer: a client whose queue outgrows `client-query-buffer-limit` is closed.
 
-use crate::commands;
+use crate::commands::{self, is_reset};
 use crate::engine::Engine;
 use crate::engine::arguments::split;
 use crate::engine::cluster;
@@ -82,7 +82,7 @@ impl Transaction {
 
 /// What is executed at once even after `MULTI`.
 fn is_immediate(command: &Command) -> bool {
-    matches!(command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset")
+    matches!(command.name, "exec" | "discard" | "multi" | "watch" | "quit") || is_reset(command)
 }
 
 /// What becomes of a request that may be executed.

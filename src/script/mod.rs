@@ -128,7 +128,7 @@ impl Default for Scripts {
             newest: NONE,
             evaluated: 0,
             source_bytes: 0,
-            memory_limit: 0,
+            memory_limit: usize::try_from(MEMORY_LIMIT).unwrap_or(usize::MAX),
             evicted: 0,
         }
     }

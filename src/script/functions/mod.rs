@@ -21,6 +21,7 @@ use crate::engine::change::{Change, Changes, Classes, Effect, Event};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::time::Now;
+use crate::script::MEMORY_LIMIT;
 use crate::script::interpreter::Interpreter;
 use crate::script::shebang::{self, ScriptFlags};
 use crate::script::{Program, Request, Retired, execute};
@@ -170,12 +171,18 @@ impl Library {
 }
 
 /// The libraries of a server and their interpreter, which is made when the first library comes.
-#[derive(Default)]
 pub struct Functions {
     interpreter: Option<NonNull<Interpreter>>,
     libraries: Libraries,
-    /// Bytes that the interpreter may take; the engine says how many.
+    /// Bytes that the interpreter may take.
     memory_limit: usize,
+}
+
+impl Default for Functions {
+    fn default() -> Self {
+        let memory_limit = usize::try_from(MEMORY_LIMIT).unwrap_or(usize::MAX);
+        Functions { interpreter: None, libraries: Libraries::default(), memory_limit }
+    }
 }
 
 // SAFETY: the interpreter is reached through this value alone, and nothing in it belongs to a thread.
