@@ -1,23 +1,24 @@
 //! What bounds a script's run: its work is counted, and every so often it is asked whether the run may go on.
 //!
 //! ```text
-//!   instructions of Lua ──────▶ hook, every 10,000 of them (fewer once there are long strings or large tables) ─┐
-//!   functions of libraries ───▶ spend: bytes, elements, comparisons                                             ├─▶ ask
-//!   redis.call ───────────────▶ charge_call: what it visited; a command that may take long is asked about ──────┘    │
-//!                                       the budget of steps, Engine::script_steps_max ◀─────────────────────────────┤
-//!                                       the driver, Engine::supervisor ◀────────────────────────────────────────────┤
-//!                                       killed: raise, and raise again ◀────────────────────────────────────────────┘
+//!   instructions of Lua ─────▶ hook, every 10,000 of them; fewer once there are long strings or large tables ─┐
+//!   functions of libraries ──▶ spend: bytes, elements, comparisons ───────────────────────────────────────────┼─▶ ask
+//!   redis.call ──────────────▶ charge_call: what was visited; always, where a command may take long ──────────┘    │
+//!                                                                                                                  │
+//!                             Engine::script_steps_max, the budget of a simulation ◀───────────────────────────────┤
+//!                             Engine::supervisor, the driver: it has the clock and the sockets ◀───────────────────┤
+//!                             to end: raise, and raise again ◀─────────────────────────────────────────────────────┘
 //! ```
 //!
 //! There is one thread, and while a script runs it is the script's. What makes the server answer all the same is that nothing in a
-//! script takes long without being counted: what is not counted as instructions is a loop of ours that calls [`spend`], in
+//! script takes long without being counted: what is not counted as instructions is a loop of ours that calls `spend`, in
 //! proportion to what it does. Work is counted and not timed, so a simulation, which has no clock, ends a script at the same step
 //! each time; the driver, which has one, looks at it when it is asked. Between two questions lie some tens of microseconds.
 //!
 //! What cannot be divided is one step: a command (as on Redis), an instruction that copies a string, the growth of a table, a step
 //! of the collector. The memory limit of a run bounds each of them to a fraction of a second.
 //!
-//! A script that is to end may catch the error that ends it. So everything here that catches errors ([`super::protect`]) raises it
+//! A script that is to end may catch the error that ends it. So everything here that catches errors (`protect`) raises it
 //! again, and the hook, from then on, comes with every instruction. Hooks belong to a coroutine; a new one inherits its maker's.
 
 use std::os::raw::{c_int, c_void};

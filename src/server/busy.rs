@@ -1,16 +1,21 @@
 //! While a script runs long: the sockets are looked after from inside of it.
 //!
-//! There is one thread, and the script has it. But Lua calls a hook every few thousand instructions, and through it the engine asks its
-//! supervisor, which is this: from `busy-reply-threshold` milliseconds on, it looks at all sockets without waiting for any, has the
-//! requests that came executed (nearly all are answered `BUSY`), and writes the replies.
+//! There is one thread, and the script has it. But all that a script does is counted (see [`crate::script::bounds`]), and after some
+//! tens of microseconds' worth the engine asks its supervisor, which is this, whether it may go on. That is where the clock is: from
+//! `busy-reply-threshold` milliseconds on, it looks at all sockets without waiting for any, has the requests that came executed (nearly
+//! all are answered `BUSY`), and writes the replies. One of them may be `SCRIPT KILL`.
 //!
 //! ```text
-//!   script ─▶ hook ─▶ Engine::supervisor ─▶ poll(2) ─▶ recv, parse, execute, send
-//!                                              └─────▶ accept: a session at once, a task of its own after the script
+//!   script ─▶ bounds: ask ─▶ Engine::supervisor ─▶ poll(2) ─▶ recv, parse, execute, send
+//!                                                     └─────▶ accept: a session at once, a task of its own after the script
+//!          ◀─ goes on, or ends with an error ◀─┘
 //! ```
 //!
+//! Such a request finds the engine as the script has left it so far, in the middle of what others are to see as one step. So it may only
+//! be one that changes no key and shows none (`ALLOW_BUSY` in its row), and none that runs a script.
+//!
 //! A script that never ends must not keep the server from ending either: where it has been asked to, a run that goes on for more than
-//! a moment is ended from here.
+//! a moment is ended from here, whatever it has done. The log of changes ends before it.
 //!
 //! The tasks of the connections cannot run meanwhile, since the one whose script runs has the shell. What was received here and is
 //! no complete request is kept, and the connection goes on with it afterwards. A connection whose input was cut by the
