@@ -342,6 +342,29 @@ fn what_libraries_write_is_bounded_by_the_memory_of_scripts() {
 }
 
 #[test]
+fn the_memory_of_scripts_is_a_matter_of_configuration() {
+    let mut server = Scripted::new();
+    let script = "return #('x'):rep(3e6)";
+    assert_eq!(server.eval(script), ":3000000\r\n");
+    assert_eq!(server.send(&["CONFIG", "SET", "script-memory-limit", "2mb"]), "+OK\r\n");
+    for flush in [false, true] {
+        let reply = server.eval(script);
+        assert!(reply.starts_with("-ERR") && reply.contains("not enough memory"), "{reply}");
+        let library = "#!lua name=x\nredis.register_function('f', function() return #('x'):rep(3e6) end)";
+        assert_eq!(server.send(&["FUNCTION", "LOAD", "REPLACE", library]), "$1\r\nx\r\n");
+        assert!(server.send(&["FCALL", "f", "0"]).contains("not enough memory"));
+        if !flush {
+            assert_eq!(server.send(&["SCRIPT", "FLUSH"]), "+OK\r\n");
+            assert_eq!(server.send(&["FUNCTION", "FLUSH"]), "+OK\r\n");
+        }
+    }
+    assert_eq!(server.send(&["CONFIG", "SET", "script-memory-limit", "1000"]).get(..4), Some("-ERR"));
+    assert_eq!(server.send(&["CONFIG", "SET", "script-memory-limit", "16mb"]), "+OK\r\n");
+    assert_eq!(server.eval(script), ":3000000\r\n");
+    assert_eq!(server.send(&["FCALL", "f", "0"]), ":3000000\r\n");
+}
+
+#[test]
 fn settings_of_json_outlast_a_script_but_not_a_flush() {
     let mut server = Scripted::new();
     assert_eq!(server.eval("return cjson.encode_max_depth(5)"), ":5\r\n");

@@ -103,8 +103,8 @@ directives! {
     Compatibility "maxmemory-clients" => maxmemory_clients: &'static str = "0", Only("0", "limits on the memory of all clients together are not supported"), live, "Has the value 0: clients are bounded one by one.";
 
     Behaviour "notify-keyspace-events" => notify_keyspace_events: Classes = Classes::empty(), Events, live, "Classes of key events that are published, such as KEA.";
-    Behaviour "busy-reply-threshold" / "lua-time-limit" => busy_reply_threshold: u64 = 5000, Integer(0, LONG), live, "Milliseconds after which a script may be killed.";
-    Limits "script-memory-limit" => script_memory_limit: u64 = crate::script::MEMORY_LIMIT, Memory(MIB, LONG), live, "Bytes that scripts, and again functions, may have in use at once.";
+    Behaviour "busy-reply-threshold" / "lua-time-limit" => busy_reply_threshold: u64 = 5000, Integer(0, LONG), live, "Milliseconds after which a script that runs may be killed, and others are told that the server is busy; 0 never.";
+    Limits "script-memory-limit" => script_memory_limit: u64 = crate::script::MEMORY_LIMIT, Memory(MIB, LONG), live, "Bytes that scripts, and again functions, may have in use at once; what needs more ends in an error.";
     Compatibility "hash-max-listpack-entries" / "hash-max-ziplist-entries" => hash_max_listpack_entries: u64 = 512, Integer(0, LONG), live, "Fields up to which OBJECT ENCODING calls a hash a listpack.";
     Compatibility "hash-max-listpack-value" / "hash-max-ziplist-value" => hash_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a field or value up to which a hash is called a listpack.";
     Compatibility "list-max-listpack-size" / "list-max-ziplist-size" => list_max_listpack_size: i64 = -2, Integer(-INT - 1, INT), live, "Up to which a list is one buffer, and so is each node of a longer one: so many elements, or -1 to -5 for 4 to 64 KiB.";
