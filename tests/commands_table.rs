@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use common::wire::Frame;
 use portcullis::commands;
+use portcullis::commands::missing;
 use portcullis::commands::syntax::{self, Arg, Kind, Type};
 use portcullis::engine::command::{Access, Command, Flags, Group, Keys};
 use portcullis::engine::command_keys::{Begin, KeyUse};
@@ -112,8 +116,8 @@ fn arity_agrees_with_the_syntax() {
         let (least, most) = lengths(&syntax::parse(command.syntax).unwrap_or_default());
         let (least, most) = (least + words, most.map(|most| most + words));
         let (arity, syntax) = (command.arity, command.syntax);
-        // QUIT takes whatever comes with it and looks at none of it; so does PSYNC, which is refused.
-        let most = if name == "quit" || name == "psync" { None } else { most };
+        // These take whatever comes with them and look at none of it.
+        let most = if ["quit", "psync"].contains(&&*name) { None } else { most };
         if arity.unsigned_abs() as usize != least || (arity > 0) != (most == Some(least)) {
             wrong.push(format!("{name} has arity {arity}, but takes {least} to {most:?} arguments: {syntax}"));
         }
@@ -225,4 +229,68 @@ fn the_readme_shows_the_table() {
 #[test]
 fn the_page_shows_every_command() {
     shows("src/commands/COMMANDS.md", |_| commands::markdown_page());
+}
+
+/// Every command and every option of the redis-server that is installed is in the table, or said to be missing.
+#[test]
+fn what_is_missing_is_said() {
+    let Some(program) = common::servers::on_path("redis-server") else {
+        assert!(std::env::var_os("PORTCULLIS_REQUIRE_REDIS").is_none(), "there is no redis-server on the PATH");
+        println!("SKIPPED: there is no redis-server on the PATH");
+        return;
+    };
+    let program = std::env::var_os("PORTCULLIS_REDIS8").map(Into::into).unwrap_or(program);
+    let server = common::servers::Server::redis(&program).unwrap();
+    let mut wire = common::wire::Wire::connect(server.addr).unwrap();
+    let ours: BTreeMap<String, &Command> = rows().into_iter().map(|(name, _, command)| (name, command)).collect();
+    let missing: BTreeSet<&str> = missing::COMMANDS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    let options: BTreeSet<&str> = missing::OPTIONS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    let mut wrong = Vec::new();
+    for name in &missing {
+        if ours.contains_key(*name) {
+            wrong.push(format!("{name} is there, and said to be missing"));
+        }
+    }
+    for name in missing::REFUSED.iter().flat_map(|(_, names)| names.iter()) {
+        if !ours.contains_key(*name) {
+            wrong.push(format!("{name} is said to be refused, and is not there"));
+        }
+    }
+    let names = wire.call(&["COMMAND", "LIST"]).unwrap().frame;
+    for name in names.elements().unwrap() {
+        let name = String::from_utf8(name.text().unwrap().to_vec()).unwrap();
+        let Some(command) = ours.get(&name) else {
+            if !missing.contains(name.as_str()) {
+                wrong.push(format!("{name} is missing, and nobody says so"));
+            }
+            continue;
+        };
+        let docs = wire.call(&["COMMAND", "DOCS", &name]).unwrap().frame;
+        let mut tokens = BTreeSet::new();
+        collect_tokens(&docs, &mut tokens);
+        let words: BTreeSet<&str> = command.syntax.split([' ', '[', ']', '|', '<', '>', '(', ')']).collect();
+        for token in tokens {
+            let option = format!("{name} {token}");
+            if !words.contains(token.as_str()) && !options.contains(option.as_str()) {
+                wrong.push(format!("the option {option} is missing: {}", command.syntax));
+            }
+        }
+    }
+    report(wrong);
+}
+
+/// The values of all `token` entries in a reply to `COMMAND DOCS`, those of subcommands left out.
+fn collect_tokens(frame: &Frame, into: &mut BTreeSet<String>) {
+    let Some(elements) = frame.elements() else { return };
+    for (at, element) in elements.iter().enumerate() {
+        match element.text() {
+            Some(b"subcommands") => return,
+            Some(b"token") => {
+                if let Some(token) = elements.get(at + 1).and_then(Frame::text) {
+                    into.insert(String::from_utf8(token.to_vec()).unwrap());
+                }
+            }
+            _ => collect_tokens(element, into),
+        }
+    }
 }

@@ -194,10 +194,15 @@ pub fn markdown_page() -> String {
             let _ = writeln!(text, "| `{}` | {summary} | {cost} | {} |", cell(&line), command.since);
         }
     }
-    let _ = write!(text, "\n## What Redis 7.4 has and Portcullis has not\n\n");
-    for (why, names) in missing::COMMANDS.iter().chain(missing::OPTIONS) {
+    reasons(&mut text, "What Redis 7.4 has and Portcullis has not", &[missing::COMMANDS, missing::OPTIONS]);
+    reasons(&mut text, "What is there to be refused", &[missing::REFUSED]);
+    text
+}
+
+fn reasons(text: &mut String, heading: &str, all: &[missing::Reasons]) {
+    let _ = write!(text, "\n## {heading}\n\n");
+    for (why, names) in all.iter().copied().flatten() {
         let names: Vec<String> = names.iter().map(|name| format!("`{}`", name.replace('|', " ").to_uppercase())).collect();
         let _ = writeln!(text, "- {why} {}", names.join(" "));
     }
-    text
 }

@@ -1,15 +1,41 @@
 //! What Redis 7.4 has and we have not, and why: the other half of the page that is made of the command table.
 
-/// Commands and subcommands, by the reason for which they are not there. Each is answered with Redis's `ERR unknown command` or
-/// `unknown subcommand`, by which libraries tell what they can use.
-pub const COMMANDS: &[(&str, &[&str])] = &[
+/// Names, by the reason for which they are here.
+pub type Reasons = &'static [(&'static str, &'static [&'static str])];
+
+/// Commands and subcommands that are not there. Each is answered with Redis's `ERR unknown command` or `unknown subcommand`, by which
+/// libraries tell what they can use.
+pub const COMMANDS: Reasons = &[
+    ("A cluster here is one node: there is none to hand a key over to.", &["migrate", "restore-asking"]),
     (
-        "A cluster here is one node that holds all slots: there is nothing to assign, to meet or to hand over.",
+        "There are no loadable modules.",
+        &["module", "module|help", "module|list", "module|load", "module|loadex", "module|unload"],
+    ),
+    (
+        "Not built yet.",
+        &[
+            "geoadd",
+            "geodist",
+            "geohash",
+            "geopos",
+            "georadius",
+            "georadius_ro",
+            "georadiusbymember",
+            "georadiusbymember_ro",
+            "geosearch",
+            "geosearchstore",
+        ],
+    ),
+];
+
+/// Commands that are there to refuse what they ask for.
+pub const REFUSED: Reasons = &[
+    (
+        "A cluster here is one node that holds all slots: nothing can be assigned, met or handed over.",
         &[
             "cluster|addslots",
             "cluster|addslotsrange",
             "cluster|bumpepoch",
-            "cluster|count-failure-reports",
             "cluster|delslots",
             "cluster|delslotsrange",
             "cluster|failover",
@@ -21,16 +47,11 @@ pub const COMMANDS: &[(&str, &[&str])] = &[
             "cluster|saveconfig",
             "cluster|set-config-epoch",
             "cluster|setslot",
-            "migrate",
-            "restore-asking",
         ],
     ),
-    ("There is no replication.", &["failover", "psync", "replconf", "sync"]),
-    (
-        "There are no loadable modules.",
-        &["module", "module|help", "module|list", "module|load", "module|loadex", "module|unload"],
-    ),
+    ("There is no replication.", &["failover", "psync", "replconf", "replicaof", "slaveof", "sync"]),
+    ("Nothing is written to disk.", &["bgrewriteaof", "bgsave", "save"]),
 ];
 
 /// Options of commands that are there, written `command OPTION`, by the reason for which they are not.
-pub const OPTIONS: &[(&str, &[&str])] = &[];
+pub const OPTIONS: Reasons = &[];
