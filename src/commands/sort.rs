@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::engine::change::Event;
+use crate::engine::cluster::key_slot;
 use crate::engine::command::{Categories, Command, Flags, Group, Keys};
 use crate::engine::command_keys::{SORT_KEYS, SORT_RO_KEYS};
 use crate::engine::context::{Context, Origin};
@@ -87,6 +88,18 @@ impl<'a> Pattern<'a> {
     }
 }
 
+/// The hash slot of all keys that a pattern leads to; `None` where they may lie in several. As Redis has it, a pattern is read as
+/// those of `KEYS` are, and what leads to no key has the slot of its text.
+fn pattern_slot(pattern: &[u8]) -> Option<u16> {
+    let tag = pattern.iter().position(|&b| b == b'{').and_then(|open| {
+        let len = pattern[open + 1..].iter().position(|&b| b == b'}')?;
+        (len > 0).then_some(open + 1..open + 1 + len)
+    });
+    let hashed = &pattern[..tag.map_or(pattern.len(), |tag| tag.end)];
+    let wild = hashed.iter().any(|b| b"*?[\\".contains(b));
+    (!wild).then(|| key_slot(pattern))
+}
+
 /// What remains of what a request may look up.
 struct Budget(usize);
 
@@ -114,6 +127,8 @@ impl<'a> Options<'a> {
         let mut options =
             Options { by: None, unsorted: false, limit: None, get: Vec::new(), descending: false, alpha: false, store: None };
         let every_key = cx.engine.permits_reading_every_key(cx.session, cx.command, args);
+        let slot = cx.engine.in_cluster().then(|| key_slot(args[1]));
+        let elsewhere = |pattern: &[u8]| slot.is_some() && pattern_slot(pattern) != slot;
         let mut rest = &args[2..];
         while let [word, following @ ..] = rest {
             let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
@@ -135,10 +150,12 @@ impl<'a> Options<'a> {
                     options.store = Some(key);
                     after
                 }
-                [pattern, after @ ..] if is("by") => {
-                    let pattern = Pattern::parse(pattern);
+                [text, after @ ..] if is("by") => {
+                    let pattern = Pattern::parse(text);
                     if !matches!(pattern, Pattern::Key { .. }) {
                         options.unsorted = true;
+                    } else if elsewhere(text) {
+                        return Err(Error::SORT_BY_ELSEWHERE);
                     } else if !every_key {
                         return Err(Error::SORT_BY_DENIED);
                     }
@@ -146,6 +163,9 @@ impl<'a> Options<'a> {
                     after
                 }
                 [pattern, after @ ..] if is("get") => {
+                    if elsewhere(pattern) {
+                        return Err(Error::SORT_GET_ELSEWHERE);
+                    }
                     if !every_key {
                         return Err(Error::SORT_GET_DENIED);
                     }

@@ -159,3 +159,25 @@ fn what_is_stored_must_have_room() {
         ("SORT l ALPHA STORE d LIMIT 0 1", ":1"),
     ]);
 }
+
+#[test]
+fn a_cluster_looks_up_only_what_it_has_in_the_same_slot() {
+    let mut h = Harness::new();
+    h.engine.config.cluster_enabled = true;
+    let by = "-ERR BY option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.";
+    let get = "-ERR GET option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.";
+    h.script(&[
+        ("RPUSH {t}l 1 2", ":2"),
+        ("MSET {t}w1 5 {t}w2 4", "+OK"),
+        ("SORT {t}l BY {t}w*", "*2 $1 2 $1 1"),
+        ("SORT {t}l BY {t}w* GET {t}w*", "*2 $1 4 $1 5"),
+        ("SORT {t}l BY nosort", "*2 $1 1 $1 2"),
+        ("SORT {t}l BY w*", by),
+        ("SORT {t}l BY {u}w*", by),
+        ("SORT {t}l BY w*{t}", by),
+        ("SORT {t}l BY {}{t}w*", by),
+        ("SORT {t}l BY \\{t}w*", by),
+        ("SORT {t}l GET w*", get),
+        ("SORT {t}l GET #", get),
+    ]);
+}

@@ -137,6 +137,10 @@ texts! {
     BITFIELD_RO = "ERR BITFIELD_RO only supports the GET subcommand";
     /// `SORT` by what are no numbers.
     SORT_NOT_DOUBLE = "ERR One or more scores can't be converted into double";
+    /// `SORT BY` keys that a cluster may keep on other nodes.
+    SORT_BY_ELSEWHERE = "ERR BY option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.";
+    /// `SORT GET` of keys that a cluster may keep on other nodes.
+    SORT_GET_ELSEWHERE = "ERR GET option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.";
     /// `SORT BY` by a user who may not read every key.
     SORT_BY_DENIED = "ERR BY option of SORT denied due to insufficient ACL permissions.";
     /// `SORT GET` by a user who may not read every key.
