@@ -364,6 +364,23 @@ fn a_function_is_killed_as_a_function() {
 }
 
 #[test]
+fn a_library_that_loads_is_killed_as_a_function() {
+    let server = start();
+    let addr = server.addresses()[0];
+    let (mut runner, mut other) = (Client::new(addr), Client::new(addr));
+    let library = "#!lua name=lib\nlocal s = ('x'):rep(1e7) while true do local t = s .. 'x' end";
+    runner.send(&[&["FUNCTION", "LOAD", library]]);
+    let busy = BUSY.replace("SCRIPT KILL", "FUNCTION KILL");
+    while other.ask(&["PING"]) != busy {}
+    assert_eq!(other.ask(&["FUNCTION", "STATS"]), busy);
+    assert_eq!(other.ask(&["FUNCTION", "KILL"]), "+OK\r\n");
+    assert_eq!(runner.line(), "-ERR Error registering functions: ERR Script killed by user with SCRIPT KILL...\r\n");
+    let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
+    runner.send(&[&["FUNCTION", "LOAD", library], &["FCALL", "f", "0"]]);
+    runner.expect("$3\r\nlib\r\n:1\r\n");
+}
+
+#[test]
 fn events_of_a_script_are_published_while_it_runs() {
     let server = start();
     let addr = server.addresses()[0];

@@ -243,7 +243,8 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let functions = &cx.engine.functions;
     let run = cx.engine.long_run.as_ref();
-    if let Some(run) = run.filter(|run| !run.function) {
+    // While a library loads, there is nothing to be said of any.
+    if let Some(run) = run.filter(|run| !run.function || run.command().is_empty()) {
         return Err(run.busy());
     }
     cx.reply.map(2);

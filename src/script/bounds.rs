@@ -21,7 +21,7 @@
 //! A script that is to end may catch the error that ends it. So everything here that catches errors (`protect`) raises it
 //! again, and the hook, from then on, comes with every instruction. Hooks belong to a coroutine; a new one inherits its maker's.
 
-use std::os::raw::{c_int, c_void};
+use std::os::raw::c_int;
 use std::ptr::NonNull;
 
 use mlua::ffi::*;
@@ -32,6 +32,7 @@ use crate::engine::error::Error;
 use crate::engine::session::SessionId;
 use crate::engine::time::Now;
 use crate::script::failure;
+use crate::script::functions::loading;
 use crate::script::interpreter::Interpreter;
 
 /// Instructions of Lua between two looks at whether the script may go on; other work counts as so many instructions as take its time.
@@ -101,26 +102,6 @@ impl Bounds {
     }
 }
 
-/// Its address is the registry's key of the interpreter.
-static INTERPRETER: u8 = 0;
-
-fn interpreter_key() -> *mut c_void {
-    (&raw const INTERPRETER).cast_mut().cast()
-}
-
-/// Makes the interpreter known to the hook.
-///
-/// # Safety
-/// As for [`super::globals::install`].
-pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
-    // SAFETY: as promised.
-    unsafe {
-        lua_pushlightuserdata(lua, interpreter_key());
-        lua_pushlightuserdata(lua, interpreter.cast());
-        lua_rawset(lua, LUA_REGISTRYINDEX);
-    }
-}
-
 /// Arms the hook of a thread of Lua at the beginning of its run.
 ///
 /// # Safety
@@ -148,16 +129,11 @@ pub(super) unsafe fn note_largest(lua: *mut lua_State, bytes: usize) {
 unsafe extern "C-unwind" fn hook(lua: *mut lua_State, _: *mut lua_Debug) {
     // SAFETY: Lua calls this between two instructions, with room for twenty values. Nothing with a destructor is alive.
     unsafe {
-        lua_pushlightuserdata(lua, interpreter_key());
-        lua_rawget_(lua, LUA_REGISTRYINDEX);
-        let interpreter: *mut Interpreter = lua_touserdata(lua, -1).cast();
-        lua_pop(lua, 1);
-        if (*interpreter).frame.engine.is_null() {
-            return;
-        }
+        let interpreter = Interpreter::of(lua);
         let (passed, interval) = (lua_gethookcount(lua), interval((*interpreter).memory.largest));
-        // Fewer instructions than usual stand for as much work.
-        if ask(interpreter, INTERVAL as u64) {
+        // Fewer instructions than usual stand for as much work. A library that loads is not held to that: it has little time.
+        let steps = if (*interpreter).draft.is_none() { INTERVAL } else { passed };
+        if ask(interpreter, steps as u64) {
             raise_killed(lua, interpreter);
         }
         if passed != interval {
@@ -190,8 +166,7 @@ pub(super) unsafe fn spend_quietly(interpreter: *mut Interpreter, work: u64) -> 
     unsafe {
         let bounds = &mut (*interpreter).frame.bounds;
         bounds.work = bounds.work.saturating_add(work);
-        // While a library is loaded, another hook bounds it.
-        if bounds.work < INTERVAL as u64 || (*interpreter).frame.engine.is_null() {
+        if bounds.work < INTERVAL as u64 {
             return false;
         }
         let work = std::mem::take(&mut bounds.work);
@@ -269,6 +244,13 @@ unsafe fn ask(interpreter: *mut Interpreter, steps: u64) -> bool {
             return true;
         }
         (*frame).bounds.steps = (*frame).bounds.steps.saturating_add(steps);
+        if (*interpreter).draft.is_some() && (*frame).bounds.steps > loading::STEPS_MAX {
+            (*frame).bounds.killed = true;
+            return true;
+        }
+        if (*frame).engine.is_null() {
+            return false;
+        }
         let (now, session) = ((*frame).now, (*frame).session);
         let engine = &mut *(*frame).engine;
         let mut verdict = Verdict::Continue;
@@ -312,7 +294,8 @@ pub(super) unsafe fn raise_killed(lua: *mut lua_State, interpreter: *mut Interpr
             // There are thousands of values, which nobody needs any more.
             lua_pop(lua, ERROR_ROOM);
         }
-        failure::push(lua, b"Script killed by user with SCRIPT KILL...");
+        let late = (*interpreter).draft.is_some() && (*interpreter).frame.bounds.steps > loading::STEPS_MAX;
+        failure::push(lua, if late { loading::TIMEOUT } else { b"Script killed by user with SCRIPT KILL..." });
         (*interpreter).memory.strict = true;
         lua_error(lua)
     }

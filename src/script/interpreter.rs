@@ -161,7 +161,6 @@ impl Interpreter {
                 assert_eq!(reference, slot, "references count from one in an empty registry");
             }
             globals::install(lua, this);
-            bounds::install(lua, this);
             (*this).shared = Shared::read(lua);
             lua_settop(lua, 0);
             lua_checkstack(lua, STACK_MIN);

@@ -515,6 +515,30 @@ fn a_budget_of_steps_ends_scripts_at_the_same_step_each_time() {
     let first = count(&mut h);
     assert!(first.starts_with("$3 "), "{first}");
     assert_eq!(count(&mut h), first);
+    // What is done within one call counts as well, and always the same.
+    let busy = [
+        "local t = {} for i = 1, 100 do t[i] = -i end while true do table.sort(t) redis.call('incr', 'n') end",
+        "local t = {} for i = 1, 100 do t[i] = 'x' end while true do table.concat(t) redis.call('incr', 'n') end",
+        "local t = {} for i = 1, 100 do t[i] = i end while true do cjson.encode(t) redis.call('incr', 'n') end",
+        "local s = '[' .. ('1,'):rep(100) .. '1]' while true do cjson.decode(s) redis.call('incr', 'n') end",
+        "local t = {} for i = 1, 100 do t[i] = i end while true do cmsgpack.unpack(cmsgpack.pack(t)) redis.call('incr', 'n') end",
+        "while true do struct.size(('b'):rep(100)) redis.call('incr', 'n') end",
+        "while true do ('x'):rep(1000):find('.-y') redis.call('incr', 'n') end",
+        "while true do redis.sha1hex(('x'):rep(1000)) redis.call('incr', 'n') end",
+        "while true do collectgarbage() redis.call('incr', 'n') end",
+        "while true do redis.call('keys', '*') redis.call('incr', 'n') end",
+    ];
+    for script in busy {
+        let mut counts = [(); 2].map(|()| {
+            let reply = String::from_utf8_lossy(&h.args(&[b"EVAL", script.as_bytes(), b"0"])).into_owned();
+            assert!(reply.starts_with("-ERR Script killed by user with SCRIPT KILL... script: "), "{reply} for {script}");
+            h.run("GETDEL n")
+        });
+        counts.sort();
+        assert_eq!(counts[0], counts[1], "{script}");
+        // An instruction is a few of them: 200,000 steps are not 20,000 rounds.
+        assert!(counts[0].len() <= "$4 1234".len(), "{} rounds of {script}", counts[0]);
+    }
     h.script(&[("EVAL return(7) 0", ":7"), ("SCRIPT KILL", "-NOTBUSY No scripts in execution right now.")]);
 }
 

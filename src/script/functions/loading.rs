@@ -9,25 +9,27 @@ use std::ptr::NonNull;
 
 use mlua::ffi::*;
 
+use crate::engine::Engine;
+use crate::engine::session::SessionId;
+use crate::engine::time::Now;
+use crate::script::bounds;
 use crate::script::failure;
 use crate::script::functions::metadata::{NAME_RULE, is_name};
 use crate::script::globals;
-use crate::script::interpreter::{Function, GLOBALS, Interpreter, REDIS, Source};
+use crate::script::interpreter::{Frame, Function, GLOBALS, Interpreter, REDIS, Source};
 use crate::script::shebang::ScriptFlags;
 use crate::script::stack::{bytes, c_bytes, get_field, set_field, set_function};
 
-/// How long a library may take to load: so many times [`STEP`] instructions, somewhat less than half a second.
-const STEPS: u32 = 500;
-/// Instructions between two looks at the clock that they are.
-const STEP: c_int = 100_000;
+/// How long a library may take to load, in instructions or as much other work: somewhat less than half a second; less in tests.
+pub(in crate::script) const STEPS_MAX: u64 = if cfg!(test) { 5_000_000 } else { 50_000_000 };
+/// The error of one that takes longer.
+pub(in crate::script) const TIMEOUT: &[u8] = b"FUNCTION LOAD timeout";
 
 /// Bytes of names and descriptions that one library may register. They are kept outside of Lua's memory and its limit.
 const REGISTERED_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 64 << 20 };
 
 /// Its address is the registry's key of the globals of libraries that load.
 static LIBRARY_GLOBALS: u8 = 0;
-/// Its address is the registry's key of the interpreter, for the hook, which has no upvalues.
-static INTERPRETER: u8 = 1;
 
 /// One function of a library.
 #[derive(Clone, Debug)]
@@ -45,11 +47,24 @@ pub(in crate::script) struct Registered {
 pub(in crate::script) struct Draft {
     functions: BTreeMap<Vec<u8>, Registered>,
     bytes: usize,
-    steps: u32,
 }
 
 fn key(of: &'static u8) -> *mut c_void {
     std::ptr::from_ref(of).cast_mut().cast()
+}
+
+/// Who is asked, while a library loads, whether it may go on: nobody where there is no engine.
+#[derive(Clone, Copy)]
+pub(super) struct Host {
+    pub engine: *mut Engine,
+    pub now: Now,
+    pub session: SessionId,
+}
+
+impl Host {
+    pub(super) fn none() -> Self {
+        Host { engine: std::ptr::null_mut(), now: Now::default(), session: SessionId(0) }
+    }
 }
 
 /// A new interpreter for functions; to be freed by [`Interpreter::free`].
@@ -63,10 +78,6 @@ pub(super) fn create(memory_limit: usize) -> NonNull<Interpreter> {
         lua_pushnil(lua);
         set_field(lua, globals::ERROR_FUNCTION);
         lua_pop(lua, 1);
-        lua_pushlightuserdata(lua, key(&INTERPRETER));
-        lua_pushlightuserdata(lua, this.cast());
-        lua_rawset(lua, LUA_REGISTRYINDEX);
-
         lua_pushlightuserdata(lua, key(&LIBRARY_GLOBALS));
         lua_createtable(lua, 0, 1);
         lua_createtable(lua, 0, 8);
@@ -99,11 +110,13 @@ pub(super) fn create(memory_limit: usize) -> NonNull<Interpreter> {
 ///
 /// # Safety
 /// The interpreter is valid, came from [`create`], and runs nothing.
-pub(super) unsafe fn load(this: *mut Interpreter, body: &[u8]) -> Result<BTreeMap<Vec<u8>, Registered>, Vec<u8>> {
+pub(super) unsafe fn load(this: *mut Interpreter, host: Host, body: &[u8]) -> Result<BTreeMap<Vec<u8>, Registered>, Vec<u8>> {
     // SAFETY: as promised. Allocations fail only inside of the protected calls.
     unsafe {
+        (*this).frame = Frame::new(host.engine, host.now, host.session, 0);
+        (*this).frame.function = true;
         let lua = (*this).lua;
-        (*this).draft = Some(Draft { steps: STEPS, ..Draft::default() });
+        (*this).draft = Some(Draft::default());
         lua_pushlightuserdata(lua, key(&LIBRARY_GLOBALS));
         lua_rawget_(lua, LUA_REGISTRYINDEX);
         globals::show(lua);
@@ -114,10 +127,13 @@ pub(super) unsafe fn load(this: *mut Interpreter, body: &[u8]) -> Result<BTreeMa
         let compiled = lua_load(lua, Source::read, (&raw mut source).cast(), c"@user_function".as_ptr());
         let mut status = compiled;
         if compiled == LUA_OK {
-            lua_sethook(lua, Some(stop_when_long), LUA_MASKCOUNT, STEP);
+            ((*this).memory.thread, (*this).memory.largest) = (lua, 0);
+            bounds::arm(lua);
             status = lua_pcall(lua, 0, 0, 0);
             lua_sethook(lua, None, 0, 0);
+            (*this).memory.thread = std::ptr::null_mut();
         }
+        (*this).frame.engine = std::ptr::null_mut();
         (*this).memory.strict = false;
 
         let draft = (*this).draft.take().unwrap_or_default();
@@ -160,21 +176,6 @@ unsafe fn message(lua: *mut lua_State, raised: bool) -> Vec<u8> {
 
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments. Nothing with a destructor is
 // alive where Lua may raise an error: when it is asked for memory while `strict` is set, or to raise one.
-
-unsafe extern "C-unwind" fn stop_when_long(lua: *mut lua_State, _: *mut lua_Debug) {
-    // SAFETY: see above; the key's value was set when the interpreter was made.
-    unsafe {
-        lua_pushlightuserdata(lua, key(&INTERPRETER));
-        lua_rawget_(lua, LUA_REGISTRYINDEX);
-        let this = lua_touserdata(lua, -1).cast::<Interpreter>();
-        lua_pop(lua, 1);
-        let Some(draft) = &mut (*this).draft else { return };
-        draft.steps = draft.steps.saturating_sub(1);
-        if draft.steps == 0 {
-            failure::raise(lua, "FUNCTION LOAD timeout");
-        }
-    }
-}
 
 /// `redis.register_function(name, callback)` or `redis.register_function{function_name = …, callback = …, …}`
 unsafe extern "C-unwind" fn register_function(lua: *mut lua_State) -> c_int {

@@ -7,7 +7,7 @@
 //!
 //! They have an interpreter of their own, so flushing scripts does not touch them. They belong to the server, not to a database.
 
-mod loading;
+pub(in crate::script) mod loading;
 mod metadata;
 mod payload;
 
@@ -27,7 +27,7 @@ use crate::script::shebang::{self, ScriptFlags};
 use crate::script::{Program, Request, Retired, execute};
 
 pub(in crate::script) use loading::Draft;
-use loading::Registered;
+use loading::{Host, Registered};
 use payload::Sources;
 
 /// What is done on `FUNCTION RESTORE` with the libraries that are there.
@@ -110,14 +110,14 @@ impl Libraries {
     /// Loads a library and gives its name; with `replace`, in place of another with that name.
     ///
     /// # Safety
-    /// The interpreter is that of all these functions, and runs nothing.
-    unsafe fn load(&mut self, interpreter: NonNull<Interpreter>, source: &[u8], replace: bool) -> Result<Vec<u8>> {
+    /// The interpreter is that of all these functions, and runs nothing. The host's engine, if it has one, is reached by it alone.
+    unsafe fn load(&mut self, interpreter: NonNull<Interpreter>, host: Host, source: &[u8], replace: bool) -> Result<Vec<u8>> {
         let metadata::Metadata { name, body } = metadata::read(source)?;
         if !replace && self.by_name.contains_key(&name) {
             return Err(Error::quoting("ERR Library '", &name, "' already exists"));
         }
         // SAFETY: as promised.
-        let functions = unsafe { loading::load(interpreter.as_ptr(), body) }.map_err(Error::of_bytes)?;
+        let functions = unsafe { loading::load(interpreter.as_ptr(), host, body) }.map_err(Error::of_bytes)?;
         let checked = if functions.is_empty() {
             Err(Error::new("ERR No functions registered"))
         } else {
@@ -257,10 +257,19 @@ impl Functions {
 
     /// Loads a library and gives its name. One of the same name is an error, or with `replace` makes way.
     pub fn load(&mut self, source: &[u8], replace: bool) -> Result<Vec<u8>> {
+        // SAFETY: nobody is to be asked.
+        unsafe { self.load_for(Host::none(), source, replace) }
+    }
+
+    /// As [`Functions::load`]; meanwhile the host's engine is asked whether the library may go on.
+    ///
+    /// # Safety
+    /// The engine is reached by the host alone, and these functions are not among its own.
+    unsafe fn load_for(&mut self, host: Host, source: &[u8], replace: bool) -> Result<Vec<u8>> {
         self.leave_if_broken();
         let interpreter = *self.interpreter.get_or_insert_with(|| loading::create(self.memory_limit));
-        // SAFETY: the interpreter is valid and runs nothing: commands that load are not allowed from scripts.
-        unsafe { self.libraries.load(interpreter, source, replace) }
+        // SAFETY: as promised. The interpreter is valid and runs nothing: commands that load are not allowed from scripts.
+        unsafe { self.libraries.load(interpreter, host, source, replace) }
     }
 
     /// Deletes a library.
@@ -301,14 +310,18 @@ impl Functions {
     }
 
     /// Loads the libraries of a payload, and gives their names; all of them, or none and an error.
-    pub fn restore(&mut self, payload: &[u8], policy: Policy) -> Result<Vec<Vec<u8>>> {
+    ///
+    /// # Safety
+    /// As for [`Functions::load_for`].
+    unsafe fn restore(&mut self, host: Host, payload: &[u8], policy: Policy) -> Result<Vec<Vec<u8>>> {
         self.leave_if_broken();
         let sources = Sources::new(payload).map_err(Error::new)?;
         let interpreter = *self.interpreter.get_or_insert_with(|| loading::create(self.memory_limit));
         let mut restored = Libraries::default();
         for source in sources {
             // SAFETY: as for `load`.
-            let loaded = source.map_err(Error::new).and_then(|source| unsafe { restored.load(interpreter, &source, false) });
+            let loaded =
+                source.map_err(Error::new).and_then(|source| unsafe { restored.load(interpreter, host, &source, false) });
             if let Err(error) = loaded {
                 // SAFETY: as for `load`.
                 unsafe { restored.forget(interpreter) };
@@ -383,7 +396,7 @@ impl Functions {
             self.interpreter = Some(interpreter);
             for (name, library) in std::mem::take(&mut self.libraries).by_name {
                 // SAFETY: as for `load`.
-                if let Err(error) = unsafe { self.libraries.load(interpreter, &library.source, true) } {
+                if let Err(error) = unsafe { self.libraries.load(interpreter, Host::none(), &library.source, true) } {
                     let name = String::from_utf8_lossy(&name);
                     tracing::warn!(target: "script", "the library {name} is lost: {error}");
                 }
@@ -416,9 +429,19 @@ fn emit(changes: &mut Changes, now: Now, effect: Effect<'_>) {
     changes.emit(Change { now, db: 0, key: b"", event, effect });
 }
 
+/// Works on the libraries outside of the engine, which a library that loads may ask meanwhile whether it may go on.
+fn detached<T>(cx: &mut Context<'_>, work: impl FnOnce(&mut Functions, Host) -> T) -> T {
+    let mut functions = std::mem::take(&mut cx.engine.functions);
+    let host = Host { engine: &raw mut *cx.engine, now: cx.now, session: cx.session };
+    let done = work(&mut functions, host);
+    cx.engine.functions = functions;
+    done
+}
+
 /// Loads a library and gives its name. One of the same name is an error, or with `replace` makes way.
 pub fn load(cx: &mut Context<'_>, source: &[u8], replace: bool) -> Result<Vec<u8>> {
-    let name = cx.engine.functions.load(source, replace)?;
+    // SAFETY: `detached` promises it.
+    let name = detached(cx, |functions, host| unsafe { functions.load_for(host, source, replace) })?;
     emit(&mut cx.engine.keyspace.changes, cx.now, Effect::LoadLibrary { source });
     Ok(name)
 }
@@ -439,7 +462,8 @@ pub fn flush(cx: &mut Context<'_>) {
 
 /// Loads the libraries of a payload; all of them, or none and an error.
 pub fn restore(cx: &mut Context<'_>, payload: &[u8], policy: Policy) -> Result {
-    let names = cx.engine.functions.restore(payload, policy)?;
+    // SAFETY: `detached` promises it.
+    let names = detached(cx, |functions, host| unsafe { functions.restore(host, payload, policy) })?;
     if policy == Policy::Flush {
         emit(&mut cx.engine.keyspace.changes, cx.now, Effect::FlushLibraries);
     }

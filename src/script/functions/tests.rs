@@ -80,6 +80,10 @@ fn a_library_that_takes_too_much_is_not_loaded() {
     let memory = "-ERR Error registering functions: ERR not enough memory\r\n";
     for (body, text) in [
         ("while true do end", timeout),
+        // A call that takes long counts as what it does.
+        ("while true do local s = ('x'):rep(1e7) end", timeout),
+        ("local s = ('x'):rep(1e3) while true do s:find('.-y') end", timeout),
+        ("local s = ('x'):rep(1e5) s:gsub('.', function() while true do end end)", timeout),
         ("local s = ('x'):rep(2e9)", memory),
         ("local t = {} while true do t[#t + 1] = ('x'):rep(1e6) .. #t end", memory),
         (

@@ -126,6 +126,16 @@ impl Writer {
         }
     }
 
+    /// As [`Writer::put`] for many bytes at once, which are copied and so count less.
+    pub(super) fn put_many(self, bytes: &[u8]) {
+        self.put(bytes);
+        // SAFETY: as for `clear`; nothing is owned when an error is raised.
+        unsafe {
+            (*self.interpreter).buffer.counted += bytes.len();
+            bounds::spend(self.lua, self.interpreter, 1 + bytes.len() as u64 / bounds::BYTES_PER_STEP);
+        }
+    }
+
     /// Makes room for `more` bytes, and counts those that were written.
     #[cold]
     fn make_free(self, more: usize) {

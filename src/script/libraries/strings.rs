@@ -508,7 +508,7 @@ unsafe fn format_large(lua: *mut lua_State, original: lua_CFunction) -> c_int {
 
 /// Writes a text in pieces, so that each is counted.
 fn put_pieces(out: Writer, text: &[u8]) {
-    text.chunks(PIECE).for_each(|piece| out.put(piece));
+    text.chunks(PIECE).for_each(|piece| out.put_many(piece));
 }
 
 /// Writes a string as Lua reads it in a source.
