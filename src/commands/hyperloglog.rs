@@ -135,7 +135,14 @@ fn pfadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             changed |= found.is_none();
             let mut bytes = found.map_or_else(hll::empty, <[u8]>::to_vec);
             for element in elements {
-                changed |= sound(hll::add(&mut bytes, element, sparse_max))?;
+                match hll::add(&mut bytes, element, sparse_max) {
+                    Ok(news) => changed |= news,
+                    Err(corrupt) => {
+                        // What was seen before the registers ended is kept, though nobody is told.
+                        put(&mut db, key, &bytes, Event::SILENT);
+                        return sound(Err(corrupt));
+                    }
+                }
             }
             if changed {
                 hll::forget(&mut bytes);

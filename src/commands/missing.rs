@@ -11,21 +11,6 @@ pub const COMMANDS: Reasons = &[
         "There are no loadable modules.",
         &["module", "module|help", "module|list", "module|load", "module|loadex", "module|unload"],
     ),
-    (
-        "Not built yet.",
-        &[
-            "geoadd",
-            "geodist",
-            "geohash",
-            "geopos",
-            "georadius",
-            "georadius_ro",
-            "georadiusbymember",
-            "georadiusbymember_ro",
-            "geosearch",
-            "geosearchstore",
-        ],
-    ),
 ];
 
 /// Commands that are there to refuse what they ask for.

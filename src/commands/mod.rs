@@ -17,6 +17,8 @@ pub mod deadline;
 mod debug;
 pub mod expiry;
 pub mod functions;
+pub mod geo;
+pub mod geo_search;
 pub mod hash_expiry;
 pub mod hash_leases;
 pub mod hashes;
@@ -94,6 +96,8 @@ static FAMILIES: &[&[Command]] = &[
     sets::COMMANDS,
     set_algebra::COMMANDS,
     hyperloglog::COMMANDS,
+    geo::COMMANDS,
+    geo_search::COMMANDS,
     streams::COMMANDS,
     stream_reads::COMMANDS,
     stream_groups::COMMANDS,

@@ -242,7 +242,8 @@ impl AddOptions {
     }
 }
 
-fn zadd(cx: &mut Context<'_>, args: &[&[u8]], incr: bool) -> Result {
+/// Adds members; `incr` gives the score that comes of it.
+pub(super) fn zadd(cx: &mut Context<'_>, args: &[&[u8]], incr: bool) -> Result {
     let mut options = AddOptions { incr, ..AddOptions::default() };
     let pairs = &args[2 + options.parse(&args[2..])..];
     if pairs.is_empty() || pairs.len() % 2 == 1 {

@@ -122,7 +122,9 @@ impl Begin {
                 found
             }
             Begin::Keyword { word, from } => {
-                let at = args.iter().skip(from).position(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))?;
+                // Behind the last argument there is no key.
+                let words = args.get(from..args.len() - 1)?;
+                let at = words.iter().position(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))?;
                 Some(from + at + 1)
             }
         }
@@ -247,12 +249,8 @@ impl Command {
             return Some(keys);
         }
         for mut spec in self.key_specs() {
-            let Some(index) = spec.begin.position(args) else {
-                match spec.begin {
-                    Begin::Nowhere | Begin::Option { .. } => continue,
-                    Begin::Index(_) | Begin::Keyword { .. } => return None,
-                }
-            };
+            // Where a word is missing its keys are: that is an error only if there are no others.
+            let Some(index) = spec.begin.position(args) else { continue };
             let (first, last, step) = match spec.find {
                 Find::Range { last: -1, step, limit } if limit > 1 => {
                     let keys = args.len().saturating_sub(index) / limit as usize;
@@ -278,7 +276,8 @@ impl Command {
             let positions = (first..=last as usize).step_by(step.max(1) as usize);
             keys.extend(positions.map(|position| KeyAt { position, access, uses }));
         }
-        Some(keys)
+        let some = !keys.is_empty() || self.flags.contains(crate::engine::command::Flags::NO_MANDATORY_KEYS);
+        some.then_some(keys)
     }
 
     /// As [`Command::key_positions`] for a request that was not executed, with the errors of `COMMAND GETKEYS`. A command that can
@@ -395,6 +394,13 @@ mod tests {
         assert_eq!(positions(&read, "xread count 2 streams a b 0 0"), Some(vec![4, 5]));
         assert_eq!(positions(&read, "xread streams a"), None);
         assert_eq!(positions(&read, "xread a b"), None);
+        assert_eq!(positions(&read, "xread a b streams"), None);
+        let index = KeySpec { begin: Begin::Index(1), find: Find::Range { last: 0, step: 1, limit: 0 }, ..STREAMS[0] };
+        let word = KeySpec { begin: Begin::Keyword { word: "STORE", from: 2 }, ..index };
+        let specs: &'static [KeySpec] = Box::leak(Box::new([index, word]));
+        let stored = Command { keys: Keys::Specified(specs), ..Command::DEFAULT };
+        assert_eq!(positions(&stored, "search a b store c"), Some(vec![1, 4]));
+        assert_eq!(positions(&stored, "search a b store"), Some(vec![1]));
     }
 
     #[test]

@@ -311,6 +311,28 @@ texts! {
     INVALID_LIBRARY_METADATA = "ERR Invalid library metadata";
     /// A script or function is given fewer keys than none.
     NEGATIVE_KEYS = "ERR Number of keys can't be negative";
+    /// A unit of distance that is none.
+    GEO_UNIT = "ERR unsupported unit provided. please use M, KM, FT, MI";
+    /// A radius that is no number.
+    GEO_RADIUS = "ERR need numeric radius";
+    /// A radius below zero.
+    GEO_RADIUS_NEGATIVE = "ERR radius cannot be negative";
+    /// A width that is no number.
+    GEO_WIDTH = "ERR need numeric width";
+    /// A height that is no number.
+    GEO_HEIGHT = "ERR need numeric height";
+    /// A width or height below zero.
+    GEO_BOX_NEGATIVE = "ERR height or width cannot be negative";
+    /// A search around a member that is not there.
+    GEO_NO_MEMBER = "ERR could not decode requested zset member";
+    /// A search for no members.
+    GEO_COUNT = "ERR COUNT must be > 0";
+    /// `ANY` alone.
+    GEO_ANY_WITHOUT_COUNT = "ERR the ANY argument requires COUNT argument";
+    /// `GEOSEARCHSTORE` with something to show.
+    GEOSEARCHSTORE_WITH = "ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options";
+    /// `GEORADIUS` that stores, with something to show.
+    GEORADIUS_STORE_WITH = "ERR STORE option in GEORADIUS is not compatible with WITHDIST, WITHHASH and WITHCOORD options";
     /// A string that is no HyperLogLog.
     NOT_HLL = "WRONGTYPE Key is not a valid HyperLogLog string value.";
     /// A HyperLogLog whose registers make no sense.

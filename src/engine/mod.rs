@@ -23,6 +23,7 @@ pub mod context;
 pub mod environment;
 pub mod error;
 pub mod eviction;
+pub mod geohash;
 pub mod glob;
 #[cfg(test)]
 pub mod harness;

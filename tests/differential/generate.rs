@@ -220,7 +220,8 @@ impl<'a> Generator<'a> {
             call.push(b"COUNT".to_vec());
         }
         keep_deadlines_apart(&mut call, self.past);
-        if !self.catalogue.strtod && call[0].first().is_some_and(|first| first.eq_ignore_ascii_case(&b'Z')) {
+        let scored = ["Z", "GEO"].iter().any(|start| upper(&call[0]).starts_with(start));
+        if !self.catalogue.strtod && scored {
             call.iter_mut().filter(|arg| only_strtod_reads(arg)).for_each(|arg| *arg = b"7".to_vec());
         }
         call
@@ -363,6 +364,24 @@ impl<'a> Generator<'a> {
                 _ => format!("{}-{}", random.range(1..=9), random.range(0..=40)).into_bytes(),
             },
             "score" => score(random),
+            "place" => {
+                call.extend(place(random));
+                return;
+            }
+            "many-places" => {
+                for n in 0..random.range(20..=140) {
+                    call.extend(place(random));
+                    call.push(format!("place:{n}").into_bytes());
+                }
+                return;
+            }
+            "radius" => match random.below(10) {
+                0 => random.pick(&["0", "-1", "x", "inf", "1e9", "nan", "1e-300", "0x10"]).as_bytes().to_vec(),
+                1..4 => text(random.range(1..=100)),
+                4..7 => text(random.range(100..=20_000)),
+                _ => format!("{}.{}", random.range(1..=5_000_000), random.below(1000)).into_bytes(),
+            },
+            "unit" => random.pick(&["m", "m", "km", "km", "ft", "MI", "KM", "parsec"]).as_bytes().to_vec(),
             "limit-offset" => text(random.range(if self.catalogue.strtod { -6..=8 } else { 0..=8 })),
             "score-bound" => {
                 let mut bound = if random.one_in(4) { Vec::from("(") } else { Vec::new() };
@@ -677,6 +696,20 @@ fn value(random: &mut Random) -> Vec<u8> {
             .as_bytes()
             .to_vec(),
     }
+}
+
+/// A longitude and a latitude: around a few cities, anywhere, at the ends of the map, or beyond.
+fn place(random: &mut Random) -> [Vec<u8>; 2] {
+    let (longitude, latitude) = match random.below(12) {
+        0 => (random.range(-190..=190) as f64, random.range(-90..=90) as f64),
+        1 => *random.pick(&[(180.0, 85.05112878), (-180.0, -85.05112878), (0.0, 0.0), (179.9999, 0.0), (-179.9999, 70.5)]),
+        2..5 => (random.range(-1_800_000..=1_800_000) as f64 / 1e4, random.range(-850_000..=850_000) as f64 / 1e4),
+        _ => {
+            let (longitude, latitude) = *random.pick(&[(13.361389, 38.115556), (15.087269, 37.502669), (-74.0059, 40.7128)]);
+            (longitude + random.range(-20_000..=20_000) as f64 / 1e5, latitude + random.range(-20_000..=20_000) as f64 / 1e5)
+        }
+    };
+    [longitude.to_string().into_bytes(), latitude.to_string().into_bytes()]
 }
 
 fn filled(random: &mut Random, lengths: &[usize]) -> Vec<u8> {
