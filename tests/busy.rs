@@ -109,6 +109,21 @@ fn every_script_of_the_hang_list_is_killed_while_others_are_answered() {
         "local t = {} for i = 1, 1e5 do t[i] = i end while true do table.insert(t, 1, 0) end",
         "while true do redis.call('ping') end",
         "while true do redis.pcall('nosuch') end",
+        // Twice as many calls with every level: no stack is too deep, and there is no end to it.
+        "local function f() pcall(f) pcall(f) end f()",
+        "local function f() xpcall(f, f) xpcall(f, f) end f()",
+        "while true do pcall(pcall, pcall, function() while true do end end) end",
+        "while true do pcall(error, setmetatable({}, {__index = function() while true do end end})) end",
+        "pcall(load, function() return ' ' end) while true do load(function() return '--' end) end",
+        "for _ in function() return 1 end do end",
+        "while true do pcall(string.match, ('a'):rep(30), ('a-'):rep(30) .. 'b') end",
+        "while true do pcall(string.find, ('a'):rep(3e5), ('a?'):rep(3e5) .. 'b') end",
+        "while true do pcall(string.gsub, 'a', '.', function() error(setmetatable({}, {__tostring = error})) end) end",
+        "local c = coroutine.wrap(function() while true do pcall(error) coroutine.yield() end end) while true do c() end",
+        "while true do struct.unpack(('B'):rep(7000), ('x'):rep(7000)) end",
+        "while true do redis.log(redis.LOG_DEBUG, 'x') redis.sha1hex('x') end",
+        "while true do local ok, e = pcall(redis.call, 'nosuch') e = ok end",
+        "while true do local t = {} for i = 1, 50 do t = setmetatable({}, {__index = t}) end pcall(rawget, t, t.x) end",
     ];
     // What comes before, and then one call that takes long.
     let long_calls = [
