@@ -7,8 +7,12 @@ use std::path::Path;
 
 #[path = "../fuzz/bodies/engine.rs"]
 mod engine;
+#[path = "../fuzz/bodies/frames.rs"]
+mod frames;
 #[path = "../fuzz/bodies/request_parser.rs"]
 mod request_parser;
+#[path = "../fuzz/bodies/script.rs"]
+mod script;
 
 /// Runs every input of a target, in the order of their names, and names the one that fails.
 fn replay(target: &str, run: fn(&[u8])) {
@@ -31,4 +35,9 @@ fn request_parser_inputs() {
 #[test]
 fn engine_inputs() {
     replay("engine", engine::run);
+}
+
+#[test]
+fn script_inputs() {
+    replay("script", script::run);
 }

@@ -7,11 +7,11 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
+use crate::frames;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
 use portcullis::engine::session::{Peer, SessionFlags, SessionId};
 use portcullis::engine::time::Now;
-use portcullis::resp::reply::Protocol;
 use portcullis::resp::request::{Limits, Progress, RequestParser};
 
 /// Requests of one input; the rest of it is not run.
@@ -107,7 +107,7 @@ impl Run {
             let session = &mut self.engine.sessions[id.0 as usize];
             let out = std::mem::take(&mut session.out);
             if out.len() <= DECODED_MAX {
-                assert_whole_frames(&out, session.protocol);
+                frames::assert_whole(&out, session.protocol, false);
             }
             let mut digest = DefaultHasher::new();
             digest.write(&out);
@@ -178,43 +178,4 @@ fn tame(args: &mut [&[u8]]) -> bool {
         *text = SCRIPTS[text.first().map_or(0, |&byte| byte as usize % SCRIPTS.len())];
     }
     true
-}
-
-/// Panics where an outbox holds anything but whole replies. (redis-protocol does not read a set of maps, as COMMAND INFO gives.)
-fn assert_whole_frames(out: &[u8], protocol: Protocol) {
-    let mut rest = out;
-    while !rest.is_empty() {
-        rest = frame(rest, protocol, 0).unwrap_or_else(|| panic!("no whole replies: {:?}", String::from_utf8_lossy(out)));
-    }
-}
-
-/// What follows the reply at the beginning; `None` when there is none, or one that is not as the protocol has it.
-fn frame(out: &[u8], protocol: Protocol, depth: usize) -> Option<&[u8]> {
-    let end = out.iter().position(|&byte| byte == b'\r' || byte == b'\n')?;
-    let rest = out[end..].strip_prefix(b"\r\n")?;
-    let (kind, text) = out[..end].split_first()?;
-    let number = || std::str::from_utf8(text).ok()?.parse::<i64>().ok();
-    let typed = protocol == Protocol::Resp3;
-    let elements = match kind {
-        b'+' | b'-' => return Some(rest),
-        b':' => return number().map(|_| rest),
-        b',' if typed => return std::str::from_utf8(text).ok()?.parse::<f64>().ok().map(|_| rest),
-        b'#' if typed => return matches!(text, b"t" | b"f").then_some(rest),
-        b'_' if typed => return text.is_empty().then_some(rest),
-        b'(' if typed => return text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-').then_some(rest),
-        b'$' if !typed && text == b"-1" => return Some(rest),
-        b'$' => return rest.get(number()?.try_into().ok()?..)?.strip_prefix(b"\r\n"),
-        b'=' if typed => return rest.get(number()?.try_into().ok()?..)?.strip_prefix(b"\r\n"),
-        b'*' if !typed && text == b"-1" => return Some(rest),
-        b'*' => number()?,
-        b'~' if typed => number()?,
-        b'%' if typed => number()? * 2,
-        // Attributes, and the reply that they are said of.
-        b'|' if typed => number()? * 2 + 1,
-        // Pushes stand for themselves.
-        b'>' if typed && depth == 0 => number()?,
-        _ => return None,
-    };
-    let elements = usize::try_from(elements).ok()?;
-    (0..elements).try_fold(rest, |rest, _| frame(rest, protocol, depth + 1))
 }

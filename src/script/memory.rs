@@ -15,7 +15,7 @@ use crate::script::bounds;
 /// What an interpreter may take unless it is told otherwise, in bytes; little in tests, so that it is soon reached.
 pub const LIMIT: u64 = if cfg!(test) { 64 << 20 } else { 1 << 30 };
 
-/// So much more than twice what was left by the last collection is collected when a run ends. Bytes.
+/// So much more than twice what was left by the last collection is collected when a run ends, or a quarter of all there may be. Bytes.
 const SWOLLEN: usize = 32 << 20;
 
 /// Up to here the collector leaves garbage lying for long: the few live blocks would be walked again and again. Bytes.
@@ -89,7 +89,8 @@ impl Memory {
     /// Whether what there is is too much to leave it for the collector to find in its own time.
     #[inline]
     pub(super) fn is_swollen(&self) -> bool {
-        self.used > SWOLLEN && self.used - SWOLLEN > self.kept.saturating_mul(2)
+        let more = SWOLLEN.min(self.limit / 4);
+        self.used > more && self.used - more > self.kept.saturating_mul(2)
     }
 
     /// Notes that all garbage was collected.

@@ -1,0 +1,44 @@
+//! Replies as the wire has them.
+
+use portcullis::resp::reply::Protocol;
+
+/// Panics where an outbox holds anything but whole replies. With `free`, big numbers may be any text, as scripts can give them.
+/// (redis-protocol does not read a set of maps, as COMMAND INFO gives.)
+pub fn assert_whole(out: &[u8], protocol: Protocol, free: bool) {
+    let mut rest = out;
+    while !rest.is_empty() {
+        rest = frame(rest, protocol, free, 0).unwrap_or_else(|| panic!("no whole replies: {:?}", String::from_utf8_lossy(out)));
+    }
+}
+
+/// What follows the reply at the beginning; `None` when there is none, or one that is not as the protocol has it.
+fn frame(out: &[u8], protocol: Protocol, free: bool, depth: usize) -> Option<&[u8]> {
+    let end = out.iter().position(|&byte| byte == b'\r' || byte == b'\n')?;
+    let rest = out[end..].strip_prefix(b"\r\n")?;
+    let (kind, text) = out[..end].split_first()?;
+    let number = || std::str::from_utf8(text).ok()?.parse::<i64>().ok();
+    let typed = protocol == Protocol::Resp3;
+    let elements = match kind {
+        b'+' | b'-' => return Some(rest),
+        b':' => return number().map(|_| rest),
+        b',' if typed => return std::str::from_utf8(text).ok()?.parse::<f64>().ok().map(|_| rest),
+        b'#' if typed => return matches!(text, b"t" | b"f").then_some(rest),
+        b'_' if typed => return text.is_empty().then_some(rest),
+        b'(' if typed && free => return Some(rest),
+        b'(' if typed => return text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-').then_some(rest),
+        b'$' if !typed && text == b"-1" => return Some(rest),
+        b'$' => return rest.get(number()?.try_into().ok()?..)?.strip_prefix(b"\r\n"),
+        b'=' if typed => return rest.get(number()?.try_into().ok()?..)?.strip_prefix(b"\r\n"),
+        b'*' if !typed && text == b"-1" => return Some(rest),
+        b'*' => number()?,
+        b'~' if typed => number()?,
+        b'%' if typed => number()? * 2,
+        // Attributes, and the reply that they are said of.
+        b'|' if typed => number()? * 2 + 1,
+        // Pushes stand for themselves.
+        b'>' if typed && depth == 0 => number()?,
+        _ => return None,
+    };
+    let elements = usize::try_from(elements).ok()?;
+    (0..elements).try_fold(rest, |rest, _| frame(rest, protocol, free, depth + 1))
+}
