@@ -13,7 +13,7 @@ const BUSY: &str = "-BUSY Redis is busy running a script. You can only call SCRI
 const FOREVER: &str = "while true do end";
 /// Others are told that the server is busy from here on, in milliseconds.
 const THRESHOLD_MS: u64 = 50;
-/// The bound of the issue.
+/// The time in which a killed script must have ended.
 const KILLED_WITHIN: Duration = Duration::from_secs(1);
 
 fn start() -> Server {

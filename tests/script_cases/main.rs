@@ -29,7 +29,7 @@ use common::wire::Wire;
 use exceptions::{EXCEPTIONS, Exception, Why};
 use recording::{Protocol, Recording};
 
-/// The bar: so many cases of scripts at least.
+/// Cases of scripts at least.
 const SCRIPTS_MIN: usize = 400;
 
 fn variable(name: &str) -> Option<String> {
