@@ -67,8 +67,14 @@ pub const COMMANDS: &[Command] = &[
 fn add(cx: &mut Context<'_>, key: &[u8], increment: i64) -> Result {
     let mut db = cx.db();
     let (hash, place) = db.locate(key);
-    let (mut new, mut digits) = (increment, itoa::Buffer::new());
     let event = Event::new(Classes::STRING, "incrby");
+    if let Some(place) = place
+        && let Some(new) = db.add_to_last_digit(place, key, increment, event)
+    {
+        cx.reply.integer(new);
+        return Ok(());
+    }
+    let (mut new, mut digits) = (increment, itoa::Buffer::new());
     match place {
         None => db.put_string_at(hash, None, key, digits.format(new).as_bytes(), Ttl::Clear, event),
         Some(place) => db.rewrite_string(hash, place, key, event, |old| {
@@ -100,4 +106,57 @@ fn incrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     db.set_form(args[1], Form::Text);
     cx.reply.bulk(text.as_ref());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::harness::Harness;
+    use crate::engine::session::Peer;
+
+    #[test]
+    fn sums_are_right_whether_one_digit_changes_or_all() {
+        let mut harness = Harness::new();
+        for old in [0i64, 1, 5, 9, 10, 19, 99, 100, 109, 999_999, -1, -5, -9, -10, -99, i64::MAX - 1003, i64::MIN + 1003] {
+            for increment in [0i64, 1, -1, 3, -3, 9, -9, 10, -10, 1000] {
+                harness.args(&[b"SET", b"k", old.to_string().as_bytes(), b"PX", b"5000"]);
+                let reply = harness.args(&[b"INCRBY", b"k", increment.to_string().as_bytes()]);
+                let sum = old.checked_add(increment).expect("far enough from the ends");
+                assert_eq!(String::from_utf8_lossy(&reply), format!(":{sum}\r\n"), "{old} + {increment}");
+                let text = sum.to_string();
+                let kept = harness.args(&[b"GET", b"k"]);
+                assert_eq!(String::from_utf8_lossy(&kept), format!("${}\r\n{text}\r\n", text.len()), "{old} + {increment}");
+                assert_eq!(harness.args(&[b"PTTL", b"k"]), b":5000\r\n", "a counter keeps its deadline");
+            }
+        }
+        harness.args(&[b"SET", b"k", b"9223372036854775807"]);
+        assert_eq!(harness.args(&[b"INCR", b"k"]), b"-ERR increment or decrement would overflow\r\n");
+        harness.engine.check_invariants();
+    }
+
+    #[test]
+    fn a_step_of_a_counter_is_a_new_value_of_it() {
+        let mut harness = Harness::new();
+        // What was text by its form is a number again, as Redis has it.
+        harness.args(&[b"SET", b"k", b"10.5"]);
+        harness.args(&[b"INCRBYFLOAT", b"k", b"0.5"]);
+        assert_eq!(harness.args(&[b"OBJECT", b"ENCODING", b"k"]), b"$6\r\nembstr\r\n");
+        assert_eq!(harness.args(&[b"INCR", b"k"]), b":12\r\n");
+        assert_eq!(harness.args(&[b"OBJECT", b"ENCODING", b"k"]), b"$3\r\nint\r\n");
+        for wrong in ["", " 1", "01", "1x", "x"] {
+            harness.args(&[b"SET", b"k", wrong.as_bytes()]);
+            assert_eq!(harness.args(&[b"INCR", b"k"]), b"-ERR value is not an integer or out of range\r\n", "{wrong:?}");
+            let kept = harness.args(&[b"GET", b"k"]);
+            assert_eq!(String::from_utf8_lossy(&kept), format!("${}\r\n{wrong}\r\n", wrong.len()));
+        }
+        // Counted as a change, used, and told to those who listen.
+        harness.args(&[b"CONFIG", b"SET", b"notify-keyspace-events", b"E$"]);
+        let listener = harness.engine.connect(harness.now, Peer::default());
+        harness.engine.execute(harness.now, listener, &[b"SUBSCRIBE", b"__keyevent@0__:incrby"]);
+        harness.args(&[b"SET", b"k", b"1"]);
+        let changes = harness.engine.keyspace.changes.count;
+        harness.args(&[b"INCR", b"k"]);
+        assert_eq!(harness.engine.keyspace.changes.count, changes + 1);
+        let told = std::mem::take(&mut harness.engine.sessions[listener.0 as usize].out);
+        assert!(told.ends_with(b"$21\r\n__keyevent@0__:incrby\r\n$1\r\nk\r\n"), "{}", String::from_utf8_lossy(&told));
+    }
 }

@@ -421,10 +421,23 @@ impl Changes {
         }
     }
 
-    /// Reports a change.
-    #[inline]
+    /// Reports a change. Inlined, so that a change nobody wants to know of is not even formed.
+    #[inline(always)]
     pub fn emit(&mut self, change: Change<'_>) {
         self.count += 1;
+        if self.is_heeded() {
+            self.report(change);
+        }
+    }
+
+    /// Whether anybody wants to know of changes.
+    #[inline]
+    pub(crate) fn is_heeded(&self) -> bool {
+        self.heard || self.observed || self.log.is_some()
+    }
+
+    #[inline(never)]
+    fn report(&mut self, change: Change<'_>) {
         self.publish(change.db, change.event, change.key);
         if self.observed {
             self.tell(&change);

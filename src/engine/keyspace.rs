@@ -3,6 +3,7 @@
 use crate::engine::change::{Change, Changes, Effect, Event};
 use crate::engine::error::{Error, Result};
 use crate::engine::eviction::Evictor;
+use crate::engine::number::parse_i64;
 use crate::engine::time::Now;
 use crate::engine::uses::Uses;
 use crate::store::dict::{KeyHash, KeyHasher, Place};
@@ -277,6 +278,9 @@ impl<'a> Db<'a> {
         let hash = space.hash(key);
         let Some(place) = space.find(self.dict, hash, key) else { return (hash, None) };
         let entry = space.get(self.dict, place);
+        if entry.is_lasting() {
+            return (hash, Some(place));
+        }
         if entry.deadline().is_some_and(|deadline| self.now.reached(deadline)) {
             if !self.keyspace.keep_ended {
                 self.expire(place);
@@ -409,6 +413,34 @@ impl<'a> Db<'a> {
             self.put_string_at(hash, Some(place), key, value, Ttl::Keep, event);
         }
         Ok(())
+    }
+
+    /// Adds to the counter there if that changes nothing but its last digit, as most steps of a counter do: it is neither written
+    /// anew nor moved. `None`, and nothing done, for any other counter, sum or value.
+    #[inline]
+    pub(crate) fn add_to_last_digit(&mut self, place: Place, key: &[u8], increment: i64, event: Event) -> Option<i64> {
+        let Keyspace { space, changes, uses, .. } = &mut *self.keyspace;
+        let mut entry = space.get_mut(self.dict, place);
+        let text = entry.inline_mut()?;
+        let old = parse_i64(text)?;
+        let new = old.checked_add(increment)?;
+        let last = text.last_mut()?;
+        let digit = u8::try_from(increment.checked_add(i64::from(*last - b'0'))?).ok()?;
+        if old < 0 || digit > 9 {
+            return None;
+        }
+        *last = b'0' + digit;
+        entry.set_form(Form::Shortest);
+        if !uses.counted {
+            entry.touch(self.now.second());
+        }
+        changes.count += 1;
+        if uses.counted || changes.is_heeded() {
+            changes.count -= 1;
+            self.note_use(place);
+            self.emit_stored(place, key, event);
+        }
+        Some(new)
     }
 
     /// Makes the key hold a boxed value, whatever it held before.

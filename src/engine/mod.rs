@@ -437,13 +437,29 @@ impl Engine {
         args: &[&[u8]],
         reply: &mut dyn Sink,
     ) -> usize {
+        let slot = self.command_stats.find(command);
+        self.run_counted(now, id, db, origin, (command, slot), args, reply);
+        slot
+    }
+
+    /// As [`Engine::run`], for a caller that knows the number of the command's slot.
+    #[allow(clippy::too_many_arguments)]
+    #[inline]
+    pub(crate) fn run_counted(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        db: &mut u32,
+        origin: Origin,
+        (command, slot): (&'static Command, usize),
+        args: &[&[u8]],
+        reply: &mut dyn Sink,
+    ) {
         self.stats.commands += 1;
         self.keyspace.uses.begin();
-        let slot = self.command_stats.find(command);
         self.command_stats.slot(slot).calls += 1;
         if self.observers {
-            self.run_observed(now, id, db, origin, command, args, reply);
-            return slot;
+            return self.run_observed(now, id, db, origin, command, args, reply);
         }
         let mut context = Context { engine: self, now, session: id, db: *db, origin, command, reply };
         let result = (command.handler)(&mut context, args);
@@ -453,7 +469,6 @@ impl Engine {
             self.refuse(&error, reply);
         }
         self.publish_events();
-        slot
     }
 
     /// Publishes the events of what has changed since the last time.

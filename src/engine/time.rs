@@ -6,6 +6,10 @@
 /// keeps it alive. The wall clock is the monotonic one plus an offset of whole milliseconds: whoever makes a
 /// `Now` changes the offset only when the system clock was stepped. That keeps `PEXPIREAT` followed by
 /// `PEXPIRETIME` exact to the millisecond.
+///
+/// It is aligned so that it moves as one: written as two halves and read as a whole soon after, as happens with each command, it
+/// makes the processor wait for both to reach the cache.
+#[repr(align(16))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Now {
     /// Microseconds since an origin of the caller's choice; never goes back.

@@ -18,7 +18,7 @@ use crate::script::elsewhere::{self, Elsewhere};
 use crate::script::failure;
 use crate::script::interpreter::Interpreter;
 use crate::script::layout;
-use crate::script::names::{Known, Names};
+use crate::script::names::Known;
 use crate::script::sink::LuaSink;
 use crate::script::stack::{bytes, push_bytes};
 
@@ -146,13 +146,22 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
             let frame = &(*interpreter).frame;
             (frame.now, frame.session, frame.protocol)
         };
-        let known = name.and_then(|address| (*interpreter).names.find(address)).filter(|known| known.command.takes(args.len()));
-        let Known { command, least_work } = match known.or_else(|| resolve(&mut (*interpreter).names, lua, name, args)) {
+        // Names change only when one is resolved, which this call does not any more once it has found its command.
+        let known = name.and_then(|address| (*interpreter).names.find(address)).filter(|known| known.takes(args.len()));
+        let resolved;
+        let known = match known {
             Some(known) => known,
-            None => return refuse(&mut *(*interpreter).frame.engine, lua, not_found(args)),
+            None => {
+                resolved = resolve(interpreter, lua, name, args);
+                match &resolved {
+                    Some(known) => known,
+                    None => return refuse(&mut *(*interpreter).frame.engine, lua, not_found(args)),
+                }
+            }
         };
+        let command = known.command;
         let engine = &mut *(*interpreter).frame.engine;
-        if command.flags.contains(Flags::NOSCRIPT) && !(engine.debug_from_scripts && command.name == "debug") {
+        if !(known.common || engine.debug_from_scripts && command.name == "debug") {
             return refuse(engine, lua, NOT_ALLOWED);
         }
         if !(*interpreter).frame.unrestricted
@@ -177,9 +186,9 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
         let base = layout::count(lua);
         let mut sink = LuaSink::new(lua, protocol);
         let mut db = (*interpreter).frame.db;
-        engine.run(now, session, &mut db, Origin::Script, command, args, &mut sink);
+        engine.run_counted(now, session, &mut db, Origin::Script, (command, known.slot), args, &mut sink);
         (*interpreter).frame.db = db;
-        bounds::charge_call(interpreter, least_work, args.len(), sink.elements());
+        bounds::charge_call(interpreter, known.least_work, args.len(), sink.elements());
         if sink.too_large() || layout::count(lua) != base + 1 {
             lua_settop(lua, base as c_int);
             let text = if sink.too_large() { "ERR reached lua stack limit" } else { "ERR The command gave no single reply" };
@@ -212,13 +221,15 @@ pub(super) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
 
 /// Looks a command up, and notes it for the next time where its name says all.
 #[cold]
-unsafe fn resolve(names: &mut Names, lua: *mut lua_State, name: Option<usize>, args: &[&[u8]]) -> Option<Known> {
-    let known = Known::new(commands::resolve(args).ok()?);
+unsafe fn resolve(interpreter: *mut Interpreter, lua: *mut lua_State, name: Option<usize>, args: &[&[u8]]) -> Option<Known> {
+    let command = commands::resolve(args).ok()?;
+    // SAFETY: as promised to `execute`; neither reference outlives its statement.
+    let known = unsafe { Known::new(command, &mut (*(*interpreter).frame.engine).command_stats) };
     if let Some(address) = name
         && commands::lookup(args[0]).is_some_and(|row| row.subcommands.is_empty())
     {
         // SAFETY: the first argument lies first on the stack; a C function has room for twenty values beyond its arguments.
-        unsafe { names.note(lua, 1, address, known) }
+        unsafe { (*interpreter).names.note(lua, 1, address, known) }
     }
     Some(known)
 }

@@ -6,7 +6,8 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::engine::command::Command;
+use crate::engine::command::{Command, Flags};
+use crate::engine::command_stats::CommandStats;
 use crate::script::bounds;
 
 /// Names that are known at the same time; a power of two.
@@ -18,11 +19,30 @@ pub(super) struct Known {
     pub command: &'static Command,
     /// See [`bounds::least_work`].
     pub least_work: u64,
+    /// Its number in the statistics of commands.
+    pub slot: usize,
+    /// The numbers of arguments that it takes, its name included.
+    takes: (usize, usize),
+    /// Whether scripts may call it as a matter of course.
+    pub common: bool,
 }
 
 impl Known {
-    pub(super) fn new(command: &'static Command) -> Self {
-        Known { command, least_work: bounds::least_work(command) }
+    pub(super) fn new(command: &'static Command, stats: &mut CommandStats) -> Self {
+        let arity = command.arity.unsigned_abs() as usize;
+        Known {
+            command,
+            least_work: bounds::least_work(command),
+            slot: stats.find(command),
+            takes: (arity, if command.arity >= 0 { arity } else { usize::MAX }),
+            common: !command.flags.contains(Flags::NOSCRIPT),
+        }
+    }
+
+    /// Whether so many arguments, the name included, are a number it takes.
+    #[inline]
+    pub(super) fn takes(&self, argc: usize) -> bool {
+        (self.takes.0..=self.takes.1).contains(&argc)
     }
 }
 
@@ -47,8 +67,8 @@ impl Names {
 
     /// The command that is called by the string at this address, if it is known.
     #[inline]
-    pub(super) fn find(&self, address: usize) -> Option<Known> {
-        self.known[Self::slot(address)].filter(|(of, _)| *of == address).map(|(_, known)| known)
+    pub(super) fn find(&self, address: usize) -> Option<&Known> {
+        self.known[Self::slot(address)].as_ref().filter(|(of, _)| *of == address).map(|(_, known)| known)
     }
 
     /// Notes the command that is called by the string at an index of the stack, whose address is this.

@@ -294,6 +294,12 @@ impl<'a> EntryRef<'a> {
         (deadline != 0).then_some(deadline)
     }
 
+    /// Whether nothing in it has a deadline, as its head alone tells; there are others of which that is true.
+    #[inline]
+    pub fn is_lasting(self) -> bool {
+        self.kind() & (KIND_BOXED | KIND_EXTENDED) == 0 && self.word(0) >> 20 == 0
+    }
+
     /// The wheel's timer, 0 where there is none.
     pub fn timer(self) -> u32 {
         (self.word(1) >> 36) as u32
@@ -352,6 +358,18 @@ impl<'a> EntryMut<'a> {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr.as_ptr().add(at), bytes.len()) };
         self.set_word(1, word & !u64::from(KIND_RAW | KIND_TEXT));
         true
+    }
+
+    /// The bytes of an inline string, to be changed; `None` for any other value.
+    #[inline]
+    pub fn inline_mut(&mut self) -> Option<&mut [u8]> {
+        let entry = self.read();
+        if entry.kind() & KIND_BOXED != 0 {
+            return None;
+        }
+        let (at, len) = (entry.key_offset() + entry.key_len(), entry.inline_len());
+        // SAFETY: the inline value lies there, and we alone may access it.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr().add(at), len) })
     }
 
     /// Notes how Redis would keep the string; a new value begins as [`Form::Shortest`].

@@ -50,7 +50,7 @@ fn address_of(slot: u64) -> u64 {
     (slot & ADDRESS_MASK) << 4
 }
 
-/// Whether two keys are the same. Those of 8 to 32 bytes, as most are, without a call: both ends are compared, which meet or overlap.
+/// Whether two keys are the same. Those of 4 to 32 bytes, as most are, without a call: both ends are compared, which meet or overlap.
 #[inline]
 fn same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -67,6 +67,12 @@ fn same(a: &[u8], b: &[u8]) -> bool {
         (a.len(), a.first_chunk(), b.first_chunk(), a.last_chunk(), b.last_chunk())
     {
         return (word(a0) ^ word(b0)) | (word(a1) ^ word(b1)) == 0;
+    }
+    let half = |bytes: &[u8; 4]| u32::from_ne_bytes(*bytes);
+    if let (4..8, Some(a0), Some(b0), Some(a1), Some(b1)) =
+        (a.len(), a.first_chunk(), b.first_chunk(), a.last_chunk(), b.last_chunk())
+    {
+        return (half(a0) ^ half(b0)) | (half(a1) ^ half(b1)) == 0;
     }
     same_bytes(a, b)
 }
