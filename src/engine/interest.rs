@@ -16,35 +16,19 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
-use hashbrown::HashTable;
 use slab::Slab;
+
+use crate::store::chunks::Chunks;
+use crate::store::segments::Segments;
 
 /// End of a list, and the number of no key, link or owner.
 pub const NIL: u32 = u32::MAX;
 
+/// Bytes that a key and a link take up in the tables that find them, about.
+const FOUND_BYTES: usize = 32;
+
 /// An owner of no more links than this is taken out at once.
-const AT_ONCE: u32 = 64;
-
-/// Tables that grew beyond this are given back when they are empty again.
-const KEPT: usize = 4096;
-
-/// A number in a table, with enough of its hash to find its place anew without looking it up.
-#[derive(Clone, Copy)]
-struct Slot {
-    hash: u32,
-    number: u32,
-}
-
-impl Slot {
-    /// The hash as the table takes it: both its ends are used.
-    fn spread(self) -> u64 {
-        spread(self.hash)
-    }
-}
-
-fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
-}
+pub const AT_ONCE: u32 = 64;
 
 struct Key {
     db: u32,
@@ -83,10 +67,10 @@ struct Owner<T> {
 /// Owners, keys and the links between them. `T` is what is known of an owner.
 pub struct Interests<T> {
     hasher: FixedState,
-    names: HashTable<Slot>,
-    keys: Slab<Key>,
-    pairs: HashTable<Slot>,
-    links: Slab<Link>,
+    names: Segments,
+    keys: Chunks<Key>,
+    pairs: Segments,
+    links: Chunks<Link>,
     owners: Slab<Owner<T>>,
     retired: VecDeque<u32>,
 }
@@ -96,27 +80,18 @@ impl<T> Interests<T> {
     pub fn new(seed: u64) -> Self {
         Interests {
             hasher: FixedState::with_seed(seed),
-            names: HashTable::new(),
-            keys: Slab::new(),
-            pairs: HashTable::new(),
-            links: Slab::new(),
+            names: Segments::default(),
+            keys: Chunks::default(),
+            pairs: Segments::default(),
+            links: Chunks::default(),
             owners: Slab::new(),
             retired: VecDeque::new(),
         }
     }
 
-    /// Whether there are neither owners nor links, nor memory of many that were.
+    /// Whether there are neither owners nor keys.
     pub fn is_empty(&self) -> bool {
-        self.is_vacant() && !self.is_large()
-    }
-
-    fn is_vacant(&self) -> bool {
         self.owners.is_empty() && self.keys.is_empty()
-    }
-
-    fn is_large(&self) -> bool {
-        let tables = self.names.capacity().max(self.pairs.capacity());
-        tables.max(self.keys.capacity()).max(self.links.capacity()) > KEPT
     }
 
     /// Number of owners, those left out that are retired.
@@ -136,11 +111,11 @@ impl<T> Interests<T> {
 
     /// Some key with links, by where the search for it begins; `None` where there is none among the next `probes` places.
     pub fn some_key(&self, from: usize, probes: usize) -> Option<u32> {
-        let places = self.keys.capacity();
+        let places = self.keys.places();
         let from = from.checked_rem(places)?;
         let (end, again) = (places.min(from + probes), probes.saturating_sub(places - from).min(from));
-        let mut all = (from..end).chain(0..again);
-        all.find(|&place| self.keys.get(place).is_some_and(|key| key.count > 0)).map(|place| place as u32)
+        let all = (from..end).chain(0..again);
+        all.map(|place| place as u32).find(|&place| self.keys.get(place).is_some_and(|key| key.count > 0))
     }
 
     /// Takes in a new owner, without links.
@@ -158,6 +133,16 @@ impl<T> Interests<T> {
         self.owners.get_mut(owner as usize).filter(|owner| !owner.retired).map(|owner| &mut owner.what)
     }
 
+    /// All owners and what is known of them.
+    pub fn all_owners(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.owners.iter().filter(|(_, owner)| !owner.retired).map(|(number, owner)| (number as u32, &owner.what))
+    }
+
+    /// What is known of all owners, to be changed.
+    pub fn all_owners_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.owners.iter_mut().filter(|(_, owner)| !owner.retired).map(|(_, owner)| &mut owner.what)
+    }
+
     /// How many keys an owner is interested in.
     pub fn count(&self, owner: u32) -> u32 {
         self.owners.get(owner as usize).map_or(0, |owner| owner.count)
@@ -166,7 +151,7 @@ impl<T> Interests<T> {
     /// Bytes that an owner's links take up, about.
     pub fn bytes(&self, owner: u32) -> usize {
         let Some(owner) = self.owners.get(owner as usize) else { return 0 };
-        owner.name_bytes + owner.count as usize * (size_of::<Key>() + size_of::<Link>() + 4 * size_of::<Slot>())
+        owner.name_bytes + owner.count as usize * (size_of::<Key>() + size_of::<Link>() + FOUND_BYTES)
     }
 
     /// Makes an owner interested in a key, behind all others; false where it is already.
@@ -176,16 +161,16 @@ impl<T> Interests<T> {
             Some(key) => key,
             None => self.add_key(db, name),
         };
-        let (at, of) = (&mut self.keys[key as usize], &mut self.owners[owner as usize]);
+        let (at, of) = (&mut self.keys[key], &mut self.owners[owner as usize]);
         let link = Link { owner, key, key_prev: at.last, key_next: NIL, owner_prev: of.last, owner_next: NIL, marked };
-        let link = self.links.insert(link) as u32;
-        match self.links.get_mut(at.last as usize) {
+        let link = self.links.insert(link);
+        match self.links.get_mut(at.last) {
             Some(before) => before.key_next = link,
             None => at.first = link,
         }
         at.last = link;
         at.count += 1;
-        match self.links.get_mut(of.last as usize) {
+        match self.links.get_mut(of.last) {
             Some(before) => before.owner_next = link,
             None => of.first = link,
         }
@@ -193,60 +178,57 @@ impl<T> Interests<T> {
         of.count += 1;
         of.name_bytes += name.len();
         let hash = self.pair_hash(owner, key);
-        self.pairs.insert_unique(spread(hash), Slot { hash, number: link }, |slot| slot.spread());
+        self.pairs.insert(hash, link);
         true
     }
 
     /// The number of a key in which somebody is interested.
     pub fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
         let hash = self.name_hash(db, name);
-        let found = self.names.find(spread(hash), |slot| {
-            slot.hash == hash && {
-                let key = &self.keys[slot.number as usize];
-                key.db == db && *key.name == *name
-            }
-        });
-        found.map(|slot| slot.number)
+        self.names.find(hash, |number| {
+            let key = &self.keys[number];
+            key.db == db && *key.name == *name
+        })
     }
 
     /// Database and name of a key.
     pub fn key(&self, key: u32) -> (u32, &[u8]) {
-        let key = &self.keys[key as usize];
+        let key = &self.keys[key];
         (key.db, &key.name)
     }
 
     /// All keys in which somebody is interested, in no order that means anything, but the same for the same history.
     pub fn all_keys(&self) -> impl Iterator<Item = (u32, u32, &[u8])> {
-        self.keys.iter().map(|(number, key)| (number as u32, key.db, &*key.name))
+        self.keys.iter().map(|(number, key)| (number, key.db, &*key.name))
     }
 
     /// How many links a key has.
     pub fn interested(&self, key: u32) -> u32 {
-        self.keys.get(key as usize).map_or(0, |key| key.count)
+        self.keys.get(key).map_or(0, |key| key.count)
     }
 
     /// The oldest link of a key; [`NIL`] where there is none.
     pub fn first(&self, key: u32) -> u32 {
-        self.keys.get(key as usize).map_or(NIL, |key| key.first)
+        self.keys.get(key).map_or(NIL, |key| key.first)
     }
 
     /// The link behind another one of the same key.
     pub fn next(&self, link: u32) -> u32 {
-        self.links.get(link as usize).map_or(NIL, |link| link.key_next)
+        self.links.get(link).map_or(NIL, |link| link.key_next)
     }
 
     /// The links of a key, oldest first.
     pub fn links_to(&self, key: u32) -> impl Iterator<Item = u32> {
         let mut at = self.first(key);
         std::iter::from_fn(move || {
-            let link = self.links.get(at as usize)?;
+            let link = self.links.get(at)?;
             Some(std::mem::replace(&mut at, link.key_next))
         })
     }
 
     /// The owner of a link; `None` where that is gone.
     pub fn owner_of(&self, link: u32) -> Option<u32> {
-        let owner = self.links.get(link as usize)?.owner;
+        let owner = self.links.get(link)?.owner;
         (!self.owners[owner as usize].retired).then_some(owner)
     }
 
@@ -254,40 +236,40 @@ impl<T> Interests<T> {
     pub fn links_of(&self, owner: u32) -> impl Iterator<Item = u32> {
         let mut at = self.owners.get(owner as usize).map_or(NIL, |owner| owner.first);
         std::iter::from_fn(move || {
-            let link = self.links.get(at as usize)?;
+            let link = self.links.get(at)?;
             Some(std::mem::replace(&mut at, link.owner_next))
         })
     }
 
     /// The key of a link.
     pub fn key_of(&self, link: u32) -> u32 {
-        self.links[link as usize].key
+        self.links[link].key
     }
 
     /// Whether a link is marked.
     pub fn marked(&self, link: u32) -> bool {
-        self.links[link as usize].marked
+        self.links[link].marked
     }
 
     /// Marks a link, or takes the mark away.
     pub fn mark(&mut self, link: u32, marked: bool) {
-        self.links[link as usize].marked = marked;
+        self.links[link].marked = marked;
     }
 
     /// Keeps a key for as long as it is pinned, whoever loses interest.
     pub fn pin(&mut self, key: u32) {
-        self.keys[key as usize].pinned = true;
+        self.keys[key].pinned = true;
     }
 
     /// Whether a key is pinned.
     pub fn pinned(&self, key: u32) -> bool {
-        self.keys[key as usize].pinned
+        self.keys[key].pinned
     }
 
     /// Lets a pinned key go where nobody is interested any more; gives whether somebody is.
     pub fn unpin(&mut self, key: u32) -> bool {
-        self.keys[key as usize].pinned = false;
-        let interested = self.keys[key as usize].count > 0;
+        self.keys[key].pinned = false;
+        let interested = self.keys[key].count > 0;
         if !interested {
             self.remove_key(key);
         }
@@ -312,9 +294,9 @@ impl<T> Interests<T> {
         what
     }
 
-    /// Whether links of those who are gone wait to be taken out, or memory to be given back.
+    /// Whether links of those who are gone wait to be taken out.
     pub fn has_retired(&self) -> bool {
-        !self.retired.is_empty() || (self.is_vacant() && self.is_large())
+        !self.retired.is_empty()
     }
 
     /// Takes links out whose owners are gone, at most `budget` of them.
@@ -334,49 +316,30 @@ impl<T> Interests<T> {
                 break;
             }
         }
-        if self.is_vacant() && self.is_large() {
-            self.give_back();
-        }
-    }
-
-    /// Gives back the memory of one table: that of a million keys takes the system some milliseconds.
-    #[cold]
-    fn give_back(&mut self) {
-        if self.names.capacity() > KEPT {
-            self.names = HashTable::new();
-        } else if self.pairs.capacity() > KEPT {
-            self.pairs = HashTable::new();
-        } else if self.keys.capacity() > KEPT {
-            self.keys = Slab::new();
-        } else {
-            self.links = Slab::new();
-        }
     }
 
     /// Takes a link out of both its lists, and with its last one the key.
     pub fn unlink(&mut self, link: u32) {
-        let gone = self.links.remove(link as usize);
+        let gone = self.links.remove(link);
         let hash = self.pair_hash(gone.owner, gone.key);
-        if let Ok(entry) = self.pairs.find_entry(spread(hash), |slot| slot.number == link) {
-            entry.remove();
-        }
-        let key = &mut self.keys[gone.key as usize];
-        match self.links.get_mut(gone.key_prev as usize) {
+        self.pairs.remove(hash, link);
+        let key = &mut self.keys[gone.key];
+        match self.links.get_mut(gone.key_prev) {
             Some(before) => before.key_next = gone.key_next,
             None => key.first = gone.key_next,
         }
-        match self.links.get_mut(gone.key_next as usize) {
+        match self.links.get_mut(gone.key_next) {
             Some(after) => after.key_prev = gone.key_prev,
             None => key.last = gone.key_prev,
         }
         key.count -= 1;
         let unused = key.count == 0 && !key.pinned;
         let owner = &mut self.owners[gone.owner as usize];
-        match self.links.get_mut(gone.owner_prev as usize) {
+        match self.links.get_mut(gone.owner_prev) {
             Some(before) => before.owner_next = gone.owner_next,
             None => owner.first = gone.owner_next,
         }
-        match self.links.get_mut(gone.owner_next as usize) {
+        match self.links.get_mut(gone.owner_next) {
             Some(after) => after.owner_prev = gone.owner_prev,
             None => owner.last = gone.owner_prev,
         }
@@ -390,25 +353,22 @@ impl<T> Interests<T> {
     fn add_key(&mut self, db: u32, name: &[u8]) -> u32 {
         let hash = self.name_hash(db, name);
         let key = Key { db, name: name.into(), hash, first: NIL, last: NIL, count: 0, pinned: false };
-        let number = self.keys.insert(key) as u32;
-        self.names.insert_unique(spread(hash), Slot { hash, number }, |slot| slot.spread());
+        let number = self.keys.insert(key);
+        self.names.insert(hash, number);
         number
     }
 
     fn remove_key(&mut self, number: u32) {
-        let gone = self.keys.remove(number as usize);
-        if let Ok(entry) = self.names.find_entry(spread(gone.hash), |slot| slot.number == number) {
-            entry.remove();
-        }
+        let gone = self.keys.remove(number);
+        self.names.remove(gone.hash, number);
     }
 
     fn find_pair(&self, owner: u32, key: u32) -> Option<u32> {
         let hash = self.pair_hash(owner, key);
-        let found = self.pairs.find(spread(hash), |slot| {
-            let link = &self.links[slot.number as usize];
+        self.pairs.find(hash, |number| {
+            let link = &self.links[number];
             link.owner == owner && link.key == key
-        });
-        found.map(|slot| slot.number)
+        })
     }
 
     fn name_hash(&self, db: u32, name: &[u8]) -> u32 {
@@ -424,13 +384,17 @@ impl<T> Interests<T> {
         assert_eq!(self.names.len(), self.keys.len(), "a name for each key");
         assert_eq!(self.pairs.len(), self.links.len(), "a pair for each link");
         let mut linked = 0;
-        for (number, key) in &self.keys {
-            assert_eq!(self.find(key.db, &key.name), Some(number as u32), "a key under its name");
+        self.keys.check_invariants();
+        self.links.check_invariants();
+        self.names.check_invariants();
+        self.pairs.check_invariants();
+        for (number, key) in self.keys.iter() {
+            assert_eq!(self.find(key.db, &key.name), Some(number), "a key under its name");
             assert!(key.count > 0 || key.pinned, "a key in which nobody is interested");
             let (mut at, mut before, mut count) = (key.first, NIL, 0);
             while at != NIL {
-                let link = &self.links[at as usize];
-                assert_eq!((link.key as usize, link.key_prev), (number, before), "a link knows its key and the one before it");
+                let link = &self.links[at];
+                assert_eq!((link.key, link.key_prev), (number, before), "a link knows its key and the one before it");
                 assert_eq!(self.find_pair(link.owner, link.key), Some(at), "a pair leads to its link");
                 (before, at, count) = (at, link.key_next, count + 1);
             }
@@ -442,10 +406,10 @@ impl<T> Interests<T> {
         for (number, owner) in &self.owners {
             let (mut before, mut count, mut name_bytes) = (NIL, 0, 0);
             for at in self.links_of(number as u32) {
-                let link = &self.links[at as usize];
+                let link = &self.links[at];
                 assert_eq!((link.owner as usize, link.owner_prev), (number, before), "a link knows its owner");
                 (before, count) = (at, count + 1);
-                name_bytes += self.keys[link.key as usize].name.len();
+                name_bytes += self.keys[link.key].name.len();
             }
             assert_eq!((owner.last, owner.count), (before, count), "an owner knows its last link and counts them");
             assert_eq!(owner.name_bytes, name_bytes, "an owner counts its bytes");
@@ -571,7 +535,7 @@ mod tests {
             all.check_invariants();
             turns += 1;
         }
-        assert_eq!(turns, 20 + 3, "four tables are given back one by one, the first of them with the last links");
+        assert_eq!(turns, 20);
         assert!(all.is_empty());
     }
 

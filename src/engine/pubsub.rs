@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
@@ -21,11 +22,13 @@ use crate::engine::session::{Session, SessionFlags, SessionId};
 use crate::engine::stats::Stats;
 use crate::engine::{Engine, glob};
 use crate::resp::reply::{Protocol, Sink, WireReply};
+use crate::store::chunks::Chunks;
+use crate::store::segments::Segments;
 
 /// End of a list.
 const NIL: u32 = u32::MAX;
 
-/// Buffers and tables that grew beyond this, in elements, are given back when they are empty again.
+/// Buffers that grew beyond this, in elements, are given back when they are empty again.
 const KEPT: usize = 4096;
 
 /// What a session of no more subscriptions than this had is taken out at once.
@@ -127,13 +130,13 @@ impl PubSub {
     /// How many sessions are subscribed to a name.
     pub fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
         let registry = self.registry(kind);
-        registry.names.get(name).map_or(0, |&topic| registry.count(&registry.topics[topic as usize]))
+        registry.find(name).map_or(0, |topic| registry.count(&registry.topics[topic]))
     }
 
     /// The names that a session is subscribed to, oldest first.
     pub fn names_of(&self, kind: Kind, id: SessionId) -> impl Iterator<Item = &[u8]> {
         let registry = self.registry(kind);
-        registry.of_session(id).map(|subscription| &*registry.topics[subscription.topic as usize].name)
+        registry.of_session(id).map(|subscription| &*registry.topics[subscription.topic].name)
     }
 
     /// How many subscriptions a session has.
@@ -199,12 +202,14 @@ struct Owner {
 
 /// Topics of one kind and their subscriptions.
 struct Registry {
-    names: HashMap<Arc<[u8]>, u32, FixedState>,
-    topics: Slab<Topic>,
+    hasher: FixedState,
+    /// Topics by their names.
+    names: Segments,
+    topics: Chunks<Topic>,
     all: Ends,
-    subscriptions: Slab<Subscription>,
+    subscriptions: Chunks<Subscription>,
     /// The subscription of an owner to a topic.
-    pairs: HashMap<(u32, u32), u32, FixedState>,
+    pairs: Segments,
     owners: Slab<Owner>,
     /// The owner that is a session.
     sessions: HashMap<SessionId, u32, FixedState>,
@@ -215,13 +220,14 @@ struct Registry {
 impl Registry {
     fn new(hasher: FixedState) -> Self {
         Registry {
-            names: HashMap::with_hasher(hasher.clone()),
-            topics: Slab::new(),
+            names: Segments::default(),
+            topics: Chunks::default(),
             all: Ends::NONE,
-            subscriptions: Slab::new(),
-            pairs: HashMap::with_hasher(hasher.clone()),
+            subscriptions: Chunks::default(),
+            pairs: Segments::default(),
             owners: Slab::new(),
             sessions: HashMap::with_hasher(hasher.clone()),
+            hasher,
             retired: VecDeque::new(),
         }
     }
@@ -232,13 +238,13 @@ impl Registry {
             .sessions
             .entry(id)
             .or_insert_with(|| owners.insert(Owner { session: Some(id), first: NIL, last: NIL, count: 0, name_bytes: 0 }) as u32);
-        let topic = match self.names.get(name) {
-            Some(&topic) if self.pairs.contains_key(&(owner, topic)) => return false,
-            Some(&topic) => topic,
+        let topic = match self.find(name) {
+            Some(topic) if self.find_pair(owner, topic).is_some() => return false,
+            Some(topic) => topic,
             None => self.add_topic(name),
         };
         let own = &mut self.owners[owner as usize];
-        let at = &mut self.topics[topic as usize];
+        let at = &mut self.topics[topic];
         let node = self.subscriptions.insert(Subscription {
             owner,
             topic,
@@ -246,27 +252,27 @@ impl Registry {
             topic_next: NIL,
             owner_prev: own.last,
             owner_next: NIL,
-        }) as u32;
-        match self.subscriptions.get_mut(at.last as usize) {
+        });
+        match self.subscriptions.get_mut(at.last) {
             Some(before) => before.topic_next = node,
             None => at.first = node,
         }
         at.last = node;
         at.count += 1;
-        match self.subscriptions.get_mut(own.last as usize) {
+        match self.subscriptions.get_mut(own.last) {
             Some(before) => before.owner_next = node,
             None => own.first = node,
         }
         own.last = node;
         own.count += 1;
         own.name_bytes += name.len();
-        self.pairs.insert((owner, topic), node);
+        self.pairs.insert(self.pair_hash(owner, topic), node);
         true
     }
 
     fn unsubscribe(&mut self, id: SessionId, name: &[u8]) -> bool {
-        let (Some(&topic), Some(&owner)) = (self.names.get(name), self.sessions.get(&id)) else { return false };
-        let Some(&node) = self.pairs.get(&(owner, topic)) else { return false };
+        let (Some(topic), Some(&owner)) = (self.find(name), self.sessions.get(&id)) else { return false };
+        let Some(node) = self.find_pair(owner, topic) else { return false };
         self.remove(node);
         true
     }
@@ -309,15 +315,15 @@ impl Registry {
 
     /// Takes a subscription out of both its lists, and with the last one the topic. Gives the topic's name.
     fn remove(&mut self, node: u32) -> Arc<[u8]> {
-        let gone = self.subscriptions.remove(node as usize);
-        self.pairs.remove(&(gone.owner, gone.topic));
+        let gone = self.subscriptions.remove(node);
+        self.pairs.remove(self.pair_hash(gone.owner, gone.topic), node);
 
-        let topic = &mut self.topics[gone.topic as usize];
-        match self.subscriptions.get_mut(gone.topic_prev as usize) {
+        let topic = &mut self.topics[gone.topic];
+        match self.subscriptions.get_mut(gone.topic_prev) {
             Some(before) => before.topic_next = gone.topic_next,
             None => topic.first = gone.topic_next,
         }
-        match self.subscriptions.get_mut(gone.topic_next as usize) {
+        match self.subscriptions.get_mut(gone.topic_next) {
             Some(after) => after.topic_prev = gone.topic_prev,
             None => topic.last = gone.topic_prev,
         }
@@ -325,11 +331,11 @@ impl Registry {
         let name_bytes = topic.name.len();
 
         let own = &mut self.owners[gone.owner as usize];
-        match self.subscriptions.get_mut(gone.owner_prev as usize) {
+        match self.subscriptions.get_mut(gone.owner_prev) {
             Some(before) => before.owner_next = gone.owner_next,
             None => own.first = gone.owner_next,
         }
-        match self.subscriptions.get_mut(gone.owner_next as usize) {
+        match self.subscriptions.get_mut(gone.owner_next) {
             Some(after) => after.owner_prev = gone.owner_prev,
             None => own.last = gone.owner_prev,
         }
@@ -348,41 +354,55 @@ impl Registry {
             self.owners.remove(gone.owner as usize);
         }
 
-        if self.topics[gone.topic as usize].count > 0 {
-            return self.topics[gone.topic as usize].name.clone();
+        if self.topics[gone.topic].count > 0 {
+            return self.topics[gone.topic].name.clone();
         }
-        let name = self.remove_topic(gone.topic);
-        if self.topics.is_empty() && self.subscriptions.capacity() > KEPT {
-            *self = Registry::new(self.names.hasher().clone());
-        }
-        name
+        self.remove_topic(gone.topic)
+    }
+
+    fn name_hash(&self, name: &[u8]) -> u32 {
+        self.hasher.hash_one(name) as u32
+    }
+
+    fn pair_hash(&self, owner: u32, topic: u32) -> u32 {
+        self.hasher.hash_one(u64::from(owner) << 32 | u64::from(topic)) as u32
+    }
+
+    fn find(&self, name: &[u8]) -> Option<u32> {
+        self.names.find(self.name_hash(name), |topic| *self.topics[topic].name == *name)
+    }
+
+    fn find_pair(&self, owner: u32, topic: u32) -> Option<u32> {
+        self.pairs.find(self.pair_hash(owner, topic), |node| {
+            let node = &self.subscriptions[node];
+            (node.owner, node.topic) == (owner, topic)
+        })
     }
 
     fn add_topic(&mut self, name: &[u8]) -> u32 {
-        let name: Arc<[u8]> = name.into();
         let last = self.all.last;
-        let topic = Topic { name: name.clone(), first: NIL, last: NIL, count: 0, prev: last, next: NIL };
-        let number = self.topics.insert(topic) as u32;
-        match self.topics.get_mut(last as usize) {
+        let topic = Topic { name: name.into(), first: NIL, last: NIL, count: 0, prev: last, next: NIL };
+        let number = self.topics.insert(topic);
+        match self.topics.get_mut(last) {
             Some(before) => before.next = number,
             None => self.all.first = number,
         }
         self.all.last = number;
-        self.names.insert(name, number);
+        self.names.insert(self.name_hash(name), number);
         number
     }
 
     fn remove_topic(&mut self, number: u32) -> Arc<[u8]> {
-        let gone = self.topics.remove(number as usize);
-        match self.topics.get_mut(gone.prev as usize) {
+        let gone = self.topics.remove(number);
+        match self.topics.get_mut(gone.prev) {
             Some(before) => before.next = gone.next,
             None => self.all.first = gone.next,
         }
-        match self.topics.get_mut(gone.next as usize) {
+        match self.topics.get_mut(gone.next) {
             Some(after) => after.prev = gone.prev,
             None => self.all.last = gone.prev,
         }
-        self.names.remove(&gone.name);
+        self.names.remove(self.name_hash(&gone.name), number);
         gone.name
     }
 
@@ -395,7 +415,7 @@ impl Registry {
     fn all_topics(&self) -> impl Iterator<Item = (u32, &Topic)> {
         let mut at = self.all.first;
         std::iter::from_fn(move || {
-            let topic = self.topics.get(at as usize)?;
+            let topic = self.topics.get(at)?;
             Some((std::mem::replace(&mut at, topic.next), topic))
         })
     }
@@ -408,7 +428,7 @@ impl Registry {
     fn owners_of(&self, topic: &Topic) -> impl Iterator<Item = u32> {
         let mut at = topic.first;
         std::iter::from_fn(move || {
-            let node = self.subscriptions.get(at as usize)?;
+            let node = self.subscriptions.get(at)?;
             at = node.topic_next;
             Some(node.owner)
         })
@@ -419,26 +439,30 @@ impl Registry {
         let own = self.sessions.get(&id).map(|&owner| &self.owners[owner as usize]);
         let mut at = own.map_or(NIL, |own| own.first);
         std::iter::from_fn(move || {
-            let node = self.subscriptions.get(at as usize)?;
+            let node = self.subscriptions.get(at)?;
             at = node.owner_next;
             Some(node)
         })
     }
 
     fn check_invariants(&self) {
+        self.names.check_invariants();
+        self.topics.check_invariants();
+        self.pairs.check_invariants();
+        self.subscriptions.check_invariants();
         assert_eq!(self.names.len(), self.topics.len(), "a name for each topic");
         assert_eq!(self.pairs.len(), self.subscriptions.len(), "a pair for each subscription");
         assert_eq!(self.all_topics().count(), self.topics.len(), "each topic in the list of all");
         let mut listed = 0;
         let mut before = NIL;
         for (number, topic) in self.all_topics() {
-            assert_eq!(self.names.get(&topic.name), Some(&number), "a topic under its name");
+            assert_eq!(self.find(&topic.name), Some(number), "a topic under its name");
             assert_eq!(topic.prev, before, "a topic knows the one before it");
             before = number;
             assert!(topic.count > 0, "a topic has subscribers");
             assert_eq!(self.owners_of(topic).count(), topic.count as usize, "a topic counts its subscribers");
             for owner in self.owners_of(topic) {
-                let node = self.pairs.get(&(owner, number)).map(|&node| self.subscriptions[node as usize]);
+                let node = self.find_pair(owner, number).map(|node| self.subscriptions[node]);
                 assert!(node.is_some_and(|node| node.owner == owner && node.topic == number), "a pair leads to its subscription");
             }
             listed += topic.count as usize;
@@ -454,13 +478,13 @@ impl Registry {
                 None => assert!(self.retired.contains(&number), "what is nobody's is being taken out"),
             }
             let (mut at, mut before, mut count, mut name_bytes) = (own.first, NIL, 0, 0);
-            while let Some(node) = self.subscriptions.get(at as usize) {
+            while let Some(node) = self.subscriptions.get(at) {
                 assert_eq!(
                     (node.owner, node.owner_prev),
                     (number, before),
                     "a subscription knows its owner and the one before it"
                 );
-                name_bytes += self.topics[node.topic as usize].name.len();
+                name_bytes += self.topics[node.topic].name.len();
                 (before, at, count) = (at, node.owner_next, count + 1);
             }
             assert_eq!((own.last, own.count, own.name_bytes), (before, count, name_bytes), "an owner counts its subscriptions");
@@ -538,9 +562,9 @@ pub fn publish(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8]) 
         Kind::Channel | Kind::Pattern => (&*channels, Some(patterns), b"message"),
     };
     let mut receivers = 0;
-    if let Some(&topic) = registry.names.get(channel) {
+    if let Some(topic) = registry.find(channel) {
         encode(frame, &[word, channel, message]);
-        for id in registry.listeners(&registry.topics[topic as usize]) {
+        for id in registry.listeners(&registry.topics[topic]) {
             outboxes.append(id, frame);
             receivers += 1;
         }

@@ -6,7 +6,10 @@
 //!       Entry ── one allocation: 16-byte head (deadline, timer, lengths, kind), key, short string or a boxed Value
 //!   Wheel ── deadlines, 1 ms a slot; its nodes name entries
 //! ```
+//!
+//! [`chunks`] and [`segments`] are for what sessions may have a million of: watched keys, channels, keys in caches.
 
+pub mod chunks;
 pub mod dict;
 pub mod entry;
 pub mod frequency;
@@ -17,6 +20,7 @@ pub mod ints;
 pub mod list;
 pub mod members;
 pub mod packed;
+pub mod segments;
 pub mod set;
 pub mod space;
 pub mod stream;
