@@ -186,9 +186,24 @@ impl Waits {
         }
     }
 
-    /// Two databases have changed places, or one was emptied: any of their keys may be ready now.
-    pub(super) fn note_databases(&mut self, is_one: impl Fn(u32) -> bool) -> bool {
-        let keys: Vec<u32> = self.interests.all_keys().filter(|key| is_one(key.1)).map(|key| key.0).collect();
+    /// Two databases have changed places: any of their keys may be ready now. Walks all keys that are waited for.
+    pub(super) fn note_swapped(&mut self, a: u32, b: u32) -> bool {
+        let keys: Vec<u32> = self.interests.all_keys().filter(|key| [a, b].contains(&key.1)).map(|key| key.0).collect();
+        keys.iter().for_each(|&key| self.make_ready(key));
+        !keys.is_empty()
+    }
+
+    /// A database was emptied, which concerns those who wait for the end of a key in there. Walks all who wait, and of the keys of each only the
+    /// first: all are in one database, and are all gone.
+    pub(super) fn note_flushed(&mut self, db: u32) -> bool {
+        if self.gone == 0 {
+            return false;
+        }
+        let first_key = |owner| self.interests.links_of(owner).next().map(|link| self.interests.key_of(link));
+        let waiters =
+            self.interests.all_owners().filter(|(_, waiter)| waiter.as_ref().is_some_and(|w| w.wake.contains(Wake::GONE)));
+        let keys: Vec<u32> =
+            waiters.filter_map(|(owner, _)| first_key(owner)).filter(|&key| self.interests.key(key).0 == db).collect();
         keys.iter().for_each(|&key| self.make_ready(key));
         !keys.is_empty()
     }

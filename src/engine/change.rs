@@ -493,8 +493,8 @@ impl Changes {
         match change.effect {
             Effect::None => {}
             // Watchers were told before, while what is in there was known.
-            Effect::Flush => self.attention |= self.waits.note_databases(|db| db == change.db),
-            Effect::Swap { with } => self.attention |= self.waits.note_databases(|db| db == change.db || db == with),
+            Effect::Flush => self.attention |= self.waits.note_flushed(change.db),
+            Effect::Swap { with } => self.attention |= self.waits.note_swapped(change.db, with),
             Effect::LoadLibrary { .. } | Effect::DeleteLibrary { .. } | Effect::FlushLibraries => {}
             _ => {
                 let removed = matches!(change.effect, Effect::Delete | Effect::HashRemove { .. });

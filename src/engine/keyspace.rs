@@ -123,11 +123,18 @@ impl Keyspace {
         self.space.dict(self.numbers[db as usize] as usize).prefetch_entry(hash);
     }
 
-    /// Looks at a key without doing anything to it: `None` where it is not there, and otherwise whether it has ended.
-    pub(crate) fn glance(&self, db: u32, key: &[u8], now: Now) -> Option<bool> {
+    /// Looks at a key without doing anything to it: `None` where it is not there, and otherwise when it ends, or has ended, in
+    /// monotonic milliseconds; the end of time where it does not.
+    pub(crate) fn end_of(&self, db: u32, key: &[u8]) -> Option<u64> {
         let dict = self.numbers[db as usize] as usize;
         let place = self.space.find(dict, self.space.hash(key), key)?;
-        Some(ended(self.space.get(dict, place), now))
+        let entry = self.space.get(dict, place);
+        let fields_end = match entry.value() {
+            ValueRef::Boxed(Value::Hash(hash)) => hash.end(),
+            _ => None,
+        };
+        let never = u64::MAX;
+        Some(entry.deadline().unwrap_or(never).min(fields_end.unwrap_or(never)))
     }
 
     /// Exchanges two databases.
@@ -553,7 +560,7 @@ impl<'a> Db<'a> {
     /// Empties the database in one step; gives the number of keys.
     pub fn flush(&mut self) -> usize {
         if self.keyspace.changes.is_observed() {
-            self.keyspace.touch_flushed(self.index, self.now);
+            self.keyspace.touch_flushed(self.index);
         }
         let len = self.keyspace.space.clear(self.dict);
         let event = Event::new(Default::default(), "flushdb");

@@ -5,6 +5,11 @@
 //!
 //! A key whose deadline has passed is no key, so its removal is no change to who watched it then; but one that ends between
 //! `WATCH` and `EXEC` is changed, whether it was removed yet or not.
+//!
+//! Until a watcher is touched all its keys are as they were when it began to watch them, their deadlines included. So what it notes then is
+//! enough to tell, without a look at a million keys, whether one of them has ended since, or goes with its database.
+
+use std::collections::BTreeSet;
 
 use crate::engine::interest::{Interests, NIL};
 use crate::engine::keyspace::Keyspace;
@@ -12,10 +17,20 @@ use crate::engine::time::Now;
 
 /// What is known of a session that watches keys. A link is marked where the key had ended, and was not removed yet, when it was
 /// watched.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Watcher {
     /// A key that it watches has changed.
     touched: bool,
+    /// When the first of its keys ends, in monotonic milliseconds; the end of time where none does.
+    first_end_ms: u64,
+    /// The databases in which there was a key that it watches, and which had not ended.
+    present: BTreeSet<u32>,
+}
+
+impl Default for Watcher {
+    fn default() -> Self {
+        Watcher { touched: false, first_end_ms: u64::MAX, present: BTreeSet::new() }
+    }
 }
 
 /// All watched keys. A session knows the number of its watcher, [`NIL`] where it watches nothing.
@@ -59,12 +74,17 @@ impl Watches {
         self.interests.owner(watcher).is_some_and(|watcher| watcher.touched)
     }
 
-    /// Has a watcher, a new one where it is [`NIL`], watch a key; gives its number. `stale` says that the key has ended and is still
-    /// there.
-    pub fn watch(&mut self, watcher: u32, db: u32, key: &[u8], stale: bool) -> u32 {
-        let watcher = if watcher == NIL { self.interests.enter(Watcher::default()) } else { watcher };
-        self.interests.link(watcher, db, key, stale);
-        watcher
+    /// Has a watcher, a new one where it is [`NIL`], watch a key; gives its number.
+    fn watch(&mut self, number: u32, db: u32, key: &[u8], state: State) -> u32 {
+        let number = if number == NIL { self.interests.enter(Watcher::default()) } else { number };
+        if self.interests.link(number, db, key, state == State::Stale)
+            && let State::Present { end_ms } = state
+            && let Some(watcher) = self.interests.owner_mut(number)
+        {
+            watcher.present.insert(db);
+            watcher.first_end_ms = watcher.first_end_ms.min(end_ms);
+        }
+        number
     }
 
     /// Ends a watcher and all it watches.
@@ -118,46 +138,40 @@ enum State {
     Missing,
     /// It has ended and was not removed yet.
     Stale,
-    Present,
+    Present {
+        /// When it will have ended, in monotonic milliseconds; the end of time where it will not.
+        end_ms: u64,
+    },
 }
 
 impl Keyspace {
     /// Has a watcher watch a key; see [`Watches::watch`].
     pub fn watch(&mut self, watcher: u32, db: u32, key: &[u8], now: Now) -> u32 {
-        let stale = self.state(db, key, now) == State::Stale;
-        let watcher = self.changes.watches.watch(watcher, db, key, stale);
+        let state = self.state(db, key, now);
+        let watcher = self.changes.watches.watch(watcher, db, key, state);
         self.changes.update_observed();
         watcher
     }
 
     /// Whether a key of the watcher was changed, or has ended and was not removed yet.
     pub fn watched_changed(&self, watcher: u32, now: Now) -> bool {
-        let Watches { interests } = &self.changes.watches;
-        self.changes.watches.touched(watcher)
-            || interests.links_of(watcher).any(|link| {
-                let (db, key) = interests.key(interests.key_of(link));
-                !interests.marked(link) && self.state(db, key, now) == State::Stale
-            })
+        let watcher = self.changes.watches.interests.owner(watcher);
+        watcher.is_some_and(|watcher| watcher.touched || now.reached(watcher.first_end_ms))
     }
 
     fn state(&self, db: u32, key: &[u8], now: Now) -> State {
-        match self.glance(db, key, now) {
+        match self.end_of(db, key) {
             None => State::Missing,
-            Some(true) => State::Stale,
-            Some(false) => State::Present,
+            Some(end_ms) if now.reached(end_ms) => State::Stale,
+            Some(end_ms) => State::Present { end_ms },
         }
     }
 
-    /// Before a database is emptied: whoever watches a key in there is touched.
+    /// Before a database is emptied: whoever watches a key that is in there is touched.
     #[cold]
-    pub(crate) fn touch_flushed(&mut self, db: u32, now: Now) {
-        let all = &self.changes.watches.interests;
-        let watched: Vec<u32> = all.all_keys().filter(|key| key.1 == db).map(|key| key.0).collect();
-        for key in watched {
-            let name = self.changes.watches.interests.key(key).1;
-            if self.state(db, name, now) != State::Missing {
-                self.touch_links(key, |ended| if ended { Fate::Same } else { Fate::Changed });
-            }
+    pub(crate) fn touch_flushed(&mut self, db: u32) {
+        for watcher in self.changes.watches.interests.all_owners_mut() {
+            watcher.touched |= watcher.present.contains(&db);
         }
     }
 

@@ -260,13 +260,16 @@ impl Hash {
 
     /// Whether every field has ended: the hash itself has.
     pub fn ended(&self, now_ms: u64) -> bool {
+        self.end().is_some_and(|end| end <= now_ms)
+    }
+
+    /// When the last field ends, and the hash with it, in monotonic milliseconds; `None` where a field has no deadline.
+    pub fn end(&self) -> Option<u64> {
         match &self.0 {
-            Form::Packed(_) => false,
-            Form::Fields(fields) => {
-                fields.timed > 0
-                    && fields.timed as usize == fields.table.len()
-                    && fields.deadlines.last().is_some_and(|word| word >> HASH_BITS <= now_ms)
+            Form::Fields(fields) if fields.timed > 0 && fields.timed as usize == fields.table.len() => {
+                fields.deadlines.last().map(|word| word >> HASH_BITS)
             }
+            _ => None,
         }
     }
 
