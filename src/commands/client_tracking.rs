@@ -110,17 +110,40 @@ impl<'a> Request<'a> {
         if has(Options::OPTIN) && before.contains(Options::OPTOUT) || has(Options::OPTOUT) && before.contains(Options::OPTIN) {
             return Err(Error::OPT_SWITCH);
         }
-        for (index, prefix) in self.prefixes.iter().enumerate() {
-            let overlaps = |other: &[u8]| other.starts_with(prefix) || prefix.starts_with(other);
-            if let Some(other) = known.and_then(|tracker| tracker.prefixes.iter().find(|other| overlaps(other))) {
-                return Err(collision(prefix, "an existing", other));
+        let existing = self.prefixes.iter().enumerate().find_map(|(index, prefix)| Some((index, known?.overlapping(prefix)?)));
+        match (existing, first_overlapping(&self.prefixes)) {
+            (Some((at, other)), provided) if provided.is_none_or(|first| at <= first) => {
+                Err(collision(self.prefixes[at], "an existing", other))
             }
-            if let Some(other) = self.prefixes[index + 1..].iter().find(|other| overlaps(other)) {
-                return Err(collision(prefix, "another provided", other));
+            (_, Some(at)) => {
+                let prefix = self.prefixes[at];
+                let overlaps = |other: &&&[u8]| other.starts_with(prefix) || prefix.starts_with(other);
+                let other = self.prefixes[at + 1..].iter().find(overlaps).copied().unwrap_or_default();
+                Err(collision(prefix, "another provided", other))
             }
+            _ => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// Where the first of the prefixes is that is the beginning of another one, or begins with it. Compares each in order with those only that it
+/// begins with, as there may be very many.
+fn first_overlapping(prefixes: &[&[u8]]) -> Option<usize> {
+    let mut order: Vec<usize> = (0..prefixes.len()).collect();
+    order.sort_unstable_by_key(|&index| (prefixes[index], index));
+    // Each of these begins with the one before it; with the first one's index among it and those before it.
+    let mut chain: Vec<(&[u8], usize)> = Vec::new();
+    let mut first = None;
+    for index in order {
+        let prefix = prefixes[index];
+        while chain.pop_if(|(shorter, _)| !prefix.starts_with(shorter)).is_some() {}
+        let least = chain.last().map_or(index, |&(_, least)| least.min(index));
+        if !chain.is_empty() {
+            first = Some(first.map_or(least, |known: usize| known.min(least)));
+        }
+        chain.push((prefix, least));
+    }
+    first
 }
 
 fn collision(prefix: &[u8], which: &str, other: &[u8]) -> Error {
@@ -133,7 +156,17 @@ fn tracking(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let request = Request::parse(cx, &args[3..])?;
     if args[2].eq_ignore_ascii_case(b"on") {
         request.check(cx)?;
-        cx.engine.track(cx.session, request.options, request.redirect, &request.prefixes);
+        let id = cx.session;
+        cx.engine.track(id, request.options, request.redirect, &request.prefixes);
+        let tracker = cx.session().tracker;
+        if !request.prefixes.is_empty()
+            && cx.engine.keyspace.changes.tracking.bytes(tracker) as u64 > cx.engine.config.client_query_buffer_limit
+        {
+            let session = cx.session();
+            tracing::warn!(client = session.id, addr = session.peer.addr, "closing a client that tracks too many prefixes");
+            cx.engine.untrack(id);
+            cx.engine.close_over_limit(id);
+        }
     } else if args[2].eq_ignore_ascii_case(b"off") {
         cx.engine.untrack(cx.session);
     } else {
@@ -201,4 +234,21 @@ fn trackinginfo(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     reply.array(prefixes.map_or(0, |prefixes| prefixes.len()));
     prefixes.into_iter().flatten().for_each(|prefix| reply.bulk(prefix));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::first_overlapping;
+
+    proptest! {
+        #[test]
+        fn overlaps_are_found_as_by_comparing_all_with_all(words in prop::collection::vec("[ab]{0,6}", 0..12)) {
+            let prefixes: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
+            let naive = (0..prefixes.len()).find(|&i| prefixes[i + 1..].iter().any(|other| overlap(prefixes[i], other)));
+            prop_assert_eq!(first_overlapping(&prefixes), naive);
+        }
+    }
 }

@@ -15,11 +15,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
+use std::ops::Bound;
 
 use slab::Slab;
 
 use crate::engine::change::{Change, Classes, Effect};
-use crate::engine::interest::{Interests, NIL};
+use crate::engine::interest::{AT_ONCE, Interests, NIL};
 use crate::engine::session::SessionId;
 
 /// Keys of other names that make room for one at most, where the table was made smaller.
@@ -27,6 +28,9 @@ const EVICTIONS: u32 = 16;
 
 /// Places of the table that are looked at in the search for a key to make room.
 const PROBES: usize = 4096;
+
+/// Bytes that a prefix takes up beside its name, which is kept twice, about.
+const PREFIX_BYTES: usize = 192;
 
 bitflags::bitflags! {
     /// How a session tracks.
@@ -65,10 +69,25 @@ pub struct Tracker {
     pub options: Options,
     /// Who is told in its place.
     pub redirect: Option<Client>,
-    /// In order; empty unless it tracks by prefixes.
+    /// In order; empty unless it tracks by prefixes. None is the beginning of another one.
     pub prefixes: BTreeSet<Box<[u8]>>,
+    /// Bytes of them.
+    prefix_bytes: usize,
     /// Its number among those who may have keys; [`NIL`] where it has none.
     reader: u32,
+    /// It is gone, and its prefixes are being taken out.
+    retired: bool,
+}
+
+impl Tracker {
+    /// The first of its prefixes that is the beginning of another one, or that begins with it.
+    pub fn overlapping(&self, prefix: &[u8]) -> Option<&[u8]> {
+        // Where none is the beginning of another, only its neighbours can be.
+        let before = self.prefixes.range::<[u8], _>((Bound::Unbounded, Bound::Included(prefix))).next_back();
+        let after = self.prefixes.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded)).next();
+        let shorter = before.filter(|other| prefix.starts_with(other));
+        shorter.or_else(|| after.filter(|other| other.starts_with(prefix))).map(|other| &**other)
+    }
 }
 
 /// What a client is told of.
@@ -105,8 +124,10 @@ pub struct Tracking {
     prefixes: BTreeMap<Box<[u8]>, Prefix>,
     /// How many prefixes there are of each length.
     lengths: BTreeMap<usize, usize>,
-    /// A prefix has keys that nobody was told of.
-    changed: bool,
+    /// Prefixes with keys that nobody was told of.
+    changed: BTreeSet<Box<[u8]>>,
+    /// Trackers that are gone, with prefixes that are not yet taken out.
+    retired: Vec<u32>,
     /// The number of the client whose command runs; 0 for none.
     pub current: u64,
     /// For others than the current client.
@@ -124,7 +145,8 @@ impl Tracking {
             readers: Interests::new(seed),
             prefixes: BTreeMap::new(),
             lengths: BTreeMap::new(),
-            changed: false,
+            changed: BTreeSet::new(),
+            retired: Vec::new(),
             current: 0,
             others: Vec::new(),
             own: Vec::new(),
@@ -139,7 +161,7 @@ impl Tracking {
 
     /// Number of sessions that track.
     pub fn trackers(&self) -> usize {
-        self.trackers.len()
+        self.trackers.len() - self.retired.len()
     }
 
     /// Number of different keys that somebody may have.
@@ -159,18 +181,18 @@ impl Tracking {
 
     /// What is known of a tracker; `None` for [`NIL`].
     pub fn get(&self, tracker: u32) -> Option<&Tracker> {
-        self.trackers.get(tracker as usize)
+        self.trackers.get(tracker as usize).filter(|tracker| !tracker.retired)
     }
 
     /// As [`Tracking::get`], to be changed.
     pub fn get_mut(&mut self, tracker: u32) -> Option<&mut Tracker> {
-        self.trackers.get_mut(tracker as usize)
+        self.trackers.get_mut(tracker as usize).filter(|tracker| !tracker.retired)
     }
 
     /// Bytes that a tracker takes up with what it may have, about.
     pub fn bytes(&self, tracker: u32) -> usize {
         self.get(tracker).map_or(0, |tracker| {
-            let prefixes: usize = tracker.prefixes.iter().map(|prefix| prefix.len() + size_of::<Box<[u8]>>()).sum();
+            let prefixes = tracker.prefix_bytes + tracker.prefixes.len() * PREFIX_BYTES;
             size_of::<Tracker>() + prefixes + self.readers.bytes(tracker.reader)
         })
     }
@@ -184,7 +206,15 @@ impl Tracking {
                 (known.options, known.redirect) = (options | known.options & Options::CACHING, redirect);
                 tracker
             }
-            None => self.trackers.insert(Tracker { client, options, redirect, prefixes: BTreeSet::new(), reader: NIL }) as u32,
+            None => self.trackers.insert(Tracker {
+                client,
+                options,
+                redirect,
+                prefixes: BTreeSet::new(),
+                prefix_bytes: 0,
+                reader: NIL,
+                retired: false,
+            }) as u32,
         };
         if options.contains(Options::BCAST) {
             let all: &[&[u8]] = &[b""];
@@ -202,27 +232,57 @@ impl Tracking {
             Prefix::default()
         });
         prefix.trackers.insert(number);
-        if let Some(tracker) = self.trackers.get_mut(number as usize) {
-            tracker.prefixes.insert(name.into());
+        if let Some(tracker) = self.trackers.get_mut(number as usize)
+            && tracker.prefixes.insert(name.into())
+        {
+            tracker.prefix_bytes += 2 * name.len();
         }
     }
 
-    /// Ends a tracker and all it may have.
+    /// Ends a tracker and all it may have. Where it has many prefixes, they stay for a while, as nobody's.
     pub fn untrack(&mut self, number: u32) {
-        let Some(tracker) = self.trackers.try_remove(number as usize) else { return };
-        if tracker.reader != NIL {
-            self.readers.leave(tracker.reader);
+        let Some(tracker) = self.trackers.get_mut(number as usize) else { return };
+        tracker.retired = true;
+        let reader = std::mem::replace(&mut tracker.reader, NIL);
+        let is_small = tracker.prefixes.len() <= AT_ONCE as usize;
+        if reader != NIL {
+            self.readers.leave(reader);
         }
-        for name in &tracker.prefixes {
-            let Some(prefix) = self.prefixes.get_mut(name) else { continue };
-            prefix.trackers.remove(&number);
-            if prefix.trackers.is_empty() {
-                self.prefixes.remove(name);
-                if let Some(count) = self.lengths.get_mut(&name.len()) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.lengths.remove(&name.len());
-                    }
+        self.retired.push(number);
+        if is_small {
+            // It is the last one, which goes first.
+            let mut budget = AT_ONCE + 1;
+            self.free_prefixes(&mut budget);
+        }
+    }
+
+    /// Takes prefixes out of those who track no more, at most `budget` of them.
+    fn free_prefixes(&mut self, budget: &mut u32) {
+        while *budget > 0
+            && let Some(&number) = self.retired.last()
+        {
+            *budget -= 1;
+            match self.trackers[number as usize].prefixes.pop_first() {
+                Some(name) => self.remove_prefix(number, &name),
+                None => {
+                    self.trackers.remove(number as usize);
+                    self.retired.pop();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn remove_prefix(&mut self, number: u32, name: &[u8]) {
+        let Some(prefix) = self.prefixes.get_mut(name) else { return };
+        prefix.trackers.remove(&number);
+        if prefix.trackers.is_empty() {
+            self.prefixes.remove(name);
+            self.changed.remove(name);
+            if let Some(count) = self.lengths.get_mut(&name.len()) {
+                *count -= 1;
+                if *count == 0 {
+                    self.lengths.remove(&name.len());
                 }
             }
         }
@@ -278,7 +338,9 @@ impl Tracking {
             let changer = if by_itself { 0 } else { self.current };
             for &len in self.lengths.keys().take_while(|&&len| len <= change.key.len()) {
                 let Some(prefix) = self.prefixes.get_mut(&change.key[..len]) else { continue };
-                self.changed = true;
+                if prefix.keys.is_empty() {
+                    self.changed.insert(change.key[..len].into());
+                }
                 match prefix.keys.get_mut(change.key) {
                     Some(known) => *known = changer,
                     None => {
@@ -316,7 +378,7 @@ impl Tracking {
     #[cold]
     fn note_flush(&mut self) {
         let mut to = Vec::new();
-        for (number, tracker) in &mut self.trackers {
+        for (number, tracker) in self.trackers.iter_mut().filter(|(_, tracker)| !tracker.retired) {
             to.push(number as u32);
             let reader = std::mem::replace(&mut tracker.reader, NIL);
             if reader != NIL {
@@ -361,19 +423,19 @@ impl Tracking {
     /// Whether keys with a prefix that somebody wants to be told of have changed since the last turn.
     #[inline]
     pub fn has_changed(&self) -> bool {
-        self.changed
+        !self.changed.is_empty()
     }
 
     /// What those who track by prefixes are to be told, prefix by prefix.
     pub(super) fn take_changed(&mut self) -> Vec<Message> {
-        self.changed = false;
         let mut messages = Vec::new();
         let trackers = &self.trackers;
-        for prefix in self.prefixes.values_mut().filter(|prefix| !prefix.keys.is_empty()) {
+        for name in take(&mut self.changed) {
+            let Some(prefix) = self.prefixes.get_mut(&name) else { continue };
             let keys = take(&mut prefix.keys);
             let mut to = Vec::new();
             for &number in &prefix.trackers {
-                let Some(tracker) = trackers.get(number as usize) else { continue };
+                let Some(tracker) = trackers.get(number as usize).filter(|tracker| !tracker.retired) else { continue };
                 let client = tracker.client.number;
                 if tracker.options.contains(Options::NOLOOP) && keys.values().any(|&changer| changer == client) {
                     let others: Vec<_> =
@@ -392,14 +454,15 @@ impl Tracking {
         messages
     }
 
-    /// Whether links of those who track no more wait to be taken out.
+    /// Whether something of those who track no more waits to be taken out.
     pub fn has_retired(&self) -> bool {
-        self.readers.has_retired()
+        self.readers.has_retired() || !self.retired.is_empty()
     }
 
-    /// Takes links out of those who track no more, at most `budget` of them.
+    /// Takes keys and prefixes out of those who track no more, at most `budget` of them.
     pub fn free_some(&mut self, budget: &mut u32) {
         self.readers.free_some(budget);
+        self.free_prefixes(budget);
     }
 
     /// Panics where the state is not what it should be. Walks everything.
@@ -412,7 +475,12 @@ impl Tracking {
                 assert_eq!(self.readers.owner(tracker.reader), Some(&number), "a reader knows its tracker");
                 readers += 1;
             }
-            assert_eq!(tracker.options.contains(Options::BCAST), !tracker.prefixes.is_empty(), "prefixes are for broadcasts");
+            assert_eq!(tracker.retired, self.retired.contains(&number), "who is gone waits to be taken out");
+            if !tracker.retired {
+                assert_eq!(tracker.options.contains(Options::BCAST), !tracker.prefixes.is_empty(), "prefixes are for broadcasts");
+                let bytes: usize = tracker.prefixes.iter().map(|prefix| 2 * prefix.len()).sum();
+                assert_eq!(tracker.prefix_bytes, bytes, "bytes of prefixes are counted");
+            }
             for name in &tracker.prefixes {
                 assert!(
                     self.prefixes.get(name).is_some_and(|prefix| prefix.trackers.contains(&number)),
@@ -426,9 +494,10 @@ impl Tracking {
             *lengths.entry(name.len()).or_default() += 1;
             assert!(!prefix.trackers.is_empty(), "a prefix has trackers");
             for &number in &prefix.trackers {
-                assert!(self.get(number).is_some_and(|tracker| tracker.prefixes.contains(name)), "a tracker knows its prefixes");
+                let tracker = self.trackers.get(number as usize);
+                assert!(tracker.is_some_and(|tracker| tracker.prefixes.contains(name)), "a tracker knows its prefixes");
             }
-            assert!(prefix.keys.is_empty() || self.changed, "a prefix of changed keys is known");
+            assert_eq!(!prefix.keys.is_empty(), self.changed.contains(name), "a prefix of changed keys is known");
             assert!(prefix.keys.keys().all(|key| key.starts_with(name)), "a prefix's keys begin with it");
         }
         assert_eq!(self.lengths, lengths, "prefixes are counted by their lengths");

@@ -145,3 +145,29 @@ fn prefixes_gather_what_changed_in_a_turn() {
     tracking.check_invariants();
     assert_eq!((tracking.prefixes(), tracking.is_empty()), (0, true));
 }
+
+#[test]
+fn many_prefixes_go_bit_by_bit() {
+    let mut tracking = Tracking::new(1);
+    let names: Vec<Vec<u8>> = (0..1000u32).map(|n| format!("prefix:{n:04}").into_bytes()).collect();
+    let prefixes: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    let many = tracking.track(NIL, client(1), Options::BCAST, None, &prefixes);
+    let few = tracking.track(NIL, client(2), Options::BCAST, None, &prefixes[..10]);
+    assert!(tracking.bytes(many) > 1000 * 22);
+    tracking.note(&change("prefix:0500:k", Event::SET, Effect::Delete));
+    tracking.untrack(many);
+    tracking.untrack(few);
+    assert!(tracking.get(many).is_none() && tracking.has_retired());
+    assert_eq!((tracking.trackers(), tracking.prefixes()), (0, 1000), "whoever has few is gone, whoever has many is going");
+    assert_eq!(texts(tracking.take_changed()), [], "and is told nothing");
+    tracking.note(&change("prefix:0500:k", Event::SET, Effect::Delete));
+    let mut turns = 0;
+    while tracking.has_retired() {
+        let mut budget = 100;
+        tracking.free_some(&mut budget);
+        tracking.check_invariants();
+        turns += 1;
+    }
+    assert_eq!(turns, 11, "with one for the tracker itself");
+    assert!(tracking.is_empty() && !tracking.has_changed());
+}
