@@ -34,8 +34,12 @@ SUITES = [
     ("python", "rq_jobs", "rq"),
     ("python", "huey_jobs", "huey"),
     ("python", "redis_tools", "redis-cli, redis-benchmark"),
+    ("python", "redis_py_cluster", "redis-py RedisCluster"),
+    ("python", "redis_py_cluster_asyncio", "redis-py RedisCluster, asyncio"),
     ("node", "ioredis", "ioredis"),
     ("node", "node-redis", "node-redis"),
+    ("node", "ioredis-cluster", "ioredis Cluster"),
+    ("node", "node-redis-cluster", "node-redis createCluster"),
     ("node", "redlock", "redlock"),
     ("node", "redis-semaphore", "redis-semaphore"),
     ("node", "rate-limiter-flexible", "rate-limiter-flexible"),
@@ -127,6 +131,8 @@ def c(cache):
 
 
 FAMILIES = {"python": python, "node": node, "rust": rust, "c": c}
+# Suites whose servers are nodes of a cluster, each of its own, which has all slots.
+IN_CLUSTER = {"redis_py_cluster", "redis_py_cluster_asyncio", "ioredis-cluster", "node-redis-cluster"}
 # Where a client has one protocol only, and why.
 ONE_PROTOCOL = {"hiredis": "Debian's hiredis speaks RESP2 only"}
 
@@ -140,9 +146,16 @@ def free_port():
 class Server:
     """One server on a free port of the loopback interface; ends with the `with` block."""
 
-    def __init__(self, program, directory):
+    def __init__(self, program, directory, in_cluster=False):
         self.port = free_port()
         settings = ["--port", str(self.port), "--bind", "127.0.0.1"]
+        if in_cluster:
+            settings += ["--cluster-enabled", "yes"]
+        if in_cluster and program == "redis":
+            # One file of nodes for each of those that share the directory, and a bus whose port need not be 10,000 above.
+            settings += ["--cluster-config-file", f"nodes-{self.port}.conf", "--cluster-port", str(free_port())]
+            # Alone it never learns its address, and ioredis passes over nodes without one.
+            settings += ["--cluster-announce-ip", "127.0.0.1"]
         if program == "portcullis":
             command = [binary(), "serve", *settings]
         else:
@@ -154,13 +167,29 @@ class Server:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
                     probe.sendall(b"PING\r\n")
                     if probe.recv(7) == b"+PONG\r\n":
-                        return
+                        break
             except OSError:
                 pass
             if time.monotonic() > deadline or self.process.poll() is not None:
                 self.end()
                 raise SystemExit(f"{program} does not start")
             time.sleep(0.02)
+        if in_cluster and program == "redis":
+            self.take_all_slots(deadline)
+
+    def take_all_slots(self, deadline):
+        """Makes a cluster of one node of a redis-server, which begins without slots."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            answers = connection.makefile("rb")
+            connection.sendall(b"CLUSTER ADDSLOTSRANGE 0 16383\r\n")
+            taken = answers.readline() == b"+OK\r\n"
+            while taken and time.monotonic() < deadline:
+                connection.sendall(b"CLUSTER INFO\r\n")
+                if b"cluster_state:ok" in answers.read(int(answers.readline()[1:]) + 2):
+                    return
+                time.sleep(0.02)
+        self.end()
+        raise SystemExit("redis-server does not become a cluster")
 
     def end(self):
         self.process.kill()
@@ -225,17 +254,17 @@ def main():
         except Unavailable as why:
             missing.append(f"the {family} suites: {why}")
 
-    print(f"{'client':<28}{'server':<12}{'RESP':<6}{'passed':>6}{'failed':>8}{'skipped':>9}{'seconds':>9}")
+    print(f"{'client':<32}{'server':<12}{'RESP':<6}{'passed':>6}{'failed':>8}{'skipped':>9}{'seconds':>9}")
     for family, suite, client in chosen:
         if family not in commands:
             continue
         for program in programs:
             for protocol in (2, 3):
                 if protocol == 3 and suite in ONE_PROTOCOL:
-                    print(f"{client:<28}{program:<12}{protocol:<6}       –  {ONE_PROTOCOL[suite]}", flush=True)
+                    print(f"{client:<32}{program:<12}{protocol:<6}       –  {ONE_PROTOCOL[suite]}", flush=True)
                     continue
                 with tempfile.TemporaryDirectory() as directory:
-                    servers = [Server(program, directory) for _ in range(SERVERS)]
+                    servers = [Server(program, directory, suite in IN_CLUSTER) for _ in range(SERVERS)]
                     start = time.monotonic()
                     try:
                         passed, skipped, failed, said = run_suite(commands[family](suite), servers, protocol)
@@ -246,7 +275,7 @@ def main():
                 if dead:
                     failed.append("not ok the server: it ended while the suite ran")
                 seconds = time.monotonic() - start
-                print(f"{client:<28}{program:<12}{protocol:<6}{len(passed):>6}{len(failed):>8}{len(skipped):>9}{seconds:>9.1f}", flush=True)
+                print(f"{client:<32}{program:<12}{protocol:<6}{len(passed):>6}{len(failed):>8}{len(skipped):>9}{seconds:>9.1f}", flush=True)
                 for line in skipped:
                     print(f"    {line}")
                 if failed:
