@@ -497,7 +497,43 @@ mod tests {
         ]);
         let keys = h.run("CLUSTER GETKEYSINSLOT 16287 1");
         assert!(keys.starts_with("*1 $4 {x}"), "{keys}");
-        let failed = h.args(&[b"EVAL", b"return redis.call('mget', 'a', 'b')", b"0"]);
-        assert!(String::from_utf8_lossy(&failed).contains("Script attempted to access keys that do not hash to the same slot"));
+    }
+
+    #[test]
+    fn scripts_keep_to_one_slot_as_they_say_of_themselves() {
+        let mut h = node();
+        h.script(&[("SET a 1", "+OK"), ("SET b 2", "+OK")]);
+        let of_a_and_b = "redis.call('get','a') return redis.call('get','b')";
+        let mut run = |shebang: &str, body: &str, keys: &[&str]| -> String {
+            let (script, count) = (format!("{shebang}{body}"), keys.len().to_string());
+            let mut args: Vec<&[u8]> = vec![b"EVAL", script.as_bytes(), count.as_bytes()];
+            args.extend(keys.iter().map(|key| key.as_bytes()));
+            String::from_utf8_lossy(&h.args(&args)).into_owned()
+        };
+        let crossed = "-ERR Script attempted to access keys that do not hash to the same slot";
+        let call_crossed = "-ERR Command 'mget' in script attempted to access keys that don't hash to the same slot";
+        // Without a first line each call may have its own slot; with one all have the first, or that of the keys.
+        assert_eq!(run("", of_a_and_b, &[]), "$1\r\n2\r\n");
+        assert_eq!(run("", "return redis.call('get','b')", &["a"]), "$1\r\n2\r\n");
+        assert!(run("#!lua\n", of_a_and_b, &[]).starts_with(crossed));
+        assert!(run("#!lua\n", "return redis.call('get','b')", &["a"]).starts_with(crossed));
+        assert!(run("#!lua\n", "return redis.call('spublish','b','x')", &["a"]).starts_with(crossed));
+        assert_eq!(run("#!lua\n", "return redis.pcall('get','b').err", &["a"]), format!("$69\r\n{}\r\n", &crossed[1..]));
+        assert_eq!(run("#!lua flags=allow-cross-slot-keys\n", of_a_and_b, &["a"]), "$1\r\n2\r\n");
+        // No call may have several, and no request.
+        for shebang in ["", "#!lua\n", "#!lua flags=allow-cross-slot-keys\n"] {
+            assert!(run(shebang, "return redis.call('mget','a','b')", &[]).starts_with(call_crossed));
+            let request = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";
+            assert_eq!(run(shebang, "return 1", &["a", "b"]), request);
+        }
+        let refused = "-ERR Can not run script on cluster, 'no-cluster' flag is set.\r\n";
+        assert_eq!(run("#!lua flags=no-cluster\n", "return 1", &["a"]), refused);
+        // A transaction has one slot, and the scripts in it.
+        let library = "#!lua name=l\nredis.register_function('g', function() return redis.call('get', 'b') end) \
+                       redis.register_function{function_name='f', callback=function() return 1 end, flags={'no-cluster'}}";
+        assert_eq!(h.args(&[b"FUNCTION", b"LOAD", library.as_bytes()]), b"$1\r\nl\r\n");
+        h.script(&[("FCALL g 0", "$1 2"), ("MULTI", "+OK"), ("GET a", "+QUEUED"), ("FCALL g 0", "+QUEUED")]);
+        assert!(h.run("EXEC").starts_with(&format!("*2 $1 1 {crossed} script: g, ")));
+        h.script(&[("FCALL g 0", "$1 2"), ("FCALL f 0", refused.trim_end())]);
     }
 }

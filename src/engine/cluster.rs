@@ -60,6 +60,12 @@ impl Engine {
     pub fn in_cluster(&self) -> bool {
         self.config.cluster_enabled
     }
+
+    /// The slot that a script keeps to from its start: that of the transaction it is part of, or else of the keys it is given.
+    #[cold]
+    pub(crate) fn slot_of_script(&self, command: &Command, args: &[&[u8]]) -> Option<u16> {
+        self.exec_slot.or_else(|| request_slot(command, args).ok().flatten())
+    }
 }
 
 #[cfg(test)]

@@ -179,6 +179,8 @@ pub struct Engine {
     pub replication_id: String,
     /// When the engine was made.
     pub started: Now,
+    /// In a cluster, while `EXEC` runs: the slot of all its requests, if they have keys.
+    exec_slot: Option<u16>,
     /// While the request of a waiter is executed again: its deadline.
     resumed: Option<Option<u64>>,
     memory: memory::MemoryGuard,
@@ -210,6 +212,7 @@ impl Engine {
             pause: Pause::default(),
             monitors: Vec::new(),
             observers: false,
+            exec_slot: None,
             resumed: None,
             scripts: Scripts::default(),
             functions: Functions::default(),

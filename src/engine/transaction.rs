@@ -261,6 +261,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
     cx.session().flags |= SessionFlags::IN_EXEC;
     let began_ns = cx.engine.take_time(cx.now);
     cx.reply.array(transaction.len());
+    cx.engine.exec_slot = transaction.slot;
     let (mut start, mut first) = (0, 0);
     for Queued { command, count } in &transaction.queue {
         let ends = &transaction.ends[first..first + count];
@@ -282,6 +283,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
             }
         }
     }
+    cx.engine.exec_slot = None;
     cx.engine.keyspace.keep_ended = cx.engine.pause.is_on();
     cx.session().flags.remove(SessionFlags::IN_EXEC);
     // A key that was watched after all, by a command that was queued, is not watched any more.

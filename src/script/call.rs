@@ -9,14 +9,15 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 
 use crate::commands;
-use crate::engine::command::Flags;
+use crate::engine::cluster;
+use crate::engine::command::{Command, Flags};
 use crate::engine::context::Origin;
 use crate::engine::error::Error;
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::script::bounds;
 use crate::script::elsewhere::{self, Elsewhere};
 use crate::script::failure;
-use crate::script::interpreter::Interpreter;
+use crate::script::interpreter::{Frame, Interpreter};
 use crate::script::layout;
 use crate::script::names::Known;
 use crate::script::sink::LuaSink;
@@ -179,8 +180,10 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
         {
             return refuse(engine, lua, "OOM command not allowed when used memory > 'maxmemory'.");
         }
-        if engine.in_cluster() && crate::engine::cluster::request_slot(command, args).is_err() {
-            return refuse(engine, lua, "ERR Script attempted to access keys that do not hash to the same slot");
+        if engine.in_cluster()
+            && let Err(error) = keep_to_slot(&mut (*interpreter).frame, command, args)
+        {
+            return refuse_for(engine, lua, &error);
         }
         (*interpreter).frame.wrote |= command.flags.contains(Flags::WRITE);
         let base = layout::count(lua);
@@ -195,6 +198,21 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
             return refuse(engine, lua, text);
         }
         sink.failed()
+    }
+}
+
+/// In a cluster: an error where a call's keys have several slots, or another than the script keeps to.
+#[cold]
+fn keep_to_slot(frame: &mut Frame, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
+    let slot = cluster::request_slot(command, args).map_err(|_| {
+        let name = commands::full_name(command);
+        Error::new(format!("ERR Command '{name}' in script attempted to access keys that don't hash to the same slot"))
+    })?;
+    match slot {
+        Some(slot) if !frame.cross_slot && *frame.slot.get_or_insert(slot) != slot => {
+            Err(Error::new("ERR Script attempted to access keys that do not hash to the same slot"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -46,6 +46,11 @@ pub(super) struct Frame {
     pub wrote: bool,
     /// Whether it is a function, and not a script.
     pub function: bool,
+    /// In a cluster, the slot that all keys must have which its commands touch, by the keys it was given or the first that a command
+    /// touched; `None` as long as any will do.
+    pub slot: Option<u16>,
+    /// Whether its commands may each have a slot of their own.
+    pub cross_slot: bool,
     /// Whether its user may do everything; the user's rules do not change while it runs.
     pub unrestricted: bool,
     /// What bounds it.
@@ -67,6 +72,8 @@ impl Frame {
             allow_oom: false,
             wrote: false,
             function: false,
+            slot: None,
+            cross_slot: false,
             unrestricted: false,
             bounds,
         }

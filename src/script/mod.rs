@@ -406,6 +406,9 @@ fn execute(
     // A script that says nothing of itself is held to what its commands are allowed.
     let declared = !flags.contains(ScriptFlags::COMPAT);
     let no_writes = flags.contains(ScriptFlags::NO_WRITES);
+    if declared && flags.contains(ScriptFlags::NO_CLUSTER) && cx.engine.in_cluster() {
+        return Err(Error::new("ERR Can not run script on cluster, 'no-cluster' flag is set."));
+    }
     if declared && !no_writes {
         if read_only {
             return Err(Error::new("ERR Can not execute a script with write flag using *_ro command."));
@@ -416,6 +419,7 @@ fn execute(
     }
 
     cx.engine.visited = 0;
+    let slot = if cx.engine.in_cluster() { cx.engine.slot_of_script(cx.command, request.command) } else { None };
     let unrestricted = cx.session().flags.contains(SessionFlags::UNRESTRICTED);
     // From here on the engine is reached through this pointer alone, by the script's calls and then by us.
     let engine: *mut Engine = &raw mut *cx.engine;
@@ -424,6 +428,9 @@ fn execute(
     frame.unrestricted = unrestricted;
     frame.read_only = read_only || no_writes;
     frame.function = is_function;
+    frame.slot = slot;
+    // A script that says nothing of itself may go from slot to slot, call by call, as it could before there were flags.
+    frame.cross_slot = !declared || flags.contains(ScriptFlags::ALLOW_CROSS_SLOT);
     frame.allow_oom = flags.contains(ScriptFlags::ALLOW_OOM);
     // SAFETY: the interpreter is valid and runs nothing, as commands that run scripts are not allowed from scripts. It is not freed
     // meanwhile, as those that flush scripts are not either. `engine` comes from the exclusive reference in `cx`, which is not used
