@@ -339,20 +339,7 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
     let redirect = tracker.map_or(-1, |tracker| tracker.redirect.map_or(0, |client| client.number as i64));
     let waiting = waits.bytes(session.waiter) + engine.pause.bytes(session.held);
     let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.memory());
-    let memory = size_of::<Session>()
-        + size_of_val(&**peer)
-        + peer.addr.capacity()
-        + peer.laddr.capacity()
-        + own_name.len()
-        + name.len()
-        + version.len()
-        + session.out.capacity()
-        + session.query_buffer as usize
-        + queued
-        + waiting
-        + watches.bytes(session.watcher)
-        + engine.pubsub.bytes(id)
-        + tracking.bytes(session.tracker);
+    let memory = engine.client_memory(id);
     let written = write!(
         line,
         "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={} db={db} sub={} psub={} ssub={} multi={} watch={} qbuf={} \
@@ -372,7 +359,7 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
         watches.count(session.watcher),
         session.query_buffer,
         session.out.len(),
-        session.out.capacity(),
+        session.out.len(),
         if session.out.is_empty() { "r" } else { "rw" },
         session.last_command.map_or("NULL".into(), full_name),
         String::from_utf8_lossy(user),

@@ -243,9 +243,9 @@ fn memory(r: &mut Report<'_>) {
     let fragmentation = if usage.allocated == 0 { 1.0 } else { ratio(usage.resident, usage.allocated) };
     r.line("mem_fragmentation_ratio", format!("{fragmentation:.2}"));
     r.line("mem_fragmentation_bytes", usage.resident as i64 - usage.allocated as i64);
-    let buffers: usize = r.engine.sessions.iter().map(|(_, session)| session.out.capacity()).sum();
+    let clients = r.engine.all_client_memory();
     r.zeros(&["mem_not_counted_for_evict", "mem_replication_backlog", "mem_clients_slaves"]);
-    r.line("mem_clients_normal", buffers);
+    r.line("mem_clients_normal", clients);
     r.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
     let allocator = r.engine.environment.allocator;
     r.line("mem_allocator", allocator);
@@ -307,7 +307,7 @@ fn stats(r: &mut Report<'_>) {
     r.line("expired_stale_perc", "0.00");
     r.line("expired_time_cap_reached_count", counters.full_turns);
     r.line("evicted_keys", keys.evicted);
-    r.zeros(&["evicted_clients"]);
+    r.line("evicted_clients", counters.evicted_clients);
     r.line("evicted_scripts", r.engine.scripts.evicted);
     r.line("keyspace_hits", keys.hits);
     r.line("keyspace_misses", keys.misses);

@@ -87,7 +87,7 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let used = info::usage(cx.engine);
     let (now, tables) = (cx.now, cx.engine.keyspace.table_bytes());
     let peak = cx.engine.stats.memory_peak;
-    let clients: usize = cx.engine.sessions.iter().map(|(_, session)| session.out.capacity()).sum();
+    let clients = cx.engine.all_client_memory();
     let keys: usize = (0..cx.engine.keyspace.databases() as u32).map(|index| cx.engine.keyspace.db(index, now).len()).sum();
     let dataset = used.allocated.saturating_sub(tables as u64);
     let integers = [

@@ -14,6 +14,7 @@ pub mod acl;
 pub mod arguments;
 pub mod blocking;
 pub mod change;
+pub mod client_memory;
 pub mod cluster;
 pub mod command;
 pub mod command_keys;
@@ -61,6 +62,7 @@ use slab::Slab;
 
 use crate::commands;
 use crate::engine::access::UsersFile;
+use crate::engine::client_memory::ClientMemory;
 use crate::engine::command::{Command, Flags};
 use crate::engine::command_stats::CommandStats;
 use crate::engine::config::Config;
@@ -184,6 +186,7 @@ pub struct Engine {
     /// While the request of a waiter is executed again: its deadline.
     resumed: Option<Option<u64>>,
     memory: memory::MemoryGuard,
+    clients: ClientMemory,
     next_client: u64,
     random: u64,
     dirty: Vec<SessionId>,
@@ -232,6 +235,7 @@ impl Engine {
             replication_id: String::new(),
             started: now,
             memory: memory::MemoryGuard::default(),
+            clients: ClientMemory::default(),
             next_client: 1,
             random: seed,
             dirty: Vec::new(),
@@ -274,6 +278,9 @@ impl Engine {
         self.stats.connections += 1;
         let id = SessionId(self.sessions.insert(session) as u32);
         self.log_out(id);
+        if self.counts_clients() {
+            self.count_client(id);
+        }
         id
     }
 
@@ -285,6 +292,9 @@ impl Engine {
         self.untrack(id);
         self.end_monitor(id);
         self.forget_wait(id);
+        if self.counts_clients() {
+            self.forget_client(id);
+        }
         if self.sessions.remove(id.0 as usize).flags.contains(SessionFlags::DIRTY) {
             self.dirty.retain(|&other| other != id);
         }
@@ -315,6 +325,12 @@ impl Engine {
     #[inline(always)]
     fn perform(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
         let Some(name) = args.first() else { return };
+        if self.counts_clients() {
+            self.evict_clients();
+            if self.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW) {
+                return;
+            }
+        }
         if self.rates.due(now.mono_us) {
             self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out]);
         }
@@ -397,6 +413,9 @@ impl Engine {
         }
         let pushed = std::mem::replace(&mut session.out, out);
         session.out.extend_from_slice(&pushed);
+        if self.counts_clients() {
+            self.count_client(id);
+        }
     }
 
     /// Whether the session may call the command at all.
@@ -512,6 +531,9 @@ impl Engine {
             self.pubsub.free_some(&mut budget);
             self.update_heard();
         }
+        if self.counts_clients() {
+            self.evict_clients();
+        }
         self.time_out(now, &mut budget);
         if self.retired.free_some(&mut budget) {
             self.actions.push(Action::ReturnMemory);
@@ -532,7 +554,8 @@ impl Engine {
     /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past
     /// means at once.
     pub fn next_deadline(&self) -> Option<u64> {
-        if !self.retired.is_empty() || self.pubsub.has_retired() || (self.memory.evicting && self.may_evict()) {
+        let clients_go = self.counts_clients() && self.clients_exceed();
+        if !self.retired.is_empty() || self.pubsub.has_retired() || (self.memory.evicting && self.may_evict()) || clients_go {
             return Some(0);
         }
         let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms());
@@ -546,6 +569,7 @@ impl Engine {
     /// Goes over to another configuration, in which the named directives have changed.
     pub fn reconfigure(&mut self, config: Config, changed: impl Iterator<Item = &'static str>) {
         let password_changed = config.requirepass != self.config.requirepass;
+        let clients_changed = config.maxmemory_clients != self.config.maxmemory_clients;
         let memory_changed = (config.maxmemory, config.maxmemory_policy) != (self.config.maxmemory, self.config.maxmemory_policy);
         self.config = config;
         self.configure_eviction();
@@ -553,6 +577,9 @@ impl Engine {
             // To be measured again.
             self.memory = memory::MemoryGuard::default();
             self.memory.evicting = self.config.maxmemory != 0;
+        }
+        if clients_changed {
+            self.configure_client_memory();
         }
         self.users.all_channels = self.config.acl_pubsub_default == "allchannels";
         if password_changed {
@@ -596,6 +623,11 @@ impl Engine {
         if self.keyspace.changes.tracking.has_changed() && self.long_run.is_none() {
             self.tell_changed();
         }
+        if self.counts_clients() {
+            for index in 0..self.dirty.len() {
+                self.count_client(self.dirty[index]);
+            }
+        }
         for &id in &self.dirty {
             self.sessions[id.0 as usize].flags.remove(SessionFlags::DIRTY);
         }
@@ -624,6 +656,7 @@ impl Engine {
         assert_eq!(self.keyspace.changes.heard, self.pubsub.has_listeners(), "events are published if anybody listens");
         self.keyspace.changes.check_invariants();
         self.check_access_invariants();
+        self.check_client_memory();
         self.check_observers();
         for (number, session) in &self.sessions {
             for kind in pubsub::Kind::ALL {

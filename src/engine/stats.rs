@@ -23,6 +23,8 @@ pub struct Stats {
     pub net_out: u64,
     /// Connections closed for exceeding an output or query buffer limit.
     pub limit_disconnections: u64,
+    /// Connections closed for `maxmemory-clients`.
+    pub evicted_clients: u64,
     /// Calls of [`crate::engine::Engine::advance`].
     pub turns: u64,
     /// Those of them that used up their budget.

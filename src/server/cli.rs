@@ -111,6 +111,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Integer(..) => "N",
         Kind::Octal(..) => "OCTAL",
         Kind::Memory(..) => "BYTES",
+        Kind::MemoryOrPercent => "BYTES|PERCENT%",
         Kind::Choice(_) => "WORD",
         Kind::Words => "WORD...",
         Kind::Percentiles => "PERCENT...",

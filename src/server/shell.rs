@@ -185,6 +185,9 @@ impl Shell {
             session.out.drain(..session.sent);
             session.sent = 0;
         }
+        if self.engine.counts_clients() {
+            self.engine.count_client(id);
+        }
     }
 
     /// Takes the lent reply buffer back from a session that has written all of it.

@@ -75,11 +75,19 @@ impl Shell {
             self.engine.stats.limit_disconnections += 1;
             self.abort(id);
         }
+        if self.engine.counts_clients() {
+            self.engine.count_client(id);
+            let now = self.clock.now();
+            self.settle(now, None);
+        }
     }
 
     /// Closes a session at once, without writing anything more.
     pub(super) fn abort(&mut self, id: SessionId) {
         self.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        if self.engine.counts_clients() {
+            self.engine.count_client(id);
+        }
         self.wake(id);
     }
 

@@ -457,6 +457,7 @@ pub const FAMILIES: &[Family] = &[
             "1! CONFIG SET ( hash-max-listpack-entries 4 | hash-max-listpack-value 8 | hash-max-ziplist-entries 5 )",
             "1! CONFIG SET ( zset-max-listpack-entries 4 | zset-max-listpack-value 8 | zset-max-ziplist-entries 128 )",
             "1! CONFIG SET ( stream-node-max-entries 3 | stream-node-max-bytes 200 | stream-node-max-bytes 0 | stream-node-max-entries 0 )",
+            "1! CONFIG SET maxmemory-clients ( 0 | 1gb | 5% | 0% | 101% | -1 | x | % )",
             "1! CONFIG SET proto-max-bulk-len ( 1mb | 2048576 )",
             "1! CONFIG SET set-max-intset-entries ( 0 | 4 | 512 )",
             "1! CONFIG SET list-max-listpack-size ( -2 | -1 | 4 | 0 | 1 | 16 )",
@@ -560,6 +561,7 @@ pub const FAMILIES: &[Family] = &[
 /// Directives whose values two servers started alike agree on.
 pub const DIRECTIVES: &[&str] = &[
     "maxmemory",
+    "maxmemory-clients",
     "maxmemory-policy",
     "maxmemory-samples",
     "timeout",

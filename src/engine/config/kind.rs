@@ -47,6 +47,8 @@ pub enum Kind {
     Octal(i128, i128),
     /// A number of bytes, with a unit: `k m g` are powers of 1000, `kb mb gb` of 1024.
     Memory(i128, i128),
+    /// As `Memory`, or a percentage up to 100, which is kept as a negative number.
+    MemoryOrPercent,
     /// Anything.
     Text,
     /// Anything, and not to be logged.
@@ -95,6 +97,15 @@ impl Kind {
                 let n = memory(word).ok_or("argument must be a memory value")?.into();
                 within(n, min, max).then_some(Raw::Int(n)).ok_or_else(|| bounds(min, max))
             }
+            Kind::MemoryOrPercent => {
+                let percent = || word.strip_suffix(b"%").and_then(integer).filter(|percent| *percent >= 0);
+                match (memory(word), percent()) {
+                    (Some(bytes), _) if i64::try_from(bytes).is_ok() => Ok(Raw::Int(bytes.into())),
+                    (None, Some(percent @ 0..=100)) => Ok(Raw::Int(-percent)),
+                    (None, None) => Err("argument must be a memory or percent value".to_owned()),
+                    _ => Err("percentage argument must be less or equal to 100".to_owned()),
+                }
+            }
             Kind::Text | Kind::Secret => Ok(Raw::Text(word.to_vec())),
             Kind::Choice(all) => {
                 let found = all.iter().find(|known| known.as_bytes().eq_ignore_ascii_case(word));
@@ -132,6 +143,7 @@ impl Kind {
             Raw::Bool(true) => b"yes".to_vec(),
             Raw::Bool(false) => b"no".to_vec(),
             Raw::Int(n) if matches!(self, Kind::Octal(..)) => format!("{n:o}").into_bytes(),
+            Raw::Int(n @ ..0) if matches!(self, Kind::MemoryOrPercent) => format!("{}%", -n).into_bytes(),
             Raw::Int(n) => n.to_string().into_bytes(),
             Raw::Text(text) => text.clone(),
             Raw::Choice(word) => word.as_bytes().to_vec(),

@@ -56,7 +56,7 @@ macro_rules! directives {
     (@fixed live) => { false };
 }
 
-use Kind::{Bool, Choice, Events, Integer, Memory, Octal, Only, OutputLimits, Percentiles, Secret, Text, Words};
+use Kind::{Bool, Choice, Events, Integer, Memory, MemoryOrPercent, Octal, Only, OutputLimits, Percentiles, Secret, Text, Words};
 
 directives! {
     Network "port" => port: u16 = 6379, Integer(0, 65535), fixed, "TCP port to listen on; 0 takes any free one and prints it, or none beside a tls-port.";
@@ -100,7 +100,7 @@ directives! {
     Limits "proto-max-bulk-len" => proto_max_bulk_len: u64 = 512 << 20, Memory(MIB, LONG), live, "Bytes of one argument, and of one string, at most.";
     Limits "client-query-buffer-limit" => client_query_buffer_limit: u64 = 1 << 30, Memory(MIB, LONG), live, "Bytes of one incomplete request at most, or of what waits behind a blocking command, is queued since MULTI, watched or subscribed to: beyond it the client is closed. Of keys that it tracks it gives up the oldest.";
     Limits "client-output-buffer-limit" => client_output_buffer_limit: [OutputLimit; 3] = OUTPUT_LIMITS, OutputLimits, live, "Bytes of replies that a client may leave unread: class, hard limit, soft limit, seconds. Class pubsub is for subscribers, for clients that MONITOR, and for what clients that track keys are told.";
-    Compatibility "maxmemory-clients" => maxmemory_clients: &'static str = "0", Only("0", "limits on the memory of all clients together are not supported"), live, "Has the value 0: clients are bounded one by one.";
+    Limits "maxmemory-clients" => maxmemory_clients: i64 = 0, MemoryOrPercent, live, "Bytes, or percent of maxmemory, that all clients together may take up with buffers, watched keys, channels and the like, 128 KiB at least: beyond it the largest are closed; 0 no bound.";
 
     Behaviour "notify-keyspace-events" => notify_keyspace_events: Classes = Classes::empty(), Events, live, "Classes of key events that are published, such as KEA.";
     Behaviour "busy-reply-threshold" / "lua-time-limit" => busy_reply_threshold: u64 = 5000, Integer(0, LONG), live, "Milliseconds after which a script that runs may be killed, and others are told that the server is busy; 0 never.";
