@@ -311,20 +311,6 @@ fn key_slot_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     when_on(cx, |cx| cx.reply.integer(i64::from(key_slot(args[2]))))
 }
 
-/// Visits the keys of a slot until told to stop.
-fn visit_slot(cx: &mut Context<'_>, slot: i64, mut visit: impl FnMut(&[u8]) -> bool) {
-    let db = cx.db();
-    let (mut cursor, mut more) = (0, true);
-    while more {
-        cursor = db.scan(cursor, 1024, |entry| {
-            if i64::from(key_slot(entry.key())) == slot {
-                more = more && visit(entry.key());
-            }
-        });
-        more = more && cursor != 0;
-    }
-}
-
 fn count_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);
@@ -333,12 +319,8 @@ fn count_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !(0..i64::from(SLOTS)).contains(&slot) {
         return Err(Error::new("ERR Invalid slot"));
     }
-    let mut count = 0;
-    visit_slot(cx, slot, |_| {
-        count += 1;
-        true
-    });
-    cx.reply.integer(count);
+    let count = cx.db().slot_len(slot as u16);
+    cx.reply.integer(count as i64);
     Ok(())
 }
 
@@ -353,11 +335,8 @@ fn get_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let mut keys: Vec<Vec<u8>> = Vec::new();
     if count > 0 {
-        visit_slot(cx, slot, |key| {
-            // What a scan visits at once may be more than what is wanted.
-            if (keys.len() as i64) < count {
-                keys.push(key.to_vec());
-            }
+        cx.db().visit_slot(slot as u16, |entry| {
+            keys.push(entry.key().to_vec());
             (keys.len() as i64) < count
         });
     }
@@ -474,6 +453,7 @@ mod tests {
             ("CLUSTER COUNTKEYSINSLOT 16287", ":2"),
             ("CLUSTER COUNTKEYSINSLOT 16384", "-ERR Invalid slot"),
             ("CLUSTER GETKEYSINSLOT 0 5", "*0"),
+            ("CLUSTER GETKEYSINSLOT 16287 0", "*0"),
             ("CLUSTER GETKEYSINSLOT 0 -1", "-ERR Invalid slot or number of keys"),
             ("SSUBSCRIBE a b", cross),
             ("EVALSHA x 2 a b", cross),
@@ -497,6 +477,15 @@ mod tests {
         ]);
         let keys = h.run("CLUSTER GETKEYSINSLOT 16287 1");
         assert!(keys.starts_with("*1 $4 {x}"), "{keys}");
+        assert_eq!(h.run("CLUSTER GETKEYSINSLOT 16287 9").matches("$4 {x}").count(), 2);
+        h.script(&[
+            ("PEXPIRE {x}a 5", ":1"),
+            ("RENAME {x}b {x}c", "+OK"),
+            ("CLUSTER GETKEYSINSLOT 16287 9", "*2 $4 {x}a $4 {x}c"),
+        ]);
+        h.pass(5);
+        h.script(&[("CLUSTER COUNTKEYSINSLOT 16287", ":1"), ("FLUSHALL", "+OK"), ("CLUSTER COUNTKEYSINSLOT 16287", ":0")]);
+        h.script(&[("SET {x}d 1", "+OK"), ("CLUSTER GETKEYSINSLOT 16287 9", "*1 $4 {x}d")]);
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl Keyspace {
 
     /// Bytes of the tables that find keys, without the keys and values themselves.
     pub fn table_bytes(&self) -> usize {
-        (0..self.numbers.len()).map(|dict| self.space.dict(dict).allocated()).sum()
+        (0..self.numbers.len()).map(|dict| self.space.dict(dict).allocated()).sum::<usize>() + self.space.slot_bytes()
     }
 
     /// Number of timers on the wheel: keys and hashes that have something to end.
@@ -575,6 +575,16 @@ impl<'a> Db<'a> {
                 visit(entry);
             }
         })
+    }
+
+    /// Number of keys in a slot of the cluster, in a database that keeps them by slot; whether they have ended or not.
+    pub fn slot_len(&self, slot: u16) -> usize {
+        self.keyspace.space.slot_len(slot)
+    }
+
+    /// Visits the keys of a slot of the cluster until told to stop. Keys that have ended are passed over.
+    pub fn visit_slot(&self, slot: u16, mut visit: impl FnMut(EntryRef<'_>) -> bool) {
+        self.keyspace.space.visit_slot(slot, |entry| ended(entry, self.now) || visit(entry));
     }
 
     /// The `index`-th key, for `index` below [`Db::len`], whether it has ended or not.

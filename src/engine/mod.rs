@@ -241,6 +241,9 @@ impl Engine {
             dirty: Vec::new(),
             actions: Vec::new(),
         };
+        if engine.config.cluster_enabled {
+            engine.keyspace.space.index_slots(cluster::SLOTS, cluster::key_slot);
+        }
         engine.run_id = engine.random_id();
         engine.replication_id = engine.run_id.clone();
         engine.keyspace.changes.notify = engine.config.notify_keyspace_events;

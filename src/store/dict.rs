@@ -129,6 +129,12 @@ impl Dict {
         Some(Place::new(hash.table(), position))
     }
 
+    /// Where a key with this hash is that will do.
+    pub fn find_with_hash(&self, hash: KeyHash, will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Place> {
+        let position = self.tables.get(hash.table())?.find_where(hash.in_table(), will_do)?;
+        Some(Place::new(hash.table(), position))
+    }
+
     /// Visits keys from a random place in the order of hashes on, `count` of them where there are so many; some more where hashes are equal.
     pub fn sample(&self, random: u64, count: usize, mut visit: impl FnMut(EntryRef<'_>)) {
         let mut seen = 0;

@@ -4,6 +4,7 @@
 //!   Dict ── 1,024 Tables by the top bits of a seeded hash; a Trie of Tables serves as a big set or hash
 //!     Table ── 8-byte slots in hash order: 44 bits of address, 20 bits of hash
 //!       Entry ── one allocation: 16-byte head (deadline, timer, lengths, kind), key, short string or a boxed Value
+//!   SlotIndex ── in a cluster, the hashes of the keys of each slot
 //!   Wheel ── deadlines, 1 ms a slot; its nodes name entries
 //! ```
 //!
@@ -22,6 +23,7 @@ pub mod members;
 pub mod packed;
 pub mod segments;
 pub mod set;
+pub mod slots;
 pub mod space;
 pub mod stream;
 pub mod table;

@@ -5,6 +5,7 @@
 
 use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
 use crate::store::entry::{Entry, EntryMut, EntryRef, NewValue, ValueRef};
+use crate::store::slots::{Discarded, SlotIndex};
 use crate::store::value::Value;
 use crate::store::wheel::Wheel;
 
@@ -15,6 +16,7 @@ const FIELDS: u64 = 1 << 63;
 enum Grave {
     Dict(Dict),
     Value(Box<Value>),
+    Slots(Discarded),
 }
 
 /// A timer that went off.
@@ -46,6 +48,8 @@ pub struct Space {
     hasher: KeyHasher,
     wheel: Wheel,
     graveyard: Vec<Grave>,
+    /// The keys of the first dictionary by slot, where that is kept.
+    slots: Option<Box<SlotIndex>>,
 }
 
 impl Space {
@@ -58,7 +62,39 @@ impl Space {
             hasher: KeyHasher::new(seed),
             wheel: Wheel::new(now_ms),
             graveyard: Vec::new(),
+            slots: None,
         }
+    }
+
+    /// From here on keeps the keys of the first dictionary, which is empty yet, by slot.
+    pub fn index_slots(&mut self, slots: u16, slot_of: fn(&[u8]) -> u16) {
+        debug_assert!(self.dicts.iter().all(Dict::is_empty), "keys that the index would not have");
+        self.slots = Some(Box::new(SlotIndex::new(slots, slot_of)));
+    }
+
+    /// Number of keys in a slot, ended ones counted; 0 where they are not kept by slot.
+    pub fn slot_len(&self, slot: u16) -> usize {
+        self.slots.as_ref().map_or(0, |index| index.count(slot))
+    }
+
+    /// Visits the keys of a slot until told to stop; none where they are not kept by slot.
+    pub fn visit_slot(&self, slot: u16, mut visit: impl FnMut(EntryRef<'_>) -> bool) {
+        let Some(index) = &self.slots else { return };
+        let mut go_on = true;
+        for hash in index.hashes(slot) {
+            // Some key has this hash, so that just those with it are visited.
+            self.dicts[0].scan(u64::from(hash), 1, |entry| {
+                go_on = go_on && (index.slot_of(entry.key()) != slot || visit(entry));
+            });
+            if !go_on {
+                return;
+            }
+        }
+    }
+
+    /// Bytes that keeping keys by slot takes.
+    pub fn slot_bytes(&self) -> usize {
+        self.slots.as_ref().map_or(0, |index| index.allocated())
     }
 
     /// The hash of a key.
@@ -128,6 +164,11 @@ impl Space {
     /// Adds a key that is not there.
     pub fn insert(&mut self, dict: usize, hash: KeyHash, key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Place {
         let place = self.dicts[dict].insert(hash, Entry::new(key, value, deadline));
+        if dict == 0
+            && let Some(index) = &mut self.slots
+        {
+            index.add(hash, key);
+        }
         self.arm(dict, place, None);
         self.arm_fields(dict, place);
         place
@@ -190,7 +231,19 @@ impl Space {
     pub fn remove(&mut self, dict: usize, place: Place) -> Entry {
         let mut entry = self.dicts[dict].remove(place);
         self.disarm(dict, &mut entry);
+        if self.slots.is_some() && dict == 0 {
+            self.leave_slot(entry.read().key());
+        }
         entry
+    }
+
+    /// Takes a key that was taken out of the first dictionary out of its slot.
+    #[cold]
+    fn leave_slot(&mut self, key: &[u8]) {
+        let Some(index) = &mut self.slots else { return };
+        let (hash, slot) = (self.hasher.hash(key), index.slot_of(key));
+        let twin = self.dicts[0].find_with_hash(hash, |entry| index.slot_of(entry.key()) == slot);
+        index.remove(hash, slot, twin.is_some());
     }
 
     fn disarm(&mut self, dict: usize, entry: &mut Entry) {
@@ -244,6 +297,11 @@ impl Space {
         let len = old.len();
         if len > 0 {
             self.graveyard.push(Grave::Dict(old));
+            if dict == 0
+                && let Some(index) = &mut self.slots
+            {
+                self.graveyard.push(Grave::Slots(index.clear()));
+            }
         }
         len
     }
@@ -272,6 +330,12 @@ impl Space {
                 },
                 Grave::Value(value) => {
                     if !value.free_some(budget) {
+                        return;
+                    }
+                    self.graveyard.pop();
+                }
+                Grave::Slots(slots) => {
+                    if !slots.free_some(budget) {
                         return;
                     }
                     self.graveyard.pop();
@@ -424,8 +488,12 @@ impl Space {
                 check(entry, Some(number));
             }
         }
+        if let Some(index) = &self.slots {
+            index.check_invariants(self.dicts[0].iter().map(|entry| (self.hasher.hash(entry.key()), entry.key())));
+        }
         for grave in &self.graveyard {
             match grave {
+                Grave::Slots(_) => {}
                 Grave::Dict(dict) => dict.iter().for_each(|entry| check(entry, None)),
                 Grave::Value(value) => {
                     assert!(!matches!(&**value, Value::Hash(hash) if hash.field_timer() != 0), "a timer without an entry");

@@ -1,6 +1,6 @@
 //! The databases against plain maps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use proptest::prelude::*;
 
@@ -8,6 +8,7 @@ use super::*;
 use crate::store::hash::{FieldTtl, Hash, Limits};
 
 const DICTS: usize = 2;
+const SLOTS: u16 = 4;
 /// The first deadline that a short head cannot hold.
 const FAR: u64 = 1 << 44;
 
@@ -67,6 +68,10 @@ fn step() -> impl Strategy<Value = Step> {
 fn key_of(key: u8) -> Vec<u8> {
     // Some keys are too long for a short head.
     if key % 12 == 11 { vec![key; 66_000] } else { format!("lock:{key}").into_bytes() }
+}
+
+fn slot_of(key: &[u8]) -> u16 {
+    u16::from(key[key.len() - 1]) % SLOTS
 }
 
 struct Model {
@@ -228,6 +233,19 @@ impl Model {
 
     fn compare(&self) {
         self.space.check_invariants();
+        for slot in 0..SLOTS {
+            let held: Vec<Vec<u8>> = self.keys[0].keys().map(|&key| key_of(key)).filter(|key| slot_of(key) == slot).collect();
+            assert_eq!(self.space.slot_len(slot), held.len());
+            for wanted in [1, held.len() / 2, usize::MAX] {
+                let mut seen = Vec::new();
+                self.space.visit_slot(slot, |entry| {
+                    seen.push(entry.key().to_vec());
+                    seen.len() < wanted
+                });
+                assert_eq!(seen.len(), held.len().min(wanted.max(1)));
+                assert!(seen.iter().all(|key| held.contains(key)) && seen.iter().collect::<HashSet<_>>().len() == seen.len());
+            }
+        }
         for (dict, keys) in self.keys.iter().enumerate() {
             assert_eq!(self.space.dict(dict).len(), keys.len());
             assert_eq!(self.space.volatile(dict), keys.values().filter(|k| k.1.is_some()).count());
@@ -252,6 +270,7 @@ proptest! {
     #[test]
     fn behaves_like_plain_maps(steps in prop::collection::vec(step(), 1..120), seed in any::<u64>()) {
         let mut model = Model { space: Space::new(DICTS, seed, 5), now: 5, keys: Default::default() };
+        model.space.index_slots(SLOTS, slot_of);
         for step in steps {
             model.apply(step);
             model.compare();
@@ -262,6 +281,42 @@ proptest! {
         model.compare();
         prop_assert!(!model.space.has_graves());
     }
+}
+
+#[test]
+fn keys_of_a_slot_may_share_a_hash() {
+    let mut space = Space::new(1, 1, 0);
+    space.index_slots(SLOTS, |key| u16::from(key[key.len() - 1] & 1));
+    let mut first_with = HashMap::new();
+    // Of so many hashes of 30 bits about a hundred are not the first of their kind, and of a quarter of them both keys are in slot 1.
+    let name = |n: u32| format!("{n}").into_bytes();
+    let twins = (0..500_000).map(name).find_map(|key| {
+        let first = first_with.insert(space.hash(&key).bits(), key.clone());
+        first.filter(|first| first[first.len() - 1] & key[key.len() - 1] & 1 == 1).map(|first| (first, key))
+    });
+    let (a, b) = twins.unwrap();
+    let seen = |space: &Space| {
+        let mut keys = Vec::new();
+        space.visit_slot(1, |entry| {
+            keys.push(entry.key().to_vec());
+            true
+        });
+        keys.sort();
+        keys
+    };
+    for key in [&a, &b] {
+        space.insert(0, space.hash(key), key, NewValue::Bytes(b"v"), None);
+    }
+    assert_eq!((seen(&space), space.slot_len(1)), (vec![a.clone().min(b.clone()), a.clone().max(b.clone())], 2));
+    let mut remove = |key: &[u8]| {
+        let place = space.find(0, space.hash(key), key).unwrap();
+        let entry = space.remove(0, place);
+        space.bury(entry);
+        space.check_invariants();
+        seen(&space)
+    };
+    assert_eq!(remove(&a), [b.clone()]);
+    assert_eq!(remove(&b), [b""; 0]);
 }
 
 #[test]
