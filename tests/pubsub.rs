@@ -178,7 +178,7 @@ fn a_slow_subscriber_is_let_go_and_nobody_else() {
     }
     let gone = &bare.engine.sessions[slow.0 as usize];
     assert!(gone.flags.contains(SessionFlags::CLOSE_NOW) && gone.out.is_empty());
-    assert_eq!(bare.engine.stats.limit_disconnections, 1);
+    assert_eq!(bare.engine.stats.output_limit_disconnections, 1);
     let mut dirty = Vec::new();
     bare.engine.take_dirty(&mut dirty);
     assert!(dirty.contains(&slow));

@@ -6,6 +6,7 @@
 use std::fmt::{Display, Write};
 
 use crate::commands;
+use crate::commands::memory::Overhead;
 use crate::engine::command::Command;
 use crate::engine::command_stats::Slot;
 use crate::engine::environment::Usage;
@@ -165,6 +166,9 @@ fn portcullis(r: &mut Report<'_>) {
     r.line("timer_turns_at_budget", full_turns);
     r.line("timer_turn_budget", ADVANCE_BUDGET);
     r.line("memory_waits_to_be_freed", unfreed);
+    let stats = &r.engine.stats;
+    let closed = stats.query_limit_disconnections + stats.output_limit_disconnections;
+    r.line("client_limit_disconnections", closed);
     r.line("changes", changes);
 }
 
@@ -197,13 +201,13 @@ fn clients(r: &mut Report<'_>) {
 
 fn memory(r: &mut Report<'_>) {
     let usage = r.usage;
-    let (peak, tables) = (r.engine.stats.memory_peak, r.engine.keyspace.table_bytes() as u64);
-    let dataset = usage.allocated.saturating_sub(tables);
+    let (peak, overhead) = (r.engine.stats.memory_peak, Overhead::of(r.engine));
+    let dataset = usage.allocated.saturating_sub(overhead.total());
     r.bytes("used_memory", usage.allocated);
     r.bytes("used_memory_rss", usage.resident);
     r.bytes("used_memory_peak", peak);
     r.line("used_memory_peak_perc", format!("{:.2}%", ratio(usage.allocated, peak) * 100.0));
-    r.line("used_memory_overhead", tables);
+    r.line("used_memory_overhead", overhead.total());
     r.line("used_memory_startup", 0);
     r.line("used_memory_dataset", dataset);
     r.line("used_memory_dataset_perc", format!("{:.2}%", ratio(dataset, usage.allocated) * 100.0));
@@ -243,15 +247,17 @@ fn memory(r: &mut Report<'_>) {
     let fragmentation = if usage.allocated == 0 { 1.0 } else { ratio(usage.resident, usage.allocated) };
     r.line("mem_fragmentation_ratio", format!("{fragmentation:.2}"));
     r.line("mem_fragmentation_bytes", usage.resident as i64 - usage.allocated as i64);
-    let clients = r.engine.all_client_memory();
-    r.zeros(&["mem_not_counted_for_evict", "mem_replication_backlog", "mem_clients_slaves"]);
-    r.line("mem_clients_normal", clients);
+    r.zeros(&["mem_not_counted_for_evict", "mem_replication_backlog", "mem_total_replication_buffers"]);
+    // No table is ever there twice while it grows.
+    r.zeros(&["mem_overhead_db_hashtable_rehashing", "mem_clients_slaves"]);
+    r.line("mem_clients_normal", overhead.clients);
     r.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
     let allocator = r.engine.environment.allocator;
     r.line("mem_allocator", allocator);
     r.line("active_defrag_running", 0);
-    let unfreed = r.engine.keyspace.has_unfreed() as u8;
-    r.line("lazyfree_pending_objects", unfreed);
+    let (buried, freed) = (r.engine.keyspace.space.buried(), r.engine.keyspace.space.freed());
+    r.line("lazyfree_pending_objects", buried);
+    r.line("lazyfreed_objects", freed);
 }
 
 fn persistence(r: &mut Report<'_>) {
@@ -272,6 +278,7 @@ fn persistence(r: &mut Report<'_>) {
         "aof_enabled",
         "aof_rewrite_in_progress",
         "aof_rewrite_scheduled",
+        "aof_rewrites_consecutive_failures",
     ]);
     r.line("aof_last_rewrite_time_sec", -1);
     r.line("aof_current_rewrite_time_sec", -1);
@@ -291,7 +298,7 @@ fn persistence(r: &mut Report<'_>) {
 fn stats(r: &mut Report<'_>) {
     let counters = r.engine.stats.clone();
     let keys = r.engine.keyspace.stats;
-    let [commands, bytes_in, bytes_out] = r.engine.rates.per_second();
+    let [commands, bytes_in, bytes_out, cycles, busy_us] = r.engine.rates.per_second();
     r.line("total_connections_received", counters.connections);
     r.line("total_commands_processed", counters.commands);
     r.line("instantaneous_ops_per_sec", commands);
@@ -300,15 +307,22 @@ fn stats(r: &mut Report<'_>) {
     r.zeros(&["total_net_repl_input_bytes", "total_net_repl_output_bytes"]);
     r.line("instantaneous_input_kbps", format!("{:.2}", bytes_in as f64 / 1024.0));
     r.line("instantaneous_output_kbps", format!("{:.2}", bytes_out as f64 / 1024.0));
+    for name in ["instantaneous_input_repl_kbps", "instantaneous_output_repl_kbps"] {
+        r.line(name, "0.00");
+    }
     r.line("rejected_connections", counters.rejected);
     r.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
     r.line("expired_subkeys", keys.expired_fields);
     r.line("expired_keys", keys.expired);
     r.line("expired_stale_perc", "0.00");
     r.line("expired_time_cap_reached_count", counters.full_turns);
+    r.line("expire_cycle_cpu_milliseconds", counters.expiring_ns / 1_000_000);
     r.line("evicted_keys", keys.evicted);
     r.line("evicted_clients", counters.evicted_clients);
     r.line("evicted_scripts", r.engine.scripts.evicted);
+    let over_us = r.engine.over_maxmemory_us(r.now);
+    r.line("total_eviction_exceeded_time", (counters.over_maxmemory_us + over_us) / 1000);
+    r.line("current_eviction_exceeded_time", over_us / 1000);
     r.line("keyspace_hits", keys.hits);
     r.line("keyspace_misses", keys.misses);
     let [channels, patterns, shards] = Kind::ALL.map(|kind| r.engine.pubsub.topic_count(kind));
@@ -321,11 +335,28 @@ fn stats(r: &mut Report<'_>) {
     r.line("tracking_total_keys", tracked);
     r.line("tracking_total_items", items);
     r.line("tracking_total_prefixes", prefixes);
+    // Such as a replica gives its master.
     r.zeros(&["unexpected_error_replies"]);
+    r.line("total_reads_processed", counters.reads);
+    r.line("total_writes_processed", counters.writes);
+    r.zeros(&["io_threaded_reads_processed", "io_threaded_writes_processed"]);
+    r.line("client_query_buffer_limit_disconnections", counters.query_limit_disconnections);
+    r.line("client_output_buffer_limit_disconnections", counters.output_limit_disconnections);
+    // One buffer is lent to whoever is served.
+    r.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
+    let [all_cycles, all_busy_us] = r.engine.event_loop();
+    // What a transaction runs is counted by itself.
+    let commands = known_commands(r.engine).filter(|(row, _)| row.name != "exec");
+    let command_us = commands.map(|(_, slot)| slot.ns).sum::<u64>() / 1000;
+    r.line("eventloop_cycles", all_cycles);
+    r.line("eventloop_duration_sum", all_busy_us);
+    r.line("eventloop_duration_cmd_sum", command_us);
+    r.line("instantaneous_eventloop_cycles_per_sec", cycles);
+    r.line("instantaneous_eventloop_duration_usec", busy_us.checked_div(cycles).unwrap_or(0));
     r.zeros(&["active_defrag_hits", "active_defrag_misses", "active_defrag_key_hits", "active_defrag_key_misses"]);
+    // What RESTORE is given is always read element by element: there is no look at it beforehand that could be counted.
     r.zeros(&["total_active_defrag_time", "current_active_defrag_time", "dump_payload_sanitizations"]);
     r.line("total_error_replies", counters.error_replies);
-    r.line("client_limit_disconnections", counters.limit_disconnections);
     let [auth, command, key, channel] = r.engine.users.log.denied();
     for (what, count) in [("auth", auth), ("cmd", command), ("key", key), ("channel", channel)] {
         r.line(&format!("acl_access_denied_{what}"), count);
@@ -351,6 +382,9 @@ fn cpu(r: &mut Report<'_>) {
     r.line("used_cpu_user", user);
     r.line("used_cpu_sys_children", "0.000000");
     r.line("used_cpu_user_children", "0.000000");
+    let (system, user) = (seconds(r.usage.thread_system_us), seconds(r.usage.thread_user_us));
+    r.line("used_cpu_sys_main_thread", system);
+    r.line("used_cpu_user_main_thread", user);
 }
 
 fn errorstats(r: &mut Report<'_>) {

@@ -1,6 +1,7 @@
 //! MEMORY: what keys and the server take up.
 
 use crate::commands::{help, info};
+use crate::engine::Engine;
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
 use crate::engine::command_keys::KeyUse;
 use crate::engine::context::Context;
@@ -83,46 +84,115 @@ fn usage(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
+/// What memory is used for beside keys and their values.
+pub(super) struct Overhead {
+    /// Databases with keys: their numbers, bytes of the tables that find keys, and of timers.
+    dbs: Vec<(u32, u64, u64)>,
+    /// Clients, their buffers and what they wait for, bytes.
+    pub clients: u64,
+    /// Scripts and their interpreter, bytes.
+    scripts: u64,
+    /// Functions and theirs, bytes.
+    functions: u64,
+}
+
+impl Overhead {
+    pub(super) fn of(engine: &Engine) -> Self {
+        let keyspace = &engine.keyspace;
+        let used = (0..keyspace.databases() as u32).filter(|&index| keyspace.db_len(index) > 0);
+        let dbs = used.map(|index| {
+            let (tables, timers) = keyspace.db_bytes(index);
+            (index, tables as u64, timers as u64)
+        });
+        Overhead {
+            dbs: dbs.collect(),
+            clients: engine.all_client_memory() as u64,
+            scripts: (engine.scripts.cache_bytes() + engine.scripts.interpreter_bytes()) as u64,
+            functions: (engine.functions.library_bytes() + engine.functions.interpreter_bytes()) as u64,
+        }
+    }
+
+    /// All of it, bytes.
+    pub(super) fn total(&self) -> u64 {
+        self.dbs.iter().map(|(_, tables, timers)| tables + timers).sum::<u64>() + self.clients + self.scripts + self.functions
+    }
+}
+
+/// A figure of `MEMORY STATS`.
+enum Figure {
+    Integer(u64),
+    Double(f64),
+}
+
 fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    use Figure::{Double, Integer};
     let used = info::usage(cx.engine);
-    let (now, tables) = (cx.now, cx.engine.keyspace.table_bytes());
+    let overhead = Overhead::of(cx.engine);
     let peak = cx.engine.stats.memory_peak;
-    let clients = cx.engine.all_client_memory();
-    let keys: usize = (0..cx.engine.keyspace.databases() as u32).map(|index| cx.engine.keyspace.db(index, now).len()).sum();
-    let dataset = used.allocated.saturating_sub(tables as u64);
-    let integers = [
+    let keyspace = &cx.engine.keyspace;
+    let keys: u64 = (0..keyspace.databases() as u32).map(|index| keyspace.db_len(index) as u64).sum();
+    let dataset = used.allocated.saturating_sub(overhead.total());
+    let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+    let fragmentation = if used.allocated == 0 { 1.0 } else { used.resident as f64 / used.allocated as f64 };
+    let before = [
         ("peak.allocated", peak),
         ("total.allocated", used.allocated),
         ("startup.allocated", 0),
         ("replication.backlog", 0),
         ("clients.slaves", 0),
-        ("clients.normal", clients as u64),
+        ("clients.normal", overhead.clients),
         ("cluster.links", 0),
         ("aof.buffer", 0),
-        ("overhead.total", tables as u64),
-        ("keys.count", keys as u64),
-        ("keys.bytes-per-key", dataset.checked_div(keys as u64).unwrap_or(0)),
-        ("dataset.bytes", dataset),
-        ("allocator.allocated", used.allocated),
-        ("allocator.active", used.resident),
-        ("allocator.resident", used.resident),
-        ("fragmentation.bytes", used.resident.saturating_sub(used.allocated)),
+        ("lua.caches", overhead.scripts),
+        ("functions.caches", overhead.functions),
     ];
-    let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
-    let doubles = [
-        ("dataset.percentage", percent(dataset, used.allocated)),
-        ("peak.percentage", percent(used.allocated, peak)),
-        ("fragmentation", percent(used.resident, used.allocated) / 100.0),
+    // The allocator keeps no account of pages: what is resident and not given out is its, or nobody's.
+    let fragmented = used.resident as i64 - used.allocated as i64;
+    let after = [
+        ("overhead.db.hashtable.lut", Integer(overhead.dbs.iter().map(|(_, tables, _)| tables).sum())),
+        ("overhead.db.hashtable.rehashing", Integer(0)),
+        ("overhead.total", Integer(overhead.total())),
+        ("db.dict.rehashing.count", Integer(0)),
+        ("keys.count", Integer(keys)),
+        ("keys.bytes-per-key", Integer(dataset.checked_div(keys).unwrap_or(0))),
+        ("dataset.bytes", Integer(dataset)),
+        ("dataset.percentage", Double(percent(dataset, used.allocated))),
+        ("peak.percentage", Double(percent(used.allocated, peak))),
+        ("allocator.allocated", Integer(used.allocated)),
+        ("allocator.active", Integer(used.resident)),
+        ("allocator.resident", Integer(used.resident)),
+        ("allocator.muzzy", Integer(0)),
+        ("allocator-fragmentation.ratio", Double(fragmentation)),
+        ("allocator-fragmentation.bytes", Integer(fragmented.max(0) as u64)),
+        ("allocator-rss.ratio", Double(1.0)),
+        ("allocator-rss.bytes", Integer(0)),
+        ("rss-overhead.ratio", Double(1.0)),
+        ("rss-overhead.bytes", Integer(0)),
+        ("fragmentation", Double(fragmentation)),
     ];
-    cx.reply.map(integers.len() + doubles.len());
-    for (name, number) in integers {
-        cx.reply.bulk(name.as_bytes());
-        cx.reply.integer(number as i64);
+    let reply = &mut *cx.reply;
+    reply.map(before.len() + overhead.dbs.len() + after.len() + 1);
+    for (name, number) in before {
+        reply.bulk(name.as_bytes());
+        reply.integer(number as i64);
     }
-    for (name, number) in doubles {
-        cx.reply.bulk(name.as_bytes());
-        cx.reply.double(number);
+    for (index, tables, timers) in &overhead.dbs {
+        reply.bulk(format!("db.{index}").as_bytes());
+        reply.map(2);
+        for (name, bytes) in [("overhead.hashtable.main", tables), ("overhead.hashtable.expires", timers)] {
+            reply.bulk(name.as_bytes());
+            reply.integer(*bytes as i64);
+        }
     }
+    for (name, figure) in after {
+        reply.bulk(name.as_bytes());
+        match figure {
+            Integer(number) => reply.integer(number as i64),
+            Double(number) => reply.double(number),
+        }
+    }
+    reply.bulk(b"fragmentation.bytes");
+    reply.integer(fragmented);
     Ok(())
 }
 
@@ -193,8 +263,20 @@ mod tests {
         let mut harness = Harness::new();
         harness.run("HELLO 3");
         harness.run("MSET a 1 b 2");
+        harness.run("PEXPIRE a 5000");
+        harness.run("SELECT 3");
+        harness.run("SET c 3");
         let stats = harness.run("MEMORY STATS");
-        assert!(stats.starts_with("%19 ") && stats.contains("keys.count :2 "), "{stats}");
+        assert!(stats.starts_with("%33 ") && stats.contains("keys.count :3 "), "{stats}");
+        let of_db = |number: u8| {
+            let (_, db) = stats.split_once(&format!("$4 db.{number} %2 $23 overhead.hashtable.main :"))?;
+            let (main, expires) = db.split_once(" $26 overhead.hashtable.expires :")?;
+            Some((main.parse::<u64>().ok()?, expires.split(' ').next()?.parse::<u64>().ok()?))
+        };
+        let ((main, expires), (_, none)) = (of_db(0).unwrap(), of_db(3).unwrap());
+        assert!(main > 1024 && (8..64).contains(&expires) && none == 0 && of_db(1).is_none(), "{stats}");
+        let (_, total) = stats.split_once("overhead.total :").unwrap();
+        assert!(total.split(' ').next().unwrap().parse::<u64>().unwrap() > main + expires, "{stats}");
         harness.script(&[("MEMORY PURGE", "+OK")]);
         assert!(harness.run("MEMORY DOCTOR").contains("txt:Nothing odd: "));
         assert!(harness.run("MEMORY MALLOC-STATS").starts_with("="));

@@ -25,6 +25,9 @@ pub struct Environment {
     /// Measures what the process uses, whenever a reply is to show it. `None` in simulations, whose replies must not vary: they
     /// show what the engine accounts for by itself.
     pub usage: Option<fn() -> Usage>,
+    /// How often the loop that serves the sockets has come round, and for how many microseconds it did not wait; since its start.
+    /// `None` where there is none.
+    pub event_loop: Option<fn() -> [u64; 2]>,
     /// Bytes that the allocator has given out, where they can be told at less than the cost of a command.
     pub allocated: Option<fn() -> u64>,
 }
@@ -42,6 +45,7 @@ impl Default for Environment {
             allocator: "libc",
             system_memory: 0,
             usage: None,
+            event_loop: None,
             allocated: None,
         }
     }
@@ -60,4 +64,8 @@ pub struct Usage {
     pub cpu_system_us: u64,
     /// Processor time spent in the program, microseconds.
     pub cpu_user_us: u64,
+    /// Of the time in the kernel, that of the thread that executes commands, microseconds.
+    pub thread_system_us: u64,
+    /// Of the time in the program, that of the thread that executes commands, microseconds.
+    pub thread_user_us: u64,
 }

@@ -13,6 +13,7 @@ use crate::store::list::Cuts;
 use crate::store::space::{Due, Space};
 use crate::store::stream::BlockLimits;
 use crate::store::value::Value;
+use crate::store::wheel::TIMER_BYTES;
 use crate::store::zset;
 
 /// What becomes of a key's deadline when its value is replaced.
@@ -218,6 +219,19 @@ impl Keyspace {
     /// Bytes of the tables that find keys, without the keys and values themselves.
     pub fn table_bytes(&self) -> usize {
         (0..self.numbers.len()).map(|dict| self.space.dict(dict).allocated()).sum::<usize>() + self.space.slot_bytes()
+    }
+
+    /// Number of keys in a database, whether they have ended or not.
+    pub fn db_len(&self, index: u32) -> usize {
+        self.space.dict(self.numbers[index as usize] as usize).len()
+    }
+
+    /// Of a database's keys, bytes of the tables that find them and of their timers.
+    pub fn db_bytes(&self, index: u32) -> (usize, usize) {
+        let dict = self.numbers[index as usize] as usize;
+        let slots = if dict == 0 { self.space.slot_bytes() } else { 0 };
+        let timers = self.space.volatile(dict) + self.space.volatile_hashes(dict);
+        (self.space.dict(dict).allocated() + slots, timers * TIMER_BYTES)
     }
 
     /// Number of timers on the wheel: keys and hashes that have something to end.

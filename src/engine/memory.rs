@@ -41,6 +41,21 @@ pub struct MemoryGuard {
     pub(super) evicting: bool,
     /// Whether nothing could give way when it was last tried.
     exhausted: bool,
+    /// Since when more than `maxmemory` is in use, monotonic microseconds.
+    over_since_us: Option<u64>,
+}
+
+impl MemoryGuard {
+    /// Forgets what it knows of another bound; keys are to give way for the new one, if there is one.
+    pub(super) fn measure_again(&mut self, bounded: bool) {
+        let over_since_us = self.over_since_us;
+        *self = MemoryGuard { over_since_us, evicting: bounded || over_since_us.is_some(), ..MemoryGuard::default() };
+    }
+
+    /// Counts the time above `maxmemory` from zero.
+    pub(super) fn begin_anew(&mut self, now: Now) {
+        self.over_since_us = self.over_since_us.map(|_| now.mono_us);
+    }
 }
 
 impl Engine {
@@ -109,11 +124,26 @@ impl Engine {
             return Ok(());
         }
         if !self.has_room(now, wanted) {
+            self.memory.over_since_us.get_or_insert(now.mono_us);
             self.evict(now, wanted)?;
+        } else if self.memory.over_since_us.is_some() {
+            self.end_excess(now);
         }
         self.memory.exhausted = false;
         self.memory.since += wanted as u64;
         Ok(())
+    }
+
+    /// Counts the time that memory in use was above `maxmemory`, as it is not any more.
+    #[cold]
+    fn end_excess(&mut self, now: Now) {
+        self.stats.over_maxmemory_us += self.over_maxmemory_us(now);
+        self.memory.over_since_us = None;
+    }
+
+    /// For how long more than `maxmemory` has been in use, microseconds; 0 while it is not.
+    pub(crate) fn over_maxmemory_us(&self, now: Now) -> u64 {
+        self.memory.over_since_us.map_or(0, |since| now.mono_us.saturating_sub(since))
     }
 
     fn has_room(&mut self, now: Now, wanted: usize) -> bool {
@@ -155,6 +185,7 @@ impl Engine {
             // What was deleted takes up memory until it is freed: nothing gives way for that.
             self.keyspace.free_some(&mut steps);
             if self.has_room(now, wanted) {
+                self.end_excess(now);
                 return Ok(());
             }
             if !evicts {
@@ -186,7 +217,11 @@ impl Engine {
             return;
         }
         self.memory.evicting = false;
-        if self.config.maxmemory == 0 || self.keyspace.evictor.policy.is_none() || self.has_room(now, 0) {
+        if self.config.maxmemory == 0 || self.has_room(now, 0) {
+            return self.end_excess(now);
+        }
+        self.memory.over_since_us.get_or_insert(now.mono_us);
+        if self.keyspace.evictor.policy.is_none() {
             return;
         }
         self.keyspace.changes.begin();

@@ -131,8 +131,8 @@ pub struct Engine {
     pub latency: Latency,
     /// Takes the time of requests.
     pub timing: Timing,
-    /// How fast commands, bytes read and bytes written come: `INFO` shows it.
-    pub rates: Rates<3>,
+    /// How fast commands, bytes read, bytes written, rounds of the event loop and their microseconds come: `INFO` shows it.
+    pub rates: Rates<5>,
     /// The process it runs in, for `INFO`.
     pub environment: Environment,
     /// Sessions by number; see [`SessionId`].
@@ -335,7 +335,7 @@ impl Engine {
             }
         }
         if self.rates.due(now.mono_us) {
-            self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out]);
+            self.sample_rates(now);
         }
         self.keyspace.changes.begin();
         let session = &mut self.sessions[id.0 as usize];
@@ -419,6 +419,18 @@ impl Engine {
         if self.counts_clients() {
             self.count_client(id);
         }
+    }
+
+    #[cold]
+    fn sample_rates(&mut self, now: Now) {
+        let [cycles, busy_us] = self.event_loop();
+        self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out, cycles, busy_us]);
+    }
+
+    /// Rounds of the event loop and the microseconds that they took, since the start or the last `CONFIG RESETSTAT`.
+    pub(crate) fn event_loop(&self) -> [u64; 2] {
+        let counted = self.environment.event_loop.map_or([0; 2], |count| count());
+        [0, 1].map(|i| counted[i].saturating_sub(self.stats.event_loop_before[i]))
     }
 
     /// Whether the session may call the command at all.
@@ -578,8 +590,7 @@ impl Engine {
         self.configure_eviction();
         if memory_changed {
             // To be measured again.
-            self.memory = memory::MemoryGuard::default();
-            self.memory.evicting = self.config.maxmemory != 0;
+            self.memory.measure_again(self.config.maxmemory != 0);
         }
         if clients_changed {
             self.configure_client_memory();
@@ -605,10 +616,13 @@ impl Engine {
     }
 
     /// Sets all counters back to zero.
-    pub fn reset_stats(&mut self, _now: Now) {
-        self.stats = Stats::default();
+    pub fn reset_stats(&mut self, now: Now) {
+        let event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
+        self.stats = Stats { event_loop_before, ..Stats::default() };
         self.command_stats.reset();
         self.keyspace.stats = Default::default();
+        self.keyspace.space.reset_freed();
+        self.memory.begin_anew(now);
     }
 
     /// Notes that a session has something to write or is to be closed, for [`Engine::take_dirty`].

@@ -532,7 +532,7 @@ impl Outboxes<'_> {
             // A subscriber too slow for what it asked for is let go; nobody else waits for it.
             session.flags |= SessionFlags::CLOSE_NOW;
             session.out = Vec::new();
-            self.stats.limit_disconnections += 1;
+            self.stats.output_limit_disconnections += 1;
         } else {
             session.out.extend_from_slice(bytes);
         }

@@ -21,8 +21,20 @@ pub struct Stats {
     pub net_in: u64,
     /// Bytes written to clients, as told by the shell.
     pub net_out: u64,
-    /// Connections closed for exceeding an output or query buffer limit.
-    pub limit_disconnections: u64,
+    /// Reads from clients' sockets that gave something, as told by the shell.
+    pub reads: u64,
+    /// Writes to clients' sockets that took something, as told by the shell.
+    pub writes: u64,
+    /// Connections closed for exceeding the query buffer limit, which also bounds transactions, watched keys and subscriptions.
+    pub query_limit_disconnections: u64,
+    /// Connections closed for exceeding an output buffer limit.
+    pub output_limit_disconnections: u64,
+    /// Time spent in [`crate::engine::Engine::advance`], nanoseconds, as told by the shell.
+    pub expiring_ns: u64,
+    /// Times for which memory in use was above `maxmemory`, microseconds, without the one that lasts.
+    pub over_maxmemory_us: u64,
+    /// What the event loop had counted at the last `CONFIG RESETSTAT`; see [`crate::engine::Engine::event_loop`].
+    pub event_loop_before: [u64; 2],
     /// Connections closed for `maxmemory-clients`.
     pub evicted_clients: u64,
     /// Calls of [`crate::engine::Engine::advance`].

@@ -159,9 +159,9 @@ impl Engine {
         }
     }
 
-    /// Closes a session that has gone beyond a limit.
+    /// Closes a session that keeps more than the query buffer limit allows.
     pub(crate) fn close_over_limit(&mut self, id: SessionId) {
-        self.stats.limit_disconnections += 1;
+        self.stats.query_limit_disconnections += 1;
         self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
         self.mark_dirty(id);
     }

@@ -323,11 +323,12 @@ impl Watch {
                 Ok(count) => {
                     engine.sessions[id.0 as usize].net_in += count as u64;
                     engine.stats.net_in += count as u64;
+                    engine.stats.reads += 1;
                     received.bytes.extend_from_slice(&self.buffer[..count]);
                     execute(engine, now, id, &mut received);
                     let held = received.bytes.len() as u64;
                     if held > engine.config.client_query_buffer_limit {
-                        engine.stats.limit_disconnections += 1;
+                        engine.stats.query_limit_disconnections += 1;
                         engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
                     }
                     continue;
@@ -478,6 +479,7 @@ fn send(engine: &mut Engine, id: SessionId, socket: &Socket<'_>) {
                 session.sent += count;
                 session.net_out += count as u64;
                 engine.stats.net_out += count as u64;
+                engine.stats.writes += 1;
             }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return,

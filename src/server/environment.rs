@@ -41,6 +41,7 @@ pub fn describe(
         allocator: "libc",
         system_memory: memory.totalram as u64 * u64::from(memory.mem_unit),
         usage: Some(usage),
+        event_loop: Some(event_loop),
         // Asked for by the thread that is to execute commands, whose allocations they are: where they are counted there, they are here.
         allocated: allocator::balance().map(|_| allocated as fn() -> u64),
     }
@@ -58,11 +59,13 @@ fn usage() -> Usage {
         .unwrap_or_default();
     let resident = resident_pages * rustix::param::page_size() as u64;
     // SAFETY: an all-zero `rusage` is a valid value, and the call writes no further than its end.
-    let spent = unsafe {
+    let spent_by = |whom| unsafe {
         let mut spent: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut spent);
+        libc::getrusage(whom, &mut spent);
         spent
     };
+    // Asked for by the thread that executes commands.
+    let (spent, by_thread) = (spent_by(libc::RUSAGE_SELF), spent_by(libc::RUSAGE_THREAD));
     let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
     Usage {
         allocated: allocator::balance().unwrap_or(resident),
@@ -70,7 +73,18 @@ fn usage() -> Usage {
         resident_peak: (spent.ru_maxrss as u64 * 1024).max(resident),
         cpu_system_us: us(spent.ru_stime),
         cpu_user_us: us(spent.ru_utime),
+        thread_system_us: us(by_thread.ru_stime),
+        thread_user_us: us(by_thread.ru_utime),
     }
+}
+
+/// How often the runtime of this thread has begun to wait for its sockets, and for how many microseconds it had something to do
+/// between such waits: it counts that anyway.
+fn event_loop() -> [u64; 2] {
+    tokio::runtime::Handle::try_current().map_or([0; 2], |runtime| {
+        let metrics = runtime.metrics();
+        [metrics.worker_park_count(0), metrics.worker_total_busy_duration(0).as_micros() as u64]
+    })
 }
 
 #[cfg(test)]

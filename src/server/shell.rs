@@ -167,6 +167,7 @@ impl Shell {
     pub fn count_read(&mut self, id: SessionId, bytes: usize) {
         self.engine.sessions[id.0 as usize].net_in += bytes as u64;
         self.engine.stats.net_in += bytes as u64;
+        self.engine.stats.reads += 1;
     }
 
     /// Notes that so many more bytes of the session's outbox are written.
@@ -175,6 +176,7 @@ impl Shell {
         let session = &mut self.engine.sessions[id.0 as usize];
         session.net_out += bytes as u64;
         self.engine.stats.net_out += bytes as u64;
+        self.engine.stats.writes += 1;
         session.sent += bytes;
         if session.sent == session.out.len() {
             session.sent = 0;
@@ -307,13 +309,11 @@ impl Shell {
 
     fn advance_engine(&mut self, now: Now) -> bool {
         self.help_from_us = now.mono_us + ADVANCE_EVERY_US;
-        let watched = self.engine.config.latency_monitor_threshold > 0;
-        let began_us = if watched { self.clock.now().mono_us } else { 0 };
+        let began_ns = self.clock.stopwatch_ns();
         let more = self.engine.advance(now);
-        if watched {
-            let us = self.clock.now().mono_us - began_us;
-            self.engine.note_pause("expire-cycle", now, us * 1000);
-        }
+        let spent_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
+        self.engine.stats.expiring_ns += spent_ns;
+        self.engine.note_pause("expire-cycle", now, spent_ns);
         allocator::put_in_order();
         more
     }

@@ -53,7 +53,7 @@ impl Shell {
                         addr = session.peer.addr,
                         "closing a client that reads its replies too slowly"
                     );
-                    self.engine.stats.limit_disconnections += 1;
+                    self.engine.stats.output_limit_disconnections += 1;
                     closing.push(id);
                 } else {
                     soonest(due);
@@ -72,7 +72,7 @@ impl Shell {
         session.query_buffer = u32::try_from(bytes).unwrap_or(u32::MAX);
         if bytes as u64 > self.engine.config.client_query_buffer_limit {
             tracing::warn!(client = session.id, addr = session.peer.addr, bytes, "closing a client whose request is too large");
-            self.engine.stats.limit_disconnections += 1;
+            self.engine.stats.query_limit_disconnections += 1;
             self.abort(id);
         }
         if self.engine.counts_clients() {
@@ -120,7 +120,7 @@ impl Shell {
                 unsent,
                 "closing a client that does not read its replies"
             );
-            self.engine.stats.limit_disconnections += 1;
+            self.engine.stats.output_limit_disconnections += 1;
             self.abort(id);
         }
         exceeded

@@ -48,6 +48,9 @@ pub struct Space {
     hasher: KeyHasher,
     wheel: Wheel,
     graveyard: Vec<Grave>,
+    /// Values and entries in the graveyard, and those that have left it since the start.
+    buried: usize,
+    freed: u64,
     /// The keys of the first dictionary by slot, where that is kept.
     slots: Option<Box<SlotIndex>>,
 }
@@ -62,6 +65,8 @@ impl Space {
             hasher: KeyHasher::new(seed),
             wheel: Wheel::new(now_ms),
             graveyard: Vec::new(),
+            buried: 0,
+            freed: 0,
             slots: None,
         }
     }
@@ -277,6 +282,7 @@ impl Space {
             && value.weight() > 64
             && let Some(value) = entry.into_boxed()
         {
+            self.buried += 1;
             self.graveyard.push(Grave::Value(value));
         }
     }
@@ -285,6 +291,7 @@ impl Space {
     pub fn bury_value(&mut self, value: Box<Value>) {
         debug_assert!(!matches!(&*value, Value::Hash(hash) if hash.field_timer() != 0), "a timer would outlive its entry");
         if value.weight() > 64 {
+            self.buried += 1;
             self.graveyard.push(Grave::Value(value));
         }
     }
@@ -296,6 +303,7 @@ impl Space {
         self.volatile_hashes[dict] = 0;
         let len = old.len();
         if len > 0 {
+            self.buried += len;
             self.graveyard.push(Grave::Dict(old));
             if dict == 0
                 && let Some(index) = &mut self.slots
@@ -304,6 +312,21 @@ impl Space {
             }
         }
         len
+    }
+
+    /// Values and keys that wait to be freed.
+    pub fn buried(&self) -> usize {
+        self.buried
+    }
+
+    /// Counts what is freed from zero on.
+    pub fn reset_freed(&mut self) {
+        self.freed = 0;
+    }
+
+    /// Values and keys that were freed in pieces, and not at once.
+    pub fn freed(&self) -> u64 {
+        self.freed
     }
 
     /// Whether anything waits to be freed.
@@ -319,6 +342,8 @@ impl Space {
                 Grave::Dict(dict) => match dict.pop() {
                     Some(mut entry) => {
                         *budget -= 1;
+                        self.buried -= 1;
+                        self.freed += 1;
                         let timer = entry.read().timer();
                         if timer != 0 {
                             self.wheel.cancel(timer);
@@ -333,6 +358,8 @@ impl Space {
                         return;
                     }
                     self.graveyard.pop();
+                    self.buried -= 1;
+                    self.freed += 1;
                 }
                 Grave::Slots(slots) => {
                     if !slots.free_some(budget) {
@@ -491,7 +518,13 @@ impl Space {
         if let Some(index) = &self.slots {
             index.check_invariants(self.dicts[0].iter().map(|entry| (self.hasher.hash(entry.key()), entry.key())));
         }
+        let mut buried = 0;
         for grave in &self.graveyard {
+            buried += match grave {
+                Grave::Dict(dict) => dict.len(),
+                Grave::Value(_) => 1,
+                Grave::Slots(_) => 0,
+            };
             match grave {
                 Grave::Slots(_) => {}
                 Grave::Dict(dict) => dict.iter().for_each(|entry| check(entry, None)),
@@ -500,6 +533,7 @@ impl Space {
                 }
             }
         }
+        assert_eq!(buried, self.buried, "what waits to be freed");
         assert_eq!(timers, self.wheel.len(), "timers on the wheel");
         self.wheel.check_invariants();
     }

@@ -49,6 +49,9 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 /// The `prev` of a node that is on no list.
 const FREE: u32 = u32::MAX;
 
+/// Bytes that a timer takes.
+pub const TIMER_BYTES: usize = size_of::<Node>();
+
 #[derive(Clone, Copy)]
 struct Node {
     token: u64,
