@@ -587,6 +587,38 @@ fn what_a_request_changes_is_one_unit() {
 }
 
 #[test]
+fn what_is_evicted_is_logged_as_deleted() {
+    let mut logged = Logged::new();
+    for n in 0..200 {
+        logged.log(&["SET", &format!("k{n}"), "v"]);
+    }
+    let mut left: BTreeSet<String> = (0..200).map(|n| format!("k{n}")).collect();
+    let max = (logged.engine.keyspace.table_bytes() + 3000).to_string();
+    logged.log(&["CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", &max]);
+    // By themselves, as there is time for it.
+    while logged.engine.advance(logged.now) {}
+    let gone = |units: &[String], left: &mut BTreeSet<String>| {
+        let changes = units.iter().flat_map(|unit| unit.split(", "));
+        let keys: Vec<&str> = changes.filter_map(|change| change.strip_prefix("evicted ")).collect();
+        assert!(keys.iter().all(|key| left.remove(*key)), "a key that was not there, or that went twice: {keys:?}");
+        keys.len()
+    };
+    let units = logged.whole();
+    let evicted = gone(&units, &mut left);
+    assert!(evicted >= 20, "{units:?}");
+    // For a command, before it: what gives way belongs to the request, as one that finds a key ended does.
+    let value = "v".repeat(1000);
+    let units = logged.log(&["SET", "new", &value]);
+    left.insert("new".into());
+    assert!(gone(&units, &mut left) > 0 && units.len() == 1 && units[0].ends_with("set new"), "{units:?}");
+    // Whoever has only the log has just the keys that are there.
+    let databases = alive(held(&mut logged.engine, logged.now), logged.now);
+    let there: BTreeSet<String> = databases[&0].keys().map(|key| String::from_utf8_lossy(key).into_owned()).collect();
+    assert_eq!(there, left);
+    assert_eq!(logged.engine.keyspace.stats.evicted as usize, 201 - left.len());
+}
+
+#[test]
 fn half_a_script_is_never_a_unit() {
     let script = "redis.call('set', 'a', 1) redis.call('set', 'b', 1) while true do end";
     // While it runs, others call, and nothing of it is whole.

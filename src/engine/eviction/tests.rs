@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::engine::harness::Harness;
 use crate::engine::pubsub::Kind;
+use crate::script::bounds::Verdict;
 
 /// Keys of `prefix` that are there, of `count` numbered ones.
 fn present(h: &mut Harness, prefix: &str, count: usize) -> usize {
@@ -180,6 +181,41 @@ fn nothing_is_evicted_while_a_script_runs() {
     h.pass(1000);
     h.run("SET last v");
     assert!(h.engine.keyspace.stats.evicted >= 40);
+}
+
+#[test]
+fn nothing_is_evicted_while_others_interrupt_a_script() {
+    let mut h = Harness::new();
+    for n in 0..300 {
+        h.args(&[b"SET", format!("k{n}").as_bytes(), b"v"]);
+    }
+    let max = h.engine.keyspace.bytes() - 2000;
+    let other = h.engine.connect(h.now, Default::default());
+    h.engine.supervisor = Some(Box::new(move |engine, now, _, first| {
+        if first {
+            // Much is to give way now, as far as these know.
+            engine.config.maxmemory = max as u64;
+            engine.config.maxmemory_policy = "allkeys-random";
+            engine.configure_eviction();
+            engine.memory.evicting = true;
+        }
+        for request in [&[&b"SET"[..], b"new", b"v"][..], &[b"MULTI"], &[b"EXEC"], &[b"RESET"]] {
+            engine.execute(now, other, request);
+        }
+        engine.advance(now);
+        let out = std::mem::take(&mut engine.sessions[other.0 as usize].out);
+        let busy = b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n";
+        assert!(out.starts_with(busy) && out.ends_with(b"+RESET\r\n"), "{}", String::from_utf8_lossy(&out));
+        assert_eq!(engine.keyspace.stats.evicted, 0, "in the middle of a script");
+        assert!(engine.memory.evicting && engine.next_deadline() != Some(0), "it waits, and nobody is kept busy with it");
+        Verdict::Continue
+    }));
+    let script = b"for i = 1, 1e5 do end return redis.call('DBSIZE')";
+    assert_eq!(h.args(&[b"EVAL", script, b"0"]), b":300\r\n");
+    assert_eq!(h.engine.next_deadline(), Some(0));
+    h.pass(1);
+    assert!(h.engine.keyspace.stats.evicted >= 20, "{}", h.engine.keyspace.stats.evicted);
+    h.engine.check_invariants();
 }
 
 #[test]
