@@ -449,7 +449,7 @@ fn alive(mut databases: Databases, now: Now) -> Databases {
 #[test]
 fn who_follows_the_change_log_has_the_same_data() {
     let catalogue = Catalogue::new(NEVER, |_| true);
-    let mut compared = 0;
+    let (mut compared, mut evicted) = (0, 0);
     for seed in 0..60 {
         let mut random = Random::new(seed);
         let generator = Generator::new(&catalogue, &mut random, true);
@@ -461,8 +461,18 @@ fn who_follows_the_change_log_has_the_same_data() {
         engine.keyspace.changes.log = Some(Box::new(follower.clone()));
         let session = engine.connect(now, Peer::default());
         engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED;
+        let administrator = engine.connect(now, Peer::default());
         let mut history = Vec::new();
         for step in 0..500 {
+            // With some seeds keys give way, now more, now less.
+            if seed % 4 == 3 && step % 50 == 49 {
+                let max = (engine.keyspace.table_bytes() as u64 + random.below(10_000)).to_string();
+                let policy = ["allkeys-random", "allkeys-lru", "volatile-ttl"][random.below(3) as usize];
+                let request = ["CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", &max].map(str::as_bytes);
+                engine.execute(now, administrator, &request);
+                engine.sessions[administrator.0 as usize].out.clear();
+                history.push(format!("CONFIG SET maxmemory-policy {policy} maxmemory {max}"));
+            }
             let call = if random.one_in(20) { library_call(&mut random, &engine) } else { generator.call(&mut random) };
             history
                 .push(call.iter().map(|arg| arg[..arg.len().min(60)].escape_ascii().to_string()).collect::<Vec<_>>().join(" "));
@@ -494,6 +504,7 @@ fn who_follows_the_change_log_has_the_same_data() {
         }
         while engine.advance(now) {}
         engine.check_invariants();
+        evicted += engine.keyspace.stats.evicted;
         assert_eq!(follower.0.borrow().uncommitted, 0);
         assert_eq!(
             held(&mut engine, now),
@@ -502,6 +513,7 @@ fn who_follows_the_change_log_has_the_same_data() {
         );
     }
     assert_eq!(compared, 60 * 500);
+    assert!(evicted >= 100, "{evicted} keys were evicted");
 }
 
 /// Keeps whole units as text: the event and the key of each change.
