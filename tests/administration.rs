@@ -127,11 +127,12 @@ fn a_cluster_of_one_node_describes_itself() {
         let text = |name: &str, value: &str| [bulk(name), bulk(value)].concat();
         let node = [
             text("id", &id),
+            format!("{}:{port}\r\n", bulk("port")),
             text("ip", "127.0.0.1"),
             text("endpoint", "127.0.0.1"),
             text("role", "master"),
+            format!("{}:0\r\n", bulk("replication-offset")),
             text("health", "online"),
-            format!("{}:{port}\r\n{}:0\r\n", bulk("port"), bulk("replication-offset")),
         ];
         let (outer, inner) = (2 * of, 7 * of);
         let (slots, nodes) = (bulk("slots"), bulk("nodes"));

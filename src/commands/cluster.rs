@@ -277,7 +277,7 @@ fn slots(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         cx.reply.bulk(ip.as_bytes());
         cx.reply.integer(i64::from(port));
         cx.reply.bulk(cx.engine.run_id.as_bytes());
-        cx.reply.array(0);
+        cx.reply.map(0);
     })
 }
 
@@ -295,14 +295,19 @@ fn shards(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         reply.bulk(b"nodes");
         reply.array(1);
         reply.map(7);
-        for (name, text) in [("id", id.as_str()), ("ip", &ip), ("endpoint", &ip), ("role", "master"), ("health", "online")] {
-            reply.bulk(name.as_bytes());
-            reply.bulk(text.as_bytes());
-        }
-        for (name, number) in [("port", i64::from(port)), ("replication-offset", 0)] {
-            reply.bulk(name.as_bytes());
-            reply.integer(number);
-        }
+        let mut texts = |pairs: &[(&str, &str)], then: &str, number: Option<i64>| {
+            for (name, text) in pairs {
+                reply.bulk(name.as_bytes());
+                reply.bulk(text.as_bytes());
+            }
+            if let Some(number) = number {
+                reply.bulk(then.as_bytes());
+                reply.integer(number);
+            }
+        };
+        texts(&[("id", &id)], "port", Some(i64::from(port)));
+        texts(&[("ip", &ip), ("endpoint", &ip), ("role", "master")], "replication-offset", Some(0));
+        texts(&[("health", "online")], "", None);
     })
 }
 

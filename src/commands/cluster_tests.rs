@@ -72,6 +72,18 @@ fn requests_keep_to_one_slot() {
         ("SWAPDB 0 1", "-ERR SWAPDB is not allowed in cluster mode"),
         ("MOVE a 1", "-ERR MOVE is not allowed in cluster mode"),
         ("COPY {a}1 {a}2 DB 1", "-ERR Copying to another database is not allowed in cluster mode"),
+        ("COPY {a}1 {a}2 DB 1 DB 0", ":0"),
+        ("COPY {a}1 {a}2 DB 1 nonsense", "-ERR syntax error"),
+        ("COPY {a}1 {a}2 DB 16", "-ERR DB index is out of range"),
+        ("FAILOVER", "-ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead."),
+        // The last of several destinations counts, and a request that names not as many ids as streams has no keys.
+        ("GEORADIUS {a}1 15 37 1 km STORE b STORE {a}2", ":0"),
+        ("GEORADIUS {a}1 15 37 1 km STORE {a}2 STOREDIST b", cross),
+        ("XREAD STREAMS a b 0 0", cross),
+        (
+            "XREAD COUNT 2 STREAMS a b 0",
+            "-ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified.",
+        ),
         ("MULTI", "+OK"),
         ("MGET a b", cross),
         ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
@@ -80,6 +92,16 @@ fn requests_keep_to_one_slot() {
         ("GET b", "+QUEUED"),
         ("EXEC", cross),
         ("EXEC", "-ERR EXEC without MULTI"),
+        // What comes after an error is not queued.
+        ("MULTI", "+OK"),
+        ("MGET a b", cross),
+        ("GET a", "+QUEUED"),
+        ("GET b", "+QUEUED"),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        ("MULTI", "+OK"),
+        ("GET a", "+QUEUED"),
+        ("WATCH b", "-ERR WATCH inside MULTI is not allowed"),
+        ("EXEC", "*1 $-1"),
         ("MULTI", "+OK"),
         ("SET {x}a 1", "+QUEUED"),
         ("GET {x}b", "+QUEUED"),
@@ -130,4 +152,12 @@ fn scripts_keep_to_one_slot_as_they_say_of_themselves() {
     h.script(&[("FCALL g 0", "$1 2"), ("MULTI", "+OK"), ("GET a", "+QUEUED"), ("FCALL g 0", "+QUEUED")]);
     assert!(h.run("EXEC").starts_with(&format!("*2 $1 1 {crossed} script: g, ")));
     h.script(&[("FCALL g 0", "$1 2"), ("FCALL f 0", refused.trim_end())]);
+}
+
+#[test]
+fn slots_are_looked_at_before_what_subscribers_may_call() {
+    let mut h = node();
+    h.run("SUBSCRIBE news");
+    assert_eq!(h.run("MGET a b"), "-CROSSSLOT Keys in request don't hash to the same slot");
+    assert!(h.run("GET a").starts_with("-ERR Can't execute 'get'"));
 }

@@ -249,7 +249,9 @@ fn database(cx: &Context<'_>, argument: &[u8]) -> Result<u32> {
     if i32::try_from(index).is_err() {
         return Err(Error::INT_RANGE);
     }
-    u32::try_from(index).ok().filter(|&n| (n as usize) < cx.engine.keyspace.databases()).ok_or(Error::DB_RANGE)
+    // In a cluster there is but one, yet its directive says which are spoken of.
+    let databases = if cx.engine.in_cluster() { cx.engine.config.databases as usize } else { cx.engine.keyspace.databases() };
+    u32::try_from(index).ok().filter(|&n| (n as usize) < databases).ok_or(Error::DB_RANGE)
 }
 
 fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -261,14 +263,13 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         } else if option.eq_ignore_ascii_case(b"DB")
             && let Some(index) = options.next()
         {
-            // Any other than the one there is.
-            if cx.engine.in_cluster() && parse_i64(index).is_some_and(|index| index != 0) {
-                return Err(Error::new("ERR Copying to another database is not allowed in cluster mode"));
-            }
             target = database(cx, index)?;
         } else {
             return Err(Error::SYNTAX);
         }
+    }
+    if cx.engine.in_cluster() && target != 0 {
+        return Err(Error::new("ERR Copying to another database is not allowed in cluster mode"));
     }
     if target == cx.db && args[1] == args[2] {
         return Err(Error::SAME_OBJECT);

@@ -75,7 +75,7 @@ fn replicaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if cx.engine.in_cluster() {
-        return Err(Error::new("ERR FAILOVER not allowed in cluster mode."));
+        return Err(Error::new("ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead."));
     }
     if let [_, word] = args
         && word.eq_ignore_ascii_case(b"abort")
