@@ -176,7 +176,14 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
             Some((group, consumer)) => {
                 let Some(mut edit) = db.read_and_edit_stream(key)? else { continue };
                 let top = edit.stream().last_present();
-                let news = edit.group(group).is_some_and(|group| top.is_some_and(|top| top > group.last_id));
+                let mut news = edit.group(group).is_some_and(|group| top.is_some_and(|top| top > group.last_id));
+                // Named twice, a stream gives the second time what the first time leaves.
+                let before = found.iter().filter(|&&other| request.keys[other] == *key && positions[other] == From::New).count();
+                if news && before > 0 {
+                    let read = edit.group(group).and_then(|group| group.last_id.next());
+                    let mut left = read.into_iter().flat_map(|from| edit.stream().range(from, StreamId::MAX));
+                    news = left.nth(before.saturating_mul(request.count)).is_some();
+                }
                 edit.see_consumer(group, consumer);
                 *from != From::New || news
             }

@@ -304,3 +304,20 @@ fn consumers_of_a_group_wait_in_turn_and_hear_when_it_goes() {
     h.run("FLUSHALL");
     assert_eq!(said(&mut h, a), gone);
 }
+
+#[test]
+fn a_stream_that_is_named_twice_gives_a_group_the_second_time_what_is_left() {
+    let mut h = Harness::new();
+    let entry = |id: &str| format!("*2 $3 {id} *2 $1 f $1 v");
+    h.script(&[
+        ("XGROUP CREATE s g 0 MKSTREAM", "+OK"),
+        ("XADD s 1-1 f v", "$3 1-1"),
+        ("XREADGROUP GROUP g c STREAMS s s > >", &format!("*1 *2 $1 s *1 {}", entry("1-1"))),
+        ("XADD s 1-2 f v", "$3 1-2"),
+        ("XADD s 1-3 f v", "$3 1-3"),
+        ("XADD s 1-4 f v", "$3 1-4"),
+        ("XREADGROUP GROUP g c COUNT 1 STREAMS s s > >", &format!("*2 *2 $1 s *1 {} *2 $1 s *1 {}", entry("1-2"), entry("1-3"))),
+        ("XREADGROUP GROUP g c COUNT 1 STREAMS s s > >", &format!("*1 *2 $1 s *1 {}", entry("1-4"))),
+        ("XREADGROUP GROUP g c STREAMS s s > >", "*-1"),
+    ]);
+}
