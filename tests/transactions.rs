@@ -332,9 +332,45 @@ fn clients_are_listed_with_their_transactions() {
         info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':').map(str::to_owned))
     };
     assert_eq!(info("watching_clients").as_deref(), Some("1"));
+    // Nothing more is queued for a transaction that has failed.
+    b.call(&["GET", "k"]).expect("a reply");
+    assert_eq!(listed(names)[1], "1");
     b.call(&["EXEC"]).expect("a reply");
     assert_eq!(listed(names), ["N", "-1", "0", "0"]);
     assert_eq!((info("watching_clients").as_deref(), info("total_watched_keys").as_deref()), (Some("0"), Some("0")));
+}
+
+#[test]
+fn a_transaction_that_runs_is_listed_as_long_as_it_was() {
+    play(
+        r"A: MULTI => +OK
+          A: PING => +QUEUED
+          A: EVAL return\sredis.call('ping') 0 => +QUEUED
+          A: CLIENT INFO => +QUEUED
+          A: EXEC => *3 +PONG +PONG $*",
+    );
+    let server = TestServer::start();
+    let mut wire = Wire::connect(server.addr()).expect("a connection");
+    for request in [&["MULTI"][..], &["PING"], &["CLIENT", "INFO"], &["CLIENT", "LIST"]] {
+        wire.call(request).expect("a reply");
+    }
+    let replies = wire.call(&["EXEC"]).expect("a reply").frame;
+    for shown in &replies.elements().expect("an array")[1..] {
+        let shown = String::from_utf8_lossy(shown.text().expect("a text")).into_owned();
+        assert!(shown.contains(" flags=x ") && shown.contains(" multi=3 ") && !shown.contains(" multi-mem=0 "), "{shown}");
+    }
+    let info = wire.call(&["CLIENT", "INFO"]).expect("a reply").raw;
+    assert!(String::from_utf8_lossy(&info).contains(" multi=-1 "));
+}
+
+#[test]
+fn shards_are_not_subscribed_to_within_a_transaction() {
+    play(
+        "A: MULTI => +OK
+         A: SSUBSCRIBE news => +QUEUED
+         A: PING => +QUEUED
+         A: EXEC => *2 -ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client +PONG",
+    );
 }
 
 #[test]

@@ -338,7 +338,10 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
     let tracker = tracking.get(session.tracker);
     let redirect = tracker.map_or(-1, |tracker| tracker.redirect.map_or(0, |client| client.number as i64));
     let waiting = waits.bytes(session.waiter) + engine.pause.bytes(session.held);
-    let queued = session.transaction.as_ref().map_or(0, |transaction| transaction.memory());
+    // While a transaction runs the engine has it, and not its session.
+    let in_exec = session.flags.contains(SessionFlags::IN_EXEC).then_some(engine.executing);
+    let transaction = session.transaction.as_ref().map(|transaction| (transaction.len(), transaction.memory())).or(in_exec);
+    let queued = transaction.map_or(0, |(_, memory)| memory);
     let memory = engine.client_memory(id);
     let written = write!(
         line,
@@ -355,7 +358,7 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
         session.subscriptions[0],
         session.subscriptions[1],
         session.subscriptions[2],
-        session.transaction.as_ref().map_or(-1, |transaction| transaction.len() as i64),
+        transaction.map_or(-1, |(count, _)| count as i64),
         watches.count(session.watcher),
         session.query_buffer,
         session.out.len(),

@@ -7,6 +7,7 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::glob;
 use crate::engine::pubsub::{self, Kind};
+use crate::engine::session::SessionFlags;
 use crate::resp::reply::{Sink, WireReply};
 
 const SUBSCRIBING: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
@@ -277,6 +278,10 @@ fn psubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn ssubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    // Redis lets clients that are older than this command subscribe within a transaction, but only by the older commands.
+    if cx.session().flags.contains(SessionFlags::IN_EXEC) {
+        return Err(Error::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
     add(cx, Kind::Shard, "ssubscribe", &args[1..])
 }
 

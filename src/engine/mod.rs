@@ -145,6 +145,8 @@ pub struct Engine {
     pub monitors: Vec<SessionId>,
     /// Whether anybody monitors or tracks keys: commands run another way then, see [`monitor`].
     observers: bool,
+    /// How many requests the transaction that runs has, and what their queue takes up.
+    pub(crate) executing: (usize, usize),
     /// Cached scripts and their interpreter.
     pub scripts: Scripts,
     /// Libraries of functions and their interpreter.
@@ -217,6 +219,7 @@ impl Engine {
             observers: false,
             exec_slot: None,
             resumed: None,
+            executing: (0, 0),
             scripts: Scripts::default(),
             functions: Functions::default(),
             retired: Retired::default(),
@@ -441,6 +444,9 @@ impl Engine {
         }
         let session = &self.sessions[id.0 as usize];
         if session.subscribed_mode() && !commands::allowed_while_subscribed(command) {
+            if self.in_cluster() {
+                cluster::request_slot(command, args)?;
+            }
             return Err(Error::new(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
                 commands::full_name(command)

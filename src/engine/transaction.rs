@@ -109,10 +109,13 @@ impl Engine {
         self.admit(now, id, command, args)?;
         if self.in_cluster() {
             let slot = cluster::request_slot(command, args)?;
+            let lost = self.watched_touched(id);
             if let Some(transaction) = &mut self.sessions[id.0 as usize].transaction {
                 if command.name == "exec" && transaction.crosses {
                     return Ok(Fate::Cross);
                 }
+                // What will not be queued any more has no say.
+                let slot = slot.filter(|_| !lost && !transaction.refused && !is_immediate(command));
                 transaction.crosses |= slot.is_some() && transaction.slot.is_some_and(|first| Some(first) != slot);
                 transaction.slot = transaction.slot.or(slot);
             }
@@ -148,10 +151,15 @@ impl Engine {
     pub(super) fn enqueue(&mut self, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) {
         let limit = self.config.client_query_buffer_limit;
         let flags = script::command_flags(self, command, args);
+        let lost = self.watched_touched(id);
         let session = &mut self.sessions[id.0 as usize];
         let transaction = session.transaction.get_or_insert_default();
-        transaction.push(command, flags, args);
         reply.simple("QUEUED");
+        if lost || transaction.refused {
+            // It will never run, and need not be kept.
+            return;
+        }
+        transaction.push(command, flags, args);
         if transaction.memory() as u64 > limit {
             tracing::warn!(client = session.id, addr = session.peer.addr, "closing a client whose transaction is too large");
             self.end_transaction(id);
@@ -259,6 +267,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
     }
     // Commands see the session as one that is in a transaction, until the last of them has run.
     cx.session().flags |= SessionFlags::IN_EXEC;
+    cx.engine.executing = (transaction.len(), transaction.memory());
     let began_ns = cx.engine.take_time(cx.now);
     cx.reply.array(transaction.len());
     cx.engine.exec_slot = transaction.slot;
