@@ -125,6 +125,8 @@ fn histogram(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         [] => commands::all().flat_map(with_subcommands).collect(),
         names => names.iter().filter_map(|name| commands::find(name)).flat_map(|(_, row)| with_subcommands(row)).collect(),
     };
+    // Those that wait for the next look at the clock are shown as well.
+    cx.engine.take_time(cx.now);
     let stats = &cx.engine.command_stats;
     let histogram = |row: &&'static Command| stats.get(row).and_then(|slot| slot.histogram.as_ref());
     cx.reply.map(rows.iter().filter_map(histogram).count());

@@ -62,9 +62,9 @@ pub const COMMANDS: &[Command] = &[Command {
 fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let count = match args {
         [_, _] => COUNT,
-        [_, _, count] => match parse_i64(count).ok_or(Error::NOT_INTEGER)? {
-            -1 => i64::MAX,
-            count @ 0.. => count,
+        [_, _, count] => match parse_i64(count) {
+            Some(-1) => i64::MAX,
+            Some(count @ 0..) => count,
             _ => return Err(Error::new("ERR count should be greater than or equal to -1")),
         },
         _ => return Err(Error::subcommand_syntax(args)),
@@ -122,7 +122,7 @@ mod tests {
             ("GET k", "$1 v"),
             ("SLOWLOG GET", "*0"),
             ("SLOWLOG GET -2", "-ERR count should be greater than or equal to -1"),
-            ("SLOWLOG GET x", "-ERR value is not an integer or out of range"),
+            ("SLOWLOG GET x", "-ERR count should be greater than or equal to -1"),
             ("SLOWLOG GET 1 2", "-ERR unknown subcommand or wrong number of arguments for 'GET'. Try SLOWLOG HELP."),
         ]);
     }
