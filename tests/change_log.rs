@@ -8,6 +8,9 @@
 
 // What is generated for the comparison with Redis is good for this, too; each program uses its own part.
 #[allow(dead_code)]
+#[path = "differential/administration.rs"]
+mod administration;
+#[allow(dead_code)]
 #[path = "differential/catalogue.rs"]
 mod catalogue;
 mod common;
@@ -18,6 +21,9 @@ mod generate;
 mod grammar;
 #[path = "differential/scripts.rs"]
 mod scripts;
+#[allow(dead_code)]
+#[path = "differential/steps.rs"]
+mod steps;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -448,7 +454,7 @@ fn alive(mut databases: Databases, now: Now) -> Databases {
 
 #[test]
 fn who_follows_the_change_log_has_the_same_data() {
-    let catalogue = Catalogue::new(NEVER, |_| true);
+    let catalogue = Catalogue::new(NEVER, false, |_| true);
     let (mut compared, mut evicted) = (0, 0);
     for seed in 0..60 {
         let mut random = Random::new(seed);
@@ -484,6 +490,11 @@ fn who_follows_the_change_log_has_the_same_data() {
                 assert_eq!(followed.uncommitted, 0, "what a request changes is whole when it is done: {history:?}");
                 assert!(followed.units <= units + 1, "what a request changes is one unit: {history:?}");
                 assert_eq!(followed.libraries, held_libraries(&engine));
+            }
+            // Who waits waits for a few milliseconds.
+            while engine.sessions[session.0 as usize].flags.contains(SessionFlags::BLOCKED) {
+                now.mono_us += 1_000;
+                engine.advance(now);
             }
             engine.sessions[session.0 as usize].out.clear();
             engine.take_actions();

@@ -20,6 +20,11 @@ pub struct Server {
 impl Server {
     /// Starts a redis-server (or anything that takes its flags) and waits until it answers.
     pub fn redis(program: &Path) -> io::Result<Server> {
+        Server::redis_with(program, &[])
+    }
+
+    /// As [`Server::redis`], with further flags.
+    pub fn redis_with(program: &Path, args: &[&str]) -> io::Result<Server> {
         let mut last = io::Error::other("never tried");
         // The port that was free may be taken by another before the server has it.
         for _ in 0..5 {
@@ -41,6 +46,7 @@ impl Server {
                     "--crash-memcheck-enabled",
                     "no",
                 ])
+                .args(args)
                 .arg("--dir")
                 .arg(&dir)
                 .stdin(Stdio::null())

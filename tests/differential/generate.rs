@@ -1,11 +1,15 @@
 //! Generates calls: slots filled from small pools so that keys and types collide, one call in nine bent out of shape.
 
+use portcullis::commands;
+use portcullis::engine::command::Flags;
 use sha1::{Digest, Sha1};
 
-use crate::catalogue::{DESCRIBED, DIRECTIVES, FAMILIES};
+use crate::administration::{self, FUNCTIONS, LIBRARIES, PAYLOADS};
+use crate::catalogue::{DIRECTIVES, FAMILIES};
 use crate::common::random::Random;
 use crate::grammar::{Line, Node};
 use crate::scripts::{CALLERS, SCRIPTS, SCRIPTS_SINCE_7_4};
+use crate::steps;
 
 /// A call: a command's name and its arguments.
 pub type Call = Vec<Vec<u8>>;
@@ -36,6 +40,43 @@ pub enum Step {
         /// The calls.
         calls: Vec<Call>,
     },
+    /// Calls of one reply each, a transaction among them; what `EXEC` gives is judged call by call.
+    Sequence {
+        /// The connection.
+        on: usize,
+        /// The calls.
+        calls: Vec<Call>,
+    },
+    /// What one server dumps, restored on the other, and the other way round.
+    Carry {
+        /// The connection.
+        on: usize,
+        /// The key that is dumped; the functions where there is none.
+        from: Option<Vec<u8>>,
+        /// The key that is restored.
+        to: Vec<u8>,
+        /// What is asked about it then.
+        calls: Vec<Call>,
+    },
+    /// Clients that wait, in the order in which they came, and what another one does meanwhile; whoever waits still is let go.
+    Waiting {
+        /// What each of them waits by.
+        waiters: Vec<Call>,
+        /// What the other one calls.
+        calls: Vec<Call>,
+    },
+    /// A connection of its own, until the server closes it.
+    Ending {
+        /// The calls.
+        calls: Vec<Call>,
+    },
+    /// Calls that a monitor sees.
+    Watched {
+        /// The connection.
+        on: usize,
+        /// The calls, each with one reply.
+        calls: Vec<Call>,
+    },
     /// A scan from cursor 0 until it is 0 again; what was found, in any order.
     FullScan {
         /// The connection.
@@ -47,6 +88,8 @@ pub enum Step {
     },
 }
 
+/// Keys of a cluster: most of them in one slot.
+const KEYS_OF_A_CLUSTER: &[&[u8]] = &[b"{t}1", b"{t}2", b"t", b"{t}3", b"{t}", b"{t}k\r\n\0z", b"{}t", b"a", b""];
 const KEYS: &[&[u8]] = &[b"a", b"b", b"c", b"lock:order:42", b"", b"k\r\n\0z", b"{t}1", b"\xfc\xf1\xef", &[b'K'; 300]];
 const FIELDS: &[&[u8]] = &[b"f1", b"f2", b"f3", b"7", b"", b"\0\r\n", b"8b6c1f0e-2c1b-4f2e-9a53-9a3d0c1f1e77:1", &[b'F'; 70]];
 const MEMBERS: &[&[u8]] =
@@ -96,12 +139,24 @@ const JUNK: &[&[u8]] = &[
     &[b'x'; 200],
 ];
 
+/// Scripts that feed who waits; the first of them calls what 7.0 lets no script call.
+const FEEDING: &[&str] = &[
+    "return redis.pcall('BLPOP', KEYS[1], 0)",
+    "redis.call('RPUSH', KEYS[1], 'a', 'b') return redis.call('LLEN', KEYS[1])",
+    "redis.call('DEL', KEYS[1]) redis.call('ZADD', KEYS[1], 1, 'm', 2, 'n') return redis.call('ZCARD', KEYS[1])",
+    "redis.call('RPUSH', KEYS[1], 'x') return redis.call('DEL', KEYS[1])",
+    "redis.call('DEL', KEYS[1]) redis.call('XADD', KEYS[1], '5-1', 'f', 'v') return redis.call('XLEN', KEYS[1])",
+];
+
 /// The generator of one round: which keys it uses and what it avoids.
+#[derive(Clone)]
 pub struct Generator<'a> {
-    catalogue: &'a Catalogue,
-    keys: Vec<&'static [u8]>,
+    /// What there is to call.
+    pub catalogue: &'a Catalogue,
+    /// The keys that are used.
+    pub keys: Vec<&'static [u8]>,
     /// Whether deadlines may lie in the past where that leaves the moment of the end to the server.
-    past: bool,
+    pub past: bool,
 }
 
 /// The catalogue, parsed.
@@ -109,19 +164,46 @@ pub struct Catalogue {
     families: Vec<(u32, Vec<Line>)>,
     scripts: Vec<&'static str>,
     /// Whether scores are read by `strtod`, and negative offsets pass over everything: not on the branch that led to 8.0.
-    strtod: bool,
+    pub strtod: bool,
+    /// Whether the servers are clusters of one node each.
+    pub cluster: bool,
+    /// Full names of what `COMMAND INFO` is asked about: all that the version has.
+    described: Vec<String>,
+    /// By what clients wait.
+    pub waiters: Vec<Line>,
+    /// By what they are served, or not.
+    pub feeds: Vec<Line>,
+}
+
+/// Whether a row of the table is one that Redis has in this version; those that only other servers have say a later one.
+pub fn has(version: (u32, u32), since: &str) -> bool {
+    let mut numbers = since.split('.').map(|part| part.parse().unwrap_or(u32::MAX));
+    (numbers.next().unwrap_or(u32::MAX), numbers.next().unwrap_or(u32::MAX)) <= version
 }
 
 impl Catalogue {
     /// All lines that a server of this version has and `wanted` takes.
-    pub fn new(version: (u32, u32), wanted: impl Fn(&Line) -> bool) -> Catalogue {
-        let families = FAMILIES.iter().filter(|family| family.since <= version);
+    pub fn new(version: (u32, u32), cluster: bool, wanted: impl Fn(&Line) -> bool) -> Catalogue {
+        let families = FAMILIES.iter().chain(administration::FAMILIES).filter(|family| family.since <= version);
+        let families = families.filter(|family| !cluster || family.name != administration::CHANGES_OF_THE_CLUSTER);
+        let described = commands::all().filter(|row| has(version, row.since)).flat_map(|row| {
+            let subs = row.subcommands.iter().filter(|sub| has(version, sub.since));
+            std::iter::once(row.name.to_owned()).chain(subs.map(|sub| format!("{}|{}", row.name, sub.name)))
+        });
         let families = families.map(|family| {
             let lines: Vec<Line> = family.lines.iter().map(|text| Line::parse(text)).filter(|line| wanted(line)).collect();
             (if lines.is_empty() { 0 } else { family.weight }, lines)
         });
         let newer = if version >= (7, 4) { SCRIPTS_SINCE_7_4 } else { &[] };
-        Catalogue { families: families.collect(), scripts: [SCRIPTS, newer].concat(), strtod: version < (7, 4) }
+        Catalogue {
+            families: families.collect(),
+            scripts: [SCRIPTS, newer].concat(),
+            strtod: version < (7, 4),
+            cluster,
+            described: described.collect(),
+            waiters: steps::WAITERS.iter().map(|text| Line::parse(text)).collect(),
+            feeds: steps::FEEDS.iter().map(|text| Line::parse(text)).collect(),
+        }
     }
 
     /// All names of commands, each once.
@@ -143,7 +225,7 @@ impl Catalogue {
 impl<'a> Generator<'a> {
     /// The generator of a round.
     pub fn new(catalogue: &'a Catalogue, random: &mut Random, past: bool) -> Self {
-        let mut keys: Vec<&[u8]> = KEYS.to_vec();
+        let mut keys: Vec<&[u8]> = if catalogue.cluster { KEYS_OF_A_CLUSTER } else { KEYS }.to_vec();
         for last in (1..keys.len()).rev() {
             keys.swap(last, random.below(last as u64 + 1) as usize);
         }
@@ -154,16 +236,27 @@ impl<'a> Generator<'a> {
     /// The next step.
     pub fn step(&self, random: &mut Random) -> Step {
         let on = usize::from(random.one_in(3));
-        match random.below(200) {
-            0 => return self.full_scan(on, random),
-            1 => return self.group(on, random),
+        match random.below(800) {
+            0..4 => return self.full_scan(on, random),
+            4..6 => return self.group(on, random),
+            6..16 => return self.transaction(on, random),
+            16..19 => return self.carry(on, random),
+            19..22 => return self.waiting(random),
+            22 => return self.ending(random),
+            23 => return self.watched(on, random),
             _ => {}
         }
         let call = self.call(random);
+        let probes = self.probes(&call);
+        if probes.is_empty() { Step::One { on, call } } else { Step::Probed { on, probes, call } }
+    }
+
+    /// The calls by whose replies the one to this call is judged, each of them by the one before it.
+    pub fn probes(&self, call: &Call) -> Vec<Call> {
         let key = call.get(1).cloned().unwrap_or_default();
         let probe = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Call>();
         let encoding = probe(&[b"OBJECT", b"ENCODING", &key]);
-        let probes = match upper(&call[0]).as_str() {
+        match upper(&call[0]).as_str() {
             "RANDOMKEY" => vec![probe(&[b"KEYS", b"*"])],
             "DBSIZE" => vec![probe(&[b"SCAN", b"0", b"COUNT", b"100000"])],
             "HRANDFIELD" => vec![encoding, probe(&[b"HGETALL", &key])],
@@ -190,12 +283,11 @@ impl<'a> Generator<'a> {
                     "XREADGROUP" => (&call[streams..], call.get(2).zip(call.get(3))),
                     _ => (&call[1..2], call.get(2).zip(call.get(3))),
                 };
-                let Some((group, consumer)) = names else { return Step::One { on, call } };
+                let Some((group, consumer)) = names else { return Vec::new() };
                 keys.iter().map(|key| probe(&[b"XGROUP", b"CREATECONSUMER", key, group, consumer])).collect()
             }
-            _ => return Step::One { on, call },
-        };
-        Step::Probed { on, probes, call }
+            _ => Vec::new(),
+        }
     }
 
     /// A call of any command, as it goes to the server.
@@ -219,6 +311,15 @@ impl<'a> Generator<'a> {
             // Every version has other commands.
             call.push(b"COUNT".to_vec());
         }
+        if self.catalogue.strtod && call.len() == 3 && upper(&call[1]).starts_with("GETKEYS") {
+            // 7.0 wants at least one argument after the command's name, later versions none.
+            call.push(b"k".to_vec());
+        }
+        if self.catalogue.cluster && self.catalogue.strtod && upper(&call[0]).starts_with("SORT") {
+            // 7.0 refuses all patterns in a cluster, 7.4 those that may lead to another slot: and would store what it found.
+            let pattern = call.iter().position(|arg| matches!(upper(arg).as_str(), "BY" | "GET"));
+            call.truncate(pattern.unwrap_or(call.len()));
+        }
         keep_deadlines_apart(&mut call, self.past);
         let scored = ["Z", "GEO"].iter().any(|start| upper(&call[0]).starts_with(start));
         if !self.catalogue.strtod && scored {
@@ -228,7 +329,7 @@ impl<'a> Generator<'a> {
     }
 
     /// A call whose reply does not depend on time, chance or the layout of tables, for use inside of others.
-    fn plain_call(&self, random: &mut Random) -> Call {
+    pub fn plain_call(&self, random: &mut Random) -> Call {
         loop {
             let call = self.call(random);
             let unfit = [
@@ -287,6 +388,18 @@ impl<'a> Generator<'a> {
                 "FLUSHALL",
                 "PUBSUB",
                 "ACL",
+                "CLUSTER",
+                "DEBUG",
+                "DUMP",
+                "FUNCTION",
+                "INFO",
+                "LASTSAVE",
+                "LATENCY",
+                "LOLWUT",
+                "MEMORY",
+                "ROLE",
+                "SAVE",
+                "SLOWLOG",
             ];
             let help = call.get(1).is_some_and(|arg| upper(arg) == "HELP");
             let name = upper(&call[0]);
@@ -297,7 +410,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    fn expand(&self, nodes: &[Node], random: &mut Random, call: &mut Call) {
+    pub fn expand(&self, nodes: &[Node], random: &mut Random, call: &mut Call) {
         for node in nodes {
             match node {
                 Node::Word(word) => call.push(word.as_bytes().to_vec()),
@@ -312,7 +425,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    fn key(&self, random: &mut Random) -> Vec<u8> {
+    pub fn key(&self, random: &mut Random) -> Vec<u8> {
         random.pick(&self.keys).to_vec()
     }
 
@@ -496,7 +609,21 @@ impl<'a> Generator<'a> {
             "client-name" => random.pick(&["worker-1", "", "two words", "line\n", "caf\u{e9}", "x"]).as_bytes().to_vec(),
             "channel" => random.pick(CHANNELS).as_bytes().to_vec(),
             "directive" => random.pick(DIRECTIVES).as_bytes().to_vec(),
-            "command" => random.pick(DESCRIBED).as_bytes().to_vec(),
+            "command" => random.pick(&self.catalogue.described).as_bytes().to_vec(),
+            "library" => random.pick(LIBRARIES).as_bytes().to_vec(),
+            "library-pattern" => random.pick(&["one", "t*", "*", "nosuch"]).as_bytes().to_vec(),
+            "function" => random.pick(FUNCTIONS).as_bytes().to_vec(),
+            "function-keys" => {
+                let keys = random.range(0..=2);
+                call.push(text(keys));
+                call.extend((0..keys).map(|_| self.key(random)));
+                return;
+            }
+            "feeding-script" => random.pick(&FEEDING[usize::from(self.catalogue.strtod)..]).as_bytes().to_vec(),
+            "payload" => random.pick(PAYLOADS).to_vec(),
+            // Short enough to wait for, in seconds and in milliseconds.
+            "soon" => random.pick(&["0.001", "0.002", "0.001", "-1", "x"]).as_bytes().to_vec(),
+            "soon-ms" => random.pick(&["1", "2", "1", "-1", "x"]).as_bytes().to_vec(),
             "many-pairs" => {
                 for n in 0..random.range(100..=160) {
                     call.push(format!("field:{n}").into_bytes());
@@ -544,7 +671,14 @@ impl<'a> Generator<'a> {
             "script-call" => {
                 call.push(random.pick(CALLERS).as_bytes().to_vec());
                 call.push(b"0".to_vec());
-                call.extend(self.plain_call(random));
+                call.extend(loop {
+                    let called = self.plain_call(random);
+                    let waits = commands::named(&[&called[0]]).is_some_and(|row| row.flags.contains(Flags::BLOCKING));
+                    // 7.0 lets no script call what may wait.
+                    if !(waits && self.catalogue.strtod) {
+                        break called;
+                    }
+                });
                 return;
             }
             "call" => {
@@ -576,56 +710,10 @@ impl<'a> Generator<'a> {
         Step::FullScan { on, call, cursor }
     }
 
-    /// A transaction, or what is left of one that goes wrong.
-    fn transaction(&self, random: &mut Random, calls: &mut Vec<Call>) {
-        let call = |words: &[&str]| -> Call { words.iter().map(|w| w.as_bytes().to_vec()).collect() };
-        for _ in 0..random.below(3) {
-            let mut watch = call(&["WATCH"]);
-            watch.extend((0..random.range(0..=3)).map(|_| self.key(random)));
-            calls.push(watch);
-            if random.one_in(3) {
-                calls.push(self.plain_call(random));
-            }
-        }
-        if random.one_in(5) {
-            calls.push(call(&["UNWATCH"]));
-        }
-        // Outside of a transaction a wait must be over soon.
-        let open = !random.one_in(20);
-        let (forever, soon) = if open { ("0", "0.01") } else { ("0.002", "0.002") };
-        if open {
-            calls.push(call(&["MULTI"]));
-        }
-        for _ in 0..random.below(7) {
-            let key = self.key(random);
-            calls.push(match random.below(30) {
-                0 => call(&["MULTI"]),
-                1 => call(&["UNWATCH"]),
-                2 => [call(&["WATCH"]), vec![key]].concat(),
-                3 => call(&["NOSUCH", "argument"]),
-                4 => call(&["GET"]),
-                5 | 6 => {
-                    [call(&[*random.pick(&["BLPOP", "BRPOP", "BZPOPMIN", "BZPOPMAX"])]), vec![key], call(&[forever])].concat()
-                }
-                7 => [call(&["BLMOVE"]), vec![key, self.key(random)], call(&["LEFT", "RIGHT", soon])].concat(),
-                8 => [call(&["BRPOPLPUSH"]), vec![key, self.key(random)], call(&["-1"])].concat(),
-                9 => [call(&["BLMPOP", forever, "2"]), vec![key, self.key(random)], call(&["LEFT", "COUNT", "2"])].concat(),
-                10 => [call(&["BZMPOP", "x", "1"]), vec![key], call(&["MAX"])].concat(),
-                _ => self.plain_call(random),
-            });
-        }
-        calls.push(if random.one_in(6) { call(&["DISCARD"]) } else { call(&["EXEC"]) });
-        if random.one_in(12) {
-            calls.push([call(&["BLPOP"]), vec![self.key(random), self.key(random)], call(&["0.004"])].concat());
-        }
-        calls.push(call(&["DISCARD"]));
-    }
-
     fn group(&self, on: usize, random: &mut Random) -> Step {
         let call = |words: &[&str]| -> Call { words.iter().map(|w| w.as_bytes().to_vec()).collect() };
         let mut calls = Vec::new();
-        match random.below(7) {
-            4.. => self.transaction(random, &mut calls),
+        match random.below(4) {
             0 => {
                 calls.push(call(&["CLIENT", "REPLY", "OFF"]));
                 calls.extend((0..random.below(4)).map(|_| self.plain_call(random)));
@@ -638,7 +726,7 @@ impl<'a> Generator<'a> {
             _ => {
                 for _ in 0..random.range(1..=8) {
                     let (one, two) = (*random.pick(CHANNELS), *random.pick(CHANNELS));
-                    calls.push(match random.below(14) {
+                    calls.push(match random.below(17) {
                         0 | 1 => call(&["SUBSCRIBE", one]),
                         2 => call(&["subscribe", one, two]),
                         3 => call(&["UNSUBSCRIBE", one]),
@@ -651,9 +739,11 @@ impl<'a> Generator<'a> {
                         10 => call(&["PING"]),
                         11 => call(&["PING", "text"]),
                         12 => call(&["PUBSUB", "NUMSUB", one, two]),
+                        13 => call(&[*random.pick(&["MULTI", "EXEC", "DISCARD"])]),
                         _ => self.plain_call(random),
                     });
                 }
+                calls.push(call(&[*random.pick(&["EXEC", "DISCARD"])]));
                 for channel in CHANNELS {
                     calls.push(call(&["UNSUBSCRIBE", channel]));
                     calls.push(call(&["PUNSUBSCRIBE", channel]));

@@ -14,26 +14,35 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod administration;
 mod catalogue;
+mod coverage;
 mod generate;
 mod grammar;
 mod rules;
+mod rules_of_administration;
 mod scripts;
 mod session;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use common::random::Random;
 use common::servers::{Server, on_path};
 use common::wire::Wire;
 use generate::{Catalogue, Generator, Step};
-use rules::{RULES, Why};
+use rules::{Why, rules};
 use session::{Difference, Servers, Tally, run, show_step, shrink};
 
-const CALLS: usize = 24_000;
+const CALLS: usize = 60_000;
+/// And by clusters of one node.
+const CALLS_OF_A_CLUSTER: usize = 6_000;
 /// Differences that are shrunk and shown.
 const SHOWN: usize = 40;
+
+const SEED: u64 = 20_250_101;
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -42,7 +51,7 @@ fn variable(name: &str) -> Option<String> {
 #[test]
 fn agrees_with_the_installed_redis() {
     match on_path("redis-server") {
-        Some(program) => compare(&program),
+        Some(program) => compare(&program, false),
         None if variable("PORTCULLIS_REQUIRE_REDIS").is_some() => {
             panic!("no redis-server on the PATH, and PORTCULLIS_REQUIRE_REDIS is set")
         }
@@ -51,37 +60,66 @@ fn agrees_with_the_installed_redis() {
 }
 
 #[test]
-fn agrees_with_a_newer_redis() {
+fn a_cluster_agrees_with_the_installed_redis() {
+    match on_path("redis-server") {
+        Some(program) => compare(&program, true),
+        None if variable("PORTCULLIS_REQUIRE_REDIS").is_some() => {
+            panic!("no redis-server on the PATH, and PORTCULLIS_REQUIRE_REDIS is set")
+        }
+        None => println!("SKIPPED: no redis-server on the PATH, nothing was compared"),
+    }
+}
+
+#[test]
+fn a_cluster_agrees_with_a_newer_redis() {
     match variable("PORTCULLIS_REDIS8") {
-        Some(program) => compare(Path::new(&program)),
+        Some(program) => compare(Path::new(&program), true),
         None => println!("SKIPPED: PORTCULLIS_REDIS8 names no redis-server, nothing was compared"),
     }
 }
 
-/// Starts both servers and compares them over as many calls as were asked for.
-fn compare(program: &Path) {
-    let mut reference = Server::redis(program).expect("the redis-server starts");
+#[test]
+fn agrees_with_a_newer_redis() {
+    match variable("PORTCULLIS_REDIS8") {
+        Some(program) => compare(Path::new(&program), false),
+        None => println!("SKIPPED: PORTCULLIS_REDIS8 names no redis-server, nothing was compared"),
+    }
+}
+
+/// Starts both servers, as clusters of one node where that is asked for, and compares them over as many calls as were asked for.
+fn compare(program: &Path, cluster: bool) {
+    let args: &[&str] = if cluster { &["--cluster-enabled", "yes"] } else { &[] };
+    let mut reference = Server::redis_with(program, args).expect("the redis-server starts");
     let mut subject = match variable("PORTCULLIS_DIFF_SUBJECT") {
-        Some(other) => Server::redis(Path::new(&other)).expect("the other redis-server starts"),
-        None => Server::portcullis(&PathBuf::from(env!("CARGO_BIN_EXE_portcullis"))).expect("portcullis starts"),
+        Some(other) => Server::redis_with(Path::new(&other), args).expect("the other redis-server starts"),
+        None => {
+            let program = PathBuf::from(env!("CARGO_BIN_EXE_portcullis"));
+            Server::portcullis_with(&program, &[args, &["--enable-debug-command", "yes"]].concat()).expect("portcullis starts")
+        }
     };
     let version = version_of(&reference);
     let servers = Servers { reference: reference.addr, subject: subject.addr, version };
-    let seed = variable("PORTCULLIS_DIFF_SEED").map_or(20_250_101, |s| s.parse().expect("PORTCULLIS_DIFF_SEED is a number"));
-    let wanted = variable("PORTCULLIS_DIFF_COMMANDS").map_or(CALLS, |s| s.parse().expect("PORTCULLIS_DIFF_COMMANDS is a number"));
+    if cluster {
+        take_all_slots(&reference);
+        if variable("PORTCULLIS_DIFF_SUBJECT").is_some() {
+            take_all_slots(&subject);
+        }
+    }
+    let seed = variable("PORTCULLIS_DIFF_SEED").map_or(SEED, |s| s.parse().expect("PORTCULLIS_DIFF_SEED is a number"));
+    let calls = if cluster { CALLS_OF_A_CLUSTER } else { CALLS };
+    let wanted = variable("PORTCULLIS_DIFF_COMMANDS").map_or(calls, |s| s.parse().expect("PORTCULLIS_DIFF_COMMANDS is a number"));
 
     let missing = missing_commands(servers);
-    let catalogue = Catalogue::new(version, |line| !missing.contains(&line.name()));
+    let catalogue = Catalogue::new(version, cluster, |line| !missing.contains(&line.name()));
     let mut tally = Tally::default();
     let mut found: BTreeMap<String, (usize, String)> = BTreeMap::new();
     let mut round = 0;
     let mut fatal = None;
-    while tally.calls < wanted && round < 40 * wanted.div_ceil(100) as u64 {
+    for (steps, events) in rounds(&catalogue, seed).take(40 * wanted.div_ceil(100)) {
+        if tally.calls >= wanted {
+            break;
+        }
         round += 1;
-        let mut random = Random::new(seed ^ round.wrapping_mul(0xd134_2543_de82_ef95));
-        let events = random.one_in(4);
-        let generator = Generator::new(&catalogue, &mut random, !events);
-        let steps: Vec<Step> = (0..random.range(40..=400)).map(|_| generator.step(&mut random)).collect();
         match run(servers, &steps, events, &mut tally) {
             Ok(None) => {}
             Ok(Some(difference)) => {
@@ -122,6 +160,28 @@ fn compare(program: &Path) {
     assert!(tally.calls >= wanted, "only {} calls were compared", tally.calls);
 }
 
+/// The steps of every round, and whether keyspace events are compared in it.
+fn rounds(catalogue: &Catalogue, seed: u64) -> impl Iterator<Item = (Vec<Step>, bool)> {
+    (1u64..).map(move |round| {
+        let mut random = Random::new(seed ^ round.wrapping_mul(0xd134_2543_de82_ef95));
+        let events = random.one_in(4);
+        let generator = Generator::new(catalogue, &mut random, !events);
+        let steps = (0..random.range(40..=400)).map(|_| generator.step(&mut random)).collect();
+        (steps, events)
+    })
+}
+
+/// Makes a cluster of one redis-server.
+fn take_all_slots(server: &Server) {
+    let mut wire = Wire::connect(server.addr).expect("it accepts");
+    wire.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).expect("a reply");
+    let end = Instant::now() + Duration::from_secs(20);
+    while !String::from_utf8_lossy(&wire.call(&["CLUSTER", "INFO"]).expect("a reply").raw).contains("cluster_state:ok") {
+        assert!(Instant::now() < end, "the cluster is not ready after 20 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn version_of(server: &Server) -> (u32, u32) {
     let info = Wire::connect(server.addr).and_then(|mut wire| wire.call(&["INFO", "server"])).expect("INFO");
     let text = String::from_utf8_lossy(&info.raw).into_owned();
@@ -145,7 +205,7 @@ fn missing_commands(servers: Servers) -> Vec<&'static str> {
     };
     let mut reference = Wire::connect(servers.reference).expect("the reference accepts");
     let mut subject = Wire::connect(servers.subject).expect("the subject accepts");
-    let mut names = Catalogue::new(servers.version, |_| true).names();
+    let mut names = Catalogue::new(servers.version, false, |_| true).names();
     names.retain(|name| !unknown(&mut reference, name) && unknown(&mut subject, name));
     names
 }
@@ -169,7 +229,7 @@ fn summary(
         version.0, version.1, tally.calls, tally.events
     );
     println!("replies that differ by rule:");
-    for rule in RULES {
+    for rule in rules() {
         let (kind, reason) = match rule.why {
             Why::Inherent(reason) => ("inherent", reason),
             Why::Version(reason) => ("version", reason),

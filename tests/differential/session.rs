@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 
+use portcullis::commands;
+
 use crate::common::wire::{Frame, Reply, Wire};
 use crate::generate::{Call, Step, upper};
-use crate::rules::{Case, DELIVERIES, RULES, deliveries_apart};
+use crate::rules::{Case, DELIVERIES, INVALIDATIONS, deliveries_apart, invalidated, rules};
 
 const SENTINEL: &[u8] = b"-- end of the group --";
 /// Calls and bytes that are sent before replies are read.
@@ -48,11 +50,15 @@ pub struct Difference {
 
 /// One server as a run sees it.
 struct Side {
+    addr: SocketAddr,
     wires: [Wire; 2],
     /// Listens for keyspace events, where they are compared.
     events: Option<Wire>,
     /// Pushes that came between replies.
     pushes: [Vec<Frame>; 2],
+    /// Clients that wait, with their numbers, and the one who lets them go: where steps have them.
+    waiters: Vec<(Wire, String)>,
+    feeder: Option<Wire>,
 }
 
 impl Side {
@@ -75,6 +81,13 @@ impl Side {
             &["CONFIG", "SET", "set-max-listpack-value", "64"],
             &["CONFIG", "SET", "hll-sparse-max-bytes", "3000"],
             &["CONFIG", "SET", "proto-max-bulk-len", "536870912"],
+            // How often a server looks whether a wait is over.
+            &["CONFIG", "SET", "hz", "500"],
+            &["CONFIG", "SET", "slowlog-log-slower-than", "-1"],
+            &["CONFIG", "SET", "slowlog-max-len", "128"],
+            &["SLOWLOG", "RESET"],
+            &["FUNCTION", "FLUSH"],
+            &["CONFIG", "RESETSTAT"],
             &["CONFIG", "SET", "notify-keyspace-events", if events { "KEA" } else { "" }],
         ] {
             two.call(call)?;
@@ -88,7 +101,7 @@ impl Side {
         } else {
             None
         };
-        Ok(Side { wires: [two, three], events, pushes: [Vec::new(), Vec::new()] })
+        Ok(Side { addr, wires: [two, three], events, pushes: [Vec::new(), Vec::new()], waiters: Vec::new(), feeder: None })
     }
 
     /// The next reply on a connection; pushes are put aside.
@@ -109,6 +122,99 @@ impl Side {
         self.wires[on].queue(&[&b"PING"[..], SENTINEL]);
         self.wires[on].flush()?;
         until_sentinel(&mut self.wires[on])
+    }
+
+    /// The replies to calls that have one each.
+    fn sequence(&mut self, on: usize, calls: &[Call]) -> io::Result<Vec<Frame>> {
+        for call in calls {
+            self.wires[on].queue(call);
+        }
+        self.wires[on].flush()?;
+        calls.iter().map(|_| Ok(self.reply(on)?.frame)).collect()
+    }
+
+    /// The replies on a connection of its own, until it is closed.
+    fn ending(&self, calls: &[Call]) -> io::Result<Vec<Frame>> {
+        let mut wire = Wire::connect(self.addr)?;
+        for call in calls {
+            wire.queue(call);
+        }
+        wire.flush()?;
+        let mut frames = Vec::new();
+        loop {
+            match wire.reply() {
+                Ok(reply) => frames.push(reply.frame),
+                // A server that closes while it has not read everything resets the connection.
+                Err(error) if [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset].contains(&error.kind()) => {
+                    return Ok(frames);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What a monitor sees of calls, without times and addresses, behind the replies to them.
+    fn watched(&mut self, on: usize, calls: &[Call]) -> io::Result<(Vec<Frame>, Vec<Frame>)> {
+        let mut monitor = Wire::connect(self.addr)?;
+        let mut seen = vec![monitor.call(&["MONITOR"])?.frame];
+        let replies = self.sequence(on, calls)?;
+        self.sequence(on, &[vec![b"PING".to_vec(), SENTINEL.to_vec()]])?;
+        loop {
+            let line = monitor.reply()?.frame;
+            let text = line.text().unwrap_or_default();
+            // 1700000000.123456 [0 127.0.0.1:50000] "GET" "k"
+            let after = |from: &[u8], byte: u8| from.iter().position(|&b| b == byte).map_or(from.len(), |at| at + 1);
+            let place = &text[after(text, b'[')..];
+            let client = &place[after(place, b' ')..];
+            let db = &place[..place.len() - client.len()];
+            let call = &client[after(client, b']')..];
+            let from: &[u8] = if client.starts_with(b"lua") { b"lua" } else { b"client" };
+            if call.windows(SENTINEL.len()).any(|part| part == SENTINEL) {
+                return Ok((replies, seen));
+            }
+            seen.push(Frame::Simple([db, from, call].concat()));
+        }
+    }
+
+    /// What clients get that wait in this order while others call, and what these get; the last of all, how many had to be let go.
+    fn waiting(&mut self, waiters: &[Call], calls: &[Call]) -> io::Result<Vec<Frame>> {
+        while self.waiters.len() < waiters.len() {
+            let mut wire = Wire::connect(self.addr)?;
+            if self.waiters.len() % 2 == 1 {
+                wire.call(&["HELLO", "3"])?;
+            }
+            let id = wire.call(&["CLIENT", "ID"])?.frame.integer().unwrap_or_default();
+            self.waiters.push((wire, id.to_string()));
+        }
+        if self.feeder.is_none() {
+            self.feeder = Some(Wire::connect(self.addr)?);
+        }
+        let Some(feeder) = &mut self.feeder else { return Err(io::Error::other("no client that calls")) };
+        let mut frames = Vec::new();
+        let blocked = |wire: &mut Wire, id: &str| -> io::Result<bool> {
+            let list = wire.call(&["CLIENT", "LIST", "ID", id])?.frame;
+            let list = String::from_utf8_lossy(list.text().unwrap_or_default()).into_owned();
+            Ok(list.split(' ').any(|field| field.strip_prefix("flags=").is_some_and(|flags| flags.contains('b'))))
+        };
+        for call in calls {
+            if !call.is_empty() {
+                frames.push(feeder.call(call)?.frame);
+                continue;
+            }
+            for (call, (wire, id)) in waiters.iter().zip(&mut self.waiters) {
+                wire.queue(call);
+                wire.flush()?;
+                while !wire.has_input() && !blocked(feeder, id)? {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        for (at, (wire, id)) in self.waiters.iter_mut().take(waiters.len()).enumerate() {
+            let how = if at % 2 == 0 { "TIMEOUT" } else { "ERROR" };
+            frames.push(feeder.call(&["CLIENT", "UNBLOCK", id, how])?.frame);
+            frames.push(wire.reply()?.frame);
+        }
+        Ok(frames)
     }
 
     fn full_scan(&mut self, on: usize, call: &Call, cursor: usize) -> io::Result<Frame> {
@@ -165,17 +271,29 @@ fn until_sentinel(wire: &mut Wire) -> io::Result<Vec<Frame>> {
     }
 }
 
-fn calls_of(step: &Step) -> Vec<&Call> {
+pub fn calls_of(step: &Step) -> Vec<&Call> {
     match step {
         Step::One { call, .. } | Step::FullScan { call, .. } => vec![call],
         Step::Probed { probes, call, .. } => probes.iter().chain([call]).collect(),
-        Step::Group { calls, .. } => calls.iter().collect(),
+        Step::Waiting { waiters, calls } => waiters.iter().chain(calls).collect(),
+        Step::Carry { calls, .. }
+        | Step::Group { calls, .. }
+        | Step::Sequence { calls, .. }
+        | Step::Ending { calls }
+        | Step::Watched { calls, .. } => calls.iter().collect(),
     }
 }
 
 fn connection(step: &Step) -> usize {
     match step {
-        Step::One { on, .. } | Step::FullScan { on, .. } | Step::Probed { on, .. } | Step::Group { on, .. } => *on,
+        Step::One { on, .. }
+        | Step::FullScan { on, .. }
+        | Step::Probed { on, .. }
+        | Step::Sequence { on, .. }
+        | Step::Carry { on, .. }
+        | Step::Watched { on, .. }
+        | Step::Group { on, .. } => *on,
+        Step::Waiting { .. } | Step::Ending { .. } => 0,
     }
 }
 
@@ -184,10 +302,12 @@ pub fn run(servers: Servers, steps: &[Step], events: bool, tally: &mut Tally) ->
     let mut reference = Side::open(servers.reference, events)?;
     let mut subject = Side::open(servers.subject, events).map_err(lost)?;
     let mut at = 0;
+    let mut tracked = false;
     while at < steps.len() {
         let end = batch_end(steps, at);
         let batch = &steps[at..end];
         let on = connection(&batch[0]);
+        tracked |= batch.iter().flat_map(calls_of).any(|call| call.iter().any(|arg| upper(arg) == "TRACKING"));
         let failed = |error: io::Error| Difference {
             step: end - 1,
             signature: format!(
@@ -215,6 +335,89 @@ pub fn run(servers: Servers, steps: &[Step], events: bool, tally: &mut Tally) ->
                         signature: format!("group {} {}", kind(a), kind(b)),
                         shown: format!("reply {first} of the group\n  expected {}\n  got      {}", show_some(a), show_some(b)),
                     }));
+                }
+            }
+            Step::Sequence { calls, .. } => {
+                let expected = reference.sequence(on, calls)?;
+                let got = match subject.sequence(on, calls) {
+                    Ok(got) => got,
+                    Err(error) => return Ok(Some(failed(error))),
+                };
+                if let Some(difference) = judge(servers, at, calls, &expected, &got, tally) {
+                    return Ok(Some(difference));
+                }
+            }
+            Step::Ending { calls } => {
+                let expected = reference.ending(calls)?;
+                let got = match subject.ending(calls) {
+                    Ok(got) => got,
+                    Err(error) => return Ok(Some(failed(error))),
+                };
+                if let Some(difference) = judge(servers, at, calls, &expected, &got, tally) {
+                    return Ok(Some(difference));
+                }
+            }
+            Step::Watched { calls, .. } => {
+                let (expected, shown) = reference.watched(on, calls)?;
+                let (got, seen) = match subject.watched(on, calls) {
+                    Ok(got) => got,
+                    Err(error) => return Ok(Some(failed(error))),
+                };
+                if let Some(difference) = judge(servers, at, calls, &expected, &got, tally) {
+                    return Ok(Some(difference));
+                }
+                if shown != seen {
+                    let first = shown.iter().zip(&seen).position(|(a, b)| a != b).unwrap_or(shown.len().min(seen.len()));
+                    let (a, b) = (shown.get(first), seen.get(first));
+                    return Ok(Some(Difference {
+                        step: at,
+                        signature: format!("monitor {} {}", kind(a), kind(b)),
+                        shown: format!("line {first} of the monitor\n  expected {}\n  got      {}", show_some(a), show_some(b)),
+                    }));
+                }
+            }
+            Step::Waiting { waiters, calls } => {
+                let expected = reference.waiting(waiters, calls)?;
+                let got = match subject.waiting(waiters, calls) {
+                    Ok(got) => got,
+                    Err(error) => return Ok(Some(failed(error))),
+                };
+                let let_go: Call = vec![b"CLIENT".to_vec(), b"UNBLOCK".to_vec()];
+                let calls = calls.iter().filter(|call| !call.is_empty()).cloned();
+                let calls: Vec<Call> = calls.chain(waiters.iter().flat_map(|call| [let_go.clone(), call.clone()])).collect();
+                if let Some(difference) = judge(servers, at, &calls, &expected, &got, tally) {
+                    return Ok(Some(Difference { signature: format!("waiting {}", difference.signature), ..difference }));
+                }
+            }
+            Step::Carry { from, to, calls, .. } => {
+                let word = |word: &str| word.as_bytes().to_vec();
+                let dump = match from {
+                    Some(from) => vec![word("DUMP"), from.clone()],
+                    None => vec![word("FUNCTION"), word("DUMP")],
+                };
+                let dumped = reference.sequence(on, std::slice::from_ref(&dump))?;
+                // When consumers were active is in the payload of a stream from 7.2 on, which 7.0 does not read.
+                let stream = matches!(&dumped[0], Frame::Bulk(payload) if [15, 19, 21].contains(&payload[0]));
+                if stream && servers.version < (7, 4) {
+                    at = end;
+                    continue;
+                }
+                let theirs = subject.sequence(on, std::slice::from_ref(&dump)).map_err(lost)?;
+                if let Some(difference) = judge(servers, at, std::slice::from_ref(&dump), &dumped, &theirs, tally) {
+                    return Ok(Some(difference));
+                }
+                if let (Frame::Bulk(dumped), Frame::Bulk(theirs)) = (&dumped[0], &theirs[0]) {
+                    let restore = |payload: &[u8]| match from {
+                        Some(_) => vec![word("RESTORE"), to.clone(), word("0"), payload.to_vec(), word("REPLACE")],
+                        None => vec![word("FUNCTION"), word("RESTORE"), payload.to_vec(), word("FLUSH")],
+                    };
+                    // Each reads what the other wrote.
+                    let expected = reference.sequence(on, &[&[restore(theirs)], &calls[..]].concat())?;
+                    let all = [&[restore(dumped)], &calls[..]].concat();
+                    let got = subject.sequence(on, &all).map_err(lost)?;
+                    if let Some(difference) = judge(servers, at, &all, &expected, &got, tally) {
+                        return Ok(Some(Difference { signature: format!("carried {}", difference.signature), ..difference }));
+                    }
                 }
             }
             Step::FullScan { call, cursor, .. } => {
@@ -260,8 +463,16 @@ pub fn run(servers: Servers, steps: &[Step], events: bool, tally: &mut Tally) ->
             }
         }
         for on in 0..2 {
+            if tracked {
+                // What was pushed behind the last reply, or because of another connection, comes before the next one.
+                let ping = vec![b"PING".to_vec(), SENTINEL.to_vec()];
+                reference.sequence(on, std::slice::from_ref(&ping))?;
+                subject.sequence(on, &[ping]).map_err(lost)?;
+            }
             let (expected, got) = (std::mem::take(&mut reference.pushes[on]), std::mem::take(&mut subject.pushes[on]));
-            if expected != got {
+            if expected != got && invalidated(&expected) == invalidated(&got) {
+                *tally.rules.entry(INVALIDATIONS).or_default() += 1;
+            } else if expected != got {
                 return Ok(Some(Difference {
                     step: end - 1,
                     signature: "pushes".into(),
@@ -283,6 +494,54 @@ pub fn run(servers: Servers, steps: &[Step], events: bool, tally: &mut Tally) ->
         at = end;
     }
     Ok(None)
+}
+
+/// Holds replies against each other, one for each call, and what `EXEC` gives call by call.
+fn judge(
+    servers: Servers,
+    step: usize,
+    calls: &[Call],
+    expected: &[Frame],
+    got: &[Frame],
+    tally: &mut Tally,
+) -> Option<Difference> {
+    tally.calls += calls.len();
+    let mut queued: Vec<&Call> = Vec::new();
+    for at in 0..calls.len().max(expected.len()).max(got.len()) {
+        let (Some(call), Some(a), Some(b)) = (calls.get(at), expected.get(at), got.get(at)) else {
+            if expected.len() == got.len() {
+                break;
+            }
+            return Some(Difference {
+                step,
+                signature: format!("number of replies {} {}", kind(expected.get(at)), kind(got.get(at))),
+                shown: format!("reply {at}\n  expected {}\n  got      {}", show_some(expected.get(at)), show_some(got.get(at))),
+            });
+        };
+        match (a.elements(), b.elements()) {
+            (Some(a), Some(b)) if upper(&call[0]) == "EXEC" && a.len() == b.len() && a.len() == queued.len() => {
+                for (at, call) in queued.iter().enumerate() {
+                    let probe = at.checked_sub(1).and_then(|before| a.get(before));
+                    if a[at] != b[at] && !excused(servers, call, probe, &a[at], &b[at], tally) {
+                        let found = difference(step, call, &a[at], &b[at]);
+                        return Some(Difference { signature: format!("queued {}", found.signature), ..found });
+                    }
+                }
+            }
+            _ => {
+                let probe = at.checked_sub(1).and_then(|before| expected.get(before));
+                if a != b && !excused(servers, call, probe, a, b, tally) {
+                    return Some(difference(step, call, a, b));
+                }
+            }
+        }
+        match a {
+            Frame::Simple(status) if status == b"QUEUED" => queued.push(call),
+            _ if ["EXEC", "DISCARD", "RESET"].contains(&upper(&call[0]).as_str()) => queued.clear(),
+            _ => {}
+        }
+    }
+    None
 }
 
 fn lost(error: io::Error) -> io::Error {
@@ -312,7 +571,7 @@ fn batch_end(steps: &[Step], at: usize) -> usize {
 fn excused(servers: Servers, call: &Call, probe: Option<&Frame>, reference: &Frame, subject: &Frame, tally: &mut Tally) -> bool {
     let name = upper(&call[0]);
     let case = Case { call, name: &name, probe, reference, subject, version: servers.version };
-    let Some(rule) = RULES.iter().find(|rule| (rule.equal)(&case)) else { return false };
+    let Some(rule) = rules().find(|rule| (rule.equal)(&case)) else { return false };
     *tally.rules.entry(rule.name).or_default() += 1;
     true
 }
@@ -330,8 +589,7 @@ fn title(call: &Call) -> String {
     let known =
         |word: &[u8]| !word.is_empty() && word.len() < 24 && word.iter().all(|b| b.is_ascii_alphabetic() || b"-_".contains(b));
     let name = upper(&call[0]);
-    let container =
-        ["OBJECT", "CLIENT", "COMMAND", "CONFIG", "SCRIPT", "PUBSUB", "DEBUG", "XGROUP", "XINFO"].contains(&name.as_str());
+    let container = name == "DEBUG" || commands::named(&[&call[0]]).is_some_and(|row| !row.subcommands.is_empty());
     match call.get(1) {
         _ if !known(&call[0]) => "unknown".into(),
         Some(sub) if container && known(sub) => format!("{name} {}", upper(sub)),
@@ -401,10 +659,22 @@ fn show_bytes(bytes: &[u8]) -> String {
 /// A step as one would type it.
 pub fn show_step(step: &Step) -> String {
     let calls: Vec<String> = calls_of(step).into_iter().map(show_call).collect();
-    format!("[{}] {}", if connection(step) == 0 { "RESP2" } else { "RESP3" }, calls.join(" ; "))
+    let calls = calls.join(" ; ");
+    let place = if connection(step) == 0 { "RESP2" } else { "RESP3" };
+    match step {
+        Step::Waiting { .. } => format!("[waiting] {calls}"),
+        Step::Ending { .. } => format!("[ending] {calls}"),
+        Step::Watched { .. } => format!("[{place}, watched] {calls}"),
+        Step::Carry { from: Some(from), .. } => format!("[{place}] carry {} ; {calls}", from.escape_ascii()),
+        Step::Carry { from: None, .. } => format!("[{place}] carry the functions ; {calls}"),
+        _ => format!("[{place}] {calls}"),
+    }
 }
 
 fn show_call(call: &Call) -> String {
+    if call.is_empty() {
+        return "(they wait)".into();
+    }
     let words = call.iter().map(|arg| {
         let plain = !arg.is_empty() && arg.iter().all(|b| b.is_ascii_graphic() && !b"\"'\\".contains(b));
         let shown = match arg.len() {

@@ -1,0 +1,74 @@
+//! Every row of the command table is compared, or it says here why not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis::commands;
+
+use crate::generate::{Catalogue, Step, has};
+use crate::session::calls_of;
+use crate::{CALLS, SEED, rounds};
+
+/// Rows that no reference is asked about, by the reason.
+const EXCEPTIONS: &[(&str, &[&str])] = &[
+    (
+        "No server to compare with has it: Redis 8.0's, 8.4's or Valkey's own.",
+        &["client|capa", "delex", "delifeq", "digest", "hgetdel", "hgetex", "hsetex", "msetex", "script|show"],
+    ),
+    (
+        "There is no replication here, and these say so; a redis-server would make a replica of the client.",
+        &["psync", "replconf", "sync"],
+    ),
+    ("It lists all commands of a version, which are never the same; COMMAND INFO asks about each.", &["command"]),
+];
+
+/// Full names of rows, with the version that they came with.
+fn table() -> BTreeMap<String, &'static str> {
+    let mut rows = BTreeMap::new();
+    for row in commands::all() {
+        // Without a subcommand only COMMAND is a call.
+        if row.subcommands.is_empty() || row.takes(1) {
+            rows.insert(row.name.to_owned(), row.since);
+        }
+        rows.extend(row.subcommands.iter().map(|sub| (format!("{}|{}", row.name, sub.name), sub.since)));
+    }
+    rows
+}
+
+/// The rows that a run of the default length calls with as many arguments as they take, and how often.
+fn called(version: (u32, u32), cluster: bool) -> BTreeMap<String, usize> {
+    let catalogue = Catalogue::new(version, cluster, |_| true);
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    let mut calls = 0;
+    for (steps, _) in rounds(&catalogue, SEED) {
+        let watched = steps.iter().filter(|step| matches!(step, Step::Watched { .. })).count();
+        *found.entry("monitor".to_owned()).or_default() += watched;
+        for call in steps.iter().flat_map(calls_of).filter(|call| !call.is_empty()) {
+            calls += 1;
+            let words: Vec<&[u8]> = call.iter().map(Vec::as_slice).collect();
+            if let Ok(row) = commands::resolve(&words) {
+                *found.entry(commands::full_name(row).into_owned()).or_default() += 1;
+            }
+        }
+        if calls >= CALLS {
+            break;
+        }
+    }
+    found
+}
+
+#[test]
+fn every_row_of_the_table_is_compared_or_excepted() {
+    let rows = table();
+    let excepted: BTreeSet<&str> = EXCEPTIONS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+    let (old, newer) = (called((7, 0), false), called((7, 4), false));
+    let mut wrong = Vec::new();
+    for (row, since) in &rows {
+        let least = [(has((7, 0), since), &old), (true, &newer)];
+        let seldom = least.iter().filter(|(there, _)| *there).any(|(_, called)| called.get(row).is_none_or(|&times| times < 2));
+        if seldom != excepted.contains(&row.as_str()) {
+            wrong.push(format!("{row} (since {since}): {:?} and {:?} calls", old.get(row), newer.get(row)));
+        }
+    }
+    wrong.extend(excepted.iter().filter(|name| !rows.contains_key(**name)).map(|name| format!("{name} is no row")));
+    assert!(wrong.is_empty(), "neither compared nor excepted, or both:\n{}", wrong.join("\n"));
+}
