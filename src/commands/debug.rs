@@ -1,6 +1,6 @@
 //! DEBUG: what tests and people who look into a server need.
 
-use crate::commands::{help, keys};
+use crate::commands::{debug_digest, help, keys};
 use crate::engine::Action;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -41,6 +41,15 @@ pub(super) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         protocol(cx, args[2])?;
     } else if is("object", 3) {
         debug_object(cx, args[2])?;
+    } else if is("digest", 2) {
+        let digest = debug_digest::of_all(cx.engine, cx.now);
+        cx.reply.simple(&digest.hex());
+    } else if args.len() >= 2 && args[1].eq_ignore_ascii_case(b"digest-value") {
+        cx.reply.array(args.len() - 2);
+        for key in &args[2..] {
+            let (mut db, reply) = cx.db_and_reply();
+            reply.simple(&debug_digest::of_value(db.peek(key)).hex());
+        }
     } else if is("change-repl-id", 2) {
         // Nobody follows: the name of the history is all that changes.
         cx.engine.replication_id = cx.engine.random_id();
@@ -61,6 +70,11 @@ pub(super) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             &[
                 "CHANGE-REPL-ID",
                 "    Give the history of changes another name.",
+                "DIGEST",
+                "    Output a hex signature representing the current DB content. Takes as long",
+                "    as there is data, and nothing else happens meanwhile.",
+                "DIGEST-VALUE <key> [<key> ...]",
+                "    Output a hex signature of the values of all the specified keys.",
                 "ERROR <string>",
                 "    Reply with an error of this text.",
                 "LOG <message>",

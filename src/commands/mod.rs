@@ -15,6 +15,7 @@ pub mod counters;
 pub mod databases;
 pub mod deadline;
 mod debug;
+mod debug_digest;
 pub mod expiry;
 pub mod functions;
 pub mod geo;
