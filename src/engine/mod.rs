@@ -502,8 +502,25 @@ impl Engine {
         self.keyspace.uses.begin();
         self.command_stats.slot(slot).calls += 1;
         if self.observers {
-            return self.run_observed(now, id, db, origin, command, args, reply);
+            return self.run_observed(now, id, db, origin, (command, slot), args, reply);
         }
+        self.handle(now, id, db, origin, (command, slot), args, reply);
+        self.publish_events();
+    }
+
+    /// Has a command's handler carry it out, and replies with its error, if it gives one.
+    #[allow(clippy::too_many_arguments)]
+    #[inline(always)]
+    fn handle(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        db: &mut u32,
+        origin: Origin,
+        (command, slot): (&'static Command, usize),
+        args: &[&[u8]],
+        reply: &mut dyn Sink,
+    ) {
         let mut context = Context { engine: self, now, session: id, db: *db, origin, command, reply };
         let result = (command.handler)(&mut context, args);
         *db = context.db;
@@ -511,7 +528,6 @@ impl Engine {
             self.command_stats.slot(slot).failed += 1;
             self.refuse(&error, reply);
         }
-        self.publish_events();
     }
 
     /// Publishes the events of what has changed since the last time.

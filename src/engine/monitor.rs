@@ -56,7 +56,7 @@ impl Engine {
         id: SessionId,
         db: &mut u32,
         origin: Origin,
-        command: &'static Command,
+        (command, slot): (&'static Command, usize),
         args: &[&[u8]],
         reply: &mut dyn Sink,
     ) {
@@ -67,14 +67,7 @@ impl Engine {
         if command.flags.contains(Flags::SKIP_MONITOR) {
             self.show(now, id, *db, origin, command, args);
         }
-        let mut context = Context { engine: self, now, session: id, db: *db, origin, command, reply };
-        let result = (command.handler)(&mut context, args);
-        *db = context.db;
-        if let Err(error) = result {
-            let slot = self.command_stats.find(command);
-            self.command_stats.slot(slot).failed += 1;
-            self.refuse(&error, reply);
-        }
+        self.handle(now, id, db, origin, (command, slot), args, reply);
         // Whoever has waited was shown when it began to.
         if first_time && !command.flags.intersects(Flags::SKIP_MONITOR.union(Flags::ADMIN)) {
             self.show(now, id, *db, origin, command, args);
