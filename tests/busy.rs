@@ -89,6 +89,8 @@ fn every_script_of_the_hang_list_is_killed_while_others_are_answered() {
         "xpcall(function() while true do end end, function() while true do end end)",
         "while true do xpcall(function() while true do end end, function() while true do end end) end",
         "xpcall(error, function() while true do end end)",
+        "error(setmetatable({}, {__index = function() while true do end end}))",
+        "error(setmetatable({err = 'E x'}, {__newindex = function() while true do pcall(error) end end}))",
         "while true do coroutine.wrap(function() while true do end end)() end",
         "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
         "while true do pcall(coroutine.wrap(function() while true do end end)) end",

@@ -97,7 +97,7 @@ const RECURSION: &[(&str, End)] = &[
     ("error({err = {}})", Error("unknown error")),
     ("error({err = setmetatable({}, {__tostring = error})})", Error("unknown error")),
     ("error(setmetatable({}, {__tostring = function() error('again') end}))", Error("unknown error")),
-    ("error(setmetatable({}, {__index = function() error('again') end}))", Error("unknown error")),
+    ("error(setmetatable({}, {__index = function() error('again') end}))", Error("again")),
     ("error(setmetatable({}, {__newindex = error, __index = error}))", Error("bad argument")),
     ("error(function() end)", Error("function: 0x")),
     ("error(coroutine.create(function() end))", Error("thread: 0x")),

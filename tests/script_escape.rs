@@ -299,7 +299,7 @@ const COROUTINES: &[(&str, End)] = &[
 /// Attempts that take a 7.0 server down with them, or that it answers otherwise, and why.
 const NOT_ON_REDIS: &[(&str, End, &str)] = &[
     ("error({})", Refused("unknown error"), "ends a redis-server 7.0"),
-    ("error(setmetatable({}, {__index = function() error('again') end}))", Refused("unknown error"), "ends a redis-server 7.0"),
+    ("error(setmetatable({}, {__index = function() error('again') end}))", Refused("again"), "ends a redis-server 7.0"),
     ("error(redis)", READ_ONLY, "ends a redis-server 7.0"),
     ("error(_G)", READ_ONLY, "ends a redis-server 7.0"),
     ("server.call = nil", READ_ONLY, "Redis has no table of that name"),

@@ -74,7 +74,7 @@ pub(super) unsafe fn raise(lua: *mut lua_State, text: &'static str) -> c_int {
     }
 }
 
-/// The error function of every run: makes a table of what was raised, and notes where.
+/// Makes a table of what was raised, and notes where.
 pub(super) unsafe extern "C-unwind" fn locate(lua: *mut lua_State) -> c_int {
     let mut place = MaybeUninit::<lua_Debug>::zeroed();
     // SAFETY: Lua calls this with the error on the stack; `lua_getinfo` fills what it was asked for.
@@ -103,6 +103,23 @@ pub(super) unsafe extern "C-unwind" fn locate(lua: *mut lua_State) -> c_int {
             lua_setfield(lua, 1, c"line".as_ptr());
         }
         lua_settop(lua, 1);
+    }
+    1
+}
+
+/// The error function of every run: what [`locate`] does, and what a table says of itself by its metatable it says plainly afterwards,
+/// as it is read where no function of a script can be called any more.
+pub(super) unsafe extern "C-unwind" fn settle(lua: *mut lua_State) -> c_int {
+    // SAFETY: as above; whatever a metatable's functions raise is an error as any other.
+    unsafe {
+        locate(lua);
+        if lua_getmetatable(lua, 1) != 0 {
+            lua_createtable(lua, 0, 4);
+            for name in [c"err", c"source", c"line", COUNTED] {
+                lua_getfield_(lua, 1, name.as_ptr());
+                set_field(lua, name);
+            }
+        }
     }
     1
 }

@@ -171,7 +171,7 @@ impl Interpreter {
             (*this).shared = Shared::read(lua);
             lua_settop(lua, 0);
             lua_checkstack(lua, STACK_MIN);
-            lua_pushcclosure(lua, failure::locate, 0);
+            lua_pushcclosure(lua, failure::settle, 0);
             (*this).memory.attach(lua);
             NonNull::new_unchecked(this)
         }
