@@ -171,6 +171,13 @@ impl CommandStats {
         &mut self.slots[number]
     }
 
+    /// The slot of a command.
+    #[cold]
+    pub fn of(&mut self, command: &'static Command) -> &mut Slot {
+        let number = self.find(command);
+        self.slot(number)
+    }
+
     /// Sets all figures back; numbers of slots stay what they are.
     pub fn reset(&mut self) {
         for slot in &mut self.slots {

@@ -38,35 +38,38 @@ impl Level {
     }
 }
 
-/// Writes the value on top of the stack as a reply and pops it. `protocol` is the one whose types the script works with.
+/// Writes the value on top of the stack as a reply and pops it; whether there is an error in it. `protocol` is the one whose types the
+/// script works with.
 ///
 /// # Safety
 /// There is a value, and allocations cannot fail.
-pub(super) unsafe fn write(lua: *mut lua_State, protocol: Protocol, engine: &mut Engine, reply: &mut dyn Sink) {
+pub(super) unsafe fn write(lua: *mut lua_State, protocol: Protocol, engine: &mut Engine, reply: &mut dyn Sink) -> bool {
     // SAFETY: as promised.
     unsafe {
         if lua_type(lua, -1) != LUA_TTABLE {
-            return scalar(lua, protocol, reply);
+            scalar(lua, protocol, reply);
+            return false;
         }
     }
+    let mut failed = false;
     let mut levels: SmallVec<[Level; 8]> = SmallVec::new();
     let (begin, bytes_max, mut left) = (reply.mark(), engine.config.proto_max_bulk_len, ELEMENTS_MAX);
     // SAFETY: as promised. Each step leaves the stack as its level says; `scalar_or_open` makes room for four more values.
     unsafe {
         loop {
             let depth = levels.len();
-            scalar_or_open(lua, protocol, engine, reply, &mut levels);
+            failed |= scalar_or_open(lua, protocol, engine, reply, &mut levels);
             if levels.len() > depth {
                 left = left.saturating_sub(levels.last().map_or(0, |level| level.len() + 1));
             }
             if left == 0 || (reply.mark() - begin) as u64 > bytes_max && !levels.is_empty() {
                 reply.rewind(begin);
                 engine.refuse(&Error::SCRIPT_RESULT_TOO_LARGE, reply);
-                return;
+                return true;
             }
             // Brings the next value on top, closing what is complete.
             loop {
-                let Some(level) = levels.last_mut() else { return };
+                let Some(level) = levels.last_mut() else { return failed };
                 match level {
                     Level::Array { next, len } if *next <= *len => {
                         lua_rawgeti_(lua, -1, *next);
@@ -105,26 +108,27 @@ pub(super) unsafe fn write(lua: *mut lua_State, protocol: Protocol, engine: &mut
     }
 }
 
-/// Writes and pops the value on top, or opens it as a level.
+/// Writes and pops the value on top, or opens it as a level; whether it is an error.
 unsafe fn scalar_or_open(
     lua: *mut lua_State,
     protocol: Protocol,
     engine: &mut Engine,
     reply: &mut dyn Sink,
     levels: &mut SmallVec<[Level; 8]>,
-) {
+) -> bool {
     // SAFETY: as promised to `write`.
     unsafe {
         if lua_checkstack(lua, 4) == 0 {
             let error = Error::new("ERR reached lua stack limit");
             engine.refuse(&error, reply);
             lua_pop(lua, 1);
-            return;
+            return true;
         }
-        match lua_type(lua, -1) {
-            LUA_TTABLE => table(lua, engine, reply, levels),
-            _ => scalar(lua, protocol, reply),
+        if lua_type(lua, -1) == LUA_TTABLE {
+            return table(lua, engine, reply, levels);
         }
+        scalar(lua, protocol, reply);
+        false
     }
 }
 
@@ -152,15 +156,17 @@ fn truncate(value: f64) -> i64 {
     if (-BEYOND..BEYOND).contains(&value) { value as i64 } else { i64::MIN }
 }
 
-/// Writes and pops the table on top, or opens it as a level.
-unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, levels: &mut SmallVec<[Level; 8]>) {
+/// Writes and pops the table on top, or opens it as a level; whether it is an error.
+unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, levels: &mut SmallVec<[Level; 8]>) -> bool {
     // SAFETY: as promised to `write`. Strings are on the stack for as long as their bytes are used.
     unsafe {
+        let mut failed = false;
         let top = lua_gettop(lua);
         let len = elements(lua);
         if is_list(lua, len) {
             reply.array(len as usize);
-            return levels.push(Level::Array { next: 1, len });
+            levels.push(Level::Array { next: 1, len });
+            return false;
         }
         if field_is(lua, c"err", LUA_TSTRING) {
             let text = c_bytes(lua, -1).unwrap_or_default();
@@ -169,6 +175,7 @@ unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, 
                 engine.stats.error(&Error::of_bytes(text.to_vec()));
             }
             reply.error(&failure::blank_start(text));
+            failed = true;
         } else if field_is(lua, c"ok", LUA_TSTRING) {
             let text = c_bytes(lua, -1).unwrap_or_default();
             if text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
@@ -190,18 +197,22 @@ unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, 
             let pairs = count(lua);
             reply.map(pairs);
             lua_pushnil(lua);
-            return levels.push(Level::MapKey { pairs });
+            levels.push(Level::MapKey { pairs });
+            return false;
         } else if field_is(lua, c"set", LUA_TTABLE) {
             uncover(lua, top + 1);
             let len = count(lua);
             reply.set(len);
             lua_pushnil(lua);
-            return levels.push(Level::Set { len });
+            levels.push(Level::Set { len });
+            return false;
         } else {
             reply.array(len as usize);
-            return levels.push(Level::Array { next: 1, len });
+            levels.push(Level::Array { next: 1, len });
+            return false;
         }
         lua_settop(lua, top - 1);
+        failed
     }
 }
 

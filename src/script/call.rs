@@ -9,6 +9,7 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 
 use crate::commands;
+use crate::engine::Engine;
 use crate::engine::cluster;
 use crate::engine::command::{Command, Flags};
 use crate::engine::context::Origin;
@@ -156,34 +157,41 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
                 resolved = resolve(interpreter, lua, name, args);
                 match &resolved {
                     Some(known) => known,
-                    None => return refuse(&mut *(*interpreter).frame.engine, lua, not_found(args)),
+                    None => {
+                        return reject(
+                            &mut *(*interpreter).frame.engine,
+                            lua,
+                            commands::named(args),
+                            &Error::new(not_found(args)),
+                        );
+                    }
                 }
             }
         };
         let command = known.command;
         let engine = &mut *(*interpreter).frame.engine;
         if !(known.common || engine.debug_from_scripts && command.name == "debug") {
-            return refuse(engine, lua, NOT_ALLOWED);
+            return reject(engine, lua, Some(command), &Error::new(NOT_ALLOWED));
         }
         if !(*interpreter).frame.unrestricted
             && let Err(error) = engine.check_access_of_script(now, session, command, args)
         {
-            return refuse_for(engine, lua, &error);
+            return reject(engine, lua, Some(command), &error);
         }
         if (*interpreter).frame.read_only && command.flags.intersects(Flags::WRITE.union(Flags::MAY_REPLICATE)) {
-            return refuse(engine, lua, "ERR Write commands are not allowed from read-only scripts.");
+            return reject(engine, lua, Some(command), &Error::new("ERR Write commands are not allowed from read-only scripts."));
         }
         // What has begun to write is not stopped in the middle.
         if !(*interpreter).frame.wrote
             && !(*interpreter).frame.allow_oom
             && engine.check_memory_within(now, command, args).is_err()
         {
-            return refuse(engine, lua, "OOM command not allowed when used memory > 'maxmemory'.");
+            return reject(engine, lua, Some(command), &Error::new("OOM command not allowed when used memory > 'maxmemory'."));
         }
         if engine.in_cluster()
             && let Err(error) = keep_to_slot(&mut (*interpreter).frame, command, args)
         {
-            return refuse_for(engine, lua, &error);
+            return reject(engine, lua, Some(command), &error);
         }
         (*interpreter).frame.wrote |= command.flags.contains(Flags::WRITE);
         let base = layout::count(lua);
@@ -195,7 +203,7 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
         if sink.too_large() || layout::count(lua) != base + 1 {
             lua_settop(lua, base as c_int);
             let text = if sink.too_large() { "ERR reached lua stack limit" } else { "ERR The command gave no single reply" };
-            return refuse(engine, lua, text);
+            return refuse(engine, lua, &Error::new(text));
         }
         sink.failed()
     }
@@ -262,12 +270,17 @@ fn not_found(args: &[&[u8]]) -> &'static str {
     }
 }
 
-unsafe fn refuse(engine: &mut crate::engine::Engine, lua: *mut lua_State, text: &'static str) -> bool {
-    // SAFETY: as in `refuse_for`.
-    unsafe { refuse_for(engine, lua, &Error::new(text)) }
+/// Refuses a call before it is made; of which command it would have been is counted.
+#[cold]
+unsafe fn reject(engine: &mut Engine, lua: *mut lua_State, command: Option<&'static Command>, error: &Error) -> bool {
+    if let Some(command) = command {
+        engine.command_stats.of(command).rejected += 1;
+    }
+    // SAFETY: as in `refuse`.
+    unsafe { refuse(engine, lua, error) }
 }
 
-unsafe fn refuse_for(engine: &mut crate::engine::Engine, lua: *mut lua_State, error: &Error) -> bool {
+unsafe fn refuse(engine: &mut Engine, lua: *mut lua_State, error: &Error) -> bool {
     engine.stats.error(error);
     // SAFETY: a C function has room for twenty values beyond its arguments.
     unsafe { failure::push_counted(lua, error.text()) };

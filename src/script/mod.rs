@@ -438,14 +438,18 @@ fn execute(
     unsafe {
         let done = Interpreter::run(interpreter, function, frame, request.keys(), request.args());
         let lua = (*interpreter).lua;
-        if done {
-            answer::write(lua, (*interpreter).frame.protocol, &mut *engine, cx.reply);
+        let failed = if done {
+            answer::write(lua, (*interpreter).frame.protocol, &mut *engine, cx.reply)
         } else {
             let failure = failure::read(lua, name(&*engine));
             if !failure.counted {
                 (*engine).stats.error(&Error::of_bytes(failure.text.clone()));
             }
             cx.reply.error(&failure::blank_start(&failure.text));
+            true
+        };
+        if failed {
+            (*engine).command_stats.of(cx.command).failed += 1;
         }
         if Interpreter::finish(interpreter) {
             (*engine).act(Action::ReturnMemory);

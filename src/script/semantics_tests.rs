@@ -328,6 +328,52 @@ fn errors_are_counted_by_their_codes() {
 }
 
 #[test]
+fn calls_that_fail_and_calls_that_are_refused_are_counted_by_their_commands() {
+    let mut h = Harness::new();
+    h.run("HSET h a 1");
+    let library = "#!lua name=l\nredis.register_function('f', function() return redis.call('incr', 'h') end)";
+    h.args(&[b"FUNCTION", b"LOAD", library.as_bytes()]);
+    for (request, counted) in [
+        ("EVAL|return redis.call('get', 'k')|0", "eval=1,0,0 get=1,0,0"),
+        ("EVAL|return redis.call('incr', 'h')|0", "eval=1,0,1 incr=1,0,1"),
+        ("EVAL|return redis.pcall('incr', 'h')|0", "eval=1,0,1 incr=1,0,1"),
+        ("EVAL|return {1, redis.pcall('incr', 'h')}|0", "eval=1,0,1 incr=1,0,1"),
+        ("EVAL|redis.pcall('incr', 'h') return 1|0", "eval=1,0,0 incr=1,0,1"),
+        ("EVAL|return {err = 'MY own'}|0", "eval=1,0,1"),
+        ("EVAL|error('x')|0", "eval=1,0,1"),
+        ("EVAL|syntax error|0", "eval=1,0,1"),
+        ("EVAL|return redis.pcall('nosuch').err|0", "eval=1,0,0"),
+        ("EVAL|return redis.pcall('get').err|0", "eval=1,0,0 get=0,1,0"),
+        ("EVAL|return redis.pcall('multi').err|0", "eval=1,0,0 multi=0,1,0"),
+        ("EVAL_RO|return redis.pcall('set', 'k', 'v').err|0", "eval_ro=1,0,0 set=0,1,0"),
+        ("FCALL|f|0", "fcall=1,0,1 incr=1,0,1"),
+        ("FCALL|g|0", "fcall=1,0,1"),
+    ] {
+        h.run("CONFIG RESETSTAT");
+        h.args(&request.split('|').map(str::as_bytes).collect::<Vec<_>>());
+        let info = h.run("INFO commandstats");
+        let figure = |line: &str, name: &str| {
+            line.split(',')
+                .find_map(|part| part.split_once('=').filter(|(key, _)| key.ends_with(name)))
+                .map_or("", |(_, value)| value)
+                .to_owned()
+        };
+        let mut shown: Vec<String> = info
+            .split("cmdstat_")
+            .skip(1)
+            .filter_map(|line| line.split_once(':'))
+            .filter(|(name, _)| *name != "info" && !name.starts_with("config"))
+            .map(|(name, line)| {
+                let line = line.split_whitespace().next().unwrap_or_default();
+                format!("{name}={},{},{}", figure(line, "calls"), figure(line, "rejected_calls"), figure(line, "failed_calls"))
+            })
+            .collect();
+        shown.sort();
+        assert_eq!(shown.join(" "), counted, "{request}");
+    }
+}
+
+#[test]
 fn a_client_that_touches_nothing_does_not_by_its_scripts_either() {
     let mut h = Harness::new();
     h.script(&[("SET k v", "+OK"), ("CLIENT NO-TOUCH on", "+OK")]);
