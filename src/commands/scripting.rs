@@ -72,7 +72,7 @@ pub const COMMANDS: &[Command] = &[
                 name: "debug",
                 arity: 3,
                 since: "3.2.0",
-                summary: "Sets the debugging mode of the scripts that follow.",
+                summary: "Accepts NO; there is no debugger to run scripts in.",
                 syntax: "<YES | SYNC | NO>",
                 handler: debug,
                 ..SCRIPT
