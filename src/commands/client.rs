@@ -475,7 +475,8 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         } else {
             let session = &mut cx.engine.sessions[id.0 as usize];
             session.flags |= SessionFlags::CLOSE_NOW;
-            session.out = Vec::new();
+            let out = std::mem::take(&mut session.out);
+            cx.engine.discard(out);
             // What it waits for goes to others from now on.
             cx.engine.forget_wait(id);
         }

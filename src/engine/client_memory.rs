@@ -164,7 +164,8 @@ impl Engine {
                 "closing a client for maxmemory-clients"
             );
             session.flags |= SessionFlags::CLOSE_NOW;
-            session.out = Vec::new();
+            let out = std::mem::take(&mut session.out);
+            self.discard(out);
             self.stats.evicted_clients += 1;
             // What it waits for goes to others from now on.
             self.forget_wait(id);

@@ -21,6 +21,7 @@ pub mod command_keys;
 pub mod command_stats;
 pub mod config;
 pub mod context;
+pub mod discard;
 pub mod environment;
 pub mod error;
 pub mod eviction;
@@ -67,6 +68,7 @@ use crate::engine::command::{Command, Flags};
 use crate::engine::command_stats::CommandStats;
 use crate::engine::config::Config;
 use crate::engine::context::{Context, Origin};
+use crate::engine::discard::Discards;
 use crate::engine::environment::Environment;
 use crate::engine::error::Error;
 use crate::engine::interest::NIL;
@@ -189,6 +191,7 @@ pub struct Engine {
     resumed: Option<Option<u64>>,
     memory: memory::MemoryGuard,
     clients: ClientMemory,
+    discards: Discards,
     next_client: u64,
     random: u64,
     dirty: Vec<SessionId>,
@@ -239,6 +242,7 @@ impl Engine {
             started: now,
             memory: memory::MemoryGuard::default(),
             clients: ClientMemory::default(),
+            discards: Discards::default(),
             next_client: 1,
             random: seed,
             dirty: Vec::new(),
@@ -301,9 +305,17 @@ impl Engine {
         if self.counts_clients() {
             self.forget_client(id);
         }
-        if self.sessions.remove(id.0 as usize).flags.contains(SessionFlags::DIRTY) {
+        self.drop_transaction(id);
+        let session = self.sessions.remove(id.0 as usize);
+        self.discards.add(session.out);
+        if session.flags.contains(SessionFlags::DIRTY) {
             self.dirty.retain(|&other| other != id);
         }
+    }
+
+    /// Drops a buffer, and gives the memory of a large one back bit by bit.
+    pub fn discard<T: Copy + 'static>(&mut self, buffer: Vec<T>) {
+        self.discards.add(buffer);
     }
 
     /// Executes one request; its reply, and whatever else comes of it, is in the outboxes when this returns.
@@ -572,6 +584,9 @@ impl Engine {
             self.evict_clients();
         }
         self.time_out(now, &mut budget);
+        if !self.discards.is_empty() {
+            self.discards.free_some(&mut budget);
+        }
         if self.retired.free_some(&mut budget) {
             self.actions.push(Action::ReturnMemory);
         }
@@ -592,7 +607,8 @@ impl Engine {
     /// means at once.
     pub fn next_deadline(&self) -> Option<u64> {
         let clients_go = self.counts_clients() && self.clients_exceed();
-        if !self.retired.is_empty() || self.pubsub.has_retired() || (self.memory.evicting && self.may_evict()) || clients_go {
+        let unfreed = !self.retired.is_empty() || !self.discards.is_empty() || self.pubsub.has_retired();
+        if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
             return Some(0);
         }
         let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms());

@@ -22,7 +22,7 @@ use crate::resp::reply::Sink;
 use crate::script;
 
 /// One queued request.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Queued {
     command: &'static Command,
     /// Number of its arguments, the command's name counted.
@@ -191,8 +191,22 @@ impl Engine {
     pub(crate) fn end_transaction(&mut self, id: SessionId) {
         let session = &mut self.sessions[id.0 as usize];
         session.flags.remove(SessionFlags::MULTI);
-        session.transaction = None;
+        self.drop_transaction(id);
         self.unwatch(id);
+    }
+
+    /// Drops what a session has queued, which may be very much.
+    pub(super) fn drop_transaction(&mut self, id: SessionId) {
+        if let Some(transaction) = self.sessions[id.0 as usize].transaction.take() {
+            self.discard_transaction(*transaction);
+        }
+    }
+
+    fn discard_transaction(&mut self, transaction: Transaction) {
+        let Transaction { queue, ends, bytes, .. } = transaction;
+        self.discard(queue);
+        self.discard(ends);
+        self.discard(bytes);
     }
 
     /// Ends what a session watches.
@@ -259,7 +273,9 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
     cx.engine.unwatch(id);
     if transaction.refused || changed {
         cx.engine.end_transaction(id);
-        if transaction.refused {
+        let refused = transaction.refused;
+        cx.engine.discard_transaction(*transaction);
+        if refused {
             return Err(Error::EXEC_ABORT);
         }
         cx.reply.null_array();
@@ -297,6 +313,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
     cx.session().flags.remove(SessionFlags::IN_EXEC);
     // A key that was watched after all, by a command that was queued, is not watched any more.
     cx.engine.end_transaction(id);
+    cx.engine.discard_transaction(*transaction);
     cx.engine.time_since(began_ns);
     Ok(())
 }

@@ -192,13 +192,23 @@ impl Shell {
         }
     }
 
+    /// Drops a buffer, and gives the memory of a large one back bit by bit, when there is time.
+    #[cold]
+    pub(super) fn discard(&mut self, buffer: Vec<u8>) {
+        self.engine.discard(buffer);
+        let now = self.clock.now();
+        self.settle(now, None);
+    }
+
     /// Takes the lent reply buffer back from a session that has written all of it.
     #[inline]
     pub fn reclaim(&mut self, id: SessionId) {
         let session = &mut self.engine.sessions[id.0 as usize];
         if session.out.capacity() > 0 {
             let out = std::mem::take(&mut session.out);
-            if out.capacity() > self.out_buffer.capacity() && out.capacity() <= KEPT_OUT {
+            if out.capacity() > KEPT_OUT {
+                self.discard(out);
+            } else if out.capacity() > self.out_buffer.capacity() {
                 self.out_buffer = out;
             }
         }
