@@ -9,6 +9,7 @@
 //! their own.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -28,6 +29,8 @@ use crate::server::window::{self, WINDOW};
 
 /// Requests that one connection may have executed before others get their turn.
 const REQUESTS_PER_TURN: usize = 1024;
+/// As many arguments of requests as one connection may have executed before others get their turn.
+const ARGUMENTS_PER_TURN: usize = 4096;
 /// Replies are written out, and no more requests executed meanwhile, once so many bytes of them have gathered.
 const REPLIES_PER_WRITE: usize = 256 << 10;
 
@@ -71,14 +74,54 @@ impl Stream {
     }
 }
 
+/// Input behind a request that waits is kept in blocks of so many bytes.
+const BLOCK: usize = 1 << 20;
+
 /// Input that is kept from one turn to the next.
 struct Held {
     bytes: Vec<u8>,
+    /// What has come behind it while the session waited: very much, perhaps, and never to be moved.
+    behind: VecDeque<Vec<u8>>,
+    behind_len: usize,
     /// Everything before it is executed.
     start: usize,
     parser: RequestParser,
     /// Whether there may be a complete request in it.
     ready: bool,
+}
+
+impl Held {
+    fn new(bytes: Vec<u8>, parser: RequestParser, ready: bool) -> Box<Held> {
+        Box::new(Held { bytes, behind: VecDeque::new(), behind_len: 0, start: 0, parser, ready })
+    }
+
+    /// Bytes that are not yet executed.
+    fn len(&self) -> usize {
+        self.bytes.len() - self.start + self.behind_len
+    }
+
+    /// Takes more in behind what cannot be executed now.
+    fn append_behind(&mut self, input: &[u8]) {
+        self.behind_len += input.len();
+        match self.behind.back_mut() {
+            Some(block) if block.len() + input.len() <= BLOCK => block.extend_from_slice(input),
+            _ => self.behind.push_back(input.to_vec()),
+        }
+    }
+
+    /// Goes on to the next block; false where there is none.
+    fn advance(&mut self) -> bool {
+        let Some(block) = self.behind.pop_front() else { return false };
+        self.behind_len -= block.len();
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        if self.bytes.is_empty() {
+            self.bytes = block;
+        } else {
+            self.bytes.extend_from_slice(&block);
+        }
+        true
+    }
 }
 
 /// One connection, from accept to close.
@@ -118,13 +161,12 @@ impl Connection {
                 _ => return Poll::Ready(()),
             }
             if turn_left == 0 {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+                return wait_for_others(cx);
             }
             if let Some(bytes) = shell.busy.take(self.id) {
                 // Nothing is held: a connection that holds something is not received from while a script runs long.
                 shell.note_held(self.id, bytes.len());
-                self.held = Some(Box::new(Held { bytes, start: 0, parser: RequestParser::new(), ready: true }));
+                self.held = Some(Held::new(bytes, RequestParser::new(), true));
                 continue;
             }
             if self.held.as_ref().is_some_and(|held| held.ready) && !shell.blocked(self.id) {
@@ -153,15 +195,19 @@ impl Connection {
             shell.count_read(self.id, read);
             match &mut self.held {
                 Some(held) => {
-                    held.bytes.extend_from_slice(&buffer[..read]);
+                    if shell.blocked(self.id) {
+                        held.append_behind(&buffer[..read]);
+                    } else {
+                        held.bytes.extend_from_slice(&buffer[..read]);
+                    }
                     held.ready = true;
-                    shell.note_held(self.id, held.bytes.len());
+                    shell.note_held(self.id, held.len());
                 }
                 // What comes behind a request that waits is kept; that the client is gone is noticed.
                 None if shell.blocked(self.id) => {
                     let bytes = buffer[..read].to_vec();
                     shell.note_held(self.id, bytes.len());
-                    self.held = Some(Box::new(Held { bytes, start: 0, parser: RequestParser::new(), ready: true }));
+                    self.held = Some(Held::new(bytes, RequestParser::new(), true));
                 }
                 None => self.execute_fresh(shell, &buffer[..read]),
             }
@@ -179,7 +225,7 @@ impl Connection {
             let bytes = input[consumed..].to_vec();
             let ready = !matches!(batch, Batch::Drained);
             shell.note_held(self.id, bytes.len());
-            self.held = Some(Box::new(Held { bytes, start: 0, parser, ready }));
+            self.held = Some(Held::new(bytes, parser, ready));
         } else {
             shell.parser = parser;
         }
@@ -190,15 +236,23 @@ impl Connection {
         let Some(held) = &mut self.held else { return Batch::Drained };
         let (consumed, batch) = execute(shell, self.id, &mut held.parser, &held.bytes[held.start..]);
         held.start += consumed;
-        held.ready = !matches!(batch, Batch::Drained);
-        if held.start == held.bytes.len() {
-            self.held = None;
+        held.ready = !matches!(batch, Batch::Drained) || held.advance();
+        if held.len() == 0 {
+            self.let_go(shell);
             shell.note_held(self.id, 0);
         } else if (!held.ready && held.start > 0) || held.start > held.bytes.len() / 2 {
             held.bytes.drain(..held.start);
             held.start = 0;
         }
         batch
+    }
+
+    /// Drops what is held, which may be very much.
+    fn let_go(&mut self, shell: &mut Shell) {
+        let Some(held) = self.held.take() else { return };
+        for buffer in [held.bytes].into_iter().chain(held.behind).filter(|buffer| buffer.capacity() >= BLOCK / 4) {
+            shell.discard(buffer);
+        }
     }
 
     /// Writes the session's outbox; ready when all of it is written.
@@ -219,11 +273,19 @@ impl Connection {
     }
 }
 
+/// Ends a connection's turn: it goes on when all others that have something to do have had theirs. A task that wakes itself would come before
+/// those who are not known yet to have something to do, and that for sixty turns, as the runtime looks for them only so often.
+fn wait_for_others(cx: &mut Context<'_>) -> Poll<()> {
+    let asked = std::pin::pin!(tokio::task::yield_now()).poll(cx);
+    debug_assert!(asked.is_pending(), "whoever yields waits");
+    Poll::Pending
+}
+
 /// Parses and executes requests until the input or the turn ends; gives how many bytes of it are done with.
 fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Batch) {
     let mut now = shell.begin(id);
     let mut window = std::mem::take(&mut shell.window);
-    let (mut done, mut requests) = (0, 0);
+    let (mut done, mut requests, mut arguments) = (0, 0, 0);
     let batch = 'turn: loop {
         let authenticated = !shell.engine.must_log_in(id);
         let limits = Limits { authenticated, ..shell.limits };
@@ -269,13 +331,14 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 done = input.len();
                 break 'turn Batch::Drained;
             }
-            if requests >= REQUESTS_PER_TURN || session.out.len() > REPLIES_PER_WRITE {
+            if requests >= REQUESTS_PER_TURN || arguments >= ARGUMENTS_PER_TURN || session.out.len() > REPLIES_PER_WRITE {
                 // What is parsed and not executed is parsed again then.
                 parser.reset();
                 break 'turn Batch::Paused;
             }
             let args: SmallVec<[&[u8]; 16]> = request.arguments(input).collect();
             shell.engine.execute_found(now, id, request.command, &args);
+            arguments += args.len();
             drop(args);
             done = request.end;
             if done - request.start > LARGE_REQUEST {
@@ -336,6 +399,9 @@ impl Drop for Connection {
         if let Stream::Tls(stream) = &self.stream {
             tls::say_goodbye(stream);
         }
-        self.shell.borrow_mut().disconnect(self.id);
+        let shell = Rc::clone(&self.shell);
+        let mut shell = shell.borrow_mut();
+        self.let_go(&mut shell);
+        shell.disconnect(self.id);
     }
 }
