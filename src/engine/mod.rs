@@ -499,7 +499,7 @@ impl Engine {
 
     /// As [`Engine::run`], for a caller that knows the number of the command's slot.
     #[allow(clippy::too_many_arguments)]
-    #[inline]
+    #[inline(always)]
     pub(crate) fn run_counted(
         &mut self,
         now: Now,

@@ -57,8 +57,11 @@ unsafe fn perform(lua: *mut lua_State) -> bool {
         }
         let mut numbers = [const { MaybeUninit::<[u8; DOUBLE_MAX]>::uninit() }; FEW];
         let mut args = [const { MaybeUninit::<&[u8]>::uninit() }; FEW];
-        for ((value, arg), number) in values.iter().zip(&mut args).zip(&mut numbers) {
-            match argument(value, number) {
+        let number_at = numbers.as_mut_ptr();
+        for at in 0..values.len() {
+            // All three have a place for it, and each is used once.
+            let (value, arg) = (values.get_unchecked(at), args.get_unchecked_mut(at));
+            match value.text().or_else(|| number_argument(value, &mut *number_at.add(at))) {
                 Some(text) => arg.write(text),
                 None => return refuse_types(lua),
             };
@@ -115,13 +118,15 @@ unsafe fn refuse_types(lua: *mut lua_State) -> bool {
 ///
 /// # Safety
 /// The value stays on the stack for as long as its bytes are used.
-#[inline]
 unsafe fn argument<'a>(value: &layout::Value, number: &'a mut MaybeUninit<[u8; DOUBLE_MAX]>) -> Option<&'a [u8]> {
     // SAFETY: as promised.
-    match unsafe { value.text() } {
-        Some(text) => Some(text),
-        None => value.number().map(|value| format_number(value, number.write([0; DOUBLE_MAX]))),
-    }
+    unsafe { value.text() }.or_else(|| number_argument(value, number))
+}
+
+/// The text of an argument that is a number, written into `number`; `None` where it is none.
+#[inline(never)]
+fn number_argument<'a>(value: &layout::Value, number: &'a mut MaybeUninit<[u8; DOUBLE_MAX]>) -> Option<&'a [u8]> {
+    value.number().map(|value| format_number(value, number.write([0; DOUBLE_MAX])))
 }
 
 /// A number as commands are given it: a whole one in digits only, as far as it is exact, and any other by its shortest form.

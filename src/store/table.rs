@@ -368,7 +368,7 @@ impl Table {
     }
 
     /// The first of the entries with this hash that will do.
-    #[inline]
+    #[inline(always)]
     pub fn find_where(&self, hash: u32, mut will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Position> {
         // An empty table has no slots.
         let mut at = self.home(hash);
