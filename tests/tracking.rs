@@ -49,6 +49,24 @@ fn a_key_that_was_read_is_told_once_when_it_changes() {
 }
 
 #[test]
+fn what_groups_do_with_a_stream_is_told_to_nobody() {
+    play(
+        "B: XADD s 1-1 f v => $3 1-1
+         A: HELLO 3 => %7*
+         A: CLIENT TRACKING ON => +OK
+         A: XLEN s => :1
+         B: XGROUP CREATE s g 0 => +OK
+         B: XREADGROUP GROUP g c STREAMS s > => *1*
+         B: XACK s g 1-1 => :1
+         B: XGROUP DESTROY s g => :1
+         B: XSETID s 5-5 => +OK
+         A: PING => +PONG
+         B: XADD s 6-1 f v => $3 6-1
+         A <= >2 $10 invalidate *1 $1 s",
+    );
+}
+
+#[test]
 fn one_is_told_of_its_own_changes_after_the_reply_unless_it_does_not_care() {
     play(
         "A: HELLO 3 => %7*

@@ -330,6 +330,23 @@ pub enum Effect<'a> {
     None,
 }
 
+impl Effect<'_> {
+    /// Whether it changes only how far groups have read a stream, or its counters: to Redis the value is the same as before, for those
+    /// who watch its key and for those who have it cached.
+    fn is_beside_the_value(&self) -> bool {
+        matches!(
+            self,
+            Effect::StreamSet { .. }
+                | Effect::GroupSet { .. }
+                | Effect::GroupRemove { .. }
+                | Effect::ConsumerSet { .. }
+                | Effect::ConsumerRemove { .. }
+                | Effect::PendingSet { .. }
+                | Effect::PendingRemove { .. }
+        )
+    }
+}
+
 /// One change of the data.
 #[derive(Debug)]
 pub struct Change<'a> {
@@ -489,6 +506,10 @@ impl Changes {
     /// Tells those who watch the key, and notes who tracks it and whether those who wait for it are to be served.
     #[cold]
     fn tell(&mut self, change: &Change<'_>) {
+        if change.effect.is_beside_the_value() {
+            self.attention |= self.waits.note(change.db, change.key, &change.effect);
+            return;
+        }
         self.tracking.note(change);
         match change.effect {
             Effect::None => {}
