@@ -11,7 +11,7 @@ use crate::engine::rdb::streams::read_stream;
 use crate::store::dict::KeyHasher;
 use crate::store::hash::{self, FieldTtl, Hash};
 use crate::store::list::{Cuts, List};
-use crate::store::set::{self, Member, Set};
+use crate::store::set::{self, Limits, Member, Set};
 use crate::store::stream::BlockLimits;
 use crate::store::value::Value;
 use crate::store::zset::{self, ZSet};
@@ -68,12 +68,12 @@ impl Builder<'_> {
                 }
                 self.list(elements)?
             }
-            kind::SET => self.set(strings(rest, 1)?)?,
-            kind::SET_LISTPACK => self.set(compact::listpack(&string(rest)?)?)?,
+            kind::SET => self.set(strings(rest, 1)?, false)?,
+            kind::SET_LISTPACK => self.set(compact::listpack(&string(rest)?)?, true)?,
             kind::SET_INTSET => {
                 let mut digits = itoa::Buffer::new();
                 let integers = compact::intset(&string(rest)?)?;
-                self.set(integers.into_iter().map(|n| Cow::Owned(digits.format(n).as_bytes().to_vec())).collect())?
+                self.set(integers.into_iter().map(|n| Cow::Owned(digits.format(n).as_bytes().to_vec())).collect(), false)?
             }
             kind::ZSET | kind::ZSET_2 => {
                 let mut zset = ZSet::default();
@@ -124,10 +124,13 @@ impl Builder<'_> {
         (!list.is_empty()).then_some(Value::List(list))
     }
 
-    fn set(&self, members: Elements<'_>) -> Option<Value> {
-        let mut set = Set::for_members(members.first()?, members.len(), self.sets);
+    fn set(&self, members: Elements<'_>, packed: bool) -> Option<Value> {
+        // Redis keeps what was no listpack as a table where there are more members than a set of integers may have, whatever they are.
+        let table = !packed && members.len() > self.sets.ints;
+        let limits = if table { Limits { ints: 0, entries: 0, ..self.sets } } else { self.sets };
+        let mut set = Set::for_members(members.first()?, members.len(), limits);
         for member in &members {
-            if !set.add(self.hasher, self.sets, Member::Bytes(member)) {
+            if !set.add(self.hasher, limits, Member::Bytes(member)) {
                 return None;
             }
         }
