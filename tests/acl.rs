@@ -6,6 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use bare::Bare;
+use common::scenes::play_here;
 use common::servers::Server;
 use common::wire::{Frame, Wire};
 use portcullis::commands;
@@ -36,6 +37,17 @@ fn with_user(name: &str, rules: &str) -> (Bare, SessionId, SessionId) {
 
 fn flags(bare: &Bare, id: SessionId) -> SessionFlags {
     bare.engine.sessions[id.0 as usize].flags
+}
+
+#[test]
+fn a_destination_without_sources_needs_its_permission_too() {
+    play_here(
+        "A: ACL SETUSER ann on nopass ~x* +pfmerge => +OK
+         B: AUTH ann x => +OK
+         B: PFMERGE y => -NOPERM*
+         B: PFMERGE x => +OK
+         A: EXISTS y x => :1",
+    );
 }
 
 #[test]

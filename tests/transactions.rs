@@ -364,6 +364,36 @@ fn a_transaction_that_runs_is_listed_as_long_as_it_was() {
 }
 
 #[test]
+fn what_groups_do_with_a_stream_touches_no_key() {
+    play(
+        "B: XADD s 1-1 f v => $3 1-1
+         A: WATCH s => +OK
+         B: XGROUP CREATE s g 0 => +OK
+         B: XGROUP CREATECONSUMER s g c => :1
+         B: XREADGROUP GROUP g c STREAMS s > => *1*
+         B: XCLAIM s g d 0 1-1 => *1*
+         B: XACK s g 1-1 => :1
+         B: XGROUP SETID s g 0 => +OK
+         B: XGROUP DELCONSUMER s g c => :0
+         B: XGROUP DESTROY s g => :1
+         B: XSETID s 5-5 => +OK
+         A: MULTI => +OK
+         A: PING => +QUEUED
+         A: EXEC => *1 +PONG
+         A: WATCH s => +OK
+         B: XDEL s 1-1 => :1
+         A: MULTI => +OK
+         A: PING => +QUEUED
+         A: EXEC => *-1
+         A: WATCH new => +OK
+         B: XGROUP CREATE new g 0 MKSTREAM => +OK
+         A: MULTI => +OK
+         A: PING => +QUEUED
+         A: EXEC => *-1",
+    );
+}
+
+#[test]
 fn shards_are_not_subscribed_to_within_a_transaction() {
     play(
         "A: MULTI => +OK

@@ -130,6 +130,8 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn resetstat(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
+    // What waits for the next look at the clock was before.
+    cx.engine.take_time(cx.now);
     cx.engine.reset_stats(cx.now);
     cx.reply.ok();
     Ok(())

@@ -1,6 +1,7 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`. How requests are queued and run: [`crate::engine::transaction`].
 
 use crate::engine::command::{Command, Flags, Group, Keys};
+use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::session::SessionFlags;
@@ -48,6 +49,7 @@ pub const COMMANDS: &[Command] = &[
         name: "watch",
         arity: -2,
         keys: Keys::ALL,
+        key_uses: uses::EXAMINED,
         since: "2.2.0",
         summary: "Makes the next EXEC do nothing if one of the keys changes before it.",
         complexity: "O(1) for every key.",

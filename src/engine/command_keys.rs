@@ -269,6 +269,10 @@ impl Command {
                     (first, first as i64 + (count - 1) * step as i64, step)
                 }
             };
+            if last < first as i64 && first == args.len() && !keys.is_empty() {
+                // PFMERGE with a destination alone: there are no others, but that is one.
+                continue;
+            }
             if last < first as i64 || last >= args.len() as i64 {
                 return None;
             }

@@ -200,13 +200,12 @@ pub struct Engine {
 
 impl Engine {
     /// An empty engine. All that is random in it follows from `seed`.
-    pub fn new(config: Config, seed: u64, now: Now) -> Self {
+    pub fn new(mut config: Config, seed: u64, now: Now) -> Self {
+        if config.cluster_enabled {
+            config.databases = 1;
+        }
         let mut engine = Engine {
-            keyspace: Keyspace::new(
-                if config.cluster_enabled { 1 } else { config.databases as usize },
-                seed ^ 0x9e37_79b9_7f4a_7c15,
-                now,
-            ),
+            keyspace: Keyspace::new(config.databases as usize, seed ^ 0x9e37_79b9_7f4a_7c15, now),
             config,
             stats: Stats::default(),
             command_stats: CommandStats::default(),

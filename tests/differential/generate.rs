@@ -315,17 +315,26 @@ impl<'a> Generator<'a> {
             // 7.0 wants at least one argument after the command's name, later versions none.
             call.push(b"k".to_vec());
         }
+        if self.catalogue.cluster && self.catalogue.strtod && upper(&call[0]) == "COPY" {
+            // 7.0 knows more databases in a cluster, which it then refuses.
+            call.truncate(3);
+        }
         if self.catalogue.cluster && self.catalogue.strtod && upper(&call[0]).starts_with("SORT") {
             // 7.0 refuses all patterns in a cluster, 7.4 those that may lead to another slot: and would store what it found.
             let pattern = call.iter().position(|arg| matches!(upper(arg).as_str(), "BY" | "GET"));
             call.truncate(pattern.unwrap_or(call.len()));
         }
         keep_deadlines_apart(&mut call, self.past);
+        self.keep_scores_alike(&mut call);
+        call
+    }
+
+    /// No score may be one that versions read otherwise.
+    pub fn keep_scores_alike(&self, call: &mut Call) {
         let scored = ["Z", "GEO"].iter().any(|start| upper(&call[0]).starts_with(start));
         if !self.catalogue.strtod && scored {
             call.iter_mut().filter(|arg| only_strtod_reads(arg)).for_each(|arg| *arg = b"7".to_vec());
         }
-        call
     }
 
     /// A call whose reply does not depend on time, chance or the layout of tables, for use inside of others.
@@ -399,12 +408,16 @@ impl<'a> Generator<'a> {
                 "MEMORY",
                 "ROLE",
                 "SAVE",
+                "BGSAVE",
+                "BGREWRITEAOF",
                 "SLOWLOG",
             ];
             let help = call.get(1).is_some_and(|arg| upper(arg) == "HELP");
             let name = upper(&call[0]);
             let makes_consumers = self.catalogue.strtod && ["XREADGROUP", "XCLAIM", "XAUTOCLAIM"].contains(&name.as_str());
-            if !help && !makes_consumers && !unfit.contains(&name.as_str()) {
+            // 7.0 shows more digits of where something is.
+            let places = self.catalogue.strtod && name.starts_with("GEO");
+            if !help && !places && !makes_consumers && !unfit.contains(&name.as_str()) {
                 return call;
             }
         }

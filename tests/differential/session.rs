@@ -299,11 +299,27 @@ fn connection(step: &Step) -> usize {
 
 /// Runs steps from an empty state on both servers, up to the first difference.
 pub fn run(servers: Servers, steps: &[Step], events: bool, tally: &mut Tally) -> io::Result<Option<Difference>> {
+    let mut at = 0;
+    run_from(servers, steps, events, tally, &mut at).map_err(|error| {
+        let step = steps.get(at).map(show_step).unwrap_or_default();
+        io::Error::new(error.kind(), format!("{error}, at or behind {step}"))
+    })
+}
+
+/// As [`run`], telling which step has been reached.
+fn run_from(
+    servers: Servers,
+    steps: &[Step],
+    events: bool,
+    tally: &mut Tally,
+    reached: &mut usize,
+) -> io::Result<Option<Difference>> {
     let mut reference = Side::open(servers.reference, events)?;
     let mut subject = Side::open(servers.subject, events).map_err(lost)?;
     let mut at = 0;
     let mut tracked = false;
     while at < steps.len() {
+        *reached = at;
         let end = batch_end(steps, at);
         let batch = &steps[at..end];
         let on = connection(&batch[0]);
