@@ -249,9 +249,7 @@ fn database(cx: &Context<'_>, argument: &[u8]) -> Result<u32> {
     if i32::try_from(index).is_err() {
         return Err(Error::INT_RANGE);
     }
-    // In a cluster there is but one, yet its directive says which are spoken of.
-    let databases = if cx.engine.in_cluster() { cx.engine.config.databases as usize } else { cx.engine.keyspace.databases() };
-    u32::try_from(index).ok().filter(|&n| (n as usize) < databases).ok_or(Error::DB_RANGE)
+    u32::try_from(index).ok().filter(|&n| (n as usize) < cx.engine.keyspace.databases()).ok_or(Error::DB_RANGE)
 }
 
 fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -267,9 +265,6 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         } else {
             return Err(Error::SYNTAX);
         }
-    }
-    if cx.engine.in_cluster() && target != 0 {
-        return Err(Error::new("ERR Copying to another database is not allowed in cluster mode"));
     }
     if target == cx.db && args[1] == args[2] {
         return Err(Error::SAME_OBJECT);
