@@ -76,7 +76,7 @@ impl Generator<'_> {
             let authenticates = name == "AUTH" || name == "HELLO" && call.len() > 2;
             // In a cluster Redis looks for later keys of a transaction in the slot that a script without keys has used last.
             let stray = self.catalogue.cluster
-                && ["EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO"].contains(&name.as_str());
+                && ["EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO", "DEBUG"].contains(&name.as_str());
             // RESET ends the transaction, and what came next would wait for ever. Before they end, or to be a replica, clients speak otherwise; a failed AUTH may go unanswered in a pipeline (see the session).
             if ["QUIT", "RESET", "SYNC", "PSYNC", "MONITOR"].contains(&name.as_str()) && call.len() == 1 || authenticates || stray
             {
