@@ -30,6 +30,7 @@
 
 pub mod commands;
 pub mod engine;
+pub mod lock;
 pub mod resp;
 pub mod script;
 pub mod server;

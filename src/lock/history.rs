@@ -1,0 +1,280 @@
+//! What has happened to each lock lately: the last events of the names that were used last.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+
+use crate::lock::grant::{Client, Owner, Reason};
+use crate::store::chunks::Chunks;
+use crate::store::segments::Segments;
+
+/// Names whose events are kept by default.
+pub const NAMES: usize = 4096;
+/// Events of a name that are kept.
+pub const EVENTS: usize = 16;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// An owner was granted the lock, with this token; after so many milliseconds of waiting.
+    Granted {
+        /// The fencing token.
+        token: u64,
+        /// Milliseconds it had waited.
+        waited_ms: u64,
+    },
+    /// An owner that held it acquired it once more.
+    Reentered,
+    /// An owner began to wait.
+    Queued,
+    /// An owner gave it back.
+    Released,
+    /// A grant ended otherwise.
+    Ended(Reason),
+    /// An owner's wait ended without a grant.
+    TimedOut,
+    /// An owner's connection was closed, or its wait ended by somebody else, while it waited.
+    Left,
+    /// An owner was refused, as it was held.
+    Refused,
+    /// An owner's wait would have closed a cycle.
+    Deadlock,
+}
+
+impl What {
+    /// What `LOCK.WHY` calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            What::Granted { .. } => "granted",
+            What::Reentered => "reentered",
+            What::Queued => "queued",
+            What::Released => "released",
+            What::Ended(Reason::Lease | Reason::MaxHold) => "expired",
+            What::Ended(Reason::Deleted) => "deleted",
+            What::Ended(Reason::Session) => "session-ended",
+            What::TimedOut => "timed-out",
+            What::Left => "left",
+            What::Refused => "refused",
+            What::Deadlock => "deadlock",
+        }
+    }
+
+    /// Whether it is the end of a grant.
+    pub fn is_end(self) -> bool {
+        matches!(self, What::Released | What::Ended(_))
+    }
+}
+
+/// Something that happened to a lock.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// When, in monotonic milliseconds.
+    pub at_ms: u64,
+    /// What.
+    pub what: What,
+    /// To which owner.
+    pub owner: Owner,
+    /// Whose connection it was; for [`Reason::Deleted`] that of whoever deleted it.
+    pub client: Client,
+}
+
+/// How often things have happened to a lock, since it is remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Grants.
+    pub granted: u64,
+    /// Waits that began.
+    pub contended: u64,
+    /// Leases that ended.
+    pub expired: u64,
+}
+
+/// What is remembered of a name.
+#[derive(Clone, Debug)]
+struct Record {
+    db: u32,
+    name: Box<[u8]>,
+    hash: u32,
+    events: VecDeque<Event>,
+    counts: Counts,
+    /// Neighbours in the order of the last use.
+    older: u32,
+    newer: u32,
+}
+
+const NIL: u32 = u32::MAX;
+
+/// The events of all names that are remembered.
+pub struct History {
+    hasher: FixedState,
+    names: Segments,
+    records: Chunks<Record>,
+    oldest: u32,
+    newest: u32,
+    /// How many names are remembered at most.
+    names_max: usize,
+}
+
+impl History {
+    /// Nothing has happened yet.
+    pub fn new(seed: u64) -> Self {
+        History {
+            hasher: FixedState::with_seed(seed),
+            names: Segments::default(),
+            records: Chunks::default(),
+            oldest: NIL,
+            newest: NIL,
+            names_max: NAMES,
+        }
+    }
+
+    /// Remembers so many names from now on; forgets the others, bit by bit as new ones come.
+    pub fn set_names_max(&mut self, names: usize) {
+        self.names_max = names;
+    }
+
+    /// Number of names that are remembered.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
+        let hash = self.hasher.hash_one((db, name)) as u32;
+        self.names.find(hash, |number| self.records.get(number).is_some_and(|record| record.db == db && *record.name == *name))
+    }
+
+    /// The last events of a name, the oldest first.
+    pub fn events(&self, db: u32, name: &[u8]) -> impl DoubleEndedIterator<Item = &Event> {
+        self.find(db, name).and_then(|number| self.records.get(number)).into_iter().flat_map(|record| record.events.iter())
+    }
+
+    /// How often things have happened to a name.
+    pub fn counts(&self, db: u32, name: &[u8]) -> Counts {
+        self.find(db, name).and_then(|number| self.records.get(number)).map(|record| record.counts).unwrap_or_default()
+    }
+
+    /// The last end of a grant of this owner.
+    pub fn last_end(&self, db: u32, name: &[u8], owner: &[u8]) -> Option<&Event> {
+        self.events(db, name).rev().find(|event| event.what.is_end() && event.owner[..] == *owner)
+    }
+
+    /// Notes what happened.
+    pub fn note(&mut self, db: u32, name: &[u8], at_ms: u64, what: What, owner: &[u8], client: Client) {
+        if self.names_max == 0 {
+            return;
+        }
+        let number = match self.find(db, name) {
+            Some(number) => {
+                self.unlink(number);
+                number
+            }
+            None => self.begin(db, name),
+        };
+        self.link(number);
+        let Some(record) = self.records.get_mut(number) else { return };
+        match what {
+            What::Granted { .. } => record.counts.granted += 1,
+            What::Queued => record.counts.contended += 1,
+            What::Ended(Reason::Lease | Reason::MaxHold) => record.counts.expired += 1,
+            _ => {}
+        }
+        let owner = Owner::from_slice(owner);
+        if record.events.len() == EVENTS {
+            record.events.pop_front();
+        }
+        record.events.push_back(Event { at_ms, what, owner, client });
+    }
+
+    fn begin(&mut self, db: u32, name: &[u8]) -> u32 {
+        // Two for one, so that a lower bound is reached in time.
+        for _ in 0..2 {
+            if self.records.len() >= self.names_max {
+                self.forget_oldest();
+            }
+        }
+        let hash = self.hasher.hash_one((db, name)) as u32;
+        let (events, counts) = (VecDeque::with_capacity(2), Counts::default());
+        let number = self.records.insert(Record { db, name: name.into(), hash, events, counts, older: NIL, newer: NIL });
+        self.names.insert(hash, number);
+        number
+    }
+
+    fn forget_oldest(&mut self) {
+        let number = self.oldest;
+        if self.records.get(number).is_some() {
+            self.unlink(number);
+            if let Some(record) = self.records.try_remove(number) {
+                self.names.remove(record.hash, number);
+            }
+        }
+    }
+
+    fn unlink(&mut self, number: u32) {
+        let Some(Record { older, newer, .. }) = self.records.get(number) else { return };
+        let (older, newer) = (*older, *newer);
+        match self.records.get_mut(older) {
+            Some(record) => record.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.records.get_mut(newer) {
+            Some(record) => record.older = older,
+            None => self.newest = older,
+        }
+    }
+
+    fn link(&mut self, number: u32) {
+        let newest = std::mem::replace(&mut self.newest, number);
+        match self.records.get_mut(newest) {
+            Some(record) => record.newer = number,
+            None => self.oldest = number,
+        }
+        if let Some(record) = self.records.get_mut(number) {
+            (record.older, record.newer) = (newest, NIL);
+        }
+    }
+
+    /// Panics where the state is not what it should be.
+    pub fn check_invariants(&self) {
+        let (mut at, mut count) = (self.oldest, 0);
+        while let Some(record) = self.records.get(at) {
+            assert_eq!(self.find(record.db, &record.name), Some(at));
+            assert!(!record.events.is_empty() && record.events.len() <= EVENTS);
+            assert!(record.events.iter().is_sorted_by_key(|event| event.at_ms), "events are in order");
+            (at, count) = (record.newer, count + 1);
+        }
+        assert_eq!(count, self.records.len(), "all records are in line");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_used_last_are_remembered_each_with_its_last_events() {
+        let mut history = History::new(1);
+        history.set_names_max(3);
+        for at in 0..100u64 {
+            for name in [b"a", b"b", b"c", b"d"] {
+                if name != b"d" || at == 50 {
+                    history.note(0, name, at, What::Queued, b"x", Client::default());
+                    history.check_invariants();
+                }
+            }
+        }
+        assert_eq!(history.len(), 3);
+        assert_eq!(history.events(0, b"d").count(), 0, "the oldest is forgotten");
+        let at: Vec<u64> = history.events(0, b"b").map(|event| event.at_ms).collect();
+        assert_eq!(at, (100 - EVENTS as u64..100).collect::<Vec<_>>());
+        assert!(history.counts(0, b"b").contended < 100, "counted anew after it was forgotten");
+        history.set_names_max(0);
+        history.note(0, b"z", 1, What::Queued, b"x", Client::default());
+        assert_eq!(history.events(0, b"z").count(), 0);
+    }
+}

@@ -1,0 +1,249 @@
+//! Who holds a lock: one owner, most often, and up to thousands who share it or have permits of a semaphore.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use smallvec::SmallVec;
+
+use crate::lock::grant::{Grant, Owner};
+
+/// So many are found by a look at each of them.
+const FEW: usize = 16;
+
+/// The grants of a lock, each of another owner.
+#[derive(Clone, Debug)]
+pub enum Holders {
+    /// A few, in the order of their tokens.
+    Few(SmallVec<[Grant; 1]>),
+    /// More of them.
+    Many(Box<Many>),
+}
+
+/// Grants that are found by their owners and by the ends of their leases.
+#[derive(Clone, Debug, Default)]
+pub struct Many {
+    grants: BTreeMap<u64, Grant>,
+    owners: BTreeMap<Owner, u64>,
+    ends: BTreeSet<(u64, u64)>,
+    permits: u64,
+}
+
+impl Default for Holders {
+    fn default() -> Self {
+        Holders::Few(SmallVec::new())
+    }
+}
+
+impl Holders {
+    /// Number of holders.
+    pub fn len(&self) -> usize {
+        match self {
+            Holders::Few(few) => few.len(),
+            Holders::Many(many) => many.grants.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them in the order of their tokens.
+    pub fn iter(&self) -> impl Iterator<Item = &Grant> {
+        let (few, many) = match self {
+            Holders::Few(few) => (Some(few.iter()), None),
+            Holders::Many(many) => (None, Some(many.grants.values())),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flatten())
+    }
+
+    /// An owner's grant.
+    pub fn get(&self, owner: &[u8]) -> Option<&Grant> {
+        match self {
+            Holders::Few(few) => few.iter().find(|grant| grant.owner[..] == *owner),
+            Holders::Many(many) => many.grants.get(many.owners.get(owner)?),
+        }
+    }
+
+    /// The grant with a token.
+    pub fn with_token(&self, token: u64) -> Option<&Grant> {
+        match self {
+            Holders::Few(few) => few.iter().find(|grant| grant.token == token),
+            Holders::Many(many) => many.grants.get(&token),
+        }
+    }
+
+    /// The grant of the only holder.
+    pub fn only(&self) -> Option<&Grant> {
+        if self.len() == 1 { self.iter().next() } else { None }
+    }
+
+    /// Permits that are out, one for each holder of a lock.
+    pub fn permits(&self) -> u64 {
+        match self {
+            Holders::Few(few) => few.iter().map(|grant| u64::from(grant.permits)).sum(),
+            Holders::Many(many) => many.permits,
+        }
+    }
+
+    /// The first end of a lease, in monotonic milliseconds.
+    pub fn first_end_ms(&self) -> Option<u64> {
+        match self {
+            Holders::Few(few) => few.iter().map(|grant| grant.end_ms).min(),
+            Holders::Many(many) => many.ends.first().map(|end| end.0),
+        }
+    }
+
+    /// The last end of a lease, in monotonic milliseconds.
+    pub fn last_end_ms(&self) -> Option<u64> {
+        match self {
+            Holders::Few(few) => few.iter().map(|grant| grant.end_ms).max(),
+            Holders::Many(many) => many.ends.last().map(|end| end.0),
+        }
+    }
+
+    /// Adds the grant of an owner who has none, and whose token is the largest.
+    pub fn insert(&mut self, grant: Grant) {
+        debug_assert!(self.get(&grant.owner).is_none(), "an owner has one grant");
+        match self {
+            Holders::Few(few) if few.len() < FEW => few.push(grant),
+            Holders::Few(few) => {
+                let mut many = Box::<Many>::default();
+                few.drain(..).chain([grant]).for_each(|grant| many.insert(grant));
+                *self = Holders::Many(many);
+            }
+            Holders::Many(many) => many.insert(grant),
+        }
+    }
+
+    /// Takes an owner's grant out.
+    pub fn remove(&mut self, owner: &[u8]) -> Option<Grant> {
+        match self {
+            Holders::Few(few) => {
+                let at = few.iter().position(|grant| grant.owner[..] == *owner)?;
+                Some(few.remove(at))
+            }
+            Holders::Many(many) => {
+                let token = many.owners.remove(owner)?;
+                let grant = many.grants.remove(&token)?;
+                many.ends.remove(&(grant.end_ms, token));
+                many.permits -= u64::from(grant.permits);
+                Some(grant)
+            }
+        }
+    }
+
+    /// Changes an owner's grant, but neither its owner nor its token nor its permits; `None` where there is none.
+    pub fn change<T>(&mut self, owner: &[u8], change: impl FnOnce(&mut Grant) -> T) -> Option<T> {
+        match self {
+            Holders::Few(few) => few.iter_mut().find(|grant| grant.owner[..] == *owner).map(change),
+            Holders::Many(many) => {
+                let token = *many.owners.get(owner)?;
+                let grant = many.grants.get_mut(&token)?;
+                many.ends.remove(&(grant.end_ms, token));
+                let changed = change(grant);
+                many.ends.insert((grant.end_ms, token));
+                Some(changed)
+            }
+        }
+    }
+
+    /// Takes out a grant whose lease has ended, the one first that ended first.
+    pub fn take_ended(&mut self, now_ms: u64) -> Option<Grant> {
+        match self {
+            Holders::Few(few) => {
+                let ended = few.iter().enumerate().filter(|(_, grant)| grant.ended(now_ms));
+                let at = ended.min_by_key(|(_, grant)| (grant.end_ms, grant.token))?.0;
+                Some(few.remove(at))
+            }
+            Holders::Many(many) => {
+                let (end_ms, token) = *many.ends.first()?;
+                if end_ms > now_ms {
+                    return None;
+                }
+                let owner = many.grants.get(&token)?.owner.clone();
+                self.remove(&owner)
+            }
+        }
+    }
+
+    /// Frees up to `budget` of them, of which nobody needs to know any more; true when none is left.
+    pub fn free_some(&mut self, budget: &mut u32) -> bool {
+        if let Holders::Many(many) = self {
+            while *budget > 0 && many.grants.pop_first().is_some() {
+                many.ends.pop_first();
+                many.owners.pop_first();
+                *budget -= 1;
+            }
+            return many.grants.is_empty();
+        }
+        true
+    }
+
+    /// Panics where the state is not what it should be.
+    pub fn check_invariants(&self) {
+        let tokens: Vec<u64> = self.iter().map(|grant| grant.token).collect();
+        assert!(tokens.is_sorted_by(|a, b| a < b), "holders stand in the order of their tokens");
+        for grant in self.iter() {
+            assert!(grant.holds > 0 && grant.permits > 0, "what is held is held");
+            assert_eq!(self.get(&grant.owner), Some(grant), "an owner has one grant");
+        }
+        if let Holders::Many(many) = self {
+            assert_eq!(many.owners.len(), many.grants.len());
+            let ends: BTreeSet<_> = many.grants.values().map(|grant| (grant.end_ms, grant.token)).collect();
+            assert_eq!(many.ends, ends, "ends of leases are known");
+            assert_eq!(many.permits, many.grants.values().map(|grant| u64::from(grant.permits)).sum::<u64>());
+        }
+    }
+}
+
+impl Many {
+    fn insert(&mut self, grant: Grant) {
+        self.owners.insert(grant.owner.clone(), grant.token);
+        self.ends.insert((grant.end_ms, grant.token));
+        self.permits += u64::from(grant.permits);
+        self.grants.insert(grant.token, grant);
+    }
+}
+
+/// A lock or semaphore as it is kept under its name.
+#[derive(Clone, Debug, Default)]
+pub struct Lock {
+    /// Permits of a semaphore; 0 for a lock.
+    pub limit: u32,
+    /// Until then nobody is granted anything, in monotonic milliseconds; 0 where nothing is held back.
+    pub held_back_ms: u64,
+    /// Who holds it.
+    pub holders: Holders,
+}
+
+impl Lock {
+    /// When something about it changes by itself, in monotonic milliseconds: a lease ends, or it is held back no more.
+    pub fn due_ms(&self) -> Option<u64> {
+        let held_back = (self.held_back_ms != 0).then_some(self.held_back_ms);
+        self.holders.first_end_ms().into_iter().chain(held_back).min()
+    }
+
+    /// When nothing is left of it if nobody does anything: the deadline of its key, in monotonic milliseconds.
+    pub fn deadline_ms(&self) -> u64 {
+        self.holders.last_end_ms().unwrap_or(0).max(self.held_back_ms)
+    }
+
+    /// Whether it is worth no key any more.
+    pub fn is_free(&self) -> bool {
+        self.holders.is_empty() && self.held_back_ms == 0
+    }
+
+    /// What `TYPE` answers.
+    pub fn type_name(&self) -> &'static str {
+        if self.limit == 0 { "lock" } else { "semaphore" }
+    }
+
+    /// Bytes that it takes up outside of itself, about.
+    pub fn allocated(&self) -> usize {
+        match &self.holders {
+            Holders::Few(few) if few.spilled() => few.capacity() * size_of::<Grant>(),
+            Holders::Few(_) => 0,
+            Holders::Many(many) => many.grants.len() * (size_of::<Grant>() + size_of::<Owner>() + 64),
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! Who waits for what, in which order: the queues of all names that anybody waits for.
+//!
+//! ```text
+//!   (database, name) ─▶ queue ─▶ link ─▶ link ─▶ …        first come, first served
+//!                         │       │
+//!              holders ───┤       └── waiter ── links in other queues (LOCK.ACQUIREALL)
+//!                         │             │
+//!                       owner ──────────┘  what it waits for, and what it holds of what others wait for
+//! ```
+//!
+//! A name that nobody waits for has no queue, and its holders are not known here: what is not contended costs nothing.
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
+
+use crate::lock::grant::{Client, Mode, Owner};
+use crate::store::chunks::Chunks;
+use crate::store::segments::Segments;
+
+/// End of a list, and the number of nothing.
+pub const NIL: u32 = u32::MAX;
+
+/// What a waiter wants to be granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// How.
+    pub mode: Mode,
+    /// Permits of a semaphore; 1 for a lock.
+    pub permits: u32,
+    /// The semaphore's permits altogether; 0 for a lock.
+    pub limit: u32,
+    /// Milliseconds of the lease, from the grant on.
+    pub lease_ms: u64,
+    /// How long the grant may be carried on; 0 for ever.
+    pub max_hold_ms: u64,
+    /// How long the next grant is held back where this one ends by itself.
+    pub delay_ms: u32,
+    /// Whether the grant ends with the connection.
+    pub session: bool,
+}
+
+/// A connection that waits.
+#[derive(Clone, Debug)]
+pub struct Waiter {
+    /// For whom.
+    pub owner: u32,
+    /// Which connection.
+    pub client: Client,
+    /// For what.
+    pub wanted: Wanted,
+    /// When its wait ends, in monotonic milliseconds.
+    pub deadline_ms: Option<u64>,
+    /// Since when it waits, in monotonic microseconds.
+    pub since_us: u64,
+    /// It shares the lock and wants it alone.
+    pub upgrade: bool,
+    /// It wants all of its names at once, and an array as its reply.
+    pub all: bool,
+    /// Its places in queues, in the order of its names.
+    pub links: SmallVec<[u32; 1]>,
+    /// Grows with each that begins to wait.
+    pub serial: i64,
+    /// Its owner waits for more than this one name.
+    complex: bool,
+}
+
+/// A waiter's place in a queue.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// Whose.
+    pub waiter: u32,
+    /// Where.
+    pub queue: u32,
+    /// Grows from the first to the last.
+    pub order: i64,
+    prev: u32,
+    next: u32,
+}
+
+/// Those who wait for a name.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    /// Index of the database.
+    pub db: u32,
+    /// The name.
+    pub name: Box<[u8]>,
+    hash: u32,
+    first: u32,
+    last: u32,
+    /// How many wait.
+    pub len: u32,
+    /// How many of them want to be alone.
+    pub exclusive: u32,
+    /// How many of them have owners that wait for more than this name.
+    pub complex: u32,
+    /// Who holds it, and how, while anybody waits.
+    pub holders: Vec<(u32, Mode)>,
+    /// When something about the name changes by itself, in monotonic milliseconds; 0 where that is nobody's business here.
+    pub due_ms: u64,
+    /// Kept though nobody waits: its holders' leases end one by one.
+    pub pinned: bool,
+}
+
+/// An owner that waits, or that holds what others wait for.
+#[derive(Clone, Debug)]
+pub struct OwnerNode {
+    /// Its name.
+    pub name: Owner,
+    hash: u32,
+    /// What it waits for.
+    pub waits: SmallVec<[u32; 1]>,
+    /// The queues of what it holds.
+    pub holds: SmallVec<[u32; 2]>,
+}
+
+/// All queues.
+pub struct Queues {
+    hasher: FixedState,
+    names: Segments,
+    queues: Chunks<Queue>,
+    links: Chunks<Link>,
+    waiters: Chunks<Waiter>,
+    owner_names: Segments,
+    owners: Chunks<OwnerNode>,
+    order: i64,
+}
+
+impl Queues {
+    /// Nobody waits. The seed keeps clients from choosing names whose hashes collide.
+    pub fn new(seed: u64) -> Self {
+        Queues {
+            hasher: FixedState::with_seed(seed),
+            names: Segments::default(),
+            queues: Chunks::default(),
+            links: Chunks::default(),
+            waiters: Chunks::default(),
+            owner_names: Segments::default(),
+            owners: Chunks::default(),
+            order: 0,
+        }
+    }
+
+    /// Number of names with a queue.
+    pub fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// Number of waiting connections.
+    pub fn waiters(&self) -> usize {
+        self.waiters.len()
+    }
+
+    fn hash(&self, what: (u32, &[u8])) -> u32 {
+        self.hasher.hash_one(what) as u32
+    }
+
+    /// The queue of a name.
+    #[inline]
+    pub fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
+        if self.queues.is_empty() {
+            return None;
+        }
+        self.names.find(self.hash((db, name)), |number| {
+            self.queues.get(number).is_some_and(|queue| queue.db == db && *queue.name == *name)
+        })
+    }
+
+    /// The queue of a name, made where there is none: whoever makes it sees to it that [`Queues::forget`] is called.
+    pub fn find_or_make(&mut self, db: u32, name: &[u8]) -> u32 {
+        if let Some(queue) = self.find(db, name) {
+            return queue;
+        }
+        let hash = self.hash((db, name));
+        let queue = Queue {
+            db,
+            name: name.into(),
+            hash,
+            first: NIL,
+            last: NIL,
+            len: 0,
+            exclusive: 0,
+            complex: 0,
+            holders: Vec::new(),
+            due_ms: 0,
+            pinned: false,
+        };
+        let number = self.queues.insert(queue);
+        self.names.insert(hash, number);
+        number
+    }
+
+    /// A queue.
+    pub fn get(&self, queue: u32) -> Option<&Queue> {
+        self.queues.get(queue)
+    }
+
+    /// A queue, for its `due_ms` and `pinned`.
+    pub fn get_mut(&mut self, queue: u32) -> Option<&mut Queue> {
+        self.queues.get_mut(queue)
+    }
+
+    /// All queues with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Queue)> {
+        self.queues.iter()
+    }
+
+    /// Drops a queue in which nobody waits and that is not kept for anything else.
+    pub fn forget(&mut self, queue: u32) {
+        let Some(found) = self.queues.get(queue) else { return };
+        if found.len > 0 || found.pinned {
+            return;
+        }
+        for (owner, _) in self.queues.get_mut(queue).map(|queue| std::mem::take(&mut queue.holders)).unwrap_or_default() {
+            self.let_go(owner, queue);
+        }
+        if let Some(queue_hash) = self.queues.get(queue).map(|found| found.hash) {
+            self.names.remove(queue_hash, queue);
+            self.queues.try_remove(queue);
+        }
+    }
+
+    /// An owner that is known here.
+    pub fn owner(&self, owner: u32) -> Option<&OwnerNode> {
+        self.owners.get(owner)
+    }
+
+    /// The number of an owner, where it is known here.
+    pub fn find_owner(&self, name: &[u8]) -> Option<u32> {
+        if self.owners.is_empty() {
+            return None;
+        }
+        let hash = self.hash((NIL, name));
+        self.owner_names.find(hash, |number| self.owners.get(number).is_some_and(|owner| owner.name[..] == *name))
+    }
+
+    fn owner_of(&mut self, name: &[u8]) -> u32 {
+        if let Some(owner) = self.find_owner(name) {
+            return owner;
+        }
+        let hash = self.hash((NIL, name));
+        let node = OwnerNode { name: Owner::from_slice(name), hash, waits: SmallVec::new(), holds: SmallVec::new() };
+        let number = self.owners.insert(node);
+        self.owner_names.insert(hash, number);
+        number
+    }
+
+    /// Forgets an owner of whom there is nothing to know any more.
+    fn release_owner(&mut self, owner: u32) {
+        let Some(node) = self.owners.get(owner) else { return };
+        if node.waits.is_empty() && node.holds.is_empty() {
+            self.owner_names.remove(node.hash, owner);
+            self.owners.try_remove(owner);
+        }
+    }
+
+    /// An owner holds a name that has a queue.
+    pub fn hold(&mut self, queue: u32, name: &[u8], mode: Mode) {
+        let owner = self.owner_of(name);
+        let (Some(node), Some(queue_of)) = (self.owners.get_mut(owner), self.queues.get_mut(queue)) else { return };
+        match queue_of.holders.iter_mut().find(|holder| holder.0 == owner) {
+            Some(holder) => holder.1 = mode,
+            None => {
+                queue_of.holders.push((owner, mode));
+                node.holds.push(queue);
+            }
+        }
+    }
+
+    /// An owner does not hold a name any more.
+    pub fn unhold(&mut self, queue: u32, name: &[u8]) {
+        let Some(owner) = self.find_owner(name) else { return };
+        if let Some(found) = self.queues.get_mut(queue)
+            && let Some(at) = found.holders.iter().position(|holder| holder.0 == owner)
+        {
+            found.holders.swap_remove(at);
+            self.let_go(owner, queue);
+        }
+    }
+
+    fn let_go(&mut self, owner: u32, queue: u32) {
+        if let Some(node) = self.owners.get_mut(owner) {
+            node.holds.retain(|held| *held != queue);
+        }
+        self.release_owner(owner);
+    }
+
+    /// A waiter.
+    pub fn waiter(&self, waiter: u32) -> Option<&Waiter> {
+        self.waiters.get(waiter)
+    }
+
+    /// A link.
+    pub fn link(&self, link: u32) -> Option<Link> {
+        self.links.get(link).copied()
+    }
+
+    /// The first link of a queue.
+    pub fn first(&self, queue: u32) -> Option<u32> {
+        self.queues.get(queue).map(|queue| queue.first).filter(|&link| link != NIL)
+    }
+
+    /// The links of a queue in order.
+    pub fn links_of(&self, queue: u32) -> impl Iterator<Item = Link> {
+        let mut next = self.first(queue);
+        std::iter::from_fn(move || {
+            let link = self.links.get(next?).copied()?;
+            next = Some(link.next);
+            Some(link)
+        })
+    }
+
+    /// The queues of a waiter, in the order of its names.
+    pub fn queues_of(&self, waiter: u32) -> impl Iterator<Item = u32> {
+        let links = self.waiters.get(waiter).map(|waiter| &waiter.links[..]).unwrap_or_default();
+        links.iter().filter_map(|&link| self.links.get(link).map(|link| link.queue))
+    }
+
+    /// Has a connection wait in these queues, behind all others; one that wants to be alone with what it shares, before them.
+    #[allow(clippy::too_many_arguments)]
+    pub fn enter(
+        &mut self,
+        owner: &[u8],
+        client: Client,
+        wanted: Wanted,
+        (deadline_ms, since_us): (Option<u64>, u64),
+        (upgrade, all): (bool, bool),
+        queues: &[u32],
+    ) -> u32 {
+        let owner = self.owner_of(owner);
+        let links = SmallVec::new();
+        let serial = self.order + 1;
+        let waiter = Waiter { owner, client, wanted, deadline_ms, since_us, upgrade, all, links, serial, complex: false };
+        let number = self.waiters.insert(waiter);
+        for &queue in queues {
+            let link = self.join(number, queue, upgrade, wanted.mode);
+            if let Some(waiter) = self.waiters.get_mut(number) {
+                waiter.links.push(link);
+            }
+        }
+        if let Some(node) = self.owners.get_mut(owner) {
+            node.waits.push(number);
+        }
+        self.note_complex(owner);
+        number
+    }
+
+    fn join(&mut self, waiter: u32, queue: u32, upgrade: bool, mode: Mode) -> u32 {
+        self.order += 1;
+        let order = if upgrade { -self.order } else { self.order };
+        let link = self.links.insert(Link { waiter, queue, order, prev: NIL, next: NIL });
+        let Some(found) = self.queues.get_mut(queue) else { return link };
+        found.len += 1;
+        found.exclusive += u32::from(mode == Mode::Exclusive);
+        let (prev, next) = if upgrade { (NIL, found.first) } else { (found.last, NIL) };
+        if prev == NIL {
+            found.first = link;
+        }
+        if next == NIL {
+            found.last = link;
+        }
+        if let Some(before) = self.links.get_mut(prev) {
+            before.next = link;
+        }
+        if let Some(behind) = self.links.get_mut(next) {
+            behind.prev = link;
+        }
+        if let Some(new) = self.links.get_mut(link) {
+            (new.prev, new.next) = (prev, next);
+        }
+        link
+    }
+
+    /// Marks the waiters of an owner that waits in more than one queue, and those of one that does no more.
+    fn note_complex(&mut self, owner: u32) {
+        let Some(node) = self.owners.get(owner) else { return };
+        let links: usize = node.waits.iter().filter_map(|&w| self.waiters.get(w)).map(|waiter| waiter.links.len()).sum();
+        let complex = links > 1;
+        for waiter in node.waits.clone() {
+            let Some(found) = self.waiters.get_mut(waiter) else { continue };
+            if found.complex == complex {
+                continue;
+            }
+            found.complex = complex;
+            for link in found.links.clone() {
+                let queue = self.links.get(link).and_then(|link| self.queues.get_mut(link.queue));
+                if let Some(queue) = queue {
+                    queue.complex = if complex { queue.complex + 1 } else { queue.complex - 1 };
+                }
+            }
+        }
+    }
+
+    /// Takes a waiter out of its queues, which are given; those may have to be served then.
+    pub fn leave(&mut self, waiter: u32) -> Option<(Waiter, SmallVec<[u32; 1]>)> {
+        let found = self.waiters.try_remove(waiter)?;
+        let mut queues = SmallVec::new();
+        for &number in &found.links {
+            let Some(link) = self.links.try_remove(number) else { continue };
+            queues.push(link.queue);
+            if let Some(before) = self.links.get_mut(link.prev) {
+                before.next = link.next;
+            }
+            if let Some(behind) = self.links.get_mut(link.next) {
+                behind.prev = link.prev;
+            }
+            let Some(queue) = self.queues.get_mut(link.queue) else { continue };
+            if link.prev == NIL {
+                queue.first = link.next;
+            }
+            if link.next == NIL {
+                queue.last = link.prev;
+            }
+            queue.len -= 1;
+            queue.exclusive -= u32::from(found.wanted.mode == Mode::Exclusive);
+            queue.complex -= u32::from(found.complex);
+        }
+        if let Some(node) = self.owners.get_mut(found.owner) {
+            node.waits.retain(|wait| *wait != waiter);
+        }
+        self.note_complex(found.owner);
+        Some((found, queues))
+    }
+
+    /// To be called when what a waiter that has left was called is not needed any more.
+    pub fn forget_owner(&mut self, owner: u32) {
+        self.release_owner(owner);
+    }
+
+    /// Panics where the state is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        let mut links = 0;
+        for (number, queue) in self.queues.iter() {
+            assert_eq!(self.find(queue.db, &queue.name), Some(number), "a queue is found by its name");
+            let of: Vec<Link> = self.links_of(number).collect();
+            links += of.len();
+            assert_eq!(queue.len as usize, of.len(), "a queue knows how many wait");
+            assert!(of.is_sorted_by(|a, b| a.order < b.order), "a queue is in order");
+            let waiters: Vec<&Waiter> = of.iter().filter_map(|link| self.waiters.get(link.waiter)).collect();
+            assert_eq!(waiters.len(), of.len(), "a link has a waiter");
+            let exclusive = waiters.iter().filter(|waiter| waiter.wanted.mode == Mode::Exclusive).count();
+            assert_eq!(queue.exclusive as usize, exclusive);
+            assert_eq!(queue.complex as usize, waiters.iter().filter(|waiter| waiter.complex).count());
+            for (owner, _) in &queue.holders {
+                let node = self.owners.get(*owner);
+                assert!(node.is_some_and(|node| node.holds.contains(&number)), "an owner knows what it holds");
+            }
+        }
+        assert_eq!(links, self.links.len());
+        for (number, waiter) in self.waiters.iter() {
+            let owner = self.owners.get(waiter.owner);
+            assert!(owner.is_some_and(|owner| owner.waits.contains(&number)), "an owner knows what it waits for");
+        }
+        for (number, owner) in self.owners.iter() {
+            assert_eq!(self.find_owner(&owner.name), Some(number));
+            assert!(!owner.waits.is_empty() || !owner.holds.is_empty(), "nothing is known of others");
+            for held in &owner.holds {
+                let queue = self.queues.get(*held);
+                assert!(queue.is_some_and(|queue| queue.holders.iter().any(|holder| holder.0 == number)));
+            }
+        }
+    }
+}

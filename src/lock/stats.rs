@@ -1,0 +1,170 @@
+//! Totals of all locks, how long was waited for them, and the longest waits.
+
+use std::collections::VecDeque;
+
+/// Buckets to each power of two of microseconds: what is read from them is right to 12.5 %.
+const SUB: u64 = 8;
+const BUCKETS: usize = (64 - 3) * SUB as usize + SUB as usize;
+/// Long waits that are kept.
+const LONG_MAX: usize = 128;
+
+/// Totals since the start, or since they were set back.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    /// Grants.
+    pub grants: u64,
+    /// Grants of what was free when it was asked for.
+    pub immediate: u64,
+    /// Grants after a wait.
+    pub queued: u64,
+    /// Grants that were given back.
+    pub releases: u64,
+    /// Grants whose leases ended.
+    pub expiries: u64,
+    /// Grants that ended with their connections.
+    pub session_ends: u64,
+    /// Waits that ended without a grant.
+    pub timeouts: u64,
+    /// Waits that were refused, as they would have closed a cycle.
+    pub deadlocks: u64,
+    /// Most that have waited for one name.
+    pub longest_queue: u32,
+    waits: Box<[u64]>,
+    long: VecDeque<LongWait>,
+    next_id: u64,
+}
+
+/// A wait that was long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LongWait {
+    /// Its number.
+    pub id: u64,
+    /// When it ended, in monotonic milliseconds.
+    pub at_ms: u64,
+    /// How long it was.
+    pub waited_ms: u64,
+    /// For which name, in which database.
+    pub db: u32,
+    /// The name.
+    pub name: Vec<u8>,
+    /// The owner.
+    pub owner: Vec<u8>,
+    /// The client's number.
+    pub client: u64,
+    /// Whether it ended with a grant.
+    pub granted: bool,
+}
+
+impl Default for Stats {
+    fn default() -> Self {
+        Stats {
+            grants: 0,
+            immediate: 0,
+            queued: 0,
+            releases: 0,
+            expiries: 0,
+            session_ends: 0,
+            timeouts: 0,
+            deadlocks: 0,
+            longest_queue: 0,
+            waits: vec![0; BUCKETS].into(),
+            long: VecDeque::new(),
+            next_id: 0,
+        }
+    }
+}
+
+impl Stats {
+    fn bucket(us: u64) -> usize {
+        if us < SUB {
+            return us as usize;
+        }
+        let power = us.ilog2() as u64 - SUB.ilog2() as u64;
+        ((power + 1) * SUB + (us >> power) - SUB) as usize
+    }
+
+    /// The longest wait that belongs to a bucket.
+    fn highest(bucket: usize) -> u64 {
+        let bucket = bucket as u64;
+        if bucket < SUB {
+            return bucket;
+        }
+        let power = bucket / SUB - 1;
+        ((bucket % SUB + SUB + 1) << power) - 1
+    }
+
+    /// Counts a wait that ended with a grant, in microseconds.
+    pub fn waited(&mut self, us: u64) {
+        self.waits[Self::bucket(us).min(BUCKETS - 1)] += 1;
+    }
+
+    /// The microseconds that `percent` of the waits did not exceed; 0 where nobody has waited.
+    pub fn wait_percentile_us(&self, percent: f64) -> u64 {
+        let total: u64 = self.waits.iter().sum();
+        let wanted = ((percent / 100.0 * total as f64).ceil() as u64).max(1);
+        let mut seen = 0;
+        let bucket = self.waits.iter().position(|&count| {
+            seen += count;
+            seen >= wanted
+        });
+        bucket.map_or(0, Self::highest)
+    }
+
+    /// Keeps a long wait; of many the last ones. Its number is given here.
+    pub fn keep_long(&mut self, mut wait: LongWait) {
+        wait.id = self.next_id;
+        self.next_id += 1;
+        if self.long.len() == LONG_MAX {
+            self.long.pop_front();
+        }
+        self.long.push_back(wait);
+    }
+
+    /// The long waits, the last one first.
+    pub fn long_waits(&self) -> impl ExactSizeIterator<Item = &LongWait> {
+        self.long.iter().rev()
+    }
+
+    /// Forgets the long waits.
+    pub fn forget_long_waits(&mut self) {
+        self.long.clear();
+    }
+
+    /// Sets the totals back; long waits stay.
+    pub fn reset(&mut self) {
+        let (long, next_id) = (std::mem::take(&mut self.long), self.next_id);
+        *self = Stats { long, next_id, ..Stats::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_of_waits_are_right_to_an_eighth() {
+        let mut stats = Stats::default();
+        assert_eq!(stats.wait_percentile_us(50.0), 0);
+        (1..=1000).for_each(|ms| stats.waited(ms * 1000));
+        for (percent, us) in [(50.0, 500_000.0), (99.0, 990_000.0), (100.0, 1_000_000.0)] {
+            let got = stats.wait_percentile_us(percent) as f64;
+            assert!(got >= us && got <= us * 1.125, "{percent}: {got}");
+        }
+        stats.waited(u64::MAX);
+        stats.waited(0);
+    }
+
+    #[test]
+    fn the_last_long_waits_are_kept() {
+        let mut stats = Stats::default();
+        let wait =
+            LongWait { id: 0, at_ms: 0, waited_ms: 0, db: 0, name: Vec::new(), owner: Vec::new(), client: 0, granted: true };
+        (0..200).for_each(|waited_ms| stats.keep_long(LongWait { waited_ms, ..wait.clone() }));
+        assert_eq!(stats.long_waits().len(), LONG_MAX);
+        assert_eq!(stats.long_waits().next().map(|wait| (wait.id, wait.waited_ms)), Some((199, 199)));
+        stats.reset();
+        assert_eq!(stats.long_waits().len(), LONG_MAX);
+        stats.forget_long_waits();
+        assert_eq!(stats.long_waits().len(), 0);
+    }
+}
