@@ -37,6 +37,8 @@ use portcullis::engine::change::{Change, ChangeLog, Effect};
 use portcullis::engine::config::Config;
 use portcullis::engine::session::{Peer, SessionFlags, SessionId};
 use portcullis::engine::time::Now;
+use portcullis::lock::grant::unpack;
+use portcullis::lock::{Grant, Lock};
 use portcullis::script::bounds::Verdict;
 use portcullis::script::functions::Functions;
 use portcullis::store::entry::ValueRef;
@@ -59,6 +61,17 @@ enum Content {
     Scores(BTreeMap<Vec<u8>, u64>),
     Members(BTreeSet<Vec<u8>>),
     Stream(Box<StreamContent>),
+    Lock(Holders),
+    Latch(u64),
+    Guard(u64),
+}
+
+/// Owner, token, holds, permits and the end in unix milliseconds of each holder.
+type Holders = Vec<(Vec<u8>, u64, u32, u32, i64)>;
+
+fn holders(lock: &Lock, now: Now) -> Holders {
+    let of = |grant: &Grant| (grant.owner.to_vec(), grant.token, grant.holds, grant.permits, now.unix_of(grant.end_ms));
+    lock.holders.iter().map(of).collect()
 }
 
 /// A stream, without when consumers last asked: that is not told.
@@ -234,8 +247,15 @@ impl ChangeLog for Follower {
                     Value::ZSet(zset) => Content::Scores(scores(zset)),
                     Value::Set(set) => Content::Members(members(set)),
                     Value::Stream(stream) => Content::Stream(Box::new(stream_content(stream))),
+                    Value::Lock(_) => panic!("a lock is told of as one: {change:?}"),
+                    Value::Latch(left) => Content::Latch(*left),
+                    Value::Guard(seen) => Content::Guard(*seen),
                 };
                 keys.insert(key, Item { content, deadline: *deadline });
+            }
+            Effect::SetLock { lock } => {
+                let deadline = Some(change.now.unix_of(lock.deadline_ms()));
+                keys.insert(key, Item { content: Content::Lock(holders(lock, change.now)), deadline });
             }
             Effect::Delete => assert!(keys.remove(&key).is_some(), "deleted what was not there: {change:?}"),
             Effect::Deadline(deadline) => match keys.get_mut(&key) {
@@ -423,6 +443,14 @@ fn held(engine: &mut Engine, now: Now) -> Databases {
                 ValueRef::Boxed(Value::ZSet(zset)) => Content::Scores(scores(zset)),
                 ValueRef::Boxed(Value::Set(set)) => Content::Members(members(set)),
                 ValueRef::Boxed(Value::Stream(stream)) => Content::Stream(Box::new(stream_content(stream))),
+                ValueRef::Boxed(Value::Latch(left)) => Content::Latch(*left),
+                ValueRef::Boxed(Value::Guard(seen)) => Content::Guard(*seen),
+                ValueRef::Boxed(Value::Lock(lock)) => Content::Lock(holders(lock, now)),
+                ValueRef::Grant(bytes) => {
+                    let mut lock = Lock::default();
+                    lock.holders.insert(unpack(bytes).expect("a packed grant"));
+                    Content::Lock(holders(&lock, now))
+                }
             };
             keys.insert(entry.key().to_vec(), Item { content, deadline: entry.deadline().map(|d| now.unix_of(d)) });
         });
@@ -444,6 +472,7 @@ fn alive(mut databases: Databases, now: Now) -> Databases {
                     fields.retain(|_, (_, deadline)| lives(deadline));
                     !fields.is_empty()
                 }
+                Content::Lock(_) | Content::Latch(_) | Content::Guard(_) => true,
             };
             filled && lives(&item.deadline)
         });

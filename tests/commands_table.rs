@@ -56,7 +56,7 @@ fn names_are_unique_and_lower_case() {
     let mut seen = BTreeSet::new();
     for (name, _, _) in rows() {
         assert!(seen.insert(name.clone()), "{name} is there twice");
-        assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-|".contains(&b)), "{name}");
+        assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-|.".contains(&b)), "{name}");
     }
 }
 
@@ -80,7 +80,8 @@ fn every_row_is_filled_in() {
         if !command.complexity.contains("O(") && !command.complexity.starts_with("Depends") {
             wrong.push(format!("complexity of {name}: {:?}", command.complexity));
         }
-        let parts: Vec<&str> = command.since.split('.').collect();
+        let since = command.since.strip_prefix("Portcullis ").unwrap_or(command.since);
+        let parts: Vec<&str> = since.split('.').collect();
         if parts.len() != 3 || !parts.iter().all(|part| part.parse::<u16>().is_ok()) {
             wrong.push(format!("since of {name}: {:?}", command.since));
         }

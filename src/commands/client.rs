@@ -478,7 +478,7 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             let out = std::mem::take(&mut session.out);
             cx.engine.discard(out);
             // What it waits for goes to others from now on.
-            cx.engine.forget_wait(id);
+            cx.engine.forget_wait(cx.now, id);
         }
         cx.engine.mark_dirty(id);
     }

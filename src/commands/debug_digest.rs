@@ -89,6 +89,8 @@ impl Digest {
                     }
                 }
             }
+            // Redis has none of them.
+            ValueRef::Grant(_) | ValueRef::Boxed(Value::Lock(_) | Value::Latch(_) | Value::Guard(_)) => {}
         }
         if entry.deadline().is_some() {
             self.join(b"!!expire!!");

@@ -189,7 +189,8 @@ fn clients(r: &mut Report<'_>) {
     let trackers = changes.tracking.trackers();
     let held = r.engine.pause.held();
     let on_removal = changes.waits.keys_waited_on_removal();
-    r.line("blocked_clients", waiters + held);
+    let for_locks = changes.locks.as_ref().map_or(0, |locks| locks.queues.waiters());
+    r.line("blocked_clients", waiters + held + for_locks);
     r.line("tracking_clients", trackers);
     r.line("pubsub_clients", subscribed);
     r.line("watching_clients", watchers);

@@ -277,6 +277,9 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (deadline, form) = (entry.deadline(), entry.form());
     let value = match entry.value() {
         ValueRef::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
+        // A grant is its holder's, and is there once.
+        ValueRef::Grant(_) => return Err(Error::WRONG_TYPE),
+        ValueRef::Boxed(value) if value.is_native() => return Err(Error::WRONG_TYPE),
         ValueRef::Boxed(value) => value.clone(),
     };
     let mut db = cx.db_at(target);
@@ -321,6 +324,10 @@ pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
         ValueRef::Boxed(Value::ZSet(zset)) => zset.encoding(),
         ValueRef::Boxed(Value::Set(set)) => set.encoding(),
         ValueRef::Boxed(Value::Stream(_)) => "stream",
+        ValueRef::Boxed(Value::Lock(lock)) => lock.type_name(),
+        ValueRef::Boxed(Value::Latch(_)) => "latch",
+        ValueRef::Boxed(Value::Guard(_)) => "int",
+        ValueRef::Grant(_) => "packed",
         ValueRef::Boxed(Value::Bytes(_)) => "raw",
         ValueRef::Bytes(_) if entry.form() == Form::Raw => "raw",
         ValueRef::Bytes(bytes) if entry.form() == Form::Shortest && parse_i64(bytes).is_some() => "int",

@@ -34,6 +34,8 @@ mod latency;
 pub mod lcs;
 pub mod lists;
 pub mod lists_whole;
+mod lock_info;
+pub mod locks;
 pub mod memory;
 pub mod missing;
 pub mod numbers;
@@ -41,6 +43,7 @@ pub mod pubsub;
 mod replication;
 pub mod scan;
 pub mod scripting;
+mod semaphores;
 pub mod serialization;
 pub mod server;
 pub mod set;
@@ -55,6 +58,7 @@ pub mod stream_reads;
 pub mod streams;
 pub mod strings;
 pub mod syntax;
+mod throttle;
 pub mod transactions;
 pub mod zset_algebra;
 pub mod zset_pops;
@@ -104,6 +108,10 @@ static FAMILIES: &[&[Command]] = &[
     stream_groups::COMMANDS,
     stream_claims::COMMANDS,
     stream_info::COMMANDS,
+    locks::COMMANDS,
+    lock_info::COMMANDS,
+    semaphores::COMMANDS,
+    throttle::COMMANDS,
     connection::COMMANDS,
     client::COMMANDS,
     server::COMMANDS,

@@ -49,6 +49,7 @@ pub const COMMANDS: &[Command] = &[
 fn dump(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let now = cx.now;
     match cx.db().read(args[1]) {
+        Some(entry) if entry.is_native() => return Err(Error::WRONG_TYPE),
         Some(entry) => {
             let payload = serialize(entry.value(), now.mono_ms(), |deadline| now.unix_of(deadline));
             cx.reply.bulk(&payload);

@@ -3,7 +3,7 @@
 use crate::engine::command::{Categories, Command, Flags, Group};
 
 /// Every category by its name, in the order in which replies list them.
-pub const CATEGORIES: [(&str, Categories); 21] = [
+pub const CATEGORIES: [(&str, Categories); 22] = [
     ("keyspace", Categories::KEYSPACE),
     ("read", Categories::READ),
     ("write", Categories::WRITE),
@@ -25,6 +25,7 @@ pub const CATEGORIES: [(&str, Categories); 21] = [
     ("connection", Categories::CONNECTION),
     ("transaction", Categories::TRANSACTION),
     ("scripting", Categories::SCRIPTING),
+    ("lock", Categories::LOCK),
 ];
 
 /// The category of this name, in any case, without its `@`.
@@ -80,7 +81,8 @@ fn of_group(group: Group) -> Categories {
         Group::Transactions => Categories::TRANSACTION,
         Group::Connection => Categories::CONNECTION,
         Group::Scripting => Categories::SCRIPTING,
-        Group::Generic | Group::PubSub | Group::Server | Group::Cluster | Group::Sentinel | Group::Lock => Categories::empty(),
+        Group::Lock => Categories::LOCK,
+        Group::Generic | Group::PubSub | Group::Server | Group::Cluster | Group::Sentinel => Categories::empty(),
     }
 }
 

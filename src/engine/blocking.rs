@@ -42,6 +42,8 @@ bitflags::bitflags! {
         const GONE = 1 << 3;
         /// The key is a hash: nothing waits for one but tests.
         const HASH = 1 << 4;
+        /// The key is a latch that is open.
+        const LATCH = 1 << 5;
     }
 }
 
@@ -53,6 +55,7 @@ impl Wake {
             ValueRef::Boxed(Value::ZSet(_)) => Wake::ZSET,
             ValueRef::Boxed(Value::Stream(_)) => Wake::STREAM,
             ValueRef::Boxed(Value::Hash(_)) => Wake::HASH,
+            ValueRef::Boxed(Value::Latch(0)) => Wake::LATCH,
             _ => Wake::empty(),
         }
     }
@@ -303,6 +306,7 @@ impl Engine {
         }
         self.keyspace.changes.attention = false;
         self.serve_ready(now);
+        self.attend_locks(now);
         self.resume_held(now);
     }
 
@@ -378,7 +382,7 @@ impl Engine {
     /// Ends the waiting of a session for keys with an error, or as if its time were over; false where it does not wait for any.
     pub fn unblock(&mut self, now: Now, id: SessionId, error: Option<&Error>) -> bool {
         let number = self.sessions[id.0 as usize].waiter;
-        number != NIL && self.end_wait(now, number, error)
+        if number == NIL { self.unblock_from_locks(now, id, error) } else { self.end_wait(now, number, error) }
     }
 
     fn end_wait(&mut self, now: Now, number: u32, error: Option<&Error>) -> bool {
@@ -403,7 +407,8 @@ impl Engine {
     }
 
     /// Forgets that a session waits, for whatever reason.
-    pub(crate) fn forget_wait(&mut self, id: SessionId) {
+    pub(crate) fn forget_wait(&mut self, now: Now, id: SessionId) {
+        self.forget_lock_wait(now, id);
         let session = &mut self.sessions[id.0 as usize];
         if !session.flags.contains(SessionFlags::BLOCKED) {
             return;

@@ -6,6 +6,7 @@ use crate::engine::blocking::Waits;
 use crate::engine::time::Now;
 use crate::engine::tracking::Tracking;
 use crate::engine::watch::Watches;
+use crate::lock::{Client, Lock, Locks};
 use crate::store::list::End;
 use crate::store::stream::StreamId;
 use crate::store::value::Value;
@@ -42,14 +43,16 @@ bitflags::bitflags! {
         const MODULE = 1 << 12;
         /// `n`
         const NEW = 1 << 13;
-        /// `A`: all but `m` and `n`.
+        /// `k`: what happens to native locks; of Portcullis.
+        const LOCK = 1 << 14;
+        /// `A`: all but `m`, `n` and `k`.
         const ALL = Self::GENERIC.bits() | Self::STRING.bits() | Self::LIST.bits() | Self::SET.bits() | Self::HASH.bits()
             | Self::ZSET.bits() | Self::EXPIRED.bits() | Self::EVICTED.bits() | Self::STREAM.bits() | Self::MODULE.bits();
     }
 }
 
 impl Classes {
-    const LETTERS: [(u8, Classes); 15] = [
+    const LETTERS: [(u8, Classes); 16] = [
         (b'A', Classes::ALL),
         (b'g', Classes::GENERIC),
         (b'$', Classes::STRING),
@@ -65,6 +68,7 @@ impl Classes {
         (b'K', Classes::KEYSPACE),
         (b'E', Classes::KEYEVENT),
         (b'm', Classes::KEY_MISS),
+        (b'k', Classes::LOCK),
     ];
 
     /// Reads the letters of `notify-keyspace-events`; `None` where one is unknown.
@@ -326,6 +330,12 @@ pub enum Effect<'a> {
     },
     /// All libraries of functions are gone; the change has no key.
     FlushLibraries,
+    /// The key is this lock now, whatever it was before. The times in it are monotonic: [`Change::now`] has the unix time that goes
+    /// with them.
+    SetLock {
+        /// The lock.
+        lock: &'a Lock,
+    },
     /// Nothing but the event: a second name for a change that was already reported.
     None,
 }
@@ -415,6 +425,12 @@ pub struct Changes {
     pub tracking: Tracking,
     /// Whether anybody watches keys, waits for them or tracks them.
     observed: bool,
+    /// Who waits for locks, and what is known of them; taken out while they are worked on.
+    pub locks: Option<Box<Locks>>,
+    /// When something about contended locks comes about by itself, in monotonic milliseconds; the end of time where nothing will.
+    pub locks_due_ms: u64,
+    /// Whose command runs: who deletes a lock.
+    pub client: Client,
     /// There is something to do when the running command has ended: see [`crate::engine::Engine::execute`].
     pub attention: bool,
 }
@@ -433,6 +449,9 @@ impl Changes {
             watches: Watches::new(seed),
             waits: Waits::new(seed),
             tracking: Tracking::new(seed),
+            locks: Some(Box::new(Locks::new(seed ^ 0x3c6e_f372_fe94_f82b, 1))),
+            locks_due_ms: u64::MAX,
+            client: Client::default(),
             observed: false,
             attention: false,
         }
@@ -521,6 +540,12 @@ impl Changes {
                 let removed = matches!(change.effect, Effect::Delete | Effect::HashRemove { .. });
                 self.watches.touch(change.db, change.key, removed);
                 self.attention |= self.waits.note(change.db, change.key, &change.effect);
+                if let Some(locks) = &mut self.locks
+                    && !matches!(change.effect, Effect::SetLock { .. })
+                {
+                    locks.gone(change.db, change.key);
+                    self.attention |= locks.has_work();
+                }
             }
         }
     }
@@ -537,7 +562,13 @@ impl Changes {
     }
 
     fn has_observers(&self) -> bool {
-        !self.watches.is_empty() || !self.waits.is_empty() || !self.tracking.is_empty()
+        let locks_waited_for = self.locks.as_ref().is_some_and(|locks| !locks.queues.is_empty());
+        !self.watches.is_empty() || !self.waits.is_empty() || !self.tracking.is_empty() || locks_waited_for
+    }
+
+    /// To be called after locks were told of something.
+    pub fn update_locks_due(&mut self) {
+        self.locks_due_ms = self.locks.as_ref().map_or(u64::MAX, |locks| locks.next_ms());
     }
 
     /// Whether memory of interests that are gone waits to be freed.
@@ -559,6 +590,10 @@ impl Changes {
         self.waits.check_invariants();
         self.tracking.check_invariants();
         assert_eq!(self.observed, self.has_observers(), "who is interested is told");
+        let locks = self.locks.as_ref();
+        assert!(locks.is_some(), "locks are put back");
+        locks.into_iter().for_each(|locks| locks.check_invariants());
+        assert_eq!(Some(self.locks_due_ms), locks.map(|locks| locks.next_ms()), "when locks change is known");
         assert!(self.attention || !self.waits.has_ready(), "what is ready is attended to");
     }
 

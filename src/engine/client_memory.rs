@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 
 use crate::engine::Engine;
 use crate::engine::session::{Session, SessionFlags, SessionId};
+use crate::engine::time::Now;
 
 /// The least limit, in bytes: with less than that nobody could be served.
 const LIMIT_MIN: u64 = 128 << 10;
@@ -143,7 +144,7 @@ impl Engine {
 
     /// Closes the largest sessions until all of them together take up less than the limit. To be called only while there is one.
     #[cold]
-    pub fn evict_clients(&mut self) {
+    pub fn evict_clients(&mut self, now: Now) {
         let Some(limit) = self.clients_limit() else { return };
         while self.clients.total >= limit {
             let Some(&(.., id)) = self.clients.order.first() else {
@@ -168,7 +169,7 @@ impl Engine {
             self.discard(out);
             self.stats.evicted_clients += 1;
             // What it waits for goes to others from now on.
-            self.forget_wait(id);
+            self.forget_wait(now, id);
             self.mark_dirty(id);
             self.forget_client(id);
         }

@@ -98,6 +98,8 @@ bitflags::bitflags! {
         const TRANSACTION = 1 << 19;
         /// `@scripting`
         const SCRIPTING = 1 << 20;
+        /// `@lock`, of Portcullis.
+        const LOCK = 1 << 21;
     }
 }
 
@@ -224,7 +226,7 @@ pub struct Command {
     pub group: Group,
     /// ACL categories beyond those that follow from group and flags.
     pub categories: Categories,
-    /// The Redis (or Valkey) version that introduced it.
+    /// The Redis (or Valkey) version that introduced it; of what no other server has, ours.
     pub since: &'static str,
     /// One line of what it does, in our words.
     pub summary: &'static str,

@@ -69,6 +69,8 @@ pub struct Keyspace {
     pub set_limits: crate::store::set::Limits,
     /// Where a block of a stream ends.
     pub stream_limits: BlockLimits,
+    /// Whether there may be locks, semaphores, latches or guards among the keys.
+    pub natives: bool,
     /// `DEBUG SET-ACTIVE-EXPIRE`: off, keys end only when they are looked at.
     pub active_expire: bool,
 }
@@ -89,6 +91,7 @@ impl Keyspace {
             keep_ended: false,
             set_limits: Default::default(),
             stream_limits: BlockLimits::default(),
+            natives: false,
             active_expire: true,
         }
     }
@@ -144,6 +147,10 @@ impl Keyspace {
             self.touch_swapped(a, b, now);
         }
         self.numbers.swap(a as usize, b as usize);
+        if let Some(locks) = &mut self.changes.locks {
+            locks.swapped(a, b);
+            self.changes.attention |= locks.has_work();
+        }
         let event = Event::new(Default::default(), "swapdb");
         self.changes.emit(Change { now, db: a, key: b"", event, effect: Effect::Swap { with: b } });
     }
@@ -193,7 +200,11 @@ impl Keyspace {
                         event: Event::EXPIRED,
                         effect: Effect::Delete,
                     });
-                    self.space.bury(entry);
+                    if entry.read().is_native() {
+                        self.lock_lapsed(now, index, entry);
+                    } else {
+                        self.space.bury(entry);
+                    }
                 }
                 Due::Fields { dict, place } => {
                     let index = self.index_of(dict);
@@ -319,12 +330,21 @@ impl<'a> Db<'a> {
 
     fn expire(&mut self, place: Place) {
         self.keyspace.stats.expired += 1;
-        self.drop_key(place, Event::EXPIRED);
+        let entry = self.keyspace.space.remove(self.dict, place);
+        self.emit(entry.read().key(), Event::EXPIRED, Effect::Delete);
+        if entry.read().is_native() {
+            self.keyspace.lock_lapsed(self.now, self.index, entry);
+        } else {
+            self.keyspace.space.bury(entry);
+        }
     }
 
     pub(crate) fn drop_key(&mut self, place: Place, event: Event) {
         let entry = self.keyspace.space.remove(self.dict, place);
         self.emit(entry.read().key(), event, Effect::Delete);
+        if entry.read().is_native() {
+            self.keyspace.lock_deleted(self.now, self.index, entry.read());
+        }
         self.keyspace.space.bury(entry);
     }
 
@@ -481,6 +501,8 @@ impl<'a> Db<'a> {
             ValueRef::Bytes(value) => Effect::SetString { value, deadline },
             ValueRef::Boxed(Value::Bytes(value)) => Effect::SetString { value, deadline },
             ValueRef::Boxed(value) => Effect::Store { value, deadline },
+            // Locks report themselves.
+            ValueRef::Grant(_) => Effect::None,
         };
         changes.emit(Change { now: self.now, db: self.index, key, event, effect });
     }
@@ -501,6 +523,7 @@ impl<'a> Db<'a> {
         let hash = space.hash(key);
         let place = match old.value() {
             ValueRef::Bytes(bytes) => space.insert(self.dict, hash, key, NewValue::Bytes(bytes), deadline),
+            ValueRef::Grant(bytes) => space.insert(self.dict, hash, key, NewValue::Grant(bytes), deadline),
             ValueRef::Boxed(_) => {
                 let Some(value) = entry.into_boxed() else { return };
                 space.insert(self.dict, hash, key, NewValue::Boxed(value), deadline)
@@ -577,6 +600,11 @@ impl<'a> Db<'a> {
             self.keyspace.touch_flushed(self.index);
         }
         let len = self.keyspace.space.clear(self.dict);
+        if let Some(locks) = &mut self.keyspace.changes.locks {
+            locks.flushed(self.index);
+            self.keyspace.changes.attention |= locks.has_work();
+        }
+        self.keyspace.natives &= (0..self.keyspace.databases()).any(|db| !self.keyspace.space.dict(db).is_empty());
         let event = Event::new(Default::default(), "flushdb");
         self.emit(b"", event, Effect::Flush);
         len

@@ -35,6 +35,7 @@ pub mod invalidate;
 pub mod keyspace;
 pub mod latency;
 pub mod lists;
+pub mod locks;
 pub mod memory;
 pub mod monitor;
 pub mod number;
@@ -250,6 +251,7 @@ impl Engine {
         if engine.config.cluster_enabled {
             engine.keyspace.space.index_slots(cluster::SLOTS, cluster::key_slot);
         }
+        engine.keyspace.first_token(now);
         engine.run_id = engine.random_id();
         engine.replication_id = engine.run_id.clone();
         engine.keyspace.changes.notify = engine.config.notify_keyspace_events;
@@ -294,13 +296,14 @@ impl Engine {
     }
 
     /// Ends a session: its connection is closed, whoever closed it.
-    pub fn disconnect(&mut self, _now: Now, id: SessionId) {
+    pub fn disconnect(&mut self, now: Now, id: SessionId) {
         self.pubsub.forget(id);
         self.update_heard();
         self.unwatch(id);
         self.untrack(id);
         self.end_monitor(id);
-        self.forget_wait(id);
+        self.forget_wait(now, id);
+        self.end_lock_session(now, id);
         if self.counts_clients() {
             self.forget_client(id);
         }
@@ -309,6 +312,10 @@ impl Engine {
         self.discards.add(session.out);
         if session.flags.contains(SessionFlags::DIRTY) {
             self.dirty.retain(|&other| other != id);
+        }
+        if self.keyspace.changes.attention {
+            self.publish_events();
+            self.attend(now);
         }
     }
 
@@ -343,13 +350,16 @@ impl Engine {
     fn perform(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
         let Some(name) = args.first() else { return };
         if self.counts_clients() {
-            self.evict_clients();
+            self.evict_clients(now);
             if self.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW) {
                 return;
             }
         }
         if self.rates.due(now.mono_us) {
             self.sample_rates(now);
+        }
+        if now.reached(self.keyspace.changes.locks_due_ms) {
+            self.settle_locks(now, &mut u32::MAX.clone());
         }
         self.keyspace.changes.begin();
         let session = &mut self.sessions[id.0 as usize];
@@ -512,6 +522,32 @@ impl Engine {
         self.stats.commands += 1;
         self.keyspace.uses.begin();
         self.command_stats.slot(slot).calls += 1;
+        if self.observers | self.keyspace.natives {
+            return self.run_with_care(now, id, db, origin, (command, slot), args, reply);
+        }
+        self.handle(now, id, db, origin, (command, slot), args, reply);
+        self.publish_events();
+    }
+
+    /// Runs a command while there are locks that it must not write over, or while somebody looks on.
+    #[allow(clippy::too_many_arguments)]
+    #[inline(never)]
+    fn run_with_care(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        db: &mut u32,
+        origin: Origin,
+        (command, slot): (&'static Command, usize),
+        args: &[&[u8]],
+        reply: &mut dyn Sink,
+    ) {
+        if self.keyspace.natives
+            && let Err(error) = self.guard_natives(now, id, *db, command, args)
+        {
+            self.command_stats.slot(slot).failed += 1;
+            return self.refuse(&error, reply);
+        }
         if self.observers {
             return self.run_observed(now, id, db, origin, (command, slot), args, reply);
         }
@@ -559,6 +595,9 @@ impl Engine {
     pub fn advance(&mut self, now: Now) -> bool {
         self.end_pause(now);
         let mut budget = ADVANCE_BUDGET;
+        if now.reached(self.keyspace.changes.locks_due_ms) {
+            self.settle_locks(now, &mut budget);
+        }
         loop {
             // The changes of one deadline are a unit.
             self.keyspace.changes.begin();
@@ -580,7 +619,7 @@ impl Engine {
             self.update_heard();
         }
         if self.counts_clients() {
-            self.evict_clients();
+            self.evict_clients(now);
         }
         self.time_out(now, &mut budget);
         if !self.discards.is_empty() {
@@ -610,7 +649,7 @@ impl Engine {
         if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
             return Some(0);
         }
-        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms());
+        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(self.keyspace.changes.locks_due_ms);
         match self.keyspace.next_wake() {
             Some(at) => Some(at.min(next_ms)),
             None if next_ms == u64::MAX => None,
@@ -720,9 +759,9 @@ impl Engine {
             let multi = session.flags.contains(SessionFlags::MULTI);
             assert_eq!(session.transaction.is_some(), multi, "a transaction between MULTI and EXEC");
             assert!(!session.flags.contains(SessionFlags::IN_EXEC), "EXEC is one step");
-            let (waits, held) = (session.waiter != NIL, session.held != 0);
+            let (waits, held) = (session.waiter != NIL || session.lock_waiter != NIL, session.held != 0);
             assert_eq!(session.flags.contains(SessionFlags::BLOCKED), waits || held, "blocked by something");
-            if waits {
+            if session.waiter != NIL {
                 self.keyspace.changes.waits.check_waiter(session.waiter, SessionId(number as u32));
             }
             if held {

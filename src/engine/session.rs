@@ -103,6 +103,8 @@ pub struct Session {
     pub watcher: u32,
     /// Its number among those who wait for keys; [`NIL`] where it waits for none.
     pub waiter: u32,
+    /// Its number among those who wait for locks; [`NIL`] where it waits for none.
+    pub lock_waiter: u32,
     /// Its number among those who track keys; [`NIL`] where it does not.
     pub tracker: u32,
     /// Bytes of pushes and of what `MONITOR` shows that came into `out` since it was empty last.
@@ -136,6 +138,7 @@ impl Session {
             transaction: None,
             watcher: NIL,
             waiter: NIL,
+            lock_waiter: NIL,
             tracker: NIL,
             pushed: 0,
             held: 0,

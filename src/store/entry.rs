@@ -32,6 +32,8 @@ const KIND_EXTENDED: u8 = 2;
 const KIND_RAW: u8 = 4;
 /// A string that Redis would keep as text though it is a number's: `OBJECT ENCODING` says `embstr`.
 const KIND_TEXT: u8 = 8;
+/// The grant of a lock, packed, in the place of a string.
+const KIND_GRANT: u8 = 16;
 
 /// How Redis would keep a string, as far as its bytes do not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -50,6 +52,8 @@ pub enum Form {
 pub enum ValueRef<'a> {
     /// A string.
     Bytes(&'a [u8]),
+    /// The only grant of a lock; see [`crate::lock::grant::pack`].
+    Grant(&'a [u8]),
     /// Anything else, or a long string.
     Boxed(&'a Value),
 }
@@ -59,6 +63,8 @@ pub enum ValueRef<'a> {
 pub enum NewValue<'a> {
     /// A string of any length; copied.
     Bytes(&'a [u8]),
+    /// The only grant of a lock, packed into at most [`INLINE_MAX`] bytes; copied.
+    Grant(&'a [u8]),
     /// A value that exists already.
     Boxed(Box<Value>),
 }
@@ -85,12 +91,17 @@ impl Entry {
     /// An entry without a timer.
     pub fn new(key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Entry {
         let extended = key.len() > KEY_MAX || deadline.is_some_and(|d| d > DEADLINE_MAX);
+        let mut kind = 0;
         let (boxed, bytes): (Option<Box<Value>>, &[u8]) = match value {
+            NewValue::Grant(b) => {
+                assert!(b.len() <= INLINE_MAX, "a packed grant is short");
+                kind |= KIND_GRANT;
+                (None, b)
+            }
             NewValue::Bytes(b) if b.len() <= INLINE_MAX => (None, b),
             NewValue::Bytes(b) => (Some(Box::new(Value::Bytes(b.to_vec()))), &[]),
             NewValue::Boxed(v) => (Some(v), &[]),
         };
-        let mut kind = 0;
         if extended {
             kind |= KIND_EXTENDED;
         }
@@ -173,7 +184,10 @@ impl Entry {
         let short = self.read();
         let value = match boxed {
             Some(value) => NewValue::Boxed(value),
-            None => NewValue::Bytes(short.bytes().unwrap_or_default()),
+            None => match short.value() {
+                ValueRef::Grant(bytes) => NewValue::Grant(bytes),
+                _ => NewValue::Bytes(short.bytes().unwrap_or_default()),
+            },
         };
         let mut long = Entry::new(short.key(), value, deadline);
         long.change().set_timer(short.timer());
@@ -257,7 +271,8 @@ impl<'a> EntryRef<'a> {
         }
         let at = self.key_offset() + self.key_len();
         // SAFETY: `Entry::new` wrote that many bytes behind the key.
-        ValueRef::Bytes(unsafe { std::slice::from_raw_parts(self.ptr.as_ptr().add(at), self.inline_len()) })
+        let bytes = unsafe { std::slice::from_raw_parts(self.ptr.as_ptr().add(at), self.inline_len()) };
+        if self.kind() & KIND_GRANT == 0 { ValueRef::Bytes(bytes) } else { ValueRef::Grant(bytes) }
     }
 
     /// The string, where the value is one.
@@ -266,7 +281,17 @@ impl<'a> EntryRef<'a> {
         match self.value() {
             ValueRef::Bytes(bytes) => Some(bytes),
             ValueRef::Boxed(Value::Bytes(bytes)) => Some(bytes),
-            ValueRef::Boxed(_) => None,
+            ValueRef::Boxed(_) | ValueRef::Grant(_) => None,
+        }
+    }
+
+    /// Whether it is a lock, a semaphore, a latch or a guard: what plain commands do not change.
+    #[inline]
+    pub fn is_native(self) -> bool {
+        match self.value() {
+            ValueRef::Bytes(_) => false,
+            ValueRef::Grant(_) => true,
+            ValueRef::Boxed(value) => value.is_native(),
         }
     }
 
@@ -274,6 +299,7 @@ impl<'a> EntryRef<'a> {
     pub fn type_name(self) -> &'static str {
         match self.value() {
             ValueRef::Bytes(_) => "string",
+            ValueRef::Grant(_) => "lock",
             ValueRef::Boxed(value) => value.type_name(),
         }
     }
@@ -349,8 +375,18 @@ impl<'a> EntryMut<'a> {
     /// Overwrites an inline string by one of the same length; false where that cannot be done in place.
     #[inline]
     pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
+        self.overwrite_as(0, bytes)
+    }
+
+    /// Overwrites a packed grant by one of the same length; false where that cannot be done in place.
+    pub fn overwrite_grant(&mut self, bytes: &[u8]) -> bool {
+        self.overwrite_as(KIND_GRANT, bytes)
+    }
+
+    #[inline]
+    fn overwrite_as(&mut self, kind: u8, bytes: &[u8]) -> bool {
         let entry = self.read();
-        if entry.kind() & KIND_BOXED != 0 || entry.inline_len() != bytes.len() {
+        if entry.kind() & (KIND_BOXED | KIND_GRANT) != kind || entry.inline_len() != bytes.len() {
             return false;
         }
         let (at, word) = (entry.key_offset() + entry.key_len(), entry.word(1));
@@ -364,7 +400,7 @@ impl<'a> EntryMut<'a> {
     #[inline]
     pub fn inline_mut(&mut self) -> Option<&mut [u8]> {
         let entry = self.read();
-        if entry.kind() & KIND_BOXED != 0 {
+        if entry.kind() & (KIND_BOXED | KIND_GRANT) != 0 {
             return None;
         }
         let (at, len) = (entry.key_offset() + entry.key_len(), entry.inline_len());

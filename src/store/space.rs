@@ -182,12 +182,15 @@ impl Space {
     /// Gives the key there another value and deadline.
     pub fn replace(&mut self, dict: usize, place: Place, value: NewValue<'_>, deadline: Option<u64>) {
         let old = self.dicts[dict].get(place).deadline();
-        if let NewValue::Bytes(bytes) = value {
-            let mut entry = self.dicts[dict].get_mut(place);
-            if entry.overwrite(bytes) && entry.set_deadline(deadline) {
-                self.arm(dict, place, old);
-                return;
-            }
+        let mut entry = self.dicts[dict].get_mut(place);
+        let overwritten = match value {
+            NewValue::Bytes(bytes) => entry.overwrite(bytes),
+            NewValue::Grant(bytes) => entry.overwrite_grant(bytes),
+            NewValue::Boxed(_) => false,
+        };
+        if overwritten && entry.set_deadline(deadline) {
+            self.arm(dict, place, old);
+            return;
         }
         let current = self.dicts[dict].get(place);
         let (timer, access) = (current.timer(), current.access());
@@ -510,7 +513,9 @@ impl Space {
                         assert!(!set.is_empty(), "an empty set");
                     }
                     ValueRef::Boxed(Value::Stream(stream)) => stream.check_invariants(),
-                    ValueRef::Boxed(Value::Bytes(_)) | ValueRef::Bytes(_) => {}
+                    ValueRef::Boxed(Value::Lock(lock)) => lock.holders.check_invariants(),
+                    ValueRef::Grant(bytes) => assert!(crate::lock::grant::unpack(bytes).is_some(), "a packed grant"),
+                    ValueRef::Boxed(Value::Bytes(_) | Value::Latch(_) | Value::Guard(_)) | ValueRef::Bytes(_) => {}
                 }
                 check(entry, Some(number));
             }

@@ -2,6 +2,7 @@
 //!
 //! A new type is a variant here, a name in [`Value::type_name`], and a family in `commands/`.
 
+use crate::lock::Lock;
 use crate::store::hash::Hash;
 use crate::store::list::List;
 use crate::store::set::Set;
@@ -23,6 +24,12 @@ pub enum Value {
     Set(Set),
     /// A stream.
     Stream(Box<Stream>),
+    /// A lock that is shared or held back, or a semaphore; what one owner holds alone is packed in its entry.
+    Lock(Box<Lock>),
+    /// A latch: what is left to be counted down.
+    Latch(u64),
+    /// A guard: the largest fencing token that it has seen.
+    Guard(u64),
 }
 
 impl Value {
@@ -35,7 +42,15 @@ impl Value {
             Value::ZSet(_) => "zset",
             Value::Set(_) => "set",
             Value::Stream(_) => "stream",
+            Value::Lock(lock) => lock.type_name(),
+            Value::Latch(_) => "latch",
+            Value::Guard(_) => "guard",
         }
+    }
+
+    /// Whether it is a lock, a semaphore, a latch or a guard.
+    pub fn is_native(&self) -> bool {
+        matches!(self, Value::Lock(_) | Value::Latch(_) | Value::Guard(_))
     }
 
     /// Bytes it takes up, itself included. Walks the value.
@@ -48,6 +63,8 @@ impl Value {
                 Value::ZSet(zset) => zset.allocated(),
                 Value::Set(set) => set.allocated(),
                 Value::Stream(stream) => stream.allocated(),
+                Value::Lock(lock) => size_of::<Lock>() + lock.allocated(),
+                Value::Latch(_) | Value::Guard(_) => 0,
             }
     }
 
@@ -60,6 +77,8 @@ impl Value {
             Value::ZSet(zset) => zset.weight(),
             Value::Set(set) => set.weight(),
             Value::Stream(stream) => stream.weight(),
+            Value::Lock(lock) => lock.holders.len().max(1),
+            Value::Latch(_) | Value::Guard(_) => 1,
         }
     }
 
@@ -72,6 +91,8 @@ impl Value {
             Value::ZSet(zset) => zset.free_some(budget),
             Value::Set(set) => set.free_some(budget),
             Value::Stream(stream) => stream.free_some(budget),
+            Value::Lock(lock) => lock.holders.free_some(budget),
+            Value::Latch(_) | Value::Guard(_) => true,
         }
     }
 }

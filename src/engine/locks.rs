@@ -1,0 +1,415 @@
+//! Native locks in the databases: how they are kept under their names, and how those who wait for them are told.
+//!
+//! ```text
+//!   LOCK.ACQUIRE ─▶ Keyspace::with_locks ─▶ Locks ⇄ Kept (entries) ─▶ change ─▶ notifications, WATCH, tracking, change log
+//!                                             │
+//!   expiry, DEL, FLUSHDB, a closed connection ┤
+//!                                             └─▶ outcomes ─▶ Engine::tell_outcomes ─▶ replies, `lock-lost` pushes
+//! ```
+//!
+//! A lock that one owner holds is packed into its entry, and its lease is the key's deadline. What is contended, or has several holders,
+//! has a place among the deadlines of [`Locks`], which [`Engine::settle_locks`] sees to before any command that comes after them: nobody
+//! can come in between the end of a lease and the grant to whoever waits.
+
+use smallvec::SmallVec;
+
+use crate::engine::Engine;
+use crate::engine::change::{Change, Classes, Effect, Event};
+use crate::engine::command::{Command, Flags, Group};
+use crate::engine::error::{Error, Result};
+use crate::engine::interest::NIL;
+use crate::engine::keyspace::{Db, Keyspace, Ttl};
+use crate::engine::session::{SessionFlags, SessionId};
+use crate::engine::time::Now;
+use crate::lock::grant::{self, Client};
+use crate::lock::history::What;
+use crate::lock::locks::Cause;
+use crate::lock::{Found, Keys, Lock, Locks, Outcome, Refusal};
+use crate::resp::reply::{Protocol, Sink, WireReply};
+use crate::store::dict::Place;
+use crate::store::entry::{Entry, EntryRef, NewValue, ValueRef};
+use crate::store::value::Value;
+
+impl Event {
+    /// A lock was granted.
+    pub const LOCK_GRANTED: Event = Event::new(Classes::LOCK, "lock.granted");
+    /// A lock was given back.
+    pub const LOCK_RELEASED: Event = Event::new(Classes::LOCK, "lock.released");
+    /// A lease ended, or a grant with its connection.
+    pub const LOCK_EXPIRED: Event = Event::new(Classes::LOCK, "lock.expired");
+    /// Somebody began to wait for a lock.
+    pub const LOCK_QUEUED: Event = Event::new(Classes::LOCK, "lock.queued");
+    /// Somebody has waited for a lock in vain.
+    pub const LOCK_TIMEOUT: Event = Event::new(Classes::LOCK, "lock.timeout");
+    /// Somebody was not let wait, as that would have closed a cycle.
+    pub const LOCK_DEADLOCK: Event = Event::new(Classes::LOCK, "lock.deadlock");
+}
+
+/// What lies in an entry, where it is a lock.
+fn lock_of(entry: EntryRef<'_>) -> Option<Lock> {
+    match entry.value() {
+        ValueRef::Grant(bytes) => {
+            let mut lock = Lock::default();
+            lock.holders.insert(grant::unpack(bytes)?);
+            Some(lock)
+        }
+        ValueRef::Boxed(Value::Lock(lock)) => Some(Lock::clone(lock)),
+        _ => None,
+    }
+}
+
+/// As [`lock_of`] for an entry that was taken out.
+fn lock_in(entry: Entry) -> Option<Lock> {
+    match entry.read().value() {
+        ValueRef::Grant(_) => lock_of(entry.read()),
+        _ => match *entry.into_boxed()? {
+            Value::Lock(lock) => Some(*lock),
+            _ => None,
+        },
+    }
+}
+
+/// The names of the databases, for [`Locks`].
+pub(crate) struct Kept<'a> {
+    keyspace: &'a mut Keyspace,
+    now: Now,
+}
+
+impl Kept<'_> {
+    /// Where a name is kept; a plain key that has ended is removed on the way.
+    fn find(&mut self, db: u32, name: &[u8]) -> (Db<'_>, Option<Place>) {
+        let mut db = self.keyspace.db(db, self.now);
+        let hash = db.keyspace.space.hash(name);
+        let place = db.keyspace.space.find(db.dict, hash, name);
+        if place.is_some_and(|place| !db.keyspace.space.get(db.dict, place).is_native()) {
+            let place = db.locate(name).1;
+            return (db, place);
+        }
+        (db, place)
+    }
+}
+
+impl Keys for Kept<'_> {
+    fn take(&mut self, db: u32, name: &[u8]) -> Found {
+        let (db, place) = self.find(db, name);
+        let Some(place) = place else { return Found::Free };
+        let entry = db.keyspace.space.get(db.dict, place);
+        match entry.value() {
+            ValueRef::Grant(_) => lock_of(entry).map_or(Found::Native, Found::Lock),
+            ValueRef::Boxed(Value::Latch(_) | Value::Guard(_)) => Found::Native,
+            ValueRef::Boxed(Value::Lock(_)) => match db.keyspace.space.get_mut(db.dict, place).boxed() {
+                Some(Value::Lock(lock)) => Found::Lock(std::mem::take(&mut **lock)),
+                _ => Found::Native,
+            },
+            _ => Found::Plain,
+        }
+    }
+
+    fn put(&mut self, db: u32, name: &[u8], lock: Lock) {
+        let now = self.now;
+        let (mut db, place) = self.find(db, name);
+        if lock.is_free() {
+            if let Some(place) = place
+                && db.keyspace.space.get(db.dict, place).is_native()
+            {
+                let entry = db.keyspace.space.remove(db.dict, place);
+                db.emit(name, Event::SILENT, Effect::Delete);
+                db.keyspace.space.bury(entry);
+            }
+            return;
+        }
+        let deadline = lock.deadline_ms();
+        let effect_of = |lock: &Lock, db: &mut Db<'_>| {
+            let (keyspace, index) = (&mut *db.keyspace, db.index);
+            keyspace.changes.emit(Change { now, db: index, key: name, event: Event::SILENT, effect: Effect::SetLock { lock } });
+        };
+        let mut packed = SmallVec::new();
+        let fits =
+            lock.limit == 0 && lock.held_back_ms == 0 && lock.holders.only().is_some_and(|only| grant::pack(only, &mut packed));
+        db.keyspace.natives = true;
+        let hash = db.keyspace.space.hash(name);
+        if fits {
+            db.put_at(hash, place, name, NewValue::Grant(&packed), Ttl::At(deadline));
+            effect_of(&lock, &mut db);
+            return;
+        }
+        if let Some(place) = place
+            && let Some(Value::Lock(kept)) = db.keyspace.space.get_mut(db.dict, place).boxed()
+        {
+            **kept = lock;
+            db.keyspace.space.set_deadline(db.dict, place, Some(deadline));
+            db.note_use(place);
+        } else {
+            db.put_at(hash, place, name, NewValue::Boxed(Box::new(Value::Lock(Box::new(lock)))), Ttl::At(deadline));
+        }
+        let Keyspace { space, changes, .. } = &mut *db.keyspace;
+        if changes.is_heeded()
+            && let Some(place) = space.find(db.dict, hash, name)
+            && let ValueRef::Boxed(Value::Lock(lock)) = space.get(db.dict, place).value()
+        {
+            changes.emit(Change { now, db: db.index, key: name, event: Event::SILENT, effect: Effect::SetLock { lock } });
+        }
+    }
+
+    fn put_back(&mut self, db: u32, name: &[u8], lock: Lock) {
+        let (db, place) = self.find(db, name);
+        if let Some(place) = place
+            && let Some(Value::Lock(kept)) = db.keyspace.space.get_mut(db.dict, place).boxed()
+        {
+            **kept = lock;
+        }
+    }
+
+    fn happened(&mut self, db: u32, name: &[u8], what: What) {
+        let event = match what {
+            What::Granted { .. } => Event::LOCK_GRANTED,
+            What::Released => Event::LOCK_RELEASED,
+            What::Ended(_) => Event::LOCK_EXPIRED,
+            What::Queued => Event::LOCK_QUEUED,
+            What::TimedOut => Event::LOCK_TIMEOUT,
+            What::Deadlock => Event::LOCK_DEADLOCK,
+            What::Reentered | What::Left | What::Refused => return,
+        };
+        self.keyspace.changes.publish(db, event, name);
+    }
+}
+
+impl Keyspace {
+    /// Tokens begin at unix milliseconds × 2,048: they grow across restarts, as long as the system clock does not go back, and stay
+    /// below 2^53.
+    pub(crate) fn first_token(&mut self, now: Now) {
+        if let Some(locks) = &mut self.changes.locks {
+            locks.set_next_token(now.unix_ms().max(0) as u64 * 2048);
+        }
+    }
+
+    /// Works on locks. What comes of it for those who wait is told when the running command has ended.
+    pub(crate) fn with_locks<T>(&mut self, now: Now, work: impl FnOnce(&mut Locks, &mut Kept<'_>) -> T) -> T {
+        let Some(mut locks) = self.changes.locks.take() else { unreachable!("locks are worked on by one at a time") };
+        let done = work(&mut locks, &mut Kept { keyspace: self, now });
+        self.changes.attention |= locks.has_work();
+        self.changes.locks_due_ms = locks.next_ms();
+        self.changes.locks = Some(locks);
+        self.changes.update_observed();
+        done
+    }
+
+    /// A lock whose key has reached its deadline was taken out: what is left of it comes back.
+    #[cold]
+    pub(crate) fn lock_lapsed(&mut self, now: Now, db: u32, entry: Entry) {
+        let name: Box<[u8]> = entry.read().key().into();
+        let Some(lock) = lock_in(entry) else { return };
+        self.with_locks(now, |locks, keys| {
+            if let Some(left) = locks.lapsed(keys, now, (db, &name), lock) {
+                keys.put(db, &name, left);
+            }
+        });
+    }
+
+    /// A lock was deleted.
+    #[cold]
+    pub(crate) fn lock_deleted(&mut self, now: Now, db: u32, entry: EntryRef<'_>) {
+        let Some(lock) = lock_of(entry) else { return };
+        let by = self.changes.client;
+        if let Some(locks) = &mut self.changes.locks {
+            locks.deleted(now, (db, entry.key()), &lock, by);
+            self.changes.attention |= locks.has_work();
+        }
+    }
+}
+
+impl Engine {
+    /// The connection of a session, as locks know it.
+    pub(crate) fn lock_client(&self, id: SessionId) -> Client {
+        Client { id: self.sessions[id.0 as usize].id, slot: id.0 }
+    }
+
+    /// Has a session wait for locks, as this waiter.
+    pub(crate) fn wait_for_locks(&mut self, id: SessionId, waiter: u32) {
+        let session = &mut self.sessions[id.0 as usize];
+        session.lock_waiter = waiter;
+        session.flags |= SessionFlags::BLOCKED;
+        // It counts when it is done.
+        self.stats.commands -= 1;
+    }
+
+    /// Sees to all leases and waits that have ended by now, where anybody waits, before a command that might come in between.
+    #[cold]
+    pub(super) fn settle_locks(&mut self, now: Now, budget: &mut u32) {
+        self.keyspace.with_locks(now, |locks, keys| locks.advance(keys, now, budget));
+        self.tell_outcomes(now);
+    }
+
+    /// Serves those who wait for what has become free, and tells them.
+    #[cold]
+    pub(super) fn attend_locks(&mut self, now: Now) {
+        while self.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.has_work()) {
+            self.keyspace.with_locks(now, |locks, keys| locks.work(keys, now));
+            self.tell_outcomes(now);
+        }
+        self.keyspace.changes.update_locks_due();
+    }
+
+    fn tell_outcomes(&mut self, now: Now) {
+        let Some(locks) = &mut self.keyspace.changes.locks else { return };
+        for outcome in std::mem::take(&mut locks.outcomes) {
+            match outcome {
+                Outcome::Granted { client, tokens, all, waited_ms } => self.end_lock_wait(now, client, waited_ms, |reply| {
+                    if all {
+                        reply.array(tokens.len());
+                    }
+                    tokens.iter().for_each(|&token| reply.integer(token as i64));
+                }),
+                Outcome::TimedOut { client, all, waited_ms } => {
+                    self.end_lock_wait(now, client, waited_ms, |reply| if all { reply.null_array() } else { reply.null() })
+                }
+                Outcome::Refused { client, refusal, name, wanted } => {
+                    let error = refusal_error(&refusal, &name, b"", wanted.limit);
+                    self.stats.error(&error);
+                    self.end_lock_wait(now, client, 0, |reply| reply.error(error.text()));
+                }
+                Outcome::Lost { client, name, owner, token, reason } => {
+                    self.push_lock_lost(client, &name, &owner, token, reason.name());
+                }
+            }
+        }
+    }
+
+    /// Replies to a session that waits for locks no more.
+    fn end_lock_wait(&mut self, now: Now, client: Client, waited_ms: u64, reply_with: impl FnOnce(&mut dyn Sink)) {
+        let id = SessionId(client.slot);
+        let Some(session) = self.sessions.get_mut(client.slot as usize).filter(|session| session.id == client.id) else { return };
+        session.lock_waiter = NIL;
+        session.flags.remove(SessionFlags::BLOCKED);
+        self.stats.commands += 1;
+        if !session.silenced() {
+            let mut reply = WireReply::new(&mut session.out, session.protocol);
+            reply_with(&mut reply);
+        }
+        let threshold_ms = self.config.latency_monitor_threshold;
+        if threshold_ms > 0 && waited_ms >= threshold_ms {
+            self.latency.add("lock-wait", now, waited_ms);
+        }
+        self.wake_up(now, id);
+    }
+
+    /// Tells a connection on RESP3 that a grant it had acquired has ended.
+    fn push_lock_lost(&mut self, client: Client, name: &[u8], owner: &[u8], token: u64, reason: &str) {
+        let Some(session) = self.sessions.get_mut(client.slot as usize) else { return };
+        if session.id != client.id || session.protocol != Protocol::Resp3 {
+            return;
+        }
+        let mut push = WireReply::new(&mut session.out, session.protocol);
+        push.push(5);
+        push.bulk(b"lock-lost");
+        push.bulk(name);
+        push.bulk(owner);
+        push.integer(token as i64);
+        push.bulk(reason.as_bytes());
+        self.mark_dirty(SessionId(client.slot));
+    }
+
+    /// A session waits for locks no more, for whatever reason but that it was served.
+    pub(crate) fn forget_lock_wait(&mut self, now: Now, id: SessionId) {
+        let waiter = std::mem::replace(&mut self.sessions[id.0 as usize].lock_waiter, NIL);
+        if waiter != NIL {
+            self.keyspace.with_locks(now, |locks, keys| locks.leave(keys, now, waiter));
+        }
+    }
+
+    /// A session is closed: what was bound to it ends.
+    pub(crate) fn end_lock_session(&mut self, now: Now, id: SessionId) {
+        self.forget_lock_wait(now, id);
+        let client = self.sessions[id.0 as usize].id;
+        if self.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.has_bound(client)) {
+            self.keyspace.changes.begin();
+            self.keyspace.with_locks(now, |locks, keys| locks.end_session(keys, now, client));
+            self.keyspace.changes.end();
+        }
+    }
+
+    /// Ends the wait of a session for locks with an error, or as if its time were over; false where it does not wait for any.
+    pub(crate) fn unblock_from_locks(&mut self, now: Now, id: SessionId, error: Option<&Error>) -> bool {
+        let waiter = self.sessions[id.0 as usize].lock_waiter;
+        if waiter == NIL {
+            return false;
+        }
+        let all = self.keyspace.changes.locks.as_ref().and_then(|locks| locks.queues.waiter(waiter)).is_some_and(|w| w.all);
+        let client = self.lock_client(id);
+        self.forget_lock_wait(now, id);
+        if let Some(error) = error {
+            self.stats.error(error);
+        }
+        self.end_lock_wait(now, client, 0, |reply| match error {
+            Some(error) => reply.error(error.text()),
+            None if all => reply.null_array(),
+            None => reply.null(),
+        });
+        true
+    }
+
+    /// Refuses a command that would write over a lock, as only the commands of locks change those; deleting them is allowed.
+    #[cold]
+    pub(crate) fn guard_natives(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        db: u32,
+        command: &'static Command,
+        args: &[&[u8]],
+    ) -> Result {
+        self.keyspace.changes.client = self.lock_client(id);
+        let nx = || args.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(b"nx"));
+        let keys = match command.name {
+            "del" | "unlink" | "setnx" | "msetnx" | "flushdb" | "flushall" | "swapdb" => 0,
+            "set" if nx() => 0,
+            // A name that is taken is a reply of theirs.
+            "renamenx" => 1,
+            _ => usize::MAX,
+        };
+        if keys == 0 || !command.flags.contains(Flags::WRITE) || is_native(command) {
+            return Ok(());
+        }
+        // How long a guard or a latch is kept is anybody's to say; how long a lock is held is its holder's.
+        let bounds = matches!(command.name, "expire" | "pexpire" | "expireat" | "pexpireat" | "persist");
+        for key in command.key_positions(args).into_iter().flatten().take(keys) {
+            let guarded = |entry: EntryRef<'_>| {
+                entry.is_native() && !(bounds && matches!(entry.value(), ValueRef::Boxed(Value::Guard(_) | Value::Latch(_))))
+            };
+            if self.keyspace.db(db, now).peek(args[key.position]).is_some_and(guarded) {
+                return Err(Error::WRONG_TYPE);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a command is one of those for locks, semaphores, latches and guards.
+pub(crate) fn is_native(command: &Command) -> bool {
+    command.group == Group::Lock
+}
+
+/// A refusal as an error reply; `wanted` is the limit that was asked for.
+pub(crate) fn refusal_error(refusal: &Refusal, name: &[u8], owner: &[u8], wanted: u32) -> Error {
+    match refusal {
+        Refusal::WrongType => Error::WRONG_TYPE,
+        Refusal::Limit { has } => Error::quoting("LIMIT semaphore '", name, &format!("' has limit {has}, not {wanted}")),
+        Refusal::Deadlock(cycle) => Error::quoting("DEADLOCK ", cycle, ""),
+        Refusal::NotHeld(cause) => {
+            let held = Error::quoting("NOTHELD lock '", name, "' is not held by '");
+            let held = Error::quoting(&held.to_string(), owner, "': ");
+            let cause = match cause {
+                Cause::Never => "never held".to_owned(),
+                Cause::LeaseEnded { ago_ms } => format!("its lease ended {ago_ms} ms ago"),
+                Cause::Released { ago_ms } => format!("released {ago_ms} ms ago"),
+                Cause::Deleted { client, ago_ms } => format!("deleted by client {client} {ago_ms} ms ago"),
+                Cause::SessionEnded { ago_ms } => format!("its connection was closed {ago_ms} ms ago"),
+                Cause::HeldBy { owner, for_ms } => {
+                    let by = Error::quoting("held by '", owner, &format!("' for {for_ms} ms"));
+                    by.to_string()
+                }
+            };
+            Error::quoting(&held.to_string(), cause.as_bytes(), "")
+        }
+    }
+}
