@@ -476,6 +476,29 @@ fn whoever_loses_a_lock_is_told_on_resp3() {
 }
 
 #[test]
+fn long_waits_are_kept_for_a_look() {
+    play_here(
+        "A: HELLO 3 => %7*
+         A: LOCK.ACQUIRE a x 9000 => :*
+         B: LOCK.ACQUIRE a y 9000 WAIT 999
+         pass 999
+         B <= $-1
+         A: LOCK.SLOWLOG LEN => :0
+         B: LOCK.ACQUIRE a y 9000 WAIT 0
+         pass 1500
+         A: LOCK.RELEASE a x => :0
+         B <= :*
+         A: LOCK.SLOWLOG LEN => :1
+         A: LOCK.SLOWLOG GET => *1 %8 $2 id :0 $4 time :*
+         A: LOCK.SLOWLOG GET 0 => *0
+         A: LOCK.SLOWLOG GET -2 => -ERR count should be greater than or equal to -1
+         A: LOCK.SLOWLOG RESET => +OK
+         A: LOCK.SLOWLOG LEN => :0
+         A: LOCK.SLOWLOG MORE => -ERR unknown subcommand*",
+    );
+}
+
+#[test]
 fn a_guard_refuses_what_is_behind() {
     play_here(
         "A: LOCK.GUARD r 33 => +OK

@@ -12,6 +12,9 @@ use crate::lock::holders::Lock;
 use crate::lock::queue::{Queues, Wanted};
 use crate::lock::stats::{LongWait, Stats};
 
+/// Waits that last as long as this are kept as long ones, in milliseconds.
+pub const LONG_WAIT_MS: u64 = 1000;
+
 /// Where locks are kept.
 pub trait Keys {
     /// What a name holds. A lock is taken out of there, and comes back by [`Keys::put`] or [`Keys::put_back`] before anything else
@@ -210,7 +213,7 @@ impl Locks {
             todo: Vec::new(),
             outcomes: Vec::new(),
             bound: BTreeMap::new(),
-            long_wait_ms: 0,
+            long_wait_ms: LONG_WAIT_MS,
         }
     }
 
