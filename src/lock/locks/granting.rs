@@ -1,0 +1,232 @@
+//! To whom a lock is granted, and what becomes of it then.
+
+use smallvec::SmallVec;
+
+use super::{Found, Keys, Locks, Outcome, Request, fits};
+use crate::engine::time::Now;
+use crate::lock::grant::{Grant, Mode, Owner};
+use crate::lock::history::What;
+use crate::lock::holders::Lock;
+use crate::lock::queue::Wanted;
+
+impl Locks {
+    /// Grants a lock that is in hand to those at the head of its queue, as far as they go together.
+    pub(super) fn serve(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) {
+        let Some(queue) = self.queues.find(db, name) else { return };
+        while let Some(number) = self.queues.first(queue).and_then(|link| self.queues.link(link)).map(|link| link.waiter) {
+            let Some(waiter) = self.queues.waiter(number) else { return };
+            let (wanted, client, all, since_us) = (waiter.wanted, waiter.client, waiter.all, waiter.since_us);
+            let Some(owner) = self.queues.owner(waiter.owner).map(|owner| owner.name.clone()) else { return };
+            if !lock.is_free()
+                && let Err(refusal) = fits(lock, wanted)
+            {
+                self.refuse(number, name, refusal);
+                continue;
+            }
+            if !grantable(lock, wanted, &owner) || (all && !self.can_have_all(keys, now, number, (db, name))) {
+                return;
+            }
+            let request = Request { owner: &owner, client, wanted };
+            let waited_us = now.mono_us.saturating_sub(since_us);
+            let names: SmallVec<[(u32, Box<[u8]>); 4]> = if all {
+                let of = |queue| self.queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
+                self.queues.queues_of(number).filter_map(of).collect()
+            } else {
+                SmallVec::new()
+            };
+            // It stands in no queue any more when it holds, so that nobody waits for itself.
+            self.withdraw(number);
+            self.stats.queued += 1;
+            self.stats.waited(waited_us);
+            let mut tokens = SmallVec::new();
+            if all {
+                for (of, other) in &names {
+                    tokens.push(if (*of, &other[..]) == (db, name) {
+                        self.give(keys, now, (db, name), Some(queue), lock, request, Some(waited_us))
+                    } else {
+                        self.give_one_of(keys, now, (*of, other), request, Some(waited_us))
+                    });
+                }
+            } else {
+                tokens.push(self.give(keys, now, (db, name), Some(queue), lock, request, Some(waited_us)));
+            }
+            let waited_ms = waited_us / 1000;
+            self.keep_if_long(now, (db, name), &owner, client, waited_ms, true);
+            self.outcomes.push(Outcome::Granted { client, tokens, all, waited_ms });
+            self.serve_same_owner(now, (db, name), queue, lock, &owner);
+            // Its turn is now.
+            self.todo.retain(|&of| of != queue);
+        }
+    }
+
+    /// Whoever waits in another connection for what its owner has just been granted is granted it as well.
+    fn serve_same_owner(&mut self, now: Now, (db, name): (u32, &[u8]), queue: u32, lock: &mut Lock, owner: &[u8]) {
+        let Some(waits) = self.queues.find_owner(owner).and_then(|owner| self.queues.owner(owner)) else { return };
+        let mut waits = waits.waits.clone();
+        // In the order in which they stand there.
+        waits.sort_by_key(|&waiter| {
+            let link = self.queues.waiter(waiter).and_then(|waiter| waiter.links.first().copied());
+            link.and_then(|link| self.queues.link(link)).map(|link| link.order)
+        });
+        for number in waits {
+            let Some(waiter) = self.queues.waiter(number) else { continue };
+            let here = !waiter.all && self.queues.queues_of(number).eq([queue]);
+            let Some(grant) = lock.holders.get(owner) else { return };
+            if !here || (grant.mode == Mode::Shared && waiter.wanted.mode == Mode::Exclusive) {
+                continue;
+            }
+            let (client, wanted, token) = (waiter.client, waiter.wanted, grant.token);
+            let waited_us = now.mono_us.saturating_sub(waiter.since_us);
+            self.withdraw(number);
+            self.reenter(now, (db, name), lock, Request { owner, client, wanted });
+            self.history.note(db, name, now.mono_ms(), What::Reentered, owner, client);
+            self.stats.queued += 1;
+            self.stats.waited(waited_us);
+            let tokens = SmallVec::from_slice(&[token]);
+            self.outcomes.push(Outcome::Granted { client, tokens, all: false, waited_ms: waited_us / 1000 });
+        }
+    }
+
+    /// Whether a waiter for several names is the first for all of them, and all are free; the one in hand left out.
+    fn can_have_all(&mut self, keys: &mut impl Keys, now: Now, waiter: u32, in_hand: (u32, &[u8])) -> bool {
+        let Some(wanted) = self.queues.waiter(waiter).map(|waiter| waiter.wanted) else { return false };
+        let queues: SmallVec<[u32; 8]> = self.queues.queues_of(waiter).collect();
+        let owner = self.queues.waiter(waiter).and_then(|waiter| self.queues.owner(waiter.owner));
+        let owner = owner.map(|owner| owner.name.clone()).unwrap_or_default();
+        queues.into_iter().all(|queue| {
+            let Some((db, name)) = self.queues.get(queue).map(|queue| (queue.db, queue.name.clone())) else { return false };
+            if (db, &name[..]) == in_hand {
+                return true;
+            }
+            let first =
+                self.queues.first(queue).and_then(|link| self.queues.link(link)).is_some_and(|link| link.waiter == waiter);
+            match keys.take(db, &name) {
+                Found::Free => first,
+                Found::Plain | Found::Native => false,
+                Found::Lock(lock) => {
+                    // What has ended and was not seen to yet is free when it is; its own turn comes.
+                    let settled = !lock.due_ms().is_some_and(|at| now.reached(at));
+                    let free = first && settled && fits(&lock, wanted).is_ok() && grantable(&lock, wanted, &owner);
+                    keys.put_back(db, &name, lock);
+                    free
+                }
+            }
+        })
+    }
+
+    /// Grants one of several names that were seen to be free.
+    pub(super) fn give_one_of(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        (db, name): (u32, &[u8]),
+        request: Request<'_>,
+        waited_us: Option<u64>,
+    ) -> u64 {
+        let found = keys.take(db, name);
+        let mut lock = if let Found::Lock(lock) = found { lock } else { Lock::default() };
+        let queue = self.queues.find(db, name);
+        let token = self.give(keys, now, (db, name), queue, &mut lock, request, waited_us);
+        if let Some(queue) = queue {
+            self.serve_same_owner(now, (db, name), queue, &mut lock, request.owner);
+        }
+        self.close(keys, (db, name), lock);
+        token
+    }
+
+    /// Grants a lock in hand; the owner may hold it already.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn give(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        (db, name): (u32, &[u8]),
+        queue: Option<u32>,
+        lock: &mut Lock,
+        request: Request<'_>,
+        waited_us: Option<u64>,
+    ) -> u64 {
+        let Request { owner, client, wanted } = request;
+        let before = lock.holders.get(owner).map(|grant| (grant.mode, grant.token));
+        if let Some((mode, token)) = before
+            && (mode == wanted.mode || mode == Mode::Exclusive)
+        {
+            self.reenter(now, (db, name), lock, request);
+            self.history.note(db, name, now.mono_ms(), What::Reentered, owner, client);
+            return token;
+        }
+        // One that shared it and is alone now holds it anew: its token is to be larger than those of all who shared it.
+        let shared = before.and_then(|_| lock.holders.remove(owner));
+        if let Some(grant) = &shared {
+            self.bound.remove(&(grant.client.id, grant.token));
+        }
+        let token = self.next_token;
+        self.next_token += 1;
+        let max_end_ms = if wanted.max_hold_ms == 0 { 0 } else { now.deadline_in(wanted.max_hold_ms) };
+        let mut grant = Grant {
+            owner: Owner::from_slice(owner),
+            token,
+            holds: shared.as_ref().map_or(1, |grant| grant.holds.saturating_add(1)),
+            mode: wanted.mode,
+            permits: wanted.permits,
+            granted_ms: now.mono_ms(),
+            end_ms: 0,
+            max_end_ms,
+            delay_ms: wanted.delay_ms,
+            session: wanted.session || shared.is_some_and(|grant| grant.session),
+            client,
+        };
+        grant.renew(now.deadline_in(wanted.lease_ms));
+        if grant.session {
+            self.bound.insert((client.id, token), (db, name.into()));
+        }
+        (lock.limit, lock.held_back_ms) = (wanted.limit, 0);
+        lock.holders.insert(grant);
+        if let Some(queue) = queue
+            && wanted.limit <= 1
+        {
+            self.queues.hold(queue, owner, wanted.mode);
+        }
+        self.stats.grants += 1;
+        let what = What::Granted { token, waited_ms: waited_us.unwrap_or(0) / 1000 };
+        self.history.note(db, name, now.mono_ms(), what, owner, client);
+        keys.happened(db, name, what);
+        token
+    }
+
+    /// An owner acquires once more what it holds.
+    pub(super) fn reenter(&mut self, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock, request: Request<'_>) {
+        let Request { owner, client, wanted } = request;
+        let bound = lock.holders.change(owner, |grant| {
+            grant.holds = grant.holds.saturating_add(1);
+            if wanted.max_hold_ms != 0 {
+                let max_end_ms = grant.granted_ms.saturating_add(wanted.max_hold_ms).max(1);
+                grant.max_end_ms = if grant.max_end_ms == 0 { max_end_ms } else { grant.max_end_ms.min(max_end_ms) };
+            }
+            grant.renew(now.deadline_in(wanted.lease_ms));
+            grant.delay_ms = grant.delay_ms.max(wanted.delay_ms);
+            if wanted.session && !grant.session {
+                (grant.session, grant.client) = (true, client);
+                return Some(grant.token);
+            }
+            None
+        });
+        if let Some(Some(token)) = bound {
+            self.bound.insert((client.id, token), (db, name.into()));
+        }
+    }
+}
+
+/// Whether a lock can be granted to an owner now, as far as its holders go. One that shares it may have it alone when nobody else does.
+pub(super) fn grantable(lock: &Lock, wanted: Wanted, owner: &[u8]) -> bool {
+    if lock.held_back_ms != 0 {
+        return false;
+    }
+    if wanted.limit > 0 {
+        return lock.holders.permits() + u64::from(wanted.permits) <= u64::from(wanted.limit);
+    }
+    match wanted.mode {
+        Mode::Exclusive => lock.holders.is_empty() || lock.holders.only().is_some_and(|grant| grant.owner[..] == *owner),
+        Mode::Shared => lock.holders.iter().next().is_none_or(|grant| grant.mode == Mode::Shared),
+    }
+}
