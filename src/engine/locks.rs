@@ -243,6 +243,9 @@ impl Engine {
     /// Serves those who wait for what has become free, and tells them.
     #[cold]
     pub(super) fn attend_locks(&mut self, now: Now) {
+        for client in std::mem::take(&mut self.closed_meanwhile) {
+            self.end_grants_of(now, client);
+        }
         while self.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.has_work()) {
             self.keyspace.with_locks(now, |locks, keys| locks.work(keys, now));
             self.tell_outcomes(now);
@@ -322,10 +325,20 @@ impl Engine {
         self.forget_lock_wait(now, id);
         let client = self.sessions[id.0 as usize].id;
         if self.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.has_bound(client)) {
-            self.keyspace.changes.begin();
-            self.keyspace.with_locks(now, |locks, keys| locks.end_session(keys, now, client));
-            self.keyspace.changes.end();
+            if self.long_run.is_some() {
+                // What a script sees does not change while it runs.
+                self.closed_meanwhile.push(client);
+                self.keyspace.changes.attention = true;
+            } else {
+                self.end_grants_of(now, client);
+            }
         }
+    }
+
+    fn end_grants_of(&mut self, now: Now, client: u64) {
+        self.keyspace.changes.begin();
+        self.keyspace.with_locks(now, |locks, keys| locks.end_session(keys, now, client));
+        self.keyspace.changes.end();
     }
 
     /// Ends the wait of a session for locks with an error, or as if its time were over; false where it does not wait for any.

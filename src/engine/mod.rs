@@ -196,6 +196,8 @@ pub struct Engine {
     next_client: u64,
     random: u64,
     dirty: Vec<SessionId>,
+    /// Clients with grants that end with their connections, and whose connections were closed while a script ran long.
+    closed_meanwhile: Vec<u64>,
     actions: Vec<Action>,
 }
 
@@ -246,6 +248,7 @@ impl Engine {
             next_client: 1,
             random: seed,
             dirty: Vec::new(),
+            closed_meanwhile: Vec::new(),
             actions: Vec::new(),
         };
         if engine.config.cluster_enabled {
@@ -358,8 +361,10 @@ impl Engine {
         if self.rates.due(now.mono_us) {
             self.sample_rates(now);
         }
-        if now.reached(self.keyspace.changes.locks_due_ms) {
-            self.settle_locks(now, &mut u32::MAX.clone());
+        // Not in the middle of a script that lets others be answered.
+        if now.reached(self.keyspace.changes.locks_due_ms) && self.long_run.is_none() {
+            let mut all = u32::MAX;
+            self.settle_locks(now, &mut all);
         }
         self.keyspace.changes.begin();
         let session = &mut self.sessions[id.0 as usize];

@@ -406,10 +406,9 @@ impl Locks {
         }
     }
 
-    /// A connection waits no more: it was closed, or somebody else has ended its wait.
+    /// A connection waits no more: it was closed, or somebody else has ended its wait. Those behind it are served by [`Locks::work`].
     pub fn leave(&mut self, keys: &mut impl Keys, now: Now, waiter: u32) {
         self.end_wait(keys, now, waiter, What::Left);
-        self.work(keys, now);
     }
 
     /// Whether any grant is bound to a connection.

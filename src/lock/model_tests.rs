@@ -527,6 +527,7 @@ impl World {
             Op::Close { client } => {
                 if let Some(waiter) = self.waiters.remove(&client) {
                     self.locks.leave(&mut self.map, self.now, waiter);
+                    self.locks.work(&mut self.map, self.now);
                     self.reference.leave(client);
                     self.reference.serve();
                 }
@@ -543,6 +544,7 @@ impl World {
             Op::Leave { client } => {
                 if let Some(waiter) = self.waiters.remove(&client) {
                     self.locks.leave(&mut self.map, self.now, waiter);
+                    self.locks.work(&mut self.map, self.now);
                     self.reference.leave(client);
                     self.reference.serve();
                 }
