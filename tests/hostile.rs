@@ -14,6 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const OTHERS_WAIT: Duration = if cfg!(debug_assertions) { Duration::from_secs(2) } else { Duration::from_millis(250) };
 /// Beyond what it took before, a server whose attackers are gone takes no more memory than this.
 const MEMORY_LEFT: u64 = MIB;
+/// And the system has got back all but this.
+const RESIDENT_LEFT: u64 = 12 * MIB;
 const MIB: u64 = 1 << 20;
 
 /// The program in a process of its own, so that its memory and descriptors are its own too.
@@ -117,6 +119,7 @@ impl Program {
         let ((), afterwards) = self.timed(|| {
             end(attacker);
             wait_for("its memory to be back", || self.info("used_memory") < used + MEMORY_LEFT);
+            wait_for("the system to have it back", || self.resident() < resident + RESIDENT_LEFT);
         });
         let ms = |wait: Duration| wait.as_secs_f64() * 1000.0;
         let mib = |bytes: u64| bytes as f64 / MIB as f64;

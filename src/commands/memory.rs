@@ -1,12 +1,12 @@
 //! MEMORY: what keys and the server take up.
 
 use crate::commands::{help, info};
-use crate::engine::Engine;
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
 use crate::engine::command_keys::KeyUse;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
+use crate::engine::{Action, Engine};
 use crate::store::entry::ValueRef;
 
 /// Bytes of a key's slot in its table.
@@ -40,7 +40,7 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "purge",
-            summary: "Accepted: the allocator gives memory back by itself.",
+            summary: "Has the allocator give the system back what is free; it does so by itself, bit by bit.",
             tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
             handler: purge,
             ..ROW
@@ -227,6 +227,7 @@ fn malloc_stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn purge(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.engine.act(Action::ReturnMemory);
     cx.reply.ok();
     Ok(())
 }

@@ -51,13 +51,23 @@ fn allocated() -> u64 {
     allocator::balance().unwrap_or_default()
 }
 
+/// Bytes of the process in the computer's memory: all of them, and those that are shared or mapped from a file.
+fn resident() -> [u64; 2] {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut pages = text.split(' ').skip(1).map_while(|pages| pages.parse::<u64>().ok());
+    let page = rustix::param::page_size() as u64;
+    [(); 2].map(|()| pages.next().unwrap_or_default() * page)
+}
+
+/// Bytes of the process in the computer's memory that are neither shared nor mapped from a file; 0 where the system does not tell.
+pub(super) fn private() -> u64 {
+    let [all, shared] = resident();
+    all.saturating_sub(shared)
+}
+
 /// What the process uses now.
 fn usage() -> Usage {
-    let resident_pages = std::fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok())
-        .unwrap_or_default();
-    let resident = resident_pages * rustix::param::page_size() as u64;
+    let [resident, _] = resident();
     // SAFETY: an all-zero `rusage` is a valid value, and the call writes no further than its end.
     let spent_by = |whom| unsafe {
         let mut spent: libc::rusage = std::mem::zeroed();

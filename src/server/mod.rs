@@ -23,6 +23,7 @@ mod handshake;
 pub mod listener;
 pub mod log;
 pub mod program;
+mod returns;
 pub mod shell;
 pub mod stop;
 mod sweep;

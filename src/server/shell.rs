@@ -15,10 +15,11 @@ use crate::server::allocator;
 use crate::server::busy::Busy;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
+use crate::server::returns::{Returns, Use};
 use crate::server::stop::Stop;
 use crate::server::timer::Timer;
 use crate::server::window::{Pending, WINDOW};
-use crate::server::{descriptors, log};
+use crate::server::{descriptors, environment, log};
 
 /// Bytes that are read at most at once.
 pub const READ_BUFFER: usize = 64 << 10;
@@ -76,6 +77,7 @@ pub struct Shell {
     /// Their sockets, for the time when a script runs long.
     pub(super) busy: Rc<Busy>,
     dirty: Vec<SessionId>,
+    returns: Returns,
     /// When a batch of requests may help the timer with what is due again.
     help_from_us: u64,
 }
@@ -100,6 +102,7 @@ impl Shell {
             sweep_ms: None,
             busy: Rc::default(),
             dirty: Vec::new(),
+            returns: Returns::default(),
             help_from_us: 0,
         })
     }
@@ -224,6 +227,7 @@ impl Shell {
         }
         if let Some(id) = id {
             self.engine.end_batch(now);
+            self.returns.note_request(now.mono_ms());
             let slot = &mut self.slots[id.0 as usize];
             if now.mono_ms() - slot.traffic_ms >= TRAFFIC_EVERY_MS {
                 slot.traffic_ms = now.mono_ms();
@@ -231,11 +235,34 @@ impl Shell {
                 self.directory.traffic(session.id, session.net_in, session.net_out);
             }
         }
+        if let Some(in_use) = allocator::balance() {
+            if self.returns.note_order(in_use as i64) {
+                allocator::put_in_order();
+            }
+            if self.returns.note(now.mono_ms(), in_use as i64) {
+                self.return_memory(now, in_use as i64);
+            }
+        }
         if let Some(deadline) = self.next_wake()
             && !self.clock.is_frozen()
         {
             let clock = &self.clock;
             self.timer.arm(deadline, |ms| clock.raw_us_of(ms));
+        }
+    }
+
+    /// Gives memory back, where it is time for that.
+    #[cold]
+    fn return_memory(&mut self, now: Now, in_use: i64) {
+        let private = environment::private() as i64;
+        let mut now_used = Use { now_ms: now.mono_ms(), in_use, private };
+        if self.returns.allowed(now_used) {
+            let began_ns = self.clock.stopwatch_ns();
+            allocator::return_free();
+            let took_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
+            now_used.private = environment::private() as i64;
+            self.returns.done(now_used, private, took_ns);
+            self.engine.note_pause("return-memory", now, took_ns);
         }
     }
 
@@ -260,9 +287,13 @@ impl Shell {
     /// When something is to be done even if no request comes, in monotonic milliseconds.
     #[inline]
     fn next_wake(&self) -> Option<u64> {
-        match (self.engine.next_deadline(), self.sweep_ms) {
+        let next = match (self.engine.next_deadline(), self.sweep_ms) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
+        };
+        match allocator::balance().and_then(|in_use| self.returns.next_ms(in_use as i64)) {
+            None => next,
+            Some(at) => Some(next.map_or(at, |next| next.min(at))),
         }
     }
 
