@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use servers::Server;
+use servers::redisson::{ACQUIRE, ACQUIRE_SHA, RELEASE, RELEASE_SHA};
 
 const CONNECTIONS: usize = 50;
 /// Requests on their way on each connection.
@@ -24,19 +25,6 @@ const VALUE: &str = "5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21";
 const UNLOCK: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 const UNLOCK_SHA: &str = "ae3671744a5dbb24ea37ef607b8b10ac7856d43e";
 
-/// Redisson's reentrant lock: four calls where the owner holds it already, three where nobody does.
-const ACQUIRE: &str = "\
-if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1)) then \
-redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; \
-return redis.call('pttl', KEYS[1]);";
-const ACQUIRE_SHA: &str = "149c5a8bf18676fd99e9e6e24923bd64d9b62f94";
-/// Its release: three calls where the owner goes on holding it, four with a message to those who wait where not.
-const RELEASE: &str = "\
-if (redis.call('hexists', KEYS[1], ARGV[3]) == 0) then return nil; end; \
-local counter = redis.call('hincrby', KEYS[1], ARGV[3], -1); \
-if (counter > 0) then redis.call('pexpire', KEYS[1], ARGV[2]); return 0; \
-else redis.call('del', KEYS[1]); redis.call('publish', KEYS[2], ARGV[1]); return 1; end; return nil;";
-const RELEASE_SHA: &str = "3420c671e4f6921b37d8c938ec1cbcb8e283bb70";
 const COUNT: &str = "local n for i = 1, 1000 do n = redis.call('incr', KEYS[1]) end return n";
 const COUNT_SHA: &str = "8452fea0a14d2e1d33a8ac4260201b5fd56ae713";
 const ARITHMETIC: &str = "\

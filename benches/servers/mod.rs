@@ -1,5 +1,8 @@
 //! Servers that a bench starts on loopback and ends: redis-server from the path, and this crate's own program.
 
+#[allow(dead_code, reason = "not every bench asks")]
+pub mod redisson;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
