@@ -24,6 +24,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("std::io", "the engine reads and writes nothing"),
     ("std::process", "the engine is no process"),
     ("crate::server", "the shell depends on the engine, not the other way round"),
+    ("crate::client", "the engine is nobody's client"),
     ("crate::testing", "the shell depends on the engine, not the other way round"),
 ];
 

@@ -1,0 +1,338 @@
+//! Requests, and what the client has to know of them: which of them wait, and which belong to the connection.
+
+use std::time::Duration;
+
+use crate::client::error::{Error, Result};
+
+/// Room for the line that says how many arguments follow.
+const HEADER: usize = 16;
+
+/// A request: a command and its arguments, any bytes each.
+///
+/// ```
+/// use portcullis::client::Command;
+///
+/// let set = Command::new("SET").arg("lock:door").arg("alice").arg("NX").arg("PX").arg(30_000);
+/// assert_eq!(set.wire(), b"*6\r\n$3\r\nSET\r\n$9\r\nlock:door\r\n$5\r\nalice\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n30000\r\n");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// [`HEADER`] bytes of room, and then the arguments as they are sent.
+    wire: Vec<u8>,
+    /// Where the line before the arguments begins.
+    start: usize,
+    count: usize,
+    idempotent: bool,
+    patience: Patience,
+}
+
+/// How long a reply is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It comes at once, but for the way there and back.
+    Usual,
+    /// The command waits on the server, this long at most.
+    Waits(Duration),
+    /// The command waits on the server without limit.
+    Forever,
+}
+
+/// What can be an argument of a [`Command`].
+pub trait Argument {
+    /// Gives the argument's bytes.
+    fn with_bytes(&self, give: &mut dyn FnMut(&[u8]));
+}
+
+macro_rules! bytes_arguments {
+    ($($argument:ty),*) => {$(
+        impl Argument for $argument {
+            fn with_bytes(&self, give: &mut dyn FnMut(&[u8])) {
+                give(self.as_ref());
+            }
+        }
+    )*};
+}
+bytes_arguments!(str, String, [u8], Vec<u8>, bytes::Bytes);
+
+impl<const N: usize> Argument for [u8; N] {
+    fn with_bytes(&self, give: &mut dyn FnMut(&[u8])) {
+        give(self);
+    }
+}
+
+impl<T: Argument + ?Sized> Argument for &T {
+    fn with_bytes(&self, give: &mut dyn FnMut(&[u8])) {
+        (**self).with_bytes(give);
+    }
+}
+
+macro_rules! number_arguments {
+    ($($number:ty),*) => {$(
+        impl Argument for $number {
+            fn with_bytes(&self, give: &mut dyn FnMut(&[u8])) {
+                give(itoa::Buffer::new().format(*self).as_bytes());
+            }
+        }
+    )*};
+}
+number_arguments!(i32, u32, i64, u64, usize);
+
+impl Argument for f64 {
+    fn with_bytes(&self, give: &mut dyn FnMut(&[u8])) {
+        give(self.to_string().as_bytes());
+    }
+}
+
+impl Command {
+    /// A command without arguments yet. What is two words on the wire, such as `CLIENT ID`, is a command and an argument.
+    pub fn new(name: impl Argument) -> Command {
+        let mut wire = Vec::with_capacity(128);
+        wire.resize(HEADER, 0);
+        Command { wire, start: HEADER, count: 0, idempotent: false, patience: Patience::Usual }.arg(name)
+    }
+
+    /// Adds an argument.
+    pub fn arg(mut self, argument: impl Argument) -> Command {
+        self.push(&argument);
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<A: Argument>(mut self, arguments: impl IntoIterator<Item = A>) -> Command {
+        arguments.into_iter().for_each(|argument| self.push(&argument));
+        self
+    }
+
+    fn push(&mut self, argument: &dyn Argument) {
+        let wire = &mut self.wire;
+        argument.with_bytes(&mut |bytes| {
+            wire.push(b'$');
+            wire.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());
+            wire.extend_from_slice(b"\r\n");
+            wire.extend_from_slice(bytes);
+            wire.extend_from_slice(b"\r\n");
+        });
+        self.count += 1;
+        let mut number = itoa::Buffer::new();
+        let digits = number.format(self.count).as_bytes();
+        self.start = HEADER - digits.len() - 3;
+        self.wire[self.start] = b'*';
+        self.wire[self.start + 1..HEADER - 2].copy_from_slice(digits);
+        self.wire[HEADER - 2..HEADER].copy_from_slice(b"\r\n");
+    }
+
+    /// Says that to carry it out twice does no harm. When the connection breaks before the reply, the client sends it again; other
+    /// commands fail with an error that tells whether they may have been carried out.
+    pub fn idempotent(mut self) -> Command {
+        self.idempotent = true;
+        self
+    }
+
+    /// Says that it waits on the server, at most so long, or without limit (`None`). Such a command has a connection for itself, so that
+    /// others need not wait with it. What the blocking commands of Redis and of this server are is known without this.
+    pub fn waits(mut self, at_most: Option<Duration>) -> Command {
+        self.patience = at_most.map_or(Patience::Forever, Patience::Waits);
+        self
+    }
+
+    pub(crate) fn is_idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    /// Its bytes on the wire.
+    pub fn wire(&self) -> &[u8] {
+        &self.wire[self.start..]
+    }
+
+    /// Its arguments, the name first.
+    pub(crate) fn arguments(&self) -> Arguments<'_> {
+        Arguments { rest: &self.wire[HEADER..], left: self.count }
+    }
+
+    pub(crate) fn name_is(&self, names: &[&str]) -> bool {
+        let Some(name) = self.arguments().next() else { return false };
+        names.iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()))
+    }
+
+    /// How long its reply is to be waited for.
+    pub(crate) fn patience(&self) -> Patience {
+        if self.patience != Patience::Usual {
+            return self.patience;
+        }
+        self.wait().unwrap_or(Patience::Usual)
+    }
+
+    /// The wait of a command that is known to have one. An argument that is no number is the server's to refuse.
+    fn wait(&self) -> Option<Patience> {
+        let name = self.arguments().next()?;
+        // Nearly all commands are told by their first letters.
+        if !matches!(name.first().map(u8::to_ascii_lowercase), Some(b'b' | b'l' | b's' | b'w' | b'x')) {
+            return None;
+        }
+        let last = || self.arguments().last();
+        let after = |word: &str| {
+            let mut arguments = self.arguments();
+            arguments.find(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))?;
+            arguments.next()
+        };
+        let is = |names: &[&str]| names.iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()));
+        let ms = |text: Option<&[u8]>| number(text?).map(|ms| ms / 1000.0);
+        let seconds = if is(&["blpop", "brpop", "brpoplpush", "blmove", "bzpopmin", "bzpopmax"]) {
+            number(last()?)
+        } else if is(&["blmpop", "bzmpop"]) {
+            number(self.arguments().nth(1)?)
+        } else if is(&["wait", "waitaof"]) {
+            ms(last())
+        } else if is(&["xread", "xreadgroup"]) {
+            ms(after("BLOCK"))
+        } else if is(&["lock.acquire", "sem.acquire", "latch.await"]) {
+            // Names and owners may be spelt like the word.
+            let skip = if is(&["latch.await"]) { 2 } else { 4 };
+            let mut options = self.arguments().skip(skip);
+            options.find(|argument| argument.eq_ignore_ascii_case(b"WAIT"))?;
+            ms(options.next())
+        } else if is(&["lock.acquireall"]) {
+            let names = number(self.arguments().nth(1)?)? as usize;
+            let mut options = self.arguments().skip(names.saturating_add(4));
+            options.find(|argument| argument.eq_ignore_ascii_case(b"WAIT"))?;
+            ms(options.next())
+        } else {
+            None
+        }?;
+        match Duration::try_from_secs_f64(seconds) {
+            Ok(Duration::ZERO) => Some(Patience::Forever),
+            Ok(wait) => Some(Patience::Waits(wait)),
+            Err(_) => None,
+        }
+    }
+
+    /// Refuses what would change the connection for everybody who shares it, or have it answer otherwise than once a request.
+    pub(crate) fn check_shared(&self) -> Result {
+        self.check_dedicated()?;
+        let second = || self.arguments().nth(1).unwrap_or_default();
+        let of_connection =
+            self.name_is(&["multi", "exec", "discard", "watch", "unwatch", "select", "auth", "asking", "readonly", "readwrite"])
+                || (self.name_is(&["client"])
+                    && ["tracking", "caching", "no-evict", "no-touch", "setname"]
+                        .iter()
+                        .any(|word| second().eq_ignore_ascii_case(word.as_bytes())));
+        match of_connection {
+            false => Ok(()),
+            true => Err(Error::Invalid(format!(
+                "{} belongs to a connection, and this one is shared: see Client::dedicated and Client::transaction",
+                self.title()
+            ))),
+        }
+    }
+
+    /// Refuses what would have the connection answer otherwise than once a request.
+    pub(crate) fn check_dedicated(&self) -> Result {
+        let second = || self.arguments().nth(1).unwrap_or_default();
+        let subscribes = ["subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe"];
+        if self.name_is(&subscribes) {
+            return Err(Error::Invalid(format!("{} is sent by Client::subscribe and its kin", self.title())));
+        }
+        let streams = self.name_is(&["monitor", "sync", "psync", "hello", "reset", "quit"])
+            || (self.name_is(&["client"]) && second().eq_ignore_ascii_case(b"reply"));
+        match streams {
+            false => Ok(()),
+            true => Err(Error::Invalid(format!("{} is nothing that this client can follow", self.title()))),
+        }
+    }
+
+    fn title(&self) -> String {
+        String::from_utf8_lossy(self.arguments().next().unwrap_or_default()).to_uppercase()
+    }
+}
+
+fn number(text: &[u8]) -> Option<f64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Arguments of a [`Command`], in their order.
+pub(crate) struct Arguments<'a> {
+    rest: &'a [u8],
+    left: usize,
+}
+
+impl<'a> Iterator for Arguments<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        let line = memchr::memchr(b'\r', self.rest)?;
+        let len: usize = std::str::from_utf8(&self.rest[1..line]).ok()?.parse().ok()?;
+        let argument = &self.rest[line + 2..line + 2 + len];
+        self.rest = &self.rest[line + 2 + len + 2..];
+        Some(argument)
+    }
+}
+
+/// `&["SET", "k", "v"]` as a command.
+pub(crate) fn of_slice<A: AsRef<[u8]>>(words: &[A]) -> Result<Command> {
+    let (name, arguments) = words.split_first().ok_or_else(|| Error::Invalid("an empty request".to_owned()))?;
+    Ok(Command::new(name.as_ref()).args(arguments.iter().map(AsRef::as_ref)))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn command(text: &str) -> Command {
+        of_slice(&text.split(' ').collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn arguments_are_any_bytes() {
+        let command = Command::new("SET").arg(b"\r\n$1\r\n".as_slice()).arg("").arg(-5i64).arg(1.5).args([1u64, 2]);
+        let wire = b"*7\r\n$3\r\nSET\r\n$6\r\n\r\n$1\r\n\r\n$0\r\n\r\n$2\r\n-5\r\n$3\r\n1.5\r\n$1\r\n1\r\n$1\r\n2\r\n";
+        assert_eq!(command.wire(), wire);
+        let arguments: Vec<&[u8]> = command.arguments().collect();
+        assert_eq!(arguments, [&b"SET"[..], b"\r\n$1\r\n", b"", b"-5", b"1.5", b"1", b"2"]);
+        let many = Command::new("DEL").args((0..1000).map(|i| i.to_string()));
+        assert!(many.wire().starts_with(b"*1001\r\n$3\r\nDEL\r\n$1\r\n0\r\n"));
+        assert!(of_slice::<&str>(&[]).is_err());
+    }
+
+    #[test]
+    fn what_waits_is_known_and_how_long() {
+        let waits = |ms| Patience::Waits(Duration::from_millis(ms));
+        for (text, patience) in [
+            ("GET WAIT", Patience::Usual),
+            ("BLPOP a b 1.5", waits(1500)),
+            ("blpop a 0", Patience::Forever),
+            ("BLMPOP 2 1 a LEFT", waits(2000)),
+            ("BLMOVE a b LEFT RIGHT 1", waits(1000)),
+            ("XREAD COUNT 1 BLOCK 30 STREAMS s $", waits(30)),
+            ("WAIT 1 50", waits(50)),
+            ("LOCK.ACQUIRE WAIT 5 1000", Patience::Usual),
+            ("LOCK.ACQUIRE a WAIT 1000 WAIT 0", Patience::Forever),
+            ("LOCK.ACQUIRE a x 1000 SHARED WAIT 70", waits(70)),
+            ("LOCK.ACQUIREALL 2 WAIT 7 x 1000", Patience::Usual),
+            ("LOCK.ACQUIREALL 2 a b x 1000 WAIT 7", waits(7)),
+            ("SEM.ACQUIRE s x 1000 LIMIT 3 WAIT 9", waits(9)),
+            ("LATCH.AWAIT l WAIT 9", waits(9)),
+            ("BLPOP a x", Patience::Usual),
+            ("BLPOP a -1", Patience::Usual),
+            ("BLPOP a nan", Patience::Usual),
+        ] {
+            assert_eq!(command(text).patience(), patience, "{text}");
+        }
+        assert_eq!(command("MYMODULE.WAIT").waits(None).patience(), Patience::Forever);
+    }
+
+    #[test]
+    fn what_belongs_to_a_connection_is_not_sent_on_a_shared_one() {
+        for text in ["MULTI", "select 1", "WATCH a", "CLIENT TRACKING ON", "AUTH x"] {
+            assert!(command(text).check_shared().is_err(), "{text}");
+            assert!(command(text).check_dedicated().is_ok(), "{text}");
+        }
+        for text in ["SUBSCRIBE a", "MONITOR", "CLIENT REPLY OFF", "HELLO 2", "PSYNC ? -1"] {
+            assert!(command(text).check_shared().is_err() && command(text).check_dedicated().is_err(), "{text}");
+        }
+        for text in ["GET MULTI", "CLIENT LIST", "CLIENT ID", "EVAL x 0", "PUBLISH a b"] {
+            assert!(command(text).check_shared().is_ok(), "{text}");
+        }
+    }
+}

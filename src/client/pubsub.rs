@@ -1,0 +1,180 @@
+//! Subscriptions to channels.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout_at;
+
+use crate::client::client::Client;
+use crate::client::command::{Argument, Command};
+use crate::client::core::{Backoff, Core};
+use crate::client::error::{Error, Result};
+use crate::client::value::Value;
+use crate::client::wire::Wire;
+
+/// What was published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The channel it was published on.
+    pub channel: Bytes,
+    /// The pattern by which it came, where it was one.
+    pub pattern: Option<Bytes>,
+    /// What was published.
+    pub payload: Bytes,
+}
+
+/// Channels that are listened to, on a connection of its own.
+///
+/// Messages that are not taken wait in the socket and then on the server, which closes the connection when they are too many (its
+/// `client-output-buffer-limit pubsub`).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let client = portcullis::client::Client::connect(&server.url()).await?;
+/// let mut news = client.subscribe(&["unlocked:door"]).await?;
+/// client.command(&["PUBLISH", "unlocked:door", "1"]).await?;
+/// assert_eq!(news.next().await?.payload, "1");
+/// # Ok(()) }
+/// ```
+pub struct Subscription {
+    core: Arc<Core>,
+    wire: Option<Wire>,
+    backoff: Backoff,
+    channels: BTreeSet<Vec<u8>>,
+    patterns: BTreeSet<Vec<u8>>,
+    /// Messages that came before the last channel was noted.
+    early: VecDeque<Message>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Client {
+    /// Listens to channels. When this returns, the server has noted all of them.
+    ///
+    /// # Errors
+    /// Where there is no connection, or the server refuses.
+    pub async fn subscribe(&self, channels: &[impl Argument]) -> Result<Subscription> {
+        self.listen(owned(channels), BTreeSet::new()).await
+    }
+
+    /// Listens to all channels whose names are like these patterns.
+    ///
+    /// # Errors
+    /// Where there is no connection, or the server refuses.
+    pub async fn psubscribe(&self, patterns: &[impl Argument]) -> Result<Subscription> {
+        self.listen(BTreeSet::new(), owned(patterns)).await
+    }
+
+    async fn listen(&self, channels: BTreeSet<Vec<u8>>, patterns: BTreeSet<Vec<u8>>) -> Result<Subscription> {
+        if channels.is_empty() && patterns.is_empty() {
+            return Err(Error::Invalid("a subscription to nothing".to_owned()));
+        }
+        let core = Arc::clone(&self.core);
+        let permit = core.permit(core.deadline(Duration::ZERO)).await?;
+        let mut subscription = Subscription {
+            core,
+            wire: None,
+            backoff: Backoff::new(),
+            channels,
+            patterns,
+            early: VecDeque::new(),
+            _permit: permit,
+        };
+        subscription.connect().await?;
+        Ok(subscription)
+    }
+}
+
+fn owned(names: &[impl Argument]) -> BTreeSet<Vec<u8>> {
+    let mut owned = BTreeSet::new();
+    for name in names {
+        name.with_bytes(&mut |bytes| {
+            owned.insert(bytes.to_vec());
+        });
+    }
+    owned
+}
+
+impl Subscription {
+    /// The next message. The future may be dropped, and nothing is lost.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`] once when the connection breaks: what is published until it is made again is missed. The next call makes it
+    /// again, with all its channels, and waits for messages; it fails with [`Error::Connect`] where that takes longer than a reply may.
+    pub async fn next(&mut self) -> Result<Message> {
+        if let Some(message) = self.early.pop_front() {
+            return Ok(message);
+        }
+        loop {
+            if self.wire.is_none() {
+                self.connect().await?;
+                if let Some(message) = self.early.pop_front() {
+                    return Ok(message);
+                }
+            }
+            let Some(wire) = &mut self.wire else { continue };
+            match wire.receive().await {
+                Ok(value) => {
+                    if let Some(message) = message(value) {
+                        return Ok(message);
+                    }
+                }
+                Err(error) => {
+                    self.wire = None;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn connect(&mut self) -> Result {
+        let deadline = self.core.deadline(Duration::ZERO);
+        let mut wire = self.core.open_by(deadline, &mut self.backoff).await?;
+        let mut out = Vec::new();
+        for (name, of) in [("SUBSCRIBE", &self.channels), ("PSUBSCRIBE", &self.patterns)] {
+            if !of.is_empty() {
+                out.extend_from_slice(Command::new(name).args(of).wire());
+            }
+        }
+        let left = self.channels.len() + self.patterns.len();
+        let noted = async {
+            wire.send(&out).await?;
+            let (mut left, mut early) = (left, VecDeque::new());
+            while left > 0 {
+                let value = wire.receive().await?.into_result()?;
+                let kind = value.as_array().and_then(|items| items.first()?.as_str());
+                if matches!(kind, Some("subscribe" | "psubscribe")) {
+                    left -= 1;
+                } else {
+                    early.extend(message(value));
+                }
+            }
+            Ok::<_, Error>(early)
+        };
+        match timeout_at(deadline, noted).await {
+            Ok(outcome) => self.early = outcome?,
+            Err(_) => return Err(Error::Timeout { maybe_applied: true, after: self.core.options.response_timeout }),
+        }
+        self.wire = Some(wire);
+        Ok(())
+    }
+}
+
+/// The message, where it is one: `message channel payload`, or `pmessage pattern channel payload`.
+fn message(value: Value) -> Option<Message> {
+    let (Value::Array(items) | Value::Push(items)) = value else { return None };
+    let kind = items.first()?.as_str()?.to_owned();
+    let mut rest = items.into_iter().skip(1).map(|item| match item {
+        Value::Bytes(bytes) | Value::Status(bytes) => Some(bytes),
+        _ => None,
+    });
+    let pattern = match kind.as_str() {
+        "message" => None,
+        "pmessage" => Some(rest.next()??),
+        _ => return None,
+    };
+    Some(Message { channel: rest.next()??, pattern, payload: rest.next()?? })
+}

@@ -1,0 +1,76 @@
+//! Lua scripts, sent by their digest.
+
+use std::fmt::Write;
+
+use sha1::{Digest, Sha1};
+
+use crate::client::client::Client;
+use crate::client::command::{Argument, Command};
+use crate::client::error::{Error, Result};
+use crate::client::value::FromValue;
+
+/// A Lua script. It is sent as `EVALSHA`; where the server does not have it, as `EVAL`, after which it does.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let client = portcullis::client::Client::connect(&server.url()).await?;
+/// use portcullis::client::Script;
+///
+/// let release = Script::new("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0");
+/// client.command(&["SET", "lock:door", "alice"]).await?;
+/// assert!(!release.run::<bool>(&client, &["lock:door"], &["bob"]).await?);
+/// assert!(release.run::<bool>(&client, &["lock:door"], &["alice"]).await?);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Script {
+    code: String,
+    sha1: String,
+    idempotent: bool,
+}
+
+impl Script {
+    /// A script by its code.
+    pub fn new(code: impl Into<String>) -> Script {
+        let code = code.into();
+        let digest = Sha1::digest(code.as_bytes());
+        let mut sha1 = String::with_capacity(40);
+        digest.iter().for_each(|byte| write!(sha1, "{byte:02x}").unwrap_or_default());
+        Script { code, sha1, idempotent: false }
+    }
+
+    /// Says that to run it twice does no harm; see [`Command::idempotent`].
+    pub fn idempotent(mut self) -> Script {
+        self.idempotent = true;
+        self
+    }
+
+    /// Its SHA-1 in hexadecimal digits, by which the server knows it.
+    pub fn sha1(&self) -> &str {
+        &self.sha1
+    }
+
+    /// Its code.
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
+    fn call(&self, name: &str, script: &str, keys: &[impl Argument], arguments: &[impl Argument]) -> Command {
+        let call = Command::new(name).arg(script).arg(keys.len()).args(keys).args(arguments);
+        if self.idempotent { call.idempotent() } else { call }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// As [`Client::query`]. A script that fails on its way leaves what it has done.
+    pub async fn run<T: FromValue>(&self, client: &Client, keys: &[impl Argument], arguments: &[impl Argument]) -> Result<T> {
+        match client.query(self.call("EVALSHA", &self.sha1, keys, arguments)).await {
+            Err(Error::Reply(reply)) if reply.code() == "NOSCRIPT" => {
+                client.query(self.call("EVAL", &self.code, keys, arguments)).await
+            }
+            outcome => outcome,
+        }
+    }
+}
