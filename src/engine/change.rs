@@ -395,8 +395,8 @@ pub trait ChangeLog {
 pub struct PendingEvent {
     /// Index of the database.
     pub db: u32,
-    /// What happened.
-    pub event: Event,
+    /// What happened; `None` for a key that has expired, of which those are to be told who wait on channels of `lock-expiry-publish`.
+    pub event: Option<Event>,
     /// To which key.
     pub key: Box<[u8]>,
 }
@@ -407,6 +407,8 @@ pub struct Changes {
     pub notify: Classes,
     /// Whether anybody listens to channels: events are for nobody else.
     pub heard: bool,
+    /// Whether `lock-expiry-publish` has rules.
+    pub expiry_rules: bool,
     /// Events to publish when the running command ends, be it one of a script. So there are never more than those of one command.
     pub pending: Vec<PendingEvent>,
     /// The change log.
@@ -441,6 +443,7 @@ impl Changes {
         Changes {
             notify: Classes::default(),
             heard: false,
+            expiry_rules: false,
             pending: Vec::new(),
             log: None,
             depth: 0,
@@ -601,7 +604,15 @@ impl Changes {
     #[inline]
     pub fn publish(&mut self, db: u32, event: Event, key: &[u8]) {
         if self.heard && self.notify.intersects(event.class) && self.notify.intersects(Classes::KEYSPACE | Classes::KEYEVENT) {
-            self.pending.push(PendingEvent { db, event, key: key.into() });
+            self.pending.push(PendingEvent { db, event: Some(event), key: key.into() });
+        }
+    }
+
+    /// A key has expired, which was reported: whoever waits for it on a channel is told when the running command has ended.
+    #[inline]
+    pub fn expired(&mut self, db: u32, key: &[u8]) {
+        if self.expiry_rules {
+            self.pending.push(PendingEvent { db, event: None, key: key.into() });
         }
     }
 }

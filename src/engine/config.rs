@@ -5,6 +5,7 @@
 //! where Redis has the directive; where Portcullis does not do what a directive asks for, it has the one value that is true.
 
 pub mod kind;
+pub mod rules;
 pub mod table;
 
 pub use kind::{Kind, OutputLimit, Raw};
@@ -72,7 +73,16 @@ impl Directive {
         self.kind.show(&(self.read)(config))
     }
 
-    /// Sets it to `words`, the arguments behind its name in a configuration file. A refusal changes nothing and says why.
+    /// Its value as the lines of a configuration file have it behind its name.
+    pub fn lines(&self, config: &Config) -> Vec<Vec<u8>> {
+        match (self.read)(config) {
+            Raw::Rules(rules) if !rules.is_empty() => rules.shown(),
+            raw => vec![self.kind.show(&raw)],
+        }
+    }
+
+    /// Sets it to `words`, the arguments behind its name in a configuration file, or adds them to its value where that adds up. A
+    /// refusal changes nothing and says why.
     pub fn set(&self, config: &mut Config, words: &[&[u8]]) -> Result<(), String> {
         let raw = self.kind.parse(words, &(self.read)(config))?;
         if (self.write)(config, raw) { Ok(()) } else { Err("value out of range".to_owned()) }
@@ -80,6 +90,10 @@ impl Directive {
 
     /// Sets it to one value in which several words are separated by spaces, as `CONFIG SET` takes it.
     pub fn set_from_value(&self, config: &mut Config, value: &[u8]) -> Result<(), String> {
+        if self.kind.adds_up() {
+            let raw = self.kind.parse(&[value], &(self.read)(&Config::default()))?;
+            return if (self.write)(config, raw) { Ok(()) } else { Err("value out of range".to_owned()) };
+        }
         if self.kind.takes_words() && !value.is_empty() {
             let words: Vec<&[u8]> = value.split(|&b| b == b' ').collect();
             self.set(config, &words)

@@ -160,6 +160,9 @@ impl Keyspace {
         let event = if ended { Event::EXPIRED } else { Event::EVICTED };
         *(if ended { &mut self.stats.expired } else { &mut self.stats.evicted }) += 1;
         let index = self.index_of(dict);
+        if ended {
+            self.changes.expired(index, self.space.get(dict, place).key());
+        }
         self.db(index, now).drop_key(place, event);
         Evicted::Key(bytes)
     }

@@ -3,6 +3,10 @@
 //! Only the last `*` that was reached is ever tried at another place: what an earlier one would reach by taking more, the last
 //! one reaches too. So the cost is at most the product of the two lengths, whatever the pattern.
 
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
 /// A pattern that makes more than so many `*` wait for each other matches nothing.
 const STARS_MAX: usize = 1000;
 
@@ -52,6 +56,67 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
         retry = Some((behind, from + 1));
         (p, t) = (behind, from + 1);
     }
+}
+
+/// As [`matches`], and gives what each `*` stands for: each as little as it can, but for the last one, which has the rest to match.
+/// Several of them side by side count as one.
+pub fn stars(pattern: &[u8], text: &[u8]) -> Option<SmallVec<[Range<usize>; 4]>> {
+    let mut stars: SmallVec<[Range<usize>; 4]> = SmallVec::new();
+    // Where the pattern goes on behind the last star.
+    let mut behind = None;
+    let (mut p, mut t) = (0, 0);
+    loop {
+        if pattern.get(p) == Some(&b'*') {
+            if stars.len() >= STARS_MAX {
+                return None;
+            }
+            while pattern.get(p) == Some(&b'*') {
+                p += 1;
+            }
+            stars.push(t..t);
+            behind = Some(p);
+            if p == pattern.len() {
+                stars.last_mut()?.end = text.len();
+                return Some(stars);
+            }
+        }
+        let next = match (p < pattern.len(), text.get(t)) {
+            (false, None) => return Some(stars),
+            (true, Some(&byte)) => step(pattern, p, byte, false),
+            _ => None,
+        };
+        if let Some(next) = next {
+            (p, t) = (next, t + 1);
+            continue;
+        }
+        // The last star takes one byte more.
+        let star = stars.last_mut()?;
+        if star.end >= text.len() {
+            return None;
+        }
+        star.end += 1;
+        (p, t) = (behind?, star.end);
+    }
+}
+
+/// How many `*` of a pattern [`stars`] tells of.
+pub fn star_count(pattern: &[u8]) -> usize {
+    let (mut count, mut p) = (0, 0);
+    while p < pattern.len() {
+        if pattern[p] == b'*' {
+            count += 1;
+            while pattern.get(p) == Some(&b'*') {
+                p += 1;
+            }
+        } else {
+            p = match pattern[p] {
+                b'[' => class(pattern, p + 1, 0, false).1,
+                b'\\' => p + 2,
+                _ => p + 1,
+            };
+        }
+    }
+    count
 }
 
 /// Whether the pattern is `*` alone, which stands for no pattern at all.
@@ -107,8 +172,10 @@ fn same(a: u8, b: u8, nocase: bool) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn m(pattern: &str, text: &str) -> bool {
         matches(pattern.as_bytes(), text.as_bytes(), false)
@@ -165,6 +232,40 @@ mod tests {
         assert!(matches(b"H[A-E]L?O", b"hello", true));
         assert!(matches(b"h[^x]LLO", b"HELlo", true));
         assert!(!matches(b"h[\\E]llo", b"hello", true));
+    }
+
+    #[test]
+    fn each_star_stands_for_as_little_as_it_can() {
+        for (pattern, text, expected) in [
+            ("*", "abc", &["abc"][..]),
+            ("*", "", &[""]),
+            ("abc", "abc", &[]),
+            ("*:*", "a:b:c", &["a", "b:c"]),
+            ("*:*:*", "a:b:c:d", &["a", "b", "c:d"]),
+            ("*b", "abab", &["aba"]),
+            ("*-*b", "x-aab", &["x", "aa"]),
+            ("a***c?", "abbcd", &["bb"]),
+            ("[*]*", "*x", &["x"]),
+            ("\\**", "*x", &["x"]),
+            ("a*", "a", &[""]),
+        ] {
+            let found: Vec<&str> = stars(pattern.as_bytes(), text.as_bytes()).unwrap().into_iter().map(|at| &text[at]).collect();
+            assert_eq!(found, expected, "{pattern} on {text}");
+            assert_eq!(star_count(pattern.as_bytes()), expected.len(), "{pattern}");
+        }
+        assert_eq!(stars(b"*a*", b"bcd"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn stars_are_told_of_what_matches(pattern in "[ab*?\\[\\]\\\\^-]{0,8}", text in "[ab\\[*-]{1,8}") {
+            let found = stars(pattern.as_bytes(), text.as_bytes());
+            prop_assert_eq!(found.is_some(), m(&pattern, &text));
+            if let Some(found) = found {
+                prop_assert_eq!(found.len(), star_count(pattern.as_bytes()));
+                prop_assert!(found.iter().is_sorted_by(|a, b| a.end <= b.start));
+            }
+        }
     }
 
     #[test]

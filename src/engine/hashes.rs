@@ -238,6 +238,7 @@ impl<'a> Db<'a> {
         changes.publish(db, HEXPIRED, &key);
         if empty {
             self.remove_empty(place, &key);
+            self.keyspace.changes.expired(self.index, &key);
         }
         !empty
     }
@@ -256,6 +257,7 @@ impl<'a> Db<'a> {
         }
         self.keyspace.changes.publish(self.index, HEXPIRED, entry.read().key());
         self.emit(entry.read().key(), Event::DEL, Effect::Delete);
+        self.keyspace.changes.expired(self.index, entry.read().key());
         self.keyspace.space.bury(entry);
     }
 }

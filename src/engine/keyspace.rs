@@ -200,6 +200,7 @@ impl Keyspace {
                         event: Event::EXPIRED,
                         effect: Effect::Delete,
                     });
+                    self.changes.expired(index, entry.read().key());
                     if entry.read().is_native() {
                         self.lock_lapsed(now, index, entry);
                     } else {
@@ -332,6 +333,7 @@ impl<'a> Db<'a> {
         self.keyspace.stats.expired += 1;
         let entry = self.keyspace.space.remove(self.dict, place);
         self.emit(entry.read().key(), Event::EXPIRED, Effect::Delete);
+        self.keyspace.changes.expired(self.index, entry.read().key());
         if entry.read().is_native() {
             self.keyspace.lock_lapsed(self.now, self.index, entry);
         } else {

@@ -25,6 +25,7 @@ pub mod discard;
 pub mod environment;
 pub mod error;
 pub mod eviction;
+pub mod expiry_publish;
 pub mod geohash;
 pub mod glob;
 #[cfg(test)]
@@ -258,6 +259,7 @@ impl Engine {
         engine.run_id = engine.random_id();
         engine.replication_id = engine.run_id.clone();
         engine.keyspace.changes.notify = engine.config.notify_keyspace_events;
+        engine.update_expiry_rules();
         engine.keyspace.hash_limits = engine.config.hash_limits();
         engine.keyspace.list_cuts = engine.config.list_cuts();
         engine.configure_eviction();
@@ -681,6 +683,7 @@ impl Engine {
             self.set_default_password();
         }
         self.keyspace.changes.notify = self.config.notify_keyspace_events;
+        self.update_expiry_rules();
         self.keyspace.hash_limits = self.config.hash_limits();
         self.keyspace.list_cuts = self.config.list_cuts();
         self.keyspace.zset_limits = self.config.zset_limits();

@@ -20,7 +20,7 @@ use crate::engine::change::Classes;
 use crate::engine::config::OutputLimit;
 use crate::engine::session::{Session, SessionFlags, SessionId};
 use crate::engine::stats::Stats;
-use crate::engine::{Engine, glob};
+use crate::engine::{Engine, expiry_publish, glob};
 use crate::resp::reply::{Protocol, Sink, WireReply};
 use crate::store::chunks::Chunks;
 use crate::store::segments::Segments;
@@ -125,6 +125,12 @@ impl PubSub {
     /// Whether anybody is subscribed to a channel or to a pattern, or was and is being taken out.
     pub fn has_listeners(&self) -> bool {
         [Kind::Channel, Kind::Pattern].iter().any(|&kind| !self.registry(kind).topics.is_empty())
+    }
+
+    /// Whether a message may be for anybody: somebody is subscribed to its channel, as one of either kind, or to any pattern.
+    pub fn may_reach(&self, channel: &[u8]) -> bool {
+        let [channels, patterns, shards] = &self.registries;
+        !patterns.topics.is_empty() || channels.find(channel).is_some() || shards.find(channel).is_some()
     }
 
     /// How many sessions are subscribed to a name.
@@ -603,12 +609,16 @@ pub fn publish_pending(engine: &mut Engine) {
     let notify = engine.keyspace.changes.notify;
     let mut channel = std::mem::take(&mut engine.pubsub.channel);
     for waiting in &pending {
+        let Some(event) = waiting.event else {
+            expiry_publish::publish_expired(engine, waiting.db, &waiting.key);
+            continue;
+        };
         if notify.contains(Classes::KEYSPACE) {
             name_channel(&mut channel, b"__keyspace@", waiting.db, &waiting.key);
-            publish(engine, Kind::Channel, &channel, waiting.event.name.as_bytes());
+            publish(engine, Kind::Channel, &channel, event.name.as_bytes());
         }
         if notify.contains(Classes::KEYEVENT) {
-            name_channel(&mut channel, b"__keyevent@", waiting.db, waiting.event.name.as_bytes());
+            name_channel(&mut channel, b"__keyevent@", waiting.db, event.name.as_bytes());
             publish(engine, Kind::Channel, &channel, &waiting.key);
         }
     }

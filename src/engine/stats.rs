@@ -35,6 +35,8 @@ pub struct Stats {
     pub over_maxmemory_us: u64,
     /// What the event loop had counted at the last `CONFIG RESETSTAT`; see [`crate::engine::Engine::event_loop`].
     pub event_loop_before: [u64; 2],
+    /// Messages of `lock-expiry-publish` that somebody got.
+    pub expiry_messages: u64,
     /// Connections closed for `maxmemory-clients`.
     pub evicted_clients: u64,
     /// Calls of [`crate::engine::Engine::advance`].

@@ -94,11 +94,13 @@ fn flag(directive: &'static Directive, defaults: &Config) -> Arg {
         .long(directive.name)
         .value_name(value_name(directive.kind))
         .help(help)
-        .action(ArgAction::Set)
-        // The last one wins, as the last line of a file does.
-        .overrides_with(directive.name)
+        .action(if directive.kind.adds_up() { ArgAction::Append } else { ArgAction::Set })
         .allow_hyphen_values(true)
         .hide(directive.section == Section::Compatibility);
+    if !directive.kind.adds_up() {
+        // The last one wins, as the last line of a file does.
+        arg = arg.overrides_with(directive.name);
+    }
     if let Some(alias) = directive.alias {
         arg = arg.alias(alias);
     }
@@ -117,6 +119,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Percentiles => "PERCENT...",
         Kind::OutputLimits => "LIMITS...",
         Kind::Events => "LETTERS",
+        Kind::Rules => "RULES...",
         Kind::Text | Kind::Secret | Kind::Only(..) => "TEXT",
     }
 }
@@ -151,10 +154,13 @@ pub fn read(matches: &ArgMatches) -> Result<Invocation, String> {
         extra = file::load(file, &mut config).map_err(|error| error.to_string())?;
     }
     for directive in Directive::all() {
-        if let Some(value) = matches.get_one::<String>(directive.name) {
-            directive
-                .set_from_value(&mut config, value.as_bytes())
-                .map_err(|reason| format!("--{} {value:?}: {reason}", directive.name))?;
+        for value in matches.get_many::<String>(directive.name).into_iter().flatten() {
+            let set = if directive.kind.adds_up() {
+                directive.set(&mut config, &[value.as_bytes()])
+            } else {
+                directive.set_from_value(&mut config, value.as_bytes())
+            };
+            set.map_err(|reason| format!("--{} {value:?}: {reason}", directive.name))?;
         }
     }
     for line in matches.get_many::<String>("user").unwrap_or_default() {
@@ -202,6 +208,8 @@ mod tests {
         assert_eq!(given.log_format, Format::Json);
         assert_eq!(given.ready_file.as_deref(), Some(std::path::Path::new("r")));
         assert_eq!(parse("serve --bind=127.0.0.2").unwrap().config.bind, ["127.0.0.2"]);
+        let given = parse("serve --lock-expiry-publish a* c:{name} 0 --port 1 --lock-expiry-publish redisson").unwrap();
+        assert_eq!(given.config.get("lock-expiry-publish").unwrap(), b"a* c:{name} 0 redisson");
     }
 
     #[test]

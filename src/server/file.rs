@@ -132,10 +132,12 @@ fn rewritten(old: &[u8], config: &Config, users: &[Vec<u8>]) -> Vec<u8> {
         match Directive::find(name) {
             // A directive that stands there several times has one value now.
             Some((directive, _)) if !written.insert(directive.name) => continue,
-            Some((directive, shown)) => write_line(&mut text, shown, directive, config),
-            None => text.extend_from_slice(line),
+            Some((directive, shown)) => write_lines(&mut text, shown, directive, config),
+            None => {
+                text.extend_from_slice(line);
+                text.push(b'\n');
+            }
         }
-        text.push(b'\n');
     }
     let defaults = Config::default();
     let mut missing = Directive::all()
@@ -146,8 +148,7 @@ fn rewritten(old: &[u8], config: &Config, users: &[Vec<u8>]) -> Vec<u8> {
         text.extend_from_slice(b"\n# Written by CONFIG REWRITE\n");
     }
     for directive in missing {
-        write_line(&mut text, directive.name, directive, config);
-        text.push(b'\n');
+        write_lines(&mut text, directive.name, directive, config);
     }
     for user in users {
         text.extend_from_slice(user);
@@ -156,17 +157,23 @@ fn rewritten(old: &[u8], config: &Config, users: &[Vec<u8>]) -> Vec<u8> {
     text
 }
 
-fn write_line(text: &mut Vec<u8>, name: &str, directive: &Directive, config: &Config) {
-    text.extend_from_slice(name.as_bytes());
-    text.push(b' ');
-    let value = directive.get(config);
+fn write_lines(text: &mut Vec<u8>, name: &str, directive: &Directive, config: &Config) {
+    for value in directive.lines(config) {
+        text.extend_from_slice(name.as_bytes());
+        text.push(b' ');
+        write_value(text, directive, &value);
+        text.push(b'\n');
+    }
+}
+
+fn write_value(text: &mut Vec<u8>, directive: &Directive, value: &[u8]) {
     let plain = !value.is_empty() && value.iter().all(|&b| b.is_ascii_graphic() && b != b'"' && b != b'\'' && b != b'\\');
     if plain || (directive.kind.takes_words() && !value.is_empty()) {
-        text.extend_from_slice(&value);
+        text.extend_from_slice(value);
         return;
     }
     text.push(b'"');
-    for b in value {
+    for &b in value {
         match b {
             b'"' | b'\\' => text.extend([b'\\', b]),
             b' '..=b'~' => text.push(b),
@@ -233,6 +240,35 @@ mod tests {
         std::fs::write(&path, format!("include {}\n", path.display())).unwrap();
         assert!(load(&path, &mut Config::default()).unwrap_err().to_string().contains("too deeply"));
         assert!(load(&dir.join("missing.conf"), &mut Config::default()).is_err());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn rules_of_several_lines_add_up_and_each_has_a_line_again() {
+        let dir = directory("rules");
+        let text = "lock-expiry-publish a* ch:{name} \"x y\"\n# others\nLOCK-EXPIRY-PUBLISH redisson b c d\ntimeout 1\n";
+        let path = write(&dir, "rules.conf", text);
+        let mut config = Config::default();
+        load(&path, &mut config).unwrap();
+        assert_eq!(config.get("lock-expiry-publish").unwrap(), b"a* ch:{name} \"x y\" redisson b c d");
+        let expected = "lock-expiry-publish a* ch:{name} \"x y\"\nlock-expiry-publish redisson\nlock-expiry-publish b c d\n# others\ntimeout 1\n";
+        assert_eq!(String::from_utf8(rewritten(text.as_bytes(), &config, &[])).unwrap(), expected);
+        let path = write(&dir, "again.conf", expected);
+        let mut again = Config::default();
+        load(&path, &mut again).unwrap();
+        assert_eq!(again.lock_expiry_publish, config.lock_expiry_publish);
+        config.set("lock-expiry-publish", b"").unwrap();
+        assert_eq!(rewritten(text.as_bytes(), &config, &[]), b"lock-expiry-publish \"\"\n# others\ntimeout 1\n");
+        let path = write(
+            &dir,
+            "clear.conf",
+            "lock-expiry-publish redisson\nlock-expiry-publish \"\"\nlock-expiry-publish \"spring x y z\"\n",
+        );
+        load(&path, &mut again).unwrap();
+        assert_eq!(again.get("lock-expiry-publish").unwrap(), b"spring x y z");
+        let path = write(&dir, "wrong.conf", "timeout 1\nlock-expiry-publish a b\n");
+        let told = load(&path, &mut again).unwrap_err().to_string();
+        assert!(told.contains("line 2: lock-expiry-publish: 'a' begins no rule"), "{told}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 

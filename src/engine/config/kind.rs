@@ -1,5 +1,6 @@
 //! Kinds of directives: how a value is read, held to its bounds and shown.
 
+use super::rules::Rules;
 use crate::engine::change::Classes;
 use crate::engine::number::parse_f64;
 
@@ -34,6 +35,8 @@ pub enum Raw {
     Events(Classes),
     /// One limit for each of [`OUTPUT_CLASSES`].
     Output([OutputLimit; 3]),
+    /// What is published when a key has expired.
+    Rules(Rules),
 }
 
 /// What values of a directive look like.
@@ -63,6 +66,9 @@ pub enum Kind {
     Events,
     /// Groups of four words: class, hard limit, soft limit, seconds.
     OutputLimits,
+    /// Groups of three words: a pattern of keys, a channel, a message; or the name of such groups that are shipped. What a file says in
+    /// several lines adds up.
+    Rules,
     /// A directive that is known and has one value; anything else is refused with the reason.
     Only(&'static str, &'static str),
 }
@@ -70,7 +76,12 @@ pub enum Kind {
 impl Kind {
     /// Whether several words are meant when a value has spaces.
     pub fn takes_words(self) -> bool {
-        matches!(self, Kind::Words | Kind::Percentiles | Kind::OutputLimits)
+        matches!(self, Kind::Words | Kind::Percentiles | Kind::OutputLimits | Kind::Rules)
+    }
+
+    /// Whether a value in a file or a flag is added to those before it, where `CONFIG SET` sets all of it.
+    pub fn adds_up(self) -> bool {
+        self == Kind::Rules
     }
 
     /// Reads a value; `old` is the present one, of which a value may change a part.
@@ -132,6 +143,10 @@ impl Kind {
                 Raw::Output(limits) => output_limits(words, *limits).map(Raw::Output).map_err(str::to_owned),
                 _ => Err("wrong number of arguments".to_owned()),
             },
+            Kind::Rules => match old {
+                Raw::Rules(old) => old.with(words).map(Raw::Rules),
+                _ => Err("wrong number of arguments".to_owned()),
+            },
             Kind::Only(value, _) if word.eq_ignore_ascii_case(value.as_bytes()) => Ok(Raw::Choice(value)),
             Kind::Only(_, reason) => Err(reason.to_owned()),
         }
@@ -149,6 +164,7 @@ impl Kind {
             Raw::Choice(word) => word.as_bytes().to_vec(),
             Raw::Words(words) => words.join(" ").into_bytes(),
             Raw::Events(classes) => classes.letters().into_bytes(),
+            Raw::Rules(rules) => rules.shown().join(&b' '),
             Raw::Output(limits) => {
                 let each =
                     OUTPUT_CLASSES.iter().zip(limits).map(|(name, l)| format!("{name} {} {} {}", l.hard, l.soft, l.seconds));
@@ -235,7 +251,7 @@ macro_rules! fields {
     )*};
 }
 
-fields!(u16: Int, u32: Int, u64: Int, i64: Int, bool: Bool, Vec<u8>: Text, &'static str: Choice, Vec<String>: Words, Classes: Events);
+fields!(u16: Int, u32: Int, u64: Int, i64: Int, bool: Bool, Vec<u8>: Text, &'static str: Choice, Vec<String>: Words, Classes: Events, Rules: Rules);
 
 impl Field for [OutputLimit; 3] {
     fn from_raw(raw: Raw) -> Option<Self> {

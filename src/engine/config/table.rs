@@ -1,6 +1,7 @@
 //! The table of directives. A row is a field of [`Config`]: its name, type, default, bounds and meaning in one place.
 
 use super::kind::{Field, Kind, OutputLimit};
+use super::rules::Rules;
 use super::{Directive, Section};
 use crate::engine::change::Classes;
 use crate::engine::eviction::POLICY_NAMES;
@@ -103,6 +104,7 @@ directives! {
     Limits "maxmemory-clients" => maxmemory_clients: i64 = 0, MemoryOrPercent, live, "Bytes, or percent of maxmemory, that all clients together may take up with buffers, watched keys, channels and the like, 128 KiB at least: beyond it the largest are closed; 0 no bound.";
 
     Behaviour "notify-keyspace-events" => notify_keyspace_events: Classes = Classes::empty(), Events, live, "Classes of key events that are published, such as KEA.";
+    Behaviour "lock-expiry-publish" => lock_expiry_publish: Rules = Rules::default(), Kind::Rules, live, "What is published when a key has expired, for those who wait on a library's unlock channel: rules of key pattern, channel and message, or shipped ones by name: redisson, spring, redis-lock-py, simple-redis-mutex. {name}, {hashtag}, {1} and {head:list} are filled in.";
     Behaviour "busy-reply-threshold" / "lua-time-limit" => busy_reply_threshold: u64 = 5000, Integer(0, LONG), live, "Milliseconds after which a script that runs may be killed, and others are told that the server is busy; 0 never.";
     Limits "script-memory-limit" => script_memory_limit: u64 = crate::script::MEMORY_LIMIT, Memory(MIB, LONG), live, "Bytes that scripts, and again functions, may have in use at once; what needs more ends in an error.";
     Compatibility "hash-max-listpack-entries" / "hash-max-ziplist-entries" => hash_max_listpack_entries: u64 = 512, Integer(0, LONG), live, "Fields up to which OBJECT ENCODING calls a hash a listpack.";

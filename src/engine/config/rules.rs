@@ -1,0 +1,408 @@
+//! The rules of `lock-expiry-publish`: which messages are published, and where, when a key has expired.
+//!
+//! A library whose waiters listen to a channel publishes there when a lock is released, but nobody does when it expires: that is what
+//! a rule is for. It is three words, a pattern of keys, a channel and a message, in the last two of which what is in braces is filled in.
+//! Sets of rules are shipped under the names of the libraries that they are for.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::engine::glob;
+use crate::resp::request::split_words;
+
+/// Rules in force at most, those of the shipped sets counted.
+pub const RULES_MAX: usize = 64;
+/// Bytes of a word of a rule at most.
+pub const WORD_MAX: usize = 1024;
+/// A key whose name is longer, in bytes, is nobody's lock: no rule is for it.
+pub const NAME_MAX: usize = 4096;
+
+/// Rules by the name of the library that they are for.
+struct Shipped {
+    name: &'static str,
+    rules: &'static [[&'static str; 3]],
+}
+
+/// What is shipped. Names of channels and messages were read off the libraries' sources.
+const SHIPPED: &[Shipped] = &[
+    // RLock and its kin; the first in the queue of a fair lock; RReadWriteLock, all of whose waiters are to try again; RCountDownLatch.
+    // A semaphore that expires has no permits to give, and an expirable permit is no key.
+    Shipped {
+        name: "redisson",
+        rules: &[
+            ["*", "redisson_lock__channel:{hashtag}", "0"],
+            ["*", "redisson_lock__channel:{hashtag}:{head:redisson_lock_queue:{hashtag}}", "0"],
+            ["*", "redisson_rwlock:{hashtag}", "1"],
+            ["*", "redisson_countdownlatch__channel__{{{name}}}", "0"],
+        ],
+    },
+    // Spring Integration's RedisLockRegistry of the type PUB_SUB_LOCK, whose registry key has no colon in it.
+    Shipped { name: "spring", rules: &[["*:*", "{1}-channel", "{name}"]] },
+    // redis-lock-py.
+    Shipped { name: "redis-lock-py", rules: &[["*", "rlock-channel:{name}", "ok"]] },
+    // simple-redis-mutex for node-redis.
+    Shipped {
+        name: "simple-redis-mutex",
+        rules: &[[
+            "@simple-redis-mutex:lock-*",
+            "@simple-redis-mutex:locks-releases",
+            "{{ \"key\": \"{name}\", \"value\": \"\" }}",
+        ]],
+    },
+];
+
+/// A part of a channel or a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    /// As it is.
+    Text(Vec<u8>),
+    /// `{name}`: the key's name.
+    Name,
+    /// `{hashtag}`: the key's name in braces, unless there is an opening one in it.
+    HashTag,
+    /// `{1}` to `{9}`: what that `*` of the pattern stands for, which is as short as can be; the last one takes the rest.
+    Star(usize),
+    /// `{head:key}`: the first element of the list there.
+    Head(Vec<Part>),
+}
+
+/// A channel or a message, of which something is filled in.
+type Template = Vec<Part>;
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    words: [Vec<u8>; 3],
+    channel: Template,
+    message: Template,
+}
+
+/// Something that stands in a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Item {
+    Set(&'static str),
+    Rule(Box<Rule>),
+}
+
+/// The value of `lock-expiry-publish`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    items: Vec<Item>,
+    /// All of them, those of the sets in their places.
+    rules: Arc<[Rule]>,
+}
+
+impl Rules {
+    /// All rules in force, in the order in which they were given.
+    pub fn all(&self) -> &Arc<[Rule]> {
+        &self.rules
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Reads words and adds what they say to what there is; one word that is empty clears it.
+    pub fn with(&self, words: &[&[u8]]) -> Result<Rules, String> {
+        let split;
+        let words: Vec<&[u8]> = match words {
+            [word] if word.is_empty() => return Ok(Rules::default()),
+            // All of it in one pair of quotes.
+            [word] if word.iter().any(u8::is_ascii_whitespace) => {
+                split = split_words(word).map_err(|_| "unbalanced quotes")?;
+                split.iter().map(Vec::as_slice).collect()
+            }
+            words => words.to_vec(),
+        };
+        let (mut items, mut rules) = (self.items.clone(), self.rules.to_vec());
+        let mut rest = &words[..];
+        while let [first, behind @ ..] = rest {
+            if let Some(set) = SHIPPED.iter().find(|set| set.name.as_bytes().eq_ignore_ascii_case(first)) {
+                for words in set.rules {
+                    rules.push(Rule::new(words.map(|word| word.as_bytes().to_vec()))?);
+                }
+                items.push(Item::Set(set.name));
+                rest = behind;
+                continue;
+            }
+            let [pattern, channel, message, behind @ ..] = rest else {
+                let first = String::from_utf8_lossy(first);
+                let known: Vec<&str> = SHIPPED.iter().map(|set| set.name).collect();
+                return Err(format!(
+                    "'{first}' begins no rule, which is a pattern, a channel and a message, nor does it name shipped rules: {}",
+                    known.join(", ")
+                ));
+            };
+            let rule = Rule::new([pattern, channel, message].map(|word| word.to_vec()))?;
+            items.push(Item::Rule(Box::new(rule.clone())));
+            rules.push(rule);
+            rest = behind;
+        }
+        if rules.len() > RULES_MAX {
+            return Err(format!("there can be {RULES_MAX} rules at most, not {}", rules.len()));
+        }
+        Ok(Rules { items, rules: rules.into() })
+    }
+
+    /// What was given, each rule and each name of shipped ones by itself, so that it reads back as the same.
+    pub fn shown(&self) -> Vec<Vec<u8>> {
+        let shown = |item: &Item| match item {
+            Item::Set(name) => name.as_bytes().to_vec(),
+            Item::Rule(rule) => rule.words.each_ref().map(|word| quoted(word)).join(&b' '),
+        };
+        self.items.iter().map(shown).collect()
+    }
+}
+
+impl Rule {
+    fn new(words: [Vec<u8>; 3]) -> Result<Rule, String> {
+        if words.iter().any(|word| word.len() > WORD_MAX) {
+            return Err(format!("a word of a rule has {WORD_MAX} bytes at most"));
+        }
+        let [pattern, channel, message] = &words;
+        let stars = glob::star_count(pattern);
+        let (channel, message) = (parse(channel, stars)?, parse(message, stars)?);
+        Ok(Rule { words, channel, message })
+    }
+
+    /// The channel for a key that has expired; `None` where the rule is not for it, or a list whose first element it wants has none.
+    /// `head` gives the first element of a list.
+    pub fn channel(&self, name: &[u8], head: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+        self.fill(&self.channel, name, head)
+    }
+
+    /// The message for a key that has expired, as [`Rule::channel`].
+    pub fn message(&self, name: &[u8], head: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+        self.fill(&self.message, name, head)
+    }
+
+    fn fill(&self, template: &Template, name: &[u8], mut head: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+        if name.len() > NAME_MAX {
+            return None;
+        }
+        let stars: SmallVec<[&[u8]; 4]> = glob::stars(&self.words[0], name)?.into_iter().map(|range| &name[range]).collect();
+        let mut text = Vec::with_capacity(64);
+        fill(template, name, &stars, &mut head, &mut text).then_some(text)
+    }
+}
+
+fn fill(
+    template: &[Part],
+    name: &[u8],
+    stars: &[&[u8]],
+    head: &mut dyn FnMut(&[u8]) -> Option<Vec<u8>>,
+    into: &mut Vec<u8>,
+) -> bool {
+    for part in template {
+        match part {
+            Part::Text(text) => into.extend_from_slice(text),
+            Part::Name => into.extend_from_slice(name),
+            Part::HashTag if name.contains(&b'{') => into.extend_from_slice(name),
+            Part::HashTag => {
+                into.push(b'{');
+                into.extend_from_slice(name);
+                into.push(b'}');
+            }
+            Part::Star(at) => into.extend_from_slice(stars.get(*at).copied().unwrap_or_default()),
+            Part::Head(list) => {
+                let mut key = Vec::with_capacity(64);
+                // There is no list in the name of a list.
+                fill(list, name, stars, &mut |_| None, &mut key);
+                let Some(element) = head(&key) else { return false };
+                into.extend_from_slice(&element);
+            }
+        }
+    }
+    true
+}
+
+/// Reads a channel or a message.
+fn parse(text: &[u8], stars: usize) -> Result<Template, String> {
+    let (template, rest) = parse_until(text, stars, false)?;
+    debug_assert!(rest.is_empty(), "it is read to its end");
+    Ok(template)
+}
+
+/// Reads up to the end, or up to the brace that closes what has the template in it.
+fn parse_until(mut text: &[u8], stars: usize, nested: bool) -> Result<(Template, &[u8]), String> {
+    let mut parts: Template = Vec::new();
+    let mut plain = Vec::new();
+    loop {
+        let part = match text {
+            [] if nested => return Err("a brace is not closed".to_owned()),
+            [] => break,
+            [b'{', b'{', rest @ ..] if !nested => {
+                plain.push(b'{');
+                text = rest;
+                continue;
+            }
+            [b'}', b'}', rest @ ..] if !nested => {
+                plain.push(b'}');
+                text = rest;
+                continue;
+            }
+            [b'}', ..] if nested => break,
+            [b'}', ..] => return Err("a brace is closed that was not opened; one that is meant as it is, is doubled".to_owned()),
+            [b'{', rest @ ..] => {
+                if let Some(list) = rest.strip_prefix(b"head:").filter(|_| !nested) {
+                    let (key, behind) = parse_until(list, stars, true)?;
+                    text = &behind[1..];
+                    Part::Head(key)
+                } else {
+                    let end = rest.iter().position(|&byte| byte == b'}').ok_or("a brace is not closed")?;
+                    text = &rest[end + 1..];
+                    placeholder(&rest[..end], stars)?
+                }
+            }
+            [byte, rest @ ..] => {
+                plain.push(*byte);
+                text = rest;
+                continue;
+            }
+        };
+        if !plain.is_empty() {
+            parts.push(Part::Text(std::mem::take(&mut plain)));
+        }
+        parts.push(part);
+    }
+    if !plain.is_empty() {
+        parts.push(Part::Text(plain));
+    }
+    Ok((parts, text))
+}
+
+fn placeholder(name: &[u8], stars: usize) -> Result<Part, String> {
+    match name {
+        b"name" => Ok(Part::Name),
+        b"hashtag" => Ok(Part::HashTag),
+        [digit @ b'1'..=b'9'] if usize::from(digit - b'0') <= stars => Ok(Part::Star(usize::from(digit - b'1'))),
+        [digit @ b'1'..=b'9'] => Err(format!("{{{}}} stands for a * that the pattern does not have", char::from(*digit))),
+        _ => Err(format!(
+            "{{{}}} is none of {{name}}, {{hashtag}}, {{1}} to {{9}} and {{head:list}}; braces that are meant as they are, are doubled",
+            String::from_utf8_lossy(name)
+        )),
+    }
+}
+
+/// A word so that it is read as one.
+fn quoted(word: &[u8]) -> Vec<u8> {
+    if !word.is_empty() && word.iter().all(|&b| b.is_ascii_graphic() && b != b'"' && b != b'\'' && b != b'\\') {
+        return word.to_vec();
+    }
+    let mut text = vec![b'"'];
+    for &byte in word {
+        match byte {
+            b'"' | b'\\' => text.extend([b'\\', byte]),
+            b' '..=b'~' => text.push(byte),
+            _ => text.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
+        }
+    }
+    text.push(b'"');
+    text
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Result<Rules, String> {
+        let words = split_words(text.as_bytes()).unwrap();
+        Rules::default().with(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
+    }
+
+    fn filled(text: &str, name: &str) -> Vec<(String, String)> {
+        let head = |list: &[u8]| (list != b"empty").then(|| [b"<", list, b">"].concat());
+        let text_of = |bytes| String::from_utf8(bytes).unwrap();
+        let rules = rules(text).unwrap();
+        let name = name.as_bytes();
+        let filled = rules.all().iter().filter_map(|rule| Some((rule.channel(name, head)?, rule.message(name, head)?)));
+        filled.map(|(channel, message)| (text_of(channel), text_of(message))).collect()
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected.iter().map(|(channel, message)| ((*channel).to_owned(), (*message).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_is_in_braces_is_filled_in() {
+        for (rule, name, expected) in [
+            ("* c m", "k", ("c", "m")),
+            ("* ch:{name} {name}!", "k", ("ch:k", "k!")),
+            ("* ch:{hashtag} 0", "k", ("ch:{k}", "0")),
+            ("* ch:{hashtag} 0", "{a}k", ("ch:{a}k", "0")),
+            ("* ch:{hashtag} 0", "k}", ("ch:{k}}", "0")),
+            ("* {{{name}}} {{}}", "k", ("{k}", "{}")),
+            ("lock:*:* {2}/{1} 0", "lock:a:b:c", ("b:c/a", "0")),
+            ("*:* {1}-channel {name}", "app:a:b", ("app-channel", "app:a:b")),
+            ("l[ao]ck:* {1} 0", "lock:", ("", "0")),
+            ("* q:{head:q:{hashtag}} {head:x}", "k", ("q:<q:{k}>", "<x>")),
+            ("* \"a b\" \"\"", "k", ("a b", "")),
+        ] {
+            assert_eq!(filled(rule, name), pairs(&[expected]), "{rule}");
+        }
+        assert_eq!(filled("lock:* c 0", "other"), []);
+        assert_eq!(filled("* {head:empty} 0", "k"), [], "of a list without elements nothing is told");
+    }
+
+    #[test]
+    fn shipped_rules_are_those_of_the_libraries() {
+        assert_eq!(
+            filled("redisson", "order"),
+            pairs(&[
+                ("redisson_lock__channel:{order}", "0"),
+                ("redisson_lock__channel:{order}:<redisson_lock_queue:{order}>", "0"),
+                ("redisson_rwlock:{order}", "1"),
+                ("redisson_countdownlatch__channel__{order}", "0"),
+            ])
+        );
+        assert_eq!(filled("REDISSON", "{shop}order")[0].0, "redisson_lock__channel:{shop}order");
+        assert_eq!(filled("spring", "shop:order:1"), pairs(&[("shop-channel", "shop:order:1")]));
+        assert_eq!(filled("redis-lock-py", "a"), pairs(&[("rlock-channel:a", "ok")]));
+        let released = r#"{ "key": "@simple-redis-mutex:lock-a", "value": "" }"#;
+        assert_eq!(
+            filled("simple-redis-mutex", "@simple-redis-mutex:lock-a"),
+            pairs(&[("@simple-redis-mutex:locks-releases", released)])
+        );
+        assert_eq!(filled("simple-redis-mutex", "a"), []);
+    }
+
+    #[test]
+    fn rules_add_up_and_read_back_as_the_same() {
+        let text = r#"redisson a* "b c" "\"" spring x y "" "#;
+        let all = rules(text).unwrap();
+        assert_eq!(all.all().len(), 4 + 1 + 1 + 1);
+        assert_eq!(all.shown(), [&b"redisson"[..], br#"a* "b c" "\"""#, b"spring", b"x y \"\""]);
+        let shown = all.shown().join(&b' ');
+        assert_eq!(Rules::default().with(&[&shown]).unwrap(), all, "in one pair of quotes too");
+        let more = all.with(&[b"p", b"q", b"r"]).unwrap();
+        assert_eq!(more.all().len(), 8);
+        assert_eq!(more.with(&[b""]).unwrap(), Rules::default());
+    }
+
+    #[test]
+    fn mistakes_are_told_and_change_nothing() {
+        for (text, told) in [
+            ("a", "'a' begins no rule, which is a pattern, a channel and a message, nor does it name shipped rules: redisson,"),
+            ("a b", "'a' begins no rule"),
+            ("a b c d", "'d' begins no rule"),
+            ("a {nmae} 0", "{nmae} is none of {name}, {hashtag}, {1} to {9} and {head:list}"),
+            ("a {name 0", "a brace is not closed"),
+            ("a name} 0", "a brace is closed that was not opened"),
+            ("a {head:{name} 0", "a brace is not closed"),
+            ("a {head:{head:x}} 0", "{head:x} is none of"),
+            ("a* {2} 0", "{2} stands for a * that the pattern does not have"),
+            ("a\\* {1} 0", "{1} stands for a * that the pattern does not have"),
+            ("a[*] {1} 0", "{1} stands for a * that the pattern does not have"),
+        ] {
+            let error = rules(text).unwrap_err();
+            assert!(error.starts_with(told), "{text}: {error}");
+        }
+        assert!(rules(&"a b c ".repeat(RULES_MAX)).is_ok());
+        assert_eq!(rules(&"a b c ".repeat(RULES_MAX + 1)).unwrap_err(), "there can be 64 rules at most, not 65");
+        assert_eq!(rules(&format!("a {} c", "x".repeat(WORD_MAX + 1))).unwrap_err(), "a word of a rule has 1024 bytes at most");
+        assert_eq!(Rules::default().with(&[b"a 'b c"]).unwrap_err(), "unbalanced quotes");
+    }
+}
