@@ -108,7 +108,7 @@ impl Rules {
     pub fn with(&self, words: &[&[u8]]) -> Result<Rules, String> {
         let split;
         let words: Vec<&[u8]> = match words {
-            [word] if word.is_empty() => return Ok(Rules::default()),
+            [[]] => return Ok(Rules::default()),
             // All of it in one pair of quotes.
             [word] if word.iter().any(u8::is_ascii_whitespace) => {
                 split = split_words(word).map_err(|_| "unbalanced quotes")?;
