@@ -11,10 +11,12 @@
 
 pub mod access;
 pub mod acl;
+pub mod advance;
 pub mod arguments;
 pub mod blocking;
 pub mod change;
 pub mod client_memory;
+pub mod clients;
 pub mod cluster;
 pub mod command;
 pub mod command_keys;
@@ -26,6 +28,7 @@ pub mod environment;
 pub mod error;
 pub mod eviction;
 pub mod expiry_publish;
+pub mod figures;
 pub mod geohash;
 pub mod glob;
 #[cfg(test)]
@@ -33,6 +36,7 @@ pub mod harness;
 pub mod hashes;
 pub mod interest;
 pub mod invalidate;
+pub mod invariants;
 pub mod keyspace;
 pub mod latency;
 pub mod lists;
@@ -44,6 +48,7 @@ pub mod pause;
 pub mod pubsub;
 pub mod rate;
 pub mod rdb;
+pub mod reconfigure;
 pub mod redact;
 pub mod session;
 pub mod sets;
@@ -61,6 +66,7 @@ pub mod version;
 pub mod watch;
 pub mod zsets;
 
+pub use advance::ADVANCE_BUDGET;
 use slab::Slab;
 
 use crate::commands;
@@ -73,13 +79,12 @@ use crate::engine::context::{Context, Origin};
 use crate::engine::discard::Discards;
 use crate::engine::environment::Environment;
 use crate::engine::error::Error;
-use crate::engine::interest::NIL;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::latency::Latency;
 use crate::engine::pause::Pause;
 use crate::engine::pubsub::PubSub;
 use crate::engine::rate::Rates;
-use crate::engine::session::{Peer, Session, SessionFlags, SessionId};
+use crate::engine::session::{Session, SessionFlags, SessionId};
 use crate::engine::slowlog::SlowLog;
 use crate::engine::stats::Stats;
 use crate::engine::time::Now;
@@ -90,11 +95,6 @@ use crate::resp::reply::{Sink, WireReply};
 use crate::script::bounds::{Run, Supervisor};
 use crate::script::functions::Functions;
 use crate::script::{Retired, ScriptRandom, Scripts};
-
-/// Steps (entries fired, moved on the wheel or freed) that one call of [`Engine::advance`] takes at most. A command may have to
-/// wait for two such calls, the one that runs when it comes and the one before its own turn: 0.1 to 0.2 ms each, where 2,000 steps
-/// took up to 0.9 ms. The work as a whole costs the same.
-pub const ADVANCE_BUDGET: u32 = 512;
 
 /// What the engine asks of whoever drives it, beyond writing outboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -287,48 +287,6 @@ impl Engine {
         (0..5).map(|_| format!("{:08x}", self.random() as u32)).collect()
     }
 
-    /// A new session.
-    pub fn connect(&mut self, now: Now, peer: Peer) -> SessionId {
-        let session = Session::new(self.next_client, peer, now.mono_ms());
-        self.next_client += 1;
-        self.stats.connections += 1;
-        let id = SessionId(self.sessions.insert(session) as u32);
-        self.log_out(id);
-        if self.counts_clients() {
-            self.count_client(id);
-        }
-        id
-    }
-
-    /// Ends a session: its connection is closed, whoever closed it.
-    pub fn disconnect(&mut self, now: Now, id: SessionId) {
-        self.pubsub.forget(id);
-        self.update_heard();
-        self.unwatch(id);
-        self.untrack(id);
-        self.end_monitor(id);
-        self.forget_wait(now, id);
-        self.end_lock_session(now, id);
-        if self.counts_clients() {
-            self.forget_client(id);
-        }
-        self.drop_transaction(id);
-        let session = self.sessions.remove(id.0 as usize);
-        self.discards.add(session.out);
-        if session.flags.contains(SessionFlags::DIRTY) {
-            self.dirty.retain(|&other| other != id);
-        }
-        if self.keyspace.changes.attention {
-            self.publish_events();
-            self.attend(now);
-        }
-    }
-
-    /// Drops a buffer, and gives the memory of a large one back bit by bit.
-    pub fn discard<T: Copy + 'static>(&mut self, buffer: Vec<T>) {
-        self.discards.add(buffer);
-    }
-
     /// Executes one request; its reply, and whatever else comes of it, is in the outboxes when this returns.
     pub fn execute(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
         self.execute_found(now, id, None, args);
@@ -450,18 +408,6 @@ impl Engine {
         if self.counts_clients() {
             self.count_client(id);
         }
-    }
-
-    #[cold]
-    fn sample_rates(&mut self, now: Now) {
-        let [cycles, busy_us] = self.event_loop();
-        self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out, cycles, busy_us]);
-    }
-
-    /// Rounds of the event loop and the microseconds that they took, since the start or the last `CONFIG RESETSTAT`.
-    pub(crate) fn event_loop(&self) -> [u64; 2] {
-        let counted = self.environment.event_loop.map_or([0; 2], |count| count());
-        [0, 1].map(|i| counted[i].saturating_sub(self.stats.event_loop_before[i]))
     }
 
     /// Whether the session may call the command at all.
@@ -597,144 +543,6 @@ impl Engine {
         self.keyspace.changes.heard = self.pubsub.has_listeners();
     }
 
-    /// Lets time reach `now`: ends keys and fields whose deadlines have come, at most [`ADVANCE_BUDGET`] steps at once, and frees
-    /// what waits for it. Gives whether there is more to do already; then call it again soon.
-    pub fn advance(&mut self, now: Now) -> bool {
-        self.end_pause(now);
-        let mut budget = ADVANCE_BUDGET;
-        if now.reached(self.keyspace.changes.locks_due_ms) {
-            self.settle_locks(now, &mut budget);
-        }
-        loop {
-            // The changes of one deadline are a unit.
-            self.keyspace.changes.begin();
-            let more = budget > 0 && self.keyspace.advance(now, &mut budget);
-            self.keyspace.changes.end();
-            self.tell_others();
-            self.publish_events();
-            if !more {
-                break;
-            }
-        }
-        self.publish_events();
-        if self.memory.evicting {
-            self.go_on_evicting(now);
-            self.tell_others();
-        }
-        if self.pubsub.has_retired() {
-            self.pubsub.free_some(&mut budget);
-            self.update_heard();
-        }
-        if self.counts_clients() {
-            self.evict_clients(now);
-        }
-        self.time_out(now, &mut budget);
-        if !self.discards.is_empty() {
-            self.discards.free_some(&mut budget);
-        }
-        if self.retired.free_some(&mut budget) {
-            self.actions.push(Action::ReturnMemory);
-        }
-        if self.keyspace.changes.attention || self.pause.held() > 0 {
-            self.attend(now);
-        }
-        self.stats.turns += 1;
-        self.stats.full_turns += (budget == 0) as u64;
-        self.has_work(now)
-    }
-
-    /// Whether [`Engine::advance`] has something to do now.
-    pub fn has_work(&self, now: Now) -> bool {
-        self.next_deadline().is_some_and(|at| now.reached(at))
-    }
-
-    /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past
-    /// means at once.
-    pub fn next_deadline(&self) -> Option<u64> {
-        let clients_go = self.counts_clients() && self.clients_exceed();
-        let unfreed = !self.retired.is_empty() || !self.discards.is_empty() || self.pubsub.has_retired();
-        if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
-            return Some(0);
-        }
-        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(self.keyspace.changes.locks_due_ms);
-        match self.keyspace.next_wake() {
-            Some(at) => Some(at.min(next_ms)),
-            None if next_ms == u64::MAX => None,
-            None => Some(next_ms),
-        }
-    }
-
-    /// Goes over to another configuration, in which the named directives have changed.
-    pub fn reconfigure(&mut self, config: Config, changed: impl Iterator<Item = &'static str>) {
-        let password_changed = config.requirepass != self.config.requirepass;
-        let clients_changed = config.maxmemory_clients != self.config.maxmemory_clients;
-        let memory_changed = (config.maxmemory, config.maxmemory_policy) != (self.config.maxmemory, self.config.maxmemory_policy);
-        self.config = config;
-        self.configure_eviction();
-        if memory_changed {
-            // To be measured again.
-            self.memory.measure_again(self.config.maxmemory != 0);
-        }
-        if clients_changed {
-            self.configure_client_memory();
-        }
-        self.users.all_channels = self.config.acl_pubsub_default == "allchannels";
-        if password_changed {
-            self.set_default_password();
-        }
-        self.keyspace.changes.notify = self.config.notify_keyspace_events;
-        self.update_expiry_rules();
-        self.keyspace.hash_limits = self.config.hash_limits();
-        self.keyspace.list_cuts = self.config.list_cuts();
-        self.keyspace.zset_limits = self.config.zset_limits();
-        self.keyspace.set_limits = self.config.set_limits();
-        self.keyspace.stream_limits = self.config.stream_limits();
-        self.update_timing();
-        self.bound_scripts();
-        self.actions.extend(changed.map(Action::ConfigChanged));
-    }
-
-    fn bound_scripts(&mut self) {
-        self.scripts.set_memory_limit(self.config.script_memory_limit);
-        self.functions.set_memory_limit(self.config.script_memory_limit);
-    }
-
-    /// Sets all counters back to zero.
-    pub fn reset_stats(&mut self, now: Now) {
-        let event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
-        self.stats = Stats { event_loop_before, ..Stats::default() };
-        self.command_stats.reset();
-        self.keyspace.stats = Default::default();
-        self.keyspace.space.reset_freed();
-        self.memory.begin_anew(now);
-    }
-
-    /// Notes that a session has something to write or is to be closed, for [`Engine::take_dirty`].
-    pub fn mark_dirty(&mut self, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
-        if !session.flags.contains(SessionFlags::DIRTY) {
-            session.flags |= SessionFlags::DIRTY;
-            self.dirty.push(id);
-        }
-    }
-
-    /// Moves the sessions that were written to, or are to be closed, behind `into`. The session whose request was executed is not
-    /// among them unless somebody wrote to it besides. It ends a turn: who tracks keys by prefixes is told of those that have changed in it.
-    pub fn take_dirty(&mut self, into: &mut Vec<SessionId>) {
-        if self.keyspace.changes.tracking.has_changed() && self.long_run.is_none() {
-            self.tell_changed();
-        }
-        if self.counts_clients() {
-            for index in 0..self.dirty.len() {
-                self.count_client(self.dirty[index]);
-            }
-        }
-        for &id in &self.dirty {
-            self.sessions[id.0 as usize].flags.remove(SessionFlags::DIRTY);
-        }
-        into.append(&mut self.dirty);
-    }
-
     /// Asks something of the driver.
     pub fn act(&mut self, action: Action) {
         self.actions.push(action);
@@ -743,38 +551,5 @@ impl Engine {
     /// What was asked of the driver since the last time.
     pub fn take_actions(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.actions)
-    }
-
-    /// Panics where the state is not what it should be. Walks everything.
-    pub fn check_invariants(&self) {
-        self.keyspace.space.check_invariants();
-        self.scripts.check_invariants();
-        self.functions.check_invariants();
-        for &id in &self.dirty {
-            assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
-        }
-        self.pubsub.check_invariants();
-        assert_eq!(self.keyspace.changes.heard, self.pubsub.has_listeners(), "events are published if anybody listens");
-        self.keyspace.changes.check_invariants();
-        self.check_access_invariants();
-        self.check_client_memory();
-        self.check_observers();
-        for (number, session) in &self.sessions {
-            for kind in pubsub::Kind::ALL {
-                let counted = self.pubsub.subscriptions(kind, SessionId(number as u32));
-                assert_eq!(session.subscriptions[kind.index()] as usize, counted, "a session counts its subscriptions");
-            }
-            let multi = session.flags.contains(SessionFlags::MULTI);
-            assert_eq!(session.transaction.is_some(), multi, "a transaction between MULTI and EXEC");
-            assert!(!session.flags.contains(SessionFlags::IN_EXEC), "EXEC is one step");
-            let (waits, held) = (session.waiter != NIL || session.lock_waiter != NIL, session.held != 0);
-            assert_eq!(session.flags.contains(SessionFlags::BLOCKED), waits || held, "blocked by something");
-            if session.waiter != NIL {
-                self.keyspace.changes.waits.check_waiter(session.waiter, SessionId(number as u32));
-            }
-            if held {
-                self.pause.check_held(session.held, SessionId(number as u32));
-            }
-        }
     }
 }

@@ -1,0 +1,78 @@
+//! Time passes: what ends by itself, and what is done in slices between requests.
+
+use crate::engine::time::Now;
+use crate::engine::{Action, Engine};
+
+/// Steps (entries fired, moved on the wheel or freed) that one call of [`Engine::advance`] takes at most. A command may have to
+/// wait for two such calls, the one that runs when it comes and the one before its own turn: 0.1 to 0.2 ms each, where 2,000 steps
+/// took up to 0.9 ms. The work as a whole costs the same.
+pub const ADVANCE_BUDGET: u32 = 512;
+
+impl Engine {
+    /// Lets time reach `now`: ends keys and fields whose deadlines have come, at most [`ADVANCE_BUDGET`] steps at once, and frees
+    /// what waits for it. Gives whether there is more to do already; then call it again soon.
+    pub fn advance(&mut self, now: Now) -> bool {
+        self.end_pause(now);
+        let mut budget = ADVANCE_BUDGET;
+        if now.reached(self.keyspace.changes.locks_due_ms) {
+            self.settle_locks(now, &mut budget);
+        }
+        loop {
+            // The changes of one deadline are a unit.
+            self.keyspace.changes.begin();
+            let more = budget > 0 && self.keyspace.advance(now, &mut budget);
+            self.keyspace.changes.end();
+            self.tell_others();
+            self.publish_events();
+            if !more {
+                break;
+            }
+        }
+        self.publish_events();
+        if self.memory.evicting {
+            self.go_on_evicting(now);
+            self.tell_others();
+        }
+        if self.pubsub.has_retired() {
+            self.pubsub.free_some(&mut budget);
+            self.update_heard();
+        }
+        if self.counts_clients() {
+            self.evict_clients(now);
+        }
+        self.time_out(now, &mut budget);
+        if !self.discards.is_empty() {
+            self.discards.free_some(&mut budget);
+        }
+        if self.retired.free_some(&mut budget) {
+            self.actions.push(Action::ReturnMemory);
+        }
+        if self.keyspace.changes.attention || self.pause.held() > 0 {
+            self.attend(now);
+        }
+        self.stats.turns += 1;
+        self.stats.full_turns += (budget == 0) as u64;
+        self.has_work(now)
+    }
+
+    /// Whether [`Engine::advance`] has something to do now.
+    pub fn has_work(&self, now: Now) -> bool {
+        self.next_deadline().is_some_and(|at| now.reached(at))
+    }
+
+    /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past
+    /// means at once.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let clients_go = self.counts_clients() && self.clients_exceed();
+        let unfreed = !self.retired.is_empty() || !self.discards.is_empty() || self.pubsub.has_retired();
+        if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
+            return Some(0);
+        }
+        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(self.keyspace.changes.locks_due_ms);
+        match self.keyspace.next_wake() {
+            Some(at) => Some(at.min(next_ms)),
+            None if next_ms == u64::MAX => None,
+            None => Some(next_ms),
+        }
+    }
+}

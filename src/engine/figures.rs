@@ -1,0 +1,30 @@
+//! The counters that `INFO` shows: the rates that are sampled from them, and their being set back.
+
+use crate::engine::Engine;
+use crate::engine::stats::Stats;
+use crate::engine::time::Now;
+
+impl Engine {
+    /// Looks at the counters that rates are made of.
+    #[cold]
+    pub(super) fn sample_rates(&mut self, now: Now) {
+        let [cycles, busy_us] = self.event_loop();
+        self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out, cycles, busy_us]);
+    }
+
+    /// Rounds of the event loop and the microseconds that they took, since the start or the last `CONFIG RESETSTAT`.
+    pub(crate) fn event_loop(&self) -> [u64; 2] {
+        let counted = self.environment.event_loop.map_or([0; 2], |count| count());
+        [0, 1].map(|i| counted[i].saturating_sub(self.stats.event_loop_before[i]))
+    }
+
+    /// Sets all counters back to zero.
+    pub fn reset_stats(&mut self, now: Now) {
+        let event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
+        self.stats = Stats { event_loop_before, ..Stats::default() };
+        self.command_stats.reset();
+        self.keyspace.stats = Default::default();
+        self.keyspace.space.reset_freed();
+        self.memory.begin_anew(now);
+    }
+}

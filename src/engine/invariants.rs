@@ -1,0 +1,41 @@
+//! What holds between the parts of the engine.
+
+use crate::engine::Engine;
+use crate::engine::interest::NIL;
+use crate::engine::pubsub;
+use crate::engine::session::{SessionFlags, SessionId};
+
+impl Engine {
+    /// Panics where the state is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        self.keyspace.space.check_invariants();
+        self.scripts.check_invariants();
+        self.functions.check_invariants();
+        for &id in &self.dirty {
+            assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
+        }
+        self.pubsub.check_invariants();
+        assert_eq!(self.keyspace.changes.heard, self.pubsub.has_listeners(), "events are published if anybody listens");
+        self.keyspace.changes.check_invariants();
+        self.check_access_invariants();
+        self.check_client_memory();
+        self.check_observers();
+        for (number, session) in &self.sessions {
+            for kind in pubsub::Kind::ALL {
+                let counted = self.pubsub.subscriptions(kind, SessionId(number as u32));
+                assert_eq!(session.subscriptions[kind.index()] as usize, counted, "a session counts its subscriptions");
+            }
+            let multi = session.flags.contains(SessionFlags::MULTI);
+            assert_eq!(session.transaction.is_some(), multi, "a transaction between MULTI and EXEC");
+            assert!(!session.flags.contains(SessionFlags::IN_EXEC), "EXEC is one step");
+            let (waits, held) = (session.waiter != NIL || session.lock_waiter != NIL, session.held != 0);
+            assert_eq!(session.flags.contains(SessionFlags::BLOCKED), waits || held, "blocked by something");
+            if session.waiter != NIL {
+                self.keyspace.changes.waits.check_waiter(session.waiter, SessionId(number as u32));
+            }
+            if held {
+                self.pause.check_held(session.held, SessionId(number as u32));
+            }
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Another configuration: what the parts of the engine have taken from it is taken anew.
+
+use crate::engine::config::Config;
+use crate::engine::{Action, Engine};
+
+impl Engine {
+    /// Goes over to another configuration, in which the named directives have changed.
+    pub fn reconfigure(&mut self, config: Config, changed: impl Iterator<Item = &'static str>) {
+        let password_changed = config.requirepass != self.config.requirepass;
+        let clients_changed = config.maxmemory_clients != self.config.maxmemory_clients;
+        let memory_changed = (config.maxmemory, config.maxmemory_policy) != (self.config.maxmemory, self.config.maxmemory_policy);
+        self.config = config;
+        self.configure_eviction();
+        if memory_changed {
+            // To be measured again.
+            self.memory.measure_again(self.config.maxmemory != 0);
+        }
+        if clients_changed {
+            self.configure_client_memory();
+        }
+        self.users.all_channels = self.config.acl_pubsub_default == "allchannels";
+        if password_changed {
+            self.set_default_password();
+        }
+        self.keyspace.changes.notify = self.config.notify_keyspace_events;
+        self.update_expiry_rules();
+        self.keyspace.hash_limits = self.config.hash_limits();
+        self.keyspace.list_cuts = self.config.list_cuts();
+        self.keyspace.zset_limits = self.config.zset_limits();
+        self.keyspace.set_limits = self.config.set_limits();
+        self.keyspace.stream_limits = self.config.stream_limits();
+        self.update_timing();
+        self.bound_scripts();
+        self.actions.extend(changed.map(Action::ConfigChanged));
+    }
+
+    pub(super) fn bound_scripts(&mut self) {
+        self.scripts.set_memory_limit(self.config.script_memory_limit);
+        self.functions.set_memory_limit(self.config.script_memory_limit);
+    }
+}
