@@ -4,6 +4,8 @@
 #[allow(dead_code)]
 #[path = "differential/administration.rs"]
 mod administration;
+#[path = "differential/bending.rs"]
+mod bending;
 #[allow(dead_code)]
 #[path = "differential/catalogue.rs"]
 mod catalogue;
@@ -15,9 +17,13 @@ mod generate;
 mod grammar;
 #[path = "differential/scripts.rs"]
 mod scripts;
+#[path = "differential/slots.rs"]
+mod slots;
 #[allow(dead_code)]
 #[path = "differential/steps.rs"]
 mod steps;
+#[path = "differential/values.rs"]
+mod values;
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -15,6 +15,7 @@
 mod common;
 
 mod administration;
+mod bending;
 mod catalogue;
 mod coverage;
 mod generate;
@@ -23,7 +24,9 @@ mod rules;
 mod rules_of_administration;
 mod scripts;
 mod session;
+mod slots;
 mod steps;
+mod values;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
