@@ -133,6 +133,7 @@ fn resetstat(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
     // What waits for the next look at the clock was before.
     cx.engine.take_time(cx.now);
     cx.engine.reset_stats(cx.now);
+    cx.engine.count(cx.command);
     cx.reply.ok();
     Ok(())
 }
@@ -229,5 +230,10 @@ mod tests {
         assert_eq!((h.engine.keyspace.stats.misses, h.engine.stats.error_replies), (1, 1));
         assert_eq!(h.run("config resetstat"), "+OK");
         assert_eq!((h.engine.keyspace.stats.misses, h.engine.stats.error_replies), (0, 0));
+        // A call counts when it is done: this one does, that of INFO does not yet.
+        let text = h.run("info all");
+        assert!(text.contains("cmdstat_config|resetstat:calls=1,") && !text.contains("cmdstat_info"), "{text}");
+        assert!(text.contains("total_commands_processed:1 "), "{text}");
+        assert!(h.run("info commandstats").contains("cmdstat_info:calls=1,"));
     }
 }

@@ -155,7 +155,10 @@ fn monitor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn info_command(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    // A call counts when it is done.
+    cx.engine.uncount(cx.command);
     let text = info::report(cx.engine, cx.now, &args[1..]);
+    cx.engine.count(cx.command);
     cx.reply.verbatim("txt", text.as_bytes());
     Ok(())
 }

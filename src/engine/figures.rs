@@ -1,6 +1,7 @@
 //! The counters that `INFO` shows: the rates that are sampled from them, and their being set back.
 
 use crate::engine::Engine;
+use crate::engine::command::Command;
 use crate::engine::stats::Stats;
 use crate::engine::time::Now;
 
@@ -26,5 +27,17 @@ impl Engine {
         self.keyspace.stats = Default::default();
         self.keyspace.space.reset_freed();
         self.memory.begin_anew(now);
+    }
+
+    /// Counts a call of a command.
+    pub(crate) fn count(&mut self, command: &'static Command) {
+        self.stats.commands += 1;
+        self.command_stats.of(command).calls += 1;
+    }
+
+    /// Counts a call of a command no more: a call counts when it is done, though it is counted when it begins.
+    pub(crate) fn uncount(&mut self, command: &'static Command) {
+        self.stats.commands -= 1;
+        self.command_stats.of(command).calls -= 1;
     }
 }
