@@ -5,13 +5,8 @@ pub type Reasons = &'static [(&'static str, &'static [&'static str])];
 
 /// Commands and subcommands that are not there. Each is answered with Redis's `ERR unknown command` or `unknown subcommand`, by which
 /// libraries tell what they can use.
-pub const COMMANDS: Reasons = &[
-    ("A cluster here is one node: there is none to hand a key over to.", &["migrate", "restore-asking"]),
-    (
-        "There are no loadable modules.",
-        &["module", "module|help", "module|list", "module|load", "module|loadex", "module|unload"],
-    ),
-];
+pub const COMMANDS: Reasons =
+    &[("A cluster here is one node: there is none to hand a key over to.", &["migrate", "restore-asking"])];
 
 /// Commands that are there to refuse what they ask for.
 pub const REFUSED: Reasons = &[
@@ -35,6 +30,7 @@ pub const REFUSED: Reasons = &[
         ],
     ),
     ("There is no replication.", &["failover", "psync", "replconf", "replicaof", "slaveof", "sync"]),
+    ("There are no loadable modules.", &["module|load", "module|loadex", "module|unload"]),
     ("Nothing is written to disk.", &["bgrewriteaof", "bgsave", "save"]),
 ];
 

@@ -38,6 +38,7 @@ mod lock_info;
 pub mod locks;
 pub mod memory;
 pub mod missing;
+pub mod modules;
 pub mod numbers;
 pub mod pubsub;
 mod replication;
@@ -118,6 +119,7 @@ static FAMILIES: &[&[Command]] = &[
     databases::COMMANDS,
     memory::COMMANDS,
     slowlog::COMMANDS,
+    modules::COMMANDS,
     latency::COMMANDS,
     cluster::COMMANDS,
     replication::COMMANDS,

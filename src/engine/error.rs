@@ -289,6 +289,8 @@ texts! {
     WAITAOF_WITHOUT_AOF = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
     /// `SAVE`, `BGSAVE` and `SHUTDOWN SAVE` on a server that keeps nothing on disk.
     NO_SNAPSHOTS = "ERR Portcullis keeps its data in memory and writes no snapshots";
+    /// `MODULE LOAD` and its like.
+    NO_MODULES = "ERR MODULE command not allowed. Portcullis has no loadable modules.";
     /// `SHUTDOWN ABORT`.
     NO_SHUTDOWN = "ERR No shutdown in progress.";
     /// `DEBUG` against `enable-debug-command`.

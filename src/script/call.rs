@@ -16,7 +16,6 @@ use crate::engine::context::Origin;
 use crate::engine::error::Error;
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::script::bounds;
-use crate::script::elsewhere::{self, Elsewhere};
 use crate::script::failure;
 use crate::script::interpreter::{Frame, Interpreter};
 use crate::script::layout;
@@ -241,10 +240,7 @@ pub(super) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
         let owned: Vec<Vec<u8>> =
             layout::values(lua).iter().map(|value| argument(value, &mut number).unwrap_or_default().to_vec()).collect();
         let args: Vec<&[u8]> = owned.iter().map(Vec::as_slice).collect();
-        let Some(command) = commands::named(&args) else {
-            // Nothing is said of rules for a command that is not here.
-            return (elsewhere::look_up(&args) != Elsewhere::Unknown).then_some(true);
-        };
+        let command = commands::named(&args)?;
         let engine = &*(*interpreter).frame.engine;
         Some(engine.permits((*interpreter).frame.session, command, &args).is_ok())
     }
@@ -267,11 +263,9 @@ unsafe fn resolve(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
 
 /// Why a command was not found, in the words that scripts are told.
 fn not_found(args: &[&[u8]]) -> &'static str {
-    let found = commands::named(args).is_some();
-    match elsewhere::look_up(args) {
-        Elsewhere::NotAllowed => NOT_ALLOWED,
-        Elsewhere::Unknown if !found => "ERR Unknown Redis command called from script",
-        _ => "ERR Wrong number of args calling Redis command from script",
+    match commands::named(args) {
+        None => "ERR Unknown Redis command called from script",
+        Some(_) => "ERR Wrong number of args calling Redis command from script",
     }
 }
 

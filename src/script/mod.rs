@@ -16,7 +16,6 @@ mod answer;
 mod api;
 pub mod bounds;
 mod call;
-mod elsewhere;
 mod failure;
 pub mod functions;
 mod globals;

@@ -80,7 +80,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "the slow log and latency",
-        weight: 5,
+        weight: 7,
         since: (7, 0),
         lines: &[
             "3! CONFIG SET slowlog-log-slower-than ( 0 | -1 | 100000000 | -2 | x )",
@@ -96,6 +96,8 @@ pub const FAMILIES: &[Family] = &[
             "1! LATENCY GRAPH ( command | bogus )",
             "1! LATENCY DOCTOR",
             "2! LATENCY HISTOGRAM [ ping | set | bogus | GET | client | config|get ]*",
+            "2! MODULE ( LIST | HELP | LOAD | UNLOAD x y | LIST x | BOGUS )",
+            "1! LATENCY HELP",
             "1! LATENCY ( HELP | BOGUS | HISTORY | GRAPH )",
         ],
     },
@@ -137,6 +139,7 @@ pub const FAMILIES: &[Family] = &[
             "1! PFSELFTEST",
             "1! CONFIG REWRITE",
             "1! COMMAND DOCS <command>",
+            "1! COMMAND HELP",
             "1! COMMAND ( HELP | BOGUS | COUNT x )",
             "1! COMMAND LIST FILTERBY ( ACLCAT hash | ACLCAT bogus | MODULE bogus | PATTERN h?et )",
             "1! COMMAND INFO",
@@ -160,7 +163,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "the cluster",
-        weight: 5,
+        weight: 6,
         since: (7, 0),
         lines: &[
             "4! CLUSTER KEYSLOT <key>",
@@ -182,7 +185,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: CHANGES_OF_THE_CLUSTER,
-        weight: 1,
+        weight: 3,
         // A cluster of one node refuses them here; without one both servers do.
         since: (7, 0),
         lines: &[
@@ -204,7 +207,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "users of 7.0",
-        weight: 3,
+        weight: 4,
         since: (7, 0),
         lines: &[
             "3! ACL SETUSER <acl-user> [ on | off | nopass | resetpass | reset | >pw | <pw | allkeys | ~* | +@all | -@all | nocommands | allchannels ]*",
@@ -213,6 +216,7 @@ pub const FAMILIES: &[Family] = &[
             "1! ACL DELUSER default",
             "1! ACL GETUSER ( nobody | default )",
             "1! ACL WHOAMI",
+            "2! ACL ( HELP | USERS | LOAD | SAVE )",
             "1! ACL ( USERS | CAT | HELP | LOAD | SAVE | USERS x | BOGUS | SETUSER | DRYRUN | LOG x )",
             "1! ACL LOG RESET",
             "1! ACL LOG ( 0 | -1 )",

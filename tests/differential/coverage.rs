@@ -42,6 +42,10 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
         "There is no replication here, and these say so; a redis-server would make a replica of the client.",
         &["psync", "replconf", "sync"],
     ),
+    (
+        "Refused by its handler; Redis does so before it is queued or counted, and says which directive lets modules be loaded.",
+        &["module|load", "module|loadex", "module|unload"],
+    ),
     ("It lists all commands of a version, which are never the same; COMMAND INFO asks about each.", &["command"]),
 ];
 

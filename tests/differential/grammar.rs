@@ -1,6 +1,6 @@
 //! A small grammar of command lines: one line of text stands for all the calls of a command.
 //!
-//! `WORD` is sent as it is, `<slot>` is filled in (see [`crate::generate`]), `( a | b )` takes one of them, `[ a | b ]` one or
+//! `WORD` is sent as it is, `<slot>` is filled in (see [`crate::slots`]), `( a | b )` takes one of them, `[ a | b ]` one or
 //! none, `[ a | b ]*` up to four in any order (so options repeat and conflict), `{ a }` one to four in a row.
 
 /// A part of a line.
