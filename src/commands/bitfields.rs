@@ -17,6 +17,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::ReadWrite,
         since: "3.2.0",
         key_uses: uses::SET_OR_READ,
+        key_notes: &["Its operations read, or change, or both."],
         summary: "Reads, sets and increments integers in a string, each of so many bits at an offset.",
         complexity: "O(1) for each operation",
         syntax: SYNTAX,

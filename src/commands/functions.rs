@@ -27,6 +27,7 @@ const FCALL: Command = Command {
         .union(Flags::MAY_REPLICATE),
     keys: Keys::Counted { numkeys: 2, step: 1 },
     access: Access::ReadWrite,
+    key_notes: &["What the function does with its keys is not known beforehand: this is the most that can be."],
     summary: "Calls a function of a library.",
     complexity: "Depends on the function that is executed.",
     syntax: "function numkeys [key [key ...]] [arg [arg ...]]",

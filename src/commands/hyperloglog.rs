@@ -33,6 +33,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.union(Flags::MAY_REPLICATE),
         keys: Keys::ALL,
         key_uses: &[READ_AND_CACHED],
+        key_notes: &["An estimate is kept in the value."],
         summary: "Estimates how many different elements HyperLogLogs have seen together.",
         complexity: "O(N) for N keys",
         syntax: "key [key ...]",

@@ -274,8 +274,14 @@ fn write_key_flags(reply: &mut dyn Sink, access: Access, uses: KeyUse) {
     write_statuses(reply, access.into_iter().chain(uses));
 }
 
-fn write_key_spec(reply: &mut dyn Sink, spec: &KeySpec) {
-    reply.map(3);
+fn write_key_spec(reply: &mut dyn Sink, spec: &KeySpec, note: &str) {
+    if note.is_empty() {
+        reply.map(3);
+    } else {
+        reply.map(4);
+        reply.bulk(b"notes");
+        reply.bulk(note.as_bytes());
+    }
     reply.bulk(b"flags");
     write_key_flags(reply, spec.access, spec.uses);
     reply.bulk(b"begin_search");
@@ -355,8 +361,8 @@ fn write_info(reply: &mut dyn Sink, full_name: &str, command: &'static Command) 
     }
     let specs = command.key_specs();
     reply.set(specs.len());
-    for spec in &specs {
-        write_key_spec(reply, spec);
+    for (number, spec) in specs.iter().enumerate() {
+        write_key_spec(reply, spec, command.key_notes.get(number).unwrap_or(&""));
     }
     if command.subcommands.is_empty() {
         reply.set(0);

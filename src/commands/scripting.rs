@@ -20,6 +20,7 @@ const EVAL: Command = Command {
         .union(Flags::MAY_REPLICATE),
     keys: Keys::Counted { numkeys: 2, step: 1 },
     access: Access::ReadWrite,
+    key_notes: &["What the script does with its keys is not known beforehand: this is the most that can be."],
     group: Group::Scripting,
     since: "2.6.0",
     summary: "Runs a Lua script.",
@@ -36,6 +37,7 @@ pub const COMMANDS: &[Command] = &[
     EVAL,
     Command {
         name: "evalsha",
+        key_notes: &[],
         summary: "Runs a cached script by the SHA-1 of its source.",
         syntax: "sha1 numkeys [key [key ...]] [arg [arg ...]]",
         handler: evalsha,
@@ -55,6 +57,7 @@ pub const COMMANDS: &[Command] = &[
         flags: EVAL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
         access: Access::Read,
         since: "7.0.0",
+        key_notes: &[],
         summary: "Runs a cached script, which cannot write, by the SHA-1 of its source.",
         syntax: "sha1 numkeys [key [key ...]] [arg [arg ...]]",
         handler: evalsha_ro,

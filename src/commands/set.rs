@@ -23,6 +23,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,
         key_uses: uses::SET_OR_READ,
+        key_notes: &["The old value is read with GET alone."],
         summary: "Sets a key's string, on a condition and to end in time where asked to.",
         syntax: "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         handler: set,

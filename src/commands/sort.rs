@@ -27,6 +27,8 @@ const VALUES_MAX: usize = 10_000_000;
 /// A number in text has fewer bytes than this.
 const NUMBER_TEXT_MAX: usize = 5 * 1024;
 
+const PATTERNS_NOTE: &str = "Which keys BY and GET lead to follows from the elements that are sorted.";
+
 const SORT: Command = Command {
     group: Group::Generic,
     arity: -2,
@@ -41,6 +43,7 @@ pub const COMMANDS: &[Command] = &[
         name: "sort",
         flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: Keys::Specified(SORT_KEYS),
+        key_notes: &["", PATTERNS_NOTE, "STORE may stand anywhere behind the key."],
         summary: "Sorts the elements of a list, a set or a sorted set, and gives or stores them or what other keys hold for them.",
         syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
                  [ALPHA] [STORE destination]",
@@ -51,6 +54,7 @@ pub const COMMANDS: &[Command] = &[
         name: "sort_ro",
         flags: Flags::READONLY,
         keys: Keys::Specified(SORT_RO_KEYS),
+        key_notes: &["", PATTERNS_NOTE],
         since: "7.0.0",
         summary: "Sorts the elements of a list, a set or a sorted set, and gives them or what other keys hold for them.",
         syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \

@@ -29,6 +29,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
+        key_notes: &["MAXLEN and MINID take entries away."],
         summary: "Adds an entry to a stream, which comes into being with its first one.",
         complexity: "O(1), and O(N) for N entries that are trimmed away",
         syntax: "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value ...]",

@@ -46,6 +46,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::WRITE.union(Flags::FAST),
         access: Access::ReadWrite,
+        key_notes: &["When the key ends is changed, not its value."],
         since: "6.2.0",
         summary: "Gives the string that a key holds and changes when the key ends.",
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",

@@ -220,6 +220,8 @@ pub struct Command {
     /// What it does to them more exactly, where that does not follow from `access` (which it then replaces): one entry for all keys, or
     /// one for each key of a range, the last standing for all that remain. See [`crate::engine::command_keys`].
     pub key_uses: &'static [(Access, KeyUse)],
+    /// What is to be said about each of its key specifications, in our words; nothing where that is empty.
+    pub key_notes: &'static [&'static str],
     /// Which of its arguments are channels.
     pub channels: Channels,
     /// Its group.
@@ -252,6 +254,7 @@ impl Command {
         keys: Keys::None,
         access: Access::Read,
         key_uses: &[],
+        key_notes: &[],
         channels: Channels::None,
         group: Group::Generic,
         categories: Categories::empty(),
