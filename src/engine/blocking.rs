@@ -22,6 +22,7 @@ use crate::engine::command::Command;
 use crate::engine::context::{Context, Origin};
 use crate::engine::error::{Error, Result};
 use crate::engine::interest::{Interests, NIL};
+use crate::engine::number::LongDouble;
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
 use crate::resp::reply::{Sink, WireReply};
@@ -426,8 +427,12 @@ impl Engine {
 
 /// The time-out of a command that waits, given in seconds: its deadline in monotonic milliseconds, `None` for 0.
 pub fn deadline(now: Now, seconds: &[u8]) -> Result<Option<u64>> {
-    let seconds = crate::engine::number::parse_f64(seconds).ok_or(Error::TIMEOUT_NOT_FLOAT)?;
-    let ms = (seconds * 1000.0).ceil();
+    let read = LongDouble::parse(seconds).ok_or(Error::TIMEOUT_NOT_FLOAT)?;
+    let ms = match (read.to_f64() * 1000.0).ceil() {
+        // However short, it is not for ever.
+        0.0 if read.is_positive() => 1.0,
+        ms => ms,
+    };
     if ms >= i64::MAX as f64 - now.unix_ms() as f64 {
         return Err(Error::TIMEOUT_RANGE);
     }

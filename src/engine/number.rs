@@ -2,7 +2,7 @@
 //! `INCRBYFLOAT` and `HINCRBYFLOAT` compute.
 
 use rustc_apfloat::ieee::{Double, X87DoubleExtended};
-use rustc_apfloat::{Float, Round, StatusAnd};
+use rustc_apfloat::{Float, FloatConvert, Round, StatusAnd};
 
 pub use crate::store::integer::parse_i64;
 
@@ -107,6 +107,17 @@ impl LongDouble {
     #[must_use]
     pub fn sum(self, other: LongDouble) -> LongDouble {
         LongDouble(self.0.add_r(other.0, Round::NearestTiesToEven).value)
+    }
+
+    /// The nearest double: infinite where it is too large for one, 0 where it is too small.
+    pub fn to_f64(self) -> f64 {
+        let nearest: Double = self.0.convert(&mut false).value;
+        f64::from_bits(nearest.to_bits() as u64)
+    }
+
+    /// Whether it is more than 0.
+    pub fn is_positive(self) -> bool {
+        self.0 > X87DoubleExtended::ZERO
     }
 
     /// Whether it is neither infinite nor not a number.

@@ -268,10 +268,19 @@ fn time_is_over_to_the_millisecond_and_in_order() {
         ("-0.5", "-ERR timeout is negative"),
         ("9223372036854775", "-ERR timeout is out of range"),
         ("inf", "-ERR timeout is out of range"),
+        ("-0x1", "-ERR timeout is negative"),
+        ("1e400", "-ERR timeout is out of range"),
+        ("1e9999", "-ERR timeout is not a float or out of range"),
         ("nan", "-ERR timeout is not a float or out of range"),
     ] {
         s.ask(id, &TAKE, &format!("TAKE h {timeout}"));
         assert_eq!(s.got(id), error, "{timeout}");
+    }
+    // However short a time is, it is not for ever; and it may be hexadecimal.
+    for timeout in ["1e-400", "0x.004"] {
+        s.ask(id, &TAKE, &format!("TAKE h {timeout}"));
+        s.h.pass(1);
+        assert_eq!(s.got(id), "*-1", "{timeout}");
     }
 }
 
