@@ -306,6 +306,21 @@ fn consumers_of_a_group_wait_in_turn_and_hear_when_it_goes() {
 }
 
 #[test]
+fn a_reader_of_several_streams_hears_that_one_is_none_when_a_group_of_another_goes() {
+    let (mut h, [a, b]) = crowd();
+    h.run("XADD s 1-0 f 1");
+    h.run("XGROUP CREATE t g $ MKSTREAM");
+    ask(&mut h, a, "XREAD BLOCK 0 STREAMS s t $ $");
+    ask(&mut h, b, "XREAD BLOCK 0 STREAMS t $");
+    h.run("SET s v");
+    assert_eq!(said(&mut h, a), "");
+    h.run("XGROUP DESTROY t g");
+    assert_eq!([said(&mut h, a), said(&mut h, b)], [WRONG_TYPE, ""]);
+    h.run("XADD t 1-0 f 1");
+    assert_eq!(said(&mut h, b), "*1 *2 $1 t *1 *2 $3 1-0 *2 $1 f $1 1");
+}
+
+#[test]
 fn a_stream_that_is_named_twice_gives_a_group_the_second_time_what_is_left() {
     let mut h = Harness::new();
     let entry = |id: &str| format!("*2 $3 {id} *2 $1 f $1 v");

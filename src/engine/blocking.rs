@@ -86,7 +86,6 @@ impl Wake {
                 | Effect::ListRemove { .. }
                 | Effect::ListSet { .. }
                 | Effect::ZSetRemove { .. }
-                | Effect::GroupRemove { .. }
         );
         !takes && !matches!(effect, Effect::SetString { .. } | Effect::Deadline(_) | Effect::None)
     }
