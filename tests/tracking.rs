@@ -371,6 +371,10 @@ fn what_cannot_be_combined_is_refused() {
          A: CLIENT TRACKING ON BCAST PREFIX a => -ERR Prefix 'a' overlaps with an existing prefix 'ab'. \
             Prefixes for a single client must not overlap.
          A: CLIENT TRACKING ON => -ERR You can't switch BCAST mode on/off {OTHER_MODE}
+         # All keys may be asked for beside some; everything overlaps with these then.
+         A: CLIENT TRACKING ON BCAST => +OK
+         A: CLIENT TRACKING ON BCAST PREFIX ab => -ERR Prefix 'ab' overlaps with an existing prefix ''. \
+            Prefixes for a single client must not overlap.
          A: CLIENT TRACKING OFF => +OK
          A: CLIENT TRACKING OFF => +OK
          A: CLIENT TRACKING ON OPTIN => +OK

@@ -82,7 +82,11 @@ pub struct Tracker {
 impl Tracker {
     /// The first of its prefixes that is the beginning of another one, or that begins with it.
     pub fn overlapping(&self, prefix: &[u8]) -> Option<&[u8]> {
-        // Where none is the beginning of another, only its neighbours can be.
+        if let Some(all) = self.prefixes.first().filter(|first| first.is_empty()) {
+            return Some(all);
+        }
+        // Only that of all keys comes beside others, as it goes unchecked where none is named: where none is the beginning of another,
+        // only its neighbours can be.
         let before = self.prefixes.range::<[u8], _>((Bound::Unbounded, Bound::Included(prefix))).next_back();
         let after = self.prefixes.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded)).next();
         let shorter = before.filter(|other| prefix.starts_with(other));
