@@ -281,6 +281,10 @@ fn prefixes_are_told_whether_they_were_read_or_not() {
          C: SET job:5 1 => +OK
          A <= >2 $10 invalidate *1 $5 job:5
          C: PING => +PONG
+         # Of what its scripts change it is told nonetheless.
+         C: EVAL redis.call('set',KEYS[1],1) 1 job:5 => _
+         A <= >2 $10 invalidate *1 $5 job:5
+         C <= >2 $10 invalidate *1 $5 job:5
          B: SET job:5 2 => +OK
          A <= >2 $10 invalidate *1 $5 job:5
          C <= >2 $10 invalidate *1 $5 job:5

@@ -61,7 +61,9 @@ impl Engine {
         reply: &mut dyn Sink,
     ) {
         let current = self.sessions[id.0 as usize].id;
-        let outer = std::mem::replace(&mut self.keyspace.changes.tracking.current, current);
+        let tracking = &mut self.keyspace.changes.tracking;
+        let outer = std::mem::replace(&mut tracking.current, current);
+        let from_outer = std::mem::replace(&mut tracking.from_script, origin == Origin::Script);
         let first_time = self.resumed.is_none();
         // A script is shown before what it calls.
         if command.flags.contains(Flags::SKIP_MONITOR) {
@@ -73,7 +75,8 @@ impl Engine {
             self.show(now, id, *db, origin, command, args);
         }
         self.remember_reads(id, command, args);
-        self.keyspace.changes.tracking.current = outer;
+        let tracking = &mut self.keyspace.changes.tracking;
+        (tracking.current, tracking.from_script) = (outer, from_outer);
         self.tell_others();
         self.publish_events();
         if !self.observers {

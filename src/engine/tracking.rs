@@ -134,6 +134,8 @@ pub struct Tracking {
     retired: Vec<u32>,
     /// The number of the client whose command runs; 0 for none.
     pub current: u64,
+    /// Whether a script called it. Who tracks by prefixes is told of what its own scripts change, whatever it said of loops.
+    pub from_script: bool,
     /// For others than the current client.
     others: Vec<Message>,
     /// For the current client, after its reply.
@@ -152,6 +154,7 @@ impl Tracking {
             changed: BTreeSet::new(),
             retired: Vec::new(),
             current: 0,
+            from_script: false,
             others: Vec::new(),
             own: Vec::new(),
             random: seed,
@@ -339,7 +342,7 @@ impl Tracking {
         if !self.lengths.is_empty() {
             // What ends by itself is nobody's doing, though a command came across it.
             let by_itself = change.event.class.intersects(Classes::EXPIRED | Classes::EVICTED);
-            let changer = if by_itself { 0 } else { self.current };
+            let changer = if by_itself || self.from_script { 0 } else { self.current };
             for &len in self.lengths.keys().take_while(|&&len| len <= change.key.len()) {
                 let Some(prefix) = self.prefixes.get_mut(&change.key[..len]) else { continue };
                 if prefix.keys.is_empty() {
