@@ -207,7 +207,9 @@ impl<'a> Generator<'a> {
         let encoding = probe(&[b"OBJECT", b"ENCODING", &key]);
         match upper(&call[0]).as_str() {
             "RANDOMKEY" => vec![probe(&[b"KEYS", b"*"])],
-            "DBSIZE" => vec![probe(&[b"SCAN", b"0", b"COUNT", b"100000"])],
+            "DBSIZE" | "INFO" => vec![probe(&[b"SCAN", b"0", b"COUNT", b"100000"])],
+            // Redis measures what has ended, too, until somebody comes across it.
+            "MEMORY" if upper(&key) == "USAGE" && call.len() > 2 => vec![probe(&[b"EXISTS", &call[2]])],
             "HRANDFIELD" => vec![encoding, probe(&[b"HGETALL", &key])],
             "HGETALL" | "HKEYS" | "HVALS" | "HSCAN" | "ZSCAN" | "SMEMBERS" | "SSCAN" | "SPOP" => vec![encoding],
             "ZRANDMEMBER" => vec![probe(&[b"ZRANGE", &key, b"0", b"-1", b"WITHSCORES"])],
