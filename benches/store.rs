@@ -107,7 +107,7 @@ fn print_slowest() {
         slowest = slowest.max(cpu_time() - before);
     }
     println!("taking 2M of them out: the slowest took {slowest:?}");
-    space.clear(0);
+    space.clear(0, Default::default());
     let (mut slowest, mut turns, start) = (Duration::ZERO, 0, cpu_time());
     while space.has_graves() {
         let before = cpu_time();

@@ -33,6 +33,7 @@ const SECTIONS: &[Section] = &[
     Section { name: "memory", heading: "Memory", write: memory },
     Section { name: "persistence", heading: "Persistence", write: persistence },
     Section { name: "stats", heading: "Stats", write: stats },
+    Section { name: "locks", heading: "Locks", write: locks },
     Section { name: "replication", heading: "Replication", write: replication },
     Section { name: "cpu", heading: "CPU", write: cpu },
     Section { name: "modules", heading: "Modules", write: |_| {} },
@@ -449,6 +450,45 @@ fn keyspace(r: &mut Report<'_>) {
         let subexpiry = db.volatile_hashes();
         let line = format!("keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}");
         r.line(&format!("db{index}"), line);
+    }
+}
+
+/// Native locks, all databases together. What is counted since the start is as in `LOCK.STATS`.
+fn locks(r: &mut Report<'_>) {
+    let Some(locks) = r.engine.keyspace.changes.locks.take() else { return };
+    let (held, stats) = (locks.held.total(), &locks.stats);
+    let now: [(&str, u64); 12] = [
+        ("lock_held", held.locks),
+        ("lock_semaphores_held", held.semaphores),
+        ("lock_permits_out", held.permits),
+        ("lock_holders", held.grants),
+        ("lock_session_holders", locks.session_grants() as u64),
+        ("lock_waiters", locks.queues.waiters() as u64),
+        ("lock_contended", locks.queues.contended() as u64),
+        ("lock_longest_queue", u64::from(stats.longest_queue)),
+        ("lock_last_fence", locks.next_token() - 1),
+        ("lock_slowlog_len", stats.long_waits().len() as u64),
+        ("lock_remembered_names", locks.history.len() as u64),
+        ("lock_expiry_publish_rules", r.engine.config.lock_expiry_publish.all().len() as u64),
+    ];
+    let totals = [
+        ("lock_grants", stats.grants),
+        ("lock_immediate_grants", stats.immediate),
+        ("lock_queued_grants", stats.queued),
+        ("lock_releases", stats.releases),
+        ("lock_expiries", stats.expiries),
+        ("lock_session_ends", stats.session_ends),
+        ("lock_deletions", stats.deletions),
+        ("lock_timeouts", stats.timeouts),
+        ("lock_deadlocks_refused", stats.deadlocks),
+        ("lock_expiry_messages", r.engine.stats.expiry_messages),
+    ];
+    let waits = [("p50", 50.0), ("p99", 99.0), ("p999", 99.9), ("max", 100.0)];
+    let waits = waits.map(|(name, percent)| (name, stats.wait_percentile_us(percent)));
+    r.engine.keyspace.changes.locks = Some(locks);
+    now.into_iter().chain(totals).for_each(|(name, value)| r.line(name, value));
+    for (name, us) in waits {
+        r.line(&format!("lock_wait_usec_{name}"), us);
     }
 }
 

@@ -306,6 +306,7 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         ("releases", stats.releases),
         ("expiries", stats.expiries),
         ("session-ends", stats.session_ends),
+        ("deletions", stats.deletions),
         ("timeouts", stats.timeouts),
         ("deadlocks-refused", stats.deadlocks),
         ("longest-queue", u64::from(stats.longest_queue)),

@@ -574,6 +574,11 @@ impl Changes {
         self.locks_due_ms = self.locks.as_ref().map_or(u64::MAX, |locks| locks.next_ms());
     }
 
+    /// Whether holders of locks are to be told that these are gone, or more is remembered of locks than is to be.
+    pub fn has_lost(&self) -> bool {
+        self.locks.as_ref().is_some_and(|locks| locks.has_lost() || locks.history.exceeds())
+    }
+
     /// Whether memory of interests that are gone waits to be freed.
     pub fn has_retired(&self) -> bool {
         self.observed && (self.watches.has_retired() || self.waits.has_retired() || self.tracking.has_retired())

@@ -24,6 +24,9 @@ impl Engine {
         let event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
         self.stats = Stats { event_loop_before, ..Stats::default() };
         self.command_stats.reset();
+        if let Some(locks) = &mut self.keyspace.changes.locks {
+            locks.stats.reset();
+        }
         self.keyspace.stats = Default::default();
         self.keyspace.space.reset_freed();
         self.memory.begin_anew(now);

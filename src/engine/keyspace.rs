@@ -6,6 +6,7 @@ use crate::engine::eviction::Evictor;
 use crate::engine::number::parse_i64;
 use crate::engine::time::Now;
 use crate::engine::uses::Uses;
+use crate::lock::Origin;
 use crate::store::dict::{KeyHash, KeyHasher, Place};
 use crate::store::entry::{Entry, EntryRef, Form, NewValue, ValueRef};
 use crate::store::hash::Limits;
@@ -147,10 +148,7 @@ impl Keyspace {
             self.touch_swapped(a, b, now);
         }
         self.numbers.swap(a as usize, b as usize);
-        if let Some(locks) = &mut self.changes.locks {
-            locks.swapped(a, b);
-            self.changes.attention |= locks.has_work();
-        }
+        self.with_locks(now, |locks, keys| locks.swapped(keys, now, a, b));
         let event = Event::new(Default::default(), "swapdb");
         self.changes.emit(Change { now, db: a, key: b"", event, effect: Effect::Swap { with: b } });
     }
@@ -174,7 +172,7 @@ impl Keyspace {
     /// When [`Keyspace::advance`] has something to do at the earliest, in monotonic milliseconds: a key or a field ends, or, at 0,
     /// memory waits to be freed already.
     pub fn next_wake(&self) -> Option<u64> {
-        if self.space.has_graves() || self.changes.has_retired() {
+        if self.space.has_graves() || self.changes.has_retired() || self.changes.has_lost() {
             return Some(0);
         }
         if self.active_expire && !self.keep_ended { self.space.next_wake() } else { None }
@@ -222,9 +220,13 @@ impl Keyspace {
     pub(crate) fn free_some(&mut self, budget: &mut u32) {
         if self.space.has_graves() {
             self.space.free_some(budget);
+            self.lose_flushed();
         }
         if self.changes.has_retired() {
             self.changes.free_some(budget);
+        }
+        if self.changes.has_lost() {
+            self.tell_lost(budget);
         }
     }
 
@@ -345,9 +347,10 @@ impl<'a> Db<'a> {
         let entry = self.keyspace.space.remove(self.dict, place);
         self.emit(entry.read().key(), event, Effect::Delete);
         if entry.read().is_native() {
-            self.keyspace.lock_deleted(self.now, self.index, entry.read());
+            self.keyspace.lock_deleted(self.now, self.index, entry);
+        } else {
+            self.keyspace.space.bury(entry);
         }
-        self.keyspace.space.bury(entry);
     }
 
     #[inline]
@@ -601,9 +604,11 @@ impl<'a> Db<'a> {
         if self.keyspace.changes.is_observed() {
             self.keyspace.touch_flushed(self.index);
         }
-        let len = self.keyspace.space.clear(self.dict);
+        let next_token = self.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
+        let origin = Origin { db: self.index, at_ms: self.now.mono_ms(), by: self.keyspace.changes.client, next_token };
+        let len = self.keyspace.space.clear(self.dict, origin);
         if let Some(locks) = &mut self.keyspace.changes.locks {
-            locks.flushed(self.index);
+            locks.flushed(origin);
             self.keyspace.changes.attention |= locks.has_work();
         }
         self.keyspace.natives &= (0..self.keyspace.databases()).any(|db| !self.keyspace.space.dict(db).is_empty());

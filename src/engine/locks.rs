@@ -206,13 +206,35 @@ impl Keyspace {
         });
     }
 
-    /// A lock was deleted.
+    /// A lock was deleted, and its entry taken out.
     #[cold]
-    pub(crate) fn lock_deleted(&mut self, now: Now, db: u32, entry: EntryRef<'_>) {
-        let Some(lock) = lock_of(entry) else { return };
+    pub(crate) fn lock_deleted(&mut self, now: Now, db: u32, entry: Entry) {
+        let name: Box<[u8]> = entry.read().key().into();
+        let Some(lock) = lock_in(entry) else { return };
         let by = self.changes.client;
         if let Some(locks) = &mut self.changes.locks {
-            locks.deleted(now, (db, entry.key()), &lock, by);
+            locks.deleted(now, (db, &name), lock, by);
+            self.changes.attention |= locks.has_work();
+        }
+    }
+
+    /// Sees to the locks that were found in databases that have been emptied.
+    pub(crate) fn lose_flushed(&mut self) {
+        for (origin, entry) in self.space.take_lost() {
+            let name: Box<[u8]> = entry.read().key().into();
+            if let (Some(lock), Some(locks)) = (lock_in(entry), &mut self.changes.locks) {
+                locks.lost_with_database(origin, &name, lock);
+                self.changes.attention |= locks.has_work();
+            }
+        }
+    }
+
+    /// Tells holders that have lost what they held, and forgets what is remembered of too many names, at most `budget` of both.
+    #[cold]
+    pub(crate) fn tell_lost(&mut self, budget: &mut u32) {
+        if let Some(locks) = &mut self.changes.locks {
+            locks.tell_some(budget);
+            locks.history.free_some(budget);
             self.changes.attention |= locks.has_work();
         }
     }
@@ -222,6 +244,17 @@ impl Engine {
     /// The connection of a session, as locks know it.
     pub(crate) fn lock_client(&self, id: SessionId) -> Client {
         Client { id: self.sessions[id.0 as usize].id, slot: id.0 }
+    }
+
+    /// Has what is remembered of locks be as much as the configuration says.
+    pub(super) fn bound_lock_records(&mut self) {
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let config = &self.config;
+        if let Some(locks) = &mut self.keyspace.changes.locks {
+            locks.long_wait_ms = u64::try_from(config.lock_slowlog_log_slower_than).ok();
+            locks.stats.set_long_max(size(config.lock_slowlog_max_len));
+            locks.history.set_bounds(size(config.lock_history_max_names), size(config.lock_history_max_events));
+        }
     }
 
     /// Has a session wait for locks, as this waiter.

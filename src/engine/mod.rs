@@ -260,6 +260,7 @@ impl Engine {
         engine.replication_id = engine.run_id.clone();
         engine.keyspace.changes.notify = engine.config.notify_keyspace_events;
         engine.update_expiry_rules();
+        engine.bound_lock_records();
         engine.keyspace.hash_limits = engine.config.hash_limits();
         engine.keyspace.list_cuts = engine.config.list_cuts();
         engine.configure_eviction();

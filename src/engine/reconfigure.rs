@@ -30,6 +30,7 @@ impl Engine {
         self.keyspace.set_limits = self.config.set_limits();
         self.keyspace.stream_limits = self.config.stream_limits();
         self.update_timing();
+        self.bound_lock_records();
         self.bound_scripts();
         self.actions.extend(changed.map(Action::ConfigChanged));
     }

@@ -5,13 +5,14 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 
+use crate::lock::Origin;
 use crate::lock::grant::{Client, Owner, Reason};
 use crate::store::chunks::Chunks;
 use crate::store::segments::Segments;
 
 /// Names whose events are kept by default.
 pub const NAMES: usize = 4096;
-/// Events of a name that are kept.
+/// Events of a name that are kept by default.
 pub const EVENTS: usize = 16;
 
 /// What happened.
@@ -114,6 +115,8 @@ pub struct History {
     newest: u32,
     /// How many names are remembered at most.
     names_max: usize,
+    /// How many events of each.
+    events_max: usize,
 }
 
 impl History {
@@ -126,12 +129,27 @@ impl History {
             oldest: NIL,
             newest: NIL,
             names_max: NAMES,
+            events_max: EVENTS,
         }
     }
 
-    /// Remembers so many names from now on; forgets the others, bit by bit as new ones come.
-    pub fn set_names_max(&mut self, names: usize) {
-        self.names_max = names;
+    /// Remembers so many names, and so many events of each, from now on: what is beyond that is not shown any more, and is given back by
+    /// [`History::free_some`] and as names are used.
+    pub fn set_bounds(&mut self, names: usize, events: usize) {
+        (self.names_max, self.events_max) = (names, events);
+    }
+
+    /// Whether more names are remembered than are to be.
+    pub fn exceeds(&self) -> bool {
+        self.records.len() > self.names_max
+    }
+
+    /// Forgets names that are too many, at most `budget` of them.
+    pub fn free_some(&mut self, budget: &mut u32) {
+        while *budget > 0 && self.exceeds() {
+            *budget -= 1;
+            self.forget_oldest();
+        }
     }
 
     /// Number of names that are remembered.
@@ -151,7 +169,8 @@ impl History {
 
     /// The last events of a name, the oldest first.
     pub fn events(&self, db: u32, name: &[u8]) -> impl DoubleEndedIterator<Item = &Event> {
-        self.find(db, name).and_then(|number| self.records.get(number)).into_iter().flat_map(|record| record.events.iter())
+        let record = self.find(db, name).and_then(|number| self.records.get(number));
+        record.into_iter().flat_map(|record| record.events.range(record.events.len().saturating_sub(self.events_max)..))
     }
 
     /// How often things have happened to a name.
@@ -159,9 +178,31 @@ impl History {
         self.find(db, name).and_then(|number| self.records.get(number)).map(|record| record.counts).unwrap_or_default()
     }
 
-    /// The last end of a grant of this owner.
-    pub fn last_end(&self, db: u32, name: &[u8], owner: &[u8]) -> Option<&Event> {
-        self.events(db, name).rev().find(|event| event.what.is_end() && event.owner[..] == *owner)
+    /// The last time that this owner was granted the lock, or that a grant of it ended.
+    pub fn last_of(&self, db: u32, name: &[u8], owner: &[u8]) -> Option<&Event> {
+        let is_of = |event: &&Event| event.what.is_end() || matches!(event.what, What::Granted { .. });
+        self.events(db, name).rev().find(|event| is_of(event) && event.owner[..] == *owner)
+    }
+
+    /// Notes the end of the grant with this token, which may have come before what was noted last; of a grant that is not remembered
+    /// only as the last thing that has happened.
+    pub fn note_end(&mut self, name: &[u8], token: u64, what: What, owner: &[u8], origin: Origin) {
+        let Origin { db, at_ms, by: client, next_token } = origin;
+        let record = self.find(db, name).and_then(|number| self.records.get_mut(number));
+        let events_max = self.events_max;
+        let granted = |event: &Event| matches!(event.what, What::Granted { token: of, .. } if of == token);
+        if let Some(record) = record
+            && let Some(from) = record.events.iter().rposition(granted)
+        {
+            let since = |event: &Event| matches!(event.what, What::Granted { token, .. } if token >= next_token);
+            let later = |event: &Event| event.at_ms > at_ms || since(event);
+            let behind = record.events.iter().skip(from + 1).position(later).map_or(record.events.len(), |at| from + 1 + at);
+            record.events.insert(behind, Event { at_ms, what, owner: Owner::from_slice(owner), client });
+            let excess = record.events.len().saturating_sub(events_max);
+            record.events.drain(..excess);
+        } else if self.events(db, name).next_back().is_none_or(|last| last.at_ms <= at_ms) {
+            self.note(db, name, at_ms, what, owner, client);
+        }
     }
 
     /// Notes what happened.
@@ -185,18 +226,14 @@ impl History {
             _ => {}
         }
         let owner = Owner::from_slice(owner);
-        if record.events.len() == EVENTS {
-            record.events.pop_front();
-        }
         record.events.push_back(Event { at_ms, what, owner, client });
+        let excess = record.events.len().saturating_sub(self.events_max);
+        record.events.drain(..excess);
     }
 
     fn begin(&mut self, db: u32, name: &[u8]) -> u32 {
-        // Two for one, so that a lower bound is reached in time.
-        for _ in 0..2 {
-            if self.records.len() >= self.names_max {
-                self.forget_oldest();
-            }
+        if self.records.len() >= self.names_max {
+            self.forget_oldest();
         }
         let hash = self.hasher.hash_one((db, name)) as u32;
         let (events, counts) = (VecDeque::with_capacity(2), Counts::default());
@@ -244,7 +281,7 @@ impl History {
         let (mut at, mut count) = (self.oldest, 0);
         while let Some(record) = self.records.get(at) {
             assert_eq!(self.find(record.db, &record.name), Some(at));
-            assert!(!record.events.is_empty() && record.events.len() <= EVENTS);
+            assert!(!record.events.is_empty());
             assert!(record.events.iter().is_sorted_by_key(|event| event.at_ms), "events are in order");
             (at, count) = (record.newer, count + 1);
         }
@@ -259,7 +296,7 @@ mod tests {
     #[test]
     fn the_names_used_last_are_remembered_each_with_its_last_events() {
         let mut history = History::new(1);
-        history.set_names_max(3);
+        history.set_bounds(3, EVENTS);
         for at in 0..100u64 {
             for name in [b"a", b"b", b"c", b"d"] {
                 if name != b"d" || at == 50 {
@@ -273,8 +310,19 @@ mod tests {
         let at: Vec<u64> = history.events(0, b"b").map(|event| event.at_ms).collect();
         assert_eq!(at, (100 - EVENTS as u64..100).collect::<Vec<_>>());
         assert!(history.counts(0, b"b").contended < 100, "counted anew after it was forgotten");
-        history.set_names_max(0);
+        history.set_bounds(3, 2);
+        assert_eq!(history.events(0, b"b").map(|event| event.at_ms).collect::<Vec<_>>(), [98, 99], "fewer are shown at once");
+        history.note(0, b"b", 100, What::Queued, b"x", Client::default());
+        assert_eq!(history.events(0, b"b").map(|event| event.at_ms).collect::<Vec<_>>(), [99, 100]);
+        history.set_bounds(0, 2);
         history.note(0, b"z", 1, What::Queued, b"x", Client::default());
         assert_eq!(history.events(0, b"z").count(), 0);
+        assert!(history.exceeds());
+        let mut budget = 2;
+        history.free_some(&mut budget);
+        assert_eq!((history.len(), budget), (1, 0), "in pieces");
+        history.free_some(&mut 2);
+        assert!(history.is_empty() && !history.exceeds());
+        history.check_invariants();
     }
 }

@@ -132,6 +132,18 @@ impl Holders {
         }
     }
 
+    /// Takes out the grant with the smallest token.
+    pub fn pop(&mut self) -> Option<Grant> {
+        match self {
+            Holders::Few(few) if few.is_empty() => None,
+            Holders::Few(few) => Some(few.remove(0)),
+            Holders::Many(many) => {
+                let owner = many.grants.first_key_value()?.1.owner.clone();
+                self.remove(&owner)
+            }
+        }
+    }
+
     /// Changes an owner's grant, but neither its owner nor its token nor its permits; `None` where there is none.
     pub fn change<T>(&mut self, owner: &[u8], change: impl FnOnce(&mut Grant) -> T) -> Option<T> {
         match self {

@@ -1,15 +1,18 @@
 //! The operations on locks: each is one step, after which everybody who can be granted something has been.
 
 mod granting;
+pub mod losing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use granting::grantable;
+use losing::{Lost, Origin};
 use smallvec::SmallVec;
 
 use crate::engine::time::Now;
 use crate::lock::grant::{Client, Grant, Mode, Owner, Reason};
 use crate::lock::graph::{self, Wish};
+use crate::lock::held::HeldByDb;
 use crate::lock::history::{History, What};
 use crate::lock::holders::Lock;
 use crate::lock::queue::{Queues, Wanted};
@@ -190,6 +193,8 @@ pub struct Locks {
     pub history: History,
     /// Totals.
     pub stats: Stats,
+    /// How much is held.
+    pub held: HeldByDb,
     next_token: u64,
     deadlines: BTreeSet<(u64, Due)>,
     next_ms: u64,
@@ -197,10 +202,17 @@ pub struct Locks {
     todo: Vec<u32>,
     /// What has to be told.
     pub outcomes: Vec<Outcome>,
-    /// Grants that end with their connections: the client's number, the token, and the name.
+    /// Grants that end with their connections: the client's number, the token, and the name in the database that is [`Locks::home`] to
+    /// it. What was lost with its database goes when its holder is told.
     bound: BTreeMap<(u64, u64), Name>,
-    /// Waits of so many milliseconds are long; 0 for none.
-    pub long_wait_ms: u64,
+    /// What databases are called that have changed places.
+    homes: Vec<u32>,
+    /// Holders that are to be told that they have lost what they held.
+    lost: VecDeque<Lost>,
+    /// When each database was last emptied, and by whom.
+    flushes: Vec<Origin>,
+    /// Waits of so many milliseconds are long; `None` where none is.
+    pub long_wait_ms: Option<u64>,
 }
 
 impl Locks {
@@ -210,13 +222,17 @@ impl Locks {
             queues: Queues::new(seed),
             history: History::new(seed ^ 0x5851_f42d_4c95_7f2d),
             stats: Stats::default(),
+            held: HeldByDb::default(),
             next_token: first_token.max(1),
             deadlines: BTreeSet::new(),
             next_ms: u64::MAX,
             todo: Vec::new(),
             outcomes: Vec::new(),
             bound: BTreeMap::new(),
-            long_wait_ms: LONG_WAIT_MS,
+            homes: Vec::new(),
+            lost: VecDeque::new(),
+            flushes: Vec::new(),
+            long_wait_ms: Some(LONG_WAIT_MS),
         }
     }
 
@@ -359,7 +375,7 @@ impl Locks {
         if left == 0
             && let Some(grant) = lock.holders.remove(owner)
         {
-            self.end(db, name, &grant);
+            self.end(db, name, &lock, &grant);
             self.stats.releases += 1;
             self.history.note(db, name, now.mono_ms(), What::Released, owner, grant.client);
             keys.happened(db, name, What::Released);
@@ -411,6 +427,11 @@ impl Locks {
         self.end_wait(keys, now, waiter, What::Left);
     }
 
+    /// How many grants end with their connections; those among them that were lost are counted until their holders are told.
+    pub fn session_grants(&self) -> usize {
+        self.bound.len()
+    }
+
     /// Whether any grant is bound to a connection.
     pub fn has_bound(&self, client: u64) -> bool {
         self.bound.range((client, 0)..=(client, u64::MAX)).next().is_some()
@@ -419,7 +440,8 @@ impl Locks {
     /// Ends all grants that were bound to a connection.
     pub fn end_session(&mut self, keys: &mut impl Keys, now: Now, client: u64) {
         while let Some((&(of, token), _)) = self.bound.range((client, 0)..=(client, u64::MAX)).next() {
-            let Some((db, name)) = self.bound.remove(&(of, token)) else { break };
+            let Some((home, name)) = self.bound.remove(&(of, token)) else { break };
+            let db = self.db_at_home(home);
             if let Found::Lock(mut lock) = self.open(keys, now, db, &name) {
                 let owner = lock.holders.with_token(token).map(|grant| grant.owner.clone());
                 if let Some(grant) = owner.and_then(|owner| lock.holders.remove(&owner)) {
@@ -444,55 +466,10 @@ impl Locks {
         (!lock.is_free()).then_some(lock)
     }
 
-    /// A lock was deleted: all its grants are over.
-    pub fn deleted(&mut self, now: Now, (db, name): (u32, &[u8]), lock: &Lock, by: Client) {
-        for grant in lock.holders.iter() {
-            self.end(db, name, grant);
-            let what = What::Ended(Reason::Deleted);
-            self.history.note(db, name, now.mono_ms(), what, &grant.owner, by);
-            self.tell_lost(name, grant, Reason::Deleted);
-        }
-        self.gone(db, name);
-    }
-
     /// A name holds nothing any more, or something else: whoever waits for it may be granted it.
     pub fn gone(&mut self, db: u32, name: &[u8]) {
         if let Some(queue) = self.queues.find(db, name) {
             self.todo.push(queue);
-        }
-    }
-
-    /// All databases in which this holds have changed as a whole: they were emptied, or have changed places.
-    pub fn changed_as_a_whole(&mut self, db: impl Fn(u32) -> bool) {
-        let queues: Vec<u32> = self.queues.iter().filter(|(_, queue)| db(queue.db)).map(|(number, _)| number).collect();
-        for number in queues {
-            let holders = self.queues.get(number).map(|queue| queue.holders.clone()).unwrap_or_default();
-            for (owner, _) in holders {
-                if let Some(owner) = self.queues.owner(owner).map(|owner| owner.name.clone()) {
-                    self.queues.unhold(number, &owner);
-                }
-            }
-            self.todo.push(number);
-        }
-    }
-
-    /// Forgets grants that were bound to connections in a database that was emptied, and tells these.
-    pub fn flushed(&mut self, db: u32) {
-        self.changed_as_a_whole(|of| of == db);
-        self.bound.retain(|_, (of, _)| *of != db);
-    }
-
-    /// Two databases have changed places.
-    pub fn swapped(&mut self, a: u32, b: u32) {
-        self.changed_as_a_whole(|of| of == a || of == b);
-        for (db, _) in self.bound.values_mut() {
-            *db = if *db == a {
-                b
-            } else if *db == b {
-                a
-            } else {
-                *db
-            };
         }
     }
 
@@ -587,14 +564,22 @@ impl Locks {
 
     /// Why an owner does not hold what it thinks it holds.
     fn cause(&self, now: Now, (db, name): (u32, &[u8]), lock: Option<&Lock>, owner: &[u8]) -> Cause {
-        if let Some(event) = self.history.last_end(db, name, owner) {
-            let ago_ms = now.mono_ms().saturating_sub(event.at_ms);
-            return match event.what {
-                What::Released => Cause::Released { ago_ms },
-                What::Ended(Reason::Deleted) => Cause::Deleted { client: event.client.id, ago_ms },
-                What::Ended(Reason::Session) => Cause::SessionEnded { ago_ms },
-                _ => Cause::LeaseEnded { ago_ms },
-            };
+        if let Some(event) = self.history.last_of(db, name, owner) {
+            let ago = |at_ms| now.mono_ms().saturating_sub(at_ms);
+            if let What::Granted { .. } = event.what {
+                // It was granted, and has not ended, but in a database that was emptied.
+                if let Some(flush) = self.flushed_since(db, event.at_ms) {
+                    return Cause::Deleted { client: flush.by.id, ago_ms: ago(flush.at_ms) };
+                }
+            } else {
+                let ago_ms = ago(event.at_ms);
+                return match event.what {
+                    What::Released => Cause::Released { ago_ms },
+                    What::Ended(Reason::Deleted) => Cause::Deleted { client: event.client.id, ago_ms },
+                    What::Ended(Reason::Session) => Cause::SessionEnded { ago_ms },
+                    _ => Cause::LeaseEnded { ago_ms },
+                };
+            }
         }
         match lock.and_then(|lock| lock.holders.iter().next()) {
             Some(grant) => {
@@ -767,7 +752,7 @@ impl Locks {
     }
 
     fn keep_if_long(&mut self, now: Now, (db, name): (u32, &[u8]), owner: &[u8], client: Client, waited_ms: u64, granted: bool) {
-        if self.long_wait_ms != 0 && waited_ms >= self.long_wait_ms {
+        if self.long_wait_ms.is_some_and(|long_ms| waited_ms >= long_ms) {
             let (name, owner, client) = (name.to_vec(), owner.to_vec(), client.id);
             self.stats.keep_long(LongWait { id: 0, at_ms: now.mono_ms(), waited_ms, db, name, owner, client, granted });
         }
@@ -787,8 +772,9 @@ impl Locks {
         }
     }
 
-    /// Keeps no account of a grant any more that is over.
-    fn end(&mut self, db: u32, name: &[u8], grant: &Grant) {
+    /// Keeps no account of a grant any more that is over, and was taken out of its lock.
+    fn end(&mut self, db: u32, name: &[u8], lock: &Lock, grant: &Grant) {
+        self.held.ended(db, lock, grant);
         if grant.session {
             self.bound.remove(&(grant.client.id, grant.token));
         }
@@ -799,7 +785,7 @@ impl Locks {
 
     /// A grant, taken out of a lock in hand, ended without its holder's doing.
     fn lose(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock, grant: Grant, reason: Reason) {
-        self.end(db, name, &grant);
+        self.end(db, name, lock, &grant);
         if grant.delay_ms > 0 {
             // Counted from when it ended, not from when that was noticed.
             let ended_ms = if reason == Reason::Session { now.deadline_in(0) } else { grant.end_ms };

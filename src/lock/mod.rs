@@ -15,6 +15,7 @@
 
 pub mod grant;
 pub mod graph;
+pub mod held;
 pub mod history;
 pub mod holders;
 pub mod locks;
@@ -26,4 +27,5 @@ mod model_tests;
 
 pub use grant::{Client, Grant, Mode, Owner, Reason};
 pub use holders::{Holders, Lock};
+pub use locks::losing::Origin;
 pub use locks::{Acquired, Found, Keys, Locks, Outcome, Refusal, Request};

@@ -510,7 +510,7 @@ impl World {
             Op::Delete { name } => {
                 let name = NAMES[name];
                 match self.map.held.remove(name) {
-                    Some(Some(lock)) => self.locks.deleted(self.now, (0, name.as_bytes()), &lock, Client::default()),
+                    Some(Some(lock)) => self.locks.deleted(self.now, (0, name.as_bytes()), lock, Client::default()),
                     _ => self.locks.gone(0, name.as_bytes()),
                 }
                 self.locks.work(&mut self.map, self.now);
@@ -550,8 +550,14 @@ impl World {
                 }
             }
             Op::Flush => {
-                self.map.held.clear();
-                self.locks.flushed(0);
+                let origin =
+                    Origin { db: 0, at_ms: self.now.mono_ms(), by: Client::default(), next_token: self.locks.next_token() };
+                self.locks.flushed(origin);
+                for (name, lock) in std::mem::take(&mut self.map.held) {
+                    if let Some(lock) = lock {
+                        self.locks.lost_with_database(origin, name.as_bytes(), lock);
+                    }
+                }
                 self.locks.work(&mut self.map, self.now);
                 self.reference.names.clear();
                 self.reference.serve();
@@ -587,6 +593,14 @@ impl World {
     fn compare(&mut self) -> Result<(), TestCaseError> {
         prop_assert!(self.map.taken.is_empty(), "all that was taken was put back");
         self.locks.check_invariants();
+        let mut held = crate::lock::held::Held::default();
+        for lock in self.map.held.values().flatten().filter(|lock| !lock.holders.is_empty()) {
+            held.locks += u64::from(lock.limit == 0);
+            held.semaphores += u64::from(lock.limit > 0);
+            held.grants += lock.holders.len() as u64;
+            held.permits += if lock.limit > 0 { lock.holders.permits() } else { 0 };
+        }
+        assert_eq!(self.locks.held.total(), held, "what is held is counted");
         let mut told = Vec::new();
         for outcome in std::mem::take(&mut self.locks.outcomes) {
             match outcome {

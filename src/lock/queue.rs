@@ -125,6 +125,8 @@ pub struct Queues {
     owner_names: Segments,
     owners: Chunks<OwnerNode>,
     order: i64,
+    /// Queues in which anybody waits.
+    contended: usize,
 }
 
 impl Queues {
@@ -139,6 +141,7 @@ impl Queues {
             owner_names: Segments::default(),
             owners: Chunks::default(),
             order: 0,
+            contended: 0,
         }
     }
 
@@ -150,6 +153,11 @@ impl Queues {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
+    }
+
+    /// Number of names that anybody waits for.
+    pub fn contended(&self) -> usize {
+        self.contended
     }
 
     /// Number of waiting connections.
@@ -217,9 +225,7 @@ impl Queues {
         if found.len > 0 || found.pinned {
             return;
         }
-        for (owner, _) in self.queues.get_mut(queue).map(|queue| std::mem::take(&mut queue.holders)).unwrap_or_default() {
-            self.let_go(owner, queue);
-        }
+        self.unhold_all(queue);
         if let Some(queue_hash) = self.queues.get(queue).map(|found| found.hash) {
             self.names.remove(queue_hash, queue);
             self.queues.try_remove(queue);
@@ -282,6 +288,12 @@ impl Queues {
             found.holders.swap_remove(at);
             self.let_go(owner, queue);
         }
+    }
+
+    /// Nobody holds a name any more.
+    pub fn unhold_all(&mut self, queue: u32) {
+        let holders = self.queues.get_mut(queue).map(|queue| std::mem::take(&mut queue.holders)).unwrap_or_default();
+        holders.into_iter().for_each(|(owner, _)| self.let_go(owner, queue));
     }
 
     fn let_go(&mut self, owner: u32, queue: u32) {
@@ -356,6 +368,7 @@ impl Queues {
         let order = if upgrade { -self.order } else { self.order };
         let link = self.links.insert(Link { waiter, queue, order, prev: NIL, next: NIL });
         let Some(found) = self.queues.get_mut(queue) else { return link };
+        self.contended += usize::from(found.len == 0);
         found.len += 1;
         found.exclusive += u32::from(mode == Mode::Exclusive);
         let (prev, next) = if upgrade { (NIL, found.first) } else { (found.last, NIL) };
@@ -418,6 +431,7 @@ impl Queues {
                 queue.last = link.prev;
             }
             queue.len -= 1;
+            self.contended -= usize::from(queue.len == 0);
             queue.exclusive -= u32::from(found.wanted.mode == Mode::Exclusive);
             queue.complex -= u32::from(found.complex);
         }
@@ -453,6 +467,7 @@ impl Queues {
             }
         }
         assert_eq!(links, self.links.len());
+        assert_eq!(self.contended, self.queues.iter().filter(|(_, queue)| queue.len > 0).count());
         for (number, waiter) in self.waiters.iter() {
             let owner = self.owners.get(waiter.owner);
             assert!(owner.is_some_and(|owner| owner.waits.contains(&number)), "an owner knows what it waits for");

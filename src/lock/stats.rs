@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 /// Buckets to each power of two of microseconds: what is read from them is right to 12.5 %.
 const SUB: u64 = 8;
 const BUCKETS: usize = (64 - 3) * SUB as usize + SUB as usize;
-/// Long waits that are kept.
-const LONG_MAX: usize = 128;
+/// Long waits that are kept by default.
+pub const LONG_MAX: usize = 128;
 
 /// Totals since the start, or since they were set back.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct Stats {
     pub expiries: u64,
     /// Grants that ended with their connections.
     pub session_ends: u64,
+    /// Grants that ended as the lock was deleted, or its database emptied.
+    pub deletions: u64,
     /// Waits that ended without a grant.
     pub timeouts: u64,
     /// Waits that were refused, as they would have closed a cycle.
@@ -31,6 +33,7 @@ pub struct Stats {
     pub longest_queue: u32,
     waits: Box<[u64]>,
     long: VecDeque<LongWait>,
+    long_max: usize,
     next_id: u64,
 }
 
@@ -64,11 +67,13 @@ impl Default for Stats {
             releases: 0,
             expiries: 0,
             session_ends: 0,
+            deletions: 0,
             timeouts: 0,
             deadlocks: 0,
             longest_queue: 0,
             waits: vec![0; BUCKETS].into(),
             long: VecDeque::new(),
+            long_max: LONG_MAX,
             next_id: 0,
         }
     }
@@ -114,10 +119,20 @@ impl Stats {
     pub fn keep_long(&mut self, mut wait: LongWait) {
         wait.id = self.next_id;
         self.next_id += 1;
-        if self.long.len() == LONG_MAX {
-            self.long.pop_front();
-        }
         self.long.push_back(wait);
+        self.forget_oldest();
+    }
+
+    /// Keeps so many long waits from now on; forgets the others at once.
+    pub fn set_long_max(&mut self, long_max: usize) {
+        self.long_max = long_max;
+        self.forget_oldest();
+        self.long.shrink_to(long_max);
+    }
+
+    fn forget_oldest(&mut self) {
+        let excess = self.long.len().saturating_sub(self.long_max);
+        self.long.drain(..excess);
     }
 
     /// The long waits, the last one first.
@@ -132,8 +147,8 @@ impl Stats {
 
     /// Sets the totals back; long waits stay.
     pub fn reset(&mut self) {
-        let (long, next_id) = (std::mem::take(&mut self.long), self.next_id);
-        *self = Stats { long, next_id, ..Stats::default() };
+        let (long, long_max, next_id) = (std::mem::take(&mut self.long), self.long_max, self.next_id);
+        *self = Stats { long, long_max, next_id, ..Stats::default() };
     }
 }
 
@@ -164,6 +179,13 @@ mod tests {
         assert_eq!(stats.long_waits().next().map(|wait| (wait.id, wait.waited_ms)), Some((199, 199)));
         stats.reset();
         assert_eq!(stats.long_waits().len(), LONG_MAX);
+        stats.set_long_max(2);
+        assert_eq!(stats.long_waits().map(|wait| wait.id).collect::<Vec<_>>(), [199, 198]);
+        stats.keep_long(wait.clone());
+        assert_eq!(stats.long_waits().map(|wait| wait.id).collect::<Vec<_>>(), [200, 199]);
+        stats.set_long_max(0);
+        stats.keep_long(wait);
+        assert_eq!(stats.long_waits().len(), 0);
         stats.forget_long_waits();
         assert_eq!(stats.long_waits().len(), 0);
     }

@@ -3,6 +3,7 @@
 //! The wheel's tokens name entries by address. What keeps that sound: an entry that has a timer is either in a dictionary or in
 //! the graveyard, and its timer is cancelled before it is freed.
 
+use crate::lock::Origin;
 use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
 use crate::store::entry::{Entry, EntryMut, EntryRef, NewValue, ValueRef};
 use crate::store::slots::{Discarded, SlotIndex};
@@ -14,7 +15,8 @@ const FIELDS: u64 = 1 << 63;
 
 /// Something that is no longer reachable and waits to be freed.
 enum Grave {
-    Dict(Dict),
+    /// A dictionary, and who has emptied it.
+    Dict(Dict, Origin),
     Value(Box<Value>),
     Slots(Discarded),
 }
@@ -48,6 +50,8 @@ pub struct Space {
     hasher: KeyHasher,
     wheel: Wheel,
     graveyard: Vec<Grave>,
+    /// Locks that were in dictionaries in the graveyard, and whose holders are to be told.
+    lost: Vec<(Origin, Entry)>,
     /// Values and entries in the graveyard, and those that have left it since the start.
     buried: usize,
     freed: u64,
@@ -65,6 +69,7 @@ impl Space {
             hasher: KeyHasher::new(seed),
             wheel: Wheel::new(now_ms),
             graveyard: Vec::new(),
+            lost: Vec::new(),
             buried: 0,
             freed: 0,
             slots: None,
@@ -300,14 +305,14 @@ impl Space {
     }
 
     /// Empties a dictionary in one step; what was in it is freed in pieces by [`Space::free_some`]. Gives the number of keys.
-    pub fn clear(&mut self, dict: usize) -> usize {
+    pub fn clear(&mut self, dict: usize, origin: Origin) -> usize {
         let old = std::mem::take(&mut self.dicts[dict]);
         self.volatile[dict] = 0;
         self.volatile_hashes[dict] = 0;
         let len = old.len();
         if len > 0 {
             self.buried += len;
-            self.graveyard.push(Grave::Dict(old));
+            self.graveyard.push(Grave::Dict(old, origin));
             if dict == 0
                 && let Some(index) = &mut self.slots
             {
@@ -337,12 +342,17 @@ impl Space {
         !self.graveyard.is_empty()
     }
 
+    /// Locks that were found by [`Space::free_some`], and who has emptied their dictionaries: they are given once.
+    pub fn take_lost(&mut self) -> Vec<(Origin, Entry)> {
+        std::mem::take(&mut self.lost)
+    }
+
     /// Frees up to `budget` entries of what waits for it.
     pub fn free_some(&mut self, budget: &mut u32) {
         while *budget > 0 {
             let Some(grave) = self.graveyard.last_mut() else { return };
             match grave {
-                Grave::Dict(dict) => match dict.pop() {
+                Grave::Dict(dict, origin) => match dict.pop() {
                     Some(mut entry) => {
                         *budget -= 1;
                         self.buried -= 1;
@@ -352,7 +362,11 @@ impl Space {
                             self.wheel.cancel(timer);
                         }
                         entry.change().set_timer(0);
-                        self.bury_below(entry);
+                        if entry.read().is_native() {
+                            self.lost.push((*origin, entry));
+                        } else {
+                            self.bury_below(entry);
+                        }
                     }
                     None => drop(self.graveyard.pop()),
                 },
@@ -526,13 +540,13 @@ impl Space {
         let mut buried = 0;
         for grave in &self.graveyard {
             buried += match grave {
-                Grave::Dict(dict) => dict.len(),
+                Grave::Dict(dict, _) => dict.len(),
                 Grave::Value(_) => 1,
                 Grave::Slots(_) => 0,
             };
             match grave {
                 Grave::Slots(_) => {}
-                Grave::Dict(dict) => dict.iter().for_each(|entry| check(entry, None)),
+                Grave::Dict(dict, _) => dict.iter().for_each(|entry| check(entry, None)),
                 Grave::Value(value) => {
                     assert!(!matches!(&**value, Value::Hash(hash) if hash.field_timer() != 0), "a timer without an entry");
                 }

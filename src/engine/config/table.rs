@@ -121,6 +121,10 @@ directives! {
     Behaviour "stream-node-max-entries" => stream_node_max_entries: u64 = 100, Integer(0, LONG), live, "Entries of a block of a stream; 0 no bound.";
     Behaviour "slowlog-log-slower-than" => slowlog_log_slower_than: i64 = 10_000, Integer(-1, LONG), live, "Microseconds from which a request is in the slow log; -1 none. Below 1000, every request is timed by itself.";
     Behaviour "slowlog-max-len" => slowlog_max_len: u64 = 128, Integer(0, LONG), live, "Requests that the slow log keeps.";
+    Behaviour "lock-slowlog-log-slower-than" => lock_slowlog_log_slower_than: i64 = 1000, Integer(-1, LONG), live, "Milliseconds from which a wait for a native lock is in LOCK.SLOWLOG; 0 all are, -1 none.";
+    Behaviour "lock-slowlog-max-len" => lock_slowlog_max_len: u64 = 128, Integer(0, 65_536), live, "Waits that LOCK.SLOWLOG keeps.";
+    Behaviour "lock-history-max-names" => lock_history_max_names: u64 = 4096, Integer(0, 16_777_216), live, "Native locks, those used last, whose last events LOCK.WHY knows; with 0 none, and causes of NOTHELD are not told apart.";
+    Behaviour "lock-history-max-events" => lock_history_max_events: u64 = 16, Integer(1, 1024), live, "Events of each of them that are known.";
     Behaviour "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Milliseconds from which a pause is recorded for LATENCY; 0 none is.";
     Behaviour "latency-tracking" => latency_tracking: bool = true, Bool, live, "Keep how long the calls of each command took, for INFO latencystats.";
     Behaviour "latency-tracking-info-percentiles" => latency_percentiles: Vec<String> = vec!["50".into(), "99".into(), "99.9".into()], Percentiles, live, "Percentiles that INFO latencystats shows.";

@@ -158,6 +158,7 @@ impl Locks {
         // One that shared it and is alone now holds it anew: its token is to be larger than those of all who shared it.
         let shared = before.and_then(|_| lock.holders.remove(owner));
         if let Some(grant) = &shared {
+            self.held.ended(db, lock, grant);
             self.bound.remove(&(grant.client.id, grant.token));
         }
         let token = self.next_token;
@@ -178,10 +179,13 @@ impl Locks {
         };
         grant.renew(now.deadline_in(wanted.lease_ms));
         if grant.session {
-            self.bound.insert((client.id, token), (db, name.into()));
+            self.bound.insert((client.id, token), (self.home(db), name.into()));
         }
         (lock.limit, lock.held_back_ms) = (wanted.limit, 0);
         lock.holders.insert(grant);
+        if let Some(grant) = lock.holders.with_token(token) {
+            self.held.granted(db, lock, grant);
+        }
         if let Some(queue) = queue
             && wanted.limit <= 1
         {
@@ -212,7 +216,7 @@ impl Locks {
             None
         });
         if let Some(Some(token)) = bound {
-            self.bound.insert((client.id, token), (db, name.into()));
+            self.bound.insert((client.id, token), (self.home(db), name.into()));
         }
     }
 }

@@ -173,7 +173,7 @@ impl Model {
                 }
             }
             Step::Clear(dict) => {
-                assert_eq!(self.space.clear(dict), self.keys[dict].len());
+                assert_eq!(self.space.clear(dict, Default::default()), self.keys[dict].len());
                 self.keys[dict].clear();
             }
             Step::FreeSome(budget) => {
@@ -343,7 +343,7 @@ fn what_was_cleared_never_ends_a_key() {
         let key = i.to_be_bytes();
         space.insert(0, space.hash(&key), &key, NewValue::Bytes(b"old"), Some(10));
     }
-    assert_eq!(space.clear(0), 1000);
+    assert_eq!(space.clear(0, Default::default()), 1000);
     space.free_some(&mut 300);
     let key = 7u32.to_be_bytes();
     space.insert(0, space.hash(&key), &key, NewValue::Bytes(b"new"), Some(20));

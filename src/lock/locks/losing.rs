@@ -1,0 +1,150 @@
+//! Locks that are deleted, or whose databases are emptied or change places: their holders lose them, and are told.
+//!
+//! Those who wait are served in the same step. The holders of a few locks are told in it as well; those of many locks, or of one that
+//! very many share, bit by bit: [`Locks::tell_some`].
+
+use super::{Found, Keys, Locks, Name, Outcome};
+use crate::engine::time::Now;
+use crate::lock::grant::{Client, Grant, Reason};
+use crate::lock::history::What;
+use crate::lock::holders::{Holders, Lock};
+
+/// So many holders of a lock are told at once.
+const AT_ONCE: usize = 16;
+
+/// Where something was deleted, when and by whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Index of the database.
+    pub db: u32,
+    /// When, in monotonic milliseconds.
+    pub at_ms: u64,
+    /// By which client.
+    pub by: Client,
+    /// The token of the first grant after it.
+    pub next_token: u64,
+}
+
+/// Holders that have lost what they held and are to be told.
+#[derive(Debug)]
+pub(super) struct Lost {
+    origin: Origin,
+    name: Box<[u8]>,
+    holders: Holders,
+}
+
+impl Locks {
+    /// A lock was deleted: all its grants are over.
+    pub fn deleted(&mut self, now: Now, (db, name): (u32, &[u8]), lock: Lock, by: Client) {
+        self.held.deleted(db, &lock);
+        self.stats.deletions += lock.holders.len() as u64;
+        if let Some(queue) = self.queues.find(db, name) {
+            self.queues.unhold_all(queue);
+        }
+        self.lose_all(Origin { db, at_ms: now.mono_ms(), by, next_token: self.next_token }, name, lock.holders);
+        self.gone(db, name);
+    }
+
+    /// A database was emptied. Those who wait for its names may be granted them; what it had in it comes in pieces by
+    /// [`Locks::lost_with_database`].
+    pub fn flushed(&mut self, origin: Origin) {
+        let held = self.held.flushed(origin.db);
+        self.stats.deletions += held.grants;
+        self.changed_as_a_whole(|of| of == origin.db);
+        self.flushes.retain(|other| other.db != origin.db);
+        self.flushes.push(origin);
+    }
+
+    /// A lock was in a database that was emptied.
+    pub fn lost_with_database(&mut self, origin: Origin, name: &[u8], lock: Lock) {
+        self.lose_all(origin, name, lock.holders);
+    }
+
+    /// Two databases have changed places, and with them what is held in them; those who wait do so for the names of their database.
+    pub fn swapped(&mut self, keys: &mut impl Keys, now: Now, a: u32, b: u32) {
+        self.held.swapped(a, b);
+        let (home_of_a, home_of_b) = (self.home(a), self.home(b));
+        let most = a.max(b) as usize;
+        while self.homes.len() <= most {
+            self.homes.push(self.homes.len() as u32);
+        }
+        (self.homes[a as usize], self.homes[b as usize]) = (home_of_b, home_of_a);
+        // What has several holders is watched over under the index that it has now.
+        let watched = self.queues.iter().filter(|(_, queue)| queue.pinned && (queue.db == a || queue.db == b));
+        let watched: Vec<Name> = watched.map(|(_, queue)| (if queue.db == a { b } else { a }, queue.name.clone())).collect();
+        self.changed_as_a_whole(|of| of == a || of == b);
+        for (db, name) in watched {
+            if let Found::Lock(lock) = self.open(keys, now, db, &name) {
+                self.close(keys, (db, &name), lock);
+            }
+        }
+    }
+
+    /// All queues of some databases have another holder now, or none.
+    fn changed_as_a_whole(&mut self, db: impl Fn(u32) -> bool) {
+        let queues: Vec<u32> = self.queues.iter().filter(|(_, queue)| db(queue.db)).map(|(number, _)| number).collect();
+        for &number in &queues {
+            self.queues.unhold_all(number);
+        }
+        self.todo.extend(queues);
+    }
+
+    /// What a database is called that keeps its name when it changes places.
+    pub(super) fn home(&self, db: u32) -> u32 {
+        self.homes.get(db as usize).copied().unwrap_or(db)
+    }
+
+    /// The index of a database by what [`Locks::home`] calls it.
+    pub(super) fn db_at_home(&self, home: u32) -> u32 {
+        self.homes.iter().position(|&of| of == home).map_or(home, |db| db as u32)
+    }
+
+    fn lose_all(&mut self, origin: Origin, name: &[u8], mut holders: Holders) {
+        if holders.len() > AT_ONCE {
+            self.lost.push_back(Lost { origin, name: name.into(), holders });
+            return;
+        }
+        while let Some(grant) = holders.pop() {
+            self.lose_deleted(origin, name, &grant);
+        }
+    }
+
+    /// A grant has ended with its lock.
+    fn lose_deleted(&mut self, origin: Origin, name: &[u8], grant: &Grant) {
+        if grant.session {
+            self.bound.remove(&(grant.client.id, grant.token));
+        }
+        let what = What::Ended(Reason::Deleted);
+        self.history.note_end(name, grant.token, what, &grant.owner, origin);
+        let (client, owner, token) = (grant.client, grant.owner.clone(), grant.token);
+        self.outcomes.push(Outcome::Lost { client, name: name.into(), owner, token, reason: Reason::Deleted });
+    }
+
+    /// Whether holders that have lost what they held wait to be told.
+    #[inline]
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Tells holders that have lost what they held, at most `budget` of them.
+    pub fn tell_some(&mut self, budget: &mut u32) {
+        while *budget > 0
+            && let Some(mut lost) = self.lost.pop_front()
+        {
+            while *budget > 0
+                && let Some(grant) = lost.holders.pop()
+            {
+                *budget -= 1;
+                self.lose_deleted(lost.origin, &lost.name, &grant);
+            }
+            if !lost.holders.is_empty() {
+                self.lost.push_front(lost);
+            }
+        }
+    }
+
+    /// By whom and when a database was last emptied, where that was since a time.
+    pub(super) fn flushed_since(&self, db: u32, since_ms: u64) -> Option<Origin> {
+        self.flushes.iter().copied().find(|flush| flush.db == db && flush.at_ms >= since_ms)
+    }
+}
