@@ -130,7 +130,8 @@ pub const RULES: &[Rule] = &[
                 let text = String::from_utf8_lossy(frame.text()?).into_owned();
                 // One section more tells of what only Portcullis has.
                 let kept = |line: &&str| {
-                    line.starts_with("db") && line.contains(":keys=") || line.starts_with("# ") && *line != "# Portcullis"
+                    line.starts_with("db") && line.contains(":keys=")
+                        || line.starts_with("# ") && !["# Portcullis", "# Locks"].contains(line)
                 };
                 Some(text.lines().filter(kept).map(|line| line.split(",avg_ttl").next().unwrap_or(line).to_owned()).collect())
             };
