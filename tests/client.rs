@@ -3,31 +3,15 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use common::clients::{client, options, run, until_blocked};
 use common::servers::{Server, on_path};
 use portcullis::TestServer;
 use portcullis::client::{Client, Command, Error, Options, Script, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-
-/// Runs a test within a minute.
-fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(60), test).await.expect("it ends");
-    });
-}
-
-async fn client(server: &TestServer) -> Client {
-    Client::connect(&server.url()).await.expect("a client")
-}
-
-fn options(addr: SocketAddr) -> Options {
-    format!("redis://{addr}").parse().expect("options")
-}
 
 fn command(text: &str) -> Command {
     let mut words = text.split(' ');
@@ -128,17 +112,6 @@ async fn plain(options: Options) {
     other.command(&["SET", "k", "there"]).await.expect("a reply");
     let mut own = other.dedicated().await.expect("a connection");
     assert_eq!(own.query::<String>(command("GET k")).await.as_deref(), Ok("there"));
-}
-
-/// Waits until so many connections wait on the server.
-async fn until_blocked(client: &Client, count: usize) {
-    loop {
-        let info: String = client.query(command("INFO clients")).await.expect("a reply");
-        if info.lines().any(|line| line.trim_end() == format!("blocked_clients:{count}")) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 #[test]

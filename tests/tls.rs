@@ -367,3 +367,39 @@ fn redis_cli_speaks_to_it() {
     assert_eq!(String::from_utf8_lossy(&with.stdout), "OK\n", "{}", String::from_utf8_lossy(&with.stderr));
     assert_ne!(String::from_utf8_lossy(&run(&[]).stdout), "OK\n");
 }
+
+#[test]
+fn the_client_of_this_crate_checks_the_server_and_shows_its_own_certificate() {
+    use portcullis::client::{Client, Command, Error, Options};
+
+    let papers = Papers::new("own");
+    let server = papers.server("yes", &[]);
+    let url = format!("rediss://localhost:{}", server.addr.port());
+    let options = |ca: &str| url.parse::<Options>().expect("options").tls_ca_file(papers.path(ca));
+    let with_identity = |ca: &str| options(ca).tls_identity(papers.path("client.crt"), papers.path("client.key"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let client = Client::with(with_identity("ca.crt")).await.expect("a client");
+        let large = vec![7; 5 << 20];
+        client.query::<()>(Command::new("SET").arg("k").arg(&large)).await.expect("a reply");
+        assert_eq!(client.query::<Vec<u8>>(Command::new("GET").arg("k")).await, Ok(large));
+        let guard = client.lock("a").session().acquire().await.expect("granted");
+        guard.release().await.expect("released");
+
+        let refused = [
+            ("no certificate", options("ca.crt")),
+            ("another authority", with_identity("foreign.crt")),
+            ("another name", with_identity("ca.crt").tls_server_name("example.org")),
+            ("those of the system", url.parse().expect("options")),
+        ];
+        for (what, options) in refused {
+            let error = Client::with(options).await.err().unwrap_or_else(|| panic!("{what}: it was let in"));
+            // A system may know no authorities at all.
+            assert!(matches!(error, Error::Connect(_)) || what == "those of the system", "{what}: {error}");
+        }
+        for file in ["nosuch.crt", "client.key"] {
+            let error = Client::with(options(file)).await.err().expect("no authority");
+            assert!(matches!(error, Error::Invalid(_)), "{error}");
+        }
+    });
+}

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::client::connection::{Connection, Reply, received};
 use crate::client::error::{Error, Result};
+use crate::client::holds::Holds;
 use crate::client::options::Options;
 use crate::client::pushes::Pushes;
 use crate::client::stream::Connector;
@@ -20,6 +21,7 @@ use crate::client::wire::Wire;
 pub(crate) struct Core {
     pub options: Options,
     pub pushes: Arc<Pushes>,
+    pub holds: Holds,
     /// The runtime that carries the connections, also for those who are dropped outside of it.
     pub runtime: Handle,
     connector: Connector,
@@ -82,6 +84,7 @@ impl Core {
         Ok(Core {
             options,
             pushes: Arc::new(Pushes::new()),
+            holds: Holds::default(),
             runtime: Handle::try_current().map_err(|error| Error::Invalid(error.to_string()))?,
             connector,
             shared: Mutex::default(),
@@ -190,6 +193,15 @@ impl Core {
                 Ok(outcome) => return outcome,
             }
         }
+    }
+
+    /// Sends commands on one connection, and waits for their replies.
+    pub async fn on(&self, connection: &Connection, wire: &[u8], count: usize, deadline: Instant) -> Result<Vec<Value>> {
+        let attempt = async {
+            let mut replies = connection.send_many(wire.to_vec(), count).await?;
+            received(&mut replies).await
+        };
+        timeout_at(deadline, attempt).await.unwrap_or_else(|_| Err(self.timeout(true)))
     }
 
     /// Waits for a reply on a connection that somebody has for himself; without limit where there is no deadline.

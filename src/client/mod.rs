@@ -1,14 +1,19 @@
 //! A client of servers that speak the Redis protocol, and of the native locks of this one.
 //!
-//! [`Client`] sends commands to any server of the Redis family, in RESP3 or RESP2.
+//! [`Client`] sends commands to any server of the Redis family, in RESP3 or RESP2. [`Client::lock`] and its kin are for servers of this crate
+//! alone: they wait in line on the server, and hold what they were granted by a [`LockGuard`], which renews it, knows when it is lost, and
+//! gives it back.
 //!
 //! ```text
 //!   Client ─▶ Core ─┬─▶ the shared Connection ─ all commands that are answered at once
 //!                   ├─▶ a pool of Connections ─ those that wait on the server, grants of a session, Dedicated
 //!                   └─▶ Wire ─ Subscription
 //!   Connection ─▶ Driver (one task) ─▶ Wire (socket, Decoder) ─▶ replies in order; pushes to whom they concern
+//!
+//!   Lock, LockAll, Semaphore ─▶ Wish ─▶ acquire ─▶ Held ─▶ LockGuard
 //! ```
 
+mod acquire;
 #[allow(clippy::module_inception)]
 mod client;
 mod command;
@@ -16,18 +21,29 @@ mod connection;
 mod core;
 mod decode;
 mod error;
+mod guard;
+mod held;
+mod holds;
+mod lock;
 mod options;
 mod pubsub;
 mod pushes;
+mod resource;
 mod script;
+mod semaphore;
 mod stream;
 mod value;
 mod wire;
+mod wish;
 
 pub use client::{Client, Dedicated};
 pub use command::{Argument, Command};
 pub use error::{Deadlock, Error, ReplyError, Result, Wait};
+pub use guard::{LockGuard, Lost};
+pub use lock::{Lock, LockAll};
 pub use options::Options;
 pub use pubsub::{Message, Subscription};
+pub use resource::{Rate, Resource, Throttle, Throttled};
 pub use script::Script;
+pub use semaphore::{Latch, Semaphore};
 pub use value::{FromElement, FromValue, Value};

@@ -1,6 +1,8 @@
-//! What several integration tests share: a seeded generator of numbers, the wire, servers to talk to, and scenes to play with them.
+//! What several integration tests share: a seeded generator of numbers, the wire, clients, servers to talk to, and scenes to
+//! play with them.
 #![allow(dead_code)] // each test program uses its own part of it
 
+pub mod clients;
 pub mod random;
 pub mod scenes;
 pub mod servers;

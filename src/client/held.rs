@@ -1,0 +1,236 @@
+//! A grant while it is held: until when, by which tokens, and whether it was lost.
+//!
+//! ```text
+//!   granted ─▶ Held ◀─ keeper: renews at a third of the lease ─▶ deadline
+//!               ▲  ◀─ lock-lost push, NOTHELD, a session's connection that breaks ─▶ lost
+//!               └─ LockGuard
+//! ```
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::client::command::Command;
+use crate::client::core::{Core, Leased};
+use crate::client::error::{Error, Result};
+use crate::client::guard::Lost;
+use crate::client::pushes::Loser;
+use crate::client::value::Value;
+use crate::client::wish::Wish;
+
+/// A grant.
+pub(crate) struct Held {
+    pub core: Arc<Core>,
+    pub wish: Wish,
+    pub owner: Vec<u8>,
+    pub tokens: Vec<u64>,
+    pub state: watch::Sender<State>,
+    /// The connection that the grant is bound to, where it is.
+    session: Mutex<Option<Leased>>,
+}
+
+/// What is known of a grant.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// Until when it is held, by the clock of this process: a lease begins no later than it was asked for.
+    pub deadline: Instant,
+    pub lost: Option<Lost>,
+    /// Whether its guard has gone.
+    pub over: bool,
+}
+
+impl State {
+    /// Whether it is not held any more.
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_some() || Instant::now() >= self.deadline
+    }
+}
+
+impl Held {
+    pub fn new(
+        core: &Arc<Core>,
+        wish: Wish,
+        owner: Vec<u8>,
+        tokens: Vec<u64>,
+        deadline: Instant,
+        session: Option<Leased>,
+    ) -> Arc<Held> {
+        let state = watch::Sender::new(State { deadline, lost: None, over: false });
+        let held = Held { core: Arc::clone(core), wish, owner, tokens, state, session: Mutex::new(session) };
+        if held.wish.owner.is_some() {
+            held.wish.names.iter().for_each(|name| core.holds.add(name, &held.owner, held.wish.lease_ms));
+        }
+        let held = Arc::new(held);
+        for &token in &held.tokens {
+            core.pushes.watch(token, held.as_loser());
+        }
+        held
+    }
+
+    /// Has it renewed, and watched over, until its guard goes.
+    pub fn keep(self: &Arc<Self>) {
+        if self.wish.renew || self.wish.session {
+            self.core.runtime.spawn(Arc::clone(self).keeping());
+        }
+    }
+
+    fn as_loser(self: &Arc<Self>) -> Weak<dyn Loser> {
+        let weak: Weak<Held> = Arc::downgrade(self);
+        weak
+    }
+
+    /// It was lost.
+    pub fn lose(&self, how: Lost) {
+        self.state.send_if_modified(|state| {
+            let first = state.lost.is_none();
+            if first {
+                state.lost = Some(how);
+            }
+            first
+        });
+    }
+
+    /// Its guard has gone: it is not kept any more, and nobody is told of its loss.
+    pub fn end(self: &Arc<Self>) {
+        self.state.send_modify(|state| state.over = true);
+        let loser = self.as_loser();
+        self.tokens.iter().for_each(|&token| self.core.pushes.unwatch(token, &loser));
+    }
+
+    /// Sends commands where the grant lives, and waits for their replies until a deadline.
+    pub async fn send(&self, commands: &[Command], idempotent: bool, deadline: Instant) -> Result<Vec<Value>> {
+        let mut wire = Vec::new();
+        commands.iter().for_each(|command| wire.extend_from_slice(command.wire()));
+        let (wire, count) = (&wire, commands.len());
+        let connection = {
+            let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+            session.as_ref().map(|leased| (**leased).clone())
+        };
+        match connection {
+            Some(connection) => self.core.on(&connection, wire, count, deadline).await,
+            None => self.core.exchange(deadline, idempotent, |on| async move { on.send_many(wire.clone(), count).await }).await,
+        }
+    }
+
+    /// Begins the lease anew; gives what the server says is left of it, and notes until when it is held.
+    pub async fn renew(&self) -> Result<Duration> {
+        let renewal = |name: &Vec<u8>| {
+            let given = self.wish.owner.is_some().then(|| self.core.holds.lease_ms(name, &self.owner)).flatten();
+            self.wish.renewal(name, &self.owner, given.unwrap_or(0).max(self.wish.lease_ms))
+        };
+        let commands: Vec<_> = self.wish.names.iter().map(renewal).collect();
+        let begun = Instant::now();
+        let mut left_ms = u64::MAX;
+        // One that is sent again may be carried out twice, and later than it was begun, which is no harm.
+        for reply in self.send(&commands, true, self.core.deadline(Duration::ZERO)).await? {
+            left_ms = left_ms.min(reply.into::<u64>()?);
+        }
+        let left = Duration::from_millis(left_ms);
+        self.state.send_modify(|state| state.deadline = begun + left);
+        Ok(left)
+    }
+
+    /// Renews it until its guard goes or it is lost.
+    async fn keeping(self: Arc<Self>) {
+        let lease = Duration::from_millis(self.wish.lease_ms);
+        // Half of what an attempt may take is left for another.
+        let retry = (lease / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        let mut state = self.state.subscribe();
+        let bound = {
+            let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+            session.as_ref().map(|leased| (**leased).clone())
+        };
+        let broken = async {
+            match bound {
+                Some(connection) => connection.closed().await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut broken = std::pin::pin!(broken);
+        let mut next = {
+            let left = state.borrow().deadline.saturating_duration_since(Instant::now());
+            Instant::now() + left.saturating_sub(self.wish.lease() * 2 / 3)
+        };
+        loop {
+            let deadline = {
+                let state = state.borrow_and_update();
+                if state.over || state.lost.is_some() {
+                    return;
+                }
+                state.deadline
+            };
+            let due = if self.wish.renew { next.min(deadline) } else { deadline };
+            tokio::select! {
+                _ = state.changed() => continue,
+                () = &mut broken => return self.lose(Lost::Connection),
+                () = sleep_until(due) => {}
+            }
+            if Instant::now() >= deadline {
+                return self.lose(Lost::Lease);
+            }
+            let renewed = tokio::select! {
+                biased;
+                renewed = self.renew() => renewed,
+                () = &mut broken => return self.lose(Lost::Connection),
+                () = sleep_until(deadline) => return self.lose(Lost::Lease),
+            };
+            next = match renewed {
+                Ok(left) => Instant::now() + (left.min(lease) / 3).max(Duration::from_millis(1)),
+                Err(Error::NotHeld(cause)) => return self.lose(Lost::NotHeld(cause)),
+                // The server may be able to tell more the next time; it is held until the lease is over.
+                Err(_) => Instant::now() + retry,
+            };
+        }
+    }
+
+    /// Gives it back.
+    pub async fn give_back(self: Arc<Self>) -> Result {
+        let own = self.wish.owner.is_none();
+        let release = |name: &Vec<u8>| {
+            let all = own || self.core.holds.remove(name, &self.owner);
+            self.wish.release(name, &self.owner, all)
+        };
+        let commands: Vec<_> = self.wish.names.iter().map(release).collect();
+        let (begun, lease) = (Instant::now(), Duration::from_millis(self.wish.lease_ms));
+        let mut unsure = false;
+        loop {
+            let sent = self.send(&commands, false, self.core.deadline(Duration::ZERO)).await;
+            let outcome = sent.and_then(|replies| replies.into_iter().try_for_each(|reply| reply.into_result().map(drop)));
+            match outcome {
+                // The first time has done it.
+                Err(Error::NotHeld(_)) if unsure => return Ok(()),
+                // Nobody else has this owner's name: once more does no harm. When the lease is over, there is nothing to give back.
+                Err(error) if own && !self.wish.session && error.is_of_connection() && begun.elapsed() < lease => {
+                    unsure |= error.maybe_applied();
+                    sleep(self.core.options.backoff.0).await;
+                }
+                Err(error) if self.wish.session && error.is_of_connection() => {
+                    return Err(Error::NotHeld(format!("the connection that '{}' was bound to is closed", self.wish.title())));
+                }
+                outcome => {
+                    let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    if let Some(mut leased) = session {
+                        leased.reusable = outcome.is_ok();
+                    }
+                    return outcome;
+                }
+            }
+        }
+    }
+}
+
+impl Loser for Held {
+    fn lost(&self, token: u64, reason: &str) {
+        if self.tokens.contains(&token) {
+            self.lose(match reason {
+                "lease" => Lost::Lease,
+                "deleted" => Lost::Deleted,
+                "maxhold" => Lost::MaxHold,
+                "session" => Lost::Connection,
+                other => Lost::NotHeld(other.to_owned()),
+            });
+        }
+    }
+}

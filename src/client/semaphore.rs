@@ -1,0 +1,122 @@
+//! Semaphores, of which several have permits, and latches, which open when they were counted down.
+
+use std::time::Duration;
+
+use crate::client::client::Client;
+use crate::client::command::{Argument, Command};
+use crate::client::error::{Error, Result};
+use crate::client::guard::LockGuard;
+use crate::client::lock::{bytes, terms};
+use crate::client::wish::{Kind, Wait, Wish, ms};
+
+impl Client {
+    /// A semaphore with so many permits. Everybody who uses it has to give the same number.
+    pub fn semaphore(&self, name: impl Argument, limit: u32) -> Semaphore {
+        let kind = Kind::Semaphore { limit, permits: 1 };
+        Semaphore { client: self.clone(), wish: Wish::new(kind, vec![bytes(name)]) }
+    }
+
+    /// A latch by its name.
+    pub fn latch(&self, name: impl Argument) -> Latch {
+        Latch { client: self.clone(), name: bytes(name) }
+    }
+}
+
+/// A semaphore, and on what terms permits are to be acquired.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let client = portcullis::client::Client::connect(&server.url()).await?;
+/// let printers = client.semaphore("printers", 3);
+/// let (one, two) = (printers.acquire().await?, printers.clone().permits(2).acquire().await?);
+/// assert!(printers.try_acquire().await?.is_none());
+/// drop(one);
+/// printers.acquire().await?.release().await?;
+/// # drop(two);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Semaphore {
+    client: Client,
+    wish: Wish,
+}
+
+impl Semaphore {
+    terms!();
+
+    /// How many permits to acquire at once. One unless given.
+    pub fn permits(mut self, count: u32) -> Self {
+        if let Kind::Semaphore { permits, .. } = &mut self.wish.kind {
+            *permits = count;
+        }
+        self
+    }
+}
+
+/// A latch: set to a number, counted down by some, awaited by others.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let client = portcullis::client::Client::connect(&server.url()).await?;
+/// let latch = client.latch("parts:7");
+/// assert!(latch.set(2).await?);
+/// let opens = tokio::spawn({
+///     let latch = latch.clone();
+///     async move { latch.wait(None).await }
+/// });
+/// assert_eq!(latch.down().await?, Some(1));
+/// assert_eq!(latch.down().await?, Some(0));
+/// assert!(opens.await.expect("a task")?);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Latch {
+    client: Client,
+    name: Vec<u8>,
+}
+
+impl Latch {
+    /// Sets what it counts down from; false where it is counting already.
+    ///
+    /// # Errors
+    /// As [`Client::run`].
+    pub async fn set(&self, count: u64) -> Result<bool> {
+        self.client.query(Command::new("LATCH.SET").arg(&self.name).arg(count)).await
+    }
+
+    /// As [`Latch::set`] for a latch that is deleted after so long.
+    ///
+    /// # Errors
+    /// As [`Client::run`].
+    pub async fn set_for(&self, count: u64, time: Duration) -> Result<bool> {
+        self.client.query(Command::new("LATCH.SET").arg(&self.name).arg(count).arg("PX").arg(ms(time))).await
+    }
+
+    /// Counts it down by one; gives what is left, and `None` where there is no such latch.
+    ///
+    /// # Errors
+    /// As [`Client::run`].
+    pub async fn down(&self) -> Result<Option<u64>> {
+        self.down_by(1).await
+    }
+
+    /// Counts it down by so many.
+    ///
+    /// # Errors
+    /// As [`Client::run`].
+    pub async fn down_by(&self, by: u64) -> Result<Option<u64>> {
+        self.client.query(Command::new("LATCH.DOWN").arg(&self.name).arg(by)).await
+    }
+
+    /// Waits until it is open, or so long at most; false where it was not opened by then. Also waits for a latch that is not set yet. When
+    /// the connection breaks, it waits on another.
+    ///
+    /// # Errors
+    /// As [`Client::run`].
+    pub async fn wait(&self, at_most: Option<Duration>) -> Result<bool> {
+        let wait_ms = at_most.map_or(0, ms);
+        self.client.query(Command::new("LATCH.AWAIT").arg(&self.name).arg("WAIT").arg(wait_ms).idempotent()).await
+    }
+}
