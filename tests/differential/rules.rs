@@ -668,7 +668,7 @@ fn same_page(case: &Case, size: usize) -> bool {
 }
 
 /// Equal but for the text of numbers.
-fn same_doubles(a: &Frame, b: &Frame) -> bool {
+pub fn same_doubles(a: &Frame, b: &Frame) -> bool {
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<f64>().ok();
     match (a, b) {
         (Frame::Aggregate(kind, a), Frame::Aggregate(other, b)) => {

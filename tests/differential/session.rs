@@ -8,7 +8,7 @@ use portcullis::commands;
 
 use crate::common::wire::{Frame, Reply, Wire};
 use crate::generate::{Call, Step, upper};
-use crate::rules::{Case, DELIVERIES, INVALIDATIONS, deliveries_apart, invalidated, rules};
+use crate::rules::{Case, DELIVERIES, INVALIDATIONS, deliveries_apart, invalidated, rules, same_doubles};
 
 const SENTINEL: &[u8] = b"-- end of the group --";
 /// Calls and bytes that are sent before replies are read.
@@ -341,9 +341,13 @@ fn run_from(
                     Ok(got) => got,
                     Err(error) => return Ok(Some(failed(error))),
                 };
-                if expected != got && deliveries_apart(&expected) == deliveries_apart(&got) {
+                // 7.0 writes a double with more digits.
+                let same = |(a, b): (&Frame, &Frame)| a == b || servers.version < (7, 4) && same_doubles(a, b);
+                if expected.len() == got.len() && expected.iter().zip(&got).all(same) {
+                    // As it should be.
+                } else if deliveries_apart(&expected) == deliveries_apart(&got) {
                     *tally.rules.entry(DELIVERIES).or_default() += 1;
-                } else if expected != got {
+                } else {
                     let first = expected.iter().zip(&got).position(|(a, b)| a != b).unwrap_or(expected.len().min(got.len()));
                     let (a, b) = (expected.get(first), got.get(first));
                     return Ok(Some(Difference {
