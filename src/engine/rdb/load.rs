@@ -76,11 +76,19 @@ impl Builder<'_> {
                 self.set(integers.into_iter().map(|n| Cow::Owned(digits.format(n).as_bytes().to_vec())).collect(), false)?
             }
             kind::ZSET | kind::ZSET_2 => {
-                let mut zset = ZSet::default();
+                let mut pairs = Vec::new();
                 for _ in 0..plain_length(rest)? {
                     let member = string(rest)?;
                     let score = if kind == kind::ZSET_2 { f64::from_le_bytes(chunk(rest)?) } else { old_score(rest)? };
-                    self.rank(&mut zset, &member, score)?;
+                    pairs.push((member, score));
+                }
+                let mut zset = ZSet::default();
+                if pairs.len() > self.zsets.entries || pairs.iter().any(|(member, _)| member.len() > self.zsets.value) {
+                    // It never was small: a small one would keep no zero with a sign.
+                    zset.make_large(self.hasher);
+                }
+                for (member, score) in &pairs {
+                    self.rank(&mut zset, member, *score)?;
                 }
                 (!zset.is_empty()).then_some(Value::ZSet(zset))?
             }

@@ -170,6 +170,23 @@ mod tests {
         assert_eq!(harness.run("EXISTS k"), ":0");
     }
 
+    #[test]
+    fn zeros_with_a_sign_stay_so_in_a_sorted_set_that_is_too_large_for_a_listpack() {
+        let mut harness = Harness::new();
+        let mut others = "1 m".to_owned();
+        (0..150).for_each(|n| others += &format!(" 1 m:{n}"));
+        harness.run(&format!("ZADD z {others}"));
+        harness.run("ZADD z -0 zero 0 other");
+        harness.run(&format!("ZADD long 1 {} -0 zero", "x".repeat(100)));
+        harness.run("ZADD small -0 zero");
+        for (key, score) in [("z", "-0"), ("long", "-0"), ("small", "0")] {
+            let payload = dumped(&mut harness, key);
+            restore(&mut harness, "copy", &payload);
+            assert_eq!(harness.run("ZSCORE copy zero"), format!("${} {score}", score.len()), "{key}");
+            harness.run("DEL copy");
+        }
+    }
+
     proptest! {
         /// Whatever is done to a payload, it is read or refused, and nothing else happens.
         #[test]
