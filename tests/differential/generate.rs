@@ -366,7 +366,9 @@ impl<'a> Generator<'a> {
             let makes_consumers = self.catalogue.strtod && ["XREADGROUP", "XCLAIM", "XAUTOCLAIM"].contains(&name.as_str());
             // 7.0 shows more digits of where something is.
             let places = self.catalogue.strtod && name.starts_with("GEO");
-            if !help && !places && !makes_consumers && !unfit.contains(&name.as_str()) {
+            // 7.0 says in other words that their number is odd.
+            let streams = self.catalogue.strtod && name == "XREAD";
+            if !help && !places && !makes_consumers && !streams && !unfit.contains(&name.as_str()) {
                 return call;
             }
         }
@@ -440,6 +442,8 @@ impl<'a> Generator<'a> {
                         10 => call(&["PING"]),
                         11 => call(&["PING", "text"]),
                         12 => call(&["PUBSUB", "NUMSUB", one, two]),
+                        // In a transaction 7.0 sends a RESP3 client its own messages before the reply, in the middle of that of EXEC.
+                        13 if self.catalogue.strtod && on == 1 => call(&[*random.pick(&["EXEC", "DISCARD"])]),
                         13 => call(&[*random.pick(&["MULTI", "EXEC", "DISCARD"])]),
                         _ => self.plain_call(random),
                     });
