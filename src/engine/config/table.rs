@@ -144,6 +144,8 @@ directives! {
     Behaviour "cluster-announce-port" => cluster_announce_port: u16 = 0, Integer(0, 65535), live, "Port that clients of the cluster are told; 0 the one they have reached.";
     Compatibility "io-threads" => io_threads: &'static str = "1", Only("1", "Portcullis runs commands and sockets on one thread"), fixed, "Has the value 1: one thread does it all.";
     Compatibility "replicaof" / "slaveof" => replicaof: &'static str = "", Only("", "replication is not supported"), fixed, "Has no value: it is nobody's replica.";
+    Compatibility "replica-read-only" / "slave-read-only" => replica_read_only: bool = true, Bool, live, "Accepted; it is nobody's replica.";
+    Compatibility "stop-writes-on-bgsave-error" => stop_writes_on_bgsave_error: bool = true, Bool, live, "Accepted; there is no BGSAVE that could fail.";
     Compatibility "hz" => hz: u32 = 10, Integer(0, INT), live, "Accepted; nothing runs on a fixed tick.";
     Compatibility "dynamic-hz" => dynamic_hz: bool = true, Bool, live, "Accepted; nothing runs on a fixed tick.";
     Compatibility "activerehashing" => activerehashing: bool = true, Bool, live, "Accepted; tables grow in small steps anyway.";
@@ -213,7 +215,6 @@ pub const IGNORED: &[&str] = &[
     "repl-diskless-sync-max-replicas",
     "replica-lazy-flush",
     "replica-priority",
-    "replica-read-only",
     "replica-serve-stale-data",
     "server_cpulist",
     "set-proc-title",
@@ -221,7 +222,6 @@ pub const IGNORED: &[&str] = &[
     "shutdown-on-sigint",
     "shutdown-on-sigterm",
     "socket-mark-id",
-    "stop-writes-on-bgsave-error",
     "supervised",
     "syslog-enabled",
     "syslog-facility",
