@@ -364,6 +364,24 @@ fn a_transaction_that_runs_is_listed_as_long_as_it_was() {
 }
 
 #[test]
+fn trimming_a_list_touches_it_though_nothing_goes() {
+    play(
+        "B: RPUSH l a => :1
+         A: WATCH l => +OK
+         B: LTRIM l 0 -1 => +OK
+         A: MULTI => +OK
+         A: PING => +QUEUED
+         A: EXEC => *-1
+         A: WATCH l => +OK
+         B: LTRIM none 0 -1 => +OK
+         B: LREM l 0 b => :0
+         A: MULTI => +OK
+         A: PING => +QUEUED
+         A: EXEC => *1 +PONG",
+    );
+}
+
+#[test]
 fn what_groups_do_with_a_stream_touches_no_key() {
     play(
         "B: XADD s 1-1 f v => $3 1-1

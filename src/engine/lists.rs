@@ -212,10 +212,14 @@ impl ListEdit<'_, '_> {
         }
     }
 
-    /// Takes out so many elements at the beginning and so many at the end.
+    /// Takes out so many elements at the beginning and so many at the end. That it takes out none is a change, too, for those who watch
+    /// the key: it is to Redis.
     pub fn trim(&mut self, first: usize, last: usize) {
         self.pop(End::Left, first);
         self.pop(End::Right, last);
+        if first == 0 && last == 0 {
+            self.db.emit(self.key, Event::SILENT, Effect::ListPop { end: End::Right, count: 0 });
+        }
     }
 
     /// Replaces the element of this index; false where there is none.
