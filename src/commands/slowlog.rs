@@ -102,6 +102,19 @@ mod tests {
     use crate::engine::harness::Harness;
 
     #[test]
+    fn requests_of_a_transaction_are_logged_in_order() {
+        let mut h = Harness::new();
+        for request in ["MULTI", "CONFIG SET slowlog-log-slower-than 0", "GET k", "EXEC"] {
+            h.run(request);
+        }
+        h.engine.take_actions();
+        h.engine.finish_actions(h.now);
+        let (text, words) = (h.run("SLOWLOG GET"), ["$3 GET", "$6 CONFIG"]);
+        let found = words.map(|word| text.find(word));
+        assert!(text.starts_with("*2 ") && found[0].is_some() && found[0] < found[1], "{text}");
+    }
+
+    #[test]
     fn requests_are_logged_with_their_arguments_cut() {
         let mut h = Harness::new();
         h.script(&[("SLOWLOG LEN", ":0"), ("CONFIG SET slowlog-log-slower-than 0", "+OK")]);

@@ -11,11 +11,11 @@
 //!
 //! Without a stopwatch, as in simulations and while the clock stands still, commands take no time but what `DEBUG SLEEP` adds to it.
 
-use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::slowlog::Entry;
 use crate::engine::time::Now;
+use crate::engine::{Action, Engine};
 
 /// Commands that share a look at the clock, at most.
 const GROUP: usize = 16;
@@ -183,7 +183,10 @@ impl Engine {
         let whole = self.timing.began_ns.take();
         let entry = Entry::of(now, &self.sessions[id.0 as usize], command, args);
         let at_ns = self.timing.look(now);
-        if !self.actions.is_empty() && self.timing.unfinished.is_none() {
+        // In a transaction others follow before the driver does anything: what it does for `CONFIG SET` is not waited for.
+        let in_exec = self.sessions[id.0 as usize].flags.contains(SessionFlags::IN_EXEC);
+        let asked = |action: &Action| !(in_exec && matches!(action, Action::ConfigChanged(_)));
+        if self.timing.unfinished.is_none() && self.actions.iter().any(asked) {
             let began_ns = whole.unwrap_or(self.timing.looked_ns);
             let began_ns = if self.timing.stopwatch.is_some() { began_ns } else { at_ns };
             self.share(now, 0);
