@@ -318,13 +318,26 @@ fn while_a_script_runs_long_clients_are_answered_and_new_ones_let_in() {
     exchange(&mut half, "PING\r\n", "+PONG\r\n").expect("a reply");
 }
 
+/// A certificate of version 1, made by `openssl x509 -req` of OpenSSL 3.0 without `-extfile`.
+const OLD: &str = "-----BEGIN CERTIFICATE-----\n\
+MIIBGDCBvwIUDRy3FPFgAAvlCHWBi0tDXUxWNIMwCgYIKoZIzj0EAwIwDjEMMAoG\n\
+A1UEAwwDb2xkMCAXDTI2MTEyMjAyMzgxMloYDzIxMjYxMDI5MDIzODEyWjAOMQww\n\
+CgYDVQQDDANvbGQwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAARk6JhTBML39XGQ\n\
+O6rbTbjcMe0/s3nU5MvcIc66isJJZ2AD9Hxczyla8LVWbjy3zPZZD2voBnF5/Hil\n\
+NmG4h2hsMAoGCCqGSM49BAMCA0gAMEUCIBBrhVts4KxGhsR/ZBMAlXA4MdMMFpsm\n\
+qpxQUU/GhP5GAiEAh2eIL4CGRkNsIHHHCyGNGUnc9Se5L8GE4ZU9e/rie3g=\n\
+-----END CERTIFICATE-----";
+
 #[test]
 fn what_cannot_work_does_not_start() {
     let papers = Papers::new("start");
     let (server, key, ca) = (papers.path("server.crt"), papers.path("server.key"), papers.path("ca.crt"));
     let client_key = papers.path("client.key");
+    papers.write("old", "crt", OLD);
+    let old = papers.path("old.crt");
     let pair = ["--tls-cert-file", &server, "--tls-key-file", &key];
     for (args, told) in [
+        (vec!["--tls-cert-file", &old, "--tls-key-file", &key, "--tls-ca-cert-file", &ca], "must be one of X.509 version 3"),
         (vec![], "tls-cert-file is not set"),
         (vec!["--tls-cert-file", &server], "tls-key-file is not set"),
         (vec!["--tls-cert-file", "/nonexistent", "--tls-key-file", &key], "tls-cert-file /nonexistent: "),

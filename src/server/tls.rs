@@ -49,9 +49,11 @@ pub fn settings(config: &Config) -> Result<Arc<ServerConfig>, String> {
             builder.with_client_cert_verifier(verifier.build().map_err(|error| error.to_string())?)
         }
     };
-    let mut settings = builder
-        .with_single_cert(chain, key)
-        .map_err(|error| format!("tls-cert-file {} and tls-key-file {}: {error}", config.tls_cert_file, config.tls_key_file))?;
+    let mut settings = builder.with_single_cert(chain, key).map_err(|error| {
+        let told = error.to_string();
+        let old = if told.contains("UnsupportedCertVersion") { "; it must be one of X.509 version 3, see README.md" } else { "" };
+        format!("tls-cert-file {} and tls-key-file {}: {told}{old}", config.tls_cert_file, config.tls_key_file)
+    })?;
     settings.ignore_client_order = config.tls_prefer_server_ciphers;
     // What a client needs to resume its session is given to the client, encrypted: nothing is kept for those who may come back.
     settings.session_storage = Arc::new(NoServerSessionStorage {});
