@@ -41,6 +41,11 @@ pub mod testing;
 
 pub use testing::TestServer;
 
+/// Its examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// Runs a test with the stack that the server gives its executor.
 #[cfg(test)]
 fn on_executor_stack(test: fn()) {

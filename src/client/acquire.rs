@@ -155,7 +155,11 @@ impl Asking {
                     self.wish.names.iter().for_each(|name| core.holds.unsure(name, &owner));
                 }
             }
+            again = again.unless_long_since(begun, core.options.response_timeout);
             again.failed(core.options.backoff);
+            if again.is_hopeless() {
+                break Err(error);
+            }
             again.wait(Instant::now() + core.options.response_timeout).await;
             trouble = Some(error);
         };

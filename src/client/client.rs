@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
+use tokio::time::Instant;
 
 use crate::client::command::{Command, Patience, of_slice};
-use crate::client::core::{Core, Leased};
+use crate::client::core::{Backoff, Core, Leased};
 use crate::client::error::{Error, ReplyError, Result};
 use crate::client::options::Options;
 use crate::client::value::{FromValue, Value};
@@ -107,13 +108,24 @@ impl Client {
                 let wire = command.wire();
                 core.exchange(core.deadline(Duration::ZERO), idempotent, |on| async move { on.send(wire.to_vec()).await }).await
             }
-            patience => loop {
-                let leased = core.lease(core.deadline(Duration::ZERO)).await?;
-                match waited(core, leased, &command, patience).await {
-                    Err(error @ Error::Disconnected { .. }) if idempotent || !error.maybe_applied() => continue,
-                    outcome => return outcome,
+            patience => {
+                let mut again = Backoff::new();
+                loop {
+                    let leased = core.lease(core.deadline(Duration::ZERO)).await?;
+                    let begun = Instant::now();
+                    match waited(core, leased, &command, patience).await {
+                        Err(error @ Error::Disconnected { .. }) if idempotent || !error.maybe_applied() => {
+                            again = again.unless_long_since(begun, core.options.response_timeout);
+                            again.failed(core.options.backoff);
+                            if again.is_hopeless() {
+                                return Err(error);
+                            }
+                            again.wait(core.deadline(Duration::ZERO)).await;
+                        }
+                        outcome => return outcome,
+                    }
                 }
-            },
+            }
         }
     }
 

@@ -34,6 +34,9 @@ pub(crate) struct Core {
     in_use: Arc<Semaphore>,
 }
 
+/// Connections that break one after the other before a command that waits is given up.
+const FAILURES_MAX: u32 = 10;
+
 /// When to try to connect again.
 pub(crate) struct Backoff {
     failures: u32,
@@ -53,6 +56,16 @@ impl Backoff {
         let random = getrandom::u32().unwrap_or(u32::MAX);
         self.next = Instant::now() + doubled.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX));
         self.failures = self.failures.saturating_add(1);
+    }
+
+    /// Itself, or a new one where the last attempt went well for so long.
+    pub fn unless_long_since(self, begun: Instant, long: Duration) -> Backoff {
+        if begun.elapsed() < long { self } else { Backoff::new() }
+    }
+
+    /// Whether so many attempts in a row have failed that it is no accident.
+    pub fn is_hopeless(&self) -> bool {
+        self.failures >= FAILURES_MAX
     }
 
     fn succeeded(&mut self) {

@@ -210,6 +210,9 @@ impl Held {
                     return Err(Error::NotHeld(format!("the connection that '{}' was bound to is closed", self.wish.title())));
                 }
                 outcome => {
+                    if outcome.as_ref().is_err_and(Error::is_of_connection) && !own {
+                        self.wish.names.iter().for_each(|name| self.core.holds.unsure(name, &self.owner));
+                    }
                     let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
                     if let Some(mut leased) = session {
                         leased.reusable = outcome.is_ok();

@@ -46,7 +46,7 @@ impl Holds {
         });
     }
 
-    /// An acquire may have been carried out for which there is no guard.
+    /// An acquire may have been carried out for which there is no guard, or a release may not.
     pub fn unsure(&self, name: &[u8], owner: &[u8]) {
         self.with(|of| of.entry(key(name, owner)).or_default().surplus = true);
     }

@@ -52,6 +52,8 @@ const LOCK: Kind = Kind::Lock { shared: false, delay_ms: 0, max_hold_ms: 0 };
 /// owner that was named) gives back all of it. So no hold is left behind, provided that a named owner is used by one client, and by one
 /// task at a time.
 ///
+/// When ten connections break one after the other, or none is to be had within the time for a reply, it fails.
+///
 /// **When the future of an acquire is dropped**, the wait on the server ends, and what was granted meanwhile is given back: in the background,
 /// shortly after.
 #[derive(Clone)]
