@@ -327,7 +327,7 @@ fn nobody_listening_fails_at_once_and_commands_wait_for_the_server_to_come_back(
 fn connections_for_those_who_wait_are_bounded() {
     run(async {
         let server = TestServer::start();
-        let options = options(server.addr()).connections_max(2).response_timeout(Duration::from_millis(200));
+        let options = options(server.addr()).connections_max(2).response_timeout(Duration::from_secs(2));
         let client = Client::with(options).await.expect("a client");
         let wait = |name: &str| {
             let (client, command) = (client.clone(), command(&format!("BLPOP {name} 0")));
