@@ -262,8 +262,6 @@ impl Engine {
         let session = &mut self.sessions[id.0 as usize];
         session.lock_waiter = waiter;
         session.flags |= SessionFlags::BLOCKED;
-        // It counts when it is done.
-        self.stats.commands -= 1;
     }
 
     /// Sees to all leases and waits that have ended by now, where anybody waits, before a command that might come in between.
@@ -317,7 +315,6 @@ impl Engine {
         let Some(session) = self.sessions.get_mut(client.slot as usize).filter(|session| session.id == client.id) else { return };
         session.lock_waiter = NIL;
         session.flags.remove(SessionFlags::BLOCKED);
-        self.stats.commands += 1;
         if !session.silenced() {
             let mut reply = WireReply::new(&mut session.out, session.protocol);
             reply_with(&mut reply);

@@ -12,6 +12,7 @@
 //! Without a stopwatch, as in simulations and while the clock stands still, commands take no time but what `DEBUG SLEEP` adds to it.
 
 use crate::engine::command::{Command, Flags};
+use crate::engine::interest::NIL;
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::slowlog::Entry;
 use crate::engine::time::Now;
@@ -155,8 +156,7 @@ impl Engine {
         let timing = &mut self.timing;
         let large = args.len() > ARGUMENTS_MAX || replied > BYTES_MAX || args.last().is_some_and(|arg| arg.len() > BYTES_MAX);
         let unusual = timing.each | timing.suspended | timing.long | large | (self.visited > VISITED_MAX);
-        let blocked = self.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED);
-        if unusual | blocked | !self.actions.is_empty() | !self.command_stats.slot(number).bounded {
+        if unusual | self.goes_on_later(id) | !self.actions.is_empty() | !self.command_stats.slot(number).bounded {
             self.executed_alone(now, id, command, number, args);
             return;
         }
@@ -167,6 +167,13 @@ impl Engine {
         }
     }
 
+    /// Whether a session waits in a command that is executed again when it goes on. One that waits for locks has done all it had to do.
+    #[inline]
+    fn goes_on_later(&self, id: SessionId) -> bool {
+        let session = &self.sessions[id.0 as usize];
+        session.flags.contains(SessionFlags::BLOCKED) && session.lock_waiter == NIL
+    }
+
     #[cold]
     fn executed_alone(&mut self, now: Now, id: SessionId, command: &'static Command, number: usize, args: &[&[u8]]) {
         self.timing.long = false;
@@ -174,8 +181,7 @@ impl Engine {
         if self.timing.suspended {
             return;
         }
-        if self.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED) {
-            // It is executed again when it goes on.
+        if self.goes_on_later(id) {
             let slot = self.command_stats.slot(number);
             slot.calls = slot.calls.saturating_sub(1);
             return;
