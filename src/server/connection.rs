@@ -156,6 +156,11 @@ impl Connection {
             if shell.aborted(self.id) {
                 return Poll::Ready(());
             }
+            if std::mem::take(&mut shell.others_first) && turn_left > 0 {
+                // They are in line already.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             match ready!(self.flush(shell, cx)) {
                 Ok(()) if !shell.closing(self.id) => {}
                 _ => return Poll::Ready(()),

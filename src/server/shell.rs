@@ -28,6 +28,10 @@ const KEPT_OUT: usize = 512 << 10;
 /// The directory learns of a connection's traffic at most so often, in milliseconds.
 const TRAFFIC_EVERY_MS: u64 = 1000;
 
+/// A connection lets so many others whom it has written to go first: whoever was just granted what it gave back has waited for longer,
+/// and asks for more while its own reply is on the way. It need not wait for a crowd.
+const FIRST_MAX: usize = 4;
+
 /// When much is due at once, batches of requests help the timer at most so often, in microseconds: each would wait for it.
 const ADVANCE_EVERY_US: u64 = 1000;
 
@@ -78,6 +82,8 @@ pub struct Shell {
     pub(super) busy: Rc<Busy>,
     dirty: Vec<SessionId>,
     returns: Returns,
+    /// Others were written to in a batch, so few that they come before the connection whose batch it was.
+    pub(super) others_first: bool,
     /// When a batch of requests may help the timer with what is due again.
     help_from_us: u64,
 }
@@ -103,6 +109,7 @@ impl Shell {
             busy: Rc::default(),
             dirty: Vec::new(),
             returns: Returns::default(),
+            others_first: false,
             help_from_us: 0,
         })
     }
@@ -268,12 +275,15 @@ impl Shell {
 
     fn wake_dirty(&mut self, now: Now, id: Option<SessionId>) {
         let mut dirty = std::mem::take(&mut self.dirty);
+        let mut woken = 0;
         for other in dirty.drain(..) {
             if Some(other) != id {
                 self.check_output(other, now);
                 self.wake(other);
+                woken += 1;
             }
         }
+        self.others_first = id.is_some() && (1..=FIRST_MAX).contains(&woken);
         self.dirty = dirty;
     }
 
