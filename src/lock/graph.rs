@@ -7,8 +7,12 @@
 //!
 //! Most often there is nothing to search: a cycle leads back to the owner that is about to wait, and nobody waits for one that holds
 //! nothing that others wait for, and waits nowhere yet.
+//!
+//! Otherwise it is searched from both ends, by turns and each time for four times as long: whom the owner would wait for, and who waits
+//! for the owner already. When one of them comes to its end there is no cycle. So a long chain, or a crowd that shares a lock, costs
+//! something only if it is as much on both sides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lock::grant::Mode;
 use crate::lock::queue::{Link, Queues};
@@ -51,6 +55,9 @@ struct Node {
     from: usize,
 }
 
+/// The first turns of the search take so many steps; few in tests, so that there are turns.
+const STEPS: u32 = if cfg!(test) { 3 } else { 64 };
+
 /// The cycle that a wait would close, from its owner on; `None` where it would close none.
 pub fn find_cycle(queues: &Queues, wish: Wish<'_>) -> Option<Vec<Step>> {
     let wanting = queues.find_owner(wish.owner)?;
@@ -58,25 +65,88 @@ pub fn find_cycle(queues: &Queues, wish: Wish<'_>) -> Option<Vec<Step>> {
     if known.holds.is_empty() && known.waits.is_empty() {
         return None;
     }
-    let mut search = Search { queues, wish, wanting, nodes: Vec::new(), seen: BTreeMap::new() };
-    for &queue in wish.queues {
-        let before = if wish.upgrade { i64::MIN } else { i64::MAX };
-        if !wish.all && search.is_covered(wanting, queue, before, wish.mode) {
-            continue;
+    let mut steps = STEPS;
+    loop {
+        let awaited = Awaited { queues, wish, wanting, seen: BTreeSet::new(), next: Vec::new(), steps };
+        match awaited.leads_to_wish() {
+            Ok(false) => return None,
+            Ok(true) => steps = u32::MAX,
+            Err(OutOfSteps) => {}
         }
-        search.nodes.push(Node { queue, before, mode: wish.mode, owner: None, from: usize::MAX });
-    }
-    let roots = search.nodes.len();
-    let mut at = 0;
-    while at < search.nodes.len() {
-        if let Some(held) = search.visit(at, at < roots) {
-            return Some(search.path(at, held));
+        match Search::new(queues, wish, wanting, steps).cycle() {
+            Ok(cycle) => return cycle,
+            Err(OutOfSteps) => steps = steps.saturating_mul(4),
         }
-        at += 1;
     }
-    None
 }
 
+/// A search was given up.
+struct OutOfSteps;
+
+fn step(steps: &mut u32) -> Result<(), OutOfSteps> {
+    *steps = steps.checked_sub(1).ok_or(OutOfSteps)?;
+    Ok(())
+}
+
+/// The search from the end: the queues in which everybody may wait, by way of others, for the owner that is about to wait. How they want
+/// their names is not looked at: too many may be found, but none too few.
+struct Awaited<'a> {
+    queues: &'a Queues,
+    wish: Wish<'a>,
+    wanting: u32,
+    seen: BTreeSet<u32>,
+    next: Vec<u32>,
+    steps: u32,
+}
+
+impl Awaited<'_> {
+    /// Whether any of those who wait holds, or stands in line for, what the owner wants: only then there may be a cycle.
+    fn leads_to_wish(mut self) -> Result<bool, OutOfSteps> {
+        let mut found = self.add(self.wanting)?;
+        while let Some(queue) = self.next.pop().filter(|_| !found) {
+            for link in self.queues.links_of(queue) {
+                step(&mut self.steps)?;
+                if let Some(waiter) = self.queues.waiter(link.waiter).filter(|waiter| waiter.owner != self.wanting) {
+                    found |= self.add(waiter.owner)?;
+                }
+                if found {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Adds the queues of all that an owner holds, and in which it stands itself.
+    fn add(&mut self, owner: u32) -> Result<bool, OutOfSteps> {
+        let Some(node) = self.queues.owner(owner) else { return Ok(false) };
+        // What it shares it will have alone before anybody else in line.
+        let own = owner == self.wanting && self.wish.upgrade;
+        for &queue in &node.holds {
+            step(&mut self.steps)?;
+            if self.wish.queues.contains(&queue) && !own {
+                return Ok(true);
+            }
+            self.enter(queue);
+        }
+        for queue in node.waits.iter().flat_map(|&waiter| self.queues.queues_of(waiter)) {
+            step(&mut self.steps)?;
+            if self.wish.queues.contains(&queue) && !self.wish.upgrade {
+                return Ok(true);
+            }
+            self.enter(queue);
+        }
+        Ok(false)
+    }
+
+    fn enter(&mut self, queue: u32) {
+        if self.seen.insert(queue) {
+            self.next.push(queue);
+        }
+    }
+}
+
+/// The search from the beginning, which knows the way when it comes to the end.
 struct Search<'a> {
     queues: &'a Queues,
     wish: Wish<'a>,
@@ -84,26 +154,47 @@ struct Search<'a> {
     nodes: Vec<Node>,
     /// How far each queue was looked through by those who want it alone, and by those who share it.
     seen: BTreeMap<(u32, bool), i64>,
+    steps: u32,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(queues: &'a Queues, wish: Wish<'a>, wanting: u32, steps: u32) -> Self {
+        let before = if wish.upgrade { i64::MIN } else { i64::MAX };
+        let root = |&queue| Node { queue, before, mode: wish.mode, owner: None, from: usize::MAX };
+        Search { queues, wish, wanting, nodes: wish.queues.iter().map(root).collect(), seen: BTreeMap::new(), steps }
+    }
+
+    fn cycle(mut self) -> Result<Option<Vec<Step>>, OutOfSteps> {
+        let roots = self.nodes.len();
+        let mut at = 0;
+        while at < self.nodes.len() {
+            if let Some(held) = self.visit(at, at < roots)? {
+                return Ok(Some(self.path(at, held)));
+            }
+            at += 1;
+        }
+        Ok(None)
+    }
+
     /// Looks for the wanting owner among those a node waits for: whether it was found, as a holder or not. Puts all others that wait
     /// themselves behind the nodes.
-    fn visit(&mut self, at: usize, root: bool) -> Option<bool> {
+    fn visit(&mut self, at: usize, root: bool) -> Result<Option<bool>, OutOfSteps> {
         let Node { queue: number, before, mode, .. } = self.nodes[at];
-        let queue = self.queues.get(number)?;
+        let Some(queue) = self.queues.get(number) else { return Ok(None) };
+        step(&mut self.steps)?;
         if !root && self.wish.upgrade && self.wish.queues.contains(&number) {
             // It will stand before all of them, and holds the name with others until then.
-            return Some(true);
+            return Ok(Some(true));
         }
         // Those who share wait for what stands before the last one there who does not, and for that one.
         let bound = match mode {
             Mode::Exclusive => Some(before),
             Mode::Shared if queue.exclusive == 0 => None,
-            Mode::Shared => self.last_exclusive(number, before),
+            Mode::Shared => self.last_exclusive(number, before)?,
         };
         let for_all = mode == Mode::Exclusive || bound.is_some();
         for &(holder, held) in &queue.holders {
+            step(&mut self.steps)?;
             if !for_all && held == Mode::Shared {
                 continue;
             }
@@ -112,17 +203,17 @@ impl Search<'_> {
                 if root {
                     continue;
                 }
-                return Some(true);
+                return Ok(Some(true));
             }
-            self.follow(holder, true, at);
+            self.follow(holder, true, at)?;
         }
-        let bound = bound?;
+        let Some(bound) = bound else { return Ok(None) };
         let stands_before = |link: &Link| link.queue == number && link.order < bound;
         for &waiter in self.queues.owner(self.wanting).map(|owner| &owner.waits[..]).unwrap_or_default() {
             let Some(waiter) = self.queues.waiter(waiter) else { continue };
             let mut links = waiter.links.iter().filter_map(|&link| self.queues.link(link));
             if !root && links.any(|link| stands_before(&link)) {
-                return Some(false);
+                return Ok(Some(false));
             }
         }
         // One that shares the name, or waits to share it, and wants it alone together with others, has those to wait for who stand
@@ -132,48 +223,40 @@ impl Search<'_> {
         if queue.complex > 0 || twice {
             let before: Vec<u32> = self.queues.links_of(number).take_while(stands_before).map(|link| link.waiter).collect();
             for waiter in before {
+                step(&mut self.steps)?;
                 if let Some(owner) = self.queues.waiter(waiter).map(|waiter| waiter.owner)
                     && owner != self.wanting
                 {
-                    self.follow(owner, false, at);
+                    self.follow(owner, false, at)?;
                 }
             }
         }
-        None
+        Ok(None)
     }
 
     fn waits_in(&self, waiters: &[u32], queue: u32) -> bool {
         waiters.iter().any(|&waiter| self.queues.queues_of(waiter).any(|of| of == queue))
     }
 
-    /// Whether an owner will be granted what it wants in a queue together with what it waits for there already, before some place.
-    fn is_covered(&self, owner: u32, queue: u32, before: i64, mode: Mode) -> bool {
-        let waits = self.queues.owner(owner).map(|owner| &owner.waits[..]).unwrap_or_default();
-        waits.iter().filter_map(|&waiter| self.queues.waiter(waiter)).any(|waiter| {
-            let covers = waiter.wanted.mode == Mode::Exclusive || waiter.wanted.mode == mode;
-            let mut links = waiter.links.iter().filter_map(|&link| self.queues.link(link));
-            covers && links.any(|link| link.queue == queue && link.order < before)
-        })
-    }
-
     /// The order right behind the last waiter before some place that wants to be alone.
-    fn last_exclusive(&self, queue: u32, before: i64) -> Option<i64> {
-        let ahead = self.queues.links_of(queue).take_while(|link| link.order < before);
-        let exclusive =
-            ahead.filter(|link| self.queues.waiter(link.waiter).is_some_and(|waiter| waiter.wanted.mode == Mode::Exclusive));
-        exclusive.last().map(|link| link.order + 1)
+    fn last_exclusive(&mut self, queue: u32, before: i64) -> Result<Option<i64>, OutOfSteps> {
+        for link in self.queues.links_back(queue).skip_while(|link| link.order >= before) {
+            step(&mut self.steps)?;
+            if self.queues.waiter(link.waiter).is_some_and(|waiter| waiter.wanted.mode == Mode::Exclusive) {
+                return Ok(Some(link.order + 1));
+            }
+        }
+        Ok(None)
     }
 
     /// Puts all that an owner waits for behind the nodes, as far as it was not looked through.
-    fn follow(&mut self, owner: u32, held: bool, from: usize) {
-        let Some(node) = self.queues.owner(owner) else { return };
+    fn follow(&mut self, owner: u32, held: bool, from: usize) -> Result<(), OutOfSteps> {
+        let Some(node) = self.queues.owner(owner) else { return Ok(()) };
         for &waiter in &node.waits {
             // Who waits for one of several permits waits for nobody in particular.
             let Some(waiter) = self.queues.waiter(waiter).filter(|waiter| waiter.wanted.limit <= 1) else { continue };
             for link in waiter.links.iter().filter_map(|&link| self.queues.link(link)) {
-                if !waiter.all && self.is_covered(owner, link.queue, link.order, waiter.wanted.mode) {
-                    continue;
-                }
+                step(&mut self.steps)?;
                 let exclusive = waiter.wanted.mode == Mode::Exclusive;
                 let seen = self.seen.entry((link.queue, exclusive)).or_insert(i64::MIN);
                 if *seen < link.order {
@@ -183,6 +266,7 @@ impl Search<'_> {
                 }
             }
         }
+        Ok(())
     }
 
     /// The way to a node, whose queue the wanting owner holds or stands in.

@@ -200,6 +200,8 @@ pub struct Locks {
     next_ms: u64,
     /// Queues whose first waiters may be granted something.
     todo: Vec<u32>,
+    /// Owners that were granted the name of a queue to be served, and wait for more, perhaps of it.
+    again: Vec<(u32, Owner)>,
     /// What has to be told.
     pub outcomes: Vec<Outcome>,
     /// Grants that end with their connections: the client's number, the token, and the name in the database that is [`Locks::home`] to
@@ -227,6 +229,7 @@ impl Locks {
             deadlines: BTreeSet::new(),
             next_ms: u64::MAX,
             todo: Vec::new(),
+            again: Vec::new(),
             outcomes: Vec::new(),
             bound: BTreeMap::new(),
             homes: Vec::new(),
@@ -285,7 +288,7 @@ impl Locks {
         if let Some((mode, token)) = held
             && (mode == wanted.mode || mode == Mode::Exclusive || wanted.limit > 0)
         {
-            self.reenter(now, (db, name), &mut lock, request);
+            self.reenter(now, (db, name), &mut lock, request, false);
             self.history.note(db, name, now.mono_ms(), What::Reentered, request.owner, client);
             self.close(keys, (db, name), lock);
             return Ok(Acquired::Granted(token));
@@ -294,6 +297,9 @@ impl Locks {
         if !plain && (upgrade || !waited_for) && grantable(&lock, wanted, request.owner) {
             self.stats.immediate += 1;
             let token = self.give(keys, now, (db, name), queue, &mut lock, request, None);
+            if let Some(queue) = queue {
+                self.serve_again(queue, request.owner);
+            }
             self.close(keys, (db, name), lock);
             return Ok(Acquired::Granted(token));
         }
@@ -517,6 +523,7 @@ impl Locks {
                 }
             }
         }
+        self.again.clear();
     }
 
     /// Takes what a name holds, without grants whose leases have ended.

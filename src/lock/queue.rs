@@ -328,6 +328,16 @@ impl Queues {
         })
     }
 
+    /// The links of a queue from the last one on.
+    pub fn links_back(&self, queue: u32) -> impl Iterator<Item = Link> {
+        let mut next = self.queues.get(queue).map(|queue| queue.last);
+        std::iter::from_fn(move || {
+            let link = self.links.get(next?).copied()?;
+            next = Some(link.prev);
+            Some(link)
+        })
+    }
+
     /// The queues of a waiter, in the order of its names.
     pub fn queues_of(&self, waiter: u32) -> impl Iterator<Item = u32> {
         let links = self.waiters.get(waiter).map(|waiter| &waiter.links[..]).unwrap_or_default();

@@ -14,9 +14,10 @@ impl Locks {
     pub(super) fn serve(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) {
         let Some(queue) = self.queues.find(db, name) else { return };
         while let Some(number) = self.queues.first(queue).and_then(|link| self.queues.link(link)).map(|link| link.waiter) {
-            let Some(waiter) = self.queues.waiter(number) else { return };
+            let Some(waiter) = self.queues.waiter(number) else { break };
             let (wanted, client, all, since_us) = (waiter.wanted, waiter.client, waiter.all, waiter.since_us);
-            let Some(owner) = self.queues.owner(waiter.owner).map(|owner| owner.name.clone()) else { return };
+            let Some(node) = self.queues.owner(waiter.owner) else { break };
+            let (owner, waits_again) = (node.name.clone(), node.waits.len() > 1);
             if !lock.is_free()
                 && let Err(refusal) = fits(lock, wanted)
             {
@@ -24,7 +25,7 @@ impl Locks {
                 continue;
             }
             if !grantable(lock, wanted, &owner) || (all && !self.can_have_all(keys, now, number, (db, name))) {
-                return;
+                break;
             }
             let request = Request { owner: &owner, client, wanted };
             let waited_us = now.mono_us.saturating_sub(since_us);
@@ -53,9 +54,25 @@ impl Locks {
             let waited_ms = waited_us / 1000;
             self.keep_if_long(now, (db, name), &owner, client, waited_ms, true);
             self.outcomes.push(Outcome::Granted { client, tokens, all, waited_ms });
-            self.serve_same_owner(now, (db, name), queue, lock, &owner);
+            if waits_again {
+                self.again.push((queue, owner));
+            }
             // Its turn is now.
             self.todo.retain(|&of| of != queue);
+        }
+        // Those before them in line have come first.
+        while let Some(at) = self.again.iter().position(|&(of, _)| of == queue) {
+            let (_, owner) = self.again.remove(at);
+            self.serve_same_owner(now, (db, name), queue, lock, &owner);
+        }
+    }
+
+    /// Has a queue served for the sake of an owner who was granted its name, and may wait for it in another connection.
+    pub(super) fn serve_again(&mut self, queue: u32, owner: &[u8]) {
+        let node = self.queues.find_owner(owner).and_then(|owner| self.queues.owner(owner));
+        if node.is_some_and(|node| !node.waits.is_empty()) {
+            self.again.push((queue, Owner::from_slice(owner)));
+            self.todo.push(queue);
         }
     }
 
@@ -78,7 +95,7 @@ impl Locks {
             let (client, wanted, token) = (waiter.client, waiter.wanted, grant.token);
             let waited_us = now.mono_us.saturating_sub(waiter.since_us);
             self.withdraw(number);
-            self.reenter(now, (db, name), lock, Request { owner, client, wanted });
+            self.reenter(now, (db, name), lock, Request { owner, client, wanted }, true);
             self.history.note(db, name, now.mono_ms(), What::Reentered, owner, client);
             self.stats.queued += 1;
             self.stats.waited(waited_us);
@@ -128,7 +145,7 @@ impl Locks {
         let queue = self.queues.find(db, name);
         let token = self.give(keys, now, (db, name), queue, &mut lock, request, waited_us);
         if let Some(queue) = queue {
-            self.serve_same_owner(now, (db, name), queue, &mut lock, request.owner);
+            self.serve_again(queue, request.owner);
         }
         self.close(keys, (db, name), lock);
         token
@@ -151,7 +168,7 @@ impl Locks {
         if let Some((mode, token)) = before
             && (mode == wanted.mode || mode == Mode::Exclusive)
         {
-            self.reenter(now, (db, name), lock, request);
+            self.reenter(now, (db, name), lock, request, waited_us.is_some());
             self.history.note(db, name, now.mono_ms(), What::Reentered, owner, client);
             return token;
         }
@@ -163,21 +180,31 @@ impl Locks {
         }
         let token = self.next_token;
         self.next_token += 1;
-        let max_end_ms = if wanted.max_hold_ms == 0 { 0 } else { now.deadline_in(wanted.max_hold_ms) };
         let mut grant = Grant {
             owner: Owner::from_slice(owner),
             token,
-            holds: shared.as_ref().map_or(1, |grant| grant.holds.saturating_add(1)),
+            holds: 1,
             mode: wanted.mode,
             permits: wanted.permits,
             granted_ms: now.mono_ms(),
             end_ms: 0,
-            max_end_ms,
+            max_end_ms: if wanted.max_hold_ms == 0 { 0 } else { now.deadline_in(wanted.max_hold_ms) },
             delay_ms: wanted.delay_ms,
-            session: wanted.session || shared.is_some_and(|grant| grant.session),
+            session: wanted.session,
             client,
         };
-        grant.renew(now.deadline_in(wanted.lease_ms));
+        let mut end_ms = now.deadline_in(wanted.lease_ms);
+        if let Some(shared) = shared {
+            // What was agreed on when it came to share it still holds.
+            grant.holds = shared.holds.saturating_add(1);
+            grant.max_end_ms = [grant.max_end_ms, shared.max_end_ms].into_iter().filter(|&at| at != 0).min().unwrap_or(0);
+            grant.delay_ms = grant.delay_ms.max(shared.delay_ms);
+            grant.session |= shared.session;
+            if waited_us.is_some() {
+                end_ms = end_ms.max(shared.end_ms);
+            }
+        }
+        grant.renew(end_ms);
         if grant.session {
             self.bound.insert((client.id, token), (self.home(db), name.into()));
         }
@@ -198,8 +225,15 @@ impl Locks {
         token
     }
 
-    /// An owner acquires once more what it holds.
-    pub(super) fn reenter(&mut self, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock, request: Request<'_>) {
+    /// An owner acquires once more what it holds. What it was promised in one connection a wait in another does not make shorter.
+    pub(super) fn reenter(
+        &mut self,
+        now: Now,
+        (db, name): (u32, &[u8]),
+        lock: &mut Lock,
+        request: Request<'_>,
+        has_waited: bool,
+    ) {
         let Request { owner, client, wanted } = request;
         let bound = lock.holders.change(owner, |grant| {
             grant.holds = grant.holds.saturating_add(1);
@@ -207,7 +241,8 @@ impl Locks {
                 let max_end_ms = grant.granted_ms.saturating_add(wanted.max_hold_ms).max(1);
                 grant.max_end_ms = if grant.max_end_ms == 0 { max_end_ms } else { grant.max_end_ms.min(max_end_ms) };
             }
-            grant.renew(now.deadline_in(wanted.lease_ms));
+            let end_ms = now.deadline_in(wanted.lease_ms);
+            grant.renew(if has_waited { end_ms.max(grant.end_ms) } else { end_ms });
             grant.delay_ms = grant.delay_ms.max(wanted.delay_ms);
             if wanted.session && !grant.session {
                 (grant.session, grant.client) = (true, client);
