@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use servers::Server;
 use servers::redisson::{ACQUIRE, ACQUIRE_SHA, RELEASE, RELEASE_SHA};
+use servers::{Server, encode, memory};
 
 const CONNECTIONS: usize = 50;
 /// Requests on their way on each connection.
@@ -69,14 +69,6 @@ struct Chain {
     workloads: &'static [Workload],
     /// One in so many keys is enough, as a request costs as much as many others. Those are not measured at P64: they cost the same.
     few: usize,
-}
-
-fn encode(args: &[&str]) -> Vec<u8> {
-    let mut out = format!("*{}\r\n", args.len()).into_bytes();
-    for arg in args {
-        out.extend_from_slice(format!("${}\r\n{arg}\r\n", arg.len()).as_bytes());
-    }
-    out
 }
 
 const NONE: [Option<f64>; 3] = [None; 3];
@@ -311,56 +303,8 @@ fn main() {
     }
     drop((redis, ours));
 
-    println!("\n| resident memory | redis | portcullis | portcullis / redis | bar |");
-    println!("| --- | ---: | ---: | ---: | ---: |");
-    let (theirs, ours) =
-        (Server::redis().map_or(0.0, |s| bytes_per_lock(&runtime, &s)), bytes_per_lock(&runtime, &Server::portcullis()));
-    println!(
-        "| a lock (20-byte name, 36-byte value, lease) of 1,000,000 | {theirs:.0} B | {ours:.0} B | {:.2} | ≤ 0.62 |",
-        ours / theirs
-    );
-    let _ = write!(json, "],\"bytes_per_lock\":[{theirs:.1},{ours:.1}]");
-    let (theirs, ours) = (
-        Server::redis().map_or(0.0, |s| bytes_per_connection(&runtime, &s)),
-        bytes_per_connection(&runtime, &Server::portcullis()),
-    );
-    println!("| an idle connection of 5,000 | {theirs:.0} B | {ours:.0} B | {:.2} | ≤ 1536 B |", ours / theirs);
-    let _ = write!(json, ",\"bytes_per_idle_connection\":[{theirs:.1},{ours:.1}]}}");
+    println!();
+    let (bytes, _) = memory::print();
+    let _ = write!(json, "],{bytes}}}");
     println!("\n{json}");
-}
-
-fn bytes_per_lock(runtime: &tokio::runtime::Runtime, server: &Server) -> f64 {
-    static LOCK: Workload = Workload {
-        name: "SET PX",
-        request: |key| encode(&["SET", key, VALUE, "NX", "PX", "3600000"]),
-        reply: "+OK\r\n",
-        bars: [None; 3],
-    };
-    let before = server.resident_bytes();
-    slice(runtime, server, &LOCK, 100, 20_000);
-    (server.resident_bytes() - before) as f64 / 1_000_000.0
-}
-
-fn bytes_per_connection(runtime: &tokio::runtime::Runtime, server: &Server) -> f64 {
-    const IDLE: usize = 5_000;
-    servers::raise_file_limit(3 * IDLE as u64);
-    runtime.block_on(async {
-        // Every connection has spoken once: a server may put off what an idle one costs until then.
-        let connect = async || {
-            let mut socket = TcpStream::connect(server.addr).await.expect("connect");
-            socket.write_all(b"PING\r\n").await.expect("write");
-            let mut pong = [0; 7];
-            socket.read_exact(&mut pong).await.expect("read");
-            socket
-        };
-        let mut sockets = Vec::new();
-        for _ in 0..200 {
-            sockets.push(connect().await);
-        }
-        let before = server.resident_bytes();
-        for _ in 0..IDLE {
-            sockets.push(connect().await);
-        }
-        (server.resident_bytes() - before) as f64 / IDLE as f64
-    })
 }

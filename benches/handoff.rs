@@ -20,7 +20,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::epoll;
 
-use servers::{Server, redisson};
+use servers::{Server, encode, redisson};
 
 const WAITERS: [usize; 5] = [1, 16, 64, 256, 1024];
 /// Who released can have had no other reply than this before it is granted the lock again.
@@ -28,14 +28,6 @@ const RELEASED: &[u8] = b":0\r\n";
 const PUSHED: &[u8] = b":1\r\n";
 const TAKEN: &[u8] = b"*2\r\n$5\r\ntoken\r\n$1\r\nt\r\n";
 const CHANNEL: &str = "redisson_lock__channel:{lock}";
-
-fn encode(args: &[&str]) -> Vec<u8> {
-    let mut out = format!("*{}\r\n", args.len()).into_bytes();
-    for arg in args {
-        out.extend_from_slice(format!("${}\r\n{arg}\r\n", arg.len()).as_bytes());
-    }
-    out
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {

@@ -1,6 +1,8 @@
 //! Servers that a bench starts on loopback and ends: redis-server from the path, and this crate's own program.
 
 #[allow(dead_code, reason = "not every bench asks")]
+pub mod memory;
+#[allow(dead_code, reason = "not every bench asks")]
 pub mod redisson;
 
 use std::io::{Read, Write};
@@ -114,6 +116,16 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A request as it goes on the wire.
+#[allow(dead_code, reason = "not every bench asks")]
+pub fn encode(args: &[&str]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        out.extend_from_slice(format!("${}\r\n{arg}\r\n", arg.len()).as_bytes());
+    }
+    out
 }
 
 fn free_port() -> u16 {
