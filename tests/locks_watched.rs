@@ -200,11 +200,12 @@ fn long_waits_are_events_of_the_latency_monitor() {
          A: LOCK.RELEASE a x => :0
          B <= :*
          B: LOCK.ACQUIRE a y 90000 => :*
+         pass 1000
          A: LOCK.ACQUIRE a x 90000 WAIT 120
          pass 120
          A <= $-1
          A: LATENCY LATEST => *1 *4 $9 lock-wait :* 
-         A: LATENCY HISTORY lock-wait => *1 *2 :*
+         A: LATENCY HISTORY lock-wait => *2 *2 :*
          A: LATENCY RESET lock-wait => :1
          A: LATENCY LATEST => *0",
     );
