@@ -26,7 +26,7 @@ use crate::lock::history::What;
 use crate::lock::locks::Cause;
 use crate::lock::{Found, Keys, Lock, Locks, Outcome, Refusal};
 use crate::resp::reply::{Protocol, Sink, WireReply};
-use crate::store::dict::Place;
+use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Entry, EntryRef, NewValue, ValueRef};
 use crate::store::value::Value;
 
@@ -77,21 +77,21 @@ pub(crate) struct Kept<'a> {
 
 impl Kept<'_> {
     /// Where a name is kept; a plain key that has ended is removed on the way.
-    fn find(&mut self, db: u32, name: &[u8]) -> (Db<'_>, Option<Place>) {
+    fn find(&mut self, db: u32, name: &[u8]) -> (Db<'_>, KeyHash, Option<Place>) {
         let mut db = self.keyspace.db(db, self.now);
         let hash = db.keyspace.space.hash(name);
         let place = db.keyspace.space.find(db.dict, hash, name);
         if place.is_some_and(|place| !db.keyspace.space.get(db.dict, place).is_native()) {
             let place = db.locate(name).1;
-            return (db, place);
+            return (db, hash, place);
         }
-        (db, place)
+        (db, hash, place)
     }
 }
 
 impl Keys for Kept<'_> {
     fn take(&mut self, db: u32, name: &[u8]) -> Found {
-        let (db, place) = self.find(db, name);
+        let (db, _, place) = self.find(db, name);
         let Some(place) = place else { return Found::Free };
         let entry = db.keyspace.space.get(db.dict, place);
         match entry.value() {
@@ -107,7 +107,7 @@ impl Keys for Kept<'_> {
 
     fn put(&mut self, db: u32, name: &[u8], lock: Lock) {
         let now = self.now;
-        let (mut db, place) = self.find(db, name);
+        let (mut db, hash, place) = self.find(db, name);
         if lock.is_free() {
             if let Some(place) = place
                 && db.keyspace.space.get(db.dict, place).is_native()
@@ -127,7 +127,6 @@ impl Keys for Kept<'_> {
         let fits =
             lock.limit == 0 && lock.held_back_ms == 0 && lock.holders.only().is_some_and(|only| grant::pack(only, &mut packed));
         db.keyspace.natives = true;
-        let hash = db.keyspace.space.hash(name);
         if fits {
             db.put_at(hash, place, name, NewValue::Grant(&packed), Ttl::At(deadline));
             effect_of(&lock, &mut db);
@@ -152,7 +151,7 @@ impl Keys for Kept<'_> {
     }
 
     fn put_back(&mut self, db: u32, name: &[u8], lock: Lock) {
-        let (db, place) = self.find(db, name);
+        let (db, _, place) = self.find(db, name);
         if let Some(place) = place
             && let Some(Value::Lock(kept)) = db.keyspace.space.get_mut(db.dict, place).boxed()
         {

@@ -95,7 +95,7 @@ pub struct Counts {
 #[derive(Clone, Debug)]
 struct Record {
     db: u32,
-    name: Box<[u8]>,
+    name: Vec<u8>,
     hash: u32,
     events: VecDeque<Event>,
     counts: Counts,
@@ -105,6 +105,9 @@ struct Record {
 }
 
 const NIL: u32 = u32::MAX;
+/// Room that a record keeps for the name that comes after the one it was made for, in bytes, and for that one's events.
+const KEPT_NAME: usize = 64;
+const KEPT_EVENTS: usize = 2;
 
 /// The events of all names that are remembered.
 pub struct History {
@@ -163,6 +166,10 @@ impl History {
     }
 
     fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
+        // What has just happened to a name is often followed by more of it.
+        if self.records.get(self.newest).is_some_and(|record| record.db == db && *record.name == *name) {
+            return Some(self.newest);
+        }
         let hash = self.hasher.hash_one((db, name)) as u32;
         self.names.find(hash, |number| self.records.get(number).is_some_and(|record| record.db == db && *record.name == *name))
     }
@@ -211,13 +218,13 @@ impl History {
             return;
         }
         let number = match self.find(db, name) {
-            Some(number) => {
-                self.unlink(number);
-                number
-            }
+            Some(number) => number,
             None => self.begin(db, name),
         };
-        self.link(number);
+        if self.newest != number {
+            self.unlink(number);
+            self.link(number);
+        }
         let Some(record) = self.records.get_mut(number) else { return };
         match what {
             What::Granted { .. } => record.counts.granted += 1,
@@ -231,14 +238,28 @@ impl History {
         record.events.drain(..excess);
     }
 
+    /// A record of a name that has none, made of that of the oldest where there is no more room.
     fn begin(&mut self, db: u32, name: &[u8]) -> u32 {
-        if self.records.len() >= self.names_max {
+        if self.exceeds() {
             self.forget_oldest();
         }
         let hash = self.hasher.hash_one((db, name)) as u32;
-        let (events, counts) = (VecDeque::with_capacity(2), Counts::default());
+        let (oldest, full) = (self.oldest, self.records.len() >= self.names_max);
+        if let Some(record) = self.records.get_mut(oldest).filter(|_| full) {
+            self.names.remove(record.hash, oldest);
+            (record.db, record.hash, record.counts) = (db, hash, Counts::default());
+            record.name.clear();
+            record.name.extend_from_slice(name);
+            record.name.shrink_to(KEPT_NAME);
+            record.events.clear();
+            record.events.shrink_to(KEPT_EVENTS);
+            self.names.insert(hash, oldest);
+            return oldest;
+        }
+        let (events, counts) = (VecDeque::with_capacity(KEPT_EVENTS), Counts::default());
         let number = self.records.insert(Record { db, name: name.into(), hash, events, counts, older: NIL, newer: NIL });
         self.names.insert(hash, number);
+        self.link(number);
         number
     }
 
