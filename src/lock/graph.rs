@@ -66,6 +66,7 @@ pub fn find_cycle(queues: &Queues, wish: Wish<'_>) -> Option<Vec<Step>> {
         return None;
     }
     let mut steps = STEPS;
+    // Both searches begin anew at each turn: what they know already is found again in a third of the steps of the last one.
     loop {
         let awaited = Awaited { queues, wish, wanting, seen: BTreeSet::new(), next: Vec::new(), steps };
         match awaited.leads_to_wish() {
@@ -307,4 +308,98 @@ pub fn describe(cycle: &[Step]) -> Vec<u8> {
         text.extend_from_slice(b"'");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock::grant::Client;
+    use crate::lock::queue::Wanted;
+
+    const WANTED: Wanted =
+        Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms: 1, max_hold_ms: 0, delay_ms: 0, session: false };
+
+    fn name(kind: &str, number: usize) -> Vec<u8> {
+        format!("{kind}{number}").into_bytes()
+    }
+
+    fn hold(queues: &mut Queues, what: &[u8], owner: &[u8], mode: Mode) {
+        let queue = queues.find_or_make(0, what);
+        queues.hold(queue, owner, mode);
+    }
+
+    fn wait(queues: &mut Queues, what: &[u8], owner: &[u8]) {
+        let queue = queues.find_or_make(0, what);
+        queues.enter(owner, Client::default(), WANTED, (None, 0), (false, false), &[queue]);
+    }
+
+    fn wish_for(queues: &mut Queues, what: &[u8], owner: &[u8]) -> Option<Vec<Step>> {
+        let queue = queues.find_or_make(0, what);
+        find_cycle(queues, Wish { owner, mode: Mode::Exclusive, upgrade: false, all: false, queues: &[queue] })
+    }
+
+    /// Whether no more than so many steps are needed to see that there is no cycle.
+    fn is_seen_within(queues: &mut Queues, what: &[u8], owner: &[u8], steps: u32) -> bool {
+        let wanted = [queues.find_or_make(0, what)];
+        let wish = Wish { owner, mode: Mode::Exclusive, upgrade: false, all: false, queues: &wanted };
+        let Some(wanting) = queues.find_owner(owner) else { return true };
+        let awaited = Awaited { queues, wish, wanting, seen: BTreeSet::new(), next: Vec::new(), steps };
+        matches!(awaited.leads_to_wish(), Ok(false)) || matches!(Search::new(queues, wish, wanting, steps).cycle(), Ok(None))
+    }
+
+    #[test]
+    fn every_ring_is_refused_at_the_closing_wait_wherever_that_is() {
+        for size in 2..=100 {
+            // The order in which they begin to wait; 101 is a prime.
+            let order: Vec<usize> = (1..=100).map(|n| n * (size % 99 + 2) % 101 - 1).filter(|&n| n < size).collect();
+            assert_eq!(order.len(), size);
+            let mut queues = Queues::new(1);
+            (0..size).for_each(|n| hold(&mut queues, &name("lock", n), &name("owner", n), Mode::Exclusive));
+            for (at, &n) in order.iter().enumerate() {
+                let (wanted, owner) = (name("lock", (n + 1) % size), name("owner", n));
+                let cycle = wish_for(&mut queues, &wanted, &owner);
+                if at + 1 < size {
+                    assert_eq!(cycle, None, "ring of {size}, wait {at}");
+                    wait(&mut queues, &wanted, &owner);
+                    continue;
+                }
+                let named = (0..size).map(|step| {
+                    let owner = (n + step) % size;
+                    Step { owner: name("owner", owner), waits_for: name("lock", (owner + 1) % size), held: true }
+                });
+                assert_eq!(cycle, Some(named.collect()), "ring of {size}");
+            }
+            queues.check_invariants();
+        }
+    }
+
+    #[test]
+    fn what_is_long_on_one_side_only_is_not_walked_through() {
+        const MANY: usize = 10_000;
+        const STEPS: u32 = 16;
+        let mut queues = Queues::new(1);
+        // Whoever is to wait holds what somebody waits for.
+        hold(&mut queues, b"own", b"x", Mode::Exclusive);
+        wait(&mut queues, b"own", b"y");
+        // A chain; and its other end.
+        for n in 0..MANY {
+            hold(&mut queues, &name("chain", n), &name("link", n), Mode::Exclusive);
+            wait(&mut queues, &name("chain", n + 1), &name("link", n));
+        }
+        hold(&mut queues, &name("chain", MANY), b"end", Mode::Exclusive);
+        assert!(is_seen_within(&mut queues, &name("chain", 0), b"x", STEPS));
+        hold(&mut queues, b"other", b"boss", Mode::Exclusive);
+        assert!(is_seen_within(&mut queues, b"other", b"end", STEPS));
+        // A crowd that shares what is wanted, each of which waits for another; and one that all wait for.
+        for n in 0..MANY {
+            hold(&mut queues, b"shared", &name("reader", n), Mode::Shared);
+            hold(&mut queues, &name("book", n), b"boss", Mode::Exclusive);
+            wait(&mut queues, &name("book", n), &name("reader", n));
+        }
+        assert!(is_seen_within(&mut queues, b"shared", b"x", STEPS));
+        hold(&mut queues, b"apart", b"nobody", Mode::Exclusive);
+        assert!(is_seen_within(&mut queues, b"apart", b"boss", STEPS));
+        // One that closes the cycle is found all the same.
+        assert_eq!(wish_for(&mut queues, &name("chain", 0), b"end").map(|cycle| cycle.len()), Some(MANY + 1));
+    }
 }
