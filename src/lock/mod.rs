@@ -21,11 +21,13 @@ pub mod holders;
 pub mod locks;
 pub mod queue;
 pub mod stats;
+pub mod terms;
 
 #[cfg(test)]
 mod model_tests;
 
 pub use grant::{Client, Grant, Mode, Owner, Reason};
 pub use holders::{Holders, Lock};
+pub use locks::Locks;
 pub use locks::losing::Origin;
-pub use locks::{Acquired, Found, Keys, Locks, Outcome, Refusal, Request};
+pub use terms::{Acquired, Found, Keys, Outcome, Refusal, Request};

@@ -1,0 +1,107 @@
+//! How grants end otherwise than by their release: with their leases and with their connections.
+
+use super::{Found, Keys, Locks, Outcome};
+use crate::engine::time::Now;
+use crate::lock::grant::{Grant, Reason};
+use crate::lock::history::What;
+use crate::lock::holders::Lock;
+
+impl Locks {
+    /// How many grants end with their connections; those among them that were lost are counted until their holders are told.
+    pub fn session_grants(&self) -> usize {
+        self.bound.len()
+    }
+
+    /// Whether any grant is bound to a connection.
+    pub fn has_bound(&self, client: u64) -> bool {
+        self.bound.range((client, 0)..=(client, u64::MAX)).next().is_some()
+    }
+
+    /// Ends all grants that were bound to a connection.
+    pub fn end_session(&mut self, keys: &mut impl Keys, now: Now, client: u64) {
+        while let Some((&(of, token), _)) = self.bound.range((client, 0)..=(client, u64::MAX)).next() {
+            let Some((home, name)) = self.bound.remove(&(of, token)) else { break };
+            let db = self.db_at_home(home);
+            if let Found::Lock(mut lock) = self.open(keys, now, db, &name) {
+                let owner = lock.holders.with_token(token).map(|grant| grant.owner.clone());
+                if let Some(grant) = owner.and_then(|owner| lock.holders.remove(&owner)) {
+                    self.stats.session_ends += 1;
+                    self.lose(keys, now, (db, &name), &mut lock, grant, Reason::Session);
+                    // Others are served when all of its grants are over, for it may have several of one name.
+                    self.gone(db, &name);
+                }
+                self.close(keys, (db, &name), lock);
+            }
+        }
+        self.work(keys, now);
+    }
+
+    /// The lease of a name's last holder has ended, or it is held back no longer, and it was taken out from under its name. What is to
+    /// be kept of it is given.
+    pub fn lapsed(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), mut lock: Lock) -> Option<Lock> {
+        self.expire(keys, now, (db, name), &mut lock);
+        if let Some(queue) = self.queues.find(db, name) {
+            self.todo.push(queue);
+        }
+        (!lock.is_free()).then_some(lock)
+    }
+
+    /// A name holds nothing any more, or something else: whoever waits for it may be granted it.
+    pub fn gone(&mut self, db: u32, name: &[u8]) {
+        if let Some(queue) = self.queues.find(db, name) {
+            self.todo.push(queue);
+        }
+    }
+
+    /// Keeps no account of a grant any more that is over, and was taken out of its lock.
+    pub(super) fn end(&mut self, db: u32, name: &[u8], lock: &Lock, grant: &Grant) {
+        self.held.ended(db, lock, grant);
+        if grant.session {
+            self.bound.remove(&(grant.client.id, grant.token));
+        }
+        if let Some(queue) = self.queues.find(db, name) {
+            self.queues.unhold(queue, &grant.owner);
+        }
+    }
+
+    /// A grant, taken out of a lock in hand, ended without its holder's doing.
+    pub(super) fn lose(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        (db, name): (u32, &[u8]),
+        lock: &mut Lock,
+        grant: Grant,
+        reason: Reason,
+    ) {
+        self.end(db, name, lock, &grant);
+        if grant.delay_ms > 0 {
+            // Counted from when it ended, not from when that was noticed.
+            let ended_ms = if reason == Reason::Session { now.deadline_in(0) } else { grant.end_ms };
+            lock.held_back_ms = lock.held_back_ms.max(ended_ms.saturating_add(u64::from(grant.delay_ms)));
+        }
+        let what = What::Ended(reason);
+        self.history.note(db, name, now.mono_ms(), what, &grant.owner, grant.client);
+        keys.happened(db, name, what);
+        self.tell_lost(name, &grant, reason);
+    }
+
+    pub(super) fn tell_lost(&mut self, name: &[u8], grant: &Grant, reason: Reason) {
+        if reason != Reason::Session {
+            let (client, owner, token) = (grant.client, grant.owner.clone(), grant.token);
+            self.outcomes.push(Outcome::Lost { client, name: name.into(), owner, token, reason });
+        }
+    }
+
+    /// Ends the grants of a lock in hand whose leases have ended, and what is held back no more.
+    pub(super) fn expire(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) {
+        while let Some(grant) = lock.holders.take_ended(now.mono_ms()) {
+            self.stats.expiries += 1;
+            let reason = grant.end_reason();
+            self.lose(keys, now, (db, name), lock, grant, reason);
+        }
+        if lock.held_back_ms != 0 && now.reached(lock.held_back_ms) {
+            lock.held_back_ms = 0;
+        }
+    }
+}

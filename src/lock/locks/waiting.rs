@@ -1,0 +1,196 @@
+//! Who waits: how a wait begins, what its queue has to know meanwhile, and how it ends without a grant.
+
+use smallvec::SmallVec;
+
+use super::{Due, Found, Keys, Locks, Outcome, Refusal, Request};
+use crate::engine::time::Now;
+use crate::lock::grant::Client;
+use crate::lock::graph::{self, Wish};
+use crate::lock::history::What;
+use crate::lock::holders::Lock;
+use crate::lock::queue::Queues;
+use crate::lock::stats::LongWait;
+
+impl Locks {
+    /// A connection waits no more: it was closed, or somebody else has ended its wait. Those behind it are served by [`Locks::work`].
+    pub fn leave(&mut self, keys: &mut impl Keys, now: Now, waiter: u32) {
+        self.end_wait(keys, now, waiter, What::Left);
+    }
+
+    /// The queue of a name that somebody is about to wait for, its holders known to it.
+    pub(super) fn contend(&mut self, db: u32, name: &[u8], lock: &Lock) -> u32 {
+        if let Some(queue) = self.queues.find(db, name) {
+            return queue;
+        }
+        let queue = self.queues.find_or_make(db, name);
+        self.mirror(queue, lock);
+        queue
+    }
+
+    /// Has a new queue know the holders of its name; from then on it is told of each.
+    pub(super) fn mirror(&mut self, queue: u32, lock: &Lock) {
+        if lock.limit <= 1 && self.queues.get(queue).is_some_and(|queue| queue.holders.is_empty()) {
+            for grant in lock.holders.iter() {
+                self.queues.hold(queue, &grant.owner, grant.mode);
+            }
+        }
+    }
+
+    /// Notes when something about a name changes by itself, where that is to be known here, and drops its queue where nobody waits.
+    pub(super) fn track(&mut self, (db, name): (u32, &[u8]), lock: &Lock) {
+        // What ends before the key does.
+        let several = lock.holders.len() > 1 || (lock.held_back_ms != 0 && !lock.holders.is_empty());
+        let queue = match self.queues.find(db, name) {
+            Some(queue) => queue,
+            None if several => self.contend(db, name, lock),
+            None => return,
+        };
+        let waited_for = self.queues.first(queue).is_some();
+        if let Some(found) = self.queues.get_mut(queue) {
+            found.pinned = several;
+        }
+        let due_ms = if several || waited_for { lock.due_ms() } else { None };
+        self.set_due(queue, due_ms.unwrap_or(0));
+        self.queues.forget(queue);
+    }
+
+    /// Notes of a queue what [`Locks::track`] does, after a look at what its name holds.
+    pub(super) fn look_after(&mut self, keys: &mut impl Keys, queue: u32) {
+        let Some((db, name)) = self.queues.get(queue).map(|queue| (queue.db, queue.name.clone())) else { return };
+        match keys.take(db, &name) {
+            Found::Lock(lock) => self.close_unchanged(keys, (db, &name), lock, false),
+            _ => self.track((db, &name), &Lock::default()),
+        }
+    }
+
+    pub(super) fn set_due(&mut self, queue: u32, due_ms: u64) {
+        let Some(found) = self.queues.get_mut(queue) else { return };
+        let before = std::mem::replace(&mut found.due_ms, due_ms);
+        if before != due_ms {
+            if before != 0 {
+                self.deadlines.remove(&(before, Due::Queue(queue)));
+            }
+            if due_ms != 0 {
+                self.deadlines.insert((due_ms, Due::Queue(queue)));
+            }
+            self.update_next();
+        }
+    }
+
+    pub(super) fn update_next(&mut self) {
+        self.next_ms = self.deadlines.first().map_or(u64::MAX, |first| first.0);
+    }
+
+    /// Whether nobody waits for a name.
+    pub(super) fn is_unclaimed(&self, db: u32, name: &[u8]) -> bool {
+        self.queues.find(db, name).is_none_or(|queue| self.queues.first(queue).is_none())
+    }
+
+    /// Has a connection wait, unless that would close a cycle.
+    pub(super) fn wait(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        request: Request<'_>,
+        deadline_ms: Option<u64>,
+        (upgrade, all): (bool, bool),
+        queues: &[u32],
+    ) -> Result<u32, Refusal> {
+        let Request { owner, client, wanted } = request;
+        let name_of = |queues: &Queues, queue| queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
+        let cycle = if wanted.limit <= 1 {
+            graph::find_cycle(&self.queues, Wish { owner, mode: wanted.mode, upgrade, all, queues })
+        } else {
+            None
+        };
+        if let Some(cycle) = cycle {
+            self.stats.deadlocks += 1;
+            for &queue in queues {
+                if let Some((db, name)) = name_of(&self.queues, queue) {
+                    self.history.note(db, &name, now.mono_ms(), What::Deadlock, owner, client);
+                    keys.happened(db, &name, What::Deadlock);
+                }
+            }
+            return Err(Refusal::Deadlock(graph::describe(&cycle)));
+        }
+        let waiter = self.queues.enter(owner, client, wanted, (deadline_ms, now.mono_us), (upgrade, all), queues);
+        if let Some(deadline_ms) = deadline_ms {
+            let serial = self.queues.waiter(waiter).map_or(0, |waiter| waiter.serial);
+            self.deadlines.insert((deadline_ms, Due::Waiter(serial, waiter)));
+            self.update_next();
+        }
+        for &queue in queues {
+            if let Some((db, name)) = name_of(&self.queues, queue) {
+                self.history.note(db, &name, now.mono_ms(), What::Queued, owner, client);
+                keys.happened(db, &name, What::Queued);
+            }
+            let len = self.queues.get(queue).map_or(0, |queue| queue.len);
+            self.stats.longest_queue = self.stats.longest_queue.max(len);
+        }
+        Ok(waiter)
+    }
+
+    /// Ends a wait without a grant.
+    pub(super) fn end_wait(&mut self, keys: &mut impl Keys, now: Now, waiter: u32, what: What) {
+        let firsts: SmallVec<[u32; 8]> = self.queues.queues_of(waiter).collect();
+        let Some(found) = self.queues.waiter(waiter) else { return };
+        let owner = self.queues.owner(found.owner).map(|owner| owner.name.clone()).unwrap_or_default();
+        let (client, all, waited_ms) = (found.client, found.all, waited_ms(now, found.since_us));
+        for &queue in &firsts {
+            let Some((db, name)) = self.queues.get(queue).map(|queue| (queue.db, queue.name.clone())) else { continue };
+            self.history.note(db, &name, now.mono_ms(), what, &owner, client);
+            self.keep_if_long(now, (db, &name), &owner, client, waited_ms, false);
+            keys.happened(db, &name, what);
+        }
+        self.withdraw(waiter);
+        if what == What::TimedOut {
+            self.stats.timeouts += 1;
+            self.outcomes.push(Outcome::TimedOut { client, all, waited_ms });
+        }
+    }
+
+    /// Takes a waiter out of its queues, which are to be looked at.
+    pub(super) fn withdraw(&mut self, waiter: u32) {
+        if let Some((left, queues)) = self.queues.leave(waiter) {
+            if let Some(deadline_ms) = left.deadline_ms {
+                self.deadlines.remove(&(deadline_ms, Due::Waiter(left.serial, waiter)));
+                self.update_next();
+            }
+            self.queues.forget_owner(left.owner);
+            self.todo.extend(queues);
+        }
+    }
+
+    pub(super) fn keep_if_long(
+        &mut self,
+        now: Now,
+        (db, name): (u32, &[u8]),
+        owner: &[u8],
+        client: Client,
+        waited_ms: u64,
+        granted: bool,
+    ) {
+        if self.long_wait_ms.is_some_and(|long_ms| waited_ms >= long_ms) {
+            let (name, owner, client) = (name.to_vec(), owner.to_vec(), client.id);
+            self.stats.keep_long(LongWait { id: 0, at_ms: now.mono_ms(), waited_ms, db, name, owner, client, granted });
+        }
+    }
+
+    /// Refuses all who wait for a name that holds what is neither a lock nor a plain key.
+    pub(super) fn turn_away(&mut self, queue: u32, name: &[u8]) {
+        let waiters: Vec<u32> = self.queues.links_of(queue).map(|link| link.waiter).collect();
+        waiters.into_iter().for_each(|waiter| self.refuse(waiter, name, Refusal::WrongType));
+    }
+
+    pub(super) fn refuse(&mut self, waiter: u32, name: &[u8], refusal: Refusal) {
+        if let Some(found) = self.queues.waiter(waiter) {
+            let (client, wanted) = (found.client, found.wanted);
+            self.outcomes.push(Outcome::Refused { client, refusal, name: name.into(), wanted });
+            self.withdraw(waiter);
+        }
+    }
+}
+
+fn waited_ms(now: Now, since_us: u64) -> u64 {
+    now.mono_us.saturating_sub(since_us) / 1000
+}

@@ -1,0 +1,160 @@
+//! What is asked of locks, and what they answer.
+
+use smallvec::SmallVec;
+
+use crate::lock::grant::{Client, Owner, Reason};
+use crate::lock::history::What;
+use crate::lock::holders::Lock;
+use crate::lock::queue::Wanted;
+
+/// Where locks are kept.
+pub trait Keys {
+    /// What a name holds. A lock is taken out of there, and comes back by [`Keys::put`] or [`Keys::put_back`] before anything else
+    /// happens to the name.
+    fn take(&mut self, db: u32, name: &[u8]) -> Found;
+
+    /// Keeps a lock as it is now under its name, or takes the name away where the lock is free.
+    fn put(&mut self, db: u32, name: &[u8], lock: Lock);
+
+    /// As [`Keys::put`] for a lock that was not changed.
+    fn put_back(&mut self, db: u32, name: &[u8], lock: Lock);
+
+    /// Something has happened to a name.
+    fn happened(&mut self, db: u32, name: &[u8], what: What);
+}
+
+/// What a name holds.
+#[derive(Debug)]
+pub enum Found {
+    /// Nothing.
+    Free,
+    /// A lock or a semaphore.
+    Lock(Lock),
+    /// Something else that is no plain key either: whoever wants a lock of that name is wrong.
+    Native,
+    /// A plain key: it is in the way until it goes.
+    Plain,
+}
+
+/// What somebody wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The owner.
+    pub owner: &'a [u8],
+    /// The connection.
+    pub client: Client,
+    /// What.
+    pub wanted: Wanted,
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acquired {
+    /// It was granted, with this token.
+    Granted(u64),
+    /// Somebody else holds it.
+    Busy,
+    /// Its connection waits, and has this number as a waiter. An [`Outcome`] will come.
+    Waits(u32),
+}
+
+/// Why something was refused. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The name holds something of another type.
+    WrongType,
+    /// The semaphore has another limit.
+    Limit {
+        /// The one it has.
+        has: u32,
+    },
+    /// The wait would close this cycle.
+    Deadlock(Vec<u8>),
+    /// Whoever wants to give back or renew something does not hold it.
+    NotHeld(Cause),
+}
+
+/// Why an owner does not hold a lock. Times are milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// It never did, as far as is remembered, and nobody else does.
+    Never,
+    /// Its lease has ended.
+    LeaseEnded {
+        /// How long ago.
+        ago_ms: u64,
+    },
+    /// It gave the lock back.
+    Released {
+        /// How long ago.
+        ago_ms: u64,
+    },
+    /// The lock was deleted.
+    Deleted {
+        /// By which client.
+        client: u64,
+        /// How long ago.
+        ago_ms: u64,
+    },
+    /// Its connection was closed.
+    SessionEnded {
+        /// How long ago.
+        ago_ms: u64,
+    },
+    /// Somebody else holds it.
+    HeldBy {
+        /// Who.
+        owner: Vec<u8>,
+        /// For how long.
+        for_ms: u64,
+    },
+}
+
+/// What a connection has to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// What it waited for was granted: the token, or those of all names in their order.
+    Granted {
+        /// The connection.
+        client: Client,
+        /// The tokens.
+        tokens: SmallVec<[u64; 1]>,
+        /// Whether an array is expected.
+        all: bool,
+        /// How long it has waited.
+        waited_ms: u64,
+    },
+    /// The time it would wait is over.
+    TimedOut {
+        /// The connection.
+        client: Client,
+        /// Whether an array was expected.
+        all: bool,
+        /// How long it has waited.
+        waited_ms: u64,
+    },
+    /// What it waited for has come to be of another type, or another limit.
+    Refused {
+        /// The connection.
+        client: Client,
+        /// Why.
+        refusal: Refusal,
+        /// The name it is about.
+        name: Box<[u8]>,
+        /// What it wanted.
+        wanted: Wanted,
+    },
+    /// A grant ended that its holder did not give back.
+    Lost {
+        /// The connection that had acquired it.
+        client: Client,
+        /// The name.
+        name: Box<[u8]>,
+        /// The owner.
+        owner: Owner,
+        /// The fencing token.
+        token: u64,
+        /// Why.
+        reason: Reason,
+    },
+}
