@@ -419,6 +419,49 @@ fn events_of_a_script_are_published_while_it_runs() {
 }
 
 #[test]
+fn locks_stay_as_they_are_until_a_long_script_has_ended() {
+    let server = start();
+    let addr = server.addresses()[0];
+    let clients = || Client::new(addr);
+    let (mut runner, mut other, mut closing, mut first, mut second) = (clients(), clients(), clients(), clients(), clients());
+    // As many rounds as take a second here and now.
+    let began = Instant::now();
+    assert_eq!(runner.ask(&["EVAL", "for _ = 1, 2e6 do end return 1", "0"]), ":1\r\n");
+    let rounds = format!("{:.0}", 2e6 / began.elapsed().as_secs_f64());
+    assert!(closing.ask(&["LOCK.ACQUIRE", "bound", "x", "100000", "SESSION"]).starts_with(':'));
+    let token = closing.ask(&["LOCK.ACQUIRE", "short", "x", "100"]);
+    first.send(&[&["LOCK.ACQUIRE", "bound", "y", "100000", "WAIT", "0"]]);
+    second.send(&[&["LOCK.ACQUIRE", "short", "z", "100000", "WAIT", "0"]]);
+    // Both wait, of whom nothing comes back.
+    let mut waiting = String::new();
+    while waiting != "lock_waiters:2\r\n" {
+        other.send(&[&["INFO", "locks"]]);
+        let length: usize = other.line().trim_start_matches('$').trim_end().parse().unwrap();
+        let mut text = vec![0; length + 2];
+        other.0.read_exact(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        waiting = text.split_inclusive('\n').find(|line| line.starts_with("lock_waiters:")).unwrap().to_owned();
+    }
+    // It looks at the lock for longer than its lease lasts, and then writes.
+    let script = "local seen = {redis.call('lock.check', 'short', ARGV[1])} for _ = 1, ARGV[2] do end \
+        for _, owner in ipairs({'x', 'z'}) do seen[#seen + 1] = redis.call('lock.check', 'short', ARGV[1]) end \
+        redis.call('set', 'done', 1) return table.concat(seen)";
+    runner.send(&[&["EVAL", script, "0", token.trim_start_matches(':').trim_end(), &rounds]]);
+    let mut asking = Client::new(addr);
+    asking.wait_until_busy();
+    drop(closing);
+    for waiter in [&mut first, &mut second] {
+        waiter.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let error = waiter.0.read(&mut [0]).unwrap_err();
+        assert!(matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut), "{error}");
+        waiter.0.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    }
+    assert_eq!(runner.line(), "$3\r\n");
+    assert_eq!(runner.line(), "111\r\n", "what a script sees does not change while it runs");
+    assert!(first.line().starts_with(':') && second.line().starts_with(':'));
+}
+
+#[test]
 fn without_a_threshold_nobody_is_told() {
     let server = start();
     let addr = server.addresses()[0];

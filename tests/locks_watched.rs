@@ -294,6 +294,25 @@ fn many_holders_of_one_lock_are_told_when_it_is_deleted() {
 }
 
 #[test]
+fn while_writes_are_paused_no_lock_changes_hands() {
+    play_here(
+        "A: LOCK.ACQUIRE a x 10 => :*
+         A: SET p 1 PX 10 => +OK
+         B: LOCK.ACQUIRE a y 1000 WAIT 0
+         C: LOCK.ACQUIRE p y 1000 WAIT 0
+         A: CLIENT PAUSE 50 WRITE => +OK
+         pass 10
+         B: PING ...
+         C: PING ...
+         pass 40
+         B <= :*
+         C <= :*
+         B <= +PONG
+         C <= +PONG",
+    );
+}
+
+#[test]
 fn databases_change_places_and_locks_with_them() {
     play_here(
         "A: LOCK.ACQUIRE a x 1000 SESSION => :*

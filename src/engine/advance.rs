@@ -14,7 +14,7 @@ impl Engine {
     pub fn advance(&mut self, now: Now) -> bool {
         self.end_pause(now);
         let mut budget = ADVANCE_BUDGET;
-        if now.reached(self.keyspace.changes.locks_due_ms) {
+        if now.reached(self.keyspace.changes.locks_due_ms) && !self.keyspace.keep_ended {
             self.settle_locks(now, &mut budget);
         }
         loop {
@@ -68,7 +68,8 @@ impl Engine {
         if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
             return Some(0);
         }
-        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(self.keyspace.changes.locks_due_ms);
+        let locks_ms = if self.keyspace.keep_ended { u64::MAX } else { self.keyspace.changes.locks_due_ms };
+        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(locks_ms);
         match self.keyspace.next_wake() {
             Some(at) => Some(at.min(next_ms)),
             None if next_ms == u64::MAX => None,

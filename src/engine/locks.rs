@@ -19,6 +19,7 @@ use crate::engine::command::{Command, Flags, Group};
 use crate::engine::error::{Error, Result};
 use crate::engine::interest::NIL;
 use crate::engine::keyspace::{Db, Keyspace, Ttl};
+use crate::engine::number::parse_i64;
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
 use crate::lock::grant::{self, Client};
@@ -81,7 +82,8 @@ impl Kept<'_> {
         let mut db = self.keyspace.db(db, self.now);
         let hash = db.keyspace.space.hash(name);
         let place = db.keyspace.space.find(db.dict, hash, name);
-        if place.is_some_and(|place| !db.keyspace.space.get(db.dict, place).is_native()) {
+        // While nothing ends, what has ended is in the way as it was.
+        if place.is_some_and(|place| !db.keyspace.space.get(db.dict, place).is_native()) && !db.keyspace.keep_ended {
             let place = db.locate(name).1;
             return (db, hash, place);
         }
@@ -157,6 +159,10 @@ impl Keys for Kept<'_> {
         {
             **kept = lock;
         }
+    }
+
+    fn plain_end_ms(&self, db: u32, name: &[u8]) -> Option<u64> {
+        self.keyspace.end_of(db, name).filter(|&end_ms| end_ms != u64::MAX)
     }
 
     fn happened(&mut self, db: u32, name: &[u8], what: What) {
@@ -261,9 +267,12 @@ impl Engine {
         let session = &mut self.sessions[id.0 as usize];
         session.lock_waiter = waiter;
         session.flags |= SessionFlags::BLOCKED;
+        // A plain key may be what it waits for: commands are to look out for that one, too.
+        self.keyspace.natives = true;
     }
 
-    /// Sees to all leases and waits that have ended by now, where anybody waits, before a command that might come in between.
+    /// Sees to leases and waits that have ended by now, where anybody waits, in their order and `budget` of them, before a command that
+    /// might come in between. Where there are more, [`Engine::guard_natives`] sees to those that are the command's business.
     #[cold]
     pub(super) fn settle_locks(&mut self, now: Now, budget: &mut u32) {
         self.keyspace.with_locks(now, |locks, keys| locks.advance(keys, now, budget));
@@ -390,7 +399,25 @@ impl Engine {
         true
     }
 
+    /// Before their turn, sees to those leases that have ended and that a command would notice: it must not come in between the end of a
+    /// lease and the grant to whoever waits. The commands of locks do so themselves.
+    #[cold]
+    fn settle_names(&mut self, now: Now, db: u32, command: &'static Command, args: &[&[u8]]) {
+        let mut names = command.key_positions(args).into_iter().flatten().map(|key| args[key.position]).peekable();
+        if names.peek().is_none() && command.flags.intersects(Flags::WRITE.union(Flags::READONLY)) {
+            self.keyspace.with_locks(now, |locks, keys| locks.advance(keys, now, &mut { u32::MAX }));
+        } else if !is_native(command) {
+            self.keyspace.with_locks(now, |locks, keys| {
+                for name in names {
+                    locks.look(keys, now, (db, name), |_| ());
+                    locks.work(keys, now);
+                }
+            });
+        }
+    }
+
     /// Refuses a command that would write over a lock, as only the commands of locks change those; deleting them is allowed.
+    /// Before that, sees to what has ended of the locks that it would notice.
     #[cold]
     pub(crate) fn guard_natives(
         &mut self,
@@ -401,12 +428,18 @@ impl Engine {
         args: &[&[u8]],
     ) -> Result {
         self.keyspace.changes.client = self.lock_client(id);
-        let nx = || args.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(b"nx"));
+        if now.reached(self.keyspace.changes.locks_due_ms) && !self.keyspace.keep_ended {
+            self.settle_names(now, db, command, args);
+        }
+        let says = |from: usize, word: &[u8]| args.iter().skip(from).any(|arg| arg.eq_ignore_ascii_case(word));
+        let pairs = || args.get(1).and_then(|count| parse_i64(count)).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
         let keys = match command.name {
             "del" | "unlink" | "setnx" | "msetnx" | "flushdb" | "flushall" | "swapdb" => 0,
-            "set" if nx() => 0,
+            "set" if says(3, b"nx") => 0,
+            "msetex" if says(pairs().saturating_mul(2).saturating_add(2), b"nx") => 0,
             // A name that is taken is a reply of theirs.
             "renamenx" => 1,
+            "copy" if !says(3, b"replace") => 1,
             _ => usize::MAX,
         };
         if keys == 0 || !command.flags.contains(Flags::WRITE) || is_native(command) {
@@ -414,7 +447,14 @@ impl Engine {
         }
         // How long a guard or a latch is kept is anybody's to say; how long a lock is held is its holder's.
         let bounds = matches!(command.name, "expire" | "pexpire" | "expireat" | "pexpireat" | "persist");
-        for key in command.key_positions(args).into_iter().flatten().take(keys) {
+        let mut db_of = [db; 2];
+        if command.name == "copy" {
+            let target = args.iter().skip(3).position(|arg| arg.eq_ignore_ascii_case(b"db")).and_then(|at| args.get(at + 4));
+            let target = target.and_then(|text| parse_i64(text)).and_then(|index| u32::try_from(index).ok());
+            db_of[1] = target.filter(|&index| (index as usize) < self.keyspace.databases()).unwrap_or(db);
+        }
+        for (at, key) in command.key_positions(args).into_iter().flatten().take(keys).enumerate() {
+            let db = if at == 1 { db_of[1] } else { db };
             let guarded = |entry: EntryRef<'_>| {
                 entry.is_native() && !(bounds && matches!(entry.value(), ValueRef::Boxed(Value::Guard(_) | Value::Latch(_))))
             };
@@ -455,3 +495,6 @@ pub(crate) fn refusal_error(refusal: &Refusal, name: &[u8], owner: &[u8], wanted
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

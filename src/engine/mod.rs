@@ -96,6 +96,9 @@ use crate::script::bounds::{Run, Supervisor};
 use crate::script::functions::Functions;
 use crate::script::{Retired, ScriptRandom, Scripts};
 
+/// Steps that are taken before a command, at most, for leases and waits that have ended, beyond those that are its own business.
+const SETTLE_BUDGET: u32 = ADVANCE_BUDGET;
+
 /// What the engine asks of whoever drives it, beyond writing outboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -323,9 +326,9 @@ impl Engine {
             self.sample_rates(now);
         }
         // Not in the middle of a script that lets others be answered.
-        if now.reached(self.keyspace.changes.locks_due_ms) && self.long_run.is_none() {
-            let mut all = u32::MAX;
-            self.settle_locks(now, &mut all);
+        if now.reached(self.keyspace.changes.locks_due_ms) && self.long_run.is_none() && !self.keyspace.keep_ended {
+            let mut budget = SETTLE_BUDGET;
+            self.settle_locks(now, &mut budget);
         }
         self.keyspace.changes.begin();
         let session = &mut self.sessions[id.0 as usize];

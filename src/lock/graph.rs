@@ -123,7 +123,7 @@ impl Awaited<'_> {
         let Some(node) = self.queues.owner(owner) else { return Ok(false) };
         // What it shares it will have alone before anybody else in line.
         let own = owner == self.wanting && self.wish.upgrade;
-        for &queue in &node.holds {
+        for queue in node.holds.iter() {
             step(&mut self.steps)?;
             if self.wish.queues.contains(&queue) && !own {
                 return Ok(true);
@@ -220,7 +220,7 @@ impl<'a> Search<'a> {
         // One that shares the name, or waits to share it, and wants it alone together with others, has those to wait for who stand
         // before it and wait for it.
         let known = self.queues.owner(self.wanting);
-        let twice = root && known.is_some_and(|owner| owner.holds.contains(&number) || self.waits_in(&owner.waits, number));
+        let twice = root && known.is_some_and(|owner| owner.holds.contains(number) || self.waits_in(&owner.waits, number));
         if queue.complex > 0 || twice {
             let before: Vec<u32> = self.queues.links_of(number).take_while(stands_before).map(|link| link.waiter).collect();
             for waiter in before {

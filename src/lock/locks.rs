@@ -23,6 +23,9 @@ pub use crate::lock::terms::{Acquired, Cause, Found, Keys, Outcome, Refusal, Req
 /// Waits that last as long as this are kept as long ones, in milliseconds.
 pub const LONG_WAIT_MS: u64 = 1000;
 
+/// How many steps it takes to grant what a lease held to whoever waits, where freeing an entry takes one.
+pub const DUE_STEPS: u32 = 4;
+
 /// A database by its index, and a name in it.
 type Name = (u32, Box<[u8]>);
 
@@ -116,6 +119,23 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
+        name: (u32, &[u8]),
+        request: Request<'_>,
+        wait: Option<Option<u64>>,
+    ) -> Result<Acquired, Refusal> {
+        match self.try_acquire(keys, now, name, request, wait) {
+            Err(Refusal::Deadlock(cycle)) if cycle.is_empty() => {
+                self.advance(keys, now, &mut { u32::MAX });
+                self.try_acquire(keys, now, name, request, wait)
+            }
+            acquired => acquired,
+        }
+    }
+
+    fn try_acquire(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
         (db, name): (u32, &[u8]),
         request: Request<'_>,
         wait: Option<Option<u64>>,
@@ -161,11 +181,32 @@ impl Locks {
         let queue = self.contend(db, name, &lock);
         let waits = self.wait(keys, now, request, deadline_ms, (upgrade, false), &[queue]);
         self.close_unchanged(keys, (db, name), lock, plain);
+        if plain {
+            self.todo.push(queue);
+        }
         waits.map(Acquired::Waits)
     }
 
     /// Takes all of these locks, or waits until all can be had at once. Their names are different from each other.
     pub fn acquire_all(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        db: u32,
+        names: &[&[u8]],
+        request: Request<'_>,
+        wait: Option<Option<u64>>,
+    ) -> Result<Result<SmallVec<[u64; 1]>, Option<u32>>, Refusal> {
+        match self.try_acquire_all(keys, now, db, names, request, wait) {
+            Err(Refusal::Deadlock(cycle)) if cycle.is_empty() => {
+                self.advance(keys, now, &mut { u32::MAX });
+                self.try_acquire_all(keys, now, db, names, request, wait)
+            }
+            acquired => acquired,
+        }
+    }
+
+    fn try_acquire_all(
         &mut self,
         keys: &mut impl Keys,
         now: Now,
@@ -278,13 +319,13 @@ impl Locks {
         }
     }
 
-    /// Lets come about what has by now, at most `budget` of it.
+    /// Lets come about what has by now, in its order, as far as `budget` goes.
     pub fn advance(&mut self, keys: &mut impl Keys, now: Now, budget: &mut u32) {
         while *budget > 0
             && let Some(&(at_ms, due)) = self.deadlines.first()
             && now.reached(at_ms)
         {
-            *budget -= 1;
+            *budget = budget.saturating_sub(DUE_STEPS);
             match due {
                 Due::Queue(queue) => {
                     self.set_due(queue, 0);
@@ -305,6 +346,10 @@ impl Locks {
             match self.open(keys, now, db, &name) {
                 Found::Plain => {
                     self.track((db, &name), &Lock::default());
+                    // Its end is seen to in time, so that nobody who comes then is before those who wait.
+                    if let (Some(queue), Some(end_ms)) = (self.queues.find(db, &name), keys.plain_end_ms(db, &name)) {
+                        self.set_due(queue, end_ms);
+                    }
                 }
                 Found::Native => {
                     self.turn_away(number, &name);

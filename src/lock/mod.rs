@@ -18,6 +18,7 @@ pub mod graph;
 pub mod held;
 pub mod history;
 pub mod holders;
+pub mod holds;
 pub mod locks;
 pub mod queue;
 pub mod stats;

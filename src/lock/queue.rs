@@ -16,6 +16,7 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use crate::lock::grant::{Client, Mode, Owner};
+use crate::lock::holds::Holds;
 use crate::store::chunks::Chunks;
 use crate::store::segments::Segments;
 
@@ -112,7 +113,7 @@ pub struct OwnerNode {
     /// What it waits for.
     pub waits: SmallVec<[u32; 1]>,
     /// The queues of what it holds.
-    pub holds: SmallVec<[u32; 2]>,
+    pub holds: Holds,
 }
 
 /// All queues.
@@ -251,7 +252,7 @@ impl Queues {
             return owner;
         }
         let hash = self.hash((NIL, name));
-        let node = OwnerNode { name: Owner::from_slice(name), hash, waits: SmallVec::new(), holds: SmallVec::new() };
+        let node = OwnerNode { name: Owner::from_slice(name), hash, waits: SmallVec::new(), holds: Holds::default() };
         let number = self.owners.insert(node);
         self.owner_names.insert(hash, number);
         number
@@ -274,7 +275,7 @@ impl Queues {
             Some(holder) => holder.1 = mode,
             None => {
                 queue_of.holders.push((owner, mode));
-                node.holds.push(queue);
+                node.holds.insert(queue);
             }
         }
     }
@@ -298,7 +299,7 @@ impl Queues {
 
     fn let_go(&mut self, owner: u32, queue: u32) {
         if let Some(node) = self.owners.get_mut(owner) {
-            node.holds.retain(|held| *held != queue);
+            node.holds.remove(queue);
         }
         self.release_owner(owner);
     }
@@ -473,7 +474,7 @@ impl Queues {
             assert_eq!(queue.complex as usize, waiters.iter().filter(|waiter| waiter.complex).count());
             for (owner, _) in &queue.holders {
                 let node = self.owners.get(*owner);
-                assert!(node.is_some_and(|node| node.holds.contains(&number)), "an owner knows what it holds");
+                assert!(node.is_some_and(|node| node.holds.contains(number)), "an owner knows what it holds");
             }
         }
         assert_eq!(links, self.links.len());
@@ -485,8 +486,8 @@ impl Queues {
         for (number, owner) in self.owners.iter() {
             assert_eq!(self.find_owner(&owner.name), Some(number));
             assert!(!owner.waits.is_empty() || !owner.holds.is_empty(), "nothing is known of others");
-            for held in &owner.holds {
-                let queue = self.queues.get(*held);
+            for held in owner.holds.iter() {
+                let queue = self.queues.get(held);
                 assert!(queue.is_some_and(|queue| queue.holders.iter().any(|holder| holder.0 == number)));
             }
         }

@@ -19,6 +19,11 @@ pub trait Keys {
     /// As [`Keys::put`] for a lock that was not changed.
     fn put_back(&mut self, db: u32, name: &[u8], lock: Lock);
 
+    /// When a plain key of this name ends by itself, in monotonic milliseconds.
+    fn plain_end_ms(&self, _db: u32, _name: &[u8]) -> Option<u64> {
+        None
+    }
+
     /// Something has happened to a name.
     fn happened(&mut self, db: u32, name: &[u8], what: What);
 }

@@ -12,6 +12,8 @@ use crate::store::wheel::Wheel;
 
 const ADDRESS_MASK: u64 = (1 << 48) - 1;
 const FIELDS: u64 = 1 << 63;
+/// How many steps it takes to tell the holder of a lock that it is gone, where an entry that is freed takes one.
+pub const LOST_STEPS: u32 = 4;
 
 /// Something that is no longer reachable and waits to be freed.
 enum Grave {
@@ -363,6 +365,8 @@ impl Space {
                         }
                         entry.change().set_timer(0);
                         if entry.read().is_native() {
+                            // Its holders are yet to be told.
+                            *budget = budget.saturating_sub(LOST_STEPS - 1);
                             self.lost.push((*origin, entry));
                         } else {
                             self.bury_below(entry);

@@ -8,6 +8,7 @@ use crate::engine::time::Now;
 use crate::lock::grant::{Client, Grant, Reason};
 use crate::lock::history::What;
 use crate::lock::holders::{Holders, Lock};
+use crate::store::space::LOST_STEPS;
 
 /// So many holders of a lock are told at once.
 const AT_ONCE: usize = 16;
@@ -126,7 +127,7 @@ impl Locks {
         !self.lost.is_empty()
     }
 
-    /// Tells holders that have lost what they held, at most `budget` of them.
+    /// Tells holders that have lost what they held, as far as `budget` goes.
     pub fn tell_some(&mut self, budget: &mut u32) {
         while *budget > 0
             && let Some(mut lost) = self.lost.pop_front()
@@ -134,7 +135,7 @@ impl Locks {
             while *budget > 0
                 && let Some(grant) = lost.holders.pop()
             {
-                *budget -= 1;
+                *budget = budget.saturating_sub(LOST_STEPS);
                 self.lose_deleted(lost.origin, &lost.name, &grant);
             }
             if !lost.holders.is_empty() {

@@ -59,7 +59,10 @@ impl Locks {
         let Some((db, name)) = self.queues.get(queue).map(|queue| (queue.db, queue.name.clone())) else { return };
         match keys.take(db, &name) {
             Found::Lock(lock) => self.close_unchanged(keys, (db, &name), lock, false),
-            _ => self.track((db, &name), &Lock::default()),
+            _ => {
+                self.track((db, &name), &Lock::default());
+                self.todo.push(queue);
+            }
         }
     }
 
@@ -103,6 +106,10 @@ impl Locks {
         } else {
             None
         };
+        // There may be none when what has ended and was not seen to yet has been: whoever calls sees to that and asks again.
+        if cycle.is_some() && now.reached(self.next_ms) {
+            return Err(Refusal::Deadlock(Vec::new()));
+        }
         if let Some(cycle) = cycle {
             self.stats.deadlocks += 1;
             for &queue in queues {

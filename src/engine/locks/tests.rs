@@ -1,0 +1,125 @@
+//! Nobody comes in between the end of a lease and the grant to whoever waits, though the timer has not fired yet, and however many
+//! leases end at once.
+
+use super::*;
+use crate::engine::SETTLE_BUDGET;
+use crate::engine::harness::Harness;
+use crate::engine::session::Peer;
+use crate::lock::locks::DUE_STEPS;
+
+/// So many leases are seen to before a command.
+const ONE: usize = (SETTLE_BUDGET / DUE_STEPS) as usize;
+
+impl Harness {
+    /// Executes words for another session, and gives what it has been told.
+    fn say(&mut self, id: SessionId, words: &str) -> String {
+        let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
+        self.engine.execute(self.now, id, &args);
+        self.told(id)
+    }
+
+    fn told(&mut self, id: SessionId) -> String {
+        let out = std::mem::take(&mut self.engine.sessions[id.0 as usize].out);
+        String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
+    }
+
+    fn join(&mut self) -> SessionId {
+        self.engine.connect(self.now, Peer::default())
+    }
+}
+
+#[test]
+fn nobody_comes_in_before_those_who_wait_for_a_lock_or_a_plain_key() {
+    for (held, lease) in [("SET a token NX PX 100", 100), ("LOCK.ACQUIRE a token 100", 100)] {
+        for barging in ["SET a other NX", "SETNX a other", "LOCK.ACQUIRE a other 100"] {
+            let mut h = Harness::new();
+            assert_ne!(h.run(held), "$-1");
+            let waiter = h.join();
+            assert_eq!(h.say(waiter, "LOCK.ACQUIRE a waiter 1000 WAIT 0"), "");
+            // Time has passed, and the timer has not fired.
+            h.now.mono_us += lease * 1000;
+            let refused = h.run(barging);
+            assert!(refused == "$-1" || refused == ":0", "{barging}: {refused}");
+            assert!(h.told(waiter).starts_with(':'), "{held}, {barging}");
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_plain_key_is_looked_out_for_as_it_changes() {
+    let mut h = Harness::new();
+    h.run("SET a token");
+    let waiter = h.join();
+    assert_eq!(h.say(waiter, "LOCK.ACQUIRE a waiter 1000 WAIT 0"), "");
+    for (change, ms) in
+        [("PEXPIRE a 100", 50), ("PEXPIRE a 100", 99), ("PERSIST a", 500), ("SET a b PX 5", 4), ("GETEX a PX 7", 6)]
+    {
+        h.run(change);
+        h.now.mono_us += ms * 1000;
+        assert_eq!(h.run("SET a other NX"), "$-1");
+        assert_eq!(h.told(waiter), "", "{change}");
+    }
+    h.now.mono_us += 1000;
+    assert_eq!(h.run("SET a other NX"), "$-1");
+    assert!(h.told(waiter).starts_with(':'));
+}
+
+/// Many contended leases that end in one millisecond, the timer not fired yet; gives those who wait.
+fn many_due(h: &mut Harness, count: usize) -> Vec<SessionId> {
+    let waiters: Vec<SessionId> = (0..count)
+        .map(|at| {
+            assert!(h.say(h.session, &format!("LOCK.ACQUIRE lock:{at} holder 100")).starts_with(':'));
+            let waiter = h.join();
+            assert_eq!(h.say(waiter, &format!("LOCK.ACQUIRE lock:{at} waiter:{at} 100000 WAIT 0")), "");
+            waiter
+        })
+        .collect();
+    h.now.mono_us += 100_000;
+    waiters
+}
+
+#[test]
+fn of_many_leases_that_end_at_once_those_are_seen_to_that_a_command_would_notice() {
+    let mut h = Harness::new();
+    let count = 5 * ONE;
+    let waiters = many_due(&mut h, count);
+    let served = |h: &Harness| waiters.iter().filter(|id| !h.engine.sessions[id.0 as usize].out.is_empty()).count();
+    assert_eq!(h.say(h.session, "PING"), "+PONG");
+    assert_eq!(served(&h), ONE, "so many and no more");
+    // The first in line come first: names are settled in the order in which their leases have ended.
+    assert!(waiters[..ONE].iter().all(|id| !h.engine.sessions[id.0 as usize].out.is_empty()));
+    let last = waiters[count - 1];
+    assert_eq!(h.say(h.session, &format!("SET lock:{} other NX", count - 1)), "$-1", "nobody barges in");
+    assert!(h.told(last).starts_with(':'));
+    assert_eq!(served(&h), 2 * ONE);
+    let script = format!("EVAL return\u{1}redis.call('setnx','lock:{}','other') 0", count - 2);
+    let args: Vec<Vec<u8>> = script.split(' ').map(|word| word.replace('\u{1}', " ").into_bytes()).collect();
+    let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+    assert_eq!(h.args(&args), b":0\r\n", "nor does a script, whatever keys it names");
+    assert!(h.told(waiters[count - 2]).starts_with(':'));
+    assert_eq!(h.say(h.session, &format!("LOCK.ACQUIRE lock:{} other 100", count - 3)), "$-1");
+    assert!(h.told(waiters[count - 3]).starts_with(':'));
+    assert_eq!(h.say(h.session, "DBSIZE"), format!(":{count}"), "whoever looks at all of them finds all of them held");
+    assert_eq!(served(&h), count - 3);
+    h.engine.check_invariants();
+}
+
+#[test]
+fn what_has_ended_and_was_not_seen_to_is_no_deadlock() {
+    let mut h = Harness::new();
+    let count = 3 * ONE;
+    let (x, y) = (h.join(), h.join());
+    let before = h.now;
+    many_due(&mut h, count);
+    let after = std::mem::replace(&mut h.now, before);
+    // It ends in the same millisecond as the others, behind them.
+    assert!(h.say(x, "LOCK.ACQUIRE a x 100").starts_with(':'));
+    assert!(h.say(y, "LOCK.ACQUIRE b y 100000").starts_with(':'));
+    assert_eq!(h.say(y, "LOCK.ACQUIRE a y 100000 WAIT 0"), "");
+    assert!(h.say(x, "LOCK.ACQUIRE b x 100 WAIT 0").starts_with("-DEADLOCK"));
+    h.now = after;
+    assert_eq!(h.say(x, "LOCK.ACQUIRE b x 100 WAIT 0"), "", "it waits: what it held it holds no more");
+    assert!(h.told(y).starts_with(':'));
+    assert_eq!(h.engine.keyspace.changes.locks.as_ref().map(|locks| locks.stats.deadlocks), Some(1));
+    h.engine.check_invariants();
+}

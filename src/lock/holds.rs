@@ -1,0 +1,91 @@
+//! The queues of what an owner holds: one or two, most often, and up to very many.
+
+use std::collections::BTreeSet;
+
+use smallvec::SmallVec;
+
+/// So many are found by a look at each of them.
+const FEW: usize = 32;
+
+/// A set of numbers of queues.
+#[derive(Clone, Debug)]
+pub enum Holds {
+    /// A few, in the order in which they came.
+    Few(SmallVec<[u32; 2]>),
+    /// More of them.
+    Many(BTreeSet<u32>),
+}
+
+impl Default for Holds {
+    fn default() -> Self {
+        Holds::Few(SmallVec::new())
+    }
+}
+
+impl Holds {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Holds::Few(few) => few.is_empty(),
+            Holds::Many(many) => many.is_empty(),
+        }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = u32> {
+        let (few, many) = match self {
+            Holds::Few(few) => (Some(few.iter()), None),
+            Holds::Many(many) => (None, Some(many.iter())),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flatten()).copied()
+    }
+
+    /// Whether a queue is among them.
+    pub fn contains(&self, queue: u32) -> bool {
+        match self {
+            Holds::Few(few) => few.contains(&queue),
+            Holds::Many(many) => many.contains(&queue),
+        }
+    }
+
+    /// Adds one that is not among them.
+    pub fn insert(&mut self, queue: u32) {
+        match self {
+            Holds::Few(few) if few.len() < FEW => few.push(queue),
+            Holds::Few(few) => *self = Holds::Many(few.drain(..).chain([queue]).collect()),
+            Holds::Many(many) => {
+                many.insert(queue);
+            }
+        }
+    }
+
+    /// Takes one out.
+    pub fn remove(&mut self, queue: u32) {
+        match self {
+            Holds::Few(few) => few.retain(|held| *held != queue),
+            Holds::Many(many) => {
+                many.remove(&queue);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_and_many_are_the_same_set() {
+        let mut holds = Holds::default();
+        for queue in 0..100 {
+            assert!(!holds.contains(queue));
+            holds.insert(queue);
+            assert!(holds.contains(queue));
+        }
+        assert!(holds.iter().eq(0..100));
+        (0..100).step_by(2).for_each(|queue| holds.remove(queue));
+        assert!(holds.iter().eq((1..100).step_by(2)) && !holds.is_empty());
+        (1..100).step_by(2).for_each(|queue| holds.remove(queue));
+        assert!(holds.is_empty());
+    }
+}
