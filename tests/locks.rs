@@ -527,7 +527,7 @@ fn a_latch_opens_for_all_when_it_was_counted_down() {
          C: LATCH.AWAIT l WAIT 50
          A: LATCH.DOWN l => :1
          pass 50
-         C <= *-1
+         C <= $-1
          C: LATCH.AWAIT l WAIT 0
          A: LATCH.DOWN l 5 => :0
          B <= :1

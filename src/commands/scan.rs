@@ -80,7 +80,7 @@ fn keys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 /// The types that Redis knows, whether there can be such keys here or not.
-const TYPES: [&[u8]; 6] = [b"string", b"list", b"set", b"zset", b"hash", b"stream"];
+const TYPES: [&[u8]; 10] = [b"string", b"list", b"set", b"zset", b"hash", b"stream", b"lock", b"semaphore", b"latch", b"guard"];
 
 /// Options of the `SCAN` family.
 #[derive(Debug)]

@@ -399,6 +399,8 @@ impl Engine {
             let mut reply = WireReply::new(&mut session.out, session.protocol);
             match error {
                 Some(error) => reply.error(error.text()),
+                // The others would have replied with arrays.
+                None if waiter.wake.contains(Wake::LATCH) => reply.null(),
                 None => reply.null_array(),
             }
         }
