@@ -65,10 +65,13 @@ pub fn find_cycle(queues: &Queues, wish: Wish<'_>) -> Option<Vec<Step>> {
     if known.holds.is_empty() && known.waits.is_empty() {
         return None;
     }
+    // Whoever stands before all others from now on is waited for by them: what its owner waits for beside may close the circle, too.
+    let waits = if wish.upgrade { &known.waits[..] } else { &[] };
+    let also: Vec<u32> = waits.iter().flat_map(|&waiter| queues.queues_of(waiter)).collect();
     let mut steps = STEPS;
     // Both searches begin anew at each turn: what they know already is found again in a third of the steps of the last one.
     loop {
-        let awaited = Awaited { queues, wish, wanting, seen: BTreeSet::new(), next: Vec::new(), steps };
+        let awaited = Awaited { queues, wish, wanting, also: &also, seen: BTreeSet::new(), next: Vec::new(), steps };
         match awaited.leads_to_wish() {
             Ok(false) => return None,
             Ok(true) => steps = u32::MAX,
@@ -95,6 +98,8 @@ struct Awaited<'a> {
     queues: &'a Queues,
     wish: Wish<'a>,
     wanting: u32,
+    /// The queues that the owner stands in already, where it will be waited for by others than before.
+    also: &'a [u32],
     seen: BTreeSet<u32>,
     next: Vec<u32>,
     steps: u32,
@@ -125,14 +130,14 @@ impl Awaited<'_> {
         let own = owner == self.wanting && self.wish.upgrade;
         for queue in node.holds.iter() {
             step(&mut self.steps)?;
-            if self.wish.queues.contains(&queue) && !own {
+            if (self.wish.queues.contains(&queue) || self.also.contains(&queue)) && !own {
                 return Ok(true);
             }
             self.enter(queue);
         }
         for queue in node.waits.iter().flat_map(|&waiter| self.queues.queues_of(waiter)) {
             step(&mut self.steps)?;
-            if self.wish.queues.contains(&queue) && !self.wish.upgrade {
+            if self.wish.queues.contains(&queue) && !self.wish.upgrade || self.also.contains(&queue) && owner != self.wanting {
                 return Ok(true);
             }
             self.enter(queue);
@@ -162,7 +167,20 @@ impl<'a> Search<'a> {
     fn new(queues: &'a Queues, wish: Wish<'a>, wanting: u32, steps: u32) -> Self {
         let before = if wish.upgrade { i64::MIN } else { i64::MAX };
         let root = |&queue| Node { queue, before, mode: wish.mode, owner: None, from: usize::MAX };
-        Search { queues, wish, wanting, nodes: wish.queues.iter().map(root).collect(), seen: BTreeMap::new(), steps }
+        let mut nodes: Vec<Node> = wish.queues.iter().map(root).collect();
+        for &waiter in queues.owner(wanting).filter(|_| wish.upgrade).map(|owner| &owner.waits[..]).unwrap_or_default() {
+            let Some(waiter) = queues.waiter(waiter).filter(|waiter| waiter.wanted.limit <= 1) else { continue };
+            let links = waiter.links.iter().filter_map(|&link| queues.link(link));
+            let node = |link: Link| Node {
+                queue: link.queue,
+                before: link.order,
+                mode: waiter.wanted.mode,
+                owner: None,
+                from: usize::MAX,
+            };
+            nodes.extend(links.map(node));
+        }
+        Search { queues, wish, wanting, nodes, seen: BTreeMap::new(), steps }
     }
 
     fn cycle(mut self) -> Result<Option<Vec<Step>>, OutOfSteps> {
@@ -343,7 +361,7 @@ mod tests {
         let wanted = [queues.find_or_make(0, what)];
         let wish = Wish { owner, mode: Mode::Exclusive, upgrade: false, all: false, queues: &wanted };
         let Some(wanting) = queues.find_owner(owner) else { return true };
-        let awaited = Awaited { queues, wish, wanting, seen: BTreeSet::new(), next: Vec::new(), steps };
+        let awaited = Awaited { queues, wish, wanting, also: &[], seen: BTreeSet::new(), next: Vec::new(), steps };
         matches!(awaited.leads_to_wish(), Ok(false)) || matches!(Search::new(queues, wish, wanting, steps).cycle(), Ok(None))
     }
 

@@ -609,6 +609,15 @@ impl World {
         assert_eq!(self.locks.held.total(), held, "what is held is counted");
         let (none, free) = (Name::default(), Lock::default());
         for name in NAMES {
+            if let (Some(of), Some(Some(lock))) = (self.reference.names.get_mut(name), self.map.held.get(name)) {
+                // Of several connections in which one owner waited for it at a time, any may be the one that it is bound to: where leases
+                // of several names end at once, it is a matter of which is seen to first.
+                for held in of.holders.iter_mut().filter(|held| held.holds > 1 && held.session.is_some()) {
+                    let bound =
+                        lock.holders.get(held.owner.as_bytes()).filter(|grant| grant.session).map(|grant| grant.client.id);
+                    held.session = bound.or(held.session);
+                }
+            }
             let of = self.reference.names.get(name).unwrap_or(&none);
             let lock = self.map.held.get(name);
             prop_assert_eq!(lock.is_some_and(Option::is_none), of.plain);
