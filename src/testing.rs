@@ -76,7 +76,7 @@ impl TestServerBuilder {
 
     /// Starts it, or says why it could not.
     pub fn try_start(self) -> Result<TestServer, StartError> {
-        let options = Options { seed: Some(self.seed), frozen: self.frozen, ..Options::default() };
+        let options = Options { seed: Some(self.seed), frozen: self.frozen, test_mode: true, ..Options::default() };
         Ok(TestServer { server: Server::start(self.config, options)? })
     }
 }
@@ -136,6 +136,7 @@ impl TestServer {
             shell.engine.begin_batch(now, shell.clock.stopwatch_ns(), shell.clock.stopwatch());
             shell.engine.execute(now, session, &args);
             shell.engine.end_batch(now);
+            let now = shell.act(now);
             let reply = std::mem::take(&mut shell.engine.sessions[session.0 as usize].out);
             shell.engine.disconnect(now, session);
             reply

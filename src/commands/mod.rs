@@ -8,6 +8,7 @@ pub mod blocking_zsets;
 pub mod client;
 mod client_blocking;
 mod client_tracking;
+mod clock;
 pub mod cluster;
 pub mod config;
 pub mod connection;
@@ -123,6 +124,7 @@ static FAMILIES: &[&[Command]] = &[
     latency::COMMANDS,
     cluster::COMMANDS,
     replication::COMMANDS,
+    clock::COMMANDS,
     config::COMMANDS,
     acl::COMMANDS,
     introspect::COMMANDS,

@@ -49,6 +49,8 @@ bitflags::bitflags! {
         const NO_ASYNC_LOADING = 1 << 17;
         /// Touches keys all the same even when it only counts them.
         const NO_MANDATORY_KEYS = 1 << 18;
+        /// Only tests call it, and no pause is in their way.
+        const TEST_MODE = 1 << 19;
     }
 }
 

@@ -56,6 +56,7 @@ pub mod slowlog;
 pub mod stats;
 pub mod streams;
 pub mod strings;
+pub mod test_mode;
 pub mod time;
 pub mod timing;
 pub mod tracking;
@@ -87,6 +88,7 @@ use crate::engine::rate::Rates;
 use crate::engine::session::{Session, SessionFlags, SessionId};
 use crate::engine::slowlog::SlowLog;
 use crate::engine::stats::Stats;
+use crate::engine::test_mode::ClockOrder;
 use crate::engine::time::Now;
 use crate::engine::timing::Timing;
 use crate::engine::transaction::Fate;
@@ -106,6 +108,8 @@ pub enum Action {
     Shutdown,
     /// Do nothing at all for so many microseconds (`DEBUG SLEEP`); on a virtual clock, move it.
     Sleep(u64),
+    /// Do something to the clock, and reply to the session that asked for it (`CLOCK`).
+    Clock(SessionId, ClockOrder),
     /// Have the system get back what was freed: it was much, and at once.
     ReturnMemory,
     /// A configuration directive changed that the driver acts on.
@@ -162,6 +166,8 @@ pub struct Engine {
     pub script_random: ScriptRandom,
     /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: on, scripts may call DEBUG.
     pub debug_from_scripts: bool,
+    /// Tests have the clock in their hands.
+    pub test_mode: bool,
     /// Interpreters of either that are no more, on their way out.
     pub(crate) retired: Retired,
     /// Asked while a script runs whether it may go on; `None` where nobody is to be asked.
@@ -234,6 +240,7 @@ impl Engine {
             retired: Retired::default(),
             script_random: ScriptRandom::default(),
             debug_from_scripts: false,
+            test_mode: false,
             supervisor: None,
             long_run: None,
             script_steps_max: None,

@@ -191,7 +191,12 @@ impl Engine {
         let at_ns = self.timing.look(now);
         // In a transaction others follow before the driver does anything: what it does for `CONFIG SET` is not waited for.
         let in_exec = self.sessions[id.0 as usize].flags.contains(SessionFlags::IN_EXEC);
-        let asked = |action: &Action| !(in_exec && matches!(action, Action::ConfigChanged(_)));
+        // Nor does a command that moves the clock take the time by which it moves.
+        let asked = |action: &Action| match action {
+            Action::ConfigChanged(_) => !in_exec,
+            Action::Clock(..) => false,
+            _ => true,
+        };
         if self.timing.unfinished.is_none() && self.actions.iter().any(asked) {
             let began_ns = whole.unwrap_or(self.timing.looked_ns);
             let began_ns = if self.timing.stopwatch.is_some() { began_ns } else { at_ns };

@@ -141,7 +141,7 @@ impl Engine {
                 false => Ok(Fate::Run),
             };
         }
-        if self.pause.holds(flags) {
+        if self.pause.holds(flags) && !flags.contains(Flags::TEST_MODE) {
             return Ok(Fate::Hold);
         }
         Ok(if in_multi && !is_immediate(command) { Fate::Queue } else { Fate::Run })

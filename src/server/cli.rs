@@ -16,7 +16,7 @@ Flags win over the file.
 Examples:
   portcullis serve --port 7000 --requirepass secret
   portcullis serve redis.conf --bind 127.0.0.1 ::1 --maxclients 50000
-  portcullis serve --port 0 --ready-file /run/portcullis.ready";
+  portcullis serve --port 0 --ready-file /run/portcullis.ready --test-mode";
 
 /// What `portcullis serve` was asked to do.
 pub struct Invocation {
@@ -30,6 +30,8 @@ pub struct Invocation {
     pub ready_file: Option<PathBuf>,
     /// How log lines look.
     pub log_format: Format,
+    /// Whether tests have the clock in their hands.
+    pub test_mode: bool,
 }
 
 /// The `serve` subcommand.
@@ -50,6 +52,12 @@ pub fn command() -> Command {
                 .value_name("PATH")
                 .help("File that is written with host:port once connections are accepted, and removed at the end")
                 .value_hint(ValueHint::FilePath),
+        )
+        .arg(
+            Arg::new("test-mode")
+                .long("test-mode")
+                .help("For tests: CLOCK moves the server's clock. Whoever may call it may end every lease")
+                .action(ArgAction::SetTrue),
         )
         .arg(
             Arg::new("log-format")
@@ -171,7 +179,8 @@ pub fn read(matches: &ArgMatches) -> Result<Invocation, String> {
         Some("json") => Format::Json,
         _ => Format::Text,
     };
-    Ok(Invocation { config, file, extra, ready_file: matches.get_one::<String>("ready-file").map(PathBuf::from), log_format })
+    let ready_file = matches.get_one::<String>("ready-file").map(PathBuf::from);
+    Ok(Invocation { config, file, extra, ready_file, log_format, test_mode: matches.get_flag("test-mode") })
 }
 
 #[cfg(test)]

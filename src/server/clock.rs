@@ -5,6 +5,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::engine::test_mode::FAR_MS;
 use crate::engine::time::Now;
 
 /// What the clock shows when it is made, in microseconds. Not 0, so that times before the start can be expressed.
@@ -22,6 +23,8 @@ pub struct Clock {
     wall_offset_ms: i64,
     /// What [`Clock::jump_wall`] has added to the real wall clock.
     jumped_ms: i64,
+    /// What it was told to, all together.
+    stepped_ms: i64,
     wall_checked_us: u64,
     /// The time it stands at, in microseconds, while it is frozen.
     frozen_us: Option<u64>,
@@ -49,7 +52,7 @@ fn read_both_us() -> (i64, i64) {
 }
 
 /// The latest reading that the clock is advanced to, in microseconds: what is added to it later does not overflow.
-const FAR_US: u64 = 100_000 * 366 * 86_400 * 1_000_000;
+const FAR_US: u64 = FAR_MS * 1000;
 
 impl Clock {
     /// A running clock.
@@ -63,6 +66,7 @@ impl Clock {
             skew_us: start_us as i64 - mono_us,
             wall_offset_ms: (real_us - start_us as i64) / 1000,
             jumped_ms: 0,
+            stepped_ms: 0,
             wall_checked_us: start_us,
             frozen_us: None,
         }
@@ -144,7 +148,13 @@ impl Clock {
         let far_ms = FAR_US as i64 / 1000;
         let jump_ms = self.wall_offset_ms.saturating_add(ms).clamp(-far_ms, far_ms) - self.wall_offset_ms;
         self.jumped_ms += jump_ms;
+        self.stepped_ms += jump_ms;
         self.wall_offset_ms += jump_ms;
+    }
+
+    /// By how many milliseconds [`Clock::jump_wall`] has stepped the wall clock, all together.
+    pub fn stepped_ms(&self) -> i64 {
+        self.stepped_ms
     }
 
     /// The reading of `CLOCK_MONOTONIC`, in microseconds, at which the running clock shows `mono_ms`.

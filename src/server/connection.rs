@@ -156,6 +156,9 @@ impl Connection {
             if shell.aborted(self.id) {
                 return Poll::Ready(());
             }
+            if shell.gives_way() {
+                return wait_for_others(cx);
+            }
             if std::mem::take(&mut shell.others_first) && turn_left > 0 {
                 // They are in line already.
                 cx.waker().wake_by_ref();

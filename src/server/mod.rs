@@ -22,6 +22,7 @@ pub mod file;
 mod handshake;
 pub mod listener;
 pub mod log;
+mod orders;
 pub mod program;
 mod returns;
 pub mod shell;
@@ -70,6 +71,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Start with the clock standing still.
     pub frozen: bool,
+    /// Tests have the clock in their hands: `CLOCK`.
+    pub test_mode: bool,
     /// The configuration file, for `INFO` and `CONFIG REWRITE`.
     pub config_file: Option<PathBuf>,
     /// Users and their rules, as `user` lines of the configuration file have them.
@@ -241,6 +244,7 @@ impl Executor {
             let users_file = users_file::open(&self.config);
             let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
             shell.engine.users = self.users;
+            shell.engine.test_mode = self.options.test_mode;
             shell.engine.users_file = users_file;
             if let Some(settings) = self.tls {
                 let handshakes = Rc::new(Handshakes::new(settings));

@@ -24,7 +24,7 @@ pub fn run(invocation: Invocation) -> ExitCode {
 }
 
 fn serve(invocation: Invocation) -> Result<(), String> {
-    let Invocation { mut config, file, extra, ready_file, log_format } = invocation;
+    let Invocation { mut config, file, extra, ready_file, log_format, test_mode } = invocation;
     // Relative paths are those of the directory it was started in, and `dir` may change that.
     let file = file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
     let ready_file = ready_file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
@@ -34,8 +34,11 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     if !extra.ignored.is_empty() {
         tracing::info!(directives = extra.ignored.join(" "), "directives of the configuration file that have no meaning here");
     }
+    if test_mode {
+        tracing::warn!("test mode: clients may move the clock");
+    }
     let signals = Signals::install().map_err(|error| error.to_string())?;
-    let options = Options { config_file: file, users: extra.users, ..Options::default() };
+    let options = Options { config_file: file, users: extra.users, test_mode, ..Options::default() };
     let mut server = Server::start(config, options).map_err(|error| error.to_string())?;
     let plain = server.addresses().iter().map(ToString::to_string);
     let addresses: Vec<String> = plain.chain(server.tls_addresses().iter().map(|addr| format!("tls:{addr}"))).collect();

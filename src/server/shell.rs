@@ -86,6 +86,10 @@ pub struct Shell {
     pub(super) others_first: bool,
     /// When a batch of requests may help the timer with what is due again.
     help_from_us: u64,
+    /// The session whose order the clock is moved by.
+    pub(super) asking: Option<SessionId>,
+    /// The turn that goes on is to let others have theirs before it writes.
+    pub(super) yields: bool,
 }
 
 impl Shell {
@@ -111,6 +115,8 @@ impl Shell {
             returns: Returns::default(),
             others_first: false,
             help_from_us: 0,
+            asking: None,
+            yields: false,
         })
     }
 
@@ -325,6 +331,7 @@ impl Shell {
                 }
                 // Nothing at all happens meanwhile: that is what it is for.
                 Action::Sleep(us) => std::thread::sleep(Duration::from_micros(us)),
+                Action::Clock(id, order) => self.order_clock(id, order),
                 Action::ReturnMemory => allocator::return_free(),
                 Action::ConfigChanged(name) => self.reconfigured(name),
             }

@@ -36,8 +36,8 @@ impl Shell {
             }
             if timeout_ms > 0 && session.subscriptions == [0; 3] && self.slots.get(index).is_some_and(|slot| slot.has_task()) {
                 // Whoever waits is not idle.
-                let blocked = session.flags.contains(SessionFlags::BLOCKED);
-                let due = if blocked { now.mono_ms() } else { session.last_ms } + timeout_ms + 1;
+                let waits = session.flags.contains(SessionFlags::BLOCKED) || self.asking == Some(id);
+                let due = if waits { now.mono_ms() } else { session.last_ms } + timeout_ms + 1;
                 if now.reached(due) {
                     tracing::debug!(client = session.id, addr = session.peer.addr, "closing an idle client");
                     closing.push(id);

@@ -28,6 +28,7 @@ SERVERS = 3  # RedLock wants several
 SUITES = [
     ("python", "redis_py", "redis-py"),
     ("python", "redis_py_asyncio", "redis-py, asyncio"),
+    ("python", "redis_py_test_mode", "redis-py, test mode"),
     ("python", "python_redis_lock", "python-redis-lock"),
     ("python", "pottery_redlock", "pottery"),
     ("python", "limits_rates", "limits"),
@@ -37,6 +38,7 @@ SUITES = [
     ("python", "redis_py_cluster", "redis-py RedisCluster"),
     ("python", "redis_py_cluster_asyncio", "redis-py RedisCluster, asyncio"),
     ("node", "ioredis", "ioredis"),
+    ("node", "ioredis-test-mode", "ioredis, test mode"),
     ("node", "node-redis", "node-redis"),
     ("node", "ioredis-cluster", "ioredis Cluster"),
     ("node", "node-redis-cluster", "node-redis createCluster"),
@@ -133,6 +135,8 @@ def c(cache):
 FAMILIES = {"python": python, "node": node, "rust": rust, "c": c}
 # Suites whose server is the one node of a cluster, which has all slots.
 IN_CLUSTER = {"redis_py_cluster", "redis_py_cluster_asyncio", "ioredis-cluster", "node-redis-cluster"}
+# Suites that move the server's clock, and are an application's own tests: redis-server has nothing of the kind.
+IN_TEST_MODE = {"redis_py_test_mode", "ioredis-test-mode"}
 # Where a client has one protocol only, and why.
 ONE_PROTOCOL = {"hiredis": "Debian's hiredis speaks RESP2 only"}
 
@@ -146,7 +150,7 @@ def free_port():
 class Server:
     """One server on a free port of the loopback interface; ends with the `with` block."""
 
-    def __init__(self, program, directory, in_cluster=False):
+    def __init__(self, program, directory, in_cluster=False, in_test_mode=False):
         self.port = free_port()
         settings = ["--port", str(self.port), "--bind", "127.0.0.1"]
         if in_cluster:
@@ -156,6 +160,8 @@ class Server:
             settings += ["--cluster-port", str(free_port())]
             # Alone it never learns its address, and ioredis passes over nodes without one.
             settings += ["--cluster-announce-ip", "127.0.0.1"]
+        if in_test_mode:
+            settings += ["--test-mode"]
         if program == "portcullis":
             command = [binary(), "serve", *settings]
         else:
@@ -263,9 +269,12 @@ def main():
                 if protocol == 3 and suite in ONE_PROTOCOL:
                     print(f"{client:<32}{program:<12}{protocol:<6}       –  {ONE_PROTOCOL[suite]}", flush=True)
                     continue
+                in_cluster, in_test_mode = suite in IN_CLUSTER, suite in IN_TEST_MODE
+                if in_test_mode and program == "redis":
+                    print(f"{client:<32}{program:<12}{protocol:<6}       –  redis-server has no test mode", flush=True)
+                    continue
                 with tempfile.TemporaryDirectory() as directory:
-                    in_cluster = suite in IN_CLUSTER
-                    servers = [Server(program, directory, in_cluster) for _ in range(1 if in_cluster else SERVERS)]
+                    servers = [Server(program, directory, in_cluster, in_test_mode) for _ in range(1 if in_cluster else SERVERS)]
                     start = time.monotonic()
                     try:
                         passed, skipped, failed, said = run_suite(commands[family](suite), servers, protocol)
