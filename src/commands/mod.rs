@@ -18,6 +18,7 @@ pub mod deadline;
 mod debug;
 mod debug_digest;
 pub mod expiry;
+mod fault;
 pub mod functions;
 pub mod geo;
 pub mod geo_search;
@@ -125,6 +126,7 @@ static FAMILIES: &[&[Command]] = &[
     cluster::COMMANDS,
     replication::COMMANDS,
     clock::COMMANDS,
+    fault::COMMANDS,
     config::COMMANDS,
     acl::COMMANDS,
     introspect::COMMANDS,

@@ -13,6 +13,9 @@ impl Engine {
     /// what waits for it. Gives whether there is more to do already; then call it again soon.
     pub fn advance(&mut self, now: Now) -> bool {
         self.end_pause(now);
+        if now.reached(self.faults.next_ms()) {
+            self.end_delays(now);
+        }
         let mut budget = ADVANCE_BUDGET;
         if now.reached(self.keyspace.changes.locks_due_ms) && !self.keyspace.keep_ended {
             self.settle_locks(now, &mut budget);
@@ -69,7 +72,7 @@ impl Engine {
             return Some(0);
         }
         let locks_ms = if self.keyspace.keep_ended { u64::MAX } else { self.keyspace.changes.locks_due_ms };
-        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(locks_ms);
+        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(self.faults.next_ms()).min(locks_ms);
         match self.keyspace.next_wake() {
             Some(at) => Some(at.min(next_ms)),
             None if next_ms == u64::MAX => None,

@@ -26,6 +26,7 @@ impl Engine {
         self.untrack(id);
         self.end_monitor(id);
         self.forget_wait(now, id);
+        self.faults.forget(id);
         self.end_lock_session(now, id);
         if self.counts_clients() {
             self.forget_client(id);

@@ -29,7 +29,8 @@ impl Engine {
             assert_eq!(session.transaction.is_some(), multi, "a transaction between MULTI and EXEC");
             assert!(!session.flags.contains(SessionFlags::IN_EXEC), "EXEC is one step");
             let (waits, held) = (session.waiter != NIL || session.lock_waiter != NIL, session.held != 0);
-            assert_eq!(session.flags.contains(SessionFlags::BLOCKED), waits || held, "blocked by something");
+            let delayed = self.faults.delays(SessionId(number as u32));
+            assert_eq!(session.flags.contains(SessionFlags::BLOCKED), waits || held || delayed, "blocked by something");
             if session.waiter != NIL {
                 self.keyspace.changes.waits.check_waiter(session.waiter, SessionId(number as u32));
             }

@@ -28,6 +28,7 @@ pub mod environment;
 pub mod error;
 pub mod eviction;
 pub mod expiry_publish;
+pub mod faults;
 pub mod figures;
 pub mod geohash;
 pub mod glob;
@@ -80,6 +81,7 @@ use crate::engine::context::{Context, Origin};
 use crate::engine::discard::Discards;
 use crate::engine::environment::Environment;
 use crate::engine::error::Error;
+use crate::engine::faults::Faults;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::latency::Latency;
 use crate::engine::pause::Pause;
@@ -166,8 +168,10 @@ pub struct Engine {
     pub script_random: ScriptRandom,
     /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: on, scripts may call DEBUG.
     pub debug_from_scripts: bool,
-    /// Tests have the clock in their hands.
+    /// Tests have the clock and faults in their hands.
     pub test_mode: bool,
+    /// Faults that requests meet (`FAULT`).
+    pub faults: Faults,
     /// Interpreters of either that are no more, on their way out.
     pub(crate) retired: Retired,
     /// Asked while a script runs whether it may go on; `None` where nobody is to be asked.
@@ -241,6 +245,7 @@ impl Engine {
             script_random: ScriptRandom::default(),
             debug_from_scripts: false,
             test_mode: false,
+            faults: Faults::new(seed ^ 0x6a09_e667_f3bc_c909),
             supervisor: None,
             long_run: None,
             script_steps_max: None,

@@ -42,6 +42,10 @@ bitflags::bitflags! {
         const BLOCKED = 1 << 12;
         /// `MONITOR`: is shown all requests.
         const MONITOR = 1 << 13;
+        /// Its request goes on, and then its connection is closed without a reply (`FAULT`).
+        const CLOSE_WHEN_DONE = 1 << 14;
+        /// Its connection is closed by a TCP reset (`FAULT`).
+        const RESET_SOCKET = 1 << 15;
         /// May do everything, logged in or not: its user's rules need not be looked at. See `engine/access.rs`.
         const UNRESTRICTED = 1 << 31;
     }

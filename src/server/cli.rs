@@ -30,7 +30,7 @@ pub struct Invocation {
     pub ready_file: Option<PathBuf>,
     /// How log lines look.
     pub log_format: Format,
-    /// Whether tests have the clock in their hands.
+    /// Whether tests have the clock and faults in their hands.
     pub test_mode: bool,
 }
 
@@ -56,7 +56,7 @@ pub fn command() -> Command {
         .arg(
             Arg::new("test-mode")
                 .long("test-mode")
-                .help("For tests: CLOCK moves the server's clock. Whoever may call it may end every lease")
+                .help("For tests: CLOCK moves the server's clock, and FAULT has requests go wrong")
                 .action(ArgAction::SetTrue),
         )
         .arg(

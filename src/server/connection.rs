@@ -15,8 +15,10 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use smallvec::SmallVec;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -61,6 +63,19 @@ impl Stream {
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             Stream::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_write(cx, bytes),
+        }
+    }
+
+    /// Has the connection end by a TCP reset when it is closed, as if the machine had lost it.
+    #[cold]
+    fn reset_when_closed(&self) {
+        let lingers = match self {
+            Stream::Tcp(stream) => SockRef::from(stream).set_linger(Some(Duration::ZERO)),
+            Stream::Tls(stream) => SockRef::from(stream.borrow().get_ref().0.stream()).set_linger(Some(Duration::ZERO)),
+            Stream::Unix(_) => Ok(()),
+        };
+        if let Err(error) = lingers {
+            tracing::debug!(%error, "a connection is closed without a reset");
         }
     }
 
@@ -345,7 +360,11 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 break 'turn Batch::Paused;
             }
             let args: SmallVec<[&[u8]; 16]> = request.arguments(input).collect();
-            shell.engine.execute_found(now, id, request.command, &args);
+            if shell.engine.faults.armed() {
+                shell.engine.execute_with_faults(now, id, request.command, &args);
+            } else {
+                shell.engine.execute_found(now, id, request.command, &args);
+            }
             arguments += args.len();
             drop(args);
             done = request.end;
@@ -409,6 +428,9 @@ impl Drop for Connection {
         }
         let shell = Rc::clone(&self.shell);
         let mut shell = shell.borrow_mut();
+        if shell.engine.sessions[self.id.0 as usize].flags.contains(SessionFlags::RESET_SOCKET) {
+            self.stream.reset_when_closed();
+        }
         self.let_go(&mut shell);
         shell.disconnect(self.id);
     }

@@ -71,7 +71,7 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Start with the clock standing still.
     pub frozen: bool,
-    /// Tests have the clock in their hands: `CLOCK`.
+    /// Tests have the clock and faults in their hands: `CLOCK` and `FAULT`.
     pub test_mode: bool,
     /// The configuration file, for `INFO` and `CONFIG REWRITE`.
     pub config_file: Option<PathBuf>,

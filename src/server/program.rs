@@ -35,7 +35,7 @@ fn serve(invocation: Invocation) -> Result<(), String> {
         tracing::info!(directives = extra.ignored.join(" "), "directives of the configuration file that have no meaning here");
     }
     if test_mode {
-        tracing::warn!("test mode: clients may move the clock");
+        tracing::warn!("test mode: clients may move the clock and have requests go wrong");
     }
     let signals = Signals::install().map_err(|error| error.to_string())?;
     let options = Options { config_file: file, users: extra.users, test_mode, ..Options::default() };

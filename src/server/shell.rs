@@ -400,7 +400,10 @@ impl Shell {
     /// Whether the session is to be closed once its outbox is written.
     #[inline]
     pub fn closing(&self, id: SessionId) -> bool {
-        self.engine.sessions[id.0 as usize].flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW)
+        let flags = self.engine.sessions[id.0 as usize].flags;
+        let done =
+            flags.intersection(SessionFlags::CLOSE_WHEN_DONE.union(SessionFlags::BLOCKED)) == SessionFlags::CLOSE_WHEN_DONE;
+        done | flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW)
     }
 
     /// Whether the session waits in a request, so that nothing more of it is to be executed.
