@@ -8,6 +8,9 @@
 //! - **subscribe**: what libraries do today, here with Redisson's scripts: who cannot have the lock waits for a message to the lock's
 //!   channel and tries again. All stay subscribed, so that subscribing is not counted.
 //!
+//! Beside the first way stands the floor: what it costs a loop of `epoll_wait`, `recv` and `send` that does nothing else, see
+//! `servers/floor.rs`. No server can cost less than the system calls that bring the requests and the replies.
+//!
 //! Servers take turns in short slices, every byte of theirs is checked. The figure is the server's own CPU time per acquisition and
 //! release, the median of the slices; then how many commands an acquisition took by the server's own count, and Jain's index of how
 //! fair the shares of the clients were (1: all alike; 1/W: one had everything), over all slices, where there was enough to share out.
@@ -383,14 +386,22 @@ impl Figures {
 
 fn header(title: &str) {
     println!("\n{title}");
-    println!("{:>7}  {:^24}  {:^24}  {:>6}", "", "portcullis", "redis", "");
+    println!("{:>7}  {:^24}  {:^24}", "", "portcullis", "redis");
     let columns = format!("{:>8} {:>8} {:>6}", "ns", "commands", "Jain");
-    println!("{:>7}  {columns}  {columns}  {:>6}", "waiters", "ratio");
+    println!("{:>7}  {columns}  {columns}  {:>6}  {:>8}  {:>6}", "waiters", "ratio", "floor ns", "ratio");
 }
 
-fn row(waiters: usize, ours: Option<Figures>, theirs: Option<Figures>) {
-    let ratio = ours.zip(theirs).map_or_else(|| "–".to_owned(), |(ours, theirs)| format!("{:.2}", theirs.ns / ours.ns));
-    println!("{waiters:>7}  {}  {}  {ratio:>6}", Figures::columns(ours), Figures::columns(theirs));
+fn row(waiters: usize, ours: Option<Figures>, theirs: Option<Figures>, floor: Option<Figures>) {
+    let dash = || "–".to_owned();
+    let ratio = |of: Option<Figures>| of.zip(theirs).map_or_else(dash, |(of, theirs)| format!("{:.2}", theirs.ns / of.ns));
+    let least = floor.map_or_else(dash, |floor| format!("{:.0}", floor.ns));
+    println!(
+        "{waiters:>7}  {}  {}  {:>6}  {least:>8}  {:>6}",
+        Figures::columns(ours),
+        Figures::columns(theirs),
+        ratio(ours),
+        ratio(floor)
+    );
 }
 
 fn main() {
@@ -400,6 +411,9 @@ fn main() {
         return;
     }
     let value = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1);
+    if let Some(port) = value("--floor") {
+        return servers::floor::serve(port.parse().expect("--floor takes a port"));
+    }
     let quick = args.iter().any(|arg| arg == "--quick");
     let only = value("--only").map_or("", String::as_str);
     let waiters: Vec<usize> = match value("--waiters") {
@@ -408,7 +422,9 @@ fn main() {
     };
     let slices = if quick { 5 } else { 11 };
     servers::raise_file_limit(16_384);
-    println!("CPU of the server per acquisition and release, commands per acquisition, fairness; ratio: Redis's CPU over ours");
+    println!(
+        "CPU of the server per acquisition and release, commands per acquisition, fairness; ratios: Redis's CPU over ours, and over the floor's"
+    );
     let chosen = |way: Way| only.is_empty() || way.name() == only;
     let titles = [
         (Way::Native, "native: LOCK.ACQUIRE and LOCK.RELEASE; BLPOP and RPUSH of a token on Redis (bar: 1.5, flat; Jain ≥ 0.99)"),
@@ -420,17 +436,18 @@ fn main() {
         let theirs = if way == Way::Native { Way::Blpop } else { way };
         let mut native = Vec::new();
         for &count in &waiters {
-            let mut rings =
-                [Some(Ring::new(Server::portcullis(), way, count)), Server::redis().map(|s| Ring::new(s, theirs, count))];
+            let floor = (way == Way::Native).then(|| Ring::new(Server::floor(), way, count));
+            let redis = Server::redis().map(|server| Ring::new(server, theirs, count));
+            let mut rings = [Some(Ring::new(Server::portcullis(), way, count)), redis, floor];
             for round in 0..slices {
-                for turn in 0..2 {
-                    if let Some(ring) = &mut rings[(round + turn) % 2] {
+                for turn in 0..3 {
+                    if let Some(ring) = &mut rings[(round + turn) % 3] {
                         ring.slice(way.hand_offs(count, quick));
                     }
                 }
             }
-            let [ours, theirs] = rings.map(|ring| ring.map(|mut ring| ring.figures()));
-            row(count, ours, theirs);
+            let [ours, theirs, floor] = rings.map(|ring| ring.map(|mut ring| ring.figures()));
+            row(count, ours, theirs, floor);
             if way == Way::Native {
                 native.extend(ours.map(|ours| (count, ours.ns)));
             }

@@ -1,6 +1,8 @@
 //! Servers that a bench starts on loopback and ends: redis-server from the path, and this crate's own program.
 
 #[allow(dead_code, reason = "not every bench asks")]
+pub mod floor;
+#[allow(dead_code, reason = "not every bench asks")]
 pub mod memory;
 #[allow(dead_code, reason = "not every bench asks")]
 pub mod redisson;
@@ -43,6 +45,16 @@ impl Server {
         let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
         command.args(["serve", "--port", &port.to_string()]);
         Server::start(command, port).expect("the program was built with this bench")
+    }
+
+    /// The least that could be a server for hand-offs: [`floor::serve`], as a process of this bench's program, which has to call it when
+    /// it is started with `--floor <port>`.
+    #[allow(dead_code, reason = "not every bench asks")]
+    pub fn floor() -> Server {
+        let port = free_port();
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--floor", &port.to_string()]);
+        Server::start(command, port).expect("this program")
     }
 
     fn start(mut command: Command, port: u16) -> Option<Server> {
