@@ -9,6 +9,7 @@ use crate::lock::Origin;
 use crate::lock::grant::{Client, Owner, Reason};
 use crate::store::chunks::Chunks;
 use crate::store::segments::Segments;
+use crate::store::table::prefetch;
 
 /// Names whose events are kept by default.
 pub const NAMES: usize = 4096;
@@ -253,7 +254,9 @@ impl History {
             record.name.shrink_to(KEPT_NAME);
             record.events.clear();
             record.events.shrink_to(KEPT_EVENTS);
+            let next = record.newer;
             self.names.insert(hash, oldest);
+            self.prefetch(next);
             return oldest;
         }
         let (events, counts) = (VecDeque::with_capacity(KEPT_EVENTS), Counts::default());
@@ -261,6 +264,15 @@ impl History {
         self.names.insert(hash, number);
         self.link(number);
         number
+    }
+
+    /// Asks memory for what will be made of the next names: nobody has looked there for as many names as are remembered.
+    fn prefetch(&self, next: u32) {
+        if let Some(next) = self.records.get(next) {
+            prefetch(next.name.as_ptr());
+            prefetch(next.events.as_slices().0.as_ptr().cast());
+            self.records.prefetch(next.newer);
+        }
     }
 
     fn forget_oldest(&mut self) {

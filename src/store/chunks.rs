@@ -10,6 +10,8 @@
 
 use std::ops::{Index, IndexMut};
 
+use crate::store::table::prefetch;
+
 /// Places of a chunk.
 const CHUNK: u32 = 1024;
 /// A chunk with room for no more than this keeps it when it is empty: what comes and goes one by one takes no memory each time.
@@ -181,6 +183,16 @@ impl<T> Chunks<T> {
         match self.chunks.get((number / CHUNK) as usize)?.places.get((number % CHUNK) as usize)? {
             Place::Taken(value) => Some(value),
             Place::Vacant(_) => None,
+        }
+    }
+
+    /// Asks memory for the value with a number.
+    #[inline]
+    pub fn prefetch(&self, number: u32) {
+        let chunk = self.chunks.get((number / CHUNK) as usize);
+        if let Some(place) = chunk.and_then(|chunk| chunk.places.get((number % CHUNK) as usize)) {
+            let address = std::ptr::from_ref(place).cast::<u8>();
+            (0..size_of_val(place)).step_by(64).for_each(|at| prefetch(address.wrapping_add(at)));
         }
     }
 

@@ -84,7 +84,7 @@ fn same_bytes(a: &[u8], b: &[u8]) -> bool {
 
 /// Asks for a line of memory without waiting for it; does nothing where that cannot be said.
 #[inline]
-pub(super) fn prefetch(address: *const u8) {
+pub(crate) fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch is a hint: it reads nothing into the program and does not fault, whatever the address.
     unsafe {
