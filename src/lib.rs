@@ -33,6 +33,7 @@ pub mod client;
 pub mod commands;
 pub mod engine;
 pub mod lock;
+pub mod recipes;
 pub mod resp;
 pub mod script;
 pub mod server;
