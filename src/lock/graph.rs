@@ -10,7 +10,7 @@
 //!
 //! Otherwise it is searched from both ends, by turns and each time for four times as long: whom the owner would wait for, and who waits
 //! for the owner already. When one of them comes to its end there is no cycle. So a long chain, or a crowd that shares a lock, costs
-//! something only if it is as much on both sides.
+//! something only if it is as much on both sides; and then but once, see [`Queues::put_above`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,28 +58,44 @@ struct Node {
 /// The first turns of the search take so many steps; few in tests, so that there are turns.
 const STEPS: u32 = if cfg!(test) { 3 } else { 64 };
 
+/// No more steps than these are taken to put owners and queues in order after a search, nor eight times as many as the search took.
+const LIFTED: u32 = 1 << 16;
+
 /// The cycle that a wait would close, from its owner on; `None` where it would close none.
-pub fn find_cycle(queues: &Queues, wish: Wish<'_>) -> Option<Vec<Step>> {
+pub fn find_cycle(queues: &mut Queues, wish: Wish<'_>) -> Option<Vec<Step>> {
     let wanting = queues.find_owner(wish.owner)?;
     let known = queues.owner(wanting)?;
     if known.holds.is_empty() && known.waits.is_empty() {
         return None;
     }
+    if queues.is_below(wanting, wish.queues) {
+        return None;
+    }
+    let mut steps = STEPS;
+    let cycle = search(queues, wish, wanting, &mut steps);
+    if cycle.is_none() && steps > STEPS {
+        queues.put_above(wanting, wish.queues, steps.saturating_mul(8).min(LIFTED));
+    }
+    cycle
+}
+
+/// Searches from both ends by turns. The last turn took no more than `steps`.
+fn search(queues: &Queues, wish: Wish<'_>, wanting: u32, steps: &mut u32) -> Option<Vec<Step>> {
+    let known = queues.owner(wanting)?;
     // Whoever stands before all others from now on is waited for by them: what its owner waits for beside may close the circle, too.
     let waits = if wish.upgrade { &known.waits[..] } else { &[] };
     let also: Vec<u32> = waits.iter().flat_map(|&waiter| queues.queues_of(waiter)).collect();
-    let mut steps = STEPS;
     // Both searches begin anew at each turn: what they know already is found again in a third of the steps of the last one.
     loop {
-        let awaited = Awaited { queues, wish, wanting, also: &also, seen: BTreeSet::new(), next: Vec::new(), steps };
+        let awaited = Awaited { queues, wish, wanting, also: &also, seen: BTreeSet::new(), next: Vec::new(), steps: *steps };
         match awaited.leads_to_wish() {
             Ok(false) => return None,
-            Ok(true) => steps = u32::MAX,
+            Ok(true) => *steps = u32::MAX,
             Err(OutOfSteps) => {}
         }
-        match Search::new(queues, wish, wanting, steps).cycle() {
+        match Search::new(queues, wish, wanting, *steps).cycle() {
             Ok(cycle) => return cycle,
-            Err(OutOfSteps) => steps = steps.saturating_mul(4),
+            Err(OutOfSteps) => *steps = steps.saturating_mul(4),
         }
     }
 }
@@ -417,6 +433,22 @@ mod tests {
         assert!(is_seen_within(&mut queues, b"shared", b"x", STEPS));
         hold(&mut queues, b"apart", b"nobody", Mode::Exclusive);
         assert!(is_seen_within(&mut queues, b"apart", b"boss", STEPS));
+        // Where it is much on both sides it is walked through once: then the levels tell.
+        for n in 0..MANY / 4 {
+            wait(&mut queues, b"own", &name("asking", n));
+            hold(&mut queues, &name("asked", n), &name("asking", n), Mode::Exclusive);
+            wait(&mut queues, &name("asked", n), &name("last", n));
+            hold(&mut queues, b"own", &name("sharer", n), Mode::Shared);
+        }
+        let shared = [queues.find_or_make(0, b"shared")];
+        for n in 0..3 {
+            let owner = name("sharer", n);
+            let number = queues.find_owner(&owner).expect("it holds");
+            assert_eq!(queues.is_below(number, &shared), n > 0, "{n}");
+            assert_eq!(wish_for(&mut queues, b"shared", &owner), None);
+            wait(&mut queues, b"shared", &owner);
+            queues.check_invariants();
+        }
         // One that closes the cycle is found all the same.
         assert_eq!(wish_for(&mut queues, &name("chain", 0), b"end").map(|cycle| cycle.len()), Some(MANY + 1));
     }

@@ -10,6 +10,8 @@
 //!
 //! A name that nobody waits for has no queue, and its holders are not known here: what is not contended costs nothing.
 
+mod levels;
+
 use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
@@ -102,6 +104,8 @@ pub struct Queue {
     pub due_ms: u64,
     /// Kept though nobody waits: its holders' leases end one by one.
     pub pinned: bool,
+    /// Not above that of whatever it leads to.
+    level: u32,
 }
 
 /// An owner that waits, or that holds what others wait for.
@@ -114,6 +118,8 @@ pub struct OwnerNode {
     pub waits: SmallVec<[u32; 1]>,
     /// The queues of what it holds.
     pub holds: Holds,
+    /// Not above that of whatever it leads to.
+    level: u32,
 }
 
 /// All queues.
@@ -199,6 +205,7 @@ impl Queues {
             holders: Vec::new(),
             due_ms: 0,
             pinned: false,
+            level: 0,
         };
         let number = self.queues.insert(queue);
         self.names.insert(hash, number);
@@ -252,7 +259,8 @@ impl Queues {
             return owner;
         }
         let hash = self.hash((NIL, name));
-        let node = OwnerNode { name: Owner::from_slice(name), hash, waits: SmallVec::new(), holds: Holds::default() };
+        let (waits, holds) = (SmallVec::new(), Holds::default());
+        let node = OwnerNode { name: Owner::from_slice(name), hash, waits, holds, level: 0 };
         let number = self.owners.insert(node);
         self.owner_names.insert(hash, number);
         number
@@ -276,6 +284,9 @@ impl Queues {
             None => {
                 queue_of.holders.push((owner, mode));
                 node.holds.insert(queue);
+                if queue_of.level > node.level {
+                    self.order_holder(queue, owner);
+                }
             }
         }
     }
@@ -371,6 +382,7 @@ impl Queues {
             node.waits.push(number);
         }
         self.note_complex(owner);
+        self.order_waits(owner);
         number
     }
 
@@ -477,6 +489,7 @@ impl Queues {
                 assert!(node.is_some_and(|node| node.holds.contains(number)), "an owner knows what it holds");
             }
         }
+        self.check_levels();
         assert_eq!(links, self.links.len());
         assert_eq!(self.contended, self.queues.iter().filter(|(_, queue)| queue.len > 0).count());
         for (number, waiter) in self.waiters.iter() {
