@@ -7,6 +7,7 @@ use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
+use crate::store::entry::EntryRef;
 
 const SET: Command = Command {
     arity: -3,
@@ -154,6 +155,7 @@ fn expire(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) -> Resul
     let mut db = cx.db();
     let done = match db.peek(args[1]) {
         None => false,
+        Some(entry) if entry.is_lock() => return Err(Error::WRONG_TYPE),
         Some(entry) if !replace.allows(entry.deadline(), new) => false,
         Some(_) => match new {
             Some(deadline) => db.set_deadline(args[1], Some(deadline), Event::EXPIRE),
@@ -166,7 +168,11 @@ fn expire(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) -> Resul
 
 fn persist(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
-    let volatile = db.peek(args[1]).is_some_and(|entry| entry.deadline().is_some());
+    let entry = db.peek(args[1]);
+    if entry.is_some_and(EntryRef::is_lock) {
+        return Err(Error::WRONG_TYPE);
+    }
+    let volatile = entry.is_some_and(|entry| entry.deadline().is_some());
     let done = volatile && db.set_deadline(args[1], None, Event::PERSIST);
     cx.reply.integer(i64::from(done));
     Ok(())

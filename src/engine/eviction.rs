@@ -160,6 +160,8 @@ impl Keyspace {
         let event = if ended { Event::EXPIRED } else { Event::EVICTED };
         *(if ended { &mut self.stats.expired } else { &mut self.stats.evicted }) += 1;
         let index = self.index_of(dict);
+        // No client has deleted it.
+        self.changes.client = Default::default();
         if ended {
             self.changes.expired(index, self.space.get(dict, place).key());
         }

@@ -72,6 +72,8 @@ pub struct Keyspace {
     pub stream_limits: BlockLimits,
     /// Whether there may be locks, semaphores, latches or guards among the keys.
     pub natives: bool,
+    /// Whether leases may have ended whose turn has not come: commands are to see to those that are their business.
+    pub behind: bool,
     /// `DEBUG SET-ACTIVE-EXPIRE`: off, keys end only when they are looked at.
     pub active_expire: bool,
 }
@@ -93,6 +95,7 @@ impl Keyspace {
             set_limits: Default::default(),
             stream_limits: BlockLimits::default(),
             natives: false,
+            behind: false,
             active_expire: true,
         }
     }

@@ -15,7 +15,8 @@ use smallvec::SmallVec;
 
 use crate::engine::Engine;
 use crate::engine::change::{Change, Classes, Effect, Event};
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Access, Command, Flags, Group};
+use crate::engine::command_keys::KeyUse;
 use crate::engine::error::{Error, Result};
 use crate::engine::interest::NIL;
 use crate::engine::keyspace::{Db, Keyspace, Ttl};
@@ -272,7 +273,7 @@ impl Engine {
     }
 
     /// Sees to leases and waits that have ended by now, where anybody waits, in their order and `budget` of them, before a command that
-    /// might come in between. Where there are more, [`Engine::guard_natives`] sees to those that are the command's business.
+    /// might come in between. Where there are more, [`Engine::settle_names`] sees to those that are the command's business.
     #[cold]
     pub(super) fn settle_locks(&mut self, now: Now, budget: &mut u32) {
         self.keyspace.with_locks(now, |locks, keys| locks.advance(keys, now, budget));
@@ -402,7 +403,11 @@ impl Engine {
     /// Before their turn, sees to those leases that have ended and that a command would notice: it must not come in between the end of a
     /// lease and the grant to whoever waits. The commands of locks do so themselves.
     #[cold]
-    fn settle_names(&mut self, now: Now, db: u32, command: &'static Command, args: &[&[u8]]) {
+    pub(super) fn settle_names(&mut self, now: Now, db: u32, command: &'static Command, args: &[&[u8]]) {
+        self.keyspace.behind = now.reached(self.keyspace.changes.locks_due_ms);
+        if !self.keyspace.behind || self.keyspace.keep_ended {
+            return;
+        }
         let mut names = command.key_positions(args).into_iter().flatten().map(|key| args[key.position]).peekable();
         if names.peek().is_none() && command.flags.intersects(Flags::WRITE.union(Flags::READONLY)) {
             self.keyspace.with_locks(now, |locks, keys| locks.advance(keys, now, &mut { u32::MAX }));
@@ -416,8 +421,8 @@ impl Engine {
         }
     }
 
-    /// Refuses a command that would write over a lock, as only the commands of locks change those; deleting them is allowed.
-    /// Before that, sees to what has ended of the locks that it would notice.
+    /// Refuses a command that would write over a lock, as only the commands of locks change those; deleting them is allowed. It is asked
+    /// before those of [`Command::writes_over`] alone: all others look at what type of value they change, and refuse by themselves.
     #[cold]
     pub(crate) fn guard_natives(
         &mut self,
@@ -428,13 +433,12 @@ impl Engine {
         args: &[&[u8]],
     ) -> Result {
         self.keyspace.changes.client = self.lock_client(id);
-        if now.reached(self.keyspace.changes.locks_due_ms) && !self.keyspace.keep_ended {
-            self.settle_names(now, db, command, args);
-        }
         let says = |from: usize, word: &[u8]| args.iter().skip(from).any(|arg| arg.eq_ignore_ascii_case(word));
         let pairs = || args.get(1).and_then(|count| parse_i64(count)).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
         let keys = match command.name {
             "del" | "unlink" | "setnx" | "msetnx" | "flushdb" | "flushall" | "swapdb" => 0,
+            // Without a condition it is a DEL.
+            "delex" if args.len() == 2 => 0,
             "set" if says(3, b"nx") => 0,
             "msetex" if says(pairs().saturating_mul(2).saturating_add(2), b"nx") => 0,
             // A name that is taken is a reply of theirs.
@@ -442,11 +446,9 @@ impl Engine {
             "copy" if !says(3, b"replace") => 1,
             _ => usize::MAX,
         };
-        if keys == 0 || !command.flags.contains(Flags::WRITE) || is_native(command) {
+        if keys == 0 {
             return Ok(());
         }
-        // How long a guard or a latch is kept is anybody's to say; how long a lock is held is its holder's.
-        let bounds = matches!(command.name, "expire" | "pexpire" | "expireat" | "pexpireat" | "persist");
         let mut db_of = [db; 2];
         if command.name == "copy" {
             let target = args.iter().skip(3).position(|arg| arg.eq_ignore_ascii_case(b"db")).and_then(|at| args.get(at + 4));
@@ -455,16 +457,40 @@ impl Engine {
         }
         for (at, key) in command.key_positions(args).into_iter().flatten().take(keys).enumerate() {
             let db = if at == 1 { db_of[1] } else { db };
-            let guarded = |entry: EntryRef<'_>| {
-                entry.is_native() && !(bounds && matches!(entry.value(), ValueRef::Boxed(Value::Guard(_) | Value::Latch(_))))
-            };
-            if self.keyspace.db(db, now).peek(args[key.position]).is_some_and(guarded) {
+            if self.keyspace.db(db, now).peek(args[key.position]).is_some_and(EntryRef::is_native) {
                 return Err(Error::WRONG_TYPE);
             }
         }
         Ok(())
     }
 }
+
+impl Command {
+    /// Whether it changes, moves or replaces keys without a look at the type of what they hold. Those that set deadlines do look.
+    pub fn writes_over(&self) -> bool {
+        if !self.flags.contains(Flags::WRITE) || is_native(self) {
+            return false;
+        }
+        let typed = match self.group {
+            Group::Generic => SETS_DEADLINES.contains(&self.name),
+            Group::String => self.name != "delex",
+            Group::Hash
+            | Group::List
+            | Group::Set
+            | Group::SortedSet
+            | Group::Stream
+            | Group::Bitmap
+            | Group::Hyperloglog
+            | Group::Geo => true,
+            _ => false,
+        };
+        let replaces = |&(access, of): &(Access, KeyUse)| access == Access::Overwrite || of.contains(KeyUse::VARIABLE);
+        !typed || self.access == Access::Overwrite || self.key_uses.iter().any(replaces)
+    }
+}
+
+/// Commands that leave locks alone by themselves: how long one is held is its holder's to say. Guards and latches they may keep longer.
+const SETS_DEADLINES: [&str; 5] = ["expire", "pexpire", "expireat", "pexpireat", "persist"];
 
 /// Whether a command is one of those for locks, semaphores, latches and guards.
 pub(crate) fn is_native(command: &Command) -> bool {

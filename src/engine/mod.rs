@@ -338,9 +338,12 @@ impl Engine {
             self.sample_rates(now);
         }
         // Not in the middle of a script that lets others be answered.
-        if now.reached(self.keyspace.changes.locks_due_ms) && self.long_run.is_none() && !self.keyspace.keep_ended {
-            let mut budget = SETTLE_BUDGET;
-            self.settle_locks(now, &mut budget);
+        if now.reached(self.keyspace.changes.locks_due_ms) {
+            if self.long_run.is_none() && !self.keyspace.keep_ended {
+                let mut budget = SETTLE_BUDGET;
+                self.settle_locks(now, &mut budget);
+            }
+            self.keyspace.behind = now.reached(self.keyspace.changes.locks_due_ms);
         }
         self.keyspace.changes.begin();
         let session = &mut self.sessions[id.0 as usize];
@@ -490,15 +493,16 @@ impl Engine {
     ) {
         self.stats.commands += 1;
         self.keyspace.uses.begin();
-        self.command_stats.slot(slot).calls += 1;
-        if self.observers | self.keyspace.natives {
+        let counted = self.command_stats.slot(slot);
+        counted.calls += 1;
+        if self.observers | self.keyspace.behind | (self.keyspace.natives & counted.writes_over) {
             return self.run_with_care(now, id, db, origin, (command, slot), args, reply);
         }
         self.handle(now, id, db, origin, (command, slot), args, reply);
         self.publish_events();
     }
 
-    /// Runs a command while there are locks that it must not write over, or while somebody looks on.
+    /// Runs a command that might write over a lock or come in between a lease's end and the next grant, or while somebody looks on.
     #[allow(clippy::too_many_arguments)]
     #[inline(never)]
     fn run_with_care(
@@ -511,7 +515,11 @@ impl Engine {
         args: &[&[u8]],
         reply: &mut dyn Sink,
     ) {
+        if self.keyspace.behind {
+            self.settle_names(now, *db, command, args);
+        }
         if self.keyspace.natives
+            && self.command_stats.slot(slot).writes_over
             && let Err(error) = self.guard_natives(now, id, *db, command, args)
         {
             self.command_stats.slot(slot).failed += 1;

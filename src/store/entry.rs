@@ -295,6 +295,12 @@ impl<'a> EntryRef<'a> {
         }
     }
 
+    /// Whether it is a lock or a semaphore: what its holders alone keep longer.
+    #[inline]
+    pub fn is_lock(self) -> bool {
+        matches!(self.value(), ValueRef::Grant(_) | ValueRef::Boxed(Value::Lock(_)))
+    }
+
     /// What `TYPE` answers.
     pub fn type_name(self) -> &'static str {
         match self.value() {
