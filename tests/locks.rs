@@ -5,19 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::scenes::play_here;
+use common::talk::{call, token};
 use common::wire::Wire;
 use portcullis::testing::TestServer;
-
-fn call(wire: &mut Wire, request: &str) -> String {
-    let args: Vec<&str> = request.split_whitespace().collect();
-    let reply = wire.call(&args).expect("a reply");
-    String::from_utf8_lossy(&reply.raw).trim_end().replace("\r\n", " ")
-}
-
-fn token(wire: &mut Wire, request: &str) -> i64 {
-    let reply = call(wire, request);
-    reply.strip_prefix(':').and_then(|token| token.parse().ok()).unwrap_or_else(|| panic!("{request}: no token but {reply}"))
-}
 
 #[test]
 fn rule_1_one_exclusive_holder_or_any_number_of_shared_ones_or_none() {

@@ -8,21 +8,11 @@ mod common;
 use std::time::Duration;
 
 use common::scenes::play_here;
+use common::talk::{call, token};
 use common::wire::{Frame, Wire};
 use portcullis::testing::TestServer;
 
 const WRONGTYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
-
-fn call(wire: &mut Wire, request: &str) -> String {
-    let args: Vec<&str> = request.split_whitespace().collect();
-    let reply = wire.call(&args).expect("a reply");
-    String::from_utf8_lossy(&reply.raw).trim_end().replace("\r\n", " ")
-}
-
-fn token(wire: &mut Wire, request: &str) -> i64 {
-    let reply = call(wire, request);
-    reply.strip_prefix(':').and_then(|token| token.parse().ok()).unwrap_or_else(|| panic!("{request}: no token but {reply}"))
-}
 
 #[test]
 fn names_and_owners_are_any_bytes() {

@@ -9,23 +9,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::scenes::play_here;
+use common::talk::{call, send, told};
 use common::wire::Wire;
 use portcullis::testing::TestServer;
-
-fn call(wire: &mut Wire, request: &str) -> String {
-    let args: Vec<&str> = request.split_whitespace().collect();
-    let reply = wire.call(&args).expect("a reply");
-    String::from_utf8_lossy(&reply.raw).trim_end().replace("\r\n", " ")
-}
-
-fn send(wire: &mut Wire, request: &str) {
-    wire.queue(&request.split_whitespace().collect::<Vec<_>>());
-    wire.flush().unwrap();
-}
-
-fn told(wire: &mut Wire) -> String {
-    String::from_utf8_lossy(&wire.reply().unwrap().raw).trim_end().replace("\r\n", " ")
-}
 
 /// The fields of INFO's section of locks.
 fn info(wire: &mut Wire) -> BTreeMap<String, u64> {

@@ -8,37 +8,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::servers::Server;
+use common::talk::{call, play, send, told, until_blocked};
 use common::wire::Wire;
 use portcullis::testing::TestServer;
-
-fn call(wire: &mut Wire, request: &str) -> String {
-    send(wire, request);
-    told(wire)
-}
-
-fn send(wire: &mut Wire, request: &str) {
-    wire.queue(&request.split_whitespace().collect::<Vec<_>>());
-    wire.flush().unwrap();
-}
-
-fn told(wire: &mut Wire) -> String {
-    String::from_utf8_lossy(&wire.reply().unwrap().raw).trim_end().replace("\r\n", " ")
-}
-
-fn play(wire: &mut Wire, steps: &[(&str, &str)]) {
-    for (request, reply) in steps {
-        assert_eq!(call(wire, request), *reply, "{request}");
-    }
-}
-
-/// Waits until so many clients wait in the server.
-fn until_blocked(wire: &mut Wire, count: usize) {
-    let begin = Instant::now();
-    while !call(wire, "INFO clients").contains(&format!("blocked_clients:{count} ")) {
-        assert!(begin.elapsed() < Duration::from_secs(10), "nobody waits");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// What `CLOCK INFO` says: whether it is frozen, the unix time in milliseconds, and the skew.
 fn clock(wire: &mut Wire) -> (bool, i64, i64) {

@@ -1,0 +1,60 @@
+//! Requests as a line of words, replies as a line of text: its line ends are shown as blanks.
+
+use std::time::{Duration, Instant};
+
+use super::wire::Wire;
+
+/// One request and its reply.
+#[track_caller]
+pub fn call(wire: &mut Wire, request: &str) -> String {
+    send(wire, request);
+    told(wire)
+}
+
+/// One request, whose reply is taken later.
+#[track_caller]
+pub fn send(wire: &mut Wire, request: &str) {
+    wire.queue(&request.split_whitespace().collect::<Vec<_>>());
+    wire.flush().expect("the server takes it");
+}
+
+/// The next reply.
+#[track_caller]
+pub fn told(wire: &mut Wire) -> String {
+    String::from_utf8_lossy(&wire.reply().expect("a reply").raw).trim_end().replace("\r\n", " ")
+}
+
+/// Requests, each with the reply that it is to get.
+#[track_caller]
+pub fn play(wire: &mut Wire, steps: &[(&str, &str)]) {
+    for (request, reply) in steps {
+        assert_eq!(call(wire, request), *reply, "{request}");
+    }
+}
+
+/// One request, whose reply is a fencing token.
+#[track_caller]
+pub fn token(wire: &mut Wire, request: &str) -> i64 {
+    let reply = call(wire, request);
+    reply.strip_prefix(':').and_then(|token| token.parse().ok()).unwrap_or_else(|| panic!("{request}: no token but {reply}"))
+}
+
+/// Waits until so many clients wait in the server.
+#[track_caller]
+pub fn until_blocked(wire: &mut Wire, count: usize) {
+    until(wire, "INFO clients", &format!("blocked_clients:{count} "));
+}
+
+/// Asks the same until the reply contains something.
+#[track_caller]
+pub fn until(wire: &mut Wire, request: &str, contains: &str) {
+    let begin = Instant::now();
+    loop {
+        let reply = call(wire, request);
+        if reply.contains(contains) {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10), "{request}: {contains} does not come, but {reply}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
