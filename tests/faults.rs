@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use common::servers::Server;
-use common::talk::{call, play, send, told, until_blocked};
+use common::talk::{call, play, send, told, until, until_blocked};
 use common::wire::Wire;
 use portcullis::testing::TestServer;
 
@@ -147,4 +147,109 @@ fn the_program_has_faults_only_where_it_was_asked_to() {
     let server = Server::portcullis_with(program, &["--test-mode"]).unwrap();
     let mut wire = Wire::connect(server.addr).unwrap();
     play(&mut wire, &[("FAULT ADD f ERROR down TIMES 1", "+OK"), ("PING", "-down"), ("PING", "+PONG")]);
+}
+
+#[test]
+fn a_late_reply_is_of_a_request_that_was_carried_out_at_once() {
+    let (server, mut root, mut victim) = scene();
+    play(&mut root, &[("FAULT ADD f DELAY-REPLY 500 ON incr CLIENT victim TIMES 1", "+OK")]);
+    for request in ["PING", "INCR n", "GET n", "INCR n"] {
+        victim.queue(&request.split(' ').collect::<Vec<_>>());
+    }
+    victim.flush().unwrap();
+    // What was asked before has its reply, and what comes behind it is carried out.
+    assert_eq!(told(&mut victim), "+PONG");
+    until(&mut root, "GET n", "$1 2");
+    server.check_invariants();
+    play(&mut root, &[("CLOCK ADVANCE 499", "+OK")]);
+    assert!(!victim.has_input());
+    play(&mut root, &[("CLOCK ADVANCE 1", "+OK")]);
+    assert!(victim.has_input(), "it is there before the clock's reply is");
+    assert_eq!([told(&mut victim), told(&mut victim), told(&mut victim)], [":1", "$1 1", ":2"]);
+    server.check_invariants();
+    // That of a request that waits is late by as much, and so is what its client is told before it comes.
+    play(&mut root, &[("FAULT ADD f DELAY-REPLY 500 ON blpop CLIENT victim", "+OK")]);
+    send(&mut victim, "BLPOP queue 10");
+    until_blocked(&mut root, 1);
+    play(
+        &mut root,
+        &[("CLOCK ADVANCE 2000", "+OK"), ("RPUSH queue job", ":1"), ("CLOCK ADVANCE 499", "+OK"), ("LLEN queue", ":0")],
+    );
+    assert!(!victim.has_input());
+    play(&mut root, &[("CLOCK ADVANCE 1", "+OK")]);
+    assert_eq!(told(&mut victim), "*2 $5 queue $3 job");
+    // A connection that ends with a reply ends when that was written.
+    play(&mut root, &[("FAULT ADD f DELAY-REPLY 500 ON quit", "+OK")]);
+    send(&mut victim, "QUIT");
+    until(&mut root, "FAULT LIST", "fired :1");
+    play(&mut root, &[("CLOCK ADVANCE 500", "+OK")]);
+    assert_eq!(told(&mut victim), "+OK");
+    assert_eq!(victim.reply().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    server.check_invariants();
+}
+
+#[test]
+fn a_late_reply_comes_by_itself_on_a_clock_that_runs() {
+    let (server, mut root, mut victim) = scene();
+    server.clock().resume();
+    play(&mut root, &[("FAULT ADD f DELAY-REPLY 30 ON set TIMES 1", "+OK")]);
+    let begin = Instant::now();
+    play(&mut victim, &[("SET k v", "+OK")]);
+    assert!(begin.elapsed() >= Duration::from_millis(30) && begin.elapsed() < Duration::from_secs(5));
+    // One that is closed meanwhile leaves nothing behind.
+    play(&mut root, &[("FAULT ADD f DELAY-REPLY 3600000 ON set TIMES 1", "+OK")]);
+    send(&mut victim, "SET k w");
+    until(&mut root, "GET k", "$1 w");
+    drop(victim);
+    until(&mut root, "INFO clients", "connected_clients:1 ");
+    server.check_invariants();
+}
+
+#[test]
+fn a_reply_trickles() {
+    let (server, mut root, mut victim) = scene();
+    play(&mut root, &[("SET k 0123456789", "+OK"), ("FAULT ADD f TRICKLE 4 10 ON get TIMES 1", "+OK")]);
+    send(&mut victim, "GET k");
+    send(&mut victim, "PING");
+    until(&mut root, "FAULT LIST", "fired :1");
+    let mut so_far = String::new();
+    for part in ["$10\r", "\n012", "3456", "789\r"] {
+        so_far += part;
+        assert_eq!(victim.raw_now(part.len()).unwrap(), part.as_bytes(), "after {so_far:?}");
+        assert!(!victim.has_input());
+        play(&mut root, &[("CLOCK ADVANCE 9", "+OK")]);
+        assert!(!victim.has_input());
+        play(&mut root, &[("CLOCK ADVANCE 1", "+OK")]);
+    }
+    assert_eq!(victim.raw_now(8).unwrap(), b"\n+PONG\r\n");
+    // As much time at once opens as much.
+    play(&mut root, &[("FAULT ADD f TRICKLE 1 1 ON get TIMES 1", "+OK")]);
+    send(&mut victim, "GET k");
+    until(&mut root, "FAULT LIST", "fired :1");
+    play(&mut root, &[("CLOCK ADVANCE 16", "+OK")]);
+    assert_eq!(told(&mut victim), "$10 0123456789");
+    server.check_invariants();
+}
+
+#[test]
+fn an_outbox_that_is_held_back_does_not_grow_without_end() {
+    let (server, mut root, mut victim) = scene();
+    let value = "x".repeat(64 << 10);
+    play(&mut root, &[(&format!("SET k {value}"), "+OK"), ("FAULT ADD f DELAY-REPLY 1000 ON ping CLIENT victim TIMES 1", "+OK")]);
+    victim.queue(&["PING"]);
+    for _ in 0..64 {
+        victim.queue(&["GET", "k"]);
+    }
+    victim.flush().unwrap();
+    until(&mut root, "INFO commandstats", "cmdstat_get:calls=4,");
+    for _ in 0..100 {
+        play(&mut root, &[("PING", "+PONG")]);
+    }
+    assert!(call(&mut root, "INFO commandstats").contains("cmdstat_get:calls=4,"), "no more are carried out for now");
+    play(&mut root, &[("CLOCK ADVANCE 1000", "+OK")]);
+    assert_eq!(told(&mut victim), "+PONG");
+    for _ in 0..64 {
+        assert_eq!(victim.reply().unwrap().raw.len(), value.len() + 10);
+    }
+    server.check_invariants();
 }

@@ -5,10 +5,14 @@ use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::faults::{Fault, Rule};
+use crate::engine::gates::Pace;
 use crate::engine::number::{parse_f64, parse_i64};
 use crate::engine::test_mode::FAR_MS;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE).union(Flags::NOSCRIPT).union(Flags::NO_MULTI);
+
+/// A trickle has at most so many bytes at a time: as many as a reply may be long.
+const TRICKLE_MAX: u64 = 1 << 40;
 
 const ROW: Command = Command {
     group: Group::Server,
@@ -31,7 +35,8 @@ pub const COMMANDS: &[Command] = &[Command {
             arity: -4,
             summary: "Adds a rule by which requests meet a fault, or replaces the one of that name.",
             complexity: "O(N) for N rules",
-            syntax: "name <ERROR text | DELAY milliseconds | DROP | DROP-REPLY | CLOSE | RESET | CLOSE-AFTER | RESET-AFTER> \
+            syntax: "name <ERROR text | DELAY milliseconds | DELAY-REPLY milliseconds | TRICKLE bytes milliseconds | DROP | \
+                     DROP-REPLY | CLOSE | RESET | CLOSE-AFTER | RESET-AFTER> \
                      [ON command-pattern] [CLIENT client-pattern] [PROBABILITY probability] [TIMES times] [AFTER after]",
             handler: add,
             ..ROW
@@ -95,7 +100,6 @@ fn add(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     };
     while let [option, value, behind @ ..] = rest {
         rest = behind;
-        let count = || parse_i64(value).and_then(|n| u64::try_from(n).ok()).ok_or(Error::NOT_INTEGER);
         if option.eq_ignore_ascii_case(b"ON") {
             rule.on = Some(value.to_vec());
         } else if option.eq_ignore_ascii_case(b"CLIENT") {
@@ -104,9 +108,9 @@ fn add(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             let likely = parse_f64(value).filter(|p| (0.0..=1.0).contains(p));
             rule.probability = likely.ok_or_else(|| Error::new("ERR PROBABILITY is a number from 0 to 1"))?;
         } else if option.eq_ignore_ascii_case(b"TIMES") {
-            rule.times = Some(count()?);
+            rule.times = Some(count(value)?);
         } else if option.eq_ignore_ascii_case(b"AFTER") {
-            rule.after = count()?;
+            rule.after = count(value)?;
         } else {
             return Err(Error::SYNTAX);
         }
@@ -121,6 +125,14 @@ fn add(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
+fn count(text: &[u8]) -> Result<u64> {
+    parse_i64(text).and_then(|n| u64::try_from(n).ok()).ok_or(Error::NOT_INTEGER)
+}
+
+fn milliseconds(text: &[u8]) -> Result<u64> {
+    count(text).and_then(|ms| if ms <= FAR_MS { Ok(ms) } else { Err(Error::OUT_OF_RANGE) })
+}
+
 /// Reads what is to happen, and gives what follows it.
 fn fault<'a, 'b>(word: &[u8], rest: &'a [&'b [u8]]) -> Result<(Fault, &'a [&'b [u8]])> {
     let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
@@ -129,9 +141,14 @@ fn fault<'a, 'b>(word: &[u8], rest: &'a [&'b [u8]]) -> Result<(Fault, &'a [&'b [
             let line: Vec<u8> = text.iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }).collect();
             return Ok((Fault::Error(String::from_utf8_lossy(&line).into_owned()), rest));
         }
-        [ms, rest @ ..] if is("DELAY") => {
-            let ms = parse_i64(ms).and_then(|ms| u64::try_from(ms).ok()).ok_or(Error::NOT_INTEGER)?;
-            return if ms <= FAR_MS { Ok((Fault::Delay(ms), rest)) } else { Err(Error::OUT_OF_RANGE) };
+        [ms, rest @ ..] if is("DELAY") => return Ok((Fault::Delay(milliseconds(ms)?), rest)),
+        [ms, rest @ ..] if is("DELAY-REPLY") => return Ok((Fault::PaceReply(Pace::Late(milliseconds(ms)?)), rest)),
+        [bytes, ms, rest @ ..] if is("TRICKLE") => {
+            let bytes = count(bytes)?;
+            if !(1..=TRICKLE_MAX).contains(&bytes) {
+                return Err(Error::OUT_OF_RANGE);
+            }
+            return Ok((Fault::PaceReply(Pace::Trickle { bytes, every_ms: milliseconds(ms)? }), rest));
         }
         _ if is("DROP") => Fault::Drop,
         _ if is("DROP-REPLY") => Fault::DropReply,
@@ -163,6 +180,8 @@ fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         let what = match &rule.fault {
             Fault::Error(text) => format!("ERROR {text}"),
             Fault::Delay(ms) => format!("DELAY {ms}"),
+            Fault::PaceReply(Pace::Late(ms)) => format!("DELAY-REPLY {ms}"),
+            Fault::PaceReply(Pace::Trickle { bytes, every_ms }) => format!("TRICKLE {bytes} {every_ms}"),
             Fault::Drop => "DROP".to_owned(),
             Fault::DropReply => "DROP-REPLY".to_owned(),
             Fault::Close { reset } => (if *reset { "RESET" } else { "CLOSE" }).to_owned(),
@@ -230,6 +249,10 @@ mod tests {
             ("FAULT ADD f ERROR", "-ERR syntax error"),
             ("FAULT ADD f DELAY x", "-ERR value is not an integer or out of range"),
             ("FAULT ADD f DELAY 9223372036854775807", "-ERR value is out of range"),
+            ("FAULT ADD f DELAY-REPLY -1", "-ERR value is not an integer or out of range"),
+            ("FAULT ADD f TRICKLE 5", "-ERR syntax error"),
+            ("FAULT ADD f TRICKLE 0 5", "-ERR value is out of range"),
+            ("FAULT ADD f TRICKLE 5 9223372036854775807", "-ERR value is out of range"),
             ("FAULT ADD f DROP ON", "-ERR syntax error"),
             ("FAULT ADD f DROP TIMES -1", "-ERR value is not an integer or out of range"),
             ("FAULT ADD f DROP PROBABILITY 1.5", "-ERR PROBABILITY is a number from 0 to 1"),

@@ -16,6 +16,9 @@ impl Engine {
         if now.reached(self.faults.next_ms()) {
             self.end_delays(now);
         }
+        if now.reached(self.gates.next_ms()) {
+            self.open_gates(now);
+        }
         let mut budget = ADVANCE_BUDGET;
         if now.reached(self.keyspace.changes.locks_due_ms) && !self.keyspace.keep_ended {
             self.settle_locks(now, &mut budget);
@@ -72,7 +75,8 @@ impl Engine {
             return Some(0);
         }
         let locks_ms = if self.keyspace.keep_ended { u64::MAX } else { self.keyspace.changes.locks_due_ms };
-        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(self.faults.next_ms()).min(locks_ms);
+        let ordered_ms = self.faults.next_ms().min(self.gates.next_ms());
+        let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(ordered_ms).min(locks_ms);
         match self.keyspace.next_wake() {
             Some(at) => Some(at.min(next_ms)),
             None if next_ms == u64::MAX => None,

@@ -364,7 +364,11 @@ impl Engine {
 
     /// Has the shell look at a session that was blocked.
     pub(super) fn wake_up(&mut self, now: Now, id: SessionId) {
-        self.sessions[id.0 as usize].last_ms = now.mono_ms();
+        let session = &mut self.sessions[id.0 as usize];
+        session.last_ms = now.mono_ms();
+        if session.flags.contains(SessionFlags::PACED) {
+            self.hold_awaited(now, id);
+        }
         self.mark_dirty(id);
     }
 

@@ -27,6 +27,7 @@ impl Engine {
         self.end_monitor(id);
         self.forget_wait(now, id);
         self.faults.forget(id);
+        self.gates.forget(id);
         self.end_lock_session(now, id);
         if self.counts_clients() {
             self.forget_client(id);

@@ -10,6 +10,7 @@ use crate::commands;
 use crate::engine::arguments::Arguments;
 use crate::engine::command::{Command, Flags};
 use crate::engine::error::Error;
+use crate::engine::gates::Pace;
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
 use crate::engine::{ADVANCE_BUDGET, Engine, glob};
@@ -29,6 +30,8 @@ pub enum Fault {
     Drop,
     /// It is carried out and the reply is lost.
     DropReply,
+    /// It is carried out, and the reply comes at this pace; so does what is behind it.
+    PaceReply(Pace),
     /// It is not carried out, and the connection is closed, by a TCP reset where that is set.
     Close {
         /// By a reset.
@@ -213,6 +216,11 @@ impl Engine {
             Some(Fault::DropReply) => {
                 session.flags |= SessionFlags::REPLY_SKIP_NEXT;
                 self.execute_found(now, id, row, args);
+            }
+            Some(Fault::PaceReply(pace)) => {
+                let given = self.given(id);
+                self.execute_found(now, id, row, args);
+                self.hold_reply(now, id, given, pace);
             }
             Some(Fault::Close { reset }) => {
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;

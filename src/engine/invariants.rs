@@ -31,6 +31,7 @@ impl Engine {
             let (waits, held) = (session.waiter != NIL || session.lock_waiter != NIL, session.held != 0);
             let delayed = self.faults.delays(SessionId(number as u32));
             assert_eq!(session.flags.contains(SessionFlags::BLOCKED), waits || held || delayed, "blocked by something");
+            self.gates.check(SessionId(number as u32), session.flags);
             if session.waiter != NIL {
                 self.keyspace.changes.waits.check_waiter(session.waiter, SessionId(number as u32));
             }

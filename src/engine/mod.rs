@@ -30,6 +30,7 @@ pub mod eviction;
 pub mod expiry_publish;
 pub mod faults;
 pub mod figures;
+pub mod gates;
 pub mod geohash;
 pub mod glob;
 #[cfg(test)]
@@ -82,6 +83,7 @@ use crate::engine::discard::Discards;
 use crate::engine::environment::Environment;
 use crate::engine::error::Error;
 use crate::engine::faults::Faults;
+use crate::engine::gates::Gates;
 use crate::engine::keyspace::Keyspace;
 use crate::engine::latency::Latency;
 use crate::engine::pause::Pause;
@@ -172,6 +174,8 @@ pub struct Engine {
     pub test_mode: bool,
     /// Faults that requests meet (`FAULT`).
     pub faults: Faults,
+    /// Replies that are held back (`FAULT`).
+    pub gates: Gates,
     /// Interpreters of either that are no more, on their way out.
     pub(crate) retired: Retired,
     /// Asked while a script runs whether it may go on; `None` where nobody is to be asked.
@@ -246,6 +250,7 @@ impl Engine {
             debug_from_scripts: false,
             test_mode: false,
             faults: Faults::new(seed ^ 0x6a09_e667_f3bc_c909),
+            gates: Gates::default(),
             supervisor: None,
             long_run: None,
             script_steps_max: None,

@@ -46,6 +46,10 @@ bitflags::bitflags! {
         const CLOSE_WHEN_DONE = 1 << 14;
         /// Its connection is closed by a TCP reset (`FAULT`).
         const RESET_SOCKET = 1 << 15;
+        /// What it is sent passes gates (`FAULT`): see `engine/gates.rs`.
+        const GATED = 1 << 16;
+        /// Its request waits, and the reply is to be held back then (`FAULT`).
+        const PACED = 1 << 17;
         /// May do everything, logged in or not: its user's rules need not be looked at. See `engine/access.rs`.
         const UNRESTRICTED = 1 << 31;
     }

@@ -280,7 +280,9 @@ impl Watch {
         for (index, watched) in connections.iter().enumerate() {
             let (Some(watched), Some(session)) = (watched, engine.sessions.get(index)) else { continue };
             let (decrypted, encrypted) = watched.tls.as_ref().map_or((false, false), tls::holds);
-            let unsent = session.out.len() - session.sent + usize::from(encrypted);
+            // What is held back waits for the script, too.
+            let gated = session.flags.contains(SessionFlags::GATED);
+            let unsent = if gated { 0 } else { session.out.len() - session.sent } + usize::from(encrypted);
             let ended = watched.received.as_ref().is_some_and(|received| received.ended)
                 || session.flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW);
             let mut flags = PollFlags::empty();
@@ -453,7 +455,11 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
         match received.parser.parse(rest, &limits) {
             Ok(Progress::Complete { consumed }) => {
                 let args: SmallVec<[&[u8]; 16]> = received.parser.arguments(rest).collect();
-                engine.execute(now, id, &args);
+                if engine.faults.armed() {
+                    engine.execute_with_faults(now, id, None, &args);
+                } else {
+                    engine.execute(now, id, &args);
+                }
                 start += consumed;
             }
             Ok(Progress::Empty { consumed }) => start += consumed,
@@ -473,6 +479,9 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
 /// Writes what is in a connection's outbox, as far as the socket takes it; ends the connection where that was all it waited for.
 fn send(engine: &mut Engine, id: SessionId, socket: &Socket<'_>) {
     let session = &mut engine.sessions[id.0 as usize];
+    if session.flags.contains(SessionFlags::GATED) {
+        return;
+    }
     while session.sent < session.out.len() {
         match socket.send(&session.out[session.sent..]) {
             Ok(count) => {

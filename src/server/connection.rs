@@ -283,6 +283,9 @@ impl Connection {
     fn flush(&mut self, shell: &mut Shell, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let Some(bytes) = shell.unsent(self.id) else {
+                if shell.gated(self.id) {
+                    return self.wait_at_gate(shell, cx);
+                }
                 shell.reclaim(self.id);
                 return self.stream.poll_flush(cx);
             };
@@ -293,6 +296,15 @@ impl Connection {
                 Poll::Pending => return Poll::Pending,
             }
         }
+    }
+
+    /// What may be written is, and the rest is held back: others' requests go on meanwhile, and the client's own, if the outbox is not full.
+    /// Who opens a gate wakes the task.
+    #[cold]
+    fn wait_at_gate(&mut self, shell: &Shell, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.stream.poll_flush(cx))?;
+        let full = shell.engine.sessions[self.id.0 as usize].out.len() > REPLIES_PER_WRITE;
+        if full || shell.closing(self.id) { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 }
 

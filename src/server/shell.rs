@@ -175,7 +175,17 @@ impl Shell {
     #[inline]
     pub fn unsent(&self, id: SessionId) -> Option<&[u8]> {
         let session = &self.engine.sessions[id.0 as usize];
-        if session.out.len() > session.sent { Some(&session.out[session.sent..]) } else { None }
+        let rest = &session.out[session.sent..];
+        if session.flags.contains(SessionFlags::GATED) {
+            return Some(&rest[..self.engine.passable(id)]).filter(|passing| !passing.is_empty());
+        }
+        if rest.is_empty() { None } else { Some(rest) }
+    }
+
+    /// Whether something of the session's outbox is held back until its time has come.
+    #[inline]
+    pub fn gated(&self, id: SessionId) -> bool {
+        self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::GATED)
     }
 
     /// Counts bytes that were read from the session's socket.

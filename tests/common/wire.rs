@@ -132,6 +132,13 @@ impl Wire {
         socket.set_nonblocking(false).is_ok() && peeked.is_ok()
     }
 
+    /// So many bytes as they come.
+    pub fn raw_now(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        let mut raw = vec![0; count];
+        self.stream.read_exact(&mut raw)?;
+        Ok(raw)
+    }
+
     /// All bytes up to some that end them, which are not given.
     pub fn raw_until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         let mut raw = Vec::new();
