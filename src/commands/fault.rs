@@ -1,18 +1,15 @@
 //! FAULT: what goes wrong between a client and the server, as a test orders it. Only in test mode.
 
 use crate::commands::help;
+use crate::engine::Action;
 use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
-use crate::engine::faults::{Fault, Rule};
-use crate::engine::gates::Pace;
-use crate::engine::number::{parse_f64, parse_i64};
-use crate::engine::test_mode::FAR_MS;
+use crate::engine::fault_rules::{Rule, lost};
+use crate::engine::journal::WRITES_MAX;
+use crate::engine::number::parse_i64;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE).union(Flags::NOSCRIPT).union(Flags::NO_MULTI);
-
-/// A trickle has at most so many bytes at a time: as many as a reply may be long.
-const TRICKLE_MAX: u64 = 1 << 40;
 
 const ROW: Command = Command {
     group: Group::Server,
@@ -36,7 +33,8 @@ pub const COMMANDS: &[Command] = &[Command {
             summary: "Adds a rule by which requests meet a fault, or replaces the one of that name.",
             complexity: "O(N) for N rules",
             syntax: "name <ERROR text | DELAY milliseconds | DELAY-REPLY milliseconds | TRICKLE bytes milliseconds | DROP | \
-                     DROP-REPLY | CLOSE | RESET | CLOSE-AFTER | RESET-AFTER> \
+                     DROP-REPLY | CLOSE | RESET | CLOSE-AFTER | RESET-AFTER | \
+                     <RESTART | RESTART-AFTER | RESTART-AFTER-REPLY> [LOSE writes]> \
                      [ON command-pattern] [CLIENT client-pattern] [PROBABILITY probability] [TIMES times] [AFTER after]",
             handler: add,
             ..ROW
@@ -52,6 +50,15 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command { name: "help", flags: ANY_TIME, summary: "Lists the subcommands.", handler: help::from_rows, ..ROW },
         Command {
+            name: "journal",
+            arity: 3,
+            summary: "Has so many of the last writes kept from now on that RESTART can lose them; 0 for none.",
+            complexity: "O(N) for N keys, and afterwards each write costs as much as what it changes has",
+            syntax: "writes:integer",
+            handler: journal,
+            ..ROW
+        },
+        Command {
             name: "list",
             summary: "The rules, for how many requests each was, and how often it has fired.",
             complexity: "O(N) for N rules",
@@ -63,6 +70,15 @@ pub const COMMANDS: &[Command] = &[Command {
             summary: "Removes all rules; gives how many there were.",
             complexity: "O(N) for N rules",
             handler: reset,
+            ..ROW
+        },
+        Command {
+            name: "restart",
+            arity: -2,
+            summary: "Is as a server that was killed and started again: empty, or without the last writes; gives how many were lost of those.",
+            complexity: "O(N) for N keys",
+            syntax: "[LOSE writes]",
+            handler: restart,
             ..ROW
         },
         Command {
@@ -86,85 +102,55 @@ fn check(cx: &Context<'_>) -> Result {
 
 fn add(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check(cx)?;
-    let (fault, mut rest) = fault(args[3], &args[4..])?;
-    let mut rule = Rule {
-        name: args[2].to_vec(),
-        fault,
-        on: None,
-        client: None,
-        probability: 1.0,
-        times: None,
-        after: 0,
-        matched: 0,
-        fired: 0,
-    };
-    while let [option, value, behind @ ..] = rest {
-        rest = behind;
-        if option.eq_ignore_ascii_case(b"ON") {
-            rule.on = Some(value.to_vec());
-        } else if option.eq_ignore_ascii_case(b"CLIENT") {
-            rule.client = Some(value.to_vec());
-        } else if option.eq_ignore_ascii_case(b"PROBABILITY") {
-            let likely = parse_f64(value).filter(|p| (0.0..=1.0).contains(p));
-            rule.probability = likely.ok_or_else(|| Error::new("ERR PROBABILITY is a number from 0 to 1"))?;
-        } else if option.eq_ignore_ascii_case(b"TIMES") {
-            rule.times = Some(count(value)?);
-        } else if option.eq_ignore_ascii_case(b"AFTER") {
-            rule.after = count(value)?;
-        } else {
-            return Err(Error::SYNTAX);
-        }
-    }
-    if !rest.is_empty() {
-        return Err(Error::SYNTAX);
-    }
+    let rule = Rule::parse(&args[2..])?;
     if !cx.engine.faults.add(rule) {
         return Err(Error::new("ERR too many faults"));
     }
+    cx.engine.update_journal();
     cx.reply.ok();
     Ok(())
-}
-
-fn count(text: &[u8]) -> Result<u64> {
-    parse_i64(text).and_then(|n| u64::try_from(n).ok()).ok_or(Error::NOT_INTEGER)
-}
-
-fn milliseconds(text: &[u8]) -> Result<u64> {
-    count(text).and_then(|ms| if ms <= FAR_MS { Ok(ms) } else { Err(Error::OUT_OF_RANGE) })
-}
-
-/// Reads what is to happen, and gives what follows it.
-fn fault<'a, 'b>(word: &[u8], rest: &'a [&'b [u8]]) -> Result<(Fault, &'a [&'b [u8]])> {
-    let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
-    let fault = match rest {
-        [text, rest @ ..] if is("ERROR") => {
-            let line: Vec<u8> = text.iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }).collect();
-            return Ok((Fault::Error(String::from_utf8_lossy(&line).into_owned()), rest));
-        }
-        [ms, rest @ ..] if is("DELAY") => return Ok((Fault::Delay(milliseconds(ms)?), rest)),
-        [ms, rest @ ..] if is("DELAY-REPLY") => return Ok((Fault::PaceReply(Pace::Late(milliseconds(ms)?)), rest)),
-        [bytes, ms, rest @ ..] if is("TRICKLE") => {
-            let bytes = count(bytes)?;
-            if !(1..=TRICKLE_MAX).contains(&bytes) {
-                return Err(Error::OUT_OF_RANGE);
-            }
-            return Ok((Fault::PaceReply(Pace::Trickle { bytes, every_ms: milliseconds(ms)? }), rest));
-        }
-        _ if is("DROP") => Fault::Drop,
-        _ if is("DROP-REPLY") => Fault::DropReply,
-        _ if is("CLOSE") => Fault::Close { reset: false },
-        _ if is("RESET") => Fault::Close { reset: true },
-        _ if is("CLOSE-AFTER") => Fault::CloseAfter { reset: false },
-        _ if is("RESET-AFTER") => Fault::CloseAfter { reset: true },
-        _ => return Err(Error::SYNTAX),
-    };
-    Ok((fault, rest))
 }
 
 fn del(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check(cx)?;
     let removed = cx.engine.faults.remove(args[2]);
+    cx.engine.update_journal();
     cx.reply.integer(removed.into());
+    Ok(())
+}
+
+fn journal(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check(cx)?;
+    let writes = parse_i64(args[2]).and_then(|n| u64::try_from(n).ok()).ok_or(Error::NOT_INTEGER)?;
+    if writes > WRITES_MAX {
+        return Err(Error::OUT_OF_RANGE);
+    }
+    cx.engine.faults.journal = writes;
+    cx.engine.update_journal();
+    cx.reply.ok();
+    Ok(())
+}
+
+fn restart(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check(cx)?;
+    let (lose, rest) = lost(&args[2..])?;
+    if !rest.is_empty() {
+        return Err(Error::SYNTAX);
+    }
+    let last = cx.session;
+    match lose {
+        None => cx.reply.ok(),
+        Some(writes) => {
+            let journal = cx.engine.keyspace.changes.journal.as_ref();
+            if writes > cx.engine.journal_limit() as u64 {
+                let kept = cx.engine.journal_limit();
+                return Err(Error::new(format!("ERR the last {kept} writes are kept: have more kept with FAULT JOURNAL")));
+            }
+            let kept = journal.map_or(0, |journal| journal.len());
+            cx.reply.integer(kept.min(writes as usize) as i64);
+        }
+    }
+    cx.engine.act(Action::Restart { last, lose });
     Ok(())
 }
 
@@ -177,17 +163,7 @@ fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         cx.reply.bulk(b"name");
         cx.reply.bulk(&rule.name);
         cx.reply.bulk(b"what");
-        let what = match &rule.fault {
-            Fault::Error(text) => format!("ERROR {text}"),
-            Fault::Delay(ms) => format!("DELAY {ms}"),
-            Fault::PaceReply(Pace::Late(ms)) => format!("DELAY-REPLY {ms}"),
-            Fault::PaceReply(Pace::Trickle { bytes, every_ms }) => format!("TRICKLE {bytes} {every_ms}"),
-            Fault::Drop => "DROP".to_owned(),
-            Fault::DropReply => "DROP-REPLY".to_owned(),
-            Fault::Close { reset } => (if *reset { "RESET" } else { "CLOSE" }).to_owned(),
-            Fault::CloseAfter { reset } => (if *reset { "RESET-AFTER" } else { "CLOSE-AFTER" }).to_owned(),
-        };
-        cx.reply.bulk(what.as_bytes());
+        cx.reply.bulk(rule.fault.words().as_bytes());
         for (field, pattern) in [("on", &rule.on), ("client", &rule.client)] {
             cx.reply.bulk(field.as_bytes());
             cx.reply.bulk(pattern.as_deref().unwrap_or(b"*"));
@@ -210,6 +186,7 @@ fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     check(cx)?;
     let count = cx.engine.faults.clear();
+    cx.engine.update_journal();
     cx.reply.integer(count as i64);
     Ok(())
 }

@@ -12,6 +12,7 @@ impl Engine {
     /// Lets time reach `now`: ends keys and fields whose deadlines have come, at most [`ADVANCE_BUDGET`] steps at once, and frees
     /// what waits for it. Gives whether there is more to do already; then call it again soon.
     pub fn advance(&mut self, now: Now) -> bool {
+        self.mark_journal(true);
         self.end_pause(now);
         if now.reached(self.faults.next_ms()) {
             self.end_delays(now);
@@ -53,6 +54,8 @@ impl Engine {
         if self.retired.free_some(&mut budget) {
             self.actions.push(Action::ReturnMemory);
         }
+        self.settle_journal();
+        self.mark_journal(false);
         if self.keyspace.changes.attention || self.pause.held() > 0 {
             self.attend(now);
         }

@@ -305,8 +305,10 @@ impl Engine {
             return;
         }
         self.keyspace.changes.attention = false;
+        self.settle_journal();
         self.serve_ready(now);
         self.attend_locks(now);
+        self.settle_journal();
         self.resume_held(now);
     }
 

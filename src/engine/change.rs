@@ -3,6 +3,7 @@
 //! Every mutator of [`crate::engine::keyspace::Db`] reports a [`Change`] here, so a handler cannot forget to.
 
 use crate::engine::blocking::Waits;
+use crate::engine::journal::Journal;
 use crate::engine::time::Now;
 use crate::engine::tracking::Tracking;
 use crate::engine::watch::Watches;
@@ -425,7 +426,9 @@ pub struct Changes {
     pub waits: Waits,
     /// Sessions that are told of changes of keys they may have.
     pub tracking: Tracking,
-    /// Whether anybody watches keys, waits for them or tracks them.
+    /// What the last writes have written over, where that is asked for.
+    pub(crate) journal: Option<Box<Journal>>,
+    /// Whether anybody watches keys, waits for them or tracks them, or they are journalled.
     observed: bool,
     /// Who waits for locks, and what is known of them; taken out while they are worked on.
     pub locks: Option<Box<Locks>>,
@@ -455,6 +458,7 @@ impl Changes {
             locks: Some(Box::new(Locks::new(seed ^ 0x3c6e_f372_fe94_f82b, 1))),
             locks_due_ms: u64::MAX,
             client: Client::default(),
+            journal: None,
             observed: false,
             attention: false,
         }
@@ -528,6 +532,9 @@ impl Changes {
     /// Tells those who watch the key, and notes who tracks it and whether those who wait for it are to be served.
     #[cold]
     fn tell(&mut self, change: &Change<'_>) {
+        if let Some(journal) = &mut self.journal {
+            self.attention |= journal.note(change);
+        }
         if change.effect.is_beside_the_value() {
             self.attention |= self.waits.note(change.db, change.key, &change.effect);
             return;
@@ -566,7 +573,11 @@ impl Changes {
 
     fn has_observers(&self) -> bool {
         let locks_waited_for = self.locks.as_ref().is_some_and(|locks| !locks.queues.is_empty());
-        !self.watches.is_empty() || !self.waits.is_empty() || !self.tracking.is_empty() || locks_waited_for
+        !self.watches.is_empty()
+            || !self.waits.is_empty()
+            || !self.tracking.is_empty()
+            || locks_waited_for
+            || self.journal.is_some()
     }
 
     /// To be called after locks were told of something.

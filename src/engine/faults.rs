@@ -10,75 +10,14 @@ use crate::commands;
 use crate::engine::arguments::Arguments;
 use crate::engine::command::{Command, Flags};
 use crate::engine::error::Error;
-use crate::engine::gates::Pace;
+use crate::engine::fault_rules::{Fault, Rule, When};
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
-use crate::engine::{ADVANCE_BUDGET, Engine, glob};
+use crate::engine::{ADVANCE_BUDGET, Action, Engine};
 use crate::resp::reply::WireReply;
 
 /// Rules at most.
 pub const RULES_MAX: usize = 1000;
-
-/// What becomes of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// It is not carried out; the reply is this error.
-    Error(String),
-    /// It is carried out so many milliseconds later; what its client sends meanwhile waits behind it.
-    Delay(u64),
-    /// It is lost: not carried out, and no reply.
-    Drop,
-    /// It is carried out and the reply is lost.
-    DropReply,
-    /// It is carried out, and the reply comes at this pace; so does what is behind it.
-    PaceReply(Pace),
-    /// It is not carried out, and the connection is closed, by a TCP reset where that is set.
-    Close {
-        /// By a reset.
-        reset: bool,
-    },
-    /// It is carried out, and the connection closed without a reply.
-    CloseAfter {
-        /// By a reset.
-        reset: bool,
-    },
-}
-
-/// One rule.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rule {
-    /// Its name.
-    pub name: Vec<u8>,
-    /// What it does.
-    pub fault: Fault,
-    /// Commands it is for, as a glob in any case: `set`, `lock.*`, `config|get`. All where it is `None`.
-    pub on: Option<Vec<u8>>,
-    /// Clients it is for, as a glob of names or addresses. All where it is `None`.
-    pub client: Option<Vec<u8>>,
-    /// How likely it is to fire, from 0 to 1.
-    pub probability: f64,
-    /// How often it fires at most.
-    pub times: Option<u64>,
-    /// How many requests that it is for pass before it can fire.
-    pub after: u64,
-    /// Requests that it was for.
-    pub matched: u64,
-    /// How often it has fired.
-    pub fired: u64,
-}
-
-impl Rule {
-    fn spent(&self) -> bool {
-        self.times.is_some_and(|times| self.fired >= times)
-    }
-
-    fn is_for(&self, command: &[u8], client: &[u8], addr: &[u8]) -> bool {
-        let container = command.split(|&b| b == b'|').next().unwrap_or(command);
-        let on = |pattern: &Vec<u8>| glob::matches(pattern, command, true) || glob::matches(pattern, container, true);
-        let by = |pattern: &Vec<u8>| glob::matches(pattern, client, false) || glob::matches(pattern, addr, false);
-        self.on.as_ref().is_none_or(on) && self.client.as_ref().is_none_or(by)
-    }
-}
 
 /// All rules, the chance they draw on, and what they hold back.
 #[derive(Debug, Default)]
@@ -89,6 +28,8 @@ pub struct Faults {
     /// Requests that are delayed, by when they are carried out (monotonic milliseconds) and a number.
     delayed: BTreeMap<(u64, u64), (SessionId, Arguments)>,
     last: u64,
+    /// How many of the last writes somebody asked to be kept.
+    pub journal: u64,
 }
 
 impl Faults {
@@ -131,6 +72,12 @@ impl Faults {
     pub fn clear(&mut self) -> usize {
         self.armed = false;
         std::mem::take(&mut self.rules).len()
+    }
+
+    /// The most writes that a rule may have lost.
+    pub fn loses(&self) -> u64 {
+        let lost = self.rules.iter().map(|rule| if let Fault::Restart { lose, .. } = rule.fault { lose.unwrap_or(0) } else { 0 });
+        lost.max().unwrap_or(0)
     }
 
     /// Begins the sequence of chance anew.
@@ -186,6 +133,11 @@ impl Faults {
         self.delayed.values().any(|(session, _)| *session == id)
     }
 
+    /// Forgets what is delayed.
+    pub(super) fn forget_all(&mut self) {
+        self.delayed.clear();
+    }
+
     /// Forgets what is delayed of a session.
     pub(super) fn forget(&mut self, id: SessionId) {
         if !self.delayed.is_empty() {
@@ -225,6 +177,15 @@ impl Engine {
             Some(Fault::Close { reset }) => {
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
                 session.flags.set(SessionFlags::RESET_SOCKET, reset);
+            }
+            Some(Fault::Restart { when, lose }) => {
+                if when == When::Before {
+                    self.pass_over(id);
+                } else {
+                    session.flags.set(SessionFlags::REPLY_SKIP_NEXT, when == When::After);
+                    self.execute_found(now, id, row, args);
+                }
+                self.act(Action::Restart { last: id, lose });
             }
             Some(Fault::CloseAfter { reset }) => {
                 // A request that waits is carried out first, too.
@@ -285,7 +246,10 @@ impl Engine {
             if session.flags.contains(SessionFlags::CLOSE_NOW) {
                 continue;
             }
+            self.settle_journal();
+            self.mark_journal(false);
             self.perform_again(now, id, None, &args.borrow());
+            self.mark_journal(true);
             self.serve_ready(now);
             self.wake_up(now, id);
         }

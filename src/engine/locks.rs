@@ -48,7 +48,7 @@ impl Event {
 }
 
 /// What lies in an entry, where it is a lock.
-fn lock_of(entry: EntryRef<'_>) -> Option<Lock> {
+pub(super) fn lock_of(entry: EntryRef<'_>) -> Option<Lock> {
     match entry.value() {
         ValueRef::Grant(bytes) => {
             let mut lock = Lock::default();

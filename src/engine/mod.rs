@@ -28,6 +28,7 @@ pub mod environment;
 pub mod error;
 pub mod eviction;
 pub mod expiry_publish;
+pub mod fault_rules;
 pub mod faults;
 pub mod figures;
 pub mod gates;
@@ -36,9 +37,11 @@ pub mod glob;
 #[cfg(test)]
 pub mod harness;
 pub mod hashes;
+pub mod images;
 pub mod interest;
 pub mod invalidate;
 pub mod invariants;
+pub mod journal;
 pub mod keyspace;
 pub mod latency;
 pub mod lists;
@@ -52,6 +55,7 @@ pub mod rate;
 pub mod rdb;
 pub mod reconfigure;
 pub mod redact;
+pub mod restart;
 pub mod session;
 pub mod sets;
 pub mod slowlog;
@@ -114,6 +118,13 @@ pub enum Action {
     Sleep(u64),
     /// Do something to the clock, and reply to the session that asked for it (`CLOCK`).
     Clock(SessionId, ClockOrder),
+    /// Be as a process that was killed and started again: [`Engine::restart`]. The session is told before its connection is closed.
+    Restart {
+        /// Whose connection is closed when its outbox is written.
+        last: SessionId,
+        /// How many of the last writes are lost; everything where it is `None`.
+        lose: Option<u64>,
+    },
     /// Have the system get back what was freed: it was much, and at once.
     ReturnMemory,
     /// A configuration directive changed that the driver acts on.
@@ -212,6 +223,8 @@ pub struct Engine {
     clients: ClientMemory,
     discards: Discards,
     next_client: u64,
+    /// What all that is random began with.
+    seed: u64,
     random: u64,
     dirty: Vec<SessionId>,
     /// Clients with grants that end with their connections, and whose connections were closed while a script ran long.
@@ -267,6 +280,7 @@ impl Engine {
             clients: ClientMemory::default(),
             discards: Discards::default(),
             next_client: 1,
+            seed,
             random: seed,
             dirty: Vec::new(),
             closed_meanwhile: Vec::new(),
@@ -327,6 +341,7 @@ impl Engine {
         self.restart_time(now);
         self.perform(now, id, row, args);
         self.take_time(now);
+        self.settle_journal();
     }
 
     /// Executes one request, and leaves those alone who wait for what it does.

@@ -1,5 +1,6 @@
 //! The operations on locks: each is one step, after which everybody who can be granted something has been.
 
+mod adopting;
 mod ending;
 mod granting;
 pub mod losing;

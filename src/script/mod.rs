@@ -178,6 +178,11 @@ impl Scripts {
         self.find(digits).is_some()
     }
 
+    /// The sources of all cached scripts.
+    pub fn sources(&self) -> impl Iterator<Item = &[u8]> {
+        self.scripts.iter().map(|(_, script)| &*script.source)
+    }
+
     /// The source of a cached script; the digits of its SHA-1 may be in any case.
     pub fn source(&self, digits: &[u8]) -> Option<&[u8]> {
         self.find(digits).map(|index| &*self.scripts[index].source)

@@ -58,6 +58,15 @@ impl Shell {
         self.expect_idle(now);
     }
 
+    /// Has the engine be as after a restart. Each connection finds in its next turn that it is to be closed, before
+    /// it reads anything.
+    #[cold]
+    pub(super) fn restart(&mut self, last: SessionId, lose: Option<u64>) {
+        let now = self.clock.now();
+        self.engine.restart(now, Some(last), lose);
+        self.timer.reset();
+    }
+
     /// Whether the turn of a session is to wait until others have had what came of its requests.
     #[inline]
     pub(super) fn gives_way(&mut self) -> bool {

@@ -1,0 +1,227 @@
+//! The journal: what the last writes have written over, so that a test can have a server lose them, as a failover does.
+//!
+//! ```text
+//!   change ─▶ touched keys ─ end of the request ─▶ unit: what they held before   unit   unit   unit ◀─ at most so many
+//!                                       └────────▶ what they hold now
+//! ```
+//!
+//! A write is what one request has changed, be it a script or a transaction of many commands; a grant to whoever waited for a lock is one,
+//! too. What ends by itself is none: it belongs to the write before it, and ends once more when that is lost.
+//!
+//! Kept only where it was asked for, as it has a copy of all there is, and copies again what each request changes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::engine::Engine;
+use crate::engine::change::{Change, Effect, Event};
+use crate::engine::images::{Image, Images, Key};
+use crate::engine::keyspace::Keyspace;
+
+/// Writes at most that are kept.
+pub const WRITES_MAX: u64 = 100_000;
+
+/// Sources of libraries of functions, in the order of their names.
+pub(crate) type Libraries = Vec<Box<[u8]>>;
+
+/// What one write has written over.
+#[derive(Debug, Default)]
+struct Unit {
+    /// What keys held; `None` where they were not there.
+    before: BTreeMap<Key, Option<Image>>,
+    libraries: Option<Libraries>,
+}
+
+/// The last writes.
+#[derive(Debug)]
+pub struct Journal {
+    limit: usize,
+    units: VecDeque<Unit>,
+    /// What keys held at the end of the last unit.
+    now: Images,
+    libraries: Libraries,
+    touched: BTreeSet<Key>,
+    libraries_touched: bool,
+    /// What was touched was so by a request.
+    written: bool,
+    /// What changes now does so because its time has come.
+    pub(super) by_time: bool,
+    /// Writes that were ever kept.
+    pub(super) pushed: u64,
+    /// The largest fencing token that was seen.
+    last_token: u64,
+}
+
+impl Journal {
+    fn new(limit: usize, now: Images, libraries: Libraries) -> Self {
+        let tokens = now.values().filter_map(Image::lock).flat_map(|lock| lock.holders.iter()).map(|grant| grant.token);
+        Journal {
+            limit,
+            units: VecDeque::new(),
+            last_token: tokens.max().unwrap_or(0),
+            now,
+            libraries,
+            touched: BTreeSet::new(),
+            libraries_touched: false,
+            written: false,
+            by_time: false,
+            pushed: 0,
+        }
+    }
+
+    /// How many writes can be lost.
+    pub fn len(&self) -> usize {
+        self.units.len()
+    }
+
+    /// Whether none can.
+    pub fn is_empty(&self) -> bool {
+        self.units.is_empty()
+    }
+
+    /// Notes a change, which has happened already. False where it changes nothing.
+    pub(super) fn note(&mut self, change: &Change<'_>) -> bool {
+        let of = |dbs: [u32; 2], known: &mut dyn Iterator<Item = &Key>| -> Vec<Key> {
+            let keys = known.filter(|(db, _)| dbs.contains(db));
+            keys.flat_map(|(_, key)| dbs.map(|db| (db, key.clone()))).collect()
+        };
+        match change.effect {
+            Effect::None => return false,
+            Effect::Flush | Effect::Swap { .. } => {
+                let with = if let Effect::Swap { with } = change.effect { with } else { change.db };
+                let keys = of([change.db, with], &mut self.now.keys().chain(&self.touched));
+                self.touched.extend(keys);
+            }
+            Effect::LoadLibrary { .. } | Effect::DeleteLibrary { .. } | Effect::FlushLibraries => self.libraries_touched = true,
+            _ => {
+                self.touched.insert((change.db, change.key.into()));
+            }
+        }
+        let token = match &change.effect {
+            Effect::SetLock { lock } => lock.holders.iter().map(|grant| grant.token).max().unwrap_or(0),
+            _ => 0,
+        };
+        self.written |= token > self.last_token || (!self.by_time && change.event != Event::EXPIRED);
+        self.last_token = self.last_token.max(token);
+        true
+    }
+
+    /// Ends a unit: what was touched is as it is to be.
+    fn settle(&mut self, keyspace: &Keyspace, libraries: Option<Libraries>) {
+        let libraries = libraries.map(|libraries| std::mem::replace(&mut self.libraries, libraries));
+        let touched = std::mem::take(&mut self.touched);
+        if std::mem::take(&mut self.written) {
+            self.units.push_back(Unit::default());
+            self.pushed += 1;
+        }
+        for key in touched {
+            let before = match keyspace.image(&key) {
+                Some(image) => self.now.insert(key.clone(), image),
+                None => self.now.remove(&key),
+            };
+            if let Some(unit) = self.units.back_mut() {
+                // What time has changed since is lost with the write before it.
+                unit.before.entry(key).or_insert(before);
+            }
+        }
+        if let (Some(unit), Some(libraries)) = (self.units.back_mut(), libraries) {
+            unit.libraries.get_or_insert(libraries);
+        }
+        self.trim();
+    }
+
+    fn trim(&mut self) {
+        while self.units.len() > self.limit {
+            self.units.pop_front();
+        }
+    }
+
+    /// Goes back to what there was before the last writes; gives how many those were.
+    pub(super) fn undo(&mut self, writes: u64) -> usize {
+        let lost = usize::try_from(writes).unwrap_or(usize::MAX).min(self.units.len());
+        for unit in self.units.drain(self.units.len() - lost..).rev() {
+            for (key, before) in unit.before {
+                match before {
+                    Some(image) => self.now.insert(key, image),
+                    None => self.now.remove(&key),
+                };
+            }
+            if let Some(libraries) = unit.libraries {
+                self.libraries = libraries;
+            }
+        }
+        lost
+    }
+
+    /// What there is, as far as it knows.
+    pub(super) fn state(&self) -> (Images, Libraries) {
+        (self.now.clone(), self.libraries.clone())
+    }
+
+    /// Everything was lost, and no write can be any more.
+    pub(super) fn clear(&mut self) {
+        *self = Journal { last_token: self.last_token, ..Journal::new(self.limit, Images::new(), Libraries::new()) };
+    }
+}
+
+impl Engine {
+    /// Sources of the libraries of functions.
+    pub(super) fn library_sources(&self) -> Libraries {
+        self.functions.list().map(|library| library.source.into()).collect()
+    }
+
+    /// Has so many of the last writes kept that rules of faults and whoever asked want to have lost.
+    pub(crate) fn update_journal(&mut self) {
+        let limit = self.faults.loses().max(self.faults.journal).min(WRITES_MAX) as usize;
+        self.settle_journal();
+        match &mut self.keyspace.changes.journal {
+            _ if limit == 0 => self.keyspace.changes.journal = None,
+            Some(journal) => {
+                journal.limit = limit;
+                journal.trim();
+            }
+            None => {
+                let journal = Journal::new(limit, self.keyspace.images(None), self.library_sources());
+                self.keyspace.changes.journal = Some(Box::new(journal));
+            }
+        }
+        self.keyspace.changes.update_observed();
+    }
+
+    /// How many of the last writes are kept.
+    pub fn journal_limit(&self) -> usize {
+        self.keyspace.changes.journal.as_ref().map_or(0, |journal| journal.limit)
+    }
+
+    /// Ends a unit of the journal, where one is kept.
+    #[inline]
+    pub(super) fn settle_journal(&mut self) {
+        if self.keyspace.changes.journal.is_some() {
+            self.settle_kept_journal();
+        }
+    }
+
+    #[cold]
+    fn settle_kept_journal(&mut self) {
+        let Some(mut journal) = self.keyspace.changes.journal.take() else { return };
+        let libraries = std::mem::take(&mut journal.libraries_touched).then(|| self.library_sources());
+        journal.settle(&self.keyspace, libraries);
+        self.keyspace.changes.journal = Some(journal);
+    }
+
+    /// Tells the journal whether what changes now does so because its time has come.
+    pub(super) fn mark_journal(&mut self, by_time: bool) {
+        if let Some(journal) = &mut self.keyspace.changes.journal {
+            journal.by_time = by_time;
+        }
+    }
+
+    /// Begins to keep a journal once more, with what it knew before; what is different now is as if time had changed it.
+    pub(super) fn resume_journal(&mut self, mut journal: Box<Journal>) {
+        journal.touched = journal.now.keys().cloned().chain(self.keyspace.images(None).into_keys()).collect();
+        journal.libraries_touched = true;
+        journal.written = false;
+        self.keyspace.changes.journal = Some(journal);
+        self.settle_journal();
+        self.keyspace.changes.update_observed();
+    }
+}
