@@ -106,6 +106,24 @@ fn the_engine_side_names_no_clock_thread_socket_file_or_source_of_randomness() {
 }
 
 #[test]
+fn lock_algorithms_reach_the_outside_through_their_world_alone() {
+    const LIVE: &str = "live.rs";
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/recipes"), &mut files);
+    files.retain(|path| path.file_name().is_some_and(|name| name != LIVE));
+    assert!(files.len() > 10, "the sources are there");
+    for path in files {
+        let source = std::fs::read_to_string(&path).unwrap();
+        let code = code(source.split("#[cfg(test)]").next().unwrap());
+        for word in
+            ["tokio", "Instant", "SystemTime", "getrandom", "rand", "std::thread", "std::net", "std::fs", "HashMap", "HashSet"]
+        {
+            assert_eq!(names(&code, word), None, "{} names {word}: a simulation has no such thing", path.display());
+        }
+    }
+}
+
+#[test]
 fn comments_and_texts_do_not_count_and_names_do() {
     assert_eq!(names(&code("// tokio\nlet a = \"tokio \\\" tokio\"; /* tokio */ let b = '\"'; // \" tokio"), "tokio"), None);
     assert!(names(&code("let s = \"x\"; use tokio::net;"), "tokio").is_some());

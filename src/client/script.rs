@@ -56,8 +56,18 @@ impl Script {
         &self.code
     }
 
-    fn call(&self, name: &str, script: &str, keys: &[impl Argument], arguments: &[impl Argument]) -> Command {
-        let call = Command::new(name).arg(script).arg(keys.len()).args(keys).args(arguments);
+    /// The command that runs it by its digest, up to the keys; arguments follow. The server answers `NOSCRIPT` where it does not have it.
+    pub fn by_digest(&self, keys: &[impl Argument]) -> Command {
+        self.call("EVALSHA", &self.sha1, keys)
+    }
+
+    /// The command that runs it, and has the server keep it, up to the keys; arguments follow.
+    pub fn in_full(&self, keys: &[impl Argument]) -> Command {
+        self.call("EVAL", &self.code, keys)
+    }
+
+    fn call(&self, name: &str, script: &str, keys: &[impl Argument]) -> Command {
+        let call = Command::new(name).arg(script).arg(keys.len()).args(keys);
         if self.idempotent { call.idempotent() } else { call }
     }
 
@@ -66,10 +76,8 @@ impl Script {
     /// # Errors
     /// As [`Client::query`]. A script that fails on its way leaves what it has done.
     pub async fn run<T: FromValue>(&self, client: &Client, keys: &[impl Argument], arguments: &[impl Argument]) -> Result<T> {
-        match client.query(self.call("EVALSHA", &self.sha1, keys, arguments)).await {
-            Err(Error::Reply(reply)) if reply.code() == "NOSCRIPT" => {
-                client.query(self.call("EVAL", &self.code, keys, arguments)).await
-            }
+        match client.query(self.by_digest(keys).args(arguments)).await {
+            Err(Error::Reply(reply)) if reply.code() == "NOSCRIPT" => client.query(self.in_full(keys).args(arguments)).await,
             outcome => outcome,
         }
     }

@@ -5,6 +5,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use crate::client::Result;
+use crate::recipes::retry::Retry;
+use crate::recipes::watchdog::Watch;
 use crate::recipes::world::World;
 
 /// A future on the heap, so that algorithms can be chosen while the program runs.
@@ -14,6 +16,11 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Algorithm<W: World>: Send + Sync + 'static {
     /// What it is, what it promises, and how it fails.
     fn facts(&self) -> &'static Facts;
+
+    /// How many may hold it at once, as it is set; those that share it are not counted.
+    fn holders(&self) -> u32 {
+        self.facts().holders.unwrap_or(1)
+    }
 
     /// Takes the lock, waiting for it as the algorithm does, at most as long as the request says; `None` where it was not to be had by then.
     ///
@@ -47,33 +54,45 @@ pub struct Request {
     pub wait: Duration,
     /// How to wait, where the algorithm polls.
     pub retry: Retry,
+    /// Whether it may be shared with others who say so, too. Only algorithms with [`Facts::shared`] heed it.
+    pub shared: bool,
 }
 
-/// How an algorithm that polls does so.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Retry {
-    /// The same pause each time.
-    Fixed {
-        /// How long.
-        pause: Duration,
-    },
-    /// Each pause is as long as the one before times `factor`, up to `most`; of each, up to the part `jitter` (0 to 1) is taken away at
-    /// random. After `tries` attempts it is given up.
-    Exponential {
-        /// The first pause.
-        first: Duration,
-        /// What each is multiplied by.
-        factor: f64,
-        /// The longest.
-        most: Duration,
-        /// How much of a pause is chance.
-        jitter: f64,
-        /// Attempts, if they are bounded.
-        tries: Option<u32>,
-    },
-    /// No pauses: the server, or a message, says when. Algorithms that can only poll take their usual pause.
-    Blocking,
+impl Request {
+    /// One attempt to hold it alone.
+    pub fn new(name: impl AsRef<[u8]>, owner: impl AsRef<[u8]>, lease: Duration) -> Request {
+        let (name, owner) = (name.as_ref().to_vec(), owner.as_ref().to_vec());
+        Request { name, owner, lease, wait: Duration::ZERO, retry: Retry::Blocking, shared: false }
+    }
+
+    /// How long to wait for it; [`Duration::MAX`] for as long as it takes.
+    pub fn wait(mut self, wait: Duration) -> Request {
+        self.wait = wait;
+        self
+    }
+
+    /// How to wait, where the algorithm polls.
+    pub fn retry(mut self, retry: Retry) -> Request {
+        self.retry = retry;
+        self
+    }
+
+    /// To share it with others who say so, too.
+    pub fn shared(mut self) -> Request {
+        self.shared = true;
+        self
+    }
+
+    /// The lease in whole milliseconds, at least 1, and small enough for every server's deadlines.
+    pub fn lease_ms(&self) -> u64 {
+        lease_ms(self.lease)
+    }
+}
+
+/// A lease as commands take it: whole milliseconds, at least 1, at most a hundred years.
+pub(crate) fn lease_ms(lease: Duration) -> u64 {
+    const LONGEST: u128 = 100 * 365 * 86_400_000;
+    u64::try_from(lease.as_millis().clamp(1, LONGEST)).unwrap_or(u64::MAX)
 }
 
 /// A lock that was taken.
@@ -85,12 +104,44 @@ pub struct Grant {
     pub owner: Vec<u8>,
     /// For how long, from when it was asked for or renewed.
     pub lease: Duration,
-    /// Until when the holder may think that it has it, by [`World::elapsed`]; `None` where it has no end.
+    /// Until when the holder may think that it has it, by [`World::elapsed`]; `None` where it has no end. Where a watchdog renews it,
+    /// [`Grant::held_until`] knows better.
     pub valid_until: Option<Duration>,
     /// The fencing token, where the algorithm gives one: larger than those of all earlier grants.
     pub token: Option<u64>,
     /// What else the algorithm has to know to give it back.
     pub memo: Vec<u8>,
+    /// Whether it is shared with others.
+    pub shared: bool,
+    /// Its watchdog, where it has one.
+    pub watch: Option<Watch>,
+}
+
+impl Grant {
+    /// What was granted to a request that was made at a moment, by [`World::elapsed`]: its lease counts from then.
+    pub fn new(request: &Request, asked: Duration) -> Grant {
+        Grant {
+            name: request.name.clone(),
+            owner: request.owner.clone(),
+            lease: request.lease,
+            valid_until: asked.checked_add(request.lease),
+            token: None,
+            memo: Vec::new(),
+            shared: false,
+            watch: None,
+        }
+    }
+
+    /// Until when the holder may think that it has it, by [`World::elapsed`], with what a watchdog has done since it was granted; `None`
+    /// where it has no end. A grant that its watchdog found lost has ended.
+    pub fn held_until(&self) -> Option<Duration> {
+        self.watch.as_ref().map_or(self.valid_until, Watch::held_until)
+    }
+
+    /// The lease begins anew at a moment.
+    pub(crate) fn renewed(&mut self, asked: Duration) {
+        self.valid_until = asked.checked_add(self.lease);
+    }
 }
 
 /// What became of a release.
@@ -125,6 +176,14 @@ pub struct Facts {
     pub holders: Option<u32>,
     /// Whether the same owner may take it again while it holds it.
     pub reentrant: bool,
+    /// Whether a grant ends by itself when its lease is over.
+    pub expires: bool,
+    /// Whether [`Algorithm::renew`] can have the lease begin anew.
+    pub renews: bool,
+    /// Whether it can be shared.
+    pub shared: bool,
+    /// Whether its grants come with fencing tokens.
+    pub fenced: bool,
     /// Whether it needs native locks, which only servers of this crate have.
     pub native: bool,
 }

@@ -1,0 +1,71 @@
+//! All algorithms by their names.
+
+use crate::recipes::algorithm::{Algorithm, Facts};
+use crate::recipes::broken::{self, Broken};
+use crate::recipes::compare_and_delete::{self, CompareAndDelete};
+use crate::recipes::list_token::{self, ListToken};
+use crate::recipes::native::{self, Native};
+use crate::recipes::redlock::{self, RedLock};
+use crate::recipes::setnx::{self, SetNx, SetNxExpire};
+use crate::recipes::time_stamp::{self, TimeStamp};
+use crate::recipes::token::{self, Token};
+use crate::recipes::watchdog::Guarded;
+use crate::recipes::world::World;
+
+/// Makes an algorithm with its usual settings.
+pub type Make<W> = fn() -> Box<dyn Algorithm<W>>;
+
+/// One algorithm, and how it is made.
+pub struct Recipe<W> {
+    /// What is to be known of it.
+    pub facts: &'static Facts,
+    /// Makes it with its usual settings; `None` for what is no lock and has an interface of its own.
+    pub make: Option<Make<W>>,
+}
+
+impl<W> Clone for Recipe<W> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<W> Copy for Recipe<W> {}
+
+/// All algorithms, by their numbers; number 0 is a broken one, with which to test tests.
+pub fn all<W: World>() -> Vec<Recipe<W>> {
+    fn lock<W>(facts: &'static Facts, make: Make<W>) -> Recipe<W> {
+        Recipe { facts, make: Some(make) }
+    }
+    vec![
+        lock(&broken::FACTS, || Box::new(Broken)),
+        lock(&setnx::SETNX, || Box::new(SetNx)),
+        lock(&setnx::SETNX_EXPIRE, || Box::new(SetNxExpire)),
+        lock(&time_stamp::GETSET, || Box::new(TimeStamp::default())),
+        lock(&time_stamp::NAIVE, || Box::new(TimeStamp::naive())),
+        lock(&token::COMPARED, || Box::new(Token::default())),
+        lock(&token::UNCHECKED, || Box::new(Token::unchecked())),
+        lock(&token::RACING, || Box::new(Token::racing())),
+        lock(&compare_and_delete::FACTS, || Box::new(CompareAndDelete::default())),
+        lock(&redlock::FACTS, || Box::new(RedLock::default())),
+        lock(&list_token::FACTS, || Box::new(ListToken)),
+        lock(&native::FACTS, || Box::new(Native)),
+    ]
+}
+
+/// The lock algorithm of this name, with its usual settings. A name that ends in `+watchdog`, such as `set-nx-px+watchdog`, is that of one
+/// that can renew, with a watchdog.
+pub fn by_name<W: World>(name: &str) -> Option<Box<dyn Algorithm<W>>> {
+    let (name, watched) = name.strip_suffix("+watchdog").map_or((name, false), |name| (name, true));
+    let recipe = all::<W>().into_iter().find(|recipe| recipe.facts.name == name)?;
+    let algorithm = recipe.make?();
+    match watched {
+        false => Some(algorithm),
+        true if recipe.facts.renews => Some(Box::new(Guarded::new(algorithm))),
+        true => None,
+    }
+}
+
+/// Of a name that is found in an answer of [`by_name`], what is to be known; of those that are no locks, too.
+pub fn facts(name: &str) -> Option<&'static Facts> {
+    all::<crate::recipes::Live>().into_iter().map(|recipe| recipe.facts).find(|facts| facts.name == name)
+}

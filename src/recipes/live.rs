@@ -1,0 +1,117 @@
+//! The world as it is: clients of servers, the clocks of this machine, and tokio.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::client::{Client, Command, Message, Result, Subscription, Value};
+use crate::recipes::world::{Messages, World};
+
+/// Clients of one or more servers.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// use std::time::Duration;
+/// use portcullis::client::Client;
+/// use portcullis::recipes::{Algorithm, Given, Live, Request, Token};
+///
+/// let world = Live::new([Client::connect(&server.url()).await?]);
+/// let (alice, bob) = (Request::new("door", "alice", Duration::from_secs(30)), Request::new("door", "bob", Duration::from_secs(30)));
+/// let lock = Token::default();
+/// let grant = lock.acquire(&world, &alice).await?.expect("nobody else wants it");
+/// assert!(lock.acquire(&world, &bob).await?.is_none());
+/// assert_eq!(lock.release(&world, &grant).await?, Given::Back);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Live {
+    inside: Arc<Inside>,
+}
+
+struct Inside {
+    clients: Vec<Client>,
+    start: Instant,
+    /// A sequence of pseudo-random numbers is made of where it stands.
+    random: AtomicU64,
+}
+
+impl Live {
+    /// A world of these servers. All but the algorithms of several servers use the first.
+    ///
+    /// # Panics
+    /// Where there are none.
+    pub fn new(clients: impl IntoIterator<Item = Client>) -> Live {
+        let clients: Vec<Client> = clients.into_iter().collect();
+        assert!(!clients.is_empty(), "a world has at least one server");
+        // Where the system gives no randomness, that of the allocator's addresses and the clock has to do: it only spreads pauses.
+        let seed = getrandom::u64().unwrap_or_else(|_| clients.as_ptr() as u64 ^ unix_ns());
+        Live { inside: Arc::new(Inside { clients, start: Instant::now(), random: AtomicU64::new(seed) }) }
+    }
+
+    /// The client of a server.
+    pub fn client(&self, server: usize) -> &Client {
+        &self.inside.clients[server]
+    }
+}
+
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl World for Live {
+    type Messages = Listening;
+
+    fn servers(&self) -> usize {
+        self.inside.clients.len()
+    }
+
+    async fn call(&self, server: usize, command: Command) -> Result<Value> {
+        self.inside.clients[server].run(command).await
+    }
+
+    async fn subscribe(&self, server: usize, channel: &[u8]) -> Result<Listening> {
+        Ok(Listening { subscription: self.inside.clients[server].subscribe(&[channel]).await? })
+    }
+
+    async fn sleep(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.inside.start.elapsed()
+    }
+
+    fn unix_ms(&self) -> i64 {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
+        }
+    }
+
+    /// By SplitMix64.
+    fn random(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.inside.random.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // A runtime that has ended does not run it.
+        self.inside.clients[0].core.runtime.spawn(task);
+    }
+}
+
+/// A subscription of a [`Live`] world.
+pub struct Listening {
+    subscription: Subscription,
+}
+
+impl Messages for Listening {
+    async fn next(&mut self) -> Result<Message> {
+        self.subscription.next().await
+    }
+}

@@ -1,0 +1,108 @@
+//! 20: the native locks of this crate's server.
+
+use std::time::Duration;
+
+use crate::client::{Command, Error, Result};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, lease_ms};
+use crate::recipes::call::ask;
+use crate::recipes::world::World;
+
+/// What is to be known of [`Native`].
+pub static FACTS: Facts = Facts {
+    number: 20,
+    name: "native",
+    summary: "LOCK.ACQUIRE, LOCK.RENEW and LOCK.RELEASE: the server queues, grants and fences",
+    guarantees: &[
+        "one exclusive holder at a time or any number of shared ones, as long as the server keeps its data",
+        "first come, first served: a freed lock is handed to the next in the same step, and only that one is woken",
+        "a fencing token, larger than all before, with each grant: whatever checks it refuses the writes of a holder that paused",
+        "nobody releases or renews what is not his",
+        "waits that would close a cycle are refused",
+    ],
+    failures: &[
+        "a holder that pauses for longer than its lease goes on beside the next one, and does harm where tokens are not checked",
+        "a server that loses its data forgets who holds it; tokens go on growing as long as its wall clock does",
+    ],
+    flawed: false,
+    source: "this crate's server; fencing as in Chubby's sequencers",
+    holders: Some(1),
+    reentrant: true,
+    expires: true,
+    renews: true,
+    shared: true,
+    fenced: true,
+    native: true,
+};
+
+/// 20: `LOCK.ACQUIRE key owner lease [SHARED] [WAIT ms]`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Native;
+
+impl<W: World> Algorithm<W> for Native {
+    fn facts(&self) -> &'static Facts {
+        &FACTS
+    }
+
+    fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
+        Box::pin(async move {
+            let end = world.elapsed().checked_add(request.wait);
+            loop {
+                let asked = world.elapsed();
+                let mut command = Command::new("LOCK.ACQUIRE").arg(&request.name).arg(&request.owner).arg(request.lease_ms());
+                if request.shared {
+                    command = command.arg("SHARED");
+                }
+                let left = end.map(|end| end.saturating_sub(asked));
+                if left.is_none_or(|left| !left.is_zero()) {
+                    // 0 is for ever.
+                    command = command.arg("WAIT").arg(left.map_or(0, lease_ms));
+                }
+                let Some(token) = ask::<Option<u64>>(world, 0, command).await? else { return Ok(None) };
+                let mut grant = Grant { token: Some(token), shared: request.shared, ..Grant::new(request, asked) };
+                // The lease began some time after it was asked for. After a long wait too much of it would be taken for gone, so that the
+                // server is asked: a renewal says what is left.
+                if world.elapsed() - asked < request.lease / 4 || self.renew(world, &mut grant).await? {
+                    return Ok(Some(grant));
+                }
+            }
+        })
+    }
+
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
+        Box::pin(async move {
+            match ask::<i64>(world, 0, Command::new("LOCK.RELEASE").arg(&grant.name).arg(&grant.owner)).await {
+                Ok(_) => Ok(Given::Back),
+                Err(Error::NotHeld(_)) => Ok(Given::NotHeld),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let asked = world.elapsed();
+            let command = Command::new("LOCK.RENEW").arg(&grant.name).arg(&grant.owner).arg(lease_ms(grant.lease)).idempotent();
+            match ask::<u64>(world, 0, command).await {
+                Ok(left_ms) => {
+                    grant.valid_until = asked.checked_add(Duration::from_millis(left_ms));
+                    Ok(true)
+                }
+                Err(Error::NotHeld(_)) => Ok(false),
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
+
+/// Asks whether somebody with this token may write to a resource, and notes the token (`LOCK.GUARD`): false where a larger one has been
+/// seen, as somebody else has had the lock since. To be asked right before each write by those whose stores do not compare tokens themselves.
+///
+/// # Errors
+/// Where the server cannot be asked.
+pub async fn guard<W: World>(world: &W, server: usize, resource: &[u8], token: u64) -> Result<bool> {
+    match ask::<()>(world, server, Command::new("LOCK.GUARD").arg(resource).arg(token)).await {
+        Ok(()) => Ok(true),
+        Err(Error::Stale { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}

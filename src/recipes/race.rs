@@ -1,0 +1,95 @@
+//! Several futures at once, without a runtime.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::recipes::world::World;
+
+/// Which of two futures ended first.
+pub(crate) enum First<A, B> {
+    /// The first; it is also asked first.
+    Left(A),
+    /// The second.
+    Right(B),
+}
+
+/// Runs two futures until one of them ends; the other is dropped.
+pub(crate) async fn race<A, B>(left: impl Future<Output = A>, right: impl Future<Output = B>) -> First<A, B> {
+    let (mut left, mut right) = (pin!(left), pin!(right));
+    poll_fn(move |context| {
+        if let Poll::Ready(outcome) = left.as_mut().poll(context) {
+            return Poll::Ready(First::Left(outcome));
+        }
+        right.as_mut().poll(context).map(First::Right)
+    })
+    .await
+}
+
+/// Runs a future for so long at most; `None` where it did not end by then.
+pub(crate) async fn within<T>(world: &impl World, time: Duration, future: impl Future<Output = T>) -> Option<T> {
+    match race(future, world.sleep(time)).await {
+        First::Left(outcome) => Some(outcome),
+        First::Right(()) => None,
+    }
+}
+
+/// Runs futures together, until all have ended.
+pub(crate) async fn together<T, F: Future<Output = T> + Send>(futures: impl IntoIterator<Item = F>) -> Vec<T> {
+    let mut futures: Vec<(Pin<Box<F>>, Option<T>)> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|context| {
+        let mut all = true;
+        for (future, outcome) in futures.iter_mut().filter(|(_, outcome)| outcome.is_none()) {
+            match future.as_mut().poll(context) {
+                Poll::Ready(ended) => *outcome = Some(ended),
+                Poll::Pending => all = false,
+            }
+        }
+        if all { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    futures.into_iter().filter_map(|(_, outcome)| outcome).collect()
+}
+
+/// A value that can be waited upon: whoever waits is woken whenever it is changed.
+pub(crate) struct Watched<T> {
+    inside: Mutex<(T, Vec<Waker>)>,
+}
+
+impl<T> Watched<T> {
+    pub fn new(value: T) -> Watched<T> {
+        Watched { inside: Mutex::new((value, Vec::new())) }
+    }
+
+    /// Looks at it.
+    pub fn get<R>(&self, look: impl FnOnce(&T) -> R) -> R {
+        look(&self.inside.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Changes it, and wakes everybody.
+    pub fn change(&self, change: impl FnOnce(&mut T)) {
+        let wakers = {
+            let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+            change(&mut inside.0);
+            std::mem::take(&mut inside.1)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Returns when it is such that something can be had of it.
+    pub async fn until<R>(&self, look: impl Fn(&T) -> Option<R>) -> R {
+        poll_fn(|context| {
+            let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(found) = look(&inside.0) {
+                return Poll::Ready(found);
+            }
+            if !inside.1.iter().any(|waker| waker.will_wake(context.waker())) {
+                inside.1.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}

@@ -1,0 +1,169 @@
+//! 7: the watchdog, which renews a grant for as long as its holder lives.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::Result;
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
+use crate::recipes::race::{First, Watched, race};
+use crate::recipes::world::World;
+
+/// What renews a grant, and knows until when it is held. A clone is the same one.
+#[derive(Clone)]
+pub struct Watch {
+    kept: Arc<Watched<Kept>>,
+}
+
+/// What is known of a grant that is renewed.
+struct Kept {
+    valid_until: Option<Duration>,
+    state: State,
+}
+
+/// What became of the grant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Held,
+    /// It was not held any more when it was to be renewed, or could not be renewed in time.
+    Lost,
+    /// It is being given back.
+    Stopped,
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("held_until", &self.held_until()).field("lost", &self.is_lost()).finish()
+    }
+}
+
+impl Watch {
+    /// Begins to renew a grant each time this long has passed: a third of the lease is usual.
+    pub fn start<W: World>(world: &W, algorithm: Arc<dyn Algorithm<W>>, grant: &Grant, every: Duration) -> Watch {
+        let kept = Arc::new(Watched::new(Kept { valid_until: grant.valid_until, state: State::Held }));
+        let watch = Watch { kept };
+        world.spawn(keep(world.clone(), algorithm, grant.clone(), every, watch.clone()));
+        watch
+    }
+
+    /// Until when the holder may think that it has it; the beginning of time where it was lost.
+    pub fn held_until(&self) -> Option<Duration> {
+        self.kept.get(|kept| if kept.state == State::Lost { Some(Duration::ZERO) } else { kept.valid_until })
+    }
+
+    /// Whether it was found lost.
+    pub fn is_lost(&self) -> bool {
+        self.kept.get(|kept| kept.state == State::Lost)
+    }
+
+    /// Returns when it is found lost; false where it was stopped before.
+    pub async fn lost(&self) -> bool {
+        let over = |kept: &Kept| (kept.state != State::Held).then_some(kept.state == State::Lost);
+        self.kept.until(over).await
+    }
+
+    /// Renews it no more.
+    pub fn stop(&self) {
+        self.kept.change(|kept| {
+            if kept.state == State::Held {
+                kept.state = State::Stopped;
+            }
+        });
+    }
+
+    fn lose(&self) {
+        self.kept.change(|kept| {
+            if kept.state == State::Held {
+                kept.state = State::Lost;
+            }
+        });
+    }
+}
+
+async fn keep<W: World>(world: W, algorithm: Arc<dyn Algorithm<W>>, mut grant: Grant, every: Duration, watch: Watch) {
+    // Of what is left after a failed attempt, half is for another.
+    let again = (every / 4).max(Duration::from_millis(1));
+    let mut pause = every;
+    loop {
+        let left = grant.valid_until.map_or(Duration::MAX, |until| until.saturating_sub(world.elapsed()));
+        if left.is_zero() {
+            return watch.lose();
+        }
+        if let First::Left(_) = race(watch.lost(), world.sleep(pause.min(left))).await {
+            return;
+        }
+        let left = grant.valid_until.map_or(Duration::MAX, |until| until.saturating_sub(world.elapsed()));
+        let renewal = race(watch.lost(), race(algorithm.renew(&world, &mut grant), world.sleep(left)));
+        pause = match renewal.await {
+            First::Left(_) => return,
+            First::Right(First::Left(Ok(true))) => {
+                watch.kept.change(|kept| kept.valid_until = grant.valid_until);
+                every
+            }
+            First::Right(First::Left(Ok(false)) | First::Right(())) => return watch.lose(),
+            First::Right(First::Left(Err(_))) => again,
+        };
+    }
+}
+
+/// Another algorithm with a watchdog, which begins with the grant and ends with its release or its holder.
+///
+/// What is held can only be lost by a holder that stops: but one that hangs without ending, in a dead thread of a living process, is
+/// renewed for ever.
+pub struct Guarded<W> {
+    inner: Arc<dyn Algorithm<W>>,
+    facts: &'static Facts,
+    every: Option<Duration>,
+}
+
+impl<W: World> Guarded<W> {
+    /// An algorithm with a watchdog. One that cannot renew is as it was.
+    pub fn new(inner: impl Into<Arc<dyn Algorithm<W>>>) -> Guarded<W> {
+        let inner = inner.into();
+        Guarded { facts: inner.facts(), inner, every: None }
+    }
+
+    /// How often it is renewed. A third of the lease unless given.
+    pub fn every(mut self, every: Duration) -> Guarded<W> {
+        self.every = Some(every);
+        self
+    }
+}
+
+impl<W: World> Algorithm<W> for Guarded<W> {
+    fn facts(&self) -> &'static Facts {
+        self.facts
+    }
+
+    fn holders(&self) -> u32 {
+        self.inner.holders()
+    }
+
+    fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
+        Box::pin(async move {
+            let Some(mut grant) = self.inner.acquire(world, request).await? else { return Ok(None) };
+            if self.inner.facts().renews {
+                let every = self.every.unwrap_or(request.lease / 3).max(Duration::from_millis(1));
+                grant.watch = Some(Watch::start(world, Arc::clone(&self.inner), &grant, every));
+            }
+            Ok(Some(grant))
+        })
+    }
+
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
+        if let Some(watch) = &grant.watch {
+            watch.stop();
+        }
+        self.inner.release(world, grant)
+    }
+
+    fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let renewed = self.inner.renew(world, grant).await?;
+            if let Some(watch) = grant.watch.as_ref().filter(|_| renewed) {
+                watch.kept.change(|kept| kept.valid_until = kept.valid_until.max(grant.valid_until));
+            }
+            Ok(renewed)
+        })
+    }
+}

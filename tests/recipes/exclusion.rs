@@ -1,0 +1,87 @@
+//! Many want one lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+
+const CLIENTS: usize = 6;
+const TIMES: u64 = 8;
+
+/// What so many may use at a time, and which notices when more do.
+#[derive(Default)]
+struct Guarded {
+    inside: AtomicU64,
+    most: AtomicU64,
+    count: AtomicU64,
+}
+
+impl Guarded {
+    /// Counts one up, in a way that loses counts when two do it at once.
+    async fn increment(&self) {
+        let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(inside, Ordering::SeqCst);
+        let seen = self.count.load(Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.count.store(seen + 1, Ordering::SeqCst);
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Has clients take a lock and give it back, again and again; gives how many held it at once at most, and what became of the count.
+async fn contend(algorithm: Arc<dyn Algorithm<Live>>, servers: &Servers, retry: Retry) -> (u64, u64) {
+    let guarded = Arc::new(Guarded::default());
+    let tasks: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let (algorithm, guarded) = (Arc::clone(&algorithm), Arc::clone(&guarded));
+            let asked = request(algorithm.facts(), &format!("client-{number}"), ms(30_000)).wait(ms(30_000)).retry(retry);
+            async move {
+                let world = servers.world().await;
+                for _ in 0..TIMES {
+                    let grant = try_for(&*algorithm, &world, &asked).await;
+                    let grant = grant.unwrap_or_else(|| panic!("{}: not granted", algorithm.facts().name));
+                    guarded.increment().await;
+                    algorithm.release(&world, &grant).await.unwrap();
+                }
+            }
+        })
+        .collect();
+    let mut tasks: Vec<_> = tasks.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
+        if tasks.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    (guarded.most.load(Ordering::SeqCst), guarded.count.load(Ordering::SeqCst))
+}
+
+#[test]
+fn no_more_hold_it_at_once_than_may() {
+    on_both(async |servers| {
+        for (facts, algorithm) in locks().into_iter().filter(|(facts, _)| servers.can(facts)) {
+            let holders = u64::from(algorithm.holders());
+            let (most, count) = contend(algorithm.into(), servers, Retry::Fixed { pause: ms(1) }).await;
+            assert!(most <= holders, "{}: {most} at once", facts.name);
+            assert!(holders > 1 || count == CLIENTS as u64 * TIMES, "{}: {count} counted", facts.name);
+        }
+    });
+}
+
+#[test]
+fn the_broken_one_is_found_out() {
+    on_both(async |servers| {
+        let (most, count) = contend(lock("broken").into(), servers, Retry::Fixed { pause: ms(1) }).await;
+        assert!(most > 1 && count < CLIENTS as u64 * TIMES, "{most} at once, {count} counted");
+    });
+}
+
+#[test]
+fn who_waits_without_polling_is_told() {
+    on_both(async |servers| {
+        for (facts, algorithm) in locks().into_iter().filter(|(facts, _)| servers.can(facts)) {
+            let holders = u64::from(algorithm.holders());
+            let (most, _) = contend(algorithm.into(), servers, Retry::Blocking).await;
+            assert!(most <= holders, "{}: {most} at once", facts.name);
+        }
+    });
+}

@@ -1,0 +1,114 @@
+//! The recipes, each on this server and on a real redis-server; those of several servers on three.
+//!
+//! - `exclusion`: many want one lock, and the broken one is found out;
+//! - `owners`: release by a stranger, expiry, renewal, waiting.
+//!
+//! Without a redis-server on the `PATH` that half is skipped and said so; with `PORTCULLIS_REQUIRE_REDIS=1` that is a failure.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod exclusion;
+mod owners;
+
+use std::time::Duration;
+
+use common::clients::{client, ms, run};
+use common::servers::{Server, on_path};
+use portcullis::TestServer;
+use portcullis::client::Client;
+use portcullis::recipes::{Algorithm, Facts, Grant, Live, Recipe, Request, Retry, all};
+
+/// Servers of one kind, three of them.
+enum Servers {
+    Ours(Vec<TestServer>),
+    Redis(Vec<Server>),
+}
+
+impl Servers {
+    fn ours(frozen: bool) -> Servers {
+        Servers::Ours((0..3).map(|_| TestServer::builder().frozen(frozen).start()).collect())
+    }
+
+    /// `None` where redis-server is not installed.
+    fn redis() -> Option<Servers> {
+        let Some(program) = on_path("redis-server") else {
+            assert!(std::env::var_os("PORTCULLIS_REQUIRE_REDIS").is_none(), "no redis-server on the PATH, and it is required");
+            println!("SKIPPED: no redis-server on the PATH");
+            return None;
+        };
+        Some(Servers::Redis((0..3).map(|_| Server::redis(&program).unwrap()).collect()))
+    }
+
+    /// A client of them. Recipes for one server use the first.
+    async fn world(&self) -> Live {
+        let mut clients = Vec::new();
+        match self {
+            Servers::Ours(servers) => {
+                for server in servers {
+                    clients.push(client(server).await);
+                }
+            }
+            Servers::Redis(servers) => {
+                for server in servers {
+                    clients.push(Client::connect(&format!("redis://{}", server.addr)).await.unwrap());
+                }
+            }
+        }
+        Live::new(clients)
+    }
+
+    fn can(&self, facts: &Facts) -> bool {
+        matches!(self, Servers::Ours(_)) || !facts.native
+    }
+
+    /// Moves the clocks of servers whose clocks can be moved.
+    fn advance(&self, time: Duration) {
+        let Servers::Ours(servers) = self else { panic!("redis-server's clock cannot be moved") };
+        servers.iter().for_each(|server| server.clock().advance(time));
+    }
+
+    fn check(&self) {
+        if let Servers::Ours(servers) = self {
+            servers.iter().for_each(TestServer::check_invariants);
+        }
+    }
+}
+
+/// Runs a test on servers of this crate, and on redis-server where it is installed.
+fn on_both(test: impl AsyncFn(&Servers)) {
+    for servers in [Some(Servers::ours(false)), Servers::redis()].into_iter().flatten() {
+        run(test(&servers));
+        servers.check();
+    }
+}
+
+/// Runs a test on servers whose clocks only the test moves.
+fn on_frozen(test: impl AsyncFn(&Servers)) {
+    let servers = Servers::ours(true);
+    run(test(&servers));
+    servers.check();
+}
+
+/// The locks among the recipes, but for the one that is broken on purpose.
+fn locks() -> Vec<(&'static Facts, Box<dyn Algorithm<Live>>)> {
+    let lock = |recipe: Recipe<Live>| Some((recipe.facts, recipe.make?()));
+    all::<Live>().into_iter().filter(|recipe| recipe.facts.number != 0).filter_map(lock).collect()
+}
+
+/// A lock of one holder by its name.
+fn lock(name: &str) -> Box<dyn Algorithm<Live>> {
+    portcullis::recipes::by_name(name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// Asks for a lock of this recipe's.
+fn request(facts: &Facts, owner: &str, lease: Duration) -> Request {
+    Request::new(format!("door:{}", facts.name), owner, lease).retry(Retry::Fixed { pause: ms(2) })
+}
+
+/// One attempt, or so long a wait.
+async fn try_for(algorithm: &dyn Algorithm<Live>, world: &Live, request: &Request) -> Option<Grant> {
+    algorithm.acquire(world, request).await.unwrap_or_else(|error| panic!("{}: {error}", algorithm.facts().name))
+}

@@ -1,0 +1,219 @@
+//! Owners, leases, waiting.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use portcullis::recipes::{Given, Guarded, World, guard};
+
+use super::*;
+
+#[test]
+fn a_stranger_cannot_give_it_back_unless_the_algorithm_is_flawed() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        for (facts, algorithm) in locks().into_iter().filter(|(facts, _)| servers.can(facts)) {
+            let alice = request(facts, "alice", ms(30_000));
+            let grant = try_for(&*algorithm, &world, &alice).await.unwrap();
+            let stolen = Grant { owner: b"mallory".to_vec(), memo: b"0".to_vec(), ..grant.clone() };
+            let given = algorithm.release(&world, &stolen).await.unwrap();
+            let mut stolen = stolen;
+            assert!(!algorithm.renew(&world, &mut stolen).await.unwrap(), "{}: a stranger renewed it", facts.name);
+            if algorithm.holders() > 1 {
+                continue;
+            }
+            let taken = try_for(&*algorithm, &world, &request(facts, "bob", ms(30_000))).await.is_some();
+            match facts.name {
+                "set-nx-px-get-del" => assert_eq!((given, taken), (Given::NotHeld, false), "{}", facts.name),
+                name if facts.flawed => assert_eq!((given, taken), (Given::Unchecked, true), "{name}"),
+                name => {
+                    assert_eq!((given, taken), (Given::NotHeld, false), "{name}");
+                    assert_eq!(algorithm.release(&world, &grant).await.unwrap(), Given::Back, "{name}");
+                    assert_eq!(algorithm.release(&world, &grant).await.unwrap(), Given::NotHeld, "{name}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_forgotten_lock_ends_with_its_lease_and_not_before() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        for (facts, algorithm) in locks().into_iter().filter(|(facts, _)| servers.can(facts)) {
+            let lease = ms(if facts.name == "memcached-add" { 1000 } else { 150 });
+            let begin = Instant::now();
+            for number in 0..algorithm.holders() {
+                let alice = request(facts, &format!("alice-{number}"), lease);
+                let grant = try_for(&*algorithm, &world, &alice).await.unwrap();
+                let expected = facts.expires.then(|| world.elapsed() + lease);
+                assert!(grant.valid_until <= expected, "{}: {:?}", facts.name, grant.valid_until);
+            }
+            let bob = request(facts, "bob", ms(30_000));
+            assert!(try_for(&*algorithm, &world, &bob).await.is_none(), "{}", facts.name);
+            let granted = try_for(&*algorithm, &world, &bob.wait(lease * 3)).await;
+            assert_eq!(granted.is_some(), facts.expires, "{}", facts.name);
+            assert!(begin.elapsed() >= lease, "{}: {:?}", facts.name, begin.elapsed());
+        }
+    });
+}
+
+#[test]
+fn a_renewed_lease_begins_anew() {
+    on_frozen(async |servers| {
+        let world = servers.world().await;
+        let mut renewed = Vec::new();
+        for (facts, algorithm) in locks() {
+            let lease = ms(10_000);
+            let mut grant = try_for(&*algorithm, &world, &request(facts, "alice", lease)).await.unwrap();
+            // Further leases, so that there is no other to be had.
+            for number in 1..algorithm.holders() {
+                try_for(&*algorithm, &world, &request(facts, &format!("other-{number}"), ms(60_000))).await.unwrap();
+            }
+            let bob = request(facts, "bob", lease);
+            if !algorithm.renew(&world, &mut grant).await.unwrap() {
+                assert!(!facts.renews, "{}", facts.name);
+                continue;
+            }
+            assert!(facts.renews, "{}", facts.name);
+            if matches!(facts.name, "fair" | "permits") {
+                // By the client's clock, which stands elsewhere.
+                continue;
+            }
+            servers.advance(ms(9_000));
+            assert!(algorithm.renew(&world, &mut grant).await.unwrap(), "{}", facts.name);
+            servers.advance(ms(9_999));
+            assert!(try_for(&*algorithm, &world, &bob).await.is_none(), "{}", facts.name);
+            servers.advance(ms(1));
+            assert!(!algorithm.renew(&world, &mut grant).await.unwrap(), "{}", facts.name);
+            assert!(try_for(&*algorithm, &world, &bob).await.is_some(), "{}", facts.name);
+            renewed.push(facts.name);
+        }
+        assert!(renewed.len() >= 4, "{renewed:?}");
+    });
+}
+
+#[test]
+fn a_watchdog_renews_until_the_release() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        for (facts, algorithm) in locks().into_iter().filter(|(facts, _)| servers.can(facts) && facts.renews) {
+            let watched = Guarded::new(algorithm);
+            let alice = request(facts, "alice", ms(150));
+            let grant = try_for(&watched, &world, &alice).await.unwrap();
+            for number in 1..watched.holders() {
+                try_for(&watched, &world, &request(facts, &format!("other-{number}"), ms(60_000))).await.unwrap();
+            }
+            tokio::time::sleep(ms(400)).await;
+            assert!(grant.held_until() > Some(world.elapsed()), "{}", facts.name);
+            assert!(try_for(&watched, &world, &request(facts, "bob", ms(150))).await.is_none(), "{}", facts.name);
+            assert_eq!(watched.release(&world, &grant).await.unwrap(), Given::Back, "{}", facts.name);
+            assert!(try_for(&watched, &world, &request(facts, "bob", ms(150))).await.is_some(), "{}", facts.name);
+        }
+    });
+}
+
+#[test]
+fn a_watchdog_notices_that_the_lock_is_gone() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        let watched = Guarded::new(lock("set-nx-px")).every(ms(10));
+        let grant = try_for(&watched, &world, &Request::new("door", "alice", ms(60_000))).await.unwrap();
+        world.client(0).command(&["DEL", "door"]).await.unwrap();
+        assert!(grant.watch.as_ref().unwrap().lost().await);
+        assert_eq!(grant.held_until(), Some(Duration::ZERO));
+        assert_eq!(watched.release(&world, &grant).await.unwrap(), Given::NotHeld);
+    });
+}
+
+#[test]
+fn a_wait_ends_with_the_release_or_in_time() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        for (facts, algorithm) in locks().into_iter().filter(|(facts, _)| servers.can(facts)) {
+            let algorithm: Arc<dyn Algorithm<Live>> = algorithm.into();
+            let mut grants = Vec::new();
+            for number in 0..algorithm.holders() {
+                let alice = request(facts, &format!("alice-{number}"), ms(30_000));
+                grants.push(try_for(&*algorithm, &world, &alice).await.unwrap());
+            }
+            for retry in [Retry::Fixed { pause: ms(2) }, Retry::Blocking] {
+                let bob = request(facts, "bob", ms(30_000)).wait(ms(40)).retry(retry);
+                let begin = Instant::now();
+                assert!(try_for(&*algorithm, &world, &bob).await.is_none(), "{}", facts.name);
+                assert!(begin.elapsed() >= ms(39), "{}: {:?}", facts.name, begin.elapsed());
+            }
+            let bob = request(facts, "bob", ms(30_000)).wait(Duration::MAX).retry(Retry::Blocking);
+            let waiting = tokio::spawn({
+                let (algorithm, world) = (Arc::clone(&algorithm), world.clone());
+                async move { try_for(&*algorithm, &world, &bob).await }
+            });
+            tokio::time::sleep(ms(30)).await;
+            assert!(!waiting.is_finished(), "{}", facts.name);
+            algorithm.release(&world, &grants[0]).await.unwrap();
+            let granted = tokio::time::timeout(ms(5_000), waiting).await.unwrap_or_else(|_| panic!("{}: not woken", facts.name));
+            assert!(granted.unwrap().is_some(), "{}", facts.name);
+        }
+    });
+}
+
+#[test]
+fn tries_are_bounded() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        let token = lock("set-nx-px");
+        let _held = try_for(&*token, &world, &Request::new("door", "alice", ms(60_000))).await.unwrap();
+        let retry = Retry::Exponential { first: ms(1), factor: 2.0, most: ms(50), jitter: 0.5, tries: Some(4) };
+        let bob = Request::new("door", "bob", ms(60_000)).wait(Duration::MAX).retry(retry);
+        assert!(try_for(&*token, &world, &bob).await.is_none());
+    });
+}
+
+#[test]
+fn a_fenced_resource_refuses_who_was_too_slow() {
+    run(async {
+        let servers = Servers::ours(true);
+        let world = servers.world().await;
+        let native = lock("native");
+        let first = try_for(&*native, &world, &Request::new("door", "alice", ms(10))).await.unwrap();
+        servers.advance(ms(10));
+        let second = try_for(&*native, &world, &Request::new("door", "bob", ms(10))).await.unwrap();
+        assert!(second.token > first.token);
+        assert!(guard(&world, 0, b"ledger", second.token.unwrap()).await.unwrap());
+        assert!(!guard(&world, 0, b"ledger", first.token.unwrap()).await.unwrap());
+    });
+}
+
+#[test]
+fn a_lost_reply_does_not_lose_a_lock_that_knows_its_owner() {
+    run(async {
+        let servers = Servers::ours(false);
+        let world = servers.world().await;
+        world.client(0).command(&["FAULT", "ADD", "lost", "RESET-AFTER", "ON", "set", "TIMES", "1"]).await.unwrap();
+        let alice = Request::new("door", "alice", ms(60_000));
+        assert!(try_for(&*lock("set-nx-px"), &world, &alice).await.is_some());
+        world.client(0).command(&["FAULT", "ADD", "lost", "RESET-AFTER", "ON", "setnx", "TIMES", "1"]).await.unwrap();
+        let naive = lock("setnx").acquire(&world, &Request::new("window", "alice", ms(60_000))).await;
+        assert!(naive.is_err_and(|error| error.maybe_applied()));
+        assert!(try_for(&*lock("setnx"), &world, &Request::new("window", "alice", ms(60_000))).await.is_none());
+    });
+}
+
+#[test]
+fn redlock_goes_on_without_a_minority() {
+    run(async {
+        let mut servers = Servers::ours(false);
+        let world = servers.world().await;
+        let Servers::Ours(running) = &mut servers else { unreachable!() };
+        running.pop();
+        let alice = Request::new("door", "alice", ms(60_000));
+        let redlock = lock("redlock");
+        let mut grant = try_for(&*redlock, &world, &alice).await.unwrap();
+        assert!(grant.valid_until.unwrap() < world.elapsed() + ms(59_500), "the drift is taken off");
+        assert!(try_for(&*redlock, &world, &Request::new("door", "bob", ms(60_000))).await.is_none());
+        assert!(redlock.renew(&world, &mut grant).await.unwrap());
+        assert_eq!(redlock.release(&world, &grant).await.unwrap(), Given::Back);
+        running.pop();
+        assert!(redlock.acquire(&world, &alice).await.is_err(), "a majority is away");
+        assert!(!running[0].exists("door"), "it is given back where it was granted");
+    });
+}
