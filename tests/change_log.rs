@@ -445,6 +445,7 @@ fn held(engine: &mut Engine, now: Now) -> Databases {
                 ValueRef::Bytes(bytes) => Content::Bytes(bytes.to_vec()),
                 ValueRef::Boxed(Value::Bytes(bytes)) => Content::Bytes(bytes.clone()),
                 ValueRef::Boxed(Value::Hash(hash)) => Content::Fields(fields(hash, now)),
+                ValueRef::Count { field, count } => Content::Fields(fields(&Hash::of_count(field, count), now)),
                 ValueRef::Boxed(Value::List(list)) => Content::Elements(elements(list)),
                 ValueRef::Boxed(Value::ZSet(zset)) => Content::Scores(scores(zset)),
                 ValueRef::Boxed(Value::Set(set)) => Content::Members(members(set)),

@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::engine::time::Now;
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::store::entry::{EntryRef, ValueRef};
+use crate::store::hash::Hash;
 use crate::store::list::End;
 use crate::store::stream::StreamId;
 use crate::store::value::Value;
@@ -45,6 +46,19 @@ impl Digest {
         self.mix(bytes);
     }
 
+    fn hash(&mut self, hash: &Hash) {
+        self.mix_number(4);
+        for field in hash.iter() {
+            let mut part = Digest::default();
+            part.mix(field.name);
+            part.mix(field.value);
+            if field.deadline.is_some() {
+                part.join(b"!!hexpire!!");
+            }
+            self.join(&part.0);
+        }
+    }
+
     fn value(&mut self, entry: EntryRef<'_>) {
         // The numbers are those that Redis has for its types.
         match entry.value() {
@@ -67,18 +81,8 @@ impl Digest {
                     self.join(&part.0);
                 }
             }
-            ValueRef::Boxed(Value::Hash(hash)) => {
-                self.mix_number(4);
-                for field in hash.iter() {
-                    let mut part = Digest::default();
-                    part.mix(field.name);
-                    part.mix(field.value);
-                    if field.deadline.is_some() {
-                        part.join(b"!!hexpire!!");
-                    }
-                    self.join(&part.0);
-                }
-            }
+            ValueRef::Count { field, count } => self.hash(&Hash::of_count(field, count)),
+            ValueRef::Boxed(Value::Hash(hash)) => self.hash(hash),
             ValueRef::Boxed(Value::Stream(stream)) => {
                 self.mix_number(6);
                 for entry in stream.range(StreamId::MIN, StreamId::MAX) {

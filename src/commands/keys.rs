@@ -10,6 +10,7 @@ use crate::engine::keyspace::{Db, Ttl};
 use crate::engine::number::parse_i64;
 use crate::engine::uses::idle_seconds;
 use crate::store::entry::{EntryRef, Form, ValueRef};
+use crate::store::hash::Hash;
 use crate::store::value::Value;
 
 const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
@@ -279,6 +280,7 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         ValueRef::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
         // A grant is its holder's, and is there once.
         ValueRef::Grant(_) => return Err(Error::WRONG_TYPE),
+        ValueRef::Count { field, count } => Value::Hash(Hash::of_count(field, count)),
         ValueRef::Boxed(value) if value.is_native() => return Err(Error::WRONG_TYPE),
         ValueRef::Boxed(value) => value.clone(),
     };
@@ -320,6 +322,7 @@ fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
     match entry.value() {
         ValueRef::Boxed(Value::Hash(hash)) => hash.encoding(),
+        ValueRef::Count { .. } => "listpack",
         ValueRef::Boxed(Value::List(list)) => list.encoding(),
         ValueRef::Boxed(Value::ZSet(zset)) => zset.encoding(),
         ValueRef::Boxed(Value::Set(set)) => set.encoding(),

@@ -75,7 +75,7 @@ fn usage(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         Some(entry) => {
             let boxed = match entry.value() {
                 ValueRef::Boxed(value) => value.allocated(),
-                ValueRef::Bytes(_) | ValueRef::Grant(_) => 0,
+                ValueRef::Bytes(_) | ValueRef::Grant(_) | ValueRef::Count { .. } => 0,
             };
             reply.integer((SLOT_BYTES + entry.allocated() + boxed) as i64);
         }

@@ -55,7 +55,7 @@ impl Wake {
             ValueRef::Boxed(Value::List(_)) => Wake::LIST,
             ValueRef::Boxed(Value::ZSet(_)) => Wake::ZSET,
             ValueRef::Boxed(Value::Stream(_)) => Wake::STREAM,
-            ValueRef::Boxed(Value::Hash(_)) => Wake::HASH,
+            ValueRef::Boxed(Value::Hash(_)) | ValueRef::Count { .. } => Wake::HASH,
             ValueRef::Boxed(Value::Latch(0)) => Wake::LATCH,
             _ => Wake::empty(),
         }

@@ -240,7 +240,7 @@ impl Keyspace {
 fn bytes_of(entry: EntryRef<'_>) -> usize {
     let boxed = match entry.value() {
         ValueRef::Boxed(value) => value.allocated(),
-        ValueRef::Bytes(_) | ValueRef::Grant(_) => 0,
+        ValueRef::Bytes(_) | ValueRef::Grant(_) | ValueRef::Count { .. } => 0,
     };
     SLOT_BYTES + entry.allocated() + boxed
 }

@@ -1,17 +1,20 @@
 //! Hashes in a database: fields that have ended are never seen, and every change is reported.
 //!
 //! Commands that read ask [`Db::hash`] for a [`HashView`]; commands that write take a [`HashEdit`], change fields through it and
-//! [`HashEdit::finish`] it, which publishes what happened and removes the key with its last field. Ended fields are taken out by
+//! [`HashEdit::finish`] it, which publishes what happened and removes the key with its last field. A hash of one field with a small
+//! number, as reentrant locks are, lies in its entry; it is made a value of its own for whatever does not keep it one. Ended fields are taken out by
 //! `Db::expire_fields` as soon as they are due; a command that comes before takes a few out itself and passes over the rest.
 
 use std::collections::HashSet;
 
+use smallvec::SmallVec;
+
 use crate::engine::change::{Change, Classes, Effect, Event};
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::{Db, Keyspace};
-use crate::store::dict::{KeyHasher, Place};
-use crate::store::entry::{NewValue, ValueRef};
-use crate::store::hash::{Field, FieldTtl, Hash};
+use crate::store::dict::{KeyHash, KeyHasher, Place};
+use crate::store::entry::{COUNT_FIELD_MAX, NewValue, ValueRef};
+use crate::store::hash::{Field, FieldTtl, Hash, digits, small_number};
 use crate::store::trie::below;
 use crate::store::value::Value;
 
@@ -40,17 +43,32 @@ impl Event {
 /// A hash that a command reads.
 #[derive(Clone, Copy)]
 pub struct HashView<'a> {
-    hash: &'a Hash,
+    hash: Look<'a>,
     hasher: &'a KeyHasher,
     now_ms: u64,
     /// Whether there are ended fields to pass over.
     ended: bool,
 }
 
+/// How a hash is kept.
+#[derive(Clone, Copy)]
+enum Look<'a> {
+    /// In its entry, as one field.
+    Count(Field<'a>),
+    Hash(&'a Hash),
+}
+
+fn counted(field: &[u8], count: u8) -> Field<'_> {
+    Field { name: field, value: digits(count), deadline: None }
+}
+
 impl<'a> HashView<'a> {
     /// Number of fields.
     pub fn len(&self) -> usize {
-        self.hash.len() - if self.ended { self.hash.ended_fields(self.now_ms) } else { 0 }
+        match self.hash {
+            Look::Count(_) => 1,
+            Look::Hash(hash) => hash.len() - if self.ended { hash.ended_fields(self.now_ms) } else { 0 },
+        }
     }
 
     /// Whether there is none. There always is one.
@@ -60,18 +78,33 @@ impl<'a> HashView<'a> {
 
     /// The field of this name.
     pub fn get(&self, name: &[u8]) -> Option<Field<'a>> {
-        self.hash.get(self.hasher, name).filter(|field| !field.ended(self.now_ms))
+        match self.hash {
+            Look::Count(field) => (field.name == name).then_some(field),
+            Look::Hash(hash) => hash.get(self.hasher, name).filter(|field| !field.ended(self.now_ms)),
+        }
     }
 
     /// All fields; those of a hash that is still one buffer in the order in which they came.
     pub fn iter(&self) -> impl Iterator<Item = Field<'a>> + use<'a> {
         let now_ms = self.now_ms;
-        self.hash.iter().filter(move |field| !field.ended(now_ms))
+        let (one, hash) = match self.hash {
+            Look::Count(field) => (Some(field), None),
+            Look::Hash(hash) => (None, Some(hash)),
+        };
+        let fields = hash.into_iter().flat_map(Hash::iter).filter(move |field| !field.ended(now_ms));
+        one.into_iter().chain(fields)
     }
 
     /// See [`Hash::scan`].
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
-        self.hash.scan(self.hasher, cursor, count, |field| {
+        let hash = match self.hash {
+            Look::Count(field) => {
+                visit(field);
+                return 0;
+            }
+            Look::Hash(hash) => hash,
+        };
+        hash.scan(self.hasher, cursor, count, |field| {
             if !field.ended(self.now_ms) {
                 visit(field);
             }
@@ -80,8 +113,10 @@ impl<'a> HashView<'a> {
 
     /// For picking random fields.
     pub fn picker(&self) -> Picker<'a> {
-        let list = if self.hash.is_small() || self.ended { self.iter().collect() } else { Vec::new() };
-        Picker { hash: self.hash, list }
+        match self.hash {
+            Look::Hash(hash) if !hash.is_small() && !self.ended => Picker { hash: Some(hash), list: Vec::new() },
+            _ => Picker { hash: None, list: self.iter().collect() },
+        }
     }
 
     /// `count` different fields, each set of so many with the same chance; all of them where there are no more.
@@ -89,10 +124,14 @@ impl<'a> HashView<'a> {
         let mut left = self.len();
         let mut wanted = count.min(left);
         let mut fields = Vec::with_capacity(wanted);
-        if wanted < left / 3 && !self.ended && !self.hash.is_small() {
+        if let Look::Hash(hash) = self.hash
+            && wanted < left / 3
+            && !self.ended
+            && !hash.is_small()
+        {
             let mut taken = HashSet::with_capacity_and_hasher(wanted, self.hasher.state());
             while fields.len() < wanted
-                && let Some(field) = self.hash.random(&mut random)
+                && let Some(field) = hash.random(&mut random)
             {
                 if taken.insert(field.name) {
                     fields.push(field);
@@ -116,18 +155,21 @@ impl<'a> HashView<'a> {
 
 /// Picks random fields of a hash, each with the same chance every time.
 pub struct Picker<'a> {
-    hash: &'a Hash,
-    /// The fields of a small hash, or those that have not ended; empty where all fields of a large one will do.
+    /// A large hash, all of whose fields will do.
+    hash: Option<&'a Hash>,
+    /// The fields of a small hash, or those that have not ended.
     list: Vec<Field<'a>>,
 }
 
 impl<'a> Picker<'a> {
     /// A random field.
     pub fn pick(&self, mut random: impl FnMut() -> u64) -> Field<'a> {
-        match self.list.len() {
-            // A hash in the database has fields.
-            0 => self.hash.random(&mut random).unwrap_or(Field { name: b"", value: b"", deadline: None }),
-            len => self.list[below(random(), len)],
+        // A hash in the database has fields.
+        let none = Field { name: b"", value: b"", deadline: None };
+        match self.hash {
+            Some(hash) => hash.random(&mut random).unwrap_or(none),
+            None if self.list.is_empty() => none,
+            None => self.list[below(random(), self.list.len())],
         }
     }
 }
@@ -136,7 +178,9 @@ impl<'a> Picker<'a> {
 pub struct HashEdit<'d, 'a> {
     db: &'d mut Db<'a>,
     key: &'d [u8],
-    place: Place,
+    hash: KeyHash,
+    /// Where it is; nowhere until it has a field.
+    place: Option<Place>,
     /// The earliest field deadline when it began.
     first: Option<u64>,
     /// Whether a field that had ended was in the way.
@@ -147,7 +191,7 @@ impl<'a> Db<'a> {
     /// The hash that a command reads: counts as an access, and as a hit or a miss. An error where the key holds another type.
     #[inline]
     pub fn hash(&mut self, key: &[u8]) -> Result<Option<HashView<'_>>> {
-        let place = self.locate_hash(key);
+        let place = self.locate_hash(key).map(|(_, place)| place);
         // A key of another type is found all the same.
         self.note_lookup(key, !matches!(place, Ok(None)));
         let Some(place) = place? else { return Ok(None) };
@@ -156,7 +200,10 @@ impl<'a> Db<'a> {
         let space = &self.keyspace.space;
         Ok(match space.get(self.dict, place).value() {
             ValueRef::Boxed(Value::Hash(hash)) => {
-                Some(HashView { hash, hasher: space.hasher(), now_ms, ended: hash.has_ended_fields(now_ms) })
+                Some(HashView { hash: Look::Hash(hash), hasher: space.hasher(), now_ms, ended: hash.has_ended_fields(now_ms) })
+            }
+            ValueRef::Count { field, count } => {
+                Some(HashView { hash: Look::Count(counted(field, count)), hasher: space.hasher(), now_ms, ended: false })
             }
             _ => None,
         })
@@ -164,41 +211,42 @@ impl<'a> Db<'a> {
 
     /// The hash that a command changes; `None` where there is no such key.
     pub fn edit_hash<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<HashEdit<'d, 'a>>> {
-        let Some(place) = self.locate_hash(key)? else { return Ok(None) };
+        let (hash, place) = self.locate_hash(key)?;
+        let Some(place) = place else { return Ok(None) };
         self.touch(place);
         let first = self.hash_at(place).and_then(|hash| hash.next_field_deadline());
-        Ok(Some(HashEdit { db: self, key, place, first, expired: false }))
+        Ok(Some(HashEdit { db: self, key, hash, place: Some(place), first, expired: false }))
     }
 
-    /// The hash that a command is about to put fields into; an empty one where there is no such key. Must not be left empty without
-    /// [`HashEdit::finish`].
+    /// The hash that a command is about to put fields into; where there is no such key, it comes with the first field.
     pub fn edit_or_create_hash<'d>(&'d mut self, key: &'d [u8]) -> Result<HashEdit<'d, 'a>> {
-        if let Some(place) = self.locate_hash(key)? {
+        let (hash, place) = self.locate_hash(key)?;
+        let mut first = None;
+        if let Some(place) = place {
             self.touch(place);
-            let first = self.hash_at(place).and_then(|hash| hash.next_field_deadline());
-            return Ok(HashEdit { db: self, key, place, first, expired: false });
+            first = self.hash_at(place).and_then(|hash| hash.next_field_deadline());
         }
-        let hash = self.keyspace.space.hash(key);
-        let value = Box::new(Value::Hash(Hash::default()));
-        let place = self.keyspace.space.insert(self.dict, hash, key, NewValue::Boxed(value), None);
-        self.keyspace.changes.publish(self.index, Event::NEW, key);
-        self.first_use(place);
-        Ok(HashEdit { db: self, key, place, first: None, expired: false })
+        Ok(HashEdit { db: self, key, hash, place, first, expired: false })
     }
 
     /// Where a hash is, an error where the key holds another type. Takes out some of its ended fields.
     #[inline]
-    fn locate_hash(&mut self, key: &[u8]) -> Result<Option<Place>> {
-        let Some(place) = self.locate(key).1 else { return Ok(None) };
+    fn locate_hash(&mut self, key: &[u8]) -> Result<(KeyHash, Option<Place>)> {
+        let (key_hash, place) = self.locate(key);
+        let Some(place) = place else { return Ok((key_hash, None)) };
         let now_ms = self.now.mono_ms();
-        let Some(hash) = self.hash_at(place) else { return Err(Error::WRONG_TYPE) };
-        if hash.has_ended_fields(now_ms) && !self.keyspace.keep_ended && !self.take_ended_fields(place, &mut { ENDED_ON_ACCESS })
-        {
-            return Ok(None);
+        let ended = match self.keyspace.space.get(self.dict, place).value() {
+            ValueRef::Boxed(Value::Hash(hash)) => hash.has_ended_fields(now_ms),
+            ValueRef::Count { .. } => false,
+            _ => return Err(Error::WRONG_TYPE),
+        };
+        if ended && !self.keyspace.keep_ended && !self.take_ended_fields(place, &mut { ENDED_ON_ACCESS }) {
+            return Ok((key_hash, None));
         }
-        Ok(Some(place))
+        Ok((key_hash, Some(place)))
     }
 
+    /// The hash there, where it is a value of its own.
     #[inline]
     fn hash_at(&self, place: Place) -> Option<&Hash> {
         match self.keyspace.space.get(self.dict, place).value() {
@@ -265,12 +313,20 @@ impl<'a> Db<'a> {
 impl HashEdit<'_, '_> {
     /// The field of this name.
     pub fn get(&self, name: &[u8]) -> Option<Field<'_>> {
-        let field = self.db.hash_at(self.place)?.get(self.db.keyspace.space.hasher(), name)?;
+        let space = &self.db.keyspace.space;
+        let field = match space.get(self.db.dict, self.place?).value() {
+            ValueRef::Boxed(Value::Hash(hash)) => hash.get(space.hasher(), name)?,
+            ValueRef::Count { field, count } if field == name => counted(field, count),
+            _ => return None,
+        };
         (!field.ended(self.db.now.mono_ms())).then_some(field)
     }
 
     /// Gives the hash the form in which it can take these fields and values, as Redis foresees it from their number and lengths.
     pub fn make_room(&mut self, pairs: &[&[u8]]) {
+        if pairs.len() > 2 && self.place.is_none() {
+            self.create_value();
+        }
         let limits = self.db.keyspace.hash_limits;
         if pairs.len() / 2 > limits.entries || pairs.iter().any(|part| part.len() > limits.value) {
             self.change(|hash, hasher| hash.spread(hasher));
@@ -284,6 +340,13 @@ impl HashEdit<'_, '_> {
 
     /// Sets a field; true when it is new.
     pub fn set(&mut self, name: &[u8], value: &[u8], ttl: FieldTtl) -> bool {
+        if let Some(count) = small_number(value)
+            && !matches!(ttl, FieldTtl::At(_))
+            && let Some(new) = self.set_count(name, count)
+        {
+            self.db.emit(self.key, SILENT, Effect::HashSet { field: name, value, deadline: None });
+            return new;
+        }
         self.drop_ended(name);
         let limits = self.db.keyspace.hash_limits;
         let (new, deadline) = self.change(|hash, hasher| {
@@ -300,6 +363,38 @@ impl HashEdit<'_, '_> {
         new
     }
 
+    /// Sets a field to a small number where the hash is kept in its entry then; whether it is new.
+    fn set_count(&mut self, name: &[u8], count: u8) -> Option<bool> {
+        let Db { keyspace, dict, .. } = &mut *self.db;
+        let limits = keyspace.hash_limits;
+        let Some(place) = self.place else {
+            if name.len() > COUNT_FIELD_MAX.min(limits.value) || digits(count).len() > limits.value || limits.entries == 0 {
+                return None;
+            }
+            self.create(NewValue::Count { field: name, count });
+            return Some(true);
+        };
+        match keyspace.space.get(*dict, place).value() {
+            ValueRef::Count { field, .. } if field == name => {
+                keyspace.space.get_mut(*dict, place).set_count(count).then_some(false)
+            }
+            _ => None,
+        }
+    }
+
+    fn create_value(&mut self) -> Place {
+        self.create(NewValue::Boxed(Box::new(Value::Hash(Hash::default()))))
+    }
+
+    fn create(&mut self, value: NewValue<'_>) -> Place {
+        let db = &mut *self.db;
+        let place = db.keyspace.space.insert(db.dict, self.hash, self.key, value, None);
+        db.keyspace.changes.publish(db.index, Event::NEW, self.key);
+        db.first_use(place);
+        self.place = Some(place);
+        place
+    }
+
     /// Sets or clears the deadline of a field; false where there is no such field.
     pub fn set_deadline(&mut self, name: &[u8], deadline: Option<u64>) -> bool {
         self.drop_ended(name);
@@ -308,7 +403,8 @@ impl HashEdit<'_, '_> {
         }
         let Db { keyspace, index, dict, now, .. } = &mut *self.db;
         let Keyspace { space, changes, .. } = &mut **keyspace;
-        let ValueRef::Boxed(Value::Hash(hash)) = space.get(*dict, self.place).value() else { return true };
+        let Some(place) = self.place else { return true };
+        let ValueRef::Boxed(Value::Hash(hash)) = space.get(*dict, place).value() else { return true };
         let value = hash.get(space.hasher(), name).map_or(&b""[..], |field| field.value);
         let effect = Effect::HashSet { field: name, value, deadline: deadline.map(|d| now.unix_of(d)) };
         changes.emit(Change { now: *now, db: *index, key: self.key, event: SILENT, effect });
@@ -341,9 +437,10 @@ impl HashEdit<'_, '_> {
         for event in events {
             db.keyspace.changes.publish(db.index, *event, self.key);
         }
-        let Some(hash) = db.hash_at(self.place) else { return };
+        let Some(place) = self.place else { return };
+        let Some(hash) = db.hash_at(place) else { return };
         if hash.is_empty() {
-            db.remove_empty(self.place, self.key);
+            db.remove_empty(place, self.key);
             return;
         }
         // A timer that goes off too early is armed again, so a later deadline needs nothing.
@@ -353,14 +450,19 @@ impl HashEdit<'_, '_> {
             (old, new) => old.is_some() != new.is_some(),
         };
         if sooner {
-            db.keyspace.space.arm_fields(db.dict, self.place);
+            db.keyspace.space.arm_fields(db.dict, place);
+        } else if let Some((field, count)) = hash.as_count() {
+            let field = SmallVec::<[u8; 64]>::from_slice(field);
+            let space = &mut db.keyspace.space;
+            let deadline = space.get(db.dict, place).deadline();
+            space.replace(db.dict, place, NewValue::Count { field: &field, count }, deadline);
         }
     }
 
     /// Takes a field out if it has ended: then it is not there for what comes next.
     fn drop_ended(&mut self, name: &[u8]) {
         let now_ms = self.db.now.mono_ms();
-        let Some(hash) = self.db.hash_at(self.place) else { return };
+        let Some(hash) = self.place.and_then(|place| self.db.hash_at(place)) else { return };
         if hash.has_ended_fields(now_ms)
             && hash.get(self.db.keyspace.space.hasher(), name).is_some_and(|field| field.ended(now_ms))
         {
@@ -371,14 +473,96 @@ impl HashEdit<'_, '_> {
         }
     }
 
+    /// Changes the hash as a value of its own, which it is made here if it was none.
     fn change<T>(&mut self, change: impl FnOnce(&mut Hash, &KeyHasher) -> T) -> T {
+        let place = match self.place {
+            Some(place) => place,
+            None => self.create_value(),
+        };
         let space = &mut self.db.keyspace.space;
+        let entry = space.get(self.db.dict, place);
+        if let ValueRef::Count { field, count } = entry.value() {
+            let (value, deadline) = (Box::new(Value::Hash(Hash::of_count(field, count))), entry.deadline());
+            space.replace(self.db.dict, place, NewValue::Boxed(value), deadline);
+        }
         let hasher = space.hasher().clone();
-        match space.get_mut(self.db.dict, self.place).boxed() {
+        match space.get_mut(self.db.dict, place).boxed() {
             Some(Value::Hash(hash)) => change(hash, &hasher),
             _ => {
                 unreachable!("the place was seen to hold a hash when the edit began, and nothing else has had the database since")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::harness::Harness;
+    use crate::store::entry::ValueRef;
+
+    /// Whether the key is a hash that lies in its entry.
+    fn lies_inside(h: &mut Harness, key: &[u8]) -> bool {
+        h.engine.keyspace.db(0, h.now).peek(key).is_some_and(|entry| matches!(entry.value(), ValueRef::Count { .. }))
+    }
+
+    #[test]
+    fn one_field_with_a_small_number_is_kept_in_the_entry_while_it_is_no_more() {
+        let mut h = Harness::new();
+        let long = "f".repeat(64);
+        for (request, reply, inside) in [
+            ("HINCRBY k me 1", ":1", true),
+            ("PEXPIRE k 1000", ":1", true),
+            ("HINCRBY k me 14", ":15", true),
+            ("HINCRBY k me 1", ":16", false),
+            ("HINCRBY k me -1", ":15", true),
+            ("HSET k me 01", ":0", false),
+            ("HSET k me 1", ":0", true),
+            ("HSET k you 2", ":1", false),
+            ("HGETALL k", "*4 $2 me $1 1 $3 you $1 2", false),
+            ("HDEL k me", ":1", true),
+            ("PTTL k", ":1000", true),
+            ("HGET k you", "$1 2", true),
+            ("HGET k me", "$-1", true),
+            ("HEXISTS k you", ":1", true),
+            ("HLEN k", ":1", true),
+            ("HKEYS k", "*1 $3 you", true),
+            ("HVALS k", "*1 $1 2", true),
+            ("HRANDFIELD k 3 WITHVALUES", "*2 $3 you $1 2", true),
+            ("HRANDFIELD k -2", "*2 $3 you $3 you", true),
+            ("HSCAN k 0", "*2 $1 0 *2 $3 you $1 2", true),
+            ("HSTRLEN k you", ":1", true),
+            ("OBJECT ENCODING k", "$8 listpack", true),
+            ("TYPE k", "+hash", true),
+            ("GET k", "-WRONGTYPE Operation against a key holding the wrong kind of value", true),
+            ("APPEND k x", "-WRONGTYPE Operation against a key holding the wrong kind of value", true),
+            ("HPEXPIRE k 100 FIELDS 1 you", "*1 :1", false),
+            ("HPERSIST k FIELDS 1 you", "*1 :1", false),
+            ("DEL k", ":1", false),
+            ("HSETNX k me 3", ":1", true),
+            ("HSETNX k me 4", ":0", true),
+            ("HINCRBYFLOAT k me 1", "$1 4", true),
+            ("HINCRBYFLOAT k me 0.5", "$3 4.5", false),
+            ("HINCRBYFLOAT k me 0.5", "$1 5", true),
+            ("COPY k l", ":1", true),
+            ("HGETALL l", "*2 $2 me $1 5", true),
+            ("RENAME k m", "+OK", false),
+            ("HINCRBY m me -5", ":0", false),
+            ("RENAME m k", "+OK", true),
+            ("HGETDEL k FIELDS 1 me", "*1 $1 0", false),
+            ("EXISTS k", ":0", false),
+        ] {
+            h.script(&[(request, reply)]);
+            h.engine.check_invariants();
+            assert_eq!(lies_inside(&mut h, b"k"), inside, "{request}");
+        }
+        h.script(&[(&format!("HSET k {long} 1"), ":1")]);
+        assert!(lies_inside(&mut h, b"k"));
+        h.script(&[("DEL k", ":1"), (&format!("HSET k {long}f 1"), ":1"), ("OBJECT ENCODING k", "$9 hashtable")]);
+        h.script(&[("DEL k", ":1"), ("HSET k a 1 b 1", ":2"), ("HDEL k a b", ":2"), ("EXISTS k", ":0")]);
+        h.script(&[
+            ("CONFIG SET hash-max-listpack-entries 0", "+OK"),
+            ("HSET k a 1", ":1"),
+            ("OBJECT ENCODING k", "$9 hashtable"),
+        ]);
     }
 }

@@ -8,6 +8,7 @@ use crate::engine::locks::lock_of;
 use crate::engine::time::Now;
 use crate::lock::{Client, Holders, Lock};
 use crate::store::entry::{EntryRef, Form, ValueRef};
+use crate::store::hash::Hash;
 use crate::store::value::Value;
 
 /// A key: the index of its database, and its name.
@@ -37,6 +38,7 @@ impl Image {
         let value = match (entry.value(), lock_of(entry)) {
             (_, Some(lock)) => ImageValue::Lock(Box::new(lock)),
             (ValueRef::Boxed(Value::Bytes(bytes)), _) => ImageValue::String(bytes.as_slice().into(), entry.form()),
+            (ValueRef::Count { field, count }, _) => ImageValue::Other(Box::new(Value::Hash(Hash::of_count(field, count)))),
             (ValueRef::Boxed(value), _) => ImageValue::Other(Box::new(value.clone())),
             (ValueRef::Bytes(bytes) | ValueRef::Grant(bytes), _) => ImageValue::String(bytes.into(), entry.form()),
         };

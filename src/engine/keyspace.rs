@@ -9,6 +9,7 @@ use crate::engine::uses::Uses;
 use crate::lock::Origin;
 use crate::store::dict::{KeyHash, KeyHasher, Place};
 use crate::store::entry::{Entry, EntryRef, Form, NewValue, ValueRef};
+use crate::store::hash::Hash;
 use crate::store::hash::Limits;
 use crate::store::list::Cuts;
 use crate::store::space::{Due, Space};
@@ -505,12 +506,17 @@ impl<'a> Db<'a> {
         let Keyspace { space, changes, .. } = &mut *self.keyspace;
         let entry = space.get(self.dict, place);
         let deadline = entry.deadline().map(|d| self.now.unix_of(d));
+        let hash;
         let effect = match entry.value() {
             ValueRef::Bytes(value) => Effect::SetString { value, deadline },
             ValueRef::Boxed(Value::Bytes(value)) => Effect::SetString { value, deadline },
             ValueRef::Boxed(value) => Effect::Store { value, deadline },
             // Locks report themselves.
             ValueRef::Grant(_) => Effect::None,
+            ValueRef::Count { field, count } => {
+                hash = Value::Hash(Hash::of_count(field, count));
+                Effect::Store { value: &hash, deadline }
+            }
         };
         changes.emit(Change { now: self.now, db: self.index, key, event, effect });
     }
@@ -532,6 +538,7 @@ impl<'a> Db<'a> {
         let place = match old.value() {
             ValueRef::Bytes(bytes) => space.insert(self.dict, hash, key, NewValue::Bytes(bytes), deadline),
             ValueRef::Grant(bytes) => space.insert(self.dict, hash, key, NewValue::Grant(bytes), deadline),
+            ValueRef::Count { field, count } => space.insert(self.dict, hash, key, NewValue::Count { field, count }, deadline),
             ValueRef::Boxed(_) => {
                 let Some(value) = entry.into_boxed() else { return };
                 space.insert(self.dict, hash, key, NewValue::Boxed(value), deadline)

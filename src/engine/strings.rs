@@ -31,7 +31,7 @@ impl<'a> Db<'a> {
             short = match self.keyspace.space.get(self.dict, place).value() {
                 ValueRef::Bytes(bytes) => Some(bytes.to_vec()),
                 ValueRef::Boxed(Value::Bytes(_)) => None,
-                ValueRef::Boxed(_) | ValueRef::Grant(_) => return Err(Error::WRONG_TYPE),
+                ValueRef::Boxed(_) | ValueRef::Grant(_) | ValueRef::Count { .. } => return Err(Error::WRONG_TYPE),
             };
             self.touch(place);
         }

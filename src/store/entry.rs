@@ -6,7 +6,8 @@
 //!   w0 = deadline (44 bits, ms; 0 none) | access clock (20 bits)
 //!   w1 = timer (28 bits; 0 none) | key_len (16) | value_len (12) | kind (8)
 //! ```
-//! Strings up to [`INLINE_MAX`] bytes are kept inline; everything else is a boxed [`Value`]. A field of a hash table is the
+//! Strings up to [`INLINE_MAX`] bytes are kept inline, and so is a hash of one field with a small number, which is what a reentrant lock
+//! is: of its `value_len`, 8 bits are the length of the field and 4 the number. Everything else is a boxed [`Value`]. A field of a hash table is the
 //! same thing: its key is the field's name.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -34,6 +35,15 @@ const KIND_RAW: u8 = 4;
 const KIND_TEXT: u8 = 8;
 /// The grant of a lock, packed, in the place of a string.
 const KIND_GRANT: u8 = 16;
+/// The field of a hash, in the place of a string.
+const KIND_COUNT: u8 = 32;
+/// What lies in the place of a string and is none.
+const NO_STRING: u8 = KIND_BOXED | KIND_GRANT | KIND_COUNT;
+
+/// Longest field that is kept inside the entry.
+pub const COUNT_FIELD_MAX: usize = 255;
+/// Largest number beside a field that is kept inside the entry.
+pub const COUNT_MAX: u8 = 15;
 
 /// How Redis would keep a string, as far as its bytes do not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -54,6 +64,13 @@ pub enum ValueRef<'a> {
     Bytes(&'a [u8]),
     /// The only grant of a lock; see [`crate::lock::grant::pack`].
     Grant(&'a [u8]),
+    /// A hash of one field, whose value is a small number.
+    Count {
+        /// The field.
+        field: &'a [u8],
+        /// The number.
+        count: u8,
+    },
     /// Anything else, or a long string.
     Boxed(&'a Value),
 }
@@ -65,6 +82,13 @@ pub enum NewValue<'a> {
     Bytes(&'a [u8]),
     /// The only grant of a lock, packed into at most [`INLINE_MAX`] bytes; copied.
     Grant(&'a [u8]),
+    /// A hash of one field of at most [`COUNT_FIELD_MAX`] bytes, whose value is a number up to [`COUNT_MAX`]; copied.
+    Count {
+        /// The field.
+        field: &'a [u8],
+        /// The number.
+        count: u8,
+    },
     /// A value that exists already.
     Boxed(Box<Value>),
 }
@@ -91,12 +115,18 @@ impl Entry {
     /// An entry without a timer.
     pub fn new(key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Entry {
         let extended = key.len() > KEY_MAX || deadline.is_some_and(|d| d > DEADLINE_MAX);
-        let mut kind = 0;
+        let (mut kind, mut number) = (0, 0);
         let (boxed, bytes): (Option<Box<Value>>, &[u8]) = match value {
             NewValue::Grant(b) => {
                 assert!(b.len() <= INLINE_MAX, "a packed grant is short");
                 kind |= KIND_GRANT;
                 (None, b)
+            }
+            NewValue::Count { field, count } => {
+                assert!(field.len() <= COUNT_FIELD_MAX && count <= COUNT_MAX, "a short field with a small number");
+                kind |= KIND_COUNT;
+                number = u64::from(count) << 8;
+                (None, field)
             }
             NewValue::Bytes(b) if b.len() <= INLINE_MAX => (None, b),
             NewValue::Bytes(b) => (Some(Box::new(Value::Bytes(b.to_vec()))), &[]),
@@ -116,7 +146,7 @@ impl Entry {
             let Some(ptr) = NonNull::new(alloc(layout)) else { handle_alloc_error(layout) };
             let base = ptr.as_ptr();
             base.cast::<u64>().write(0);
-            base.cast::<u64>().add(1).write((short_len << 20) | ((bytes.len() as u64) << 8) | u64::from(kind));
+            base.cast::<u64>().add(1).write((short_len << 20) | ((number | bytes.len() as u64) << 8) | u64::from(kind));
             let mut at = HEAD;
             if extended {
                 base.add(HEAD).cast::<u64>().write(0);
@@ -186,6 +216,7 @@ impl Entry {
             Some(value) => NewValue::Boxed(value),
             None => match short.value() {
                 ValueRef::Grant(bytes) => NewValue::Grant(bytes),
+                ValueRef::Count { field, count } => NewValue::Count { field, count },
                 _ => NewValue::Bytes(short.bytes().unwrap_or_default()),
             },
         };
@@ -247,7 +278,8 @@ impl<'a> EntryRef<'a> {
 
     #[inline]
     fn inline_len(self) -> usize {
-        (self.word(1) >> 8) as usize & 0xfff
+        let mask = if self.kind() & KIND_COUNT == 0 { 0xfff } else { 0xff };
+        (self.word(1) >> 8) as usize & mask
     }
 
     fn box_ptr(self) -> *mut Value {
@@ -272,7 +304,11 @@ impl<'a> EntryRef<'a> {
         let at = self.key_offset() + self.key_len();
         // SAFETY: `Entry::new` wrote that many bytes behind the key.
         let bytes = unsafe { std::slice::from_raw_parts(self.ptr.as_ptr().add(at), self.inline_len()) };
-        if self.kind() & KIND_GRANT == 0 { ValueRef::Bytes(bytes) } else { ValueRef::Grant(bytes) }
+        match self.kind() & (KIND_GRANT | KIND_COUNT) {
+            0 => ValueRef::Bytes(bytes),
+            KIND_GRANT => ValueRef::Grant(bytes),
+            _ => ValueRef::Count { field: bytes, count: (self.word(1) >> 16) as u8 & COUNT_MAX },
+        }
     }
 
     /// The string, where the value is one.
@@ -281,7 +317,7 @@ impl<'a> EntryRef<'a> {
         match self.value() {
             ValueRef::Bytes(bytes) => Some(bytes),
             ValueRef::Boxed(Value::Bytes(bytes)) => Some(bytes),
-            ValueRef::Boxed(_) | ValueRef::Grant(_) => None,
+            ValueRef::Boxed(_) | ValueRef::Grant(_) | ValueRef::Count { .. } => None,
         }
     }
 
@@ -289,7 +325,7 @@ impl<'a> EntryRef<'a> {
     #[inline]
     pub fn is_native(self) -> bool {
         match self.value() {
-            ValueRef::Bytes(_) => false,
+            ValueRef::Bytes(_) | ValueRef::Count { .. } => false,
             ValueRef::Grant(_) => true,
             ValueRef::Boxed(value) => value.is_native(),
         }
@@ -306,6 +342,7 @@ impl<'a> EntryRef<'a> {
         match self.value() {
             ValueRef::Bytes(_) => "string",
             ValueRef::Grant(_) => "lock",
+            ValueRef::Count { .. } => "hash",
             ValueRef::Boxed(value) => value.type_name(),
         }
     }
@@ -392,7 +429,7 @@ impl<'a> EntryMut<'a> {
     #[inline]
     fn overwrite_as(&mut self, kind: u8, bytes: &[u8]) -> bool {
         let entry = self.read();
-        if entry.kind() & (KIND_BOXED | KIND_GRANT) != kind || entry.inline_len() != bytes.len() {
+        if entry.kind() & NO_STRING != kind || entry.inline_len() != bytes.len() {
             return false;
         }
         let (at, word) = (entry.key_offset() + entry.key_len(), entry.word(1));
@@ -406,12 +443,22 @@ impl<'a> EntryMut<'a> {
     #[inline]
     pub fn inline_mut(&mut self) -> Option<&mut [u8]> {
         let entry = self.read();
-        if entry.kind() & (KIND_BOXED | KIND_GRANT) != 0 {
+        if entry.kind() & NO_STRING != 0 {
             return None;
         }
         let (at, len) = (entry.key_offset() + entry.key_len(), entry.inline_len());
         // SAFETY: the inline value lies there, and we alone may access it.
         Some(unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr().add(at), len) })
+    }
+
+    /// Gives the field of a hash that is kept inside another number; false where there is none, or the number is too large.
+    pub fn set_count(&mut self, count: u8) -> bool {
+        if self.read().kind() & KIND_COUNT == 0 || count > COUNT_MAX {
+            return false;
+        }
+        let word = self.read().word(1) & !(u64::from(COUNT_MAX) << 16);
+        self.set_word(1, word | (u64::from(count) << 16));
+        true
     }
 
     /// Notes how Redis would keep the string; a new value begins as [`Form::Shortest`].
@@ -507,6 +554,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Content {
         Bytes(Vec<u8>),
+        Count(Vec<u8>, u8),
         Hash,
     }
 
@@ -519,6 +567,7 @@ mod tests {
         Touch(u64),
         Form(Form),
         Append(u8),
+        Count(u8),
         ByAddress,
     }
 
@@ -533,7 +582,12 @@ mod tests {
     }
 
     fn content() -> impl Strategy<Value = Content> {
-        prop_oneof![4 => bytes().prop_map(Content::Bytes), 1 => Just(Content::Hash)]
+        let field = (0..=COUNT_FIELD_MAX, any::<u8>()).prop_map(|(len, b)| (0..len).map(|i| b.wrapping_add(i as u8)).collect());
+        prop_oneof![
+            4 => bytes().prop_map(Content::Bytes),
+            2 => (field, 0..=COUNT_MAX).prop_map(|(field, count)| Content::Count(field, count)),
+            1 => Just(Content::Hash),
+        ]
     }
 
     fn deadline() -> impl Strategy<Value = Option<u64>> {
@@ -554,6 +608,7 @@ mod tests {
             any::<u64>().prop_map(Step::Touch),
             prop_oneof![Just(Form::Shortest), Just(Form::Text), Just(Form::Raw)].prop_map(Step::Form),
             any::<u8>().prop_map(Step::Append),
+            (0..=COUNT_MAX + 1).prop_map(Step::Count),
             Just(Step::ByAddress),
         ]
     }
@@ -566,6 +621,7 @@ mod tests {
             let mut held = content.clone();
             let value = match &content {
                 Content::Bytes(bytes) => NewValue::Bytes(bytes),
+                Content::Count(field, count) => NewValue::Count { field, count: *count },
                 Content::Hash => NewValue::Boxed(Box::new(Value::Hash(Hash::default()))),
             };
             let mut entry = Entry::new(&key, value, first);
@@ -609,6 +665,15 @@ mod tests {
                             held.push(b);
                         }
                     }
+                    Step::Count(new) => {
+                        let fits = matches!(held, Content::Count(..)) && new <= COUNT_MAX;
+                        prop_assert_eq!(entry.change().set_count(new), fits);
+                        if let Content::Count(_, count) = &mut held
+                            && fits
+                        {
+                            *count = new;
+                        }
+                    }
                     Step::ByAddress => {
                         let address = entry.into_address();
                         // SAFETY: given away just above, and taken back once.
@@ -626,6 +691,12 @@ mod tests {
                         prop_assert_eq!(matches!(read.value(), ValueRef::Boxed(_)), bytes.len() > INLINE_MAX);
                         prop_assert_eq!(read.type_name(), "string");
                     }
+                    Content::Count(name, number) => {
+                        let is_same = matches!(read.value(), ValueRef::Count { field, count } if field == name && count == *number);
+                        prop_assert!(is_same, "another field or number");
+                        prop_assert!(read.bytes().is_none() && entry.change().inline_mut().is_none());
+                        prop_assert_eq!(entry.read().type_name(), "hash");
+                    }
                     Content::Hash => {
                         prop_assert!(matches!(read.value(), ValueRef::Boxed(Value::Hash(_))) && read.bytes().is_none());
                         prop_assert_eq!(read.type_name(), "hash");
@@ -635,6 +706,7 @@ mod tests {
             match (entry.into_boxed().as_deref(), held) {
                 (Some(Value::Bytes(bytes)), Content::Bytes(held)) => prop_assert_eq!(bytes, &held),
                 (Some(Value::Hash(_)), Content::Hash) => {}
+                (None, Content::Count(..)) => {}
                 (None, Content::Bytes(held)) => prop_assert!(held.len() <= INLINE_MAX),
                 other => prop_assert!(false, "{other:?}"),
             }
@@ -645,5 +717,7 @@ mod tests {
     fn a_lock_takes_16_bytes_beside_its_key_and_value() {
         let entry = Entry::new(&[b'k'; 20], NewValue::Bytes(&[b'v'; 36]), Some(1 << 43));
         assert_eq!(entry.read().allocated(), 16 + 20 + 36);
+        let reentrant = NewValue::Count { field: &[b'o'; 36], count: 1 };
+        assert_eq!(Entry::new(&[b'k'; 20], reentrant, Some(1 << 43)).read().allocated(), 16 + 20 + 36);
     }
 }

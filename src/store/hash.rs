@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use crate::store::dict::{KeyHash, KeyHasher};
-use crate::store::entry::{Entry, EntryRef, NewValue};
+use crate::store::entry::{COUNT_FIELD_MAX, COUNT_MAX, Entry, EntryRef, NewValue};
 use crate::store::packed::Packed;
 use crate::store::table::{HASH_BITS, HASH_LIMIT};
 use crate::store::trie::{Spot, TRIE_BITS, TRIE_LIMIT, Trie, below};
@@ -89,6 +89,23 @@ impl Default for Hash {
     }
 }
 
+/// The digits of a small number, at most [`COUNT_MAX`].
+pub fn digits(count: u8) -> &'static [u8] {
+    const DIGITS: [&[u8]; COUNT_MAX as usize + 1] =
+        [b"0", b"1", b"2", b"3", b"4", b"5", b"6", b"7", b"8", b"9", b"10", b"11", b"12", b"13", b"14", b"15"];
+    DIGITS[usize::from(count.min(COUNT_MAX))]
+}
+
+/// The number that is written so, where it is at most [`COUNT_MAX`].
+pub fn small_number(text: &[u8]) -> Option<u8> {
+    let number = match *text {
+        [one @ b'0'..=b'9'] => one - b'0',
+        [b'1', one @ b'0'..=b'9'] => 10 + one - b'0',
+        _ => return None,
+    };
+    (number <= COUNT_MAX).then_some(number)
+}
+
 /// The word of a deadline in the ordered set. Deadlines beyond 44 bits (557 years) are all one.
 fn word(deadline: u64, hash: KeyHash) -> u64 {
     (deadline.min(DEADLINE_MAX) << HASH_BITS) | u64::from(hash.bits() >> (TRIE_BITS - HASH_BITS))
@@ -102,6 +119,22 @@ fn field_of(entry: EntryRef<'_>) -> Field<'_> {
 }
 
 impl Hash {
+    /// A hash of one field, whose value is a small number.
+    pub fn of_count(field: &[u8], count: u8) -> Hash {
+        let mut packed = Packed::default();
+        packed.set(field, digits(count));
+        Hash(Form::Packed(packed))
+    }
+
+    /// Its field and number, where it is one that may be kept as [`NewValue::Count`].
+    pub fn as_count(&self) -> Option<(&[u8], u8)> {
+        let Form::Packed(packed) = &self.0 else { return None };
+        let mut fields = packed.iter();
+        let (field, value) = fields.next()?;
+        let count = small_number(value).filter(|_| field.len() <= COUNT_FIELD_MAX)?;
+        fields.next().is_none().then_some((field, count))
+    }
+
     /// Number of fields, those included that have ended and were not yet taken out.
     pub fn len(&self) -> usize {
         match &self.0 {

@@ -193,7 +193,7 @@ impl Space {
         let overwritten = match value {
             NewValue::Bytes(bytes) => entry.overwrite(bytes),
             NewValue::Grant(bytes) => entry.overwrite_grant(bytes),
-            NewValue::Boxed(_) => false,
+            NewValue::Boxed(_) | NewValue::Count { .. } => false,
         };
         if overwritten && entry.set_deadline(deadline) {
             self.arm(dict, place, old);
@@ -534,6 +534,7 @@ impl Space {
                     ValueRef::Boxed(Value::Lock(lock)) => lock.holders.check_invariants(),
                     ValueRef::Grant(bytes) => assert!(crate::lock::grant::unpack(bytes).is_some(), "a packed grant"),
                     ValueRef::Boxed(Value::Bytes(_) | Value::Latch(_) | Value::Guard(_)) | ValueRef::Bytes(_) => {}
+                    ValueRef::Count { .. } => {}
                 }
                 check(entry, Some(number));
             }

@@ -69,6 +69,9 @@ pub fn dump(value: ValueRef<'_>, now_ms: u64, unix_of: impl Fn(u64) -> i64) -> V
                 version = VERSION_WITH_FIELD_DEADLINES;
             }
         }
+        ValueRef::Count { field, count } => {
+            put_hash(&mut out, &Hash::of_count(field, count), now_ms, unix_of);
+        }
         ValueRef::Boxed(Value::Stream(stream)) => version = version.max(put_stream(&mut out, stream)),
         // Whoever asks refuses these: a grant is its holder's, and of this server.
         ValueRef::Grant(_) | ValueRef::Boxed(Value::Lock(_) | Value::Latch(_) | Value::Guard(_)) => {}
