@@ -3,14 +3,22 @@
 //! Requests come over TCP as they do to the program; only time and a look at the keys go past it. See the example at the front of the
 //! [crate].
 
+mod faults;
+mod state;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+pub use faults::TestFaults;
 use redis_protocol::resp3::decode::complete::decode_bytes;
 pub use redis_protocol::resp3::types::{BytesFrame as Frame, Resp3Frame};
 
 use crate::engine::config::Config;
+pub use crate::engine::fault_rules::{Fault, Rule as FaultRule, When};
+pub use crate::engine::gates::Pace;
+pub use crate::engine::leaks::{Leak, LeakClient};
+pub use crate::engine::restart::Snapshot;
 use crate::engine::session::{Peer, SessionId};
 use crate::engine::time::Now;
 use crate::resp::reply::Protocol;
@@ -22,6 +30,8 @@ use crate::server::{Options, Server, StartError};
 /// What looks at keys looks at database 0, and counts as no access of theirs.
 pub struct TestServer {
     server: Server,
+    /// Patterns of the plain keys that are locks; none where their names are to tell.
+    lock_keys: Vec<Vec<u8>>,
 }
 
 /// How a [`TestServer`] is to be.
@@ -29,6 +39,9 @@ pub struct TestServerBuilder {
     config: Config,
     seed: u64,
     frozen: bool,
+    rules: Vec<FaultRule>,
+    journal: u64,
+    lock_keys: Vec<Vec<u8>>,
 }
 
 impl TestServerBuilder {
@@ -77,7 +90,16 @@ impl TestServerBuilder {
     /// Starts it, or says why it could not.
     pub fn try_start(self) -> Result<TestServer, StartError> {
         let options = Options { seed: Some(self.seed), frozen: self.frozen, test_mode: true, ..Options::default() };
-        Ok(TestServer { server: Server::start(self.config, options)? })
+        let server = TestServer { server: Server::start(self.config, options)?, lock_keys: self.lock_keys };
+        let (rules, journal) = (self.rules, self.journal);
+        server.control(move |shell| {
+            shell.engine.faults.journal = journal;
+            for rule in rules {
+                assert!(shell.engine.faults.add(rule), "too many faults");
+            }
+            shell.engine.update_journal();
+        });
+        Ok(server)
     }
 }
 
@@ -94,7 +116,7 @@ impl TestServer {
     /// One that is still to be configured.
     pub fn builder() -> TestServerBuilder {
         let config = Config { port: 0, bind: vec!["127.0.0.1".to_owned()], ..Config::default() };
-        TestServerBuilder { config, seed: 0, frozen: false }
+        TestServerBuilder { config, seed: 0, frozen: false, rules: Vec::new(), journal: 0, lock_keys: Vec::new() }
     }
 
     /// Its address.
@@ -398,7 +420,7 @@ mod tests {
     fn a_panic_inside_ends_the_server_and_is_told() {
         let server = TestServer::start();
         assert!(server.server().control(|_| -> () { panic!("on purpose") }).is_none());
-        let TestServer { mut server } = server;
+        let TestServer { mut server, .. } = server;
         assert!(server.wait().is_err_and(|error| error.to_string().contains("panicked")));
     }
 }

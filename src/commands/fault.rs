@@ -59,6 +59,15 @@ pub const COMMANDS: &[Command] = &[Command {
             ..ROW
         },
         Command {
+            name: "leaks",
+            arity: -2,
+            summary: "The locks that are still held, native ones and plain keys whose names match a pattern or look like it, in all databases.",
+            complexity: "O(N) for N keys",
+            syntax: "[pattern [pattern ...]]",
+            handler: leaks,
+            ..ROW
+        },
+        Command {
             name: "list",
             summary: "The rules, for how many requests each was, and how often it has fired.",
             complexity: "O(N) for N rules",
@@ -152,6 +161,48 @@ fn restart(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     cx.engine.act(Action::Restart { last, lose });
     Ok(())
+}
+
+fn leaks(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check(cx)?;
+    let patterns: Vec<Vec<u8>> = args[2..].iter().map(|pattern| pattern.to_vec()).collect();
+    let leaks = cx.engine.leaks(cx.now, &patterns);
+    cx.reply.array(leaks.len());
+    for leak in leaks {
+        cx.reply.map(11);
+        let text = leak.to_string();
+        let (id, peer) = leak.client.map_or((None, None), |client| (Some(client.id), client.peer));
+        let (addr, client_name) = peer.unzip();
+        let addr = addr.map(String::into_bytes);
+        let fields = [
+            ("db", Shown::Count(Some(leak.db.into()))),
+            ("name", Shown::Text(Some(leak.name))),
+            ("type", Shown::Text(Some(leak.kind.into()))),
+            ("holder", Shown::Text(leak.holder)),
+            ("token", Shown::Count(leak.token)),
+            ("age-ms", Shown::Count(leak.age_ms)),
+            ("ttl-ms", Shown::Count(leak.ttl_ms)),
+            ("client-id", Shown::Count(id)),
+            ("client-addr", Shown::Text(addr)),
+            ("client-name", Shown::Text(client_name)),
+            ("text", Shown::Text(Some(text.into_bytes()))),
+        ];
+        for (name, value) in fields {
+            cx.reply.bulk(name.as_bytes());
+            match value {
+                Shown::Text(Some(bytes)) => cx.reply.bulk(&bytes),
+                Shown::Count(Some(number)) => cx.reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
+                Shown::Text(None) | Shown::Count(None) => cx.reply.null(),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a field of a reply shows, where it is known.
+enum Shown {
+    Text(Option<Vec<u8>>),
+    Count(Option<u64>),
 }
 
 fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {

@@ -1,15 +1,44 @@
 //! Rules of what goes wrong: which requests they are for, and what becomes of these. Tests give them as values, or in the words of
 //! `FAULT ADD`.
 
+use std::str::FromStr;
+
 use crate::engine::error::{Error, Result};
 use crate::engine::gates::Pace;
 use crate::engine::glob;
 use crate::engine::journal::WRITES_MAX;
 use crate::engine::number::{parse_f64, parse_i64};
 use crate::engine::test_mode::FAR_MS;
+use crate::resp::request::{Limits, Progress, RequestParser};
 
 /// A trickle has at most so many bytes at a time.
 const TRICKLE_MAX: u64 = 1 << 40;
+
+impl FromStr for Rule {
+    type Err = String;
+
+    /// Reads the words of `FAULT ADD`, such as `lost DROP-REPLY ON set TIMES 1`. What has blanks in it stands between quotes.
+    fn from_str(words: &str) -> std::result::Result<Rule, String> {
+        let line = format!("{}\n", words.replace(['\r', '\n'], " "));
+        let mut parser = RequestParser::new();
+        let limits = Limits { authenticated: true, max_inline: usize::MAX, ..Limits::default() };
+        match parser.parse(line.as_bytes(), &limits) {
+            Ok(Progress::Complete { .. }) => {}
+            Ok(_) => return Err("no rule".to_owned()),
+            Err(error) => return Err(format!("{words}: {error:?}")),
+        }
+        let args: Vec<&[u8]> = parser.arguments(line.as_bytes()).collect();
+        Rule::parse(&args).map_err(|error| format!("{words}: {error}"))
+    }
+}
+
+impl TryFrom<&str> for Rule {
+    type Error = String;
+
+    fn try_from(words: &str) -> std::result::Result<Rule, String> {
+        words.parse()
+    }
+}
 
 /// What becomes of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

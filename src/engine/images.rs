@@ -55,12 +55,12 @@ impl Image {
 }
 
 /// A time that is so many milliseconds later, where 0 is none.
-fn later(at_ms: u64, by_ms: u64) -> u64 {
-    if at_ms == 0 { 0 } else { at_ms.saturating_add(by_ms) }
+fn later(at_ms: u64, by_ms: i64) -> u64 {
+    if at_ms == 0 { 0 } else { at_ms.saturating_add_signed(by_ms).max(1) }
 }
 
 /// A lock all of whose times are so many milliseconds later.
-fn later_lock(lock: Lock, by_ms: u64) -> Lock {
+fn later_lock(lock: Lock, by_ms: i64) -> Lock {
     if by_ms == 0 {
         return lock;
     }
@@ -103,7 +103,7 @@ impl Keyspace {
         now: Now,
         (db, key): (u32, &[u8]),
         image: Image,
-        later_ms: u64,
+        later_ms: i64,
         connected: impl Fn(Client) -> bool,
     ) {
         let ttl = image.deadline.map_or(Ttl::Clear, |at| Ttl::At(later(at, later_ms)));
@@ -123,10 +123,10 @@ impl Keyspace {
             ImageValue::Other(mut value) => {
                 self.natives |= value.is_native();
                 if let Value::Hash(hash) = &mut *value
-                    && later_ms > 0
+                    && later_ms != 0
                 {
                     let timed: Vec<_> =
-                        hash.iter().filter_map(|field| Some((field.name.to_vec(), field.deadline? + later_ms))).collect();
+                        hash.iter().filter_map(|field| Some((field.name.to_vec(), later(field.deadline?, later_ms)))).collect();
                     for (field, deadline) in timed {
                         hash.set_deadline(self.space.hasher(), &field, Some(deadline));
                     }

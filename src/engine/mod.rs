@@ -44,6 +44,7 @@ pub mod invariants;
 pub mod journal;
 pub mod keyspace;
 pub mod latency;
+pub mod leaks;
 pub mod lists;
 pub mod locks;
 pub mod memory;

@@ -21,6 +21,8 @@ pub struct Snapshot {
     scripts: Vec<Box<[u8]>>,
     /// In monotonic milliseconds.
     taken_ms: u64,
+    /// What the engine's chance began with, by which values are hashed.
+    seed: u64,
 }
 
 impl Engine {
@@ -120,7 +122,7 @@ impl Engine {
         self.keyspace.changes.emit(Change { now, db: 0, key: b"", event, effect: Effect::FlushLibraries });
     }
 
-    fn load(&mut self, now: Now, images: Images, libraries: &Libraries, later_ms: u64, connected: impl Fn(Client) -> bool) {
+    fn load(&mut self, now: Now, images: Images, libraries: &Libraries, later_ms: i64, connected: impl Fn(Client) -> bool) {
         for source in libraries {
             match self.functions.load(source, true) {
                 Ok(_) => self.keyspace.changes.emit(Change {
@@ -146,6 +148,7 @@ impl Engine {
             libraries: self.library_sources(),
             scripts: self.scripts.sources().map(Box::from).collect(),
             taken_ms: now.deadline_in(0),
+            seed: self.seed,
         }
     }
 
@@ -153,8 +156,12 @@ impl Engine {
     ///
     /// Connections stay, and what they have subscribed to, track and have in a transaction; keys that they watch have changed. Who waits
     /// does so no more, as if its time were over; who holds a lock is told that it was deleted. A grant that ends with its connection is had again if that connection is still there.
-    /// Tokens go on growing. Clock, configuration, statistics and faults are none of it.
-    pub fn restore(&mut self, now: Now, snapshot: &Snapshot) {
+    /// Tokens go on growing. Clock, configuration, statistics and faults are none of it. False, and nothing done, where the snapshot is of an
+    /// engine with another seed.
+    pub fn restore(&mut self, now: Now, snapshot: &Snapshot) -> bool {
+        if snapshot.seed != self.seed {
+            return false;
+        }
         debug_assert!(self.long_run.is_none(), "nothing runs meanwhile");
         let ids: Vec<SessionId> = self.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
         for id in ids {
@@ -188,11 +195,12 @@ impl Engine {
             }
         }
         let connected: Vec<u64> = self.sessions.iter().map(|(_, session)| session.id).collect();
-        let later_ms = now.deadline_in(0).saturating_sub(snapshot.taken_ms);
+        let later_ms = now.deadline_in(0) as i64 - snapshot.taken_ms as i64;
         self.load(now, snapshot.images.clone(), &snapshot.libraries, later_ms, |client| connected.contains(&client.id));
         self.publish_events();
         self.keyspace.changes.end();
         self.attend(now);
+        true
     }
 }
 

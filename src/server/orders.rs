@@ -61,9 +61,9 @@ impl Shell {
     /// Has the engine be as after a restart. Each connection finds in its next turn that it is to be closed, before
     /// it reads anything.
     #[cold]
-    pub(super) fn restart(&mut self, last: SessionId, lose: Option<u64>) {
+    pub(crate) fn restart(&mut self, last: Option<SessionId>, lose: Option<u64>) {
         let now = self.clock.now();
-        self.engine.restart(now, Some(last), lose);
+        self.engine.restart(now, last, lose);
         self.timer.reset();
     }
 

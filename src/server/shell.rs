@@ -342,7 +342,7 @@ impl Shell {
                 // Nothing at all happens meanwhile: that is what it is for.
                 Action::Sleep(us) => std::thread::sleep(Duration::from_micros(us)),
                 Action::Clock(id, order) => self.order_clock(id, order),
-                Action::Restart { last, lose } => self.restart(last, lose),
+                Action::Restart { last, lose } => self.restart(Some(last), lose),
                 Action::ReturnMemory => allocator::return_free(),
                 Action::ConfigChanged(name) => self.reconfigured(name),
             }
