@@ -160,3 +160,24 @@ fn the_program_has_it_only_where_it_was_asked_to() {
     let mut wire = Wire::connect(server.addr).unwrap();
     play(&mut wire, &[("CLOCK FREEZE", "+OK"), ("SET k v EX 3600", "+OK"), ("CLOCK ADVANCE 3600000", "+OK"), ("GET k", "$-1")]);
 }
+
+#[test]
+fn the_program_ends_with_whoever_holds_its_standard_input() {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_portcullis"))
+        .args(["serve", "--port", "0", "--bind", "127.0.0.1", "--test-mode", "--end-with-stdin"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
+    let mut wire = Wire::connect(line.trim().rsplit(' ').next().unwrap()).unwrap();
+    // It ends though a script runs on.
+    wire.queue(&["EVAL", "while true do end", "0"]);
+    wire.flush().unwrap();
+    assert!(child.try_wait().unwrap().is_none());
+    drop(child.stdin.take());
+    let begin = Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+}

@@ -32,6 +32,8 @@ pub struct Invocation {
     pub log_format: Format,
     /// Whether tests have the clock and faults in their hands.
     pub test_mode: bool,
+    /// Whether it ends when its standard input does.
+    pub end_with_stdin: bool,
 }
 
 /// The `serve` subcommand.
@@ -57,6 +59,12 @@ pub fn command() -> Command {
             Arg::new("test-mode")
                 .long("test-mode")
                 .help("For tests: CLOCK moves the server's clock, and FAULT has requests go wrong")
+                .action(ArgAction::SetTrue),
+        )
+        .arg(
+            Arg::new("end-with-stdin")
+                .long("end-with-stdin")
+                .help("End when standard input is closed: with whoever holds its other end, however that one ends")
                 .action(ArgAction::SetTrue),
         )
         .arg(
@@ -180,7 +188,8 @@ pub fn read(matches: &ArgMatches) -> Result<Invocation, String> {
         _ => Format::Text,
     };
     let ready_file = matches.get_one::<String>("ready-file").map(PathBuf::from);
-    Ok(Invocation { config, file, extra, ready_file, log_format, test_mode: matches.get_flag("test-mode") })
+    let (test_mode, end_with_stdin) = (matches.get_flag("test-mode"), matches.get_flag("end-with-stdin"));
+    Ok(Invocation { config, file, extra, ready_file, log_format, test_mode, end_with_stdin })
 }
 
 #[cfg(test)]

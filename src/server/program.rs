@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -10,6 +11,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::server::cli::Invocation;
 use crate::server::{Options, Server, allocator, log};
+
+/// Whoever cannot be asked whether it has ended leaves a server that does not no longer than this.
+const LAST_WAY_OUT: Duration = Duration::from_secs(5);
 
 /// Serves until `SHUTDOWN` or a signal; what is wrong is told on the standard error.
 pub fn run(invocation: Invocation) -> ExitCode {
@@ -24,7 +28,7 @@ pub fn run(invocation: Invocation) -> ExitCode {
 }
 
 fn serve(invocation: Invocation) -> Result<(), String> {
-    let Invocation { mut config, file, extra, ready_file, log_format, test_mode } = invocation;
+    let Invocation { mut config, file, extra, ready_file, log_format, test_mode, end_with_stdin } = invocation;
     // Relative paths are those of the directory it was started in, and `dir` may change that.
     let file = file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
     let ready_file = ready_file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
@@ -49,10 +53,26 @@ fn serve(invocation: Invocation) -> Result<(), String> {
         .map(|path| ReadyFile::write(path, addresses.first().map_or("", |first| first.trim_start_matches("tls:"))))
         .transpose()?;
     signals.watch(server.stopper());
+    if end_with_stdin {
+        end_with_stdin_of(server.stopper()).map_err(|error| error.to_string())?;
+    }
     let ended = server.wait().map_err(|error| error.to_string());
     drop(ready);
     tracing::info!("bye");
     ended
+}
+
+/// Whoever started the server holds the other end of its standard input, and need not live to end it: the system closes that end for them.
+fn end_with_stdin_of(stop: impl Fn() + Send + 'static) -> io::Result<()> {
+    let watching = move || {
+        // What is written there says nothing.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        tracing::info!("ending with the standard input");
+        stop();
+        std::thread::sleep(LAST_WAY_OUT);
+        std::process::exit(1);
+    };
+    std::thread::Builder::new().name("stdin".into()).spawn(watching).map(drop)
 }
 
 /// SIGTERM and SIGINT, watched on a thread of their own: the executor may be busy with a script.
