@@ -21,6 +21,7 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+EMBED = HERE.parent / "embed"
 ROOT = HERE.parent.parent
 SERVERS = 3  # RedLock wants several
 
@@ -29,6 +30,7 @@ SUITES = [
     ("python", "redis_py", "redis-py"),
     ("python", "redis_py_asyncio", "redis-py, asyncio"),
     ("python", "redis_py_test_mode", "redis-py, test mode"),
+    ("python", "embed_pytest", "pytest fixtures, redis-py"),
     ("python", "python_redis_lock", "python-redis-lock"),
     ("python", "pottery_redlock", "pottery"),
     ("python", "limits_rates", "limits"),
@@ -39,6 +41,7 @@ SUITES = [
     ("python", "redis_py_cluster_asyncio", "redis-py RedisCluster, asyncio"),
     ("node", "ioredis", "ioredis"),
     ("node", "ioredis-test-mode", "ioredis, test mode"),
+    ("node", "embed-node", "node:test hooks, ioredis"),
     ("node", "node-redis", "node-redis"),
     ("node", "ioredis-cluster", "ioredis Cluster"),
     ("node", "node-redis-cluster", "node-redis createCluster"),
@@ -92,7 +95,9 @@ def python(cache):
         quiet(target / "venv/bin/pip", "install", "-q", "--disable-pip-version-check", "-r", requirements)
 
     interpreter = install(cache / "python", [requirements], make) / "venv/bin/python"
-    return lambda suite: [interpreter, "-u", HERE / "python" / f"{suite}.py"]
+    # An application's tests, run by its own test runner.
+    others = {"embed_pytest": EMBED / "python" / "suite_main.py"}
+    return lambda suite: [interpreter, "-u", "-B", others.get(suite, HERE / "python" / f"{suite}.py")]
 
 
 def node(cache):
@@ -109,8 +114,11 @@ def node(cache):
 
     def command(suite):
         # Imports are looked up from where the program lies.
-        for path in (HERE / "node").glob("*.mjs"):
+        for path in [*(HERE / "node").glob("*.mjs"), *(EMBED / "node").glob("*.mjs")]:
             shutil.copy(path, modules)
+        if suite == "embed-node":
+            reports = ("--test-reporter=tap", "--test-reporter-destination=stdout", "--test-reporter=spec", "--test-reporter-destination=stderr")
+            return ["node", *reports, modules / "orders.node.mjs"]
         return ["node", modules / f"{suite}.mjs"]
 
     return command
@@ -136,7 +144,7 @@ FAMILIES = {"python": python, "node": node, "rust": rust, "c": c}
 # Suites whose server is the one node of a cluster, which has all slots.
 IN_CLUSTER = {"redis_py_cluster", "redis_py_cluster_asyncio", "ioredis-cluster", "node-redis-cluster"}
 # Suites that move the server's clock, and are an application's own tests: redis-server has nothing of the kind.
-IN_TEST_MODE = {"redis_py_test_mode", "ioredis-test-mode"}
+IN_TEST_MODE = {"redis_py_test_mode", "ioredis-test-mode", "embed_pytest", "embed-node"}
 # Where a client has one protocol only, and why.
 ONE_PROTOCOL = {"hiredis": "Debian's hiredis speaks RESP2 only"}
 
@@ -216,6 +224,8 @@ def run_suite(command, servers, protocol):
         "SERVER_PORT": str(servers[0].port),
         "SERVER_PORTS": ",".join(str(server.port) for server in servers),
         "PROTOCOL": str(protocol),
+        # For suites that start servers of their own.
+        "PORTCULLIS": str(pathlib.Path(binary()).resolve()),
     }
     with tempfile.TemporaryFile("w+") as errors:
         try:
