@@ -3,14 +3,24 @@
 use crate::recipes::algorithm::{Algorithm, Facts};
 use crate::recipes::broken::{self, Broken};
 use crate::recipes::compare_and_delete::{self, CompareAndDelete};
+use crate::recipes::fair::{self, Fair};
 use crate::recipes::list_token::{self, ListToken};
+use crate::recipes::memcached::{self, MemcachedAdd};
+use crate::recipes::multi::{self, Multi};
 use crate::recipes::native::{self, Native};
+use crate::recipes::nodes::{self, Nodes};
+use crate::recipes::permits::{self, Permits};
+use crate::recipes::read_write::{self, ReadWrite};
 use crate::recipes::redlock::{self, RedLock};
+use crate::recipes::reentrant::{self, Reentrant};
+use crate::recipes::row::{self, UniqueRow};
+use crate::recipes::semaphore::{self, Semaphore};
 use crate::recipes::setnx::{self, SetNx, SetNxExpire};
 use crate::recipes::time_stamp::{self, TimeStamp};
 use crate::recipes::token::{self, Token};
 use crate::recipes::watchdog::Guarded;
 use crate::recipes::world::World;
+use crate::recipes::{latch, rates};
 
 /// Makes an algorithm with its usual settings.
 pub type Make<W> = fn() -> Box<dyn Algorithm<W>>;
@@ -46,7 +56,23 @@ pub fn all<W: World>() -> Vec<Recipe<W>> {
         lock(&token::UNCHECKED, || Box::new(Token::unchecked())),
         lock(&token::RACING, || Box::new(Token::racing())),
         lock(&compare_and_delete::FACTS, || Box::new(CompareAndDelete::default())),
+        lock(&reentrant::FACTS, || Box::new(Reentrant)),
+        lock(&reentrant::WATCHDOG, || {
+            Box::new(Guarded::new(Box::new(Reentrant) as Box<dyn Algorithm<W>>).named(&reentrant::WATCHDOG))
+        }),
+        lock(&fair::FACTS, || Box::new(Fair::default())),
+        lock(&read_write::FACTS, || Box::new(ReadWrite)),
+        lock(&multi::FACTS, || Box::new(Multi::new(Reentrant))),
+        lock(&multi::UNORDERED, || Box::new(Multi::new(Reentrant).unordered())),
         lock(&redlock::FACTS, || Box::new(RedLock::default())),
+        lock(&semaphore::FACTS, || Box::new(Semaphore::default())),
+        lock(&permits::FACTS, || Box::new(Permits::default())),
+        Recipe { facts: &latch::FACTS, make: None },
+        Recipe { facts: &rates::BUCKET, make: None },
+        Recipe { facts: &rates::WINDOW, make: None },
+        lock(&nodes::FACTS, || Box::new(Nodes)),
+        lock(&memcached::FACTS, || Box::new(MemcachedAdd)),
+        lock(&row::FACTS, || Box::new(UniqueRow::default())),
         lock(&list_token::FACTS, || Box::new(ListToken)),
         lock(&native::FACTS, || Box::new(Native)),
     ]

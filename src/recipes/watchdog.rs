@@ -123,6 +123,12 @@ impl<W: World> Guarded<W> {
         Guarded { facts: inner.facts(), inner, every: None }
     }
 
+    /// The same by its own name.
+    pub(crate) fn named(mut self, facts: &'static Facts) -> Guarded<W> {
+        self.facts = facts;
+        self
+    }
+
     /// How often it is renewed. A third of the lease unless given.
     pub fn every(mut self, every: Duration) -> Guarded<W> {
         self.every = Some(every);

@@ -31,27 +31,20 @@ impl Guarded {
 /// Has clients take a lock and give it back, again and again; gives how many held it at once at most, and what became of the count.
 async fn contend(algorithm: Arc<dyn Algorithm<Live>>, servers: &Servers, retry: Retry) -> (u64, u64) {
     let guarded = Arc::new(Guarded::default());
-    let tasks: Vec<_> = (0..CLIENTS)
-        .map(|number| {
-            let (algorithm, guarded) = (Arc::clone(&algorithm), Arc::clone(&guarded));
-            let asked = request(algorithm.facts(), &format!("client-{number}"), ms(30_000)).wait(ms(30_000)).retry(retry);
-            async move {
-                let world = servers.world().await;
-                for _ in 0..TIMES {
-                    let grant = try_for(&*algorithm, &world, &asked).await;
-                    let grant = grant.unwrap_or_else(|| panic!("{}: not granted", algorithm.facts().name));
-                    guarded.increment().await;
-                    algorithm.release(&world, &grant).await.unwrap();
-                }
+    let tasks = (0..CLIENTS).map(|number| {
+        let (algorithm, guarded) = (Arc::clone(&algorithm), Arc::clone(&guarded));
+        let asked = request(algorithm.facts(), &format!("client-{number}"), ms(30_000)).wait(ms(30_000)).retry(retry);
+        async move {
+            let world = servers.world().await;
+            for _ in 0..TIMES {
+                let grant = try_for(&*algorithm, &world, &asked).await;
+                let grant = grant.unwrap_or_else(|| panic!("{}: not granted", algorithm.facts().name));
+                guarded.increment().await;
+                algorithm.release(&world, &grant).await.unwrap();
             }
-        })
-        .collect();
-    let mut tasks: Vec<_> = tasks.into_iter().map(Box::pin).collect();
-    std::future::poll_fn(|context| {
-        tasks.retain_mut(|task| task.as_mut().poll(context).is_pending());
-        if tasks.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    })
-    .await;
+        }
+    });
+    all_at_once(tasks).await;
     (guarded.most.load(Ordering::SeqCst), guarded.count.load(Ordering::SeqCst))
 }
 

@@ -1,7 +1,8 @@
 //! The recipes, each on this server and on a real redis-server; those of several servers on three.
 //!
 //! - `exclusion`: many want one lock, and the broken one is found out;
-//! - `owners`: release by a stranger, expiry, renewal, waiting.
+//! - `owners`: release by a stranger, expiry, renewal, waiting;
+//! - `shapes`: reentrancy, sharing, order, permits, latches, rates.
 //!
 //! Without a redis-server on the `PATH` that half is skipped and said so; with `PORTCULLIS_REQUIRE_REDIS=1` that is a failure.
 
@@ -12,6 +13,7 @@ mod common;
 
 mod exclusion;
 mod owners;
+mod shapes;
 
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use common::clients::{client, ms, run};
 use common::servers::{Server, on_path};
 use portcullis::TestServer;
 use portcullis::client::Client;
-use portcullis::recipes::{Algorithm, Facts, Grant, Live, Recipe, Request, Retry, all};
+use portcullis::recipes::{Algorithm, Facts, Grant, Live, Multi, Recipe, Reentrant, Request, Retry, all};
 
 /// Servers of one kind, three of them.
 enum Servers {
@@ -94,7 +96,12 @@ fn on_frozen(test: impl AsyncFn(&Servers)) {
 
 /// The locks among the recipes, but for the one that is broken on purpose.
 fn locks() -> Vec<(&'static Facts, Box<dyn Algorithm<Live>>)> {
-    let lock = |recipe: Recipe<Live>| Some((recipe.facts, recipe.make?()));
+    let lock = |recipe: Recipe<Live>| {
+        // With its usual patience, those who take several in any order keep each other up for minutes.
+        let any_order = || Box::new(Multi::new(Reentrant).unordered().patience(ms(5))) as Box<dyn Algorithm<Live>>;
+        let algorithm = if recipe.facts.name == "multi-unordered" { any_order() } else { recipe.make?() };
+        Some((recipe.facts, algorithm))
+    };
     all::<Live>().into_iter().filter(|recipe| recipe.facts.number != 0).filter_map(lock).collect()
 }
 
@@ -111,4 +118,14 @@ fn request(facts: &Facts, owner: &str, lease: Duration) -> Request {
 /// One attempt, or so long a wait.
 async fn try_for(algorithm: &dyn Algorithm<Live>, world: &Live, request: &Request) -> Option<Grant> {
     algorithm.acquire(world, request).await.unwrap_or_else(|error| panic!("{}: {error}", algorithm.facts().name))
+}
+
+/// Runs futures together until all have ended.
+async fn all_at_once(futures: impl IntoIterator<Item = impl Future<Output = ()>>) {
+    let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(|context| {
+        futures.retain_mut(|future| future.as_mut().poll(context).is_pending());
+        if futures.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
 }

@@ -24,7 +24,9 @@ fn a_stranger_cannot_give_it_back_unless_the_algorithm_is_flawed() {
             let taken = try_for(&*algorithm, &world, &request(facts, "bob", ms(30_000))).await.is_some();
             match facts.name {
                 "set-nx-px-get-del" => assert_eq!((given, taken), (Given::NotHeld, false), "{}", facts.name),
-                name if facts.flawed => assert_eq!((given, taken), (Given::Unchecked, true), "{name}"),
+                name if facts.flawed && name != "multi-unordered" => {
+                    assert_eq!((given, taken), (Given::Unchecked, true), "{name}")
+                }
                 name => {
                     assert_eq!((given, taken), (Given::NotHeld, false), "{name}");
                     assert_eq!(algorithm.release(&world, &grant).await.unwrap(), Given::Back, "{name}");
@@ -39,7 +41,7 @@ fn a_stranger_cannot_give_it_back_unless_the_algorithm_is_flawed() {
 fn a_forgotten_lock_ends_with_its_lease_and_not_before() {
     on_both(async |servers| {
         let world = servers.world().await;
-        for (facts, algorithm) in locks().into_iter().filter(|(facts, _)| servers.can(facts)) {
+        let each = locks().into_iter().filter(|(facts, _)| servers.can(facts)).map(async |(facts, algorithm)| {
             let lease = ms(if facts.name == "memcached-add" { 1000 } else { 150 });
             let begin = Instant::now();
             for number in 0..algorithm.holders() {
@@ -51,9 +53,12 @@ fn a_forgotten_lock_ends_with_its_lease_and_not_before() {
             let bob = request(facts, "bob", ms(30_000));
             assert!(try_for(&*algorithm, &world, &bob).await.is_none(), "{}", facts.name);
             let granted = try_for(&*algorithm, &world, &bob.wait(lease * 3)).await;
-            assert_eq!(granted.is_some(), facts.expires, "{}", facts.name);
+            // Nobody gave it back, and its holder lives.
+            let watched = facts.name == "watchdog";
+            assert_eq!(granted.is_some(), facts.expires && !watched, "{}", facts.name);
             assert!(begin.elapsed() >= lease, "{}: {:?}", facts.name, begin.elapsed());
-        }
+        });
+        all_at_once(each).await;
     });
 }
 
@@ -75,8 +80,8 @@ fn a_renewed_lease_begins_anew() {
                 continue;
             }
             assert!(facts.renews, "{}", facts.name);
-            if matches!(facts.name, "fair" | "permits") {
-                // By the client's clock, which stands elsewhere.
+            if facts.name == "permits" {
+                // By the client's clock, which the test does not move.
                 continue;
             }
             servers.advance(ms(9_000));
@@ -84,11 +89,11 @@ fn a_renewed_lease_begins_anew() {
             servers.advance(ms(9_999));
             assert!(try_for(&*algorithm, &world, &bob).await.is_none(), "{}", facts.name);
             servers.advance(ms(1));
-            assert!(!algorithm.renew(&world, &mut grant).await.unwrap(), "{}", facts.name);
             assert!(try_for(&*algorithm, &world, &bob).await.is_some(), "{}", facts.name);
+            assert!(!algorithm.renew(&world, &mut grant).await.unwrap(), "{}", facts.name);
             renewed.push(facts.name);
         }
-        assert!(renewed.len() >= 4, "{renewed:?}");
+        assert!(renewed.len() >= 11, "{renewed:?}");
     });
 }
 
@@ -96,7 +101,7 @@ fn a_renewed_lease_begins_anew() {
 fn a_watchdog_renews_until_the_release() {
     on_both(async |servers| {
         let world = servers.world().await;
-        for (facts, algorithm) in locks().into_iter().filter(|(facts, _)| servers.can(facts) && facts.renews) {
+        let each = locks().into_iter().filter(|(facts, _)| servers.can(facts) && facts.renews).map(async |(facts, algorithm)| {
             let watched = Guarded::new(algorithm);
             let alice = request(facts, "alice", ms(150));
             let grant = try_for(&watched, &world, &alice).await.unwrap();
@@ -108,7 +113,8 @@ fn a_watchdog_renews_until_the_release() {
             assert!(try_for(&watched, &world, &request(facts, "bob", ms(150))).await.is_none(), "{}", facts.name);
             assert_eq!(watched.release(&world, &grant).await.unwrap(), Given::Back, "{}", facts.name);
             assert!(try_for(&watched, &world, &request(facts, "bob", ms(150))).await.is_some(), "{}", facts.name);
-        }
+        });
+        all_at_once(each).await;
     });
 }
 

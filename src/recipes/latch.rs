@@ -1,0 +1,121 @@
+//! 14: the count-down latch.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use crate::client::{Command, Result, Script};
+use crate::recipes::algorithm::Facts;
+use crate::recipes::call::{ask, beside, run};
+use crate::recipes::race::race;
+use crate::recipes::wake::LOOK_EVERY;
+use crate::recipes::world::{Messages, World};
+
+/// What is to be known of [`Latch`].
+pub static FACTS: Facts = Facts {
+    number: 14,
+    name: "latch",
+    summary: "a counter that opens a gate at 0: DECR, and at 0 DEL and a message to all who wait",
+    guarantees: &["who waits goes on when it has been counted down, and not before, as long as the server keeps its data"],
+    failures: &[
+        "who counts down and crashes before the reply does not know whether it counted",
+        "one that crashes before it counts down holds everybody up for ever",
+        "a message that is lost: who waits looks again after a second",
+        "one that was never set is open",
+    ],
+    flawed: false,
+    source: "Redisson's RCountDownLatch; the scripts are ours",
+    holders: None,
+    reentrant: false,
+    expires: false,
+    renews: false,
+    shared: true,
+    fenced: false,
+    native: false,
+};
+
+/// What is left; −1 where it was open already.
+static DOWN: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "if redis.call('EXISTS', KEYS[1]) == 0 then return -1 end
+        local left = redis.call('DECRBY', KEYS[1], ARGV[1])
+        if left > 0 then return left end
+        redis.call('DEL', KEYS[1])
+        redis.call('PUBLISH', KEYS[2], 'open')
+        return 0",
+    )
+});
+
+/// 14: many wait until so many have counted down; see [`FACTS`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use std::time::Duration;
+/// use portcullis::recipes::Latch;
+///
+/// let parts = Latch::new(&world, "parts");
+/// assert!(parts.set(2).await?);
+/// assert_eq!(parts.down(1).await?, 1);
+/// assert!(!parts.wait(Duration::from_millis(10)).await?);
+/// assert_eq!(parts.down(1).await?, 0);
+/// assert!(parts.wait(Duration::MAX).await?);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Latch<W> {
+    world: W,
+    name: Vec<u8>,
+    channel: Vec<u8>,
+}
+
+impl<W: World> Latch<W> {
+    /// The latch of this name.
+    pub fn new(world: &W, name: impl AsRef<[u8]>) -> Latch<W> {
+        let name = name.as_ref();
+        Latch { world: world.clone(), name: name.to_vec(), channel: beside(name, "open") }
+    }
+
+    /// Sets it to be counted down by so many, unless it is set and not open yet; whether it did. 0 is open already.
+    ///
+    /// # Errors
+    /// Where the server failed it.
+    pub async fn set(&self, count: u32) -> Result<bool> {
+        if count == 0 {
+            return Ok(ask::<i64>(&self.world, 0, Command::new("EXISTS").arg(&self.name)).await? == 0);
+        }
+        ask(&self.world, 0, Command::new("SET").arg(&self.name).arg(count).arg("NX")).await
+    }
+
+    /// Counts it down; gives what is left. At 0 it opens.
+    ///
+    /// # Errors
+    /// Where the server failed it; [`crate::client::Error::maybe_applied`] tells whether it may have been counted down.
+    pub async fn down(&self, by: u32) -> Result<u32> {
+        let left: i64 = run(&self.world, 0, &DOWN, &[&self.name, &self.channel], |call| call.arg(by)).await?;
+        Ok(u32::try_from(left).unwrap_or(0))
+    }
+
+    /// Waits until it is open, at most so long; whether it is.
+    ///
+    /// # Errors
+    /// Where the server failed it.
+    pub async fn wait(&self, wait: Duration) -> Result<bool> {
+        let end = self.world.elapsed().checked_add(wait);
+        let mut messages = None;
+        loop {
+            let closed: bool = ask(&self.world, 0, Command::new("EXISTS").arg(&self.name)).await?;
+            if !closed {
+                return Ok(true);
+            }
+            let left = end.map_or(Duration::MAX, |end| end.saturating_sub(self.world.elapsed()));
+            if left.is_zero() {
+                return Ok(false);
+            }
+            match &mut messages {
+                None => messages = Some(self.world.subscribe(0, &self.channel).await?),
+                Some(messages) => drop(race(messages.next(), self.world.sleep(left.min(LOOK_EVERY))).await),
+            }
+        }
+    }
+}

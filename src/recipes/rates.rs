@@ -1,0 +1,212 @@
+//! 15: rate limits: the token bucket and the sliding window.
+//!
+//! What is limited is in the name: `rate:api:/orders`, `rate:group:payments`, `rate:app:shop` or `rate:ip:192.0.2.7`.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use crate::client::{Result, Script};
+use crate::recipes::algorithm::{Facts, lease_ms};
+use crate::recipes::call::run;
+use crate::recipes::world::World;
+
+/// What is to be known of [`TokenBucket`].
+pub static BUCKET: Facts = Facts {
+    number: 15,
+    name: "token-bucket",
+    summary: "one script: the bucket is filled by the time that has passed, and tokens are taken or refused",
+    guarantees: &["no more than the capacity at once, and the rate in the long run, as long as the clocks that it goes by agree"],
+    failures: &[
+        "by callers' clocks, one that is fast fills the bucket for all",
+        "a server that loses its data has a full bucket",
+        "each request runs a script, which under load is what the server does",
+    ],
+    flawed: false,
+    source: "Stripe's and Spring Cloud Gateway's rate limiters; the script is ours",
+    holders: None,
+    reentrant: false,
+    expires: true,
+    renews: false,
+    shared: true,
+    fenced: false,
+    native: false,
+};
+
+/// What is to be known of [`SlidingWindow`].
+pub static WINDOW: Facts = Facts {
+    name: "sliding-window",
+    summary: "a sorted set of when each request was; those before the window go, and the rest are counted",
+    guarantees: &["no more than the limit within any window, as long as the clocks that it goes by agree"],
+    failures: &[
+        "by callers' clocks, one that is fast sweeps out what still counts",
+        "a server that loses its data has seen no request",
+        "it keeps every request of the window",
+    ],
+    source: "rate limiters of many tutorials, and of redis-py's examples; the script is ours",
+    ..BUCKET
+};
+
+/// The clock that a limit goes by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The server's (`TIME`): all callers agree.
+    #[default]
+    Server,
+    /// The caller's: needs no `TIME` in the script, and clocks that agree.
+    Caller,
+}
+
+/// Microseconds, by whichever clock: ARGV[1] is the caller's, or empty.
+const NOW: &str = "
+local now = tonumber(ARGV[1])
+if not now then
+    local time = redis.call('TIME')
+    now = time[1] * 1000000 + time[2]
+end
+";
+
+/// What a limit says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether it may go on.
+    pub allowed: bool,
+    /// How many more may, at once.
+    pub remaining: u64,
+    /// When it is worth asking again, where it was refused; [`Duration::MAX`] where it never is, as more is asked for than ever fits.
+    pub retry_after: Duration,
+}
+
+impl Decision {
+    fn of((allowed, remaining, retry_us): (i64, i64, i64)) -> Decision {
+        let retry_after = u64::try_from(retry_us).map_or(Duration::MAX, Duration::from_micros);
+        Decision { allowed: allowed == 1, remaining: u64::try_from(remaining).unwrap_or(0), retry_after }
+    }
+}
+
+/// ARGV: now or empty, capacity, microseconds a token, tokens wanted.
+static TAKE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(format!(
+        "{NOW}
+        local capacity, per_token, wanted = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+        local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'at')
+        local tokens, at = tonumber(bucket[1] or capacity), tonumber(bucket[2] or now)
+        if now > at then
+            tokens = math.min(capacity, tokens + (now - at) / per_token)
+            at = now
+        end
+        local allowed = tokens >= wanted
+        if allowed then tokens = tokens - wanted end
+        redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens), 'at', string.format('%.0f', at))
+        redis.call('PEXPIRE', KEYS[1], math.ceil((capacity - tokens) * per_token / 1000) + 1000)
+        local retry = 0
+        if wanted > capacity then retry = -1 elseif not allowed then retry = math.ceil((wanted - tokens) * per_token) end
+        return {{allowed and 1 or 0, math.floor(tokens), retry}}"
+    ))
+});
+
+/// 15: a bucket of so many tokens that is filled evenly; see [`BUCKET`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use std::time::Duration;
+/// use portcullis::recipes::TokenBucket;
+///
+/// let orders = TokenBucket::new(2, Duration::from_secs(60));
+/// assert!(orders.take(&world, b"rate:api:/orders", 1).await?.allowed);
+/// assert!(orders.take(&world, b"rate:api:/orders", 1).await?.allowed);
+/// let refused = orders.take(&world, b"rate:api:/orders", 1).await?;
+/// assert!(!refused.allowed && refused.retry_after <= Duration::from_secs(30));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct TokenBucket {
+    capacity: u32,
+    fills_in: Duration,
+    clock: Clock,
+}
+
+impl TokenBucket {
+    /// A bucket of so many tokens, at least 1, that takes so long to fill from empty, at least a millisecond.
+    pub fn new(capacity: u32, fills_in: Duration) -> TokenBucket {
+        TokenBucket { capacity: capacity.max(1), fills_in: fills_in.max(Duration::from_millis(1)), clock: Clock::Server }
+    }
+
+    /// The clock that it goes by. The server's unless given.
+    pub fn clock(mut self, clock: Clock) -> TokenBucket {
+        self.clock = clock;
+        self
+    }
+
+    /// Takes so many tokens, if they are there.
+    ///
+    /// # Errors
+    /// Where the server failed it.
+    pub async fn take<W: World>(&self, world: &W, name: &[u8], tokens: u32) -> Result<Decision> {
+        let per_token = self.fills_in.as_secs_f64() * 1e6 / f64::from(self.capacity);
+        let now = now_us(world, self.clock);
+        let taken = run(world, 0, &TAKE, &[name], |call| call.arg(&now).arg(self.capacity).arg(per_token).arg(tokens)).await?;
+        Ok(Decision::of(taken))
+    }
+}
+
+/// ARGV: now or empty, limit, window in microseconds, requests, what makes them unlike others, window in milliseconds.
+static ENTER: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(format!(
+        "{NOW}
+        local limit, window, wanted = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+        redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - window))
+        local count = redis.call('ZCARD', KEYS[1])
+        if count + wanted <= limit then
+            for i = 1, wanted do redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[5] .. ':' .. i) end
+            redis.call('PEXPIRE', KEYS[1], tonumber(ARGV[6]) + 1000)
+            return {{1, limit - count - wanted, 0}}
+        end
+        if wanted > limit then return {{0, limit - count, -1}} end
+        local frees = redis.call('ZRANGE', KEYS[1], count + wanted - limit - 1, count + wanted - limit - 1, 'WITHSCORES')[2]
+        return {{0, limit - count, math.max(tonumber(frees) + window - now, 1)}}"
+    ))
+});
+
+/// 15: so many requests within any window of time; see [`WINDOW`].
+#[derive(Clone, Copy, Debug)]
+pub struct SlidingWindow {
+    limit: u32,
+    window: Duration,
+    clock: Clock,
+}
+
+impl SlidingWindow {
+    /// So many requests within any window of this length.
+    pub fn new(limit: u32, window: Duration) -> SlidingWindow {
+        SlidingWindow { limit, window: window.max(Duration::from_millis(1)), clock: Clock::Server }
+    }
+
+    /// The clock that it goes by. The server's unless given.
+    pub fn clock(mut self, clock: Clock) -> SlidingWindow {
+        self.clock = clock;
+        self
+    }
+
+    /// Lets so many requests in, if they fit.
+    ///
+    /// # Errors
+    /// Where the server failed it.
+    pub async fn enter<W: World>(&self, world: &W, name: &[u8], requests: u32) -> Result<Decision> {
+        let (now, unlike) = (now_us(world, self.clock), format!("{:016x}", world.random()));
+        let window_us = u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX);
+        let entered = run(world, 0, &ENTER, &[name], |call| {
+            call.arg(&now).arg(self.limit).arg(window_us).arg(requests).arg(&unlike).arg(lease_ms(self.window))
+        })
+        .await?;
+        Ok(Decision::of(entered))
+    }
+}
+
+fn now_us(world: &impl World, clock: Clock) -> String {
+    match clock {
+        Clock::Server => String::new(),
+        Clock::Caller => format!("{}000", world.unix_ms()),
+    }
+}

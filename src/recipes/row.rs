@@ -1,0 +1,176 @@
+//! 18: a unique row of a database, and a cleaner.
+
+use std::sync::LazyLock;
+
+use crate::client::{Result, Script};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, lease_ms};
+use crate::recipes::call::{Attempt, polled, run};
+use crate::recipes::world::World;
+
+/// What is to be known of [`UniqueRow`].
+pub static FACTS: Facts = Facts {
+    number: 18,
+    name: "unique-row",
+    summary: "a row with a unique key: its insert fails where it is there; a cleaner deletes those that are too old",
+    guarantees: &[
+        "one holder at a time by the database's order, as long as it keeps its data",
+        "its holder may take it again, and has to give it back as often",
+        "nobody releases or renews what is not his",
+    ],
+    failures: &[
+        "the cleaner takes it from a holder that is slower than its lease, which goes on beside the next one",
+        "nothing is freed until a cleaner runs",
+        "who waits polls, in no order",
+    ],
+    flawed: false,
+    source: "lock tables of databases: Spring's JdbcLockRegistry, ShedLock; here a hash a row, and a script a statement",
+    holders: Some(1),
+    reentrant: true,
+    expires: true,
+    renews: true,
+    shared: false,
+    fenced: false,
+    native: false,
+};
+
+/// By the database's clock, in milliseconds to three places, so that no lease ends early.
+const NOW: &str = "
+local time = redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000
+";
+
+/// `INSERT`, or, where the row is this holder's, `UPDATE … SET count = count + 1`; whether it was. KEYS: row, index. ARGV: holder, lease,
+/// name.
+static INSERT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(format!(
+        "{NOW}
+        local holder = redis.call('HGET', KEYS[1], 'holder')
+        if holder and holder ~= ARGV[1] then return 0 end
+        redis.call('HSET', KEYS[1], 'holder', ARGV[1])
+        redis.call('HINCRBY', KEYS[1], 'count', 1)
+        redis.call('ZADD', KEYS[2], string.format('%.3f', now + ARGV[2]), ARGV[3])
+        return 1"
+    ))
+});
+/// `UPDATE … SET count = count - 1 WHERE holder = me`, and `DELETE` at 0.
+static DELETE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[1] then return 0 end
+        if redis.call('HINCRBY', KEYS[1], 'count', -1) == 0 then
+            redis.call('DEL', KEYS[1])
+            redis.call('ZREM', KEYS[2], ARGV[2])
+        end
+        return 1",
+    )
+});
+/// `UPDATE … SET until = now + lease WHERE holder = me`.
+static UPDATE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(format!(
+        "{NOW}
+        if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[1] then return 0 end
+        redis.call('ZADD', KEYS[2], string.format('%.3f', now + ARGV[2]), ARGV[3])
+        return 1"
+    ))
+    .idempotent()
+});
+/// `DELETE … WHERE until <= now LIMIT …`; how many. KEYS: index. ARGV: what rows begin with, at most.
+static CLEAN: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(format!(
+        "{NOW}
+        local names = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.3f', now), 'LIMIT', 0, ARGV[2])
+        for _, name in ipairs(names) do
+            redis.call('DEL', ARGV[1] .. name)
+            redis.call('ZREM', KEYS[1], name)
+        end
+        return #names"
+    ))
+    .idempotent()
+});
+
+/// Rows that are deleted in one step.
+const CLEANED: u32 = 100;
+
+/// 18: the table is `{table}:row:<name>`, hashes of holder and count, and `{table}:until`, an index of when they are too old; see [`FACTS`].
+/// Whoever is refused runs the [cleaner](UniqueRow::clean), so that none need run beside.
+#[derive(Clone, Debug)]
+pub struct UniqueRow {
+    rows: Vec<u8>,
+    until: Vec<u8>,
+}
+
+impl Default for UniqueRow {
+    fn default() -> Self {
+        UniqueRow::of("locks")
+    }
+}
+
+impl UniqueRow {
+    /// The rows of a table.
+    pub fn of(table: &str) -> UniqueRow {
+        UniqueRow { rows: format!("{{{table}}}:row:").into_bytes(), until: format!("{{{table}}}:until").into_bytes() }
+    }
+
+    fn row(&self, name: &[u8]) -> Vec<u8> {
+        [&self.rows, name].concat()
+    }
+
+    /// Deletes rows that are too old, a hundred at most; gives how many.
+    ///
+    /// # Errors
+    /// Where the server failed it.
+    pub async fn clean<W: World>(&self, world: &W) -> Result<usize> {
+        run(world, 0, &CLEAN, &[&self.until], |call| call.arg(&self.rows).arg(CLEANED)).await
+    }
+}
+
+impl<W: World> Attempt<W> for UniqueRow {
+    async fn attempt(&self, world: &W, request: &Request) -> Result<Option<Grant>> {
+        let row = self.row(&request.name);
+        let mut cleaned = false;
+        loop {
+            let asked = world.elapsed();
+            let inserted: bool = run(world, 0, &INSERT, &[&row, &self.until], |call| {
+                call.arg(&request.owner).arg(request.lease_ms()).arg(&request.name)
+            })
+            .await?;
+            if inserted {
+                return Ok(Some(Grant::new(request, asked)));
+            }
+            if cleaned || self.clean(world).await? == 0 {
+                return Ok(None);
+            }
+            cleaned = true;
+        }
+    }
+}
+
+impl<W: World> Algorithm<W> for UniqueRow {
+    fn facts(&self) -> &'static Facts {
+        &FACTS
+    }
+
+    fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
+        polled(self, world, request)
+    }
+
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
+        Box::pin(async move {
+            let keys: [&[u8]; 2] = [&self.row(&grant.name), &self.until];
+            let back: bool = run(world, 0, &DELETE, &keys, |call| call.arg(&grant.owner).arg(&grant.name)).await?;
+            Ok(if back { Given::Back } else { Given::NotHeld })
+        })
+    }
+
+    fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let asked = world.elapsed();
+            let keys: [&[u8]; 2] = [&self.row(&grant.name), &self.until];
+            let renewed: bool =
+                run(world, 0, &UPDATE, &keys, |call| call.arg(&grant.owner).arg(lease_ms(grant.lease)).arg(&grant.name)).await?;
+            if renewed {
+                grant.renewed(asked);
+            }
+            Ok(renewed)
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! 12: the counting semaphore.
+
+use std::sync::LazyLock;
+
+use crate::client::{Result, Script};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
+use crate::recipes::call::{beside, run};
+use crate::recipes::wake::{Attempted, Woken, woken};
+use crate::recipes::world::World;
+
+/// What is to be known of [`Semaphore`].
+pub static FACTS: Facts = Facts {
+    number: 12,
+    name: "semaphore",
+    summary: "a counter of free permits: DECRBY where there is one, INCRBY and a message to give back",
+    guarantees: &["no more holders at a time than permits, as long as only holders release and the server keeps its data"],
+    failures: &[
+        "the permit of a holder that crashes is lost for ever",
+        "no owner: whoever gives back twice makes a permit",
+        "each release wakes all who wait, in no order",
+    ],
+    flawed: true,
+    source: "Redisson's RSemaphore; the scripts are ours",
+    holders: None,
+    reentrant: false,
+    expires: false,
+    renews: false,
+    shared: false,
+    fenced: false,
+    native: false,
+};
+
+/// Whether a permit was taken. The first to come makes the counter. ARGV: permits.
+static TAKE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "redis.call('SETNX', KEYS[1], ARGV[1])
+        if tonumber(redis.call('GET', KEYS[1])) > 0 then
+            redis.call('DECRBY', KEYS[1], 1)
+            return nil
+        end
+        return -1",
+    )
+});
+static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        "redis.call('INCRBY', KEYS[1], 1)
+        return redis.call('PUBLISH', KEYS[2], 'released')",
+    )
+});
+
+/// 12: the key is the number of free permits. Flawed: see [`FACTS`].
+#[derive(Clone, Copy, Debug)]
+pub struct Semaphore {
+    permits: u32,
+}
+
+impl Default for Semaphore {
+    fn default() -> Self {
+        Semaphore { permits: 3 }
+    }
+}
+
+impl Semaphore {
+    /// So many may hold it at once. What counts is what the first of all clients says.
+    pub fn new(permits: u32) -> Semaphore {
+        Semaphore { permits }
+    }
+}
+
+impl<W: World> Woken<W> for Semaphore {
+    async fn attempt(&self, world: &W, request: &Request) -> Result<Attempted> {
+        let grant = Grant { valid_until: None, ..Grant::new(request, world.elapsed()) };
+        Ok(Attempted::of(grant, run(world, 0, &TAKE, &[&request.name], |call| call.arg(self.permits)).await?))
+    }
+
+    fn channel(&self, request: &Request) -> Vec<u8> {
+        beside(&request.name, "released")
+    }
+}
+
+impl<W: World> Algorithm<W> for Semaphore {
+    fn facts(&self) -> &'static Facts {
+        &FACTS
+    }
+
+    fn holders(&self) -> u32 {
+        self.permits
+    }
+
+    fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
+        woken(self, world, request)
+    }
+
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
+        Box::pin(async move {
+            let keys: [&[u8]; 2] = [&grant.name, &beside(&grant.name, "released")];
+            let () = run(world, 0, &GIVE_BACK, &keys, |call| call).await?;
+            Ok(Given::Unchecked)
+        })
+    }
+
+    fn renew<'a>(&'a self, _: &'a W, _: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+}
