@@ -130,6 +130,55 @@ impl Subscription {
         }
     }
 
+    /// Listens to these channels, and to no others from now on, on the same connection. When this returns, the server has noted it.
+    /// Patterns stay as they are.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+    /// # let server = portcullis::TestServer::start();
+    /// # let client = portcullis::client::Client::connect(&server.url()).await?;
+    /// let mut news = client.subscribe(&["a", "b"]).await?;
+    /// news.listen_to(&["b", "c"]).await?;
+    /// for channel in ["a", "b", "c"] {
+    ///     client.command(&["PUBLISH", channel, "1"]).await?;
+    /// }
+    /// assert_eq!(news.next().await?.channel, "b");
+    /// assert_eq!(news.next().await?.channel, "c");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Where the server refuses, or the connection breaks; the next call of [`Subscription::next`] then listens to the new ones.
+    pub async fn listen_to(&mut self, channels: &[impl Argument]) -> Result {
+        let wanted = owned(channels);
+        let (gone, new): (Vec<_>, Vec<_>) =
+            (self.channels.difference(&wanted).cloned().collect(), wanted.difference(&self.channels).cloned().collect());
+        self.channels = wanted;
+        let Some(mut wire) = self.wire.take() else { return Ok(()) };
+        let mut out = Vec::new();
+        for (name, of) in [("SUBSCRIBE", &new), ("UNSUBSCRIBE", &gone)] {
+            if !of.is_empty() {
+                out.extend_from_slice(Command::new(name).args(of).wire());
+            }
+        }
+        let noted = async {
+            wire.send(&out).await?;
+            confirmed(&mut wire, new.len() + gone.len()).await
+        };
+        match timeout_at(self.core.deadline(Duration::ZERO), noted).await {
+            Ok(early) => self.early.extend(early?),
+            Err(_) => return Err(Error::Timeout { maybe_applied: true, after: self.core.options.response_timeout }),
+        }
+        self.early.retain(|message| message.pattern.is_some() || self.channels.contains(&message.channel[..]));
+        self.wire = Some(wire);
+        Ok(())
+    }
+
+    /// Whether its connection is not known to be broken.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.wire.is_some()
+    }
+
     async fn connect(&mut self) -> Result {
         let deadline = self.core.deadline(Duration::ZERO);
         let mut wire = self.core.open_by(deadline, &mut self.backoff).await?;
@@ -142,17 +191,7 @@ impl Subscription {
         let left = self.channels.len() + self.patterns.len();
         let noted = async {
             wire.send(&out).await?;
-            let (mut left, mut early) = (left, VecDeque::new());
-            while left > 0 {
-                let value = wire.receive().await?.into_result()?;
-                let kind = value.as_array().and_then(|items| items.first()?.as_str());
-                if matches!(kind, Some("subscribe" | "psubscribe")) {
-                    left -= 1;
-                } else {
-                    early.extend(message(value));
-                }
-            }
-            Ok::<_, Error>(early)
+            confirmed(&mut wire, left).await
         };
         match timeout_at(deadline, noted).await {
             Ok(outcome) => self.early = outcome?,
@@ -161,6 +200,21 @@ impl Subscription {
         self.wire = Some(wire);
         Ok(())
     }
+}
+
+/// Waits until so many channels have been noted; gives the messages that came before.
+async fn confirmed(wire: &mut Wire, mut left: usize) -> Result<VecDeque<Message>> {
+    let mut early = VecDeque::new();
+    while left > 0 {
+        let value = wire.receive().await?.into_result()?;
+        let kind = value.as_array().and_then(|items| items.first()?.as_str());
+        if matches!(kind, Some("subscribe" | "psubscribe" | "unsubscribe")) {
+            left -= 1;
+        } else {
+            early.extend(message(value));
+        }
+    }
+    Ok(early)
 }
 
 /// The message, where it is one: `message channel payload`, or `pmessage pattern channel payload`.

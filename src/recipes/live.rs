@@ -1,7 +1,7 @@
 //! The world as it is: clients of servers, the clocks of this machine, and tokio.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::client::{Client, Command, Message, Result, Subscription, Value};
@@ -31,6 +31,8 @@ pub struct Live {
 
 struct Inside {
     clients: Vec<Client>,
+    /// Connections of each server's that listened to something, and do not any more.
+    silent: Vec<Mutex<Vec<Subscription>>>,
     start: Instant,
     /// A sequence of pseudo-random numbers is made of where it stands.
     random: AtomicU64,
@@ -46,7 +48,12 @@ impl Live {
         assert!(!clients.is_empty(), "a world has at least one server");
         // Where the system gives no randomness, that of the allocator's addresses and the clock has to do: it only spreads pauses.
         let seed = getrandom::u64().unwrap_or_else(|_| clients.as_ptr() as u64 ^ unix_ns());
-        Live { inside: Arc::new(Inside { clients, start: Instant::now(), random: AtomicU64::new(seed) }) }
+        let silent = clients.iter().map(|_| Mutex::default()).collect();
+        Live { inside: Arc::new(Inside { clients, silent, start: Instant::now(), random: AtomicU64::new(seed) }) }
+    }
+
+    fn silent(&self, server: usize) -> MutexGuard<'_, Vec<Subscription>> {
+        self.inside.silent[server].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The client of a server.
@@ -72,7 +79,15 @@ impl World for Live {
     }
 
     async fn subscribe(&self, server: usize, channel: &[u8]) -> Result<Listening> {
-        Ok(Listening { subscription: self.inside.clients[server].subscribe(&[channel]).await? })
+        let silent = self.silent(server).pop();
+        let subscription = match silent {
+            Some(mut subscription) => match subscription.listen_to(&[channel]).await {
+                Ok(()) => subscription,
+                Err(_) => self.inside.clients[server].subscribe(&[channel]).await?,
+            },
+            None => self.inside.clients[server].subscribe(&[channel]).await?,
+        };
+        Ok(Listening { subscription: Some(subscription), world: self.clone(), server })
     }
 
     async fn sleep(&self, time: Duration) {
@@ -105,13 +120,30 @@ impl World for Live {
     }
 }
 
-/// A subscription of a [`Live`] world.
+/// A subscription of a [`Live`] world. Its connection is kept for the next one.
 pub struct Listening {
-    subscription: Subscription,
+    subscription: Option<Subscription>,
+    world: Live,
+    server: usize,
 }
 
 impl Messages for Listening {
     async fn next(&mut self) -> Result<Message> {
-        self.subscription.next().await
+        match &mut self.subscription {
+            Some(subscription) => subscription.next().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let Some(mut subscription) = self.subscription.take().filter(Subscription::is_connected) else { return };
+        let (world, server) = (self.world.clone(), self.server);
+        self.world.spawn(async move {
+            if subscription.listen_to(&[] as &[&[u8]; 0]).await.is_ok() {
+                world.silent(server).push(subscription);
+            }
+        });
     }
 }

@@ -3,6 +3,16 @@
 //! An [`Algorithm`] is one way to take a lock and to give it back. It reaches servers, clocks, sleep and chance through a [`World`] only, so
 //! that the same code runs over sockets ([`Live`]) and in a simulation on virtual time.
 //!
+//! Whoever wants to use one takes a [`Lock`], which gives [`Guard`]s; [`by_name`] and [`all`] choose while the program runs, with the
+//! [`Facts`] of each: what it promises, how it fails, and whether it is here only to show its flaws.
+//!
+//! | | locks | of several holders | no locks |
+//! | --- | --- | --- | --- |
+//! | polling | [`Token`], [`CompareAndDelete`], [`RedLock`], [`Multi`], [`UniqueRow`] | | [`TokenBucket`], [`SlidingWindow`] |
+//! | woken by messages | [`Reentrant`], [`Fair`], [`Nodes`] | [`ReadWrite`], [`Permits`] | [`Latch`] |
+//! | waiting on the server | [`Native`] | [`Native`] (shared) | |
+//! | flawed | [`SetNx`], [`SetNxExpire`], [`TimeStamp`], [`MemcachedAdd`], [`ListToken`], [`Broken`] | [`Semaphore`] | |
+//!
 //! ```text
 //!   Request ─▶ Algorithm ─▶ World ─┬─ Live: clients of servers, tokio
 //!     ▲            │               └─ a simulation
@@ -15,6 +25,7 @@ mod call;
 mod catalogue;
 pub mod compare_and_delete;
 pub mod fair;
+mod guard;
 pub mod latch;
 pub mod list_token;
 mod live;
@@ -43,6 +54,7 @@ pub use broken::Broken;
 pub use catalogue::{Make, Recipe, all, by_name, facts};
 pub use compare_and_delete::CompareAndDelete;
 pub use fair::Fair;
+pub use guard::{Guard, Lock};
 pub use latch::Latch;
 pub use list_token::ListToken;
 pub use live::{Listening, Live};

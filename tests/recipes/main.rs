@@ -1,6 +1,7 @@
 //! The recipes, each on this server and on a real redis-server; those of several servers on three.
 //!
 //! - `exclusion`: many want one lock, and the broken one is found out;
+//! - `guards`: locks that are held by guards;
 //! - `owners`: release by a stranger, expiry, renewal, waiting;
 //! - `shapes`: reentrancy, sharing, order, permits, latches, rates.
 //!
@@ -12,6 +13,7 @@
 mod common;
 
 mod exclusion;
+mod guards;
 mod owners;
 mod shapes;
 

@@ -1,0 +1,247 @@
+//! Locks by any algorithm, held by guards.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::{Error, Result};
+use crate::recipes::algorithm::{Algorithm, Given, Grant, Request};
+use crate::recipes::race::race;
+use crate::recipes::retry::Retry;
+use crate::recipes::watchdog::Guarded;
+use crate::recipes::world::World;
+
+/// A lease where none is asked for.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// A lock by its name and algorithm, to be acquired any number of times; each time by an owner of its own, unless one is given.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// use std::time::Duration;
+/// use portcullis::client::Client;
+/// use portcullis::recipes::{Live, Lock, Retry, Token};
+///
+/// let world = Live::new([Client::connect(&server.url()).await?]);
+/// let door = Lock::new(&world, Token::default(), "door")
+///     .lease(Duration::from_secs(10))
+///     .wait(Duration::from_secs(5))
+///     .retry(Retry::BACK_OFF)
+///     .watchdog();
+/// let guard = door.acquire().await?;
+/// assert!(door.try_acquire().await?.is_none());
+/// tokio::select! {
+///     () = async { /* what must not be done twice at a time */ } => guard.release().await?,
+///     () = guard.lost() => eprintln!("stopped: the lock was lost"),
+/// }
+/// # Ok(()) }
+/// ```
+pub struct Lock<W: World> {
+    world: W,
+    algorithm: Arc<dyn Algorithm<W>>,
+    request: Request,
+    owner_given: bool,
+}
+
+impl<W: World> Lock<W> {
+    /// A lock of this name by an algorithm. Its lease is 30 s, and it is waited for without limit, unless said otherwise.
+    pub fn new(world: &W, algorithm: impl Algorithm<W>, name: impl AsRef<[u8]>) -> Lock<W> {
+        Lock::of(world, Arc::new(algorithm), name)
+    }
+
+    /// The same by an algorithm that was chosen while the program runs, as by [`by_name`](crate::recipes::by_name).
+    pub fn of(world: &W, algorithm: Arc<dyn Algorithm<W>>, name: impl AsRef<[u8]>) -> Lock<W> {
+        let request = Request::new(name, b"", LEASE).wait(Duration::MAX);
+        Lock { world: world.clone(), algorithm, request, owner_given: false }
+    }
+
+    /// Who takes it: one that holds a reentrant lock already has it again.
+    pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Lock<W> {
+        self.request.owner = owner.as_ref().to_vec();
+        self.owner_given = true;
+        self
+    }
+
+    /// How long it is held at most, without renewal.
+    pub fn lease(mut self, lease: Duration) -> Lock<W> {
+        self.request.lease = lease;
+        self
+    }
+
+    /// How long [`Lock::acquire`] waits for it.
+    pub fn wait(mut self, wait: Duration) -> Lock<W> {
+        self.request.wait = wait;
+        self
+    }
+
+    /// How it waits, where the algorithm can poll.
+    pub fn retry(mut self, retry: Retry) -> Lock<W> {
+        self.request.retry = retry;
+        self
+    }
+
+    /// Shares it with others who say so, too, where the algorithm can do that.
+    pub fn shared(mut self) -> Lock<W> {
+        self.request.shared = true;
+        self
+    }
+
+    /// Renews it every third of its lease until its guard goes, where the algorithm can do that.
+    pub fn watchdog(mut self) -> Lock<W> {
+        self.algorithm = Arc::new(Guarded::new(self.algorithm));
+        self
+    }
+
+    /// Acquires it. The future may be dropped; what was granted meanwhile is given back, or at the latest when its lease is over.
+    ///
+    /// # Errors
+    /// [`Error::NotGranted`] where it was not to be had in time; those of the server.
+    pub async fn acquire(&self) -> Result<Guard<W>> {
+        let begun = self.world.elapsed();
+        match self.ask(self.request.wait).await? {
+            Some(guard) => Ok(guard),
+            None => Err(Error::NotGranted {
+                name: String::from_utf8_lossy(&self.request.name).into_owned(),
+                waited: self.world.elapsed() - begun,
+            }),
+        }
+    }
+
+    /// Acquires it if it is to be had at once.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn try_acquire(&self) -> Result<Option<Guard<W>>> {
+        self.ask(Duration::ZERO).await
+    }
+
+    async fn ask(&self, wait: Duration) -> Result<Option<Guard<W>>> {
+        let mut request = self.request.clone().wait(wait);
+        if !self.owner_given {
+            request.owner = format!("{:016x}{:016x}", self.world.random(), self.world.random()).into_bytes();
+        }
+        let unsure = Grant { shared: request.shared, ..Grant::new(&request, self.world.elapsed()) };
+        // By a name that nobody else has, what is not held can be given back without harm, if the algorithm looks.
+        let tidies = !self.owner_given && !self.algorithm.facts().flawed;
+        let mut guard =
+            Guard { world: self.world.clone(), algorithm: Arc::clone(&self.algorithm), grant: unsure, gives_back: tidies };
+        let outcome = self.algorithm.acquire(&self.world, &request).await;
+        match outcome {
+            Ok(Some(grant)) => {
+                guard.grant = grant;
+                guard.gives_back = true;
+                Ok(Some(guard))
+            }
+            Ok(None) => {
+                guard.gives_back = false;
+                Ok(None)
+            }
+            Err(error) => {
+                guard.gives_back &= error.maybe_applied();
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<W: World> fmt::Debug for Lock<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("algorithm", &self.algorithm.facts().name).field("request", &self.request).finish()
+    }
+}
+
+/// A lock that is held. It is given back when it is dropped, in the background; [`Guard::release`] waits for that and tells of errors.
+///
+/// That it is held is a belief: see what the algorithm [promises](crate::recipes::Facts::guarantees).
+#[must_use = "what is not kept is given back at once"]
+pub struct Guard<W: World> {
+    world: W,
+    algorithm: Arc<dyn Algorithm<W>>,
+    grant: Grant,
+    gives_back: bool,
+}
+
+impl<W: World> Guard<W> {
+    /// The fencing token, where the algorithm gives one. It goes along with each write, to a store that refuses smaller ones.
+    pub fn token(&self) -> Option<u64> {
+        self.grant.token
+    }
+
+    /// What was granted.
+    pub fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// How long it is held for certain, unless somebody breaks it; [`Duration::MAX`] where it has no end.
+    pub fn remaining(&self) -> Duration {
+        self.grant.held_until().map_or(Duration::MAX, |until| until.saturating_sub(self.world.elapsed()))
+    }
+
+    /// Whether it is not held any more, as far as is known here: its lease is over, or its watchdog found it gone.
+    pub fn is_lost(&self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// Returns when it is lost.
+    pub async fn lost(&self) {
+        loop {
+            match (self.remaining(), &self.grant.watch) {
+                (Duration::ZERO, _) => return,
+                (Duration::MAX, None) => std::future::pending().await,
+                (left, None) => self.world.sleep(left).await,
+                (left, Some(watch)) => drop(race(watch.lost(), self.world.sleep(left)).await),
+            }
+        }
+    }
+
+    /// Begins the lease anew; gives how long it is held for certain then.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`] where it is lost, or the algorithm cannot renew; those of the server.
+    pub async fn renew(&mut self) -> Result<Duration> {
+        match self.algorithm.renew(&self.world, &mut self.grant).await? {
+            true => Ok(self.remaining()),
+            false => Err(self.not_held()),
+        }
+    }
+
+    /// Gives it back. The future may be dropped: it is given back all the same.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`] where it had been lost: what was done since then was not protected. Those of the server.
+    pub async fn release(mut self) -> Result<()> {
+        let given = self.algorithm.release(&self.world, &self.grant).await;
+        self.gives_back = false;
+        match given? {
+            Given::Back | Given::Unchecked => Ok(()),
+            Given::NotHeld => Err(self.not_held()),
+        }
+    }
+
+    fn not_held(&self) -> Error {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Error::NotHeld(format!("lock '{}' is not held by '{}'", text(&self.grant.name), text(&self.grant.owner)))
+    }
+}
+
+impl<W: World> Drop for Guard<W> {
+    fn drop(&mut self) {
+        if let Some(watch) = &self.grant.watch {
+            watch.stop();
+        }
+        if self.gives_back {
+            let (world, algorithm, grant) = (self.world.clone(), Arc::clone(&self.algorithm), self.grant.clone());
+            self.world.spawn(async move {
+                // Nobody is there to be told; the lease ends it.
+                let _ = algorithm.release(&world, &grant).await;
+            });
+        }
+    }
+}
+
+impl<W: World> fmt::Debug for Guard<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("algorithm", &self.algorithm.facts().name).field("grant", &self.grant).finish()
+    }
+}

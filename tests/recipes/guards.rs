@@ -1,0 +1,96 @@
+//! Guards: what they know of themselves, and that nothing is left behind.
+
+use portcullis::client::Error;
+use portcullis::recipes::{Lock, Reentrant, SetNx, Token, by_name};
+
+use super::*;
+
+async fn until_free(world: &Live, key: &str) {
+    while world.client(0).command(&["EXISTS", key]).await.unwrap().as_integer() != Some(0) {
+        tokio::time::sleep(ms(1)).await;
+    }
+}
+
+#[test]
+fn a_guard_gives_back_when_it_is_dropped_or_asked() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        for (facts, algorithm) in locks().into_iter().filter(|(facts, _)| servers.can(facts)) {
+            let most = algorithm.holders();
+            let door = Lock::of(&world, algorithm.into(), format!("door:{}", facts.name)).wait(ms(5_000));
+            for _ in 0..2 {
+                let mut guards = Vec::new();
+                for _ in 0..most {
+                    guards.push(door.acquire().await.unwrap());
+                }
+                assert!(door.try_acquire().await.unwrap().is_none(), "{}", facts.name);
+                assert!(guards.iter().all(|guard| !guard.is_lost() && guard.token().is_some() == facts.fenced), "{}", facts.name);
+                drop(guards);
+            }
+            let guard = door.acquire().await.unwrap();
+            guard.release().await.unwrap_or_else(|error| panic!("{}: {error}", facts.name));
+            door.acquire().await.unwrap().release().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_guard_tells_when_it_is_lost() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        let short = Lock::new(&world, Token::default(), "short").lease(ms(40));
+        let mut guard = short.acquire().await.unwrap();
+        assert!(guard.renew().await.unwrap() <= ms(40));
+        guard.lost().await;
+        assert!(guard.is_lost());
+        tokio::time::sleep(ms(3)).await;
+        assert!(matches!(guard.renew().await, Err(Error::NotHeld(_))));
+        assert!(matches!(guard.release().await, Err(Error::NotHeld(_))));
+
+        let watched = Lock::new(&world, Reentrant, "watched").lease(ms(90)).watchdog();
+        let guard = watched.acquire().await.unwrap();
+        tokio::time::sleep(ms(200)).await;
+        assert!(!guard.is_lost());
+        world.client(0).command(&["DEL", "watched"]).await.unwrap();
+        tokio::time::timeout(ms(1_000), guard.lost()).await.unwrap();
+
+        let endless = Lock::new(&world, SetNx, "endless").acquire().await.unwrap();
+        assert_eq!(endless.remaining(), Duration::MAX);
+    });
+}
+
+#[test]
+fn who_asks_no_more_leaves_nothing_behind() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        for name in ["set-nx-px", "delex", "reentrant", "watchdog", "redlock", "fair"] {
+            let lock = Lock::of(&world, by_name(name).unwrap().into(), name);
+            for polls in 1..6 {
+                let mut acquire = Box::pin(lock.acquire());
+                for _ in 0..polls {
+                    let mut once = std::task::Context::from_waker(std::task::Waker::noop());
+                    if let std::task::Poll::Ready(granted) = acquire.as_mut().poll(&mut once) {
+                        drop(granted);
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                drop(acquire);
+                tokio::time::timeout(ms(5_000), until_free(&world, name)).await.unwrap_or_else(|_| panic!("{name} {polls}"));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_wait_that_was_too_long_says_so() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        let door = Lock::new(&world, Token::default(), "door").wait(ms(30)).retry(Retry::BACK_OFF);
+        let _held = door.acquire().await.unwrap();
+        let error = door.acquire().await.unwrap_err();
+        assert!(matches!(&error, Error::NotGranted { name, waited } if name == "door" && *waited >= ms(29)), "{error}");
+        let again = Lock::new(&world, Reentrant, "hall").owner("alice");
+        let (_first, _second) = (again.acquire().await.unwrap(), again.acquire().await.unwrap());
+    });
+}
