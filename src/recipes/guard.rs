@@ -190,7 +190,9 @@ impl<W: World> Guard<W> {
                 (Duration::ZERO, _) => return,
                 (Duration::MAX, None) => std::future::pending().await,
                 (left, None) => self.world.sleep(left).await,
-                (left, Some(watch)) => drop(race(watch.lost(), self.world.sleep(left)).await),
+                (left, Some(watch)) => {
+                    race(watch.lost(), self.world.sleep(left)).await;
+                }
             }
         }
     }
