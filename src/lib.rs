@@ -39,6 +39,7 @@ pub mod script;
 pub mod server;
 pub mod store;
 pub mod testing;
+pub mod torture;
 
 pub use testing::TestServer;
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Command;
 use portcullis::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use portcullis::server::{allocator, cli, program};
+use portcullis::torture;
 
 #[global_allocator]
 static ALLOCATOR: allocator::Counting = allocator::Counting;
@@ -16,6 +17,7 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand_required(true)
         .subcommand(cli::command())
+        .subcommand(torture::cli::command())
 }
 
 fn main() -> ExitCode {
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Some(("torture", matches)) => torture::cli::run(matches),
         _ => ExitCode::FAILURE,
     }
 }

@@ -37,7 +37,9 @@ mod wire;
 mod wish;
 
 pub use client::{Client, Dedicated};
+pub(crate) use command::Patience;
 pub use command::{Argument, Command};
+pub(crate) use decode::Decoder;
 pub use error::{Deadlock, Error, ReplyError, Result, Wait};
 pub use guard::{LockGuard, Lost};
 pub use lock::{Lock, LockAll};

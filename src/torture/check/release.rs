@@ -1,0 +1,41 @@
+//! Nobody ends what another holds.
+
+use crate::recipes::Given;
+use crate::torture::check::{Accounts, Finding, Property, Violation};
+use crate::torture::history::Seconds;
+
+/// Asks of each release that was said to have succeeded whether another held the lock then.
+pub(super) fn check(accounts: &Accounts) -> Finding {
+    let mut finding = Finding::default();
+    for of_lock in accounts.by_lock() {
+        let mut held: Vec<(u64, u64, u32)> =
+            of_lock.iter().filter_map(|account| account.certain().map(|(from, to)| (from, to, account.op))).collect();
+        held.sort_unstable();
+        for account in of_lock {
+            let (Some(Given::Back | Given::Unchecked), Some(released_us)) = (account.given, account.released_us) else {
+                continue;
+            };
+            finding.checked += 1;
+            // It happened between two moments, and on several servers all the while. Enough that another held it from before until after.
+            let trace = account.release_trace;
+            let from_us = trace.first.map_or(account.release_us.unwrap_or(released_us), |first| first.at_us);
+            let to_us = trace.last.map_or(released_us, |last| last.at_us);
+            // Of two that both hold it, either may release it; but for one who does not look whether he does.
+            let own = account.certain().filter(|(_, end_us)| Some(*end_us) == account.release_us);
+            if own.is_some() && account.given == Some(Given::Back) {
+                continue;
+            }
+            let began = held.partition_point(|(start_us, ..)| *start_us < from_us);
+            let other = held[..began].iter().rev().take(64).find(|(_, end_us, op)| *end_us > to_us && *op != account.op);
+            if let Some((_, _, other)) = other {
+                finding.violations.push(Violation {
+                    property: Property::Release,
+                    at_us: to_us,
+                    ops: vec![account.op, *other],
+                    says: format!("#{} released the lock at {} s, when #{other} held it", account.op, Seconds(to_us)),
+                });
+            }
+        }
+    }
+    finding
+}

@@ -1,0 +1,186 @@
+//! `portcullis torture`: its flags, and what it does.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
+
+use crate::torture::check::Property;
+use crate::torture::known;
+use crate::torture::plan::{Fault, Plan, Settings};
+use crate::torture::report::Report;
+use crate::torture::run;
+use crate::torture::shrink;
+use crate::torture::subject::Subject;
+
+const AFTER: &str = "\
+Exit codes: 0 where nothing was violated (with --expect-known: where exactly that was violated which is known to be), 1 where something was, \
+2 where it could not be run.
+
+Examples:
+  portcullis torture --algorithm set-nx-px --faults pause
+  portcullis torture --algorithm all --faults crash,lose --hours 1000 --expect-known
+  portcullis torture --algorithm native --faults all --seed 42 --timeline native.html";
+
+/// Exit code where something was violated.
+const VIOLATED: u8 = 1;
+/// Exit code where it could not be run.
+const FAILED: u8 = 2;
+/// Runs that are made to find a shorter schedule.
+const SHRINKS_MAX: u32 = 600;
+
+/// The `torture` subcommand.
+pub fn command() -> Command {
+    let usual = Settings::default();
+    let text =
+        |name: &'static str, value: &'static str, help: &'static str| Arg::new(name).long(name).value_name(value).help(help);
+    let number = |name: &'static str, value: &'static str, help: String| {
+        Arg::new(name).long(name).value_name(value).help(help).value_parser(value_parser!(u64))
+    };
+    let small = |name: &'static str, value: &'static str, help: String| {
+        Arg::new(name).long(name).value_name(value).help(help).value_parser(value_parser!(u32).range(1..=1000))
+    };
+    let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).help(help).action(ArgAction::SetTrue);
+    let file = |name: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("FILE")
+            .help(help)
+            .value_parser(value_parser!(PathBuf))
+            .value_hint(ValueHint::FilePath)
+    };
+    Command::new("torture")
+        .about("Finds out whether a lock algorithm keeps its promises when things go wrong")
+        .after_help(AFTER)
+        .arg(text("algorithm", "NAME", "Algorithm, or all").default_value("all"))
+        .arg(
+            text("faults", "LIST", "What goes wrong: pause, skew, crash, restart, lose, delay, drop, duplicate; all; none")
+                .default_value("all"),
+        )
+        .arg(number("seed", "N", format!("What all chance follows from [{}]", usual.seed)))
+        .arg(Arg::new("hours").long("hours").value_name("HOURS").help("Simulated time [10]").value_parser(value_parser!(f64)))
+        .arg(number("episode", "N", "Runs this episode alone".to_owned()).alias("replay"))
+        .arg(small("clients", "N", format!("Clients [{}]", usual.clients)))
+        .arg(small("locks", "N", format!("Locks [{}]", usual.locks)))
+        .arg(small("servers", "N", "Independent servers [3 for redlock, 1 for others]".to_owned()))
+        .arg(number("lease-ms", "MS", format!("Lease of every acquisition [{}]", usual.lease_us / 1000)))
+        .arg(number("episode-s", "S", format!("Simulated length of an episode [{}]", usual.episode_us / 1_000_000)))
+        .arg(text("restart-delay-ms", "MS|lease", "Servers that lost something start again no sooner than this after their end"))
+        .arg(flag("no-fencing", "The guarded resource does not look at fencing tokens"))
+        .arg(flag("no-shrink", "Shows what was violated first, not the shortest schedule that does"))
+        .arg(flag("expect-known", "Fails where something else is violated than what is known to be, and where that is not"))
+        .arg(file("timeline", "Writes the first schedule that is shown as a page of HTML"))
+        .arg(file("history", "Writes all that has happened, a line an event"))
+        .arg(flag("json", "Writes JSON, a line an algorithm"))
+}
+
+/// What was asked for.
+struct Wanted<'a> {
+    matches: &'a ArgMatches,
+    settings: Settings,
+    simulated_us: u64,
+    episode: Option<u64>,
+}
+
+/// Does it.
+pub fn run(matches: &ArgMatches) -> ExitCode {
+    match torture(matches) {
+        Ok(false) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::from(VIOLATED),
+        Err(message) => {
+            eprintln!("portcullis torture: {message}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn settings(matches: &ArgMatches) -> Result<Settings, String> {
+    let mut settings = Settings::default();
+    if let Some(faults) = matches.get_one::<String>("faults") {
+        settings.faults = Fault::read_list(faults)?;
+    }
+    let number = |name: &str| matches.get_one::<u64>(name).copied();
+    let small = |name: &str| matches.get_one::<u32>(name).copied();
+    settings.seed = number("seed").unwrap_or(settings.seed);
+    settings.clients = small("clients").unwrap_or(settings.clients);
+    settings.locks = small("locks").unwrap_or(settings.locks);
+    settings.lease_us = number("lease-ms").map_or(settings.lease_us, |ms| ms.clamp(100, 86_400_000) * 1000);
+    settings.episode_us = number("episode-s").map_or(settings.episode_us, |s| s.clamp(1, 86_400) * 1_000_000);
+    settings.fencing = !matches.get_flag("no-fencing");
+    Ok(settings)
+}
+
+fn restart_delay_us(matches: &ArgMatches, lease_us: u64) -> Result<Option<u64>, String> {
+    match matches.get_one::<String>("restart-delay-ms").map(String::as_str) {
+        None => Ok(None),
+        Some("lease") => Ok(Some(lease_us)),
+        Some(ms) => ms.parse().map(|ms: u64| Some(ms.saturating_mul(1000))).map_err(|_| format!("'{ms}' is no time")),
+    }
+}
+
+fn torture(matches: &ArgMatches) -> Result<bool, String> {
+    let settings = settings(matches)?;
+    let hours = matches.get_one::<f64>("hours").copied().unwrap_or(10.0);
+    let wanted = Wanted {
+        matches,
+        settings,
+        simulated_us: (hours.clamp(0.0, 1e6) * 3.6e9) as u64,
+        episode: matches.get_one::<u64>("episode").copied(),
+    };
+    let name = matches.get_one::<String>("algorithm").map_or("all", String::as_str);
+    let subjects = match name {
+        "all" => Subject::all().into_iter().filter(|subject| !subject.delayed && subject.fenced).collect(),
+        name => vec![Subject::new(name)],
+    };
+    let mut failed = false;
+    for subject in subjects {
+        let report = wanted.simulate(&subject)?;
+        failed |= report.failed(matches.get_flag("expect-known"));
+        match matches.get_flag("json") {
+            true => println!("{}", report.json()),
+            false => println!("{}", report.text()),
+        }
+    }
+    Ok(failed)
+}
+
+impl Wanted<'_> {
+    fn simulate(&self, subject: &Subject) -> Result<Report, String> {
+        let algorithm = subject.simulated().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
+        let mut settings = subject.settings(&self.settings);
+        settings.fencing = self.settings.fencing;
+        if let Some(servers) = self.matches.get_one::<u32>("servers") {
+            settings.servers = *servers;
+        }
+        settings.restart_delay_us = restart_delay_us(self.matches, settings.lease_us)?.unwrap_or(0);
+        let delayed = settings.restart_delay_us >= settings.lease_us;
+        let label = Subject { delayed, fenced: settings.fencing, ..subject.clone() }.label();
+        let (from, simulated_us) = self.episode.map_or((0, self.simulated_us), |episode| (episode, 0));
+        let mut histories = self.matches.get_one::<PathBuf>("history").map(|_| String::new());
+        let began = Instant::now();
+        let outcome = run::run(&settings, &algorithm, from, simulated_us, |_, history, _| {
+            if let Some(text) = &mut histories {
+                text.push_str(&history.text());
+            }
+            ControlFlow::Continue(())
+        });
+        let took = began.elapsed();
+        if let (Some(text), Some(path)) = (histories, self.matches.get_one::<PathBuf>("history")) {
+            std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        let rules = run::rules(&settings, &algorithm);
+        let most = if self.matches.get_flag("no-shrink") { 0 } else { SHRINKS_MAX };
+        let shorten = |property: Property, episode: u64| {
+            shrink::shrink(&Plan::draw(&settings, episode), &algorithm, &rules, property, most)
+        };
+        let shown = outcome
+            .violated()
+            .filter_map(|verdict| shorten(verdict.property, verdict.first.as_ref().map_or(0, |(episode, _)| *episode)))
+            .collect();
+        let summary = algorithm.facts().summary.to_owned();
+        let known = known::of(&label, &settings.faults);
+        Ok(Report { label, summary, settings, outcome, shown, known, took: took.max(Duration::from_nanos(1)), live: Vec::new() })
+    }
+}

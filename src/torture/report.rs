@@ -1,0 +1,300 @@
+//! What a run came to, as text and as JSON.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::torture::check::Property;
+use crate::torture::history::Seconds;
+use crate::torture::plan::Settings;
+use crate::torture::run::Outcome;
+use crate::torture::shrink::Shown;
+
+/// Events of a schedule that are shown as text, at most.
+const EVENTS_MAX: usize = 100;
+
+/// All that there is to say of one algorithm.
+pub struct Report {
+    /// The label of the [`Subject`](crate::torture::subject::Subject).
+    pub label: String,
+    /// What the algorithm is, in a line.
+    pub summary: String,
+    /// How it was run.
+    pub settings: Settings,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// The shortest schedules that were found, a property each.
+    pub shown: Vec<Shown>,
+    /// What was known to be violated.
+    pub known: Option<Vec<Property>>,
+    /// How long it took.
+    pub took: Duration,
+    /// Servers that were real, if they were.
+    pub live: Vec<String>,
+}
+
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn plural(number: usize, what: &str) -> String {
+    let end = match what {
+        _ if number == 1 => what.to_owned(),
+        _ if what.ends_with("sh") => format!("{what}es"),
+        _ => format!("{what}s"),
+    };
+    format!("{number} {end}")
+}
+
+impl Report {
+    /// Whether it violated something; and where what is known is expected, whether it violated anything else, or not what is known.
+    pub fn failed(&self, expect_known: bool) -> bool {
+        match expect_known {
+            false => self.outcome.violated().next().is_some(),
+            true => !self.unexpected().is_empty() || !self.missing().is_empty(),
+        }
+    }
+
+    /// What was violated and not known to be.
+    pub fn unexpected(&self) -> Vec<Property> {
+        let known = self.known.as_deref().unwrap_or_default();
+        self.outcome.violated().map(|verdict| verdict.property).filter(|property| !known.contains(property)).collect()
+    }
+
+    /// What is known to be violated and was not.
+    pub fn missing(&self) -> Vec<Property> {
+        let known = self.known.as_deref().unwrap_or_default();
+        known.iter().copied().filter(|property| self.outcome.of(*property).violations == 0).collect()
+    }
+
+    fn faults(&self) -> String {
+        match &self.settings.faults[..] {
+            [] => "none".to_owned(),
+            faults => faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(","),
+        }
+    }
+
+    /// The command that runs an episode again.
+    pub fn command(&self, episode: u64) -> String {
+        let settings = &self.settings;
+        let usual = Settings::default();
+        let subject = crate::torture::subject::Subject::labelled(&self.label);
+        let mut command = format!("portcullis torture --algorithm {} --faults {}", subject.algorithm, self.faults());
+        let _ = write!(command, " --seed {}", settings.seed);
+        let mut differs = |name: &str, value: u64, usual: u64| {
+            if value != usual {
+                let _ = write!(command, " --{name} {value}");
+            }
+        };
+        differs("clients", u64::from(settings.clients), u64::from(usual.clients));
+        differs("locks", u64::from(settings.locks), u64::from(usual.locks));
+        differs("servers", u64::from(settings.servers), u64::from(subject.servers()));
+        differs("lease-ms", settings.lease_us / 1000, usual.lease_us / 1000);
+        differs("episode-s", settings.episode_us / 1_000_000, usual.episode_us / 1_000_000);
+        differs("restart-delay-ms", settings.restart_delay_us / 1000, 0);
+        if !settings.fencing {
+            command.push_str(" --no-fencing");
+        }
+        let _ = write!(command, " --episode {episode}");
+        command
+    }
+
+    /// As text.
+    pub fn text(&self) -> String {
+        let (settings, outcome) = (&self.settings, &self.outcome);
+        let mut out = format!("{}: {}\n", self.label, self.summary);
+        let _ = writeln!(
+            out,
+            "  faults: {}; seed {}; {}, {}, {}; lease {} ms",
+            self.faults(),
+            settings.seed,
+            plural(settings.clients as usize, "client"),
+            plural(settings.locks as usize, "lock"),
+            plural(settings.servers as usize, "server"),
+            settings.lease_us / 1000
+        );
+        let rate = outcome.operations as f64 / self.took.as_secs_f64().max(1e-9);
+        match &self.live[..] {
+            [] => {
+                let _ = writeln!(
+                    out,
+                    "  {:.1} simulated hours in {}, {} lock operations in {:.2} s: {} a second; digest {:016x}",
+                    outcome.simulated_us as f64 / 3.6e9,
+                    plural(outcome.episodes as usize, "episode"),
+                    thousands(outcome.operations),
+                    self.took.as_secs_f64(),
+                    thousands(rate as u64),
+                    outcome.digest
+                );
+            }
+            servers => {
+                let _ = writeln!(
+                    out,
+                    "  live against {}: {} lock operations in {:.2} s",
+                    servers.join(", "),
+                    thousands(outcome.operations),
+                    self.took.as_secs_f64()
+                );
+            }
+        }
+        out.push('\n');
+        for verdict in &outcome.verdicts {
+            let name = verdict.property.name();
+            let known = match &self.known {
+                Some(known) if known.contains(&verdict.property) => " (known)",
+                _ => "",
+            };
+            let _ = match (verdict.checked, verdict.violations) {
+                (0, _) => continue,
+                (checked, 0) => writeln!(out, "  {name:<10} holds in {} operations", thousands(checked)),
+                (checked, times) => writeln!(
+                    out,
+                    "  {name:<10} VIOLATED {} times in {} operations{known}: {}",
+                    thousands(times),
+                    thousands(checked),
+                    verdict.property.violated()
+                ),
+            };
+        }
+        for missing in self.missing() {
+            let _ = writeln!(out, "  {:<10} is known to be violated, and was not", missing.name());
+        }
+        for shown in &self.shown {
+            out.push('\n');
+            self.tell(shown, &mut out);
+        }
+        out
+    }
+
+    fn tell(&self, shown: &Shown, out: &mut String) {
+        let violation = &shown.violation;
+        let clients = shown.plan.clients.iter().filter(|wishes| !wishes.is_empty()).count();
+        let _ = writeln!(
+            out,
+            "  {}: {}\n  the shortest schedule found ({}, {}, {}; {} runs):",
+            violation.property.name(),
+            violation.says,
+            plural(clients, "client"),
+            plural(shown.plan.wishes(), "wish"),
+            plural(shown.plan.faults.len(), "fault"),
+            shown.tried
+        );
+        let events = &shown.history.events;
+        let left_out = events.len().saturating_sub(EVENTS_MAX);
+        for (at, event) in events.iter().enumerate() {
+            match at.checked_sub(EVENTS_MAX / 4) {
+                Some(0) if left_out > 0 => drop(writeln!(out, "    … {left_out} more, which --timeline and --json show")),
+                Some(behind) if behind < left_out => {}
+                _ => drop(writeln!(out, "    {event}")),
+            }
+        }
+        if let Some((episode, _)) = &self.outcome.of(violation.property).first
+            && self.live.is_empty()
+        {
+            let _ = writeln!(out, "  again: {}", self.command(*episode));
+        }
+    }
+
+    /// As JSON, without a line break.
+    pub fn json(&self) -> String {
+        let mut json = Json::default();
+        json.open('{');
+        json.string("algorithm", &self.label);
+        json.list("faults", self.settings.faults.iter().map(|fault| quoted(fault.name())));
+        json.number("seed", self.settings.seed);
+        json.number("clients", u64::from(self.settings.clients));
+        json.number("locks", u64::from(self.settings.locks));
+        json.number("servers", u64::from(self.settings.servers));
+        json.number("lease_ms", self.settings.lease_us / 1000);
+        json.list("live", self.live.iter().map(|server| quoted(server)));
+        json.number("episodes", self.outcome.episodes);
+        json.number("operations", self.outcome.operations);
+        json.raw("simulated_seconds", &Seconds(self.outcome.simulated_us).to_string());
+        json.raw("real_seconds", &format!("{:.6}", self.took.as_secs_f64()));
+        json.string("digest", &format!("{:016x}", self.outcome.digest));
+        let verdicts = self.outcome.verdicts.iter().filter(|verdict| verdict.checked > 0).map(|verdict| {
+            let mut json = Json::default();
+            json.open('{');
+            json.string("property", verdict.property.name());
+            json.string("meaning", verdict.property.violated());
+            json.number("checked", verdict.checked);
+            json.number("violations", verdict.violations);
+            if let Some((episode, violation)) = &verdict.first {
+                json.number("episode", *episode);
+                json.raw("at_seconds", &Seconds(violation.at_us).to_string());
+                json.string("says", &violation.says);
+                if self.live.is_empty() {
+                    json.string("again", &self.command(*episode));
+                }
+            }
+            if let Some(shown) = self.shown.iter().find(|shown| shown.violation.property == verdict.property) {
+                json.list("schedule", shown.history.events.iter().map(|event| quoted(event.to_string().trim_start())));
+            }
+            json.close('}')
+        });
+        json.list("verdicts", verdicts);
+        json.close('}')
+    }
+}
+
+/// Writes JSON.
+#[derive(Default)]
+struct Json {
+    text: String,
+}
+
+impl Json {
+    fn open(&mut self, bracket: char) {
+        self.text.push(bracket);
+    }
+
+    fn close(mut self, bracket: char) -> String {
+        self.text.push(bracket);
+        self.text
+    }
+
+    fn raw(&mut self, name: &str, value: &str) {
+        if !self.text.ends_with('{') {
+            self.text.push(',');
+        }
+        let _ = write!(self.text, "{}:{value}", quoted(name));
+    }
+
+    fn string(&mut self, name: &str, value: &str) {
+        self.raw(name, &quoted(value));
+    }
+
+    fn number(&mut self, name: &str, value: u64) {
+        self.raw(name, &value.to_string());
+    }
+
+    fn list(&mut self, name: &str, items: impl Iterator<Item = String>) {
+        self.raw(name, &format!("[{}]", items.collect::<Vec<_>>().join(",")));
+    }
+}
+
+/// A string of JSON.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if (c as u32) < 0x20 => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

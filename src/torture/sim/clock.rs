@@ -1,0 +1,54 @@
+//! A client's clocks: one that is never set back, and the wall clock, both of which may run fast or slow.
+
+use std::time::Duration;
+
+/// The wall clock of a machine that is right, at the beginning, in unix milliseconds.
+pub const BEGIN_UNIX_MS: i64 = 1_700_000_000_000;
+
+/// The clocks of one machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Clock {
+    /// By so many millionths they run fast.
+    pub ppm: i64,
+    /// By so much the wall clock was set.
+    pub set_by_ms: i64,
+}
+
+impl Clock {
+    /// What the clock shows that is never set back.
+    pub fn elapsed_us(&self, true_us: u64) -> u64 {
+        true_us.saturating_add_signed((i128::from(true_us) * i128::from(self.ppm) / 1_000_000) as i64)
+    }
+
+    /// When it shows that.
+    pub fn true_us(&self, elapsed_us: u64) -> u64 {
+        (u128::from(elapsed_us) * 1_000_000 / (1_000_000 + self.ppm).max(1) as u128) as u64
+    }
+
+    /// How long a time by this clock takes in truth.
+    pub fn true_duration_us(&self, time: Duration) -> u64 {
+        self.true_us(time.as_micros().min(u128::from(u64::MAX >> 1)) as u64)
+    }
+
+    /// What the wall clock shows.
+    pub fn unix_ms(&self, true_us: u64) -> i64 {
+        BEGIN_UNIX_MS + (self.elapsed_us(true_us) / 1000) as i64 + self.set_by_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_runs_as_it_is_said_to() {
+        let fast = Clock { ppm: 5_000, set_by_ms: -60_000 };
+        assert_eq!(fast.elapsed_us(1_000_000), 1_005_000);
+        assert_eq!(fast.true_us(1_005_000), 1_000_000);
+        assert_eq!(fast.true_duration_us(Duration::from_secs(201)), 200_000_000);
+        assert_eq!(fast.unix_ms(200_000_000), BEGIN_UNIX_MS + 201_000 - 60_000);
+        let slow = Clock { ppm: -5_000, set_by_ms: 0 };
+        assert_eq!(slow.elapsed_us(1_000_000), 995_000);
+        assert_eq!(slow.true_us(slow.elapsed_us(123_456_789)).abs_diff(123_456_789), 0);
+    }
+}

@@ -1,0 +1,148 @@
+//! Runs futures one at a time, in the order in which they were woken, on one thread: nothing in it is left to chance.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use slab::Slab;
+
+/// What runs.
+pub type Run = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Tasks that were woken, in their order.
+type Ready = Arc<Mutex<VecDeque<usize>>>;
+
+struct TaskWaker {
+    task: usize,
+    /// Whether it is among those that are ready already.
+    queued: AtomicBool,
+    ready: Ready,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.queued.swap(true, Ordering::Relaxed) {
+            self.ready.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.task);
+        }
+    }
+}
+
+struct Task {
+    client: u32,
+    future: Run,
+    handle: Arc<TaskWaker>,
+    waker: Waker,
+}
+
+/// Tasks of clients.
+#[derive(Default)]
+pub struct Executor {
+    tasks: Slab<Task>,
+    ready: Ready,
+    /// For each client that pauses: what it will go on with.
+    paused: Vec<Option<VecDeque<usize>>>,
+}
+
+impl Executor {
+    /// For so many clients.
+    pub fn new(clients: usize) -> Executor {
+        Executor { paused: vec![None; clients], ..Executor::default() }
+    }
+
+    fn take_ready(&self) -> Option<usize> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Adds a task of a client, which runs soon.
+    pub fn spawn(&mut self, client: u32, future: Run) {
+        let entry = self.tasks.vacant_entry();
+        let task = entry.key();
+        let handle = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), ready: Arc::clone(&self.ready) });
+        let waker = Waker::from(Arc::clone(&handle));
+        waker.wake_by_ref();
+        entry.insert(Task { client, future, handle, waker });
+    }
+
+    /// Runs the next task that is ready; false where none is.
+    pub fn run_one(&mut self) -> bool {
+        let Some(index) = self.take_ready() else { return false };
+        // Tasks that are no more may have been woken.
+        let Some(task) = self.tasks.get_mut(index) else { return true };
+        if let Some(waiting) = &mut self.paused[task.client as usize] {
+            waiting.push_back(index);
+            return true;
+        }
+        task.handle.queued.store(false, Ordering::Relaxed);
+        let waker = task.waker.clone();
+        if let Poll::Ready(()) = task.future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            // Whoever it woke by its end must not meet another task in its place: nobody is added before this returns.
+            drop(self.tasks.remove(index));
+        }
+        true
+    }
+
+    /// From now on nothing of a client runs.
+    pub fn pause(&mut self, client: u32) {
+        self.paused[client as usize].get_or_insert_default();
+    }
+
+    /// It goes on.
+    pub fn resume(&mut self, client: u32) {
+        if let Some(waiting) = self.paused[client as usize].take() {
+            self.ready.lock().unwrap_or_else(PoisonError::into_inner).extend(waiting);
+        }
+    }
+
+    /// Drops all tasks of a client.
+    pub fn crash(&mut self, client: u32) {
+        self.paused[client as usize] = None;
+        let of_client: Vec<usize> = self.tasks.iter().filter(|(_, task)| task.client == client).map(|(index, _)| index).collect();
+        for index in of_client {
+            drop(self.tasks.remove(index));
+        }
+    }
+
+    /// Whether there are tasks at all.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::task::Poll;
+
+    use super::*;
+
+    #[test]
+    fn tasks_run_in_the_order_in_which_they_were_woken_but_for_those_that_pause() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let mut executor = Executor::new(3);
+        let task = |client: u32| {
+            let (seen, mut left) = (Arc::clone(&seen), 2);
+            Box::pin(std::future::poll_fn(move |context| {
+                seen.lock().unwrap().push(client);
+                left -= 1;
+                context.waker().wake_by_ref();
+                if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+            }))
+        };
+        (0..3).for_each(|client| executor.spawn(client, task(client)));
+        executor.pause(1);
+        while executor.run_one() {}
+        assert_eq!(*seen.lock().unwrap(), [0, 2, 0, 2]);
+        executor.resume(1);
+        executor.run_one();
+        executor.crash(1);
+        while executor.run_one() {}
+        assert_eq!(*seen.lock().unwrap(), [0, 2, 0, 2, 1]);
+        assert!(executor.is_empty());
+    }
+}

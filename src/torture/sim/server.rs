@@ -1,0 +1,389 @@
+//! A server of the simulation: the real engine, driven as the real server drives it.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use bytes::BytesMut;
+use smallvec::SmallVec;
+
+use crate::client::{Command, Decoder, Value};
+use crate::engine::Engine;
+use crate::engine::change::{Change, ChangeLog};
+use crate::engine::config::Config;
+use crate::engine::session::{Peer, SessionFlags, SessionId};
+use crate::engine::time::Now;
+use crate::resp::reply::Protocol;
+use crate::torture::history::Stamp;
+use crate::torture::sim::clock::BEGIN_UNIX_MS;
+use crate::torture::sim::net::{ConnId, Event, Net, ToClient, ToServer};
+use crate::torture::sim::world::{Shared, lock};
+
+/// The engine's clock at the beginning: it has run for a while.
+const BEGIN_US: u64 = 1_000_000_000;
+/// Bytes of a reply at most.
+const REPLY_MAX: usize = 16 << 20;
+/// Steps of a script at most, in thousands.
+const SCRIPT_STEPS_MAX: u64 = 100_000;
+
+/// The engine's instant.
+fn now(true_us: u64) -> Now {
+    Now::new(BEGIN_US + true_us, BEGIN_UNIX_MS - (BEGIN_US / 1000) as i64)
+}
+
+/// One session, on the server's side.
+struct Session {
+    id: SessionId,
+    /// Requests behind one that waits.
+    queue: VecDeque<Command>,
+    /// When requests arrived that are not answered yet.
+    arrived: VecDeque<Stamp>,
+}
+
+/// A server.
+pub struct Server {
+    number: u32,
+    seed: u64,
+    engine: Engine,
+    up: bool,
+    /// Whether its machine is down, too, and answers nobody.
+    silent: bool,
+    sessions: BTreeMap<ConnId, Session>,
+    /// Connections of sessions.
+    conns: Vec<ConnId>,
+    /// When the engine's next deadline is, as was said to the queue, in monotonic milliseconds.
+    tick_ms: Option<u64>,
+    inbox: BytesMut,
+    decoder: Decoder,
+    dirty: Vec<SessionId>,
+    journal: Option<Journal>,
+}
+
+/// What a server was told, so that it can be brought to where it was.
+struct Journal {
+    began_us: u64,
+    entries: Vec<(u64, u64, Entry)>,
+    /// Changes so far.
+    writes: Rc<Cell<u64>>,
+}
+
+enum Entry {
+    Connect(ConnId),
+    Disconnect(ConnId),
+    Request(ConnId, Command),
+    Tick,
+    /// It was started again.
+    Start,
+}
+
+/// Counts the changes of an engine.
+struct Writes(Rc<Cell<u64>>);
+
+impl ChangeLog for Writes {
+    fn record(&mut self, _: &Change<'_>) {}
+
+    fn commit(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+impl Journal {
+    fn note(&mut self, at_us: u64, entry: Entry) {
+        self.entries.push((at_us, self.writes.get(), entry));
+    }
+}
+
+fn engine(seed: u64, at_us: u64) -> Engine {
+    let mut engine = Engine::new(Config::default(), seed, now(at_us));
+    engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
+    engine
+}
+
+fn connect(engine: &mut Engine, at: Now) -> SessionId {
+    let id = engine.connect(at, Peer::default());
+    // As after HELLO 3.
+    engine.sessions[id.0 as usize].protocol = Protocol::Resp3;
+    id
+}
+
+fn execute(engine: &mut Engine, at: Now, id: SessionId, command: &Command) {
+    advance(engine, at);
+    let args: SmallVec<[&[u8]; 16]> = command.arguments().collect();
+    engine.begin_batch(at, at.mono_us * 1000, None);
+    engine.execute(at, id, &args);
+    engine.end_batch(at);
+    engine.take_actions();
+}
+
+fn advance(engine: &mut Engine, at: Now) {
+    while engine.has_work(at) {
+        engine.advance(at);
+    }
+}
+
+impl Server {
+    /// A server, which is up. It keeps a journal where it is to lose its last writes.
+    pub fn new(number: u32, seed: u64, loses: bool) -> Server {
+        let journal = loses.then(|| Journal { began_us: 0, entries: Vec::new(), writes: Rc::default() });
+        let mut server = Server {
+            number,
+            seed,
+            engine: engine(seed, 0),
+            up: true,
+            silent: false,
+            sessions: BTreeMap::new(),
+            conns: Vec::new(),
+            tick_ms: None,
+            inbox: BytesMut::new(),
+            decoder: Decoder::new(REPLY_MAX),
+            dirty: Vec::new(),
+            journal,
+        };
+        server.count_writes();
+        server
+    }
+
+    fn count_writes(&mut self) {
+        if let Some(journal) = &self.journal {
+            self.engine.keyspace.changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
+        }
+    }
+
+    fn note(&mut self, at_us: u64, entry: impl FnOnce() -> Entry) {
+        if let Some(journal) = &mut self.journal {
+            journal.note(at_us, entry());
+        }
+    }
+
+    /// A message of a connection arrives.
+    pub fn arrive(&mut self, net: &Shared, conn: ConnId) {
+        let mut world = lock(net);
+        let Some(message) = world.take_to_server(conn) else { return };
+        if !self.up {
+            if !self.silent {
+                world.end_session(conn);
+                world.send_back(conn, ToClient::Refused);
+            }
+            return;
+        }
+        let at_us = world.now_us;
+        match message {
+            ToServer::Close => {
+                drop(world);
+                self.disconnect(net, conn);
+            }
+            ToServer::Request(command) => {
+                let arrived = world.stamp();
+                drop(world);
+                if !self.sessions.contains_key(&conn) {
+                    self.connect(at_us, conn);
+                }
+                let Some(session) = self.sessions.get_mut(&conn) else { return };
+                session.arrived.push_back(arrived);
+                let blocked = self.engine.sessions[session.id.0 as usize].flags.contains(SessionFlags::BLOCKED);
+                if blocked || !session.queue.is_empty() {
+                    session.queue.push_back(command);
+                } else {
+                    self.execute(at_us, conn, command);
+                }
+                self.flush(&mut lock(net));
+            }
+        }
+    }
+
+    fn connect(&mut self, at_us: u64, conn: ConnId) {
+        let id = connect(&mut self.engine, now(at_us));
+        if self.conns.len() <= id.0 as usize {
+            self.conns.resize(id.0 as usize + 1, ConnId::MAX);
+        }
+        self.conns[id.0 as usize] = conn;
+        self.sessions.insert(conn, Session { id, queue: VecDeque::new(), arrived: VecDeque::new() });
+        self.note(at_us, || Entry::Connect(conn));
+    }
+
+    /// Executes a request. What comes of it is in the outboxes.
+    fn execute(&mut self, at_us: u64, conn: ConnId, command: Command) {
+        let Some(session) = self.sessions.get(&conn) else { return };
+        let id = session.id;
+        execute(&mut self.engine, now(at_us), id, &command);
+        self.engine.mark_dirty(id);
+        self.note(at_us, || Entry::Request(conn, command));
+    }
+
+    /// The connection is closed, or the server notices that it is broken.
+    pub fn disconnect(&mut self, net: &Shared, conn: ConnId) {
+        let mut world = lock(net);
+        world.end_session(conn);
+        if let Some(session) = self.sessions.remove(&conn) {
+            self.engine.disconnect(now(world.now_us), session.id);
+            self.note(world.now_us, || Entry::Disconnect(conn));
+            self.flush(&mut world);
+        }
+    }
+
+    /// Time has come for the engine to do something.
+    pub fn tick(&mut self, net: &Shared) {
+        let mut world = lock(net);
+        self.tick_ms = None;
+        if self.up {
+            let at = now(world.now_us);
+            if self.engine.has_work(at) {
+                advance(&mut self.engine, at);
+                self.engine.take_actions();
+                self.note(world.now_us, || Entry::Tick);
+            }
+            self.flush(&mut world);
+        }
+    }
+
+    /// Sends what is in outboxes, has those go on who do not wait any more, and says when it is to be woken.
+    fn flush(&mut self, net: &mut Net) {
+        loop {
+            let mut dirty = std::mem::take(&mut self.dirty);
+            self.engine.take_dirty(&mut dirty);
+            if dirty.is_empty() {
+                self.dirty = dirty;
+                break;
+            }
+            for id in dirty.drain(..) {
+                self.flush_session(net, id);
+            }
+            self.dirty = dirty;
+        }
+        if let Some(next_ms) = self.engine.next_deadline()
+            && self.tick_ms.is_none_or(|tick_ms| next_ms < tick_ms)
+        {
+            self.tick_ms = Some(next_ms);
+            net.at((next_ms * 1000).saturating_sub(BEGIN_US), Event::Tick(self.number));
+        }
+    }
+
+    fn flush_session(&mut self, net: &mut Net, id: SessionId) {
+        let session = &mut self.engine.sessions[id.0 as usize];
+        let flags = session.flags;
+        self.inbox.extend_from_slice(&session.out);
+        session.out.clear();
+        let conn = self.conns[id.0 as usize];
+        let Some(of) = self.sessions.get_mut(&conn) else { return self.inbox.clear() };
+        // What the engine writes is whole, and is what it should be.
+        while let Ok(Some(value)) = self.decoder.decode(&mut self.inbox) {
+            match value {
+                Value::Push(parts) => net.send_back(conn, ToClient::Push(parts)),
+                value => {
+                    let answered = net.stamp();
+                    let arrived = of.arrived.pop_front().unwrap_or(answered);
+                    net.send_back(conn, ToClient::Reply(value, arrived, answered));
+                }
+            }
+        }
+        if flags.intersects(SessionFlags::CLOSE_NOW | SessionFlags::CLOSE_AFTER_REPLY) {
+            net.send_back(conn, ToClient::Reset);
+            net.end_session(conn);
+            self.sessions.remove(&conn);
+            self.engine.disconnect(now(net.now_us), id);
+            return self.note(net.now_us, || Entry::Disconnect(conn));
+        }
+        if !flags.contains(SessionFlags::BLOCKED)
+            && let Some(command) = of.queue.pop_front()
+        {
+            self.execute(net.now_us, conn, command);
+        }
+    }
+
+    /// It ends. So many of its last writes will be lost; all of them where it is `None`. False where it is down already.
+    pub fn down(&mut self, net: &Shared, lost: Option<u64>, silent: bool) -> bool {
+        if !self.up {
+            return false;
+        }
+        (self.up, self.silent) = (false, silent);
+        let mut net = lock(net);
+        for conn in std::mem::take(&mut self.sessions).into_keys() {
+            net.abandon(conn, !silent);
+        }
+        let at_us = net.now_us;
+        match (lost, &mut self.journal) {
+            (Some(lost), Some(journal)) => {
+                // What came before the first of those writes is what there is.
+                let left = journal.writes.get().saturating_sub(lost);
+                let kept = journal.entries.iter().position(|(_, writes, _)| *writes > left).unwrap_or(journal.entries.len());
+                journal.entries.truncate(kept);
+            }
+            _ => {
+                self.journal =
+                    self.journal.take().map(|_| Journal { began_us: at_us, entries: Vec::new(), writes: Rc::default() })
+            }
+        }
+        true
+    }
+
+    /// It starts again.
+    pub fn start(&mut self, net: &Shared) {
+        let at_us = lock(net).now_us;
+        self.up = true;
+        match &mut self.journal {
+            Some(journal) if !journal.entries.is_empty() => {
+                journal.note(at_us, Entry::Start);
+                self.restore();
+            }
+            _ => {
+                self.seed = self.seed.wrapping_add(1);
+                self.engine = engine(self.seed, at_us);
+                if let Some(journal) = &mut self.journal {
+                    journal.began_us = at_us;
+                }
+                self.count_writes();
+            }
+        }
+        self.tick_ms = None;
+        self.flush(&mut lock(net));
+    }
+
+    /// Does again all that is in the journal.
+    fn restore(&mut self) {
+        let Some(journal) = &mut self.journal else { return };
+        let mut engine = engine(self.seed, journal.began_us);
+        journal.writes = Rc::default();
+        engine.keyspace.changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
+        let mut sessions: BTreeMap<ConnId, SessionId> = BTreeMap::new();
+        for (at_us, writes, entry) in &mut journal.entries {
+            let at = now(*at_us);
+            match entry {
+                Entry::Connect(conn) => {
+                    sessions.insert(*conn, connect(&mut engine, at));
+                }
+                Entry::Disconnect(conn) => {
+                    if let Some(id) = sessions.remove(conn) {
+                        engine.disconnect(at, id);
+                    }
+                }
+                Entry::Request(conn, command) => {
+                    if let Some(id) = sessions.get(conn) {
+                        execute(&mut engine, at, *id, command);
+                        engine.sessions[id.0 as usize].out.clear();
+                    }
+                }
+                Entry::Tick => advance(&mut engine, at),
+                Entry::Start => {
+                    for id in std::mem::take(&mut sessions).into_values() {
+                        engine.disconnect(at, id);
+                    }
+                    engine.keyspace.first_token(at);
+                }
+            }
+            engine.take_actions();
+            engine.take_dirty(&mut Vec::new());
+            *writes = journal.writes.get();
+        }
+        self.engine = engine;
+    }
+
+    /// What a list has in it, at the end.
+    pub fn list(&mut self, at_us: u64, key: &[u8]) -> Vec<u64> {
+        let id = connect(&mut self.engine, now(at_us));
+        execute(&mut self.engine, now(at_us), id, &Command::new("LRANGE").arg(key).arg(0).arg(-1));
+        let mut bytes = BytesMut::from(&self.engine.sessions[id.0 as usize].out[..]);
+        let reply = self.decoder.decode(&mut bytes).ok().flatten();
+        let items = reply.as_ref().and_then(Value::as_array).unwrap_or_default();
+        items.iter().filter_map(|item| item.as_integer().map(|number| number as u64)).collect()
+    }
+}

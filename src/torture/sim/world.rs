@@ -1,0 +1,225 @@
+//! A client's view of the simulation: what algorithms and the workload stand on.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::client::{Command, Message, Result, Value};
+use crate::recipes::{Messages, World};
+use crate::torture::arena::Arena;
+use crate::torture::history::{Op, Trace, What};
+use crate::torture::sim::net::{Answer, ConnId, Key, Net};
+
+/// The world that all clients share. It is locked for a moment at a time, and never by two, as there is one thread.
+pub type Shared = Arc<Mutex<Net>>;
+
+/// Locks the world.
+pub fn lock(net: &Shared) -> MutexGuard<'_, Net> {
+    net.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One client's world.
+#[derive(Clone)]
+pub struct SimWorld {
+    net: Shared,
+    client: u32,
+    servers: usize,
+    trace: Arc<Mutex<Trace>>,
+}
+
+impl SimWorld {
+    /// The world of a client.
+    pub fn new(net: Shared, client: u32) -> SimWorld {
+        let servers = lock(&net).servers as usize;
+        SimWorld { net, client, servers, trace: Arc::default() }
+    }
+}
+
+/// Waits for a reply.
+struct Reply {
+    world: SimWorld,
+    /// Until it is sent.
+    request: Option<(u32, Command)>,
+    key: Option<Key>,
+}
+
+impl Future for Reply {
+    type Output = Result<Value>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Value>> {
+        let this = &mut *self;
+        let mut net = lock(&this.world.net);
+        if let Some((server, command)) = this.request.take() {
+            this.key = Some(net.call(this.world.client, server, command));
+        }
+        let Some(key) = this.key else { return Poll::Pending };
+        let Some(done) = net.poll_call(key, context.waker()) else { return Poll::Pending };
+        this.key = None;
+        drop(net);
+        this.world.note(&done);
+        Poll::Ready(done.result)
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            lock(&self.world.net).drop_call(key);
+        }
+    }
+}
+
+/// Waits for a time.
+struct Sleep {
+    net: Shared,
+    after_us: u64,
+    key: Option<Key>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let mut net = lock(&this.net);
+        let key = *this.key.get_or_insert_with(|| net.timer(this.after_us));
+        if net.poll_timer(key, context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            lock(&self.net).drop_timer(key);
+        }
+    }
+}
+
+impl SimWorld {
+    fn note(&self, answer: &Answer) {
+        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((arrived, answered)) = answer.stamps {
+            trace.first = Some(trace.first.map_or(arrived, |first| first.min(arrived)));
+            trace.last = Some(trace.last.map_or(answered, |last| last.max(answered)));
+        }
+        trace.resent |= answer.resent;
+    }
+}
+
+impl World for SimWorld {
+    type Messages = SimMessages;
+
+    fn servers(&self) -> usize {
+        self.servers
+    }
+
+    fn call(&self, server: usize, command: Command) -> impl Future<Output = Result<Value>> + Send {
+        Reply { world: self.clone(), request: Some((server as u32, command)), key: None }
+    }
+
+    async fn subscribe(&self, server: usize, channel: &[u8]) -> Result<SimMessages> {
+        let channel = channel.to_vec();
+        let mut messages = SimMessages { world: self.clone(), server: server as u32, channel, conn: None };
+        messages.listen().await?;
+        Ok(messages)
+    }
+
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send {
+        let after_us = lock(&self.net).clients[self.client as usize].clock.true_duration_us(time);
+        Sleep { net: Arc::clone(&self.net), after_us, key: None }
+    }
+
+    fn elapsed(&self) -> Duration {
+        let net = lock(&self.net);
+        Duration::from_micros(net.clients[self.client as usize].clock.elapsed_us(net.now_us))
+    }
+
+    fn unix_ms(&self) -> i64 {
+        let net = lock(&self.net);
+        net.clients[self.client as usize].clock.unix_ms(net.now_us)
+    }
+
+    fn random(&self) -> u64 {
+        lock(&self.net).random(self.client)
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        lock(&self.net).spawned.push((self.client, Box::pin(task)));
+    }
+}
+
+impl Arena for SimWorld {
+    fn true_us(&self) -> u64 {
+        lock(&self.net).now_us
+    }
+
+    fn true_of(&self, elapsed: Duration) -> u64 {
+        lock(&self.net).clients[self.client as usize].clock.true_duration_us(elapsed)
+    }
+
+    fn traced(&self) -> Self {
+        SimWorld { trace: Arc::default(), ..self.clone() }
+    }
+
+    fn trace(&self) -> Trace {
+        *self.trace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_op(&self) -> Op {
+        lock(&self.net).next_op()
+    }
+
+    fn record(&self, what: What) {
+        lock(&self.net).record(self.client, what);
+    }
+
+    fn store(&self) -> usize {
+        self.servers
+    }
+}
+
+/// A subscription.
+pub struct SimMessages {
+    world: SimWorld,
+    server: u32,
+    channel: Vec<u8>,
+    conn: Option<ConnId>,
+}
+
+impl SimMessages {
+    async fn listen(&mut self) -> Result<()> {
+        let (conn, key) = lock(&self.world.net).subscribe(self.world.client, self.server, &self.channel);
+        self.conn = Some(conn);
+        let noted = Reply { world: self.world.traced(), request: None, key: Some(key) }.await;
+        if noted.is_err() {
+            self.conn = None;
+        }
+        noted.map(drop)
+    }
+}
+
+impl Messages for SimMessages {
+    async fn next(&mut self) -> Result<Message> {
+        if self.conn.is_none() {
+            self.listen().await?;
+        }
+        let next = std::future::poll_fn(|context| {
+            let Some(conn) = self.conn else { return Poll::Pending };
+            lock(&self.world.net).poll_message(conn, context.waker()).map_or(Poll::Pending, Poll::Ready)
+        });
+        let next = next.await;
+        if next.is_err() {
+            self.conn = None;
+        }
+        next
+    }
+}
+
+impl Drop for SimMessages {
+    fn drop(&mut self) {
+        if let Some(conn) = self.conn {
+            lock(&self.world.net).drop_subscription(conn);
+        }
+    }
+}

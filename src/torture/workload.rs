@@ -1,0 +1,157 @@
+//! What a client does with a lock: it takes it, works in steps with a write to the guarded resource before each, and gives it back.
+//!
+//! It is a careful client. It works only while it may think that it holds the lock, by the clock that is never set back; it looks right before
+//! each write; it tries again to release what it could not release. What goes wrong all the same is the algorithm's doing, or nobody's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::{Command, Error};
+use crate::recipes::{Algorithm, Grant, Request, Retry};
+use crate::torture::arena::Arena;
+use crate::torture::history::{Op, Outcome, What};
+use crate::torture::plan::Wish;
+
+/// Attempts to release.
+const RELEASES_MAX: u32 = 3;
+/// The pause before another attempt to release.
+const RELEASE_PAUSE: Duration = Duration::from_millis(100);
+/// How those algorithms wait that poll.
+pub const RETRY: Retry = Retry::Fixed { pause: Duration::from_millis(200) };
+
+/// A write that is accepted only with a fencing token that is not behind another that was seen.
+const FENCED_WRITE: &str = "redis.call('LOCK.GUARD', KEYS[1], ARGV[1]) return redis.call('RPUSH', KEYS[2], ARGV[2])";
+
+/// The key of a lock.
+pub fn lock_name(lock: u32) -> Vec<u8> {
+    format!("lock:{lock}").into_bytes()
+}
+
+/// The key of what a lock guards: a list of who has written.
+pub fn resource_name(lock: u32) -> Vec<u8> {
+    format!("resource:{lock}").into_bytes()
+}
+
+/// The key of the highest fencing token that came with a write.
+fn guard_name(lock: u32) -> Vec<u8> {
+    format!("guard:{lock}").into_bytes()
+}
+
+/// What all clients have in common.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The lease of every acquisition.
+    pub lease: Duration,
+    /// Whether the resource looks at fencing tokens.
+    pub fencing: bool,
+}
+
+/// One client's life, until it crashes or has nothing more to do. Wishes whose time has passed when it starts are not its own.
+pub async fn live<A: Arena>(world: A, client: u32, algorithm: Arc<dyn Algorithm<A>>, wishes: Arc<[Wish]>, terms: Terms) {
+    world.record(What::Start);
+    let started_us = world.true_us();
+    for (number, wish) in wishes.iter().enumerate().filter(|(_, wish)| wish.at_us >= started_us) {
+        let wait_us = wish.at_us.saturating_sub(world.true_us());
+        if wait_us > 0 {
+            world.sleep(Duration::from_micros(wait_us)).await;
+        }
+        fulfil(&world, client, &*algorithm, (number as u32, wish), &terms).await;
+    }
+    world.record(What::Done);
+}
+
+async fn fulfil<A: Arena>(world: &A, client: u32, algorithm: &dyn Algorithm<A>, (number, wish): (u32, &Wish), terms: &Terms) {
+    let op = world.next_op();
+    let request = Request::new(lock_name(wish.lock), format!("c{client}.{op}"), terms.lease);
+    let request = request.wait(Duration::from_micros(wish.wait_us)).retry(RETRY);
+    let lease_us = terms.lease.as_micros() as u64;
+    world.record(What::Acquire { op, lock: wish.lock, lease_us, wait_us: wish.wait_us, wish: number });
+    let traced = world.traced();
+    let acquired = algorithm.acquire(&traced, &request).await;
+    let trace = traced.trace();
+    let mut grant = match acquired {
+        Ok(Some(grant)) => grant,
+        Ok(None) => return world.record(What::NotGranted { op, trace }),
+        Err(error) => return world.record(What::Failed { op, maybe: error.maybe_applied(), trace }),
+    };
+    let valid_until_us = grant.held_until().map(|until| world.true_of(until));
+    world.record(What::Granted { op, token: grant.token, valid_until_us, trace });
+    if holds(world, &grant) {
+        world.record(What::Enter { op });
+        work(world, algorithm, wish, terms, op, &mut grant).await;
+        world.record(What::Exit { op });
+    }
+    release(world, algorithm, op, &grant).await;
+}
+
+/// Whether it may think that it holds it.
+fn holds<A: Arena>(world: &A, grant: &Grant) -> bool {
+    grant.held_until().is_none_or(|until| world.elapsed() < until)
+}
+
+async fn work<A: Arena>(world: &A, algorithm: &dyn Algorithm<A>, wish: &Wish, terms: &Terms, op: Op, grant: &mut Grant) {
+    for step_us in &wish.steps_us {
+        if !holds(world, grant) {
+            return;
+        }
+        world.sleep(Duration::from_micros(wish.compute_us)).await;
+        write(world, wish.lock, terms, op, grant).await;
+        if !holds(world, grant) {
+            return;
+        }
+        world.sleep(Duration::from_micros(*step_us)).await;
+        if wish.renews && !renew(world, algorithm, op, grant).await {
+            return;
+        }
+    }
+}
+
+/// Writes to what the lock guards. That it is refused, or lost, is no reason to stop.
+async fn write<A: Arena>(world: &A, lock: u32, terms: &Terms, op: Op, grant: &Grant) {
+    world.record(What::Write { op });
+    let command = match grant.token.filter(|_| terms.fencing) {
+        Some(token) => {
+            let eval = Command::new("EVAL").arg(FENCED_WRITE).arg(2).arg(guard_name(lock)).arg(resource_name(lock));
+            eval.arg(token).arg(u64::from(op))
+        }
+        None => Command::new("RPUSH").arg(resource_name(lock)).arg(u64::from(op)),
+    };
+    let outcome = match world.call(world.store(), command).await {
+        Ok(_) => Outcome::Yes,
+        Err(error) if error.is_of_connection() => Outcome::Unknown,
+        Err(_) => Outcome::No,
+    };
+    world.record(What::Written { op, outcome });
+}
+
+/// Whether the work may go on.
+async fn renew<A: Arena>(world: &A, algorithm: &dyn Algorithm<A>, op: Op, grant: &mut Grant) -> bool {
+    let traced = world.traced();
+    let (outcome, on) = match algorithm.renew(&traced, grant).await {
+        Ok(true) => (Outcome::Yes, true),
+        // It cannot, or it has lost it. It is to be out of there soon.
+        Ok(false) => (Outcome::No, false),
+        // The old lease is what it can count on.
+        Err(_) => (Outcome::Unknown, true),
+    };
+    let valid_until_us = grant.held_until().map(|until| world.true_of(until));
+    world.record(What::Renewed { op, outcome, valid_until_us, trace: traced.trace() });
+    on
+}
+
+async fn release<A: Arena>(world: &A, algorithm: &dyn Algorithm<A>, op: Op, grant: &Grant) {
+    world.record(What::Release { op });
+    let mut tries = 0;
+    let (given, trace) = loop {
+        let traced = world.traced();
+        let released = algorithm.release(&traced, grant).await;
+        tries += 1;
+        match released {
+            Ok(given) => break (Some(given), traced.trace()),
+            Err(Error::NotHeld(_)) => break (Some(crate::recipes::Given::NotHeld), traced.trace()),
+            Err(_) if tries == RELEASES_MAX => break (None, traced.trace()),
+            Err(_) => world.sleep(RELEASE_PAUSE).await,
+        }
+    };
+    world.record(What::Released { op, given, tries, trace });
+}
