@@ -10,6 +10,7 @@ use crate::engine::time::Now;
 use crate::engine::uses::idle_seconds;
 use crate::lock::Client;
 use crate::store::entry::{EntryRef, ValueRef};
+use crate::store::hash::digits;
 use crate::store::value::Value;
 
 /// Words that say of a key's name that it is a lock.
@@ -147,6 +148,7 @@ impl Engine {
                 let fields = hash.iter().filter(|field| !field.ended(now.mono_ms()));
                 ("hash", Some(fields.map(|field| [field.name, b"=", field.value].concat()).collect::<Vec<_>>().join(&b", "[..])))
             }
+            ValueRef::Count { field, count } => ("hash", Some([field, b"=", digits(count)].concat())),
             ValueRef::Boxed(Value::Bytes(bytes)) => ("string", Some(bytes.clone())),
             ValueRef::Boxed(value) => (value.type_name(), None),
             ValueRef::Bytes(bytes) | ValueRef::Grant(bytes) => ("string", Some(bytes.to_vec())),
