@@ -52,6 +52,7 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
             "fault|del",
             "fault|help",
             "fault|journal",
+            "fault|leaks",
             "fault|list",
             "fault|reset",
             "fault|restart",
