@@ -1,7 +1,7 @@
 //! `portcullis torture`: its flags, and what it does.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,8 @@ use crate::torture::report::Report;
 use crate::torture::run;
 use crate::torture::shrink;
 use crate::torture::subject::Subject;
+use crate::torture::table;
+use crate::torture::timeline;
 
 const AFTER: &str = "\
 Exit codes: 0 where nothing was violated (with --expect-known: where exactly that was violated which is known to be), 1 where something was, \
@@ -73,6 +75,8 @@ pub fn command() -> Command {
         .arg(flag("expect-known", "Fails where something else is violated than what is known to be, and where that is not"))
         .arg(file("timeline", "Writes the first schedule that is shown as a page of HTML"))
         .arg(file("history", "Writes all that has happened, a line an event"))
+        .arg(flag("table", "Runs every algorithm under each fault alone, and writes the table of what came of it, in Markdown"))
+        .arg(file("verdicts", "With --table: writes what is known by it, as src/torture/verdicts.txt has it"))
         .arg(flag("json", "Writes JSON, a line an algorithm"))
 }
 
@@ -121,6 +125,9 @@ fn restart_delay_us(matches: &ArgMatches, lease_us: u64) -> Result<Option<u64>, 
 }
 
 fn torture(matches: &ArgMatches) -> Result<bool, String> {
+    if matches.get_flag("table") {
+        return draw_table(matches).map(|()| false);
+    }
     let settings = settings(matches)?;
     let hours = matches.get_one::<f64>("hours").copied().unwrap_or(10.0);
     let wanted = Wanted {
@@ -134,9 +141,15 @@ fn torture(matches: &ArgMatches) -> Result<bool, String> {
         "all" => Subject::all().into_iter().filter(|subject| !subject.delayed && subject.fenced).collect(),
         name => vec![Subject::new(name)],
     };
-    let mut failed = false;
+    let (mut failed, mut drawn) = (false, false);
     for subject in subjects {
         let report = wanted.simulate(&subject)?;
+        if let (false, Some(path), Some(shown)) = (drawn, matches.get_one::<PathBuf>("timeline"), report.shown.first()) {
+            let episode = report.outcome.of(shown.violation.property).first.as_ref().map_or(0, |(episode, _)| *episode);
+            let title = format!("{}: {}", report.label, shown.violation.property);
+            write(path, &timeline::page(&title, &shown.history, Some(&shown.violation), &report.command(episode)))?;
+            drawn = true;
+        }
         failed |= report.failed(matches.get_flag("expect-known"));
         match matches.get_flag("json") {
             true => println!("{}", report.json()),
@@ -144,6 +157,27 @@ fn torture(matches: &ArgMatches) -> Result<bool, String> {
         }
     }
     Ok(failed)
+}
+
+fn draw_table(matches: &ArgMatches) -> Result<(), String> {
+    let simulated_us = matches.get_one::<f64>("hours").map_or(table::ENTRY_US, |hours| (hours.clamp(0.0, 1e6) * 3.6e9) as u64);
+    let entries = table::entries();
+    let mut known = Vec::with_capacity(entries.len());
+    for (subject, fault) in &entries {
+        let entry = table::entry(subject, *fault, simulated_us)
+            .ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
+        eprint!("{}", entry.line());
+        known.push(entry);
+    }
+    if let Some(path) = matches.get_one::<PathBuf>("verdicts") {
+        write(path, &table::lines(&known))?;
+    }
+    print!("{}", table::markdown(&known));
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 impl Wanted<'_> {
@@ -168,7 +202,7 @@ impl Wanted<'_> {
         });
         let took = began.elapsed();
         if let (Some(text), Some(path)) = (histories, self.matches.get_one::<PathBuf>("history")) {
-            std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+            write(path, &text)?;
         }
         let rules = run::rules(&settings, &algorithm);
         let most = if self.matches.get_flag("no-shrink") { 0 } else { SHRINKS_MAX };

@@ -11,4 +11,6 @@ pub mod run;
 pub mod shrink;
 pub mod sim;
 pub mod subject;
+pub mod table;
+pub mod timeline;
 pub mod workload;

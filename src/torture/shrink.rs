@@ -92,6 +92,23 @@ impl Shrinker<'_> {
         }
     }
 
+    /// Makes wishes shorter: one step, without renewal.
+    fn simplify(&mut self) {
+        for client in 0..self.best.plan.clients.len() {
+            for at in 0..self.best.plan.clients[client].len() {
+                let wish = &self.best.plan.clients[client][at];
+                let mut wished = wish.clone();
+                wished.steps_us.truncate(1);
+                wished.renews = false;
+                if wished != *wish {
+                    let mut plan = self.best.plan.clone();
+                    plan.clients[client][at] = wished;
+                    self.accept(plan);
+                }
+            }
+        }
+    }
+
     /// Has all that is left begin as early as it can.
     fn cut_begin(&mut self) {
         let plan = &self.best.plan;
@@ -171,6 +188,7 @@ pub fn shrink(plan: &Plan, algorithm: &Simulated, rules: &Rules, property: Prope
             break;
         }
     }
+    shrinker.simplify();
     shrinker.cut_begin();
     let tried = shrinker.tried;
     Some(Shown { tried, ..shrinker.best })

@@ -99,7 +99,9 @@ async fn work<A: Arena>(world: &A, algorithm: &dyn Algorithm<A>, wish: &Wish, te
         if !holds(world, grant) {
             return;
         }
-        world.sleep(Duration::from_micros(*step_us)).await;
+        // No step goes on for longer than it may think to hold the lock.
+        let left = grant.held_until().map_or(Duration::MAX, |until| until.saturating_sub(world.elapsed()));
+        world.sleep(left.min(Duration::from_micros(*step_us))).await;
         if wish.renews && !renew(world, algorithm, op, grant).await {
             return;
         }
