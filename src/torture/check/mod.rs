@@ -12,6 +12,9 @@ mod release;
 mod stale;
 mod tokens;
 
+#[cfg(test)]
+mod tests;
+
 pub use account::{Account, Accounts};
 
 use std::fmt;

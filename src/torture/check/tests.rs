@@ -1,0 +1,274 @@
+//! Each judge on histories written by hand: a good one, and ones that are as bad as can be told.
+
+use super::*;
+use crate::recipes::Given;
+use crate::torture::history::{NOBODY, Outcome, Stamp, Trace, What};
+
+const S: u64 = 1_000_000;
+const LEASE_US: u64 = 10 * S;
+
+/// Writes a history; times are in seconds.
+#[derive(Default)]
+struct Story {
+    history: History,
+    order: u64,
+    ended_us: u64,
+    /// When the first command of each acquisition arrived.
+    arrived: Vec<(Op, Stamp)>,
+}
+
+impl Story {
+    fn at(&mut self, at_s: f64, client: u32, what: What) -> &mut Self {
+        let at_us = (at_s * S as f64) as u64;
+        assert!(at_us >= self.ended_us, "in the order in which it happened");
+        self.ended_us = at_us;
+        self.history.push(at_us, client, what);
+        self
+    }
+
+    /// What servers did for an acquisition until a millisecond before.
+    fn answered(&mut self, at_s: f64, op: Op) -> Trace {
+        let arrived = self.arrived.iter().find(|(other, _)| *other == op).map(|(_, stamp)| *stamp);
+        Trace { first: arrived, ..self.served(at_s) }
+    }
+
+    /// What a server did a millisecond before.
+    fn served(&mut self, at_s: f64) -> Trace {
+        self.order += 1;
+        let stamp = Stamp { order: self.order, at_us: (at_s * S as f64) as u64 - 1_000 };
+        Trace { first: Some(stamp), last: Some(stamp), resent: false }
+    }
+
+    fn acquire(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
+        self.order += 1;
+        self.arrived.push((op, Stamp { order: self.order, at_us: (at_s * S as f64) as u64 + 1_000 }));
+        self.at(at_s, client, What::Acquire { op, lock: 0, lease_us: LEASE_US, wait_us: 30 * S, wish: 0 })
+    }
+
+    fn granted(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
+        self.fenced(at_s, client, op, None)
+    }
+
+    fn fenced(&mut self, at_s: f64, client: u32, op: Op, token: Option<u64>) -> &mut Self {
+        let trace = self.answered(at_s, op);
+        let valid_until_us = Some((at_s * S as f64) as u64 + LEASE_US - 2_000);
+        self.at(at_s, client, What::Granted { op, token, valid_until_us, trace })
+    }
+
+    /// Without an end of the lease.
+    fn granted_for_ever(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
+        let trace = self.answered(at_s, op);
+        self.at(at_s, client, What::Granted { op, token: None, valid_until_us: None, trace })
+    }
+
+    fn refused(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
+        let trace = self.answered(at_s, op);
+        self.at(at_s, client, What::NotGranted { op, trace })
+    }
+
+    fn works(&mut self, at_s: f64, until_s: f64, client: u32, op: Op) -> &mut Self {
+        self.at(at_s, client, What::Enter { op });
+        self.at(until_s, client, What::Exit { op })
+    }
+
+    fn released(&mut self, at_s: f64, client: u32, op: Op, given: Given) -> &mut Self {
+        self.at(at_s, client, What::Release { op });
+        let trace = self.served(at_s + 0.002);
+        self.at(at_s + 0.002, client, What::Released { op, given: Some(given), tries: 1, trace })
+    }
+
+    fn stored(&mut self, at_s: f64, ops: &[Op]) -> &mut Self {
+        self.at(at_s, NOBODY, What::Stored { lock: 0, ops: ops.to_vec() })
+    }
+
+    /// What is violated.
+    fn violated(&self) -> Vec<Property> {
+        self.violated_of(1)
+    }
+
+    fn violated_of(&self, holders: u32) -> Vec<Property> {
+        let findings = judge(&self.history, &Rules::new(Some(holders), LEASE_US));
+        for (_, finding) in &findings {
+            assert!(finding.violations.iter().all(|violation| !violation.ops.is_empty() && !violation.says.is_empty()));
+            assert!(finding.checked > 0 || finding.violations.is_empty(), "what is violated was asked of something");
+        }
+        findings.into_iter().filter(|(_, finding)| !finding.violations.is_empty()).map(|(property, _)| property).collect()
+    }
+}
+
+/// Two clients, one after the other, and all is well.
+fn good() -> Story {
+    let mut story = Story::default();
+    story.acquire(0.0, 0, 1).fenced(0.1, 0, 1, Some(7)).acquire(0.2, 1, 2).works(0.3, 1.0, 0, 1);
+    story.released(1.1, 0, 1, Given::Back).fenced(1.2, 1, 2, Some(8)).works(1.3, 2.0, 1, 2).released(2.1, 1, 2, Given::Back);
+    story.stored(3.0, &[1, 1, 2]);
+    story
+}
+
+#[test]
+fn a_good_history_is_good() {
+    let story = good();
+    assert_eq!(story.violated(), []);
+    let checked = |property: Property| judge(&story.history, &Rules::new(Some(1), LEASE_US))[property as usize].1.checked;
+    assert_eq!((checked(Property::Exclusion), checked(Property::Writes), checked(Property::Tokens)), (2, 3, 2));
+    assert_eq!((checked(Property::Permits), checked(Property::Stuck)), (0, 2));
+}
+
+#[test]
+fn overlapping_grants_are_found() {
+    let mut story = Story::default();
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(0.3, 1, 2);
+    story.released(1.0, 0, 1, Given::Back).released(1.1, 1, 2, Given::Back);
+    assert_eq!(story.violated(), [Property::Exclusion]);
+    assert_eq!(story.violated_of(2), [], "two permits");
+}
+
+#[test]
+fn a_grant_ends_with_its_lease_whatever_its_holder_does() {
+    let mut story = Story::default();
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(10.2, 1, 2);
+    story.released(11.0, 1, 2, Given::Back).released(12.0, 0, 1, Given::NotHeld);
+    assert_eq!(story.violated(), []);
+}
+
+#[test]
+fn overlapping_critical_sections_are_found_though_grants_do_not_overlap() {
+    let mut story = Story::default();
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).at(0.2, 0, What::Enter { op: 1 }).at(0.3, 0, What::Pause { for_us: 15 * S });
+    story.acquire(0.4, 1, 2).granted(10.2, 1, 2).works(10.3, 11.0, 1, 2).released(11.1, 1, 2, Given::Back);
+    story.at(15.3, 0, What::Exit { op: 1 }).released(15.4, 0, 1, Given::NotHeld);
+    assert_eq!(story.violated(), [Property::Sections]);
+}
+
+#[test]
+fn permits_are_counted() {
+    let mut story = Story::default();
+    for op in 1..=3 {
+        let at_s = f64::from(op);
+        story.acquire(at_s, op, op).granted(at_s + 0.1, op, op);
+    }
+    assert_eq!(story.violated_of(3), []);
+    assert_eq!(story.violated_of(2), [Property::Permits]);
+}
+
+#[test]
+fn stale_writes_are_found() {
+    let mut story = good();
+    story.stored(4.0, &[1, 2, 1]);
+    assert_eq!(story.violated(), [Property::Writes]);
+}
+
+#[test]
+fn tokens_that_do_not_grow_are_found() {
+    for token in [6, 7] {
+        let mut story = Story::default();
+        story.acquire(0.0, 0, 1).fenced(0.1, 0, 1, Some(7)).released(1.0, 0, 1, Given::Back);
+        story.acquire(2.0, 1, 2).fenced(2.1, 1, 2, Some(token)).released(3.0, 1, 2, Given::Back);
+        assert_eq!(story.violated(), [Property::Tokens]);
+    }
+}
+
+#[test]
+fn who_releases_what_another_holds_is_found() {
+    let mut story = Story::default();
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(10.2, 1, 2).released(11.0, 0, 1, Given::Unchecked);
+    assert_eq!(story.violated(), [Property::Release]);
+    let mut checked = Story::default();
+    checked.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(10.2, 1, 2).released(11.0, 0, 1, Given::NotHeld);
+    assert_eq!(checked.violated(), []);
+    let mut nobodys = Story::default();
+    nobodys.acquire(0.0, 0, 1).granted(0.1, 0, 1).released(11.0, 0, 1, Given::Unchecked);
+    assert_eq!(nobodys.violated(), [], "nobody held it");
+}
+
+#[test]
+fn who_is_not_woken_by_a_release_is_found() {
+    let story = |granted_s: f64| {
+        let mut story = Story::default();
+        story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).released(1.0, 0, 1, Given::Back).granted(granted_s, 1, 2);
+        story
+    };
+    assert_eq!(story(3.0).violated(), []);
+    assert_eq!(story(9.5).violated(), [Property::WakeUp]);
+}
+
+#[test]
+fn who_pauses_or_has_no_server_need_not_be_woken() {
+    let mut story = Story::default();
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).released(1.0, 0, 1, Given::Back);
+    story.at(2.0, 1, What::Pause { for_us: 8 * S }).granted(10.1, 1, 2);
+    assert_eq!(story.violated(), []);
+    let mut story = Story::default();
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).released(1.0, 0, 1, Given::Back);
+    story.at(2.0, NOBODY, What::Down { server: 0, lost: Some(0) }).at(9.0, NOBODY, What::Up { server: 0 }).granted(10.1, 1, 2);
+    assert_eq!(story.violated(), []);
+}
+
+#[test]
+fn a_lease_that_ends_late_is_found() {
+    let story = |granted_s: f64| {
+        let mut story = Story::default();
+        story
+            .acquire(0.0, 0, 1)
+            .granted(0.1, 0, 1)
+            .at(0.2, 0, What::Crash { machine: false })
+            .acquire(0.3, 1, 2)
+            .granted(granted_s, 1, 2);
+        story
+    };
+    assert_eq!(story(11.0).violated(), []);
+    assert_eq!(story(19.0).violated(), [Property::Late]);
+}
+
+#[test]
+fn a_lock_that_nobody_can_have_is_found() {
+    let mut story = Story::default();
+    story
+        .acquire(0.0, 0, 1)
+        .granted_for_ever(0.1, 0, 1)
+        .at(0.2, 0, What::Crash { machine: false })
+        .acquire(0.3, 1, 2)
+        .refused(30.3, 1, 2);
+    assert_eq!(story.violated(), [Property::Stuck]);
+    let mut held = Story::default();
+    held.acquire(0.0, 0, 1).granted_for_ever(0.1, 0, 1).acquire(0.3, 1, 2).refused(30.3, 1, 2);
+    assert_eq!(held.violated(), [], "it is held for so long");
+}
+
+#[test]
+fn what_is_lost_before_its_lease_is_over_is_found() {
+    let story = |released_s: f64, tries: u32| {
+        let mut story = Story::default();
+        story.acquire(0.0, 0, 1).granted(0.1, 0, 1).at(released_s, 0, What::Release { op: 1 });
+        let trace = story.served(released_s + 0.1);
+        story.at(released_s + 0.1, 0, What::Released { op: 1, given: Some(Given::NotHeld), tries, trace });
+        story
+    };
+    assert_eq!(story(5.0, 1).violated(), [Property::Early]);
+    assert_eq!(story(5.0, 2).violated(), [], "the first time may have released it");
+    assert_eq!(story(10.5, 1).violated(), []);
+}
+
+#[test]
+fn a_renewal_makes_a_grant_longer() {
+    let story = |outcome: Outcome| {
+        let mut story = Story::default();
+        story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2);
+        let trace = story.served(5.0);
+        let until_s = if outcome == Outcome::Yes { 15 } else { 10 };
+        story.at(5.0, 0, What::Renewed { op: 1, outcome, valid_until_us: Some(until_s * S), trace });
+        story.granted(12.0, 1, 2).released(13.0, 0, 1, Given::NotHeld);
+        story
+    };
+    assert_eq!(story(Outcome::Yes).violated(), [Property::Exclusion, Property::Early]);
+    assert_eq!(story(Outcome::No).violated(), []);
+}
+
+#[test]
+fn who_overtakes_is_found() {
+    let mut story = Story::default();
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1);
+    story.acquire(0.5, 1, 2).acquire(0.6, 2, 3).released(1.0, 0, 1, Given::Back);
+    story.granted(1.5, 2, 3).released(2.0, 2, 3, Given::Back).granted(2.5, 1, 2).released(3.0, 1, 2, Given::Back);
+    assert_eq!(story.violated(), [Property::Fairness]);
+}
