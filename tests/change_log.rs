@@ -501,9 +501,18 @@ fn who_follows_the_change_log_has_the_same_data() {
         let config = Config { proto_max_bulk_len: 1 << 20, ..Config::default() };
         let mut engine = Engine::new(config, seed, now);
         engine.keyspace.changes.log = Some(Box::new(follower.clone()));
-        let session = engine.connect(now, Peer::default());
-        engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED;
-        let administrator = engine.connect(now, Peer::default());
+        let enter = |engine: &mut Engine, now: Now| {
+            let session = engine.connect(now, Peer::default());
+            engine.sessions[session.0 as usize].flags |= SessionFlags::AUTHENTICATED;
+            session
+        };
+        let (mut session, mut administrator) = (enter(&mut engine, now), enter(&mut engine, now));
+        // With some seeds all is lost now and then, or the last writes are, or what was there is put back.
+        let mut snapshot = (seed % 5 == 4).then(|| engine.snapshot(now));
+        if snapshot.is_some() {
+            engine.test_mode = true;
+            engine.execute(now, administrator, &["FAULT", "JOURNAL", "20"].map(str::as_bytes));
+        }
         let mut history = Vec::new();
         for step in 0..500 {
             // With some seeds keys give way, now more, now less.
@@ -514,6 +523,23 @@ fn who_follows_the_change_log_has_the_same_data() {
                 engine.execute(now, administrator, &request);
                 engine.sessions[administrator.0 as usize].out.clear();
                 history.push(format!("CONFIG SET maxmemory-policy {policy} maxmemory {max}"));
+            }
+            if let Some(kept) = &mut snapshot
+                && step % 25 == 24
+            {
+                match random.below(4) {
+                    0 => *kept = engine.snapshot(now),
+                    1 => assert!(engine.restore(now, kept)),
+                    what => {
+                        engine.restart(now, None, (what == 2 || random.one_in(2)).then(|| random.below(25)));
+                        [session, administrator].into_iter().for_each(|id| engine.disconnect(now, id));
+                        (session, administrator) = (enter(&mut engine, now), enter(&mut engine, now));
+                    }
+                }
+                history.push("as it was once".to_owned());
+                engine.check_invariants();
+                assert_eq!(follower.0.borrow().libraries, held_libraries(&engine), "{history:?}");
+                assert_eq!(held(&mut engine, now), alive(follower.0.borrow().databases.clone(), now), "{history:?}");
             }
             let call = if random.one_in(20) { library_call(&mut random, &engine) } else { generator.call(&mut random) };
             history

@@ -22,6 +22,8 @@ fn is_closed(wire: &mut Wire) -> bool {
     loop {
         match wire.reply() {
             Ok(_) => {}
+            // Some of a reply, and its end does not come.
+            Err(error) if error.kind() == ErrorKind::InvalidData => {}
             Err(error) => return matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset),
         }
     }
@@ -136,4 +138,59 @@ fn it_takes_no_time() {
     }
     assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     server.check_invariants();
+}
+
+#[test]
+fn sessions_may_be_in_any_state() {
+    let server =
+        TestServer::builder().frozen(true).config("maxmemory-clients", "100mb").config("notify-keyspace-events", "KEA").start();
+    let connect = || Wire::connect(server.addr()).unwrap();
+    for lose in ["", " LOSE 1"] {
+        let mut root = connect();
+        let requests = [
+            "MONITOR",
+            "SUBSCRIBE a",
+            "PSUBSCRIBE *",
+            "SSUBSCRIBE a",
+            "CLIENT TRACKING on BCAST",
+            "WATCH k",
+            "MULTI",
+            "CLIENT REPLY OFF",
+            "BLPOP queue 100",
+            "LOCK.ACQUIRE held y 1000 WAIT 100000",
+            "SET late 1",
+            "ECHO slow",
+            "LOCK.ACQUIRE bound z 1000 SESSION",
+        ];
+        play(&mut root, &[("FAULT JOURNAL 10", "+OK"), ("FAULT ADD d DELAY 1000 ON set", "+OK")]);
+        play(&mut root, &[("FAULT ADD e TRICKLE 1 1000 ON echo", "+OK")]);
+        token(&mut root, "LOCK.ACQUIRE held x 100000");
+        let mut others: Vec<Wire> = requests
+            .iter()
+            .map(|request| {
+                let mut wire = connect();
+                call(&mut wire, "HELLO 3");
+                send(&mut wire, request);
+                wire
+            })
+            .collect();
+        server.until_blocked(3);
+        until(&mut root, "INFO commandstats", "cmdstat_echo:calls=1,");
+        let mut paused = connect();
+        play(&mut root, &[("CLIENT PAUSE 100000 WRITE", "+OK")]);
+        send(&mut paused, "INCR n");
+        server.until_blocked(4);
+        server.check_invariants();
+        assert!(call(&mut root, &format!("FAULT RESTART{lose}")).starts_with(['+', ':']));
+        for wire in others.iter_mut().chain([&mut paused, &mut root]) {
+            assert!(is_closed(wire));
+        }
+        server.check_invariants();
+        let mut root = connect();
+        until(&mut root, "INFO clients", "connected_clients:1 ");
+        play(&mut root, &[("FAULT RESET", ":2"), ("INCR n", ":1"), ("DEL n", ":1"), ("PUBLISH a x", ":0")]);
+        server.clock().advance(Duration::from_secs(1000));
+        assert_eq!(server.keys(), [] as [&str; 0]);
+        server.check_invariants();
+    }
 }
