@@ -80,8 +80,7 @@ impl Engine {
         let changes = &self.keyspace.changes;
         size_of::<Session>()
             + size_of_val(&**peer)
-            + peer.addr.capacity()
-            + peer.laddr.capacity()
+            + peer.addr.len()
             + session.name.as_ref().map_or(0, |name| name.len())
             + lib
             + session.out.len()

@@ -1,12 +1,20 @@
 //! Sessions come and go, and those that were written to are handed to whoever writes their outboxes.
 
+use std::sync::Arc;
+
 use crate::engine::Engine;
 use crate::engine::session::{Peer, Session, SessionFlags, SessionId};
 use crate::engine::time::Now;
 
 impl Engine {
     /// A new session.
-    pub fn connect(&mut self, now: Now, peer: Peer) -> SessionId {
+    pub fn connect(&mut self, now: Now, mut peer: Peer) -> SessionId {
+        // All that come to one address share its text.
+        if *self.last_local == *peer.laddr {
+            peer.laddr = Arc::clone(&self.last_local);
+        } else {
+            self.last_local = Arc::clone(&peer.laddr);
+        }
         let session = Session::new(self.next_client, peer, now.mono_ms());
         self.next_client += 1;
         self.stats.connections += 1;

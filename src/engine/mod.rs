@@ -74,6 +74,8 @@ pub mod version;
 pub mod watch;
 pub mod zsets;
 
+use std::sync::Arc;
+
 pub use advance::ADVANCE_BUDGET;
 use slab::Slab;
 
@@ -228,6 +230,8 @@ pub struct Engine {
     seed: u64,
     random: u64,
     dirty: Vec<SessionId>,
+    /// The address that a client connected to last.
+    last_local: Arc<str>,
     /// Clients with grants that end with their connections, and whose connections were closed while a script ran long.
     closed_meanwhile: Vec<u64>,
     actions: Vec<Action>,
@@ -284,6 +288,7 @@ impl Engine {
             seed,
             random: seed,
             dirty: Vec::new(),
+            last_local: Arc::default(),
             closed_meanwhile: Vec::new(),
             actions: Vec::new(),
         };

@@ -1,5 +1,7 @@
 //! A session: what the engine knows of one connection.
 
+use std::sync::Arc;
+
 use crate::engine::command::Command;
 use crate::engine::interest::NIL;
 use crate::engine::transaction::Transaction;
@@ -59,9 +61,9 @@ bitflags::bitflags! {
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     /// `ip:port` of the client, or the path of the unix socket followed by `:0`.
-    pub addr: String,
-    /// `ip:port` it connected to.
-    pub laddr: String,
+    pub addr: Box<str>,
+    /// `ip:port` it connected to; most sessions share one.
+    pub laddr: Arc<str>,
     /// Whether it came over a unix socket.
     pub unix: bool,
 }

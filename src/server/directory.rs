@@ -1,6 +1,6 @@
 //! The directory of live connections: what threads other than the executor's may know of them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 
 use dashmap::DashMap;
@@ -12,7 +12,7 @@ pub struct Entry {
     pub addr: Option<SocketAddr>,
     /// Its file descriptor.
     pub fd: RawFd,
-    /// Unix time of the connect, in seconds.
+    /// Unix time of the connect, in seconds; none before 1970, nor after 2105.
     pub connected_at: i64,
     /// Bytes read, as of at most a second ago.
     pub bytes_in: u64,
@@ -20,10 +20,59 @@ pub struct Entry {
     pub bytes_out: u64,
 }
 
+/// An [`Entry`] in fewer bytes: there may be tens of thousands.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    bytes_in: u64,
+    bytes_out: u64,
+    ip: [u8; 16],
+    connected_at: u32,
+    fd: RawFd,
+    port: u16,
+    from: From,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Unix,
+    V4,
+    V6,
+}
+
+impl Kept {
+    fn new(entry: Entry) -> Kept {
+        let (ip, from) = match entry.addr.map(|addr| addr.ip()) {
+            None => ([0; 16], From::Unix),
+            Some(IpAddr::V4(ip)) => (ip.to_ipv6_mapped().octets(), From::V4),
+            Some(IpAddr::V6(ip)) => (ip.octets(), From::V6),
+        };
+        Kept {
+            bytes_in: entry.bytes_in,
+            bytes_out: entry.bytes_out,
+            ip,
+            connected_at: u32::try_from(entry.connected_at).unwrap_or(if entry.connected_at < 0 { 0 } else { u32::MAX }),
+            fd: entry.fd,
+            port: entry.addr.map_or(0, |addr| addr.port()),
+            from,
+        }
+    }
+
+    fn entry(self) -> Entry {
+        let ip = Ipv6Addr::from(self.ip);
+        let addr = match self.from {
+            From::Unix => None,
+            From::V4 => ip.to_ipv4_mapped().map(|ip| SocketAddr::from((ip, self.port))),
+            From::V6 => Some(SocketAddr::from((ip, self.port))),
+        };
+        let (bytes_in, bytes_out) = (self.bytes_in, self.bytes_out);
+        Entry { addr, fd: self.fd, connected_at: i64::from(self.connected_at), bytes_in, bytes_out }
+    }
+}
+
 /// Live connections by client id.
 #[derive(Debug)]
 pub struct Directory {
-    entries: DashMap<u64, Entry, foldhash::fast::FixedState>,
+    entries: DashMap<u64, Kept, foldhash::fast::FixedState>,
 }
 
 impl Default for Directory {
@@ -46,13 +95,13 @@ impl Directory {
 
     /// All of them, by client id.
     pub fn snapshot(&self) -> Vec<(u64, Entry)> {
-        let mut all: Vec<_> = self.entries.iter().map(|entry| (*entry.key(), *entry.value())).collect();
+        let mut all: Vec<_> = self.entries.iter().map(|entry| (*entry.key(), entry.value().entry())).collect();
         all.sort_unstable_by_key(|(id, _)| *id);
         all
     }
 
     pub(super) fn insert(&self, id: u64, entry: Entry) {
-        self.entries.insert(id, entry);
+        self.entries.insert(id, Kept::new(entry));
     }
 
     pub(super) fn remove(&self, id: u64) {
@@ -64,5 +113,26 @@ impl Directory {
             entry.bytes_in = bytes_in;
             entry.bytes_out = bytes_out;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_what_was_told() {
+        let directory = Directory::default();
+        let addrs = [None, Some("10.1.2.3:6379"), Some("[2001:db8::7]:1"), Some("[::ffff:10.0.0.1]:9"), Some("[::1]:65535")];
+        for (id, addr) in (1..).zip(addrs) {
+            let addr = addr.map(|addr| addr.parse().expect("an address"));
+            directory.insert(id, Entry { addr, fd: 7, connected_at: 1_800_000_000, bytes_in: 0, bytes_out: 0 });
+            directory.traffic(id, 5, u64::MAX);
+            let (_, entry) = directory.snapshot().pop().expect("one entry");
+            assert_eq!((entry.addr, entry.fd, entry.connected_at), (addr, 7, 1_800_000_000));
+            assert_eq!((entry.bytes_in, entry.bytes_out), (5, u64::MAX));
+            directory.remove(id);
+        }
+        assert!(directory.is_empty());
     }
 }

@@ -303,13 +303,13 @@ fn prepare(socket: &SockRef<'_>, config: &Config) {
 }
 
 fn describe_tcp(addr: SocketAddr, local: io::Result<SocketAddr>, fd: RawFd) -> (Peer, Entry) {
-    let laddr = local.map(|addr| addr.to_string()).unwrap_or_default();
-    let peer = Peer { addr: addr.to_string(), laddr, unix: false };
+    let laddr = local.map(|addr| addr.to_string()).unwrap_or_default().into();
+    let peer = Peer { addr: addr.to_string().into(), laddr, unix: false };
     (peer, Entry { addr: Some(addr), fd, connected_at: 0, bytes_in: 0, bytes_out: 0 })
 }
 
 fn describe_unix(path: &str, fd: RawFd) -> (Peer, Entry) {
-    let peer = Peer { addr: format!("{path}:0"), laddr: format!("{path}:0"), unix: true };
+    let peer = Peer { addr: format!("{path}:0").into(), laddr: format!("{path}:0").into(), unix: true };
     (peer, Entry { addr: None, fd, connected_at: 0, bytes_in: 0, bytes_out: 0 })
 }
 

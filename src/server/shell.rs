@@ -1,6 +1,7 @@
 //! The shell round the engine: what all connections of one server share. It lives on the executor's thread alone.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -40,8 +41,8 @@ const ADVANCE_EVERY_US: u64 = 1000;
 pub(super) struct Slot {
     /// Its task.
     waker: Option<Waker>,
-    /// Since when its outbox has exceeded its soft limit, in monotonic milliseconds.
-    pub(super) soft_since_ms: Option<u64>,
+    /// Since when its outbox has exceeded its soft limit, in monotonic milliseconds; none, or it has not.
+    pub(super) soft_since_ms: Option<NonZeroU64>,
     /// When the directory was last told of its traffic.
     traffic_ms: u64,
 }

@@ -2,6 +2,8 @@
 //!
 //! Nobody ticks: the shell keeps the earliest time at which a client may have to be closed and looks through the sessions then.
 
+use std::num::NonZeroU64;
+
 use crate::engine::session::{Session, SessionFlags, SessionId};
 use crate::engine::time::Now;
 use crate::server::shell::Shell;
@@ -46,7 +48,7 @@ impl Shell {
                 }
             }
             if let Some(since) = self.slots.get(index).and_then(|slot| slot.soft_since_ms) {
-                let due = soft_due(since, self.engine.config.client_output_buffer_limit[class(session)].seconds);
+                let due = soft_due(since.get(), self.engine.config.client_output_buffer_limit[class(session)].seconds);
                 if now.reached(due) {
                     tracing::warn!(
                         client = session.id,
@@ -106,7 +108,7 @@ impl Shell {
         let Some(slot) = self.slots.get_mut(id.0 as usize) else { return false };
         let mut exceeded = limit.hard > 0 && unsent > limit.hard;
         if limit.soft > 0 && unsent > limit.soft {
-            let since = *slot.soft_since_ms.get_or_insert(now.mono_ms());
+            let since = slot.soft_since_ms.get_or_insert(NonZeroU64::MIN.saturating_add(now.mono_ms().saturating_sub(1))).get();
             let due = soft_due(since, limit.seconds);
             exceeded |= now.reached(due);
             self.sweep_ms = Some(self.sweep_ms.map_or(due, |at| at.min(due)));

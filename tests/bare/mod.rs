@@ -29,7 +29,7 @@ impl Bare {
     pub fn connect(&mut self) -> SessionId {
         self.clients += 1;
         let addr = format!("127.0.0.1:{}", 40_000 + self.clients);
-        self.engine.connect(self.now, Peer { addr, laddr: "127.0.0.1:6379".into(), unix: false })
+        self.engine.connect(self.now, Peer { addr: addr.into(), laddr: "127.0.0.1:6379".into(), unix: false })
     }
 
     /// A session that speaks RESP3.
