@@ -3,6 +3,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use crate::server::cells;
+
 /// Has freed memory put in order piece by piece. To be called once, when the program starts.
 ///
 /// By default glibc keeps small blocks that are freed as they are, to put all of them in order at some later call. After a few
@@ -69,17 +71,31 @@ pub fn balance() -> Option<u64> {
     BALANCE.try_with(Cell::get).ok().filter(|&bytes| bytes > 0).map(|bytes| bytes as u64)
 }
 
-// SAFETY: every call is passed on to the system's allocator as it came; counting allocates nothing.
+// SAFETY: every call is passed on to the system's allocator as it came, or to that of cells where the layout is one of theirs; counting
+// allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(block_bytes(layout.size()));
+        if cells::is_cell(layout) {
+            return cells::take();
+        }
         // SAFETY: as promised to us.
         unsafe { System.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if cells::is_cell(layout) {
+            // SAFETY: as promised to us; the block is as long as its layout says.
+            return unsafe {
+                let block = self.alloc(layout);
+                if !block.is_null() {
+                    block.write_bytes(0, layout.size());
+                }
+                block
+            };
+        }
         count(block_bytes(layout.size()));
         // SAFETY: as promised to us.
         unsafe { System.alloc_zeroed(layout) }
@@ -87,6 +103,17 @@ unsafe impl GlobalAlloc for Counting {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if layout.align() == cells::ALIGN {
+            // SAFETY: as promised to us: the new size is that of a layout, and both blocks have the smaller one's bytes.
+            return unsafe {
+                let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+                if !new.is_null() {
+                    std::ptr::copy_nonoverlapping(block, new, layout.size().min(size));
+                    self.dealloc(block, layout);
+                }
+                new
+            };
+        }
         count(block_bytes(size) - block_bytes(layout.size()));
         // SAFETY: as promised to us.
         unsafe { System.realloc(block, layout, size) }
@@ -95,6 +122,10 @@ unsafe impl GlobalAlloc for Counting {
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         count(-block_bytes(layout.size()));
+        if cells::is_cell(layout) {
+            // SAFETY: as promised to us: a block of that layout is a cell.
+            return unsafe { cells::give_back(block) };
+        }
         // SAFETY: as promised to us.
         unsafe { System.dealloc(block, layout) }
     }

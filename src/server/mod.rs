@@ -12,6 +12,7 @@
 
 pub mod allocator;
 mod busy;
+mod cells;
 pub mod cli;
 pub mod clock;
 pub mod connection;
