@@ -29,6 +29,7 @@
 //! [`engine`] is the state machine under both; it knows nothing of sockets and clocks. [`server`] is the shell round it. [`client`] is an
 //! asynchronous client of this server and of others that speak its protocol.
 
+pub mod bench;
 pub mod client;
 pub mod commands;
 pub mod engine;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Command;
+use portcullis::bench;
 use portcullis::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use portcullis::server::{allocator, cli, program};
 use portcullis::torture;
@@ -17,6 +18,7 @@ fn command() -> Command {
         .arg_required_else_help(true)
         .subcommand_required(true)
         .subcommand(cli::command())
+        .subcommand(bench::cli::command())
         .subcommand(torture::cli::command())
 }
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Some(("bench", matches)) => bench::cli::run(matches),
         Some(("torture", matches)) => torture::cli::run(matches),
         _ => ExitCode::FAILURE,
     }

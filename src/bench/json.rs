@@ -1,0 +1,66 @@
+//! The figures as JSON, for programs.
+
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use crate::bench::cli::Plan;
+use crate::bench::figures::{Outcome, quantile};
+
+/// All of it.
+pub fn of(plan: &Plan, outcomes: &[Outcome]) -> String {
+    let all = json!({
+        "clients": plan.clients,
+        "locks": plan.locks,
+        "slices": plan.slices,
+        "slice_ms": ms(plan.slice),
+        "hold_ms": ms(plan.hold),
+        "lease_ms": ms(plan.lease),
+        "outcomes": outcomes.iter().map(outcome).collect::<Vec<_>>(),
+    });
+    format!("{all:#}\n")
+}
+
+fn ms(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn outcome(outcome: &Outcome) -> Value {
+    if let Some(reason) = &outcome.skipped {
+        return json!({ "work": outcome.work, "server": outcome.target, "skipped": reason });
+    }
+    json!({
+        "work": outcome.work,
+        "server": outcome.target,
+        "per_second": outcome.per_second(),
+        "per_second_of_slices": outcome.rates,
+        "done": outcome.done,
+        "shares": outcome.shares,
+        "wait_us": times(&outcome.waits_us),
+        "hand_off_us": times(&outcome.hand_offs_us),
+        "commands_each": outcome.commands_each(),
+        "server_cpu_us_each": outcome.cpu_us_each(),
+        "server_cpu_from": outcome.cpu_source,
+        "fairness_jain": outcome.fairness(),
+        "expiry_late_us": {
+            "p50": quantile(&outcome.late_us, 0.5),
+            "max": quantile(&outcome.late_us, 1.0),
+            "min": quantile(&outcome.late_us, 0.0),
+        },
+        "refused": outcome.refused,
+        "failed": outcome.failed,
+        "error": outcome.error,
+        "exclusion": outcome.seen.map(|seen| json!({
+            "held": !outcome.is_broken(),
+            "violations": seen.violations,
+            "lost_counts": seen.lost,
+        })),
+    })
+}
+
+fn times(times: &Histogram<u64>) -> Value {
+    if times.is_empty() {
+        return Value::Null;
+    }
+    let at = |part| times.value_at_quantile(part);
+    json!({ "p50": at(0.5), "p90": at(0.9), "p99": at(0.99), "p999": at(0.999), "max": times.max(), "mean": times.mean() })
+}

@@ -1,0 +1,121 @@
+//! The figures as a table for people.
+
+use std::fmt::Write as _;
+
+use hdrhistogram::Histogram;
+
+use crate::bench::cli::Plan;
+use crate::bench::figures::{Outcome, quantile};
+
+const HEAD: [&str; 12] = [
+    "work",
+    "server",
+    "per s",
+    "wait p50",
+    "p99",
+    "max",
+    "commands",
+    "CPU µs",
+    "fairness",
+    "hand-off p50",
+    "late p50/max",
+    "exclusion",
+];
+
+/// What is told of each outcome, and how it was come by.
+pub fn of(plan: &Plan, outcomes: &[Outcome]) -> String {
+    let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+    rows.extend(outcomes.iter().map(row));
+    let widths: Vec<usize> =
+        (0..HEAD.len()).map(|column| rows.iter().map(|row| width(&row[column])).max().unwrap_or(0)).collect();
+    let mut out = format!(
+        "{} clients, {} {}, held for {} ms, leased for {} ms; {} slices of {} ms of each, by turns\n\n",
+        plan.clients,
+        plan.locks,
+        if plan.locks == 1 { "lock" } else { "locks" },
+        plan.hold.as_millis(),
+        plan.lease.as_millis(),
+        plan.slices,
+        plan.slice.as_millis(),
+    );
+    for (number, row) in rows.iter().enumerate() {
+        if number > 1 && row[0] != rows[number - 1][0] || number == 1 {
+            let line: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+            let _ = writeln!(out, "{}", line.join("  "));
+        }
+        let mut line = String::new();
+        for (column, (cell, wide)) in row.iter().zip(&widths).enumerate() {
+            let pad = " ".repeat(wide - width(cell));
+            let text = matches!(column, 0 | 1) || column == HEAD.len() - 1;
+            let _ = if text { write!(line, "{cell}{pad}  ") } else { write!(line, "{pad}{cell}  ") };
+        }
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    for outcome in outcomes {
+        if let Some(error) = &outcome.error {
+            let _ = writeln!(out, "\n{} on {}: {} errors, the first: {error}", outcome.work, outcome.target, outcome.failed);
+        }
+        if outcome.refused > 0 {
+            let _ = writeln!(out, "\n{} on {}: not granted in time {} times", outcome.work, outcome.target, outcome.refused);
+        }
+    }
+    out
+}
+
+fn width(cell: &str) -> usize {
+    cell.chars().count()
+}
+
+fn row(outcome: &Outcome) -> Vec<String> {
+    if let Some(reason) = &outcome.skipped {
+        let mut row = vec![outcome.work.clone(), outcome.target.clone()];
+        row.resize(HEAD.len() - 1, "–".to_owned());
+        row.push(format!("skipped: {reason}"));
+        return row;
+    }
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
+    let late = |part| quantile(&outcome.late_us, part).map(|us| time(us as f64));
+    vec![
+        outcome.work.clone(),
+        outcome.target.clone(),
+        format!("{:.0}", outcome.per_second()),
+        or_dash(percentile(&outcome.waits_us, 0.5)),
+        or_dash(percentile(&outcome.waits_us, 0.99)),
+        or_dash(percentile(&outcome.waits_us, 1.0)),
+        or_dash(outcome.commands_each().map(|commands| format!("{commands:.1}"))),
+        or_dash(outcome.cpu_us_each().map(|us| format!("{us:.1}"))),
+        or_dash(outcome.fairness().map(|index| format!("{index:.3}"))),
+        or_dash(percentile(&outcome.hand_offs_us, 0.5)),
+        or_dash(late(0.5).zip(late(1.0)).map(|(half, most)| format!("{half}/{most}"))),
+        match outcome.seen {
+            None => "–".to_owned(),
+            Some(_) if !outcome.is_broken() => "held".to_owned(),
+            Some(seen) => format!("BROKEN {} times, {} counts lost", seen.violations, seen.lost),
+        },
+    ]
+}
+
+fn percentile(times: &Histogram<u64>, part: f64) -> Option<String> {
+    (!times.is_empty()).then(|| time(times.value_at_quantile(part) as f64))
+}
+
+/// Microseconds as people read them.
+pub fn time(us: f64) -> String {
+    match us {
+        us if us.abs() < 1000.0 => format!("{us:.0} µs"),
+        us if us.abs() < 10_000.0 => format!("{:.2} ms", us / 1000.0),
+        us if us.abs() < 1_000_000.0 => format!("{:.0} ms", us / 1000.0),
+        us => format!("{:.1} s", us / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        let texts = [7.0, 999.0, 1234.0, 12_345.0, 1_500_000.0, -300.0].map(time);
+        assert_eq!(texts, ["7 µs", "999 µs", "1.23 ms", "12 ms", "1.5 s", "-300 µs"]);
+    }
+}
