@@ -91,6 +91,43 @@ pub fn by_name<W: World>(name: &str) -> Option<Box<dyn Algorithm<W>>> {
     }
 }
 
+/// All of them as a page in Markdown: what each is, promises, and how it fails.
+pub fn markdown_page() -> String {
+    let mut page = String::from("# The recipes\n\nWritten by a test from the facts that the code has of itself.\n");
+    let yes = |is: bool, what: &'static str| is.then_some(what);
+    for facts in all::<crate::recipes::Live>().into_iter().map(|recipe| recipe.facts) {
+        let number = if facts.number == 0 { "–".to_owned() } else { facts.number.to_string() };
+        let flawed = if facts.flawed { ", **flawed**: here to show how it fails, not to be used" } else { "" };
+        page.push_str(&format!("\n## {number}: `{}`{flawed}\n\n{}.\n\n", facts.name, capital(facts.summary)));
+        let can = [
+            yes(facts.expires, "expires"),
+            yes(facts.renews, "renews"),
+            yes(facts.reentrant, "reentrant"),
+            yes(facts.shared, "shared"),
+            yes(facts.fenced, "fencing tokens"),
+            yes(facts.native, "needs this crate's server"),
+        ];
+        let can: Vec<&str> = can.into_iter().flatten().collect();
+        if !can.is_empty() {
+            page.push_str(&format!("*{}*\n\n", can.join(", ")));
+        }
+        for (title, items) in [("Promises", facts.guarantees), ("Fails", facts.failures)] {
+            if !items.is_empty() {
+                page.push_str(&format!("{title}:\n\n"));
+                items.iter().for_each(|item| page.push_str(&format!("- {item}\n")));
+                page.push('\n');
+            }
+        }
+        page.push_str(&format!("From: {}.\n", facts.source));
+    }
+    page
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// Of a name that is found in an answer of [`by_name`], what is to be known; of those that are no locks, too.
 pub fn facts(name: &str) -> Option<&'static Facts> {
     all::<crate::recipes::Live>().into_iter().map(|recipe| recipe.facts).find(|facts| facts.name == name)

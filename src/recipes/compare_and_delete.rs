@@ -19,6 +19,20 @@ pub static FACTS: Facts = Facts {
 
 /// 5: `DELEX key IFEQ owner` where the server has it, else `DELIFEQ key owner`, else the script of 4; to renew `SET key owner IFEQ owner PX
 /// lease`, or the script of 4. What the server has is found out by its errors, and remembered.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use std::time::Duration;
+/// use portcullis::recipes::{Lock, CompareAndDelete};
+///
+/// let door = Lock::new(&world, CompareAndDelete::default(), "door").lease(Duration::from_secs(10));
+/// let guard = door.acquire().await?;
+/// assert!(door.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Default)]
 pub struct CompareAndDelete {
     /// What to begin with to release: 0 `DELEX`, 1 `DELIFEQ`, 2 the script. Servers of one world are taken to be alike.

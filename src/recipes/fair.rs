@@ -95,6 +95,20 @@ static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
 });
 
 /// 8: see [`FACTS`]. A waiter says at least every half of its patience that it is still there.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use std::time::Duration;
+/// use portcullis::recipes::{Lock, Fair};
+///
+/// let door = Lock::new(&world, Fair::default(), "door").lease(Duration::from_secs(10));
+/// let guard = door.acquire().await?;
+/// assert!(door.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fair {
     patience: Duration,

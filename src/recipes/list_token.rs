@@ -44,6 +44,20 @@ static TAKE: LazyLock<Script> = LazyLock::new(|| {
 
 /// 19: `BLPOP key wait` takes it, `RPUSH key token` gives it back. The first to come makes the token, as `{key}:made` remembers. Flawed: see
 /// [`FACTS`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use std::time::Duration;
+/// use portcullis::recipes::{Lock, ListToken};
+///
+/// let door = Lock::new(&world, ListToken, "door").lease(Duration::from_secs(10));
+/// let guard = door.acquire().await?;
+/// assert!(door.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ListToken;
 

@@ -22,6 +22,20 @@ pub static FACTS: Facts = Facts {
 };
 
 /// 17: `SET key 1 NX EX seconds` takes it, `DEL key` gives it back: leases are whole seconds, rounded up. Flawed: see [`FACTS`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use std::time::Duration;
+/// use portcullis::recipes::{Lock, MemcachedAdd};
+///
+/// let door = Lock::new(&world, MemcachedAdd, "door").lease(Duration::from_secs(10));
+/// let guard = door.acquire().await?;
+/// assert!(door.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemcachedAdd;
 

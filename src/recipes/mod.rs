@@ -18,6 +18,23 @@
 //!     ▲            │               └─ a simulation
 //!   Retry        Grant ◀─ Watch: renews it while its holder lives
 //! ```
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+//! # let server = portcullis::TestServer::start();
+//! # let url = server.url();
+//! use portcullis::client::Client;
+//! use portcullis::recipes::{Live, Lock, by_name};
+//!
+//! let world = Live::new([Client::connect(&url).await?]);
+//! for name in ["set-nx-px", "reentrant+watchdog", "nodes"] {
+//!     let algorithm = by_name(name).expect("there is one of that name");
+//!     let guard = Lock::of(&world, algorithm.into(), format!("door:{name}")).acquire().await?;
+//!     guard.release().await?;
+//! }
+//! # Ok(()) }
+//! ```
+#![doc = include_str!("RECIPES.md")]
 
 mod algorithm;
 pub mod broken;
@@ -51,7 +68,7 @@ mod world;
 
 pub use algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
 pub use broken::Broken;
-pub use catalogue::{Make, Recipe, all, by_name, facts};
+pub use catalogue::{Make, Recipe, all, by_name, facts, markdown_page};
 pub use compare_and_delete::CompareAndDelete;
 pub use fair::Fair;
 pub use guard::{Guard, Lock};

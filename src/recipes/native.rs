@@ -35,6 +35,21 @@ pub static FACTS: Facts = Facts {
 };
 
 /// 20: `LOCK.ACQUIRE key owner lease [SHARED] [WAIT ms]`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use portcullis::recipes::{Lock, Native, guard};
+///
+/// let door = Lock::new(&world, Native, "door");
+/// let first = door.acquire().await?.token().expect("native locks are fenced");
+/// let second = door.acquire().await?.token().expect("native locks are fenced");
+/// // Each write to the ledger is preceded by this question.
+/// assert!(guard(&world, 0, b"ledger", second).await?);
+/// assert!(!guard(&world, 0, b"ledger", first).await?, "somebody else has had the lock since");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Native;
 

@@ -77,6 +77,21 @@ static KEEP: LazyLock<Script> = LazyLock::new(|| {
 });
 
 /// 16: `{name}:nodes` is the queue, `{name}:session:<node>` the session, whose time-out is the lease; see [`FACTS`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use std::time::Duration;
+/// use portcullis::recipes::{Lock, Nodes};
+///
+/// let door = Lock::new(&world, Nodes, "door").lease(Duration::from_secs(10));
+/// let guard = door.acquire().await?;
+/// assert!(door.try_acquire().await?.is_none());
+/// assert!(guard.token().is_some());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nodes;
 

@@ -74,6 +74,18 @@ static RENEW: LazyLock<Script> = LazyLock::new(|| {
 
 /// 13: the key is the number of free permits, `{name}:permits` those that are out; see [`FACTS`]. The permit's number is the grant's
 /// [`memo`](Grant::memo).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use portcullis::recipes::{Lock, Permits};
+///
+/// let printers = Lock::new(&world, Permits::new(2), "printers");
+/// let (_first, _second) = (printers.acquire().await?, printers.acquire().await?);
+/// assert!(printers.try_acquire().await?.is_none());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Permits {
     permits: u32,

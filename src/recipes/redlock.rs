@@ -38,6 +38,25 @@ pub static FACTS: Facts = Facts {
 };
 
 /// 11: the lock of 4 on each server of the world; see [`FACTS`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let servers: [_; 3] = std::array::from_fn(|_| portcullis::TestServer::start());
+/// # let urls: Vec<String> = servers.iter().map(|server| server.url()).collect();
+/// use portcullis::client::Client;
+/// use portcullis::recipes::{Live, Lock, RedLock, Retry};
+///
+/// let mut clients = Vec::new();
+/// for url in &urls {
+///     clients.push(Client::connect(url).await?);
+/// }
+/// let world = Live::new(clients);
+/// let door = Lock::new(&world, RedLock::default(), "door").retry(Retry::BACK_OFF);
+/// let guard = door.acquire().await?;
+/// println!("held for another {:?}", guard.remaining());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RedLock {
     server_timeout: Option<Duration>,

@@ -92,6 +92,20 @@ const CLEANED: u32 = 100;
 
 /// 18: the table is `{table}:row:<name>`, hashes of holder and count, and `{table}:until`, an index of when they are too old; see [`FACTS`].
 /// Whoever is refused runs the [cleaner](UniqueRow::clean), so that none need run beside.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use std::time::Duration;
+/// use portcullis::recipes::{Lock, UniqueRow};
+///
+/// let door = Lock::new(&world, UniqueRow::of("jobs"), "door").lease(Duration::from_secs(10));
+/// let guard = door.acquire().await?;
+/// assert!(door.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct UniqueRow {
     rows: Vec<u8>,

@@ -49,6 +49,18 @@ static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
 });
 
 /// 12: the key is the number of free permits. Flawed: see [`FACTS`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use portcullis::recipes::{Lock, Semaphore};
+///
+/// let printers = Lock::new(&world, Semaphore::new(2), "printers");
+/// let (_first, _second) = (printers.acquire().await?, printers.acquire().await?);
+/// assert!(printers.try_acquire().await?.is_none());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Semaphore {
     permits: u32,

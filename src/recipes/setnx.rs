@@ -87,6 +87,20 @@ pub(crate) async fn delete<W: World>(world: &W, grant: &Grant) -> Result<Given> 
 }
 
 /// 2: `SETNX key owner`, `PEXPIRE key lease`, and `DEL key` to give it back. Flawed: see [`SETNX_EXPIRE`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use std::time::Duration;
+/// use portcullis::recipes::{Lock, SetNxExpire};
+///
+/// let door = Lock::new(&world, SetNxExpire, "door").lease(Duration::from_secs(10));
+/// let guard = door.acquire().await?;
+/// assert!(door.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetNxExpire;
 

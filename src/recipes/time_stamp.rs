@@ -46,6 +46,20 @@ pub static NAIVE: Facts = Facts {
 };
 
 /// 3: the value is the unix time in milliseconds, by the client's clock, until when it is held. Flawed: see [`GETSET`] and [`NAIVE`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use std::time::Duration;
+/// use portcullis::recipes::{Lock, TimeStamp};
+///
+/// let door = Lock::new(&world, TimeStamp::default(), "door").lease(Duration::from_secs(10));
+/// let guard = door.acquire().await?;
+/// assert!(door.try_acquire().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TimeStamp {
     naive: bool,

@@ -76,7 +76,7 @@ pub(crate) static RENEW: LazyLock<Script> = LazyLock::new(|| {
         .idempotent()
 });
 
-/// 4: `SET key owner NX PX lease`.
+/// 4: `SET key owner NX PX lease`. See [`COMPARED`]; an example is at [`Live`](crate::recipes::Live).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Token {
     release: Release,

@@ -110,6 +110,20 @@ async fn keep<W: World>(world: W, algorithm: Arc<dyn Algorithm<W>>, mut grant: G
 ///
 /// What is held can only be lost by a holder that stops: but one that hangs without ending, in a dead thread of a living process, is
 /// renewed for ever.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
+/// # let server = portcullis::TestServer::start();
+/// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
+/// use std::time::Duration;
+/// use portcullis::recipes::{Guarded, Lock, Reentrant};
+///
+/// let door = Lock::new(&world, Guarded::new(Box::new(Reentrant) as Box<_>).every(Duration::from_millis(20)), "door");
+/// let guard = door.lease(Duration::from_millis(100)).acquire().await?;
+/// tokio::time::sleep(Duration::from_millis(150)).await;
+/// assert!(!guard.is_lost());
+/// # Ok(()) }
+/// ```
 pub struct Guarded<W> {
     inner: Arc<dyn Algorithm<W>>,
     facts: &'static Facts,

@@ -131,3 +131,32 @@ async fn all_at_once(futures: impl IntoIterator<Item = impl Future<Output = ()>>
     })
     .await;
 }
+
+/// With UPDATE_README=1, writes it.
+#[test]
+fn the_page_shows_every_recipe() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/recipes/RECIPES.md");
+    let expected = portcullis::recipes::markdown_page();
+    if std::env::var_os("UPDATE_README").is_some_and(|set| set == "1") {
+        std::fs::write(&path, expected).unwrap();
+    } else {
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(found == expected, "{} shows other recipes than there are: run this test with UPDATE_README=1", path.display());
+    }
+}
+
+/// All twenty are there, under names of their own, and say how they fail.
+#[test]
+fn every_algorithm_is_there() {
+    let recipes = all::<Live>();
+    let numbers: std::collections::BTreeSet<u8> = recipes.iter().map(|recipe| recipe.facts.number).collect();
+    assert!(numbers.iter().copied().eq(0..=20), "{numbers:?}");
+    for recipe in &recipes {
+        let facts = recipe.facts;
+        assert_eq!(recipes.iter().filter(|other| other.facts.name == facts.name).count(), 1, "{}", facts.name);
+        assert!(!facts.failures.is_empty() && !facts.source.is_empty(), "{}", facts.name);
+        assert!(facts.flawed || !facts.guarantees.is_empty(), "{}", facts.name);
+        assert_eq!(recipe.make.map(|make| make().facts().name), recipe.make.map(|_| facts.name));
+        assert_eq!(portcullis::recipes::facts(facts.name).map(|found| found.name), Some(facts.name));
+    }
+}
