@@ -128,7 +128,7 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Of a name that is found in an answer of [`by_name`], what is to be known; of those that are no locks, too.
+/// What is to be known of the recipe of this name, be it a lock or not.
 pub fn facts(name: &str) -> Option<&'static Facts> {
     all::<crate::recipes::Live>().into_iter().map(|recipe| recipe.facts).find(|facts| facts.name == name)
 }
