@@ -107,6 +107,7 @@ fn it_stands_beside_redis() {
 fn mistakes_are_told() {
     for (args, word) in [
         (&["nosuch"][..], "no recipe 'nosuch'"),
+        (&["--command", "NOSUCH {key}", "--against", "portcullis"], "it never worked: NOSUCH {key} on portcullis"),
         (&["native", "--against", "nosuch-program"], "no program 'nosuch-program'"),
         (&["native", "--against", "redis://127.0.0.1:1"], "no connection"),
         (&["native", "--against", "portcullis", "--json", "/nosuch/file"], "/nosuch/file"),

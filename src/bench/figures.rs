@@ -72,6 +72,11 @@ impl Outcome {
         self.seen.is_some_and(|seen| seen != Seen::default())
     }
 
+    /// Whether it never worked, as a server failed it.
+    pub fn is_failure(&self) -> bool {
+        self.done == 0 && self.failed > 0
+    }
+
     /// Acquisitions a second: the median of the slices.
     pub fn per_second(&self) -> f64 {
         median(&self.rates)

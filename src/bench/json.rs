@@ -50,7 +50,7 @@ fn outcome(outcome: &Outcome) -> Value {
         "failed": outcome.failed,
         "error": outcome.error,
         "exclusion": outcome.seen.map(|seen| json!({
-            "held": !outcome.is_broken(),
+            "held": (outcome.done > 0).then(|| !outcome.is_broken()),
             "violations": seen.violations,
             "lost_counts": seen.lost,
         })),

@@ -53,22 +53,24 @@ pub fn run(plan: &Plan) -> ExitCode {
         }
         Ok(outcomes)
     });
+    let mut wrong = Vec::new();
     match told {
-        Ok(outcomes) if outcomes.iter().any(Outcome::is_broken) => {
-            eprintln!("portcullis: mutual exclusion was broken: {}", broken(&outcomes));
-            ExitCode::FAILURE
+        Ok(outcomes) => {
+            for (is_wrong, what) in [
+                (Outcome::is_broken as fn(&Outcome) -> bool, "mutual exclusion was broken"),
+                (Outcome::is_failure, "it never worked"),
+            ] {
+                let name = |outcome: &Outcome| format!("{} on {}", outcome.work, outcome.target);
+                let names: Vec<String> = outcomes.iter().filter(|outcome| is_wrong(outcome)).map(name).collect();
+                if !names.is_empty() {
+                    wrong.push(format!("{what}: {}", names.join(", ")));
+                }
+            }
         }
-        Ok(_) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("portcullis: {message}");
-            ExitCode::FAILURE
-        }
+        Err(message) => wrong.push(message),
     }
-}
-
-fn broken(outcomes: &[Outcome]) -> String {
-    let name = |outcome: &Outcome| format!("{} on {}", outcome.work, outcome.target);
-    outcomes.iter().filter(|outcome| outcome.is_broken()).map(name).collect::<Vec<_>>().join(", ")
+    wrong.iter().for_each(|message| eprintln!("portcullis: {message}"));
+    if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn write_to(path: Option<&std::path::Path>, text: impl FnOnce() -> String) -> Result<(), String> {

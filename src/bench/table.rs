@@ -89,6 +89,7 @@ fn row(outcome: &Outcome) -> Vec<String> {
         or_dash(late(0.5).zip(late(1.0)).map(|(half, most)| format!("{half}/{most}"))),
         match outcome.seen {
             None => "–".to_owned(),
+            Some(_) if outcome.done == 0 => "never granted".to_owned(),
             Some(_) if !outcome.is_broken() => "held".to_owned(),
             Some(seen) => format!("BROKEN {} times, {} counts lost", seen.violations, seen.lost),
         },
