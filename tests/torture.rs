@@ -3,13 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use portcullis::torture::check::Property;
 use portcullis::torture::plan::{Fault, Plan, Settings};
 use portcullis::torture::run::{self, Outcome, run};
 use portcullis::torture::shrink::shrink;
 use portcullis::torture::subject::Subject;
-use portcullis::torture::timeline;
+use portcullis::torture::{known, table, timeline};
 
 const HOUR_US: u64 = 3_600_000_000;
 
@@ -42,7 +43,7 @@ fn the_same_seed_gives_the_same_history_byte_for_byte() {
 
 /// Asserts that these are violated and those are not.
 #[track_caller]
-fn known(label: &str, fault: Fault, seed: u64, minutes: u64, violated: &[Property], holds: &[Property]) {
+fn expect(label: &str, fault: Fault, seed: u64, minutes: u64, violated: &[Property], holds: &[Property]) {
     let outcome = torture(label, &[fault], seed, minutes);
     for property in violated {
         assert_ne!(outcome.of(*property).violations, 0, "{label} under {fault} is known to violate {property}");
@@ -56,43 +57,43 @@ fn known(label: &str, fault: Fault, seed: u64, minutes: u64, violated: &[Propert
 
 #[test]
 fn plain_setnx_is_stuck_after_a_crash() {
-    known("setnx", Fault::Crash, 1, 6, &[Property::Stuck], &[Property::Exclusion]);
-    known("set-nx-px", Fault::Crash, 1, 6, &[], &[Property::Stuck, Property::Late]);
+    expect("setnx", Fault::Crash, 1, 6, &[Property::Stuck], &[Property::Exclusion]);
+    expect("set-nx-px", Fault::Crash, 1, 6, &[], &[Property::Stuck, Property::Late]);
 }
 
 #[test]
 fn setnx_with_getset_breaks_under_skew() {
-    known("setnx-getset", Fault::Skew, 1, 6, &[Property::Exclusion, Property::Sections], &[]);
-    known("set-nx-px", Fault::Skew, 1, 6, &[], &[Property::Exclusion, Property::Sections]);
+    expect("setnx-getset", Fault::Skew, 1, 6, &[Property::Exclusion, Property::Sections], &[]);
+    expect("set-nx-px", Fault::Skew, 1, 6, &[], &[Property::Exclusion, Property::Sections]);
 }
 
 #[test]
 fn del_without_a_check_releases_what_another_holds_after_a_pause() {
-    known("set-nx-px-del", Fault::Pause, 1, 6, &[Property::Release], &[]);
+    expect("set-nx-px-del", Fault::Pause, 1, 6, &[Property::Release], &[]);
 }
 
 #[test]
 fn compare_and_delete_keeps_the_servers_order_but_sections_overlap_after_a_pause() {
     let holds = [Property::Exclusion, Property::Release, Property::Early];
-    known("set-nx-px", Fault::Pause, 1, 6, &[Property::Sections], &holds);
+    expect("set-nx-px", Fault::Pause, 1, 6, &[Property::Sections], &holds);
 }
 
 #[test]
 fn fencing_stops_the_stale_write() {
     let (of_pauses, seed) = (Fault::Pause, 1);
-    known("native+unfenced", of_pauses, seed, 12, &[Property::Sections, Property::Writes], &[Property::Tokens]);
-    known("native", of_pauses, seed, 12, &[Property::Sections], &[Property::Writes, Property::Tokens]);
+    expect("native+unfenced", of_pauses, seed, 12, &[Property::Sections, Property::Writes], &[Property::Tokens]);
+    expect("native", of_pauses, seed, 12, &[Property::Sections], &[Property::Writes, Property::Tokens]);
 }
 
 #[test]
 fn a_server_that_loses_its_last_writes_breaks_exclusion() {
-    known("set-nx-px", Fault::Lose, 1, 12, &[Property::Exclusion, Property::Early], &[]);
+    expect("set-nx-px", Fault::Lose, 1, 12, &[Property::Exclusion, Property::Early], &[]);
 }
 
 #[test]
 fn redlock_survives_a_server_that_loses_all_only_when_it_comes_back_after_a_lease() {
-    known("redlock", Fault::Restart, 1, 6, &[Property::Exclusion], &[]);
-    known("redlock+delayed", Fault::Restart, 1, 6, &[], &[Property::Exclusion, Property::Sections]);
+    expect("redlock", Fault::Restart, 1, 6, &[Property::Exclusion], &[]);
+    expect("redlock+delayed", Fault::Restart, 1, 6, &[], &[Property::Exclusion, Property::Sections]);
 }
 
 #[test]
@@ -124,4 +125,63 @@ fn a_violation_is_shrunk_to_what_matters_and_drawn() {
     let page = timeline::page("set-nx-px", &shown.history, Some(&shown.violation), "again");
     assert!(page.contains("class=\"bad\"") && page.contains("class=\"pause\"") && page.contains("violated</text>"));
     assert!(!page.contains("http") && !page.contains("<script"), "it needs nothing else");
+}
+
+/// With UPDATE_README=1, finds the verdicts anew and writes them; in a debug build that takes an hour.
+#[test]
+fn the_readme_shows_the_verdicts() {
+    const START: &str = "<!-- torture -->\n";
+    const END: &str = "<!-- /torture -->";
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let update = std::env::var_os("UPDATE_README").is_some_and(|set| set == "1");
+    let known = match update {
+        true => table::entries().iter().map(|(subject, fault)| table::entry(subject, *fault, table::ENTRY_US).unwrap()).collect(),
+        false => known::all(),
+    };
+    let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    let start = readme.find(START).expect("README.md has the marker <!-- torture -->") + START.len();
+    let end = start + readme[start..].find(END).expect("README.md has the marker <!-- /torture -->");
+    let expected = format!("{}{}{}", &readme[..start], table::markdown(&known), &readme[end..]);
+    if update {
+        std::fs::write(folder.join("src/torture/verdicts.txt"), table::lines(&known)).unwrap();
+        std::fs::write(folder.join("README.md"), expected).unwrap();
+    } else {
+        assert!(readme == expected, "README.md shows other verdicts: run this test with UPDATE_README=1 and --release");
+    }
+}
+
+/// Every algorithm is there under every fault, and one entry of each is run again in short.
+#[test]
+fn the_verdicts_are_true() {
+    let known = known::all();
+    let entries = table::entries();
+    let same = known
+        .iter()
+        .map(|entry| (entry.label.clone(), entry.fault))
+        .eq(entries.iter().map(|(subject, fault)| (subject.label(), *fault)));
+    assert!(
+        same,
+        "the verdicts are those of other algorithms: run the_readme_shows_the_verdicts with UPDATE_README=1 and --release"
+    );
+    let columns = Fault::ALL.len() + 1;
+    let rows = entries.len() / columns;
+    let check = |row: usize| {
+        // Another column in each row.
+        let at = row * columns + row * 2 % columns;
+        let (entry, (subject, fault)) = (&known[at], &entries[at]);
+        let episode = entry.violated.iter().map(|(_, episode)| *episode).min().unwrap_or(0);
+        let violated = table::episode(subject, *fault, episode).unwrap();
+        for (property, first) in &entry.violated {
+            assert_eq!(violated.contains(property), *first == episode, "{} under {fault:?}: {property}", entry.label);
+        }
+        for property in violated {
+            assert!(entry.violated.iter().any(|(known, _)| *known == property), "{} under {fault:?}: {property}", entry.label);
+        }
+    };
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            let check = &check;
+            scope.spawn(move || (half..rows).step_by(2).for_each(check));
+        }
+    });
 }

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
-use crate::torture::check::Property;
+use crate::torture::check::{Property, Violation};
 use crate::torture::known;
+use crate::torture::live;
 use crate::torture::plan::{Fault, Plan, Settings};
 use crate::torture::report::Report;
 use crate::torture::run;
-use crate::torture::shrink;
+use crate::torture::shrink::{self, Shown};
 use crate::torture::subject::Subject;
 use crate::torture::table;
 use crate::torture::timeline;
@@ -30,6 +31,8 @@ Examples:
 const VIOLATED: u8 = 1;
 /// Exit code where it could not be run.
 const FAILED: u8 = 2;
+/// The lease of a live run, unless it is given.
+const LIVE_LEASE_US: u64 = 2_000_000;
 /// Runs that are made to find a shorter schedule.
 const SHRINKS_MAX: u32 = 600;
 
@@ -70,6 +73,12 @@ pub fn command() -> Command {
         .arg(number("lease-ms", "MS", format!("Lease of every acquisition [{}]", usual.lease_us / 1000)))
         .arg(number("episode-s", "S", format!("Simulated length of an episode [{}]", usual.episode_us / 1_000_000)))
         .arg(text("restart-delay-ms", "MS|lease", "Servers that lost something start again no sooner than this after their end"))
+        .arg(text(
+            "live",
+            "SERVERS",
+            "Against real servers and in real time: self, redis-server (both are started), or URLs with commas between them",
+        ))
+        .arg(number("seconds", "S", "With --live: how long [20]".to_owned()))
         .arg(flag("no-fencing", "The guarded resource does not look at fencing tokens"))
         .arg(flag("no-shrink", "Shows what was violated first, not the shortest schedule that does"))
         .arg(flag("expect-known", "Fails where something else is violated than what is known to be, and where that is not"))
@@ -112,6 +121,11 @@ fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     settings.locks = small("locks").unwrap_or(settings.locks);
     settings.lease_us = number("lease-ms").map_or(settings.lease_us, |ms| ms.clamp(100, 86_400_000) * 1000);
     settings.episode_us = number("episode-s").map_or(settings.episode_us, |s| s.clamp(1, 86_400) * 1_000_000);
+    if matches.get_one::<String>("live").is_some() {
+        settings.lease_us = number("lease-ms").map_or(LIVE_LEASE_US, |_| settings.lease_us);
+        settings.episode_us = number("seconds").unwrap_or(20).clamp(1, 86_400) * 1_000_000;
+    }
+    settings.think_us = settings.lease_us / 5;
     settings.fencing = !matches.get_flag("no-fencing");
     Ok(settings)
 }
@@ -143,7 +157,10 @@ fn torture(matches: &ArgMatches) -> Result<bool, String> {
     };
     let (mut failed, mut drawn) = (false, false);
     for subject in subjects {
-        let report = wanted.simulate(&subject)?;
+        let report = match matches.get_one::<String>("live") {
+            None => wanted.simulate(&subject)?,
+            Some(servers) => wanted.live(&subject, servers)?,
+        };
         if let (false, Some(path), Some(shown)) = (drawn, matches.get_one::<PathBuf>("timeline"), report.shown.first()) {
             let episode = report.outcome.of(shown.violation.property).first.as_ref().map_or(0, |(episode, _)| *episode);
             let title = format!("{}: {}", report.label, shown.violation.property);
@@ -181,8 +198,8 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 }
 
 impl Wanted<'_> {
-    fn simulate(&self, subject: &Subject) -> Result<Report, String> {
-        let algorithm = subject.simulated().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
+    /// The settings for an algorithm, and its label under them.
+    fn settings_of(&self, subject: &Subject) -> Result<(Settings, String), String> {
         let mut settings = subject.settings(&self.settings);
         settings.fencing = self.settings.fencing;
         if let Some(servers) = self.matches.get_one::<u32>("servers") {
@@ -191,6 +208,46 @@ impl Wanted<'_> {
         settings.restart_delay_us = restart_delay_us(self.matches, settings.lease_us)?.unwrap_or(0);
         let delayed = settings.restart_delay_us >= settings.lease_us;
         let label = Subject { delayed, fenced: settings.fencing, ..subject.clone() }.label();
+        Ok((settings, label))
+    }
+
+    /// Against real servers. What is shown of a violation is what happened to those who are concerned.
+    fn live(&self, subject: &Subject, servers: &str) -> Result<Report, String> {
+        let algorithm = subject.simulated().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
+        let (mut settings, label) = self.settings_of(subject)?;
+        let mut servers: Vec<String> = servers.split(',').map(str::to_owned).collect();
+        if let [one] = &servers[..]
+            && !one.contains("://")
+        {
+            servers = vec![one.clone(); settings.servers as usize];
+        }
+        settings.servers = servers.len() as u32;
+        if algorithm.facts().native && servers.iter().any(|server| server == "redis-server") {
+            return Err(format!("{} needs native locks, which redis-server does not have", subject.algorithm));
+        }
+        let plan = Plan::draw(&settings, self.episode.unwrap_or(0));
+        let began = Instant::now();
+        let history = live::run(&plan, subject, &servers)?;
+        let took = began.elapsed();
+        if let Some(path) = self.matches.get_one::<PathBuf>("history") {
+            write(path, &history.text())?;
+        }
+        let outcome = run::judged(&history, &run::rules(&settings, &algorithm));
+        let part = |violation: &Violation| Shown {
+            plan: plan.clone(),
+            history: history.concerning(&violation.ops),
+            violation: violation.clone(),
+            tried: 1,
+        };
+        let shown = outcome.violated().filter_map(|verdict| Some(part(&verdict.first.as_ref()?.1))).collect();
+        let known = known::of(&label, &settings.faults);
+        let summary = algorithm.facts().summary.to_owned();
+        Ok(Report { label, summary, settings, outcome, shown, known, took, live: servers })
+    }
+
+    fn simulate(&self, subject: &Subject) -> Result<Report, String> {
+        let algorithm = subject.simulated().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
+        let (settings, label) = self.settings_of(subject)?;
         let (from, simulated_us) = self.episode.map_or((0, self.simulated_us), |episode| (episode, 0));
         let mut histories = self.matches.get_one::<PathBuf>("history").map(|_| String::new());
         let began = Instant::now();

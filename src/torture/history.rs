@@ -229,6 +229,17 @@ impl History {
         self.events.iter().filter(is).count() as u64
     }
 
+    /// What happened to these acquisitions, and what went wrong from the first of it to the last.
+    pub fn concerning(&self, ops: &[Op]) -> History {
+        let of_ops = |event: &&Event| event.what.op().is_some_and(|op| ops.contains(&op));
+        let (first, last) =
+            (self.events.iter().position(|event| of_ops(&event)), self.events.iter().rposition(|event| of_ops(&event)));
+        let (Some(first), Some(last)) = (first, last) else { return History::default() };
+        // A crash of one ends what is told of it.
+        let within = self.events[first..=(last + 1).min(self.events.len() - 1)].iter();
+        History { events: within.filter(|event| of_ops(event) || event.what.op().is_none()).cloned().collect() }
+    }
+
     /// Adds it, byte for byte, to a digest.
     pub fn digest(&self, digest: &mut Xxh3) {
         let mut bytes = Vec::with_capacity(self.events.len() * 48);

@@ -4,6 +4,7 @@ pub mod check;
 pub mod cli;
 pub mod history;
 pub mod known;
+pub mod live;
 pub mod plan;
 pub mod random;
 pub mod report;

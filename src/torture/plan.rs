@@ -277,8 +277,6 @@ pub(crate) mod purpose {
     pub const ENGINE: u64 = 6;
 }
 
-const SECOND: u64 = 1_000_000;
-
 impl Plan {
     /// The plan of an episode, by its number.
     pub fn draw(settings: &Settings, episode: u64) -> Plan {
@@ -335,8 +333,8 @@ fn wishes(settings: &Settings, seed: u64, client: u32) -> Vec<Wish> {
     wishes
 }
 
-/// How often a fault comes: once in so many seconds, for each client or server.
-fn every_s(fault: Fault) -> u64 {
+/// How often a fault comes: once in so many tenths of a lease, for each client or server.
+fn every(fault: Fault) -> u64 {
     match fault {
         Fault::Pause => 40,
         Fault::Skew => 60,
@@ -350,10 +348,12 @@ fn every_s(fault: Fault) -> u64 {
 
 fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &mut Vec<Planned>) {
     let lease_us = settings.lease_us;
+    // All times go by the lease: a second where that is ten.
+    let unit_us = lease_us / 10;
     let of_servers = matches!(fault, Fault::Restart | Fault::Lose);
     let many = if of_servers { settings.servers } else { settings.clients };
-    // Commands that a client sends in a second, more or less: for faults that come just as one is under way.
-    let per_s = 3;
+    // Commands that a client sends in that time, more or less: for faults that come just as one is under way.
+    let per_unit = 3;
     for which in 0..many {
         if fault == Fault::Skew {
             faults.push(Planned {
@@ -367,7 +367,7 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
         }
         let mut at_us = 0;
         loop {
-            at_us += random.between(SECOND, 2 * every_s(fault) * SECOND);
+            at_us += random.between(unit_us, 2 * every(fault) * unit_us);
             if at_us >= settings.episode_us {
                 break;
             }
@@ -381,29 +381,29 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                 }
                 Fault::Skew => Harm::Jump { client, by_ms: random.below(240_000) as i64 - 120_000 },
                 Fault::Crash => {
-                    let again_after_us = random.between(SECOND, 2 * lease_us);
+                    let again_after_us = random.between(unit_us, 2 * lease_us);
                     Harm::Crash { client, machine: random.percent(50), again_after_us }
                 }
                 Fault::Restart => Harm::Down {
                     server: which,
                     lost: None,
-                    again_after_us: random.between(SECOND / 100, SECOND).max(settings.restart_delay_us),
+                    again_after_us: random.between(unit_us / 100, unit_us).max(settings.restart_delay_us),
                 },
                 Fault::Lose => Harm::Down {
                     server: which,
                     lost: Some(random.between(1, 12)),
-                    again_after_us: random.between(SECOND / 100, SECOND).max(settings.restart_delay_us),
+                    again_after_us: random.between(unit_us / 100, unit_us).max(settings.restart_delay_us),
                 },
                 Fault::Delay => Harm::Delay {
                     client,
                     server,
-                    for_us: random.between(SECOND, 10 * SECOND),
-                    most_us: random.between(SECOND / 100, lease_us / 5),
+                    for_us: random.between(unit_us, 10 * unit_us),
+                    most_us: random.between(unit_us / 100, lease_us / 5),
                 },
                 Fault::Drop => Harm::Loss {
                     client,
                     server,
-                    for_us: random.between(SECOND / 10, 3 * SECOND),
+                    for_us: random.between(unit_us / 10, 3 * unit_us),
                     percent: if random.percent(50) { 100 } else { 30 },
                     breaks: random.percent(60),
                 },
@@ -415,7 +415,7 @@ fn draw_faults(settings: &Settings, fault: Fault, random: &mut Random, faults: &
                 _ => random.percent(60),
             };
             let sender = if of_servers { random.below(u64::from(settings.clients)) as u32 } else { client };
-            let nth = at_us / SECOND * per_s + random.below(per_s);
+            let nth = at_us / unit_us * per_unit + random.below(per_unit);
             let after_us = if random.percent(70) { random.below(1_200) } else { random.below(12_000) };
             let when = if just_then { When::Sent { client: sender, nth: nth + 1, after_us } } else { When::At(at_us) };
             faults.push(Planned { when, harm });

@@ -176,16 +176,18 @@ impl Report {
     fn tell(&self, shown: &Shown, out: &mut String) {
         let violation = &shown.violation;
         let clients = shown.plan.clients.iter().filter(|wishes| !wishes.is_empty()).count();
-        let _ = writeln!(
-            out,
-            "  {}: {}\n  the shortest schedule found ({}, {}, {}; {} runs):",
-            violation.property.name(),
-            violation.says,
-            plural(clients, "client"),
-            plural(shown.plan.wishes(), "wish"),
-            plural(shown.plan.faults.len(), "fault"),
-            shown.tried
-        );
+        let _ = writeln!(out, "  {}: {}", violation.property.name(), violation.says);
+        let _ = match self.live.is_empty() {
+            false => writeln!(out, "  what happened to them, and what went wrong meanwhile:"),
+            true => writeln!(
+                out,
+                "  the shortest schedule found ({}, {}, {}; {}):",
+                plural(clients, "client"),
+                plural(shown.plan.wishes(), "wish"),
+                plural(shown.plan.faults.len(), "fault"),
+                plural(shown.tried as usize, "run")
+            ),
+        };
         let events = &shown.history.events;
         let left_out = events.len().saturating_sub(EVENTS_MAX);
         for (at, event) in events.iter().enumerate() {

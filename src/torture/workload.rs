@@ -16,30 +16,32 @@ use crate::torture::plan::Wish;
 const RELEASES_MAX: u32 = 3;
 /// The pause before another attempt to release.
 const RELEASE_PAUSE: Duration = Duration::from_millis(100);
-/// How those algorithms wait that poll.
-pub const RETRY: Retry = Retry::Fixed { pause: Duration::from_millis(200) };
+/// Those algorithms that poll do so this many times a lease.
+const POLLS: u32 = 50;
 
 /// A write that is accepted only with a fencing token that is not behind another that was seen.
 const FENCED_WRITE: &str = "redis.call('LOCK.GUARD', KEYS[1], ARGV[1]) return redis.call('RPUSH', KEYS[2], ARGV[2])";
 
 /// The key of a lock.
-pub fn lock_name(lock: u32) -> Vec<u8> {
-    format!("lock:{lock}").into_bytes()
+fn lock_name(prefix: &str, lock: u32) -> Vec<u8> {
+    format!("{prefix}lock:{lock}").into_bytes()
 }
 
 /// The key of what a lock guards: a list of who has written.
-pub fn resource_name(lock: u32) -> Vec<u8> {
-    format!("resource:{lock}").into_bytes()
+pub fn resource_name(prefix: &str, lock: u32) -> Vec<u8> {
+    format!("{prefix}resource:{lock}").into_bytes()
 }
 
 /// The key of the highest fencing token that came with a write.
-fn guard_name(lock: u32) -> Vec<u8> {
-    format!("guard:{lock}").into_bytes()
+fn guard_name(prefix: &str, lock: u32) -> Vec<u8> {
+    format!("{prefix}guard:{lock}").into_bytes()
 }
 
 /// What all clients have in common.
 #[derive(Clone, Debug)]
 pub struct Terms {
+    /// What all keys begin with.
+    pub prefix: String,
     /// The lease of every acquisition.
     pub lease: Duration,
     /// Whether the resource looks at fencing tokens.
@@ -62,8 +64,8 @@ pub async fn live<A: Arena>(world: A, client: u32, algorithm: Arc<dyn Algorithm<
 
 async fn fulfil<A: Arena>(world: &A, client: u32, algorithm: &dyn Algorithm<A>, (number, wish): (u32, &Wish), terms: &Terms) {
     let op = world.next_op();
-    let request = Request::new(lock_name(wish.lock), format!("c{client}.{op}"), terms.lease);
-    let request = request.wait(Duration::from_micros(wish.wait_us)).retry(RETRY);
+    let request = Request::new(lock_name(&terms.prefix, wish.lock), format!("c{client}.{op}"), terms.lease);
+    let request = request.wait(Duration::from_micros(wish.wait_us)).retry(Retry::Fixed { pause: terms.lease / POLLS });
     let lease_us = terms.lease.as_micros() as u64;
     world.record(What::Acquire { op, lock: wish.lock, lease_us, wait_us: wish.wait_us, wish: number });
     let traced = world.traced();
@@ -113,10 +115,14 @@ async fn write<A: Arena>(world: &A, lock: u32, terms: &Terms, op: Op, grant: &Gr
     world.record(What::Write { op });
     let command = match grant.token.filter(|_| terms.fencing) {
         Some(token) => {
-            let eval = Command::new("EVAL").arg(FENCED_WRITE).arg(2).arg(guard_name(lock)).arg(resource_name(lock));
+            let eval = Command::new("EVAL")
+                .arg(FENCED_WRITE)
+                .arg(2)
+                .arg(guard_name(&terms.prefix, lock))
+                .arg(resource_name(&terms.prefix, lock));
             eval.arg(token).arg(u64::from(op))
         }
-        None => Command::new("RPUSH").arg(resource_name(lock)).arg(u64::from(op)),
+        None => Command::new("RPUSH").arg(resource_name(&terms.prefix, lock)).arg(u64::from(op)),
     };
     let outcome = match world.call(world.store(), command).await {
         Ok(_) => Outcome::Yes,

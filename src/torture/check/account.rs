@@ -3,8 +3,8 @@
 use crate::recipes::Given;
 use crate::torture::history::{History, NOBODY, Op, Outcome, Stamp, Trace, What};
 
-/// For so long a server may go on to serve somebody who is not there any more.
-const UNSEEN_US: u64 = 20_000_000;
+/// For so many leases a server may go on to serve somebody who is not there any more.
+const UNSEEN_LEASES: u64 = 2;
 
 /// One acquisition.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -84,7 +84,7 @@ impl Account {
             let ended_us = self.failed_us.or(self.crashed_us);
             return match (ended_us, self.refused_us) {
                 (_, Some(_)) => None,
-                (Some(ended_us), _) => Some((self.asked_us, ended_us.saturating_add(UNSEEN_US + self.lease_us))),
+                (Some(ended_us), _) => Some((self.asked_us, ended_us.saturating_add((UNSEEN_LEASES + 1) * self.lease_us))),
                 (None, None) => Some((self.asked_us, u64::MAX)),
             };
         }

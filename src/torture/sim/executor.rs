@@ -79,8 +79,7 @@ impl Executor {
             return true;
         }
         task.handle.queued.store(false, Ordering::Relaxed);
-        let waker = task.waker.clone();
-        if let Poll::Ready(()) = task.future.as_mut().poll(&mut Context::from_waker(&waker)) {
+        if let Poll::Ready(()) = task.future.as_mut().poll(&mut Context::from_waker(&task.waker)) {
             // Whoever it woke by its end must not meet another task in its place: nobody is added before this returns.
             drop(self.tasks.remove(index));
         }

@@ -127,7 +127,7 @@ impl Simulation<'_> {
         self.clients[client as usize] = State::Lives;
         let world = SimWorld::new(Arc::clone(&self.net), client);
         let wishes = Arc::clone(&self.wishes[client as usize]);
-        let terms = Terms { lease: Duration::from_micros(self.plan.lease_us), fencing: self.plan.fencing };
+        let terms = Terms { prefix: String::new(), lease: Duration::from_micros(self.plan.lease_us), fencing: self.plan.fencing };
         let life = workload::live(world, client, Arc::clone(self.algorithm), wishes, terms);
         self.executor.spawn(client, Box::pin(life));
     }
@@ -199,7 +199,7 @@ impl Simulation<'_> {
         let now_us = net.now_us;
         let store = &mut self.servers[self.plan.servers as usize];
         for lock in 0..self.plan.locks {
-            let ops = store.list(now_us, &workload::resource_name(lock)).into_iter().map(|op| op as Op).collect();
+            let ops = store.list(now_us, &workload::resource_name("", lock)).into_iter().map(|op| op as Op).collect();
             net.record(NOBODY, What::Stored { lock, ops });
         }
         std::mem::take(&mut net.history)

@@ -20,12 +20,11 @@ use crate::torture::sim::clock::Clock;
 use crate::torture::sim::executor::Run;
 use crate::torture::sim::link::{Fate, Link};
 
-/// How long a reply is waited for, beyond what its command waits on the server.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// When a client notices at the latest, by keep-alive, that a connection is dead.
-const NOTICED_US: u64 = 2_000_000;
-/// When a server does.
-const NOTICED_BY_SERVER_US: u64 = 20_000_000;
+/// How long a reply is waited for, beyond what its command waits on the server: a lease divided by this. A client notices at the latest after
+/// that, by keep-alive, that a connection is dead.
+const TIMEOUTS_IN_LEASE: u64 = 5;
+/// A server does after so many leases at the latest.
+const NOTICED_LEASES: u64 = 2;
 
 /// Number of a connection, never given twice.
 pub type ConnId = u32;
@@ -188,10 +187,19 @@ pub struct Net {
     links: Vec<Link>,
     ops: Op,
     stamps: u64,
+    lease_us: u64,
     /// Commands are kept, as they may be sent again.
     keeps: bool,
     /// Replies may be lost.
     loses: bool,
+}
+
+/// Keeps whom to wake; most often it is known.
+fn keep(known: &mut Option<Waker>, waker: &Waker) {
+    match known {
+        Some(known) => known.clone_from(waker),
+        None => *known = Some(waker.clone()),
+    }
 }
 
 impl Net {
@@ -231,6 +239,7 @@ impl Net {
             links: (0..u64::from(clients)).flat_map(|c| (0..servers as u64).map(move |s| c << 32 | s)).map(link).collect(),
             ops: 0,
             stamps: 0,
+            lease_us: plan.lease_us,
             keeps: plan.faults.iter().any(|fault| matches!(fault.harm, crate::torture::plan::Harm::Resend { .. })),
             loses: !plan.faults.is_empty(),
         };
@@ -257,6 +266,11 @@ impl Net {
         let Reverse((at_us, _, event)) = self.queue.pop()?;
         self.now_us = at_us;
         Some(event)
+    }
+
+    /// How long a reply is waited for.
+    fn timeout_us(&self) -> u64 {
+        self.lease_us / TIMEOUTS_IN_LEASE
     }
 
     /// Notes what happens to a client.
@@ -314,7 +328,7 @@ impl Net {
     pub fn poll_timer(&mut self, key: Key, waker: &Waker) -> bool {
         let Some(timer) = self.timers.get_mut(key.index as usize).filter(|timer| timer.number == key.number) else { return true };
         if !timer.fired {
-            timer.waker = Some(waker.clone());
+            keep(&mut timer.waker, waker);
             return false;
         }
         self.timers.remove(key.index as usize);
@@ -419,18 +433,18 @@ impl Net {
         if std::mem::replace(&mut conn.cut, true) {
             return;
         }
-        let now_us = self.now_us;
+        let (now_us, lease_us, timeout_us) = (self.now_us, self.lease_us, self.timeout_us());
         let random = self.link_of(id).random(now_us);
-        let (client_us, server_us) = (random.below(NOTICED_US), random.below(NOTICED_BY_SERVER_US));
+        let (client_us, server_us) = (random.below(timeout_us), random.below(NOTICED_LEASES * lease_us));
         self.at(self.now_us + client_us, Event::Broken(id));
         self.at(self.now_us + server_us, Event::BrokenAtServer(id));
     }
 
     /// The server of a connection is no more: its clients notice, at once where its machine tells them.
     pub fn abandon(&mut self, id: ConnId, told: bool) {
-        let now_us = self.now_us;
+        let (now_us, timeout_us) = (self.now_us, self.timeout_us());
         let link = self.link_of(id);
-        let noticed_us = if told { link.latency_us(now_us) } else { link.random(now_us).below(NOTICED_US) };
+        let noticed_us = if told { link.latency_us(now_us) } else { link.random(now_us).below(timeout_us) };
         let conn = &mut self.conns[id as usize];
         (conn.cut, conn.gone) = (true, true);
         self.at(self.now_us + noticed_us, Event::Broken(id));
@@ -549,7 +563,7 @@ impl Net {
         self.conns[conn as usize].in_flight.push_back(key);
         if let Some(wait) = wait.filter(|_| self.loses) {
             let client = self.conns[conn as usize].client;
-            let after_us = self.clients[client as usize].clock.true_duration_us(wait + RESPONSE_TIMEOUT);
+            let after_us = self.clients[client as usize].clock.true_duration_us(wait + Duration::from_micros(self.timeout_us()));
             self.at(self.now_us + after_us, Event::Timeout(key));
         }
         self.count_sent(conn);
@@ -622,7 +636,7 @@ impl Net {
                 Some(done)
             }
             None => {
-                call.waker = Some(waker.clone());
+                keep(&mut call.waker, waker);
                 None
             }
         }
@@ -645,7 +659,7 @@ impl Net {
             return;
         };
         let conn = call.conn;
-        self.finish(key, Err(Error::Timeout { maybe_applied: true, after: RESPONSE_TIMEOUT }), None);
+        self.finish(key, Err(Error::Timeout { maybe_applied: true, after: Duration::from_micros(self.timeout_us()) }), None);
         if self.conns[conn as usize].open {
             self.send(conn, ToServer::Close);
             self.broken(conn, false);
@@ -663,8 +677,8 @@ impl Net {
                 false => self.send(id, ToServer::Close),
                 true => {
                     self.conns[id as usize].cut = true;
-                    let now_us = self.now_us;
-                    let noticed_us = self.link_of(id).random(now_us).below(NOTICED_BY_SERVER_US);
+                    let (now_us, lease_us) = (self.now_us, self.lease_us);
+                    let noticed_us = self.link_of(id).random(now_us).below(NOTICED_LEASES * lease_us);
                     self.at((self.now_us + noticed_us).min(again_us), Event::BrokenAtServer(id));
                 }
             }
@@ -692,7 +706,7 @@ impl Net {
             let reason = "connection reset by peer".to_owned();
             return Some(Err(Error::Disconnected { maybe_applied: false, reason }));
         }
-        conn.waker = Some(waker.clone());
+        keep(&mut conn.waker, waker);
         None
     }
 
