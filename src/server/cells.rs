@@ -194,7 +194,7 @@ mod tests {
             for (take, which) in steps {
                 if take || held.is_empty() {
                     let cell = cells.take();
-                    prop_assert!(!cell.is_null() && cell.addr() % ALIGN == 0);
+                    prop_assert!(!cell.is_null() && cell.addr().is_multiple_of(ALIGN));
                     prop_assert!(seen.insert(cell.addr()), "given out twice");
                     // SAFETY: it is ours alone, and so long.
                     unsafe { cell.write_bytes(0xab, CELL) };
