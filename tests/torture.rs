@@ -185,3 +185,35 @@ fn the_verdicts_are_true() {
         }
     });
 }
+
+/// What the program says of a run, and how it ends.
+fn program(arguments: &str) -> (String, Option<i32>) {
+    let arguments = arguments.split(' ');
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_portcullis")).arg("torture").args(arguments).output().unwrap();
+    (String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(), output.status.code())
+}
+
+#[test]
+fn exit_codes_tell_what_was_found() {
+    let (said, code) = program("--algorithm setnx --faults crash --hours 0.1");
+    assert!(said.contains("stuck      VIOLATED") && said.contains("--seed 1 --episode 0"), "{said}");
+    assert_eq!(code, Some(1), "{said}");
+    let (said, code) = program("--algorithm setnx --faults crash --hours 0.1 --no-shrink --expect-known");
+    assert_eq!(code, Some(0), "{said}");
+    let (said, code) = program("--algorithm native --faults none --hours 0.1");
+    assert_eq!(code, Some(0), "{said}");
+    let (said, code) = program("--algorithm broken --faults none --hours 0.2 --no-shrink --expect-known");
+    assert_eq!(code, Some(1), "nothing is known of it: {said}");
+    for wrong in ["--algorithm nonsense", "--faults rain", "--live http://nowhere", "--algorithm native --live redis-server"] {
+        assert_eq!(program(wrong).1, Some(2), "{wrong}");
+    }
+}
+
+#[test]
+fn real_servers_are_tortured_too() {
+    let (said, code) = program("--algorithm setnx-getset --live self --faults skew --lease-ms 500 --seconds 2");
+    assert!(code == Some(1) && said.contains("exclusion  VIOLATED"), "{said}");
+    // A busy machine is late; but no stale write is accepted.
+    let (said, _) = program("--algorithm native --live self --faults pause,crash,lose,drop --lease-ms 500 --seconds 2");
+    assert!(said.contains("writes     holds") && said.contains("tokens     holds"), "{said}");
+}

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
@@ -242,7 +242,7 @@ impl Wanted<'_> {
         let shown = outcome.violated().filter_map(|verdict| Some(part(&verdict.first.as_ref()?.1))).collect();
         let known = known::of(&label, &settings.faults);
         let summary = algorithm.facts().summary.to_owned();
-        Ok(Report { label, summary, settings, outcome, shown, known, took, live: servers })
+        Ok(Report { label, summary, settings, outcome, shown, known, usual: false, took, live: servers })
     }
 
     fn simulate(&self, subject: &Subject) -> Result<Report, String> {
@@ -272,6 +272,8 @@ impl Wanted<'_> {
             .collect();
         let summary = algorithm.facts().summary.to_owned();
         let known = known::of(&label, &settings.faults);
-        Ok(Report { label, summary, settings, outcome, shown, known, took: took.max(Duration::from_nanos(1)), live: Vec::new() })
+        let like_known = Subject::labelled(&label).settings(&Settings { faults: settings.faults.clone(), ..Settings::default() });
+        let usual = self.episode.is_none() && settings == like_known;
+        Ok(Report { label, summary, settings, outcome, shown, known, usual, took, live: Vec::new() })
     }
 }

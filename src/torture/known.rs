@@ -44,19 +44,50 @@ pub fn all() -> Vec<Known> {
     VERDICTS.lines().filter_map(Known::read).collect()
 }
 
-/// What is known to be violated by an algorithm when these go wrong; `None` where nothing is known of it.
-pub fn of(label: &str, faults: &[Fault]) -> Option<Vec<Property>> {
+/// What is known to be violated by an algorithm when these go wrong, and the first episode in which it is, where that is known of these faults
+/// together; `None` where nothing is known of it.
+pub fn of(label: &str, faults: &[Fault]) -> Option<Vec<(Property, Option<u64>)>> {
     let all = all();
-    let mut violated = Vec::new();
+    // What shows when nothing goes wrong shows under every fault, but those were run by themselves.
     let wanted = |known: &&Known| known.label == label && known.fault.is_none_or(|fault| faults.contains(&fault));
     let lines: Vec<&Known> = all.iter().filter(wanted).collect();
     if lines.len() != faults.len() + 1 {
         return None;
     }
+    let alone = match faults {
+        [] => Some(None),
+        [fault] => Some(Some(*fault)),
+        _ => None,
+    };
+    let mut violated: Vec<(Property, Option<u64>)> = Vec::new();
     for known in lines {
-        violated.extend(known.violated.iter().map(|(property, _)| *property));
+        let exact = alone == Some(known.fault);
+        violated.extend(known.violated.iter().map(|(property, episode)| (*property, exact.then_some(*episode))));
     }
-    violated.sort_unstable();
-    violated.dedup();
+    // Of two, the one whose episode is known.
+    violated.sort_unstable_by_key(|(property, episode)| (*property, episode.is_none()));
+    violated.dedup_by_key(|(property, _)| *property);
     Some(violated)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_read_back() {
+        for known in all() {
+            assert_eq!(Known::read(known.line().trim_end()).unwrap(), known);
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_faults_together_is_what_is_known_of_each() {
+        let (crash, both) = (of("setnx", &[Fault::Crash]).unwrap(), of("setnx", &[Fault::Crash, Fault::Pause]).unwrap());
+        assert!(crash.iter().any(|(property, episode)| *property == Property::Stuck && episode.is_some()));
+        assert!(both.contains(&(Property::Stuck, None)));
+        assert_eq!(of("setnx", &[]).unwrap().len(), 1, "it is not fair");
+        assert_eq!(of("no such", &[]), None);
+    }
 }

@@ -74,7 +74,7 @@ impl fmt::Display for Fault {
 }
 
 /// The measure of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// What all chance follows from.
     pub seed: u64,

@@ -24,8 +24,10 @@ pub struct Report {
     pub outcome: Outcome,
     /// The shortest schedules that were found, a property each.
     pub shown: Vec<Shown>,
-    /// What was known to be violated.
-    pub known: Option<Vec<Property>>,
+    /// What was known to be violated, and the first episode in which it is where that is known.
+    pub known: Option<Vec<(Property, Option<u64>)>>,
+    /// Whether it is run as what is known was.
+    pub usual: bool,
     /// How long it took.
     pub took: Duration,
     /// Servers that were real, if they were.
@@ -62,16 +64,24 @@ impl Report {
         }
     }
 
-    /// What was violated and not known to be.
-    pub fn unexpected(&self) -> Vec<Property> {
-        let known = self.known.as_deref().unwrap_or_default();
-        self.outcome.violated().map(|verdict| verdict.property).filter(|property| !known.contains(property)).collect()
+    fn knows(&self, property: Property) -> bool {
+        self.known.iter().flatten().any(|(known, _)| *known == property)
     }
 
-    /// What is known to be violated and was not.
+    /// What was violated and not known to be.
+    pub fn unexpected(&self) -> Vec<Property> {
+        self.outcome.violated().map(|verdict| verdict.property).filter(|property| !self.knows(*property)).collect()
+    }
+
+    /// What is known to be violated and was not, although it was run for long enough. Of other runs than those by which it is known, that is told
+    /// only where nothing of it was seen.
     pub fn missing(&self) -> Vec<Property> {
-        let known = self.known.as_deref().unwrap_or_default();
-        known.iter().copied().filter(|property| self.outcome.of(*property).violations == 0).collect()
+        let unseen = |property: &Property| self.outcome.of(*property).violations == 0;
+        let known = self.known.iter().flatten().filter(|(property, _)| unseen(property));
+        let due = |episode: &Option<u64>| self.usual && episode.is_some_and(|episode| episode < self.outcome.episodes);
+        let none_seen = self.outcome.violated().next().is_none();
+        let told = |episode: &Option<u64>| due(episode) || (none_seen && !(self.usual && episode.is_some()));
+        known.filter(|(_, episode)| told(episode)).map(|(property, _)| *property).collect()
     }
 
     fn faults(&self) -> String {
@@ -147,10 +157,7 @@ impl Report {
         out.push('\n');
         for verdict in &outcome.verdicts {
             let name = verdict.property.name();
-            let known = match &self.known {
-                Some(known) if known.contains(&verdict.property) => " (known)",
-                _ => "",
-            };
+            let known = if self.knows(verdict.property) { " (known)" } else { "" };
             let _ = match (verdict.checked, verdict.violations) {
                 (0, _) => continue,
                 (checked, 0) => writeln!(out, "  {name:<10} holds in {} operations", thousands(checked)),

@@ -73,7 +73,8 @@ impl Drop for Reply {
 /// Waits for a time.
 struct Sleep {
     net: Shared,
-    after_us: u64,
+    client: u32,
+    time: Duration,
     key: Option<Key>,
 }
 
@@ -83,7 +84,13 @@ impl Future for Sleep {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let mut net = lock(&this.net);
-        let key = *this.key.get_or_insert_with(|| net.timer(this.after_us));
+        let key = match this.key {
+            Some(key) => key,
+            None => {
+                let after_us = net.clients[this.client as usize].clock.true_duration_us(this.time);
+                *this.key.insert(net.timer(after_us))
+            }
+        };
         if net.poll_timer(key, context.waker()) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
@@ -126,8 +133,7 @@ impl World for SimWorld {
     }
 
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send {
-        let after_us = lock(&self.net).clients[self.client as usize].clock.true_duration_us(time);
-        Sleep { net: Arc::clone(&self.net), after_us, key: None }
+        Sleep { net: Arc::clone(&self.net), client: self.client, time, key: None }
     }
 
     fn elapsed(&self) -> Duration {
