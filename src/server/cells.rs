@@ -4,10 +4,10 @@
 //! empty. Asked for when connections come and go, and never in between, so one lock will do.
 //!
 //! ```text
-//!   slab (16 KiB, aligned to its size): head │ cell │ cell │ …      a cell's slab is found by its address
+//!   slab (64 KiB, aligned to its size): head │ cell │ cell │ …      a cell's slab is found by its address
 //! ```
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::Layout;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
@@ -15,12 +15,10 @@ use std::sync::{Mutex, PoisonError};
 const CELL: usize = 256;
 /// The alignment that asks for a cell.
 pub const ALIGN: usize = 128;
-const SLAB: Layout = match Layout::from_size_align(16 << 10, 16 << 10) {
-    Ok(layout) => layout,
-    Err(_) => panic!("a power of two"),
-};
+/// Bytes of a slab, and its alignment.
+const SLAB: usize = 64 << 10;
 /// Cells of a slab; the first lies behind the head.
-const CELLS: usize = SLAB.size() / CELL - 1;
+const CELLS: usize = SLAB / CELL - 1;
 
 /// The beginning of a slab.
 struct Head {
@@ -86,7 +84,7 @@ impl Cells {
     /// # Safety
     /// The cell is one of ours and is not used any more.
     unsafe fn give_back(&mut self, cell: *mut u8) {
-        let slab = cell.map_addr(|address| address & !(SLAB.align() - 1)).cast::<Head>();
+        let slab = cell.map_addr(|address| address & !(SLAB - 1)).cast::<Head>();
         // SAFETY: a slab is aligned to its size, so this is the head of the one that the cell lies in.
         unsafe {
             let was_full = (*slab).free.is_null();
@@ -99,16 +97,16 @@ impl Cells {
             // One is kept: connections come and go.
             if (*slab).used == 0 && !((*slab).next.is_null() && (*slab).prev.is_null()) {
                 self.unlink(slab);
-                System.dealloc(slab.cast(), SLAB);
+                unmap(slab.cast(), SLAB);
             }
         }
     }
 
     #[cold]
     fn add_slab(&mut self) {
-        // SAFETY: the layout is not empty; head and cells lie inside of it.
+        // SAFETY: head and cells lie inside of a slab.
         unsafe {
-            let base = System.alloc(SLAB);
+            let base = map();
             if base.is_null() {
                 return;
             }
@@ -153,6 +151,36 @@ impl Cells {
             }
             ((*slab).prev, (*slab).next) = (ptr::null_mut(), ptr::null_mut());
         }
+    }
+}
+
+/// Memory for a slab, from the system: its own allocator would spend another slab on the alignment. Null where there is none.
+fn map() -> *mut u8 {
+    const TWICE: usize = 2 * SLAB;
+    // SAFETY: new memory, of which what lies before and behind an aligned half is given back.
+    unsafe {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
+        let base = libc::mmap(ptr::null_mut(), TWICE, access, kind, -1, 0);
+        if base == libc::MAP_FAILED {
+            return ptr::null_mut();
+        }
+        let base = base.cast::<u8>();
+        let before = base.align_offset(SLAB);
+        if before > 0 {
+            unmap(base, before);
+        }
+        let slab = base.add(before);
+        unmap(slab.add(SLAB), SLAB - before);
+        slab
+    }
+}
+
+/// # Safety
+/// The memory came from [`map`], and nobody uses it any more.
+unsafe fn unmap(base: *mut u8, len: usize) {
+    // SAFETY: as promised to us. Where it fails, the memory is lost, and nothing else.
+    unsafe {
+        libc::munmap(base.cast(), len);
     }
 }
 
@@ -216,7 +244,7 @@ mod tests {
             prop_assert!(cells.count().0 <= 1);
             if !cells.open.is_null() {
                 // SAFETY: the last slab is empty.
-                unsafe { System.dealloc(cells.open.cast(), SLAB) };
+                unsafe { unmap(cells.open.cast(), SLAB) };
             }
         }
     }
