@@ -173,6 +173,9 @@ fn torture(matches: &ArgMatches) -> Result<bool, String> {
             false => println!("{}", report.text()),
         }
     }
+    if let (false, Some(path)) = (drawn, matches.get_one::<PathBuf>("timeline")) {
+        eprintln!("portcullis torture: nothing was violated, so that there is nothing to draw in {}", path.display());
+    }
     Ok(failed)
 }
 
