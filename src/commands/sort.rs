@@ -3,7 +3,7 @@
 //! ```text
 //!   load the elements ─▶ weigh them (BY) ─▶ order as much as LIMIT shows ─▶ look up what to give (GET) ─▶ reply or STORE
 //! ```
-//! Patterns let a short request look up long keys and give long values any number of times: a [`Budget`] bounds their bytes.
+//! Patterns let a short request look up long keys and give long values any number of times: a `Budget` bounds their bytes.
 
 use std::cmp::Ordering;
 use std::ops::Range;

@@ -58,7 +58,7 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     }
 }
 
-/// As [`matches`], and gives what each `*` stands for: each as little as it can, but for the last one, which has the rest to match.
+/// As [`matches()`], and gives what each `*` stands for: each as little as it can, but for the last one, which has the rest to match.
 /// Several of them side by side count as one.
 pub fn stars(pattern: &[u8], text: &[u8]) -> Option<SmallVec<[Range<usize>; 4]>> {
     let mut stars: SmallVec<[Range<usize>; 4]> = SmallVec::new();

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A lock that one owner holds is packed into its entry, and its lease is the key's deadline. What is contended, or has several holders,
-//! has a place among the deadlines of [`Locks`], which [`Engine::settle_locks`] sees to before any command that comes after them: nobody
+//! has a place among the deadlines of [`Locks`], which `Engine::settle_locks` sees to before any command that comes after them: nobody
 //! can come in between the end of a lease and the grant to whoever waits.
 
 use smallvec::SmallVec;

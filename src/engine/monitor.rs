@@ -1,6 +1,6 @@
 //! `MONITOR`, and what else looks at every command while it runs.
 //!
-//! As long as nobody monitors or tracks keys, none of this runs: [`Engine::observers`] is asked once a command.
+//! As long as nobody monitors or tracks keys, none of this runs: `Engine::observers` is asked once a command.
 
 use std::borrow::Cow;
 

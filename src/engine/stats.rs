@@ -33,7 +33,7 @@ pub struct Stats {
     pub expiring_ns: u64,
     /// Times for which memory in use was above `maxmemory`, microseconds, without the one that lasts.
     pub over_maxmemory_us: u64,
-    /// What the event loop had counted at the last `CONFIG RESETSTAT`; see [`crate::engine::Engine::event_loop`].
+    /// What the event loop had counted at the last `CONFIG RESETSTAT`; see `Engine::event_loop`.
     pub event_loop_before: [u64; 2],
     /// Messages of `lock-expiry-publish` that somebody got.
     pub expiry_messages: u64,

@@ -1,12 +1,12 @@
 //! How long requests take, by as few looks at the clock as will do.
 //!
 //! A look costs 25 ns, a request 300. What a command costs is bounded by what it is sent and replies, for most commands: those share a
-//! look, up to [`GROUP`] of them, and each is taken to have had an equal part of the time. A command that may take longer whatever its
+//! look, up to `GROUP` of them, and each is taken to have had an equal part of the time. A command that may take longer whatever its
 //! size, one with many or large arguments or a large reply, a message to many, and a script that has run long have a look of their
-//! own; so has every command while `slowlog-log-slower-than` is below [`EACH_BELOW_US`].
+//! own; so has every command while `slowlog-log-slower-than` is below `EACH_BELOW_US`.
 //!
 //! So: the number of calls is exact. The time of what shares a look is a mean; that of what does not is exact but for up to
-//! [`GROUP`] small commands before it, whose part is estimated. Commands that share a look are not in the slow log: if one of them
+//! `GROUP` small commands before it, whose part is estimated. Commands that share a look are not in the slow log: if one of them
 //! took long, the machine was busy elsewhere, and `LATENCY` shows it as `fast-command`.
 //!
 //! Without a stopwatch, as in simulations and while the clock stands still, commands take no time but what `DEBUG SLEEP` adds to it.

@@ -145,7 +145,7 @@ enum State {
 }
 
 impl Keyspace {
-    /// Has a watcher watch a key; see [`Watches::watch`].
+    /// Has a watcher watch a key; see `Watches::watch`.
     pub fn watch(&mut self, watcher: u32, db: u32, key: &[u8], now: Now) -> u32 {
         let state = self.state(db, key, now);
         let watcher = self.changes.watches.watch(watcher, db, key, state);

@@ -10,7 +10,7 @@
 //!
 //! Otherwise it is searched from both ends, by turns and each time for four times as long: whom the owner would wait for, and who waits
 //! for the owner already. When one of them comes to its end there is no cycle. So a long chain, or a crowd that shares a lock, costs
-//! something only if it is as much on both sides; and then but once, see [`Queues::put_above`].
+//! something only if it is as much on both sides; and then but once, see `Queues::put_above`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

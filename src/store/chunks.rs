@@ -1,6 +1,6 @@
 //! A slab that never moves what it holds, and gives memory back as it empties.
 //!
-//! Values stand in chunks of [`CHUNK`] places. A chunk is taken whole when it is needed and given back when nothing is in it any more, so
+//! Values stand in chunks of `CHUNK` places. A chunk is taken whole when it is needed and given back when nothing is in it any more, so
 //! that neither growing to a million values nor losing them is more than a little work in any one step.
 //!
 //! ```text

@@ -1,6 +1,6 @@
 //! A table of numbers by hash that grows and shrinks bit by bit.
 //!
-//! It does not know what its numbers stand for: whoever asks compares. A few numbers are one table; more are [`SEGMENTS`] tables, chosen by
+//! It does not know what its numbers stand for: whoever asks compares. A few numbers are one table; more are `SEGMENTS` tables, chosen by
 //! the upper bits of the hash, each of which grows and shrinks by itself. With a million numbers that is a thousand numbers to be moved at
 //! most in any one step, where a single table would move all of them at once.
 

@@ -1,6 +1,6 @@
 //! The table of a big value, such as a set or a hash: one [`Table`] while it is small, a tree of tables when it is large.
 //!
-//! A table that has taken in [`LEAF_MAX`] entries is dealt out to 32 tables by the next five bits of the hash, and each of these
+//! A table that has taken in `LEAF_MAX` entries is dealt out to 32 tables by the next five bits of the hash, and each of these
 //! again when it is as full. So no insert moves more than some thousand slots, and the table of a value with a million members grows
 //! without a pause. Where much was removed, 32 tables become one again.
 //!

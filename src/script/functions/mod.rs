@@ -304,7 +304,7 @@ impl Functions {
         self.memory_limit = memory_limit;
     }
 
-    /// All libraries as a payload for [`Functions::restore`].
+    /// All libraries as a payload for `Functions::restore`.
     pub fn dump(&self) -> Vec<u8> {
         payload::write(self.libraries.by_name.values().map(|library| library.source.as_slice()))
     }
