@@ -374,6 +374,9 @@ mod tests {
             assert!(!server.exists("k"));
             server.execute(&["SET", "k", "v", "EX", "100"]);
             assert!(server.exists("k"));
+            // It is at its end, where nothing more comes about.
+            server.clock().advance(Duration::from_secs(1000));
+            assert!(server.exists("k"));
             server.check_invariants();
         }
     }

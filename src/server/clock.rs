@@ -130,9 +130,14 @@ impl Clock {
         }
     }
 
+    /// By how many of so many microseconds [`Clock::advance_us`] moves it.
+    pub fn reachable_us(&mut self, us: u64) -> u64 {
+        us.min(FAR_US.saturating_sub(self.now().mono_us))
+    }
+
     /// Moves it forward by so many microseconds, frozen or not; a hundred thousand years from now it goes no further.
     pub fn advance_us(&mut self, us: u64) {
-        let us = us.min(FAR_US.saturating_sub(self.now().mono_us));
+        let us = self.reachable_us(us);
         match &mut self.frozen_us {
             Some(at) => *at = at.saturating_add(us),
             None => {
