@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use common::servers::Server;
 use common::talk::{call, play, send, told, until_blocked};
 use common::wire::Wire;
 use portcullis::testing::TestServer;
+use rustix::pty::OpenptFlags;
 
 /// What `CLOCK INFO` says: whether it is frozen, the unix time in milliseconds, and the skew.
 fn clock(wire: &mut Wire) -> (bool, i64, i64) {
@@ -161,17 +163,60 @@ fn the_program_has_it_only_where_it_was_asked_to() {
     play(&mut wire, &[("CLOCK FREEZE", "+OK"), ("SET k v EX 3600", "+OK"), ("CLOCK ADVANCE 3600000", "+OK"), ("GET k", "$-1")]);
 }
 
+/// The program, which ends with a standard input, when it accepts connections.
+fn that_ends_with(stdin: std::process::Stdio, before: &[&str]) -> (std::process::Child, String) {
+    let program = env!("CARGO_BIN_EXE_portcullis");
+    let words = ["serve", "--port", "0", "--bind", "127.0.0.1", "--test-mode", "--end-with-stdin"];
+    let words: Vec<&str> = before.iter().copied().chain([program]).chain(words).collect();
+    let mut command = std::process::Command::new(words[0]);
+    let mut child = command.args(&words[1..]).stdin(stdin).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    loop {
+        let mut line = String::new();
+        assert_ne!(std::io::BufRead::read_line(&mut out, &mut line).unwrap(), 0, "it has ended");
+        if line.contains("listening on") {
+            return (child, line.trim().rsplit(' ').next().unwrap().to_owned());
+        }
+    }
+}
+
+#[test]
+fn the_program_does_not_end_with_an_input_that_has_nothing_yet() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&reader, true).unwrap();
+    let (mut child, addr) = that_ends_with(reader.into(), &[]);
+    let mut wire = Wire::connect(&addr).unwrap();
+    // The clock runs: it has looked at its input meanwhile.
+    play(&mut wire, &[("BLPOP nothing 0.2", "*-1")]);
+    (&writer).write_all(b"nothing that means anything").unwrap();
+    play(&mut wire, &[("BLPOP nothing 0.1", "*-1")]);
+    drop(writer);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn the_program_is_not_stopped_in_the_background_of_a_terminal() {
+    let terminal = rustix::pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    rustix::pty::grantpt(&terminal).unwrap();
+    rustix::pty::unlockpt(&terminal).unwrap();
+    let name = rustix::pty::ptsname(&terminal, Vec::new()).unwrap();
+    let typing = std::fs::OpenOptions::new().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+    // What a shell does with `portcullis … &`.
+    let shell = ["setsid", "--ctty", "bash", "-c", "set -m; \"$@\" <&0 & wait", "-"];
+    let (mut child, addr) = that_ends_with(typing.into(), &shell);
+    let mut wire = Wire::connect(&addr).unwrap();
+    rustix::io::write(&terminal, b"typed for somebody else\n").unwrap();
+    play(&mut wire, &[("BLPOP nothing 0.5", "*-1")]);
+    drop(terminal);
+    child.wait().unwrap();
+    // The terminal is gone, and the program with it.
+    assert!(wire.reply().is_err());
+}
+
 #[test]
 fn the_program_ends_with_whoever_holds_its_standard_input() {
-    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_portcullis"))
-        .args(["serve", "--port", "0", "--bind", "127.0.0.1", "--test-mode", "--end-with-stdin"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
-    let mut wire = Wire::connect(line.trim().rsplit(' ').next().unwrap()).unwrap();
+    let (mut child, addr) = that_ends_with(std::process::Stdio::piped(), &[]);
+    let mut wire = Wire::connect(&addr).unwrap();
     // It ends though a script runs on.
     wire.queue(&["EVAL", "while true do end", "0"]);
     wire.flush().unwrap();

@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -14,6 +18,9 @@ use crate::server::{Options, Server, allocator, log};
 
 /// Whoever cannot be asked whether it has ended leaves a server that does not no longer than this.
 const LAST_WAY_OUT: Duration = Duration::from_secs(5);
+
+/// How often is looked whether the process is in the foreground of its terminal again.
+const FOREGROUND_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// Serves until `SHUTDOWN` or a signal; what is wrong is told on the standard error.
 pub fn run(invocation: Invocation) -> ExitCode {
@@ -65,14 +72,39 @@ fn serve(invocation: Invocation) -> Result<(), String> {
 /// Whoever started the server holds the other end of its standard input, and need not live to end it: the system closes that end for them.
 fn end_with_stdin_of(stop: impl Fn() + Send + 'static) -> io::Result<()> {
     let watching = move || {
-        // What is written there says nothing.
-        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        until_stdin_ends();
         tracing::info!("ending with the standard input");
         stop();
         std::thread::sleep(LAST_WAY_OUT);
         std::process::exit(1);
     };
     std::thread::Builder::new().name("stdin".into()).spawn(watching).map(drop)
+}
+
+/// Returns when nothing comes from the standard input any more. What does come says nothing.
+fn until_stdin_ends() {
+    let stdin = io::stdin();
+    let mut said = [0; 1024];
+    loop {
+        // Whoever reads from a terminal in the background is stopped, with all of the server.
+        let elsewhere = tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp());
+        let (events, wait) = if elsewhere { (PollFlags::empty(), Some(&FOREGROUND_EVERY)) } else { (PollFlags::IN, None) };
+        let mut polled = [PollFd::new(&stdin, events)];
+        match poll(&mut polled, wait) {
+            Ok(0) | Err(Errno::INTR) => continue,
+            Ok(_) if elsewhere => return,
+            // It may have gone to the background meanwhile.
+            Ok(_) if tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp()) => continue,
+            Ok(_) => {}
+            Err(_) => return,
+        }
+        match rustix::io::read(&stdin, &mut said) {
+            Ok(0) => return,
+            // It may be one that does not block, and which somebody else reads from, too.
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// SIGTERM and SIGINT, watched on a thread of their own: the executor may be busy with a script.
