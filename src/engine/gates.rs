@@ -21,7 +21,7 @@ pub enum Pace {
     Late(u64),
     /// So many bytes at a time, and so many milliseconds from one time to the next.
     Trickle {
-        /// Bytes, at least 1.
+        /// Bytes; 0 is as 1.
         bytes: u64,
         /// Milliseconds.
         every_ms: u64,
@@ -70,8 +70,12 @@ impl Gates {
     fn hold(&mut self, now: Now, id: SessionId, (from, to): (u64, u64), pace: Pace) {
         let gate = match pace {
             Pace::Late(ms) => Gate { at: from, due_ms: now.deadline_in(ms), steps: None },
-            Pace::Trickle { bytes, .. } if to - from <= bytes => return,
             Pace::Trickle { bytes, every_ms } => {
+                // Of none at a time the reply would never come.
+                let bytes = bytes.max(1);
+                if to - from <= bytes {
+                    return;
+                }
                 Gate { at: from + bytes, due_ms: now.deadline_in(every_ms), steps: Some((bytes, every_ms, to)) }
             }
         };
@@ -217,6 +221,9 @@ mod tests {
         assert_eq!((gates.end(ID), gates.next_ms()), (244, 130));
         gates.forget(ID);
         assert_eq!((gates.end(ID), gates.next_ms()), (u64::MAX, u64::MAX));
+        gates.hold(at(200), ID, (2000, 2002), Pace::Trickle { bytes: 0, every_ms: 10 });
+        assert_eq!((gates.end(ID), gates.next_ms()), (2001, 210));
+        assert_eq!(gates.open(at(210)), [(ID, true)], "none at a time is one");
         gates.hold(at(200), ID, (2000, 3000), Pace::Trickle { bytes: 1, every_ms: 0 });
         assert_eq!(gates.open(at(200)), [(ID, true)]);
     }
