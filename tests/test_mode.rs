@@ -19,7 +19,7 @@ fn clock(wire: &mut Wire) -> (bool, i64, i64) {
     let reply = wire.call(&["CLOCK", "INFO"]).unwrap();
     let fields = reply.frame.elements().unwrap();
     let names: Vec<_> = fields.iter().step_by(2).map(|name| name.text().unwrap()).collect();
-    assert_eq!(names, [b"frozen".as_slice(), b"unix-ms", b"skew-ms"]);
+    assert_eq!(names, [b"frozen".as_slice(), b"unix-ms", b"skew-ms", b"blocked-clients"]);
     let values: Vec<i64> = fields.iter().skip(1).step_by(2).map(|value| value.integer().unwrap()).collect();
     (values[0] == 1, values[1], values[2])
 }
@@ -164,6 +164,7 @@ fn the_program_has_it_only_where_it_was_asked_to() {
 }
 
 /// The program, which ends with a standard input, when it accepts connections.
+#[expect(clippy::zombie_processes, reason = "whoever asks for it waits for its end")]
 fn that_ends_with(stdin: std::process::Stdio, before: &[&str]) -> (std::process::Child, String) {
     let program = env!("CARGO_BIN_EXE_portcullis");
     let words = ["serve", "--port", "0", "--bind", "127.0.0.1", "--test-mode", "--end-with-stdin"];

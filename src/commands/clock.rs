@@ -47,7 +47,7 @@ pub const COMMANDS: &[Command] = &[Command {
         Command { name: "help", flags: ANY_TIME, summary: "Lists the subcommands.", handler: help::from_rows, ..ROW },
         Command {
             name: "info",
-            summary: "Whether the clock is frozen, the unix time it shows, and by how much its wall clock was stepped.",
+            summary: "Whether the clock is frozen, the unix time it shows, by how much its wall clock was stepped, and how many clients wait.",
             handler: |cx, _| order(cx, ClockOrder::Info),
             ..ROW
         },

@@ -32,10 +32,11 @@ pub const COMMANDS: &[Command] = &[Command {
             arity: -4,
             summary: "Adds a rule by which requests meet a fault, or replaces the one of that name.",
             complexity: "O(N) for N rules",
-            syntax: "name <ERROR text | DELAY milliseconds | DELAY-REPLY milliseconds | TRICKLE bytes milliseconds | DROP | \
+            syntax: "name <ERROR text | DELAY milliseconds | DELAY-REPLY milliseconds | TRICKLE bytes:integer milliseconds | DROP | \
                      DROP-REPLY | CLOSE | RESET | CLOSE-AFTER | RESET-AFTER | \
-                     <RESTART | RESTART-AFTER | RESTART-AFTER-REPLY> [LOSE writes]> \
-                     [ON command-pattern] [CLIENT client-pattern] [PROBABILITY probability] [TIMES times] [AFTER after]",
+                     <RESTART | RESTART-AFTER | RESTART-AFTER-REPLY> [LOSE writes:integer]> \
+                     [ON command-pattern:pattern] [CLIENT client-pattern:pattern] [PROBABILITY probability:double] \
+                     [TIMES times:integer] [AFTER after:integer]",
             handler: add,
             ..ROW
         },
@@ -76,7 +77,7 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "reset",
-            summary: "Removes all rules; gives how many there were.",
+            summary: "Removes all rules and ends a pause of clients; gives how many rules there were.",
             complexity: "O(N) for N rules",
             handler: reset,
             ..ROW
@@ -86,7 +87,7 @@ pub const COMMANDS: &[Command] = &[Command {
             arity: -2,
             summary: "Is as a server that was killed and started again: empty, or without the last writes; gives how many were lost of those.",
             complexity: "O(N) for N keys",
-            syntax: "[LOSE writes]",
+            syntax: "[LOSE writes:integer]",
             handler: restart,
             ..ROW
         },
@@ -238,6 +239,8 @@ fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     check(cx)?;
     let count = cx.engine.faults.clear();
     cx.engine.update_journal();
+    // CLIENT UNPAUSE would wait for the end of it, too, as it does on Redis.
+    cx.engine.unpause();
     cx.reply.integer(count as i64);
     Ok(())
 }
@@ -253,6 +256,7 @@ fn seed(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 #[cfg(test)]
 mod tests {
     use crate::engine::harness::Harness;
+    use crate::engine::session::Peer;
 
     /// Which of so many requests fail.
     fn failures(h: &mut Harness, requests: usize) -> Vec<usize> {
@@ -304,6 +308,18 @@ mod tests {
             assert_eq!(h.run(&format!("FAULT ADD f{i} DROP")), "+OK");
         }
         h.script(&[("FAULT ADD more DROP", "-ERR too many faults"), ("FAULT ADD f0 CLOSE", "+OK")]);
+    }
+
+    #[test]
+    fn a_pause_ends_with_the_rules() {
+        let mut h = Harness::new();
+        h.engine.test_mode = true;
+        let other = h.engine.connect(h.now, Peer::default());
+        h.script(&[("CLIENT PAUSE 100000 ALL", "+OK")]);
+        h.engine.execute(h.now, other, &[b"SET", b"k", b"v"]);
+        assert_eq!(h.engine.blocked_clients(), 1);
+        h.script(&[("FAULT RESET", ":0"), ("GET k", "$1 v")]);
+        assert_eq!(h.engine.sessions[other.0 as usize].out, b"+OK\r\n");
     }
 
     #[test]

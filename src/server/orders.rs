@@ -37,6 +37,7 @@ impl Shell {
         self.yields = true;
         let now = self.clock.now();
         let (frozen, skew_ms) = (self.clock.is_frozen(), self.clock.stepped_ms());
+        let blocked = if order == ClockOrder::Info { self.engine.blocked_clients() } else { 0 };
         let session = &mut self.engine.sessions[id.0 as usize];
         session.last_ms = now.mono_ms();
         if session.silenced() {
@@ -45,13 +46,15 @@ impl Shell {
         let mut reply = WireReply::new(&mut session.out, session.protocol);
         match order {
             ClockOrder::Info => {
-                reply.map(3);
+                reply.map(4);
                 reply.bulk(b"frozen");
                 reply.boolean(frozen);
                 reply.bulk(b"unix-ms");
                 reply.integer(now.unix_ms());
                 reply.bulk(b"skew-ms");
                 reply.integer(skew_ms);
+                reply.bulk(b"blocked-clients");
+                reply.integer(blocked as i64);
             }
             _ => reply.ok(),
         }
