@@ -94,8 +94,45 @@ fn a_snapshot_is_put_back_between_tests() {
     assert_eq!(other.ttl("k"), Some(Duration::from_millis(5000)));
     other.check_invariants();
     let other = TestServer::builder().seed(1).start();
-    assert_eq!(said(|| other.restore(&fixture)), "");
+    assert_eq!(said(|| other.restore(&fixture)), "a snapshot of a server with another seed");
     assert_eq!(other.dbsize(), 0);
+}
+
+#[test]
+fn a_snapshot_needs_the_databases_that_it_has_keys_in() {
+    let server = TestServer::start();
+    let mut wire = Wire::connect(server.addr()).unwrap();
+    play(&mut wire, &[("SET k v", "+OK"), ("SELECT 9", "+OK"), ("SET k v", "+OK")]);
+    let fixture = server.snapshot();
+    let other = TestServer::builder().databases(9).start();
+    assert_eq!(said(|| other.restore(&fixture)), "a snapshot of a server with more databases");
+    assert_eq!(other.dbsize(), 0);
+    let other = TestServer::builder().databases(10).start();
+    other.restore(&fixture);
+    assert_eq!(other.dbsize(), 1);
+}
+
+#[test]
+fn nothing_that_one_test_has_held_up_comes_about_in_the_next() {
+    let server = TestServer::builder().frozen(true).journal(10).fault("slow DELAY 1000 ON set").start();
+    let empty = server.snapshot();
+    let [mut delayed, mut paused, mut pausing] = std::array::from_fn(|_| Wire::connect(server.addr()).unwrap());
+    send(&mut delayed, "SET k v");
+    server.until_blocked(1);
+    call(&mut pausing, "CLIENT PAUSE 5000");
+    send(&mut paused, "CLIENT PAUSE 5000");
+    server.until_blocked(2);
+    send(&mut pausing, "APPEND k v");
+    server.until_blocked(3);
+    assert!(call(&mut Wire::connect(server.addr()).unwrap(), "CLOCK INFO").ends_with("$15 blocked-clients :3"));
+    server.restore(&empty);
+    server.check_invariants();
+    assert_eq!(told(&mut delayed), "+OK");
+    assert_eq!(told(&mut paused), "+OK");
+    assert_eq!(told(&mut pausing), ":2");
+    play(&mut pausing, &[("APPEND other v", ":1"), ("CLOCK ADVANCE 10000", "+OK"), ("EXISTS k", ":0")]);
+    assert_eq!(server.restart_losing(1), 1);
+    assert_eq!(server.dbsize(), 0);
 }
 
 #[test]

@@ -240,18 +240,31 @@ impl Engine {
             if !now.reached(self.faults.next_ms()) {
                 return;
             }
-            let Some((_, (id, args))) = self.faults.delayed.pop_first() else { return };
-            let session = &mut self.sessions[id.0 as usize];
-            session.resume();
-            if session.flags.contains(SessionFlags::CLOSE_NOW) {
-                continue;
-            }
-            self.settle_journal();
-            self.mark_journal(false);
-            self.perform_again(now, id, None, &args.borrow());
-            self.mark_journal(true);
-            self.serve_ready(now);
-            self.wake_up(now, id);
+            self.end_delay(now);
         }
+    }
+
+    /// Carries out all that is delayed, whenever its time would come.
+    pub(super) fn end_all_delays(&mut self, now: Now) {
+        while !self.faults.delayed.is_empty() {
+            self.end_delay(now);
+        }
+        self.mark_journal(false);
+    }
+
+    /// Carries out what is delayed first.
+    fn end_delay(&mut self, now: Now) {
+        let Some((_, (id, args))) = self.faults.delayed.pop_first() else { return };
+        let session = &mut self.sessions[id.0 as usize];
+        session.resume();
+        if session.flags.contains(SessionFlags::CLOSE_NOW) {
+            return;
+        }
+        self.settle_journal();
+        self.mark_journal(false);
+        self.perform_again(now, id, None, &args.borrow());
+        self.mark_journal(true);
+        self.serve_ready(now);
+        self.wake_up(now, id);
     }
 }

@@ -156,13 +156,25 @@ impl Engine {
     ///
     /// Connections stay, and what they have subscribed to, track and have in a transaction; keys that they watch have changed. Who waits
     /// does so no more, as if its time were over; who holds a lock is told that it was deleted. A grant that ends with its connection is had again if that connection is still there.
-    /// Tokens go on growing. Clock, configuration, statistics and faults are none of it. False, and nothing done, where the snapshot is of an
-    /// engine with another seed.
-    pub fn restore(&mut self, now: Now, snapshot: &Snapshot) -> bool {
+    /// What is delayed or held back by a pause, which ends, is carried out before, or it would be part of what comes after. Tokens go on
+    /// growing. Clock, configuration, statistics and the rules of faults are none of it. An error, and nothing done, where the snapshot is of
+    /// an engine with another seed, or with databases that are not here.
+    pub fn restore(&mut self, now: Now, snapshot: &Snapshot) -> Result<(), &'static str> {
         if snapshot.seed != self.seed {
-            return false;
+            return Err("a snapshot of a server with another seed");
+        }
+        if snapshot.images.keys().any(|(db, _)| *db as usize >= self.keyspace.databases()) {
+            return Err("a snapshot of a server with more databases");
         }
         debug_assert!(self.long_run.is_none(), "nothing runs meanwhile");
+        self.unpause();
+        self.end_all_delays(now);
+        self.unpause();
+        while self.pause.held() > 0 {
+            self.resume_held(now);
+            // What was held back may itself have begun a pause.
+            self.unpause();
+        }
         let ids: Vec<SessionId> = self.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
         for id in ids {
             let session = &self.sessions[id.0 as usize];
@@ -200,7 +212,7 @@ impl Engine {
         self.publish_events();
         self.keyspace.changes.end();
         self.attend(now);
-        true
+        Ok(())
     }
 }
 

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use super::{Leak, Snapshot, TestServer, TestServerBuilder};
 use crate::client::Client;
-use crate::engine::session::SessionFlags;
 
 /// How long is waited for what other threads do, at most.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,12 +46,14 @@ impl TestServer {
     ///
     /// Connections stay, and so do their subscriptions, what they track, and transactions that they have begun; keys that they watch have changed, so
     /// that `EXEC` gives nil. Who waits does so no more, and is told what it would be told when its time is over. Who held a lock is told on
-    /// RESP3 that it was deleted. A grant bound to its connection (`SESSION`) is had again if that connection is still there. Fencing tokens go on growing. Clock,
-    /// configuration, statistics and faults are none of it.
+    /// RESP3 that it was deleted. A grant bound to its connection (`SESSION`) is had again if that connection is still there. Fencing tokens go on growing.
+    ///
+    /// Requests that a fault delays or `CLIENT PAUSE` holds back are carried out before, and the pause is over: nothing of one test comes about in
+    /// the next. Clock, configuration, statistics and the rules of faults are none of it.
     ///
     /// # Panics
     ///
-    /// Where the snapshot is of a server with another seed.
+    /// Where the snapshot is of a server with another seed, or has keys in databases that this one has not.
     #[track_caller]
     pub fn restore(&self, snapshot: &Snapshot) {
         let snapshot = snapshot.clone();
@@ -60,7 +61,9 @@ impl TestServer {
             let now = shell.clock.now();
             shell.engine.restore(now, &snapshot)
         });
-        assert!(restored, "a snapshot of a server with another seed");
+        if let Err(reason) = restored {
+            panic!("{reason}");
+        }
     }
 
     /// The locks that are still held, in all databases: native locks and semaphores with each of their holders, and plain keys that are locks (see
@@ -104,9 +107,7 @@ impl TestServer {
 
     /// How many clients wait in it, be it for keys, locks, the end of a pause or of a delay.
     pub fn blocked_clients(&self) -> usize {
-        self.control(|shell| {
-            shell.engine.sessions.iter().filter(|(_, session)| session.flags.contains(SessionFlags::BLOCKED)).count()
-        })
+        self.control(|shell| shell.engine.blocked_clients())
     }
 
     /// Waits until so many clients wait in it, for a test that then moves the clock or frees what they wait for.

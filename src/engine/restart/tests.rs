@@ -234,7 +234,7 @@ fn a_snapshot_is_put_back_with_as_much_time_left_as_there_was() {
     let waiter = h.engine.connect(h.now, Peer::default());
     h.engine.execute(h.now, waiter, &[b"LOCK.ACQUIRE", b"held", b"y", b"1000", b"WAIT", b"0"]);
     h.script(&[("WATCH s", "+OK")]);
-    assert!(h.engine.restore(h.now, &snapshot));
+    h.engine.restore(h.now, &snapshot).unwrap();
     h.engine.check_invariants();
     assert_eq!(h.engine.sessions[waiter.0 as usize].out, b"$-1\r\n", "its wait is over");
     let told = String::from_utf8_lossy(&std::mem::take(&mut h.engine.sessions[h.session.0 as usize].out)).into_owned();
@@ -257,7 +257,7 @@ fn a_snapshot_is_put_back_with_as_much_time_left_as_there_was() {
         ("OBJECT ENCODING appended", "$3 raw"),
         ("LOCK.RELEASE bound me", ":0"),
     ]);
-    assert!(h.engine.restore(h.now, &snapshot));
+    h.engine.restore(h.now, &snapshot).unwrap();
     let told = String::from_utf8_lossy(&std::mem::take(&mut h.engine.sessions[h.session.0 as usize].out)).into_owned();
     assert_eq!(told.matches("lock-lost").count(), 3, "{told}");
     h.pass(100);
@@ -283,7 +283,7 @@ fn a_snapshot_is_put_back_with_as_much_time_left_as_there_was() {
     // A grant that was bound to a connection that is gone is not had again.
     h.engine.disconnect(h.now, h.session);
     h.session = h.engine.connect(h.now, Peer::default());
-    assert!(h.engine.restore(h.now, &snapshot));
+    h.engine.restore(h.now, &snapshot).unwrap();
     h.engine.check_invariants();
     h.script(&[("EXISTS bound one", ":1")]);
 }
