@@ -94,6 +94,24 @@ export const cases = {
     ok(performance.now() - start < 100)
     equal(await waits, null)
   },
+  async 'whatever went wrong in the tests before is over'(server) {
+    await server.faults.add('all', ['ERROR', 'LOADING not yet'])
+    await server.untilBlocked(0)
+    await server.restart()
+    await server.clock.freeze()
+    await server.reset()
+    const client = server.client({ retryStrategy: null, maxRetriesPerRequest: 0 })
+    await client.ping()
+    await server.clock.freeze()
+    await server.faults.add('slow', 'DELAY 5000', { on: 'set' })
+    const lost = rejects(client.set('of the test before', 1))
+    await server.untilBlocked(1)
+    await server.client().client('PAUSE', 60_000)
+    await server.reset()
+    await lost
+    await server.clock.advance(60_000)
+    equal(await server.client().dbsize(), 0)
+  },
   async 'the server does not outlive a run that is killed'() {
     const module = new URL('./portcullis-server.mjs', import.meta.url)
     const program = `const { start } = await import(${JSON.stringify(module.href)}); console.log((await start()).port); setTimeout(() => {}, 60_000)`

@@ -75,7 +75,9 @@ export class Server {
     this.#child = child
     this.#ended = ended
     this.#options = { host, port: this.port, ...options }
-    this.#control = new Redis({ ...this.#options, protocol: 2, db: 0, connectionName: 'portcullis-control', retryStrategy: () => 1 })
+    // It says nothing when it connects that could meet a fault: whatever goes wrong, CLOCK and FAULT are heard.
+    const silent = { connectionName: undefined, enableReadyCheck: false, disableClientInfo: true }
+    this.#control = new Redis({ ...this.#options, protocol: 2, db: 0, ...silent, retryStrategy: () => 1 })
     this.#control.on('error', () => {})
     const clock = (...words) => this.order('CLOCK', ...words)
     this.clock = {
@@ -118,15 +120,20 @@ export class Server {
     return this.#control.call(...words)
   }
 
-  // Begins anew: no data, scripts, functions and faults, and a running clock that shows the time. Connections stay; one that still waits for
-  // something is told to wait no more.
+  // Begins anew: no data, scripts, functions and faults, and a running clock that shows the time. Configuration and users stay, and so do connections;
+  // one that still waits for something is told to wait no more, and one whose request is held up by a fault is closed.
   async reset() {
     this.leaksAllowed = false
-    const orders = ['FAULT RESET', 'FAULT JOURNAL 0', 'CLOCK RESUME', 'FLUSHALL', 'SCRIPT FLUSH', 'FUNCTION FLUSH', `CLOCK SET ${Date.now()}`, 'CLIENT LIST']
+    await this.faults.reset()
+    if ((await this.clock.info())['blocked-clients'] > 0) {
+      const waiting = (await this.order('CLIENT', 'LIST')).split('\n').filter((line) => / flags=\S*b/.test(line))
+      for (const id of waiting.map((line) => line.match(/^id=(\d+)/)[1])) {
+        if (!(await this.order('CLIENT', 'UNBLOCK', id))) await this.order('CLIENT', 'KILL', 'ID', id)
+      }
+    }
+    const orders = ['FAULT JOURNAL 0', 'CLOCK RESUME', `CLOCK SET ${Date.now()}`, 'FLUSHALL', 'SCRIPT FLUSH', 'FUNCTION FLUSH']
     const replies = await this.#control.pipeline(orders.map((order) => ['call', ...order.split(' ')])).exec()
     for (const [error] of replies) if (error) throw error
-    const waiting = replies.at(-1)[1].split('\n').filter((line) => / flags=\S*b/.test(line))
-    await Promise.all(waiting.map((line) => this.order('CLIENT', 'UNBLOCK', line.match(/^id=(\d+)/)[1])))
   }
 
   // As if it were killed and started again, with nothing left; with `lose`, a failover that loses the last so many writes, as far as `journal` had them
@@ -143,11 +150,11 @@ export class Server {
     return this.order('FAULT', 'JOURNAL', writes)
   }
 
-  // Waits until so many clients wait in it, for BLPOP or a lock or whatever.
+  // Waits until so many clients wait in it, be it for BLPOP, a lock, or the end of a pause or of a delay.
   async untilBlocked(count = 1, patience = 10_000) {
     const end = performance.now() + patience
     for (;;) {
-      const blocked = Number((await this.#control.info('clients')).match(/blocked_clients:(\d+)/)[1])
+      const blocked = (await this.clock.info())['blocked-clients']
       if (blocked === count) return
       if (performance.now() > end) throw new Error(`${blocked} clients wait, and not ${count}`)
       await sleep(1)

@@ -19,6 +19,7 @@ held any more, unless the test is marked with `@pytest.mark.leaks_locks`. The pr
 variable PORTCULLIS names. It ends with the test run, also when that is killed: it watches its standard input, which the system closes then.
 """
 
+import inspect
 import os
 import pathlib
 import shutil
@@ -61,8 +62,11 @@ class Portcullis:
         self.port = int(port)
         self.url = f"redis://{self.host}:{self.port}/0"
         self._password = flags[flags.index("--requirepass") + 1] if "--requirepass" in flags else None
-        self._control = self.client(client_name="portcullis-control", decode_responses=True, protocol=2)
-        self._clients = []
+        # It says nothing when it connects that could meet a fault: whatever goes wrong, CLOCK and FAULT are heard.
+        known = inspect.signature(redis.Redis).parameters
+        options = ("driver_info",) if "driver_info" in known else ("lib_name", "lib_version")
+        silent = {option: None for option in options if option in known}
+        self._control = self.client(decode_responses=True, protocol=2, **silent)
         self.clock = Clock(self._order)
         self.faults = Faults(self._order)
 
@@ -83,16 +87,22 @@ class Portcullis:
     def reset(self):
         """Begins anew: no data, scripts, functions and faults, and a running clock that shows the time. Takes a fraction of a millisecond.
 
-        Connections stay. A client of an earlier test that still waits for something is told to wait no more."""
+        Configuration and users stay, and so do connections. A client of an earlier test that still waits for something is told to wait no more;
+        one whose request is held up by a fault loses its connection, and the request is lost with it."""
+        self._order("FAULT", "RESET")
+        if self.clock.info()["blocked-clients"]:
+            clients = self._order("CLIENT", "LIST")
+            clients = clients if isinstance(clients, list) else [_fields(line) for line in clients.splitlines()]
+            for client in clients:
+                if "b" in client["flags"] and not self._order("CLIENT", "UNBLOCK", client["id"]):
+                    self._order("CLIENT", "KILL", "ID", client["id"])
         pipeline = self._control.pipeline(transaction=False)
-        for words in ("FAULT RESET", "FAULT JOURNAL 0", "CLOCK RESUME", "FLUSHALL", "SCRIPT FLUSH", "FUNCTION FLUSH", "CLIENT LIST"):
+        for words in ("FAULT JOURNAL 0", "CLOCK RESUME"):
             pipeline.execute_command(*words.split(" "))
         pipeline.execute_command("CLOCK", "SET", int(time.time() * 1000))
-        clients = pipeline.execute()[-2]
-        clients = clients if isinstance(clients, list) else [_fields(line) for line in clients.splitlines()]
-        for client in clients:
-            if "b" in client["flags"]:
-                self._order("CLIENT", "UNBLOCK", client["id"])
+        for words in ("FLUSHALL", "SCRIPT FLUSH", "FUNCTION FLUSH"):
+            pipeline.execute_command(*words.split(" "))
+        pipeline.execute()
 
     def restart(self, lose=None):
         """As if it were killed and started again, with nothing left; with `lose`, a failover that loses the last so many writes, as far as
@@ -106,9 +116,9 @@ class Portcullis:
         self._order("FAULT", "JOURNAL", writes)
 
     def until_blocked(self, count=1, patience=10.0):
-        """Waits until so many clients wait in it, for BLPOP or a lock or whatever."""
+        """Waits until so many clients wait in it, be it for BLPOP, a lock, or the end of a pause or of a delay."""
         end = time.monotonic() + patience
-        while (blocked := self._control.info("clients")["blocked_clients"]) != count:
+        while (blocked := self.clock.info()["blocked-clients"]) != count:
             if time.monotonic() > end:
                 raise AssertionError(f"{blocked} clients wait, and not {count}")
             time.sleep(0.0005)
@@ -163,7 +173,7 @@ class Clock:
         self._order("CLOCK", "SKEW", _ms(seconds))
 
     def info(self):
-        """Whether it is frozen, the unix time in milliseconds that it shows, and by how many its wall clock was stepped."""
+        """Whether it is frozen, the unix time in milliseconds that it shows, by how many its wall clock was stepped, and how many clients wait."""
         fields = self._order("CLOCK", "INFO")
         return dict(zip(fields[::2], fields[1::2]))
 

@@ -83,6 +83,7 @@ def test_errors_come_as_they_are(portcullis, connect):
 
 @pytest.mark.leaks_locks
 def test_a_leaked_lock_is_named(portcullis, connect):
+    portcullis.clock.freeze()
     client = connect(client_name="leaky")
     assert Orders(client, "ann").acquire(7)
     token = client.execute_command("LOCK.ACQUIRE", "door", "bob", 5000)
@@ -107,6 +108,30 @@ def test_nothing_is_left_of_the_tests_before(portcullis, connect):
     assert time.monotonic() - start < 0.1
     waiter.join(10)
     assert not waiter.is_alive()
+
+
+def test_whatever_went_wrong_in_the_tests_before_is_over(portcullis, connect):
+    portcullis.faults.add("all", ("ERROR", "LOADING not yet"))
+    portcullis.until_blocked(0)
+    portcullis.restart()
+    portcullis.clock.freeze()
+    portcullis.reset()
+    client = connect(retry=Retry(NoBackoff(), 0))
+    portcullis.clock.freeze()
+    portcullis.faults.add("slow", "DELAY 5000", on="set")
+
+    def set_and_lose():
+        with pytest.raises(ConnectionError):
+            client.set("of the test before", 1)
+
+    waiter = threading.Thread(target=set_and_lose)
+    waiter.start()
+    portcullis.until_blocked(1)
+    connect().client_pause(60_000)
+    portcullis.reset()
+    waiter.join(10)
+    portcullis.clock.advance(60)
+    assert connect().dbsize() == 0 and not waiter.is_alive()
 
 
 def test_the_server_does_not_outlive_a_run_that_is_killed():
