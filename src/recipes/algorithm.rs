@@ -113,6 +113,8 @@ pub struct Grant {
     pub memo: Vec<u8>,
     /// Whether it is shared with others.
     pub shared: bool,
+    /// Those of the locks that it is made of, where it is several locks as one.
+    pub parts: Vec<Grant>,
     /// Its watchdog, where it has one.
     pub watch: Option<Watch>,
 }
@@ -128,6 +130,7 @@ impl Grant {
             token: None,
             memo: Vec::new(),
             shared: false,
+            parts: Vec::new(),
             watch: None,
         }
     }
@@ -135,7 +138,12 @@ impl Grant {
     /// Until when the holder may think that it has it, by [`World::elapsed`], with what a watchdog has done since it was granted; `None`
     /// where it has no end. A grant that its watchdog found lost has ended.
     pub fn held_until(&self) -> Option<Duration> {
-        self.watch.as_ref().map_or(self.valid_until, Watch::held_until)
+        match &self.watch {
+            Some(watch) => watch.held_until(),
+            // Its parts may be renewed, each by itself.
+            None if !self.parts.is_empty() => self.parts.iter().filter_map(Grant::held_until).min(),
+            None => self.valid_until,
+        }
     }
 
     /// The lease begins anew at a moment.

@@ -124,6 +124,7 @@ impl<W: World> Multi<W> {
         }
         let mut grant = Grant::new(request, asked);
         grant.valid_until = held.iter().filter_map(|part| part.valid_until).min();
+        grant.parts = held;
         Ok(Some(grant))
     }
 
@@ -140,8 +141,11 @@ impl<W: World> Multi<W> {
         failed.map_or(Ok(given), Err)
     }
 
-    /// The grants of the parts.
+    /// The grants of the parts; for one that may or may not have been granted, by what is known of them.
     fn parts(&self, grant: &Grant) -> Vec<Grant> {
+        if !grant.parts.is_empty() {
+            return grant.parts.clone();
+        }
         let part = |name| Grant { name, watch: None, ..grant.clone() };
         self.names(&grant.name).into_iter().map(part).collect()
     }
@@ -171,14 +175,14 @@ impl<W: World> Algorithm<W> for Multi<W> {
 
     fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            let mut until = None;
-            for mut part in self.parts(grant) {
-                if !self.inner.renew(world, &mut part).await? {
+            let mut parts = self.parts(grant);
+            for part in &mut parts {
+                if !self.inner.renew(world, part).await? {
                     return Ok(false);
                 }
-                until = until.or(part.valid_until).min(part.valid_until);
             }
-            grant.valid_until = until;
+            grant.valid_until = parts.iter().filter_map(|part| part.valid_until).min();
+            grant.parts = parts;
             Ok(true)
         })
     }

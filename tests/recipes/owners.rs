@@ -14,7 +14,7 @@ fn a_stranger_cannot_give_it_back_unless_the_algorithm_is_flawed() {
         for (facts, algorithm) in locks().into_iter().filter(|(facts, _)| servers.can(facts)) {
             let alice = request(facts, "alice", ms(30_000));
             let grant = try_for(&*algorithm, &world, &alice).await.unwrap();
-            let stolen = Grant { owner: b"mallory".to_vec(), memo: b"0".to_vec(), ..grant.clone() };
+            let stolen = Grant { owner: b"mallory".to_vec(), memo: b"0".to_vec(), parts: Vec::new(), ..grant.clone() };
             let given = algorithm.release(&world, &stolen).await.unwrap();
             let mut stolen = stolen;
             assert!(!algorithm.renew(&world, &mut stolen).await.unwrap(), "{}: a stranger renewed it", facts.name);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use portcullis::recipes::{
-    Clock, Fair, Given, Latch, Nodes, Permits, ReadWrite, Semaphore, SlidingWindow, TokenBucket, UniqueRow,
+    Clock, Fair, Given, Guarded, Latch, Lock, Nodes, Permits, ReadWrite, Semaphore, SlidingWindow, TokenBucket, UniqueRow,
 };
 
 use super::*;
@@ -182,6 +182,31 @@ fn several_are_had_together_or_not_at_all() {
         assert!(both.renew(&world, &mut pair).await.unwrap());
         assert_eq!(both.release(&world, &pair).await.unwrap(), Given::Back);
         assert_eq!(both.release(&world, &pair).await.unwrap(), Given::NotHeld);
+    });
+}
+
+/// What an algorithm has to know to give back or renew each part is not the same for all of them.
+#[test]
+fn several_are_had_of_those_that_number_their_grants() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        let algorithms: [Multi<Live>; 2] = [Multi::new(Nodes), Multi::new(Permits::new(1))];
+        for both in algorithms {
+            let both = both.of(["left", "right"]);
+            let ask = |owner: &str| Request::new("pair", owner, LEASE);
+            let mut pair = try_for(&both, &world, &ask("alice")).await.unwrap();
+            assert!(try_for(&both, &world, &ask("bob")).await.is_none());
+            assert!(both.renew(&world, &mut pair).await.unwrap());
+            assert_eq!(both.release(&world, &pair).await.unwrap(), Given::Back);
+            let next = try_for(&both, &world, &ask("bob")).await.expect("alice has given it back");
+            assert_eq!(both.release(&world, &next).await.unwrap(), Given::Back);
+        }
+        // Each part with a watchdog of its own.
+        let both = Multi::new(Guarded::new(Arc::<dyn Algorithm<Live>>::from(lock("reentrant"))));
+        let guard = Lock::new(&world, both, "watched").lease(ms(90)).acquire().await.unwrap();
+        tokio::time::sleep(ms(200)).await;
+        assert!(!guard.is_lost());
+        guard.release().await.unwrap();
     });
 }
 
