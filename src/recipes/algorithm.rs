@@ -89,10 +89,13 @@ impl Request {
     }
 }
 
-/// A lease as commands take it: whole milliseconds, at least 1, at most a hundred years.
+/// The longest lease, and the longest wait, that servers are asked for: a hundred years.
+pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// A lease as commands take it: whole milliseconds, at least 1, at most a hundred years. What is left of a millisecond is a whole one, as its
+/// holder counts on it.
 pub(crate) fn lease_ms(lease: Duration) -> u64 {
-    const LONGEST: u128 = 100 * 365 * 86_400_000;
-    u64::try_from(lease.as_millis().clamp(1, LONGEST)).unwrap_or(u64::MAX)
+    u64::try_from(lease.min(LONGEST).as_nanos().div_ceil(1_000_000).max(1)).unwrap_or(u64::MAX)
 }
 
 /// A lock that was taken.
@@ -194,4 +197,16 @@ pub struct Facts {
     pub fenced: bool,
     /// Whether it needs native locks, which only servers of this crate have.
     pub native: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_never_shorter_than_its_holder_thinks() {
+        let of_us = |us| lease_ms(Duration::from_micros(us));
+        assert_eq!([0, 1, 999, 1_000, 1_001, 1_999].map(of_us), [1, 1, 1, 1, 2, 2]);
+        assert_eq!(lease_ms(Duration::MAX), 100 * 365 * 86_400_000);
+    }
 }

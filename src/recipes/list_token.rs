@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::client::{Command, Result, Script};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, LONGEST, Request};
 use crate::recipes::call::{ask, beside, run};
 use crate::recipes::world::World;
 
@@ -80,7 +80,7 @@ impl<W: World> Algorithm<W> for ListToken {
                 None => 0.0,
                 Some(end) => match end.saturating_sub(world.elapsed()) {
                     left if left < Duration::from_millis(1) => return Ok(None),
-                    left => left.as_millis() as f64 / 1000.0,
+                    left => left.min(LONGEST).as_millis() as f64 / 1000.0,
                 },
             };
             let popped: Option<(Vec<u8>, Vec<u8>)> = ask(world, 0, Command::new("BLPOP").arg(&request.name).arg(seconds)).await?;

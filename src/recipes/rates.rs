@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::client::{Result, Script};
-use crate::recipes::algorithm::{Facts, lease_ms};
+use crate::recipes::algorithm::{Facts, LONGEST, lease_ms};
 use crate::recipes::call::run;
 use crate::recipes::world::World;
 
@@ -128,9 +128,13 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A bucket of so many tokens, at least 1, that takes so long to fill from empty, at least a millisecond.
+    /// A bucket of so many tokens, at least 1, that takes so long to fill from empty, at least a millisecond and at most a hundred years.
     pub fn new(capacity: u32, fills_in: Duration) -> TokenBucket {
-        TokenBucket { capacity: capacity.max(1), fills_in: fills_in.max(Duration::from_millis(1)), clock: Clock::Server }
+        TokenBucket {
+            capacity: capacity.max(1),
+            fills_in: fills_in.clamp(Duration::from_millis(1), LONGEST),
+            clock: Clock::Server,
+        }
     }
 
     /// The clock that it goes by. The server's unless given.
@@ -178,9 +182,9 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// So many requests within any window of this length.
+    /// So many requests within any window of this length, at least a millisecond and at most a hundred years.
     pub fn new(limit: u32, window: Duration) -> SlidingWindow {
-        SlidingWindow { limit, window: window.max(Duration::from_millis(1)), clock: Clock::Server }
+        SlidingWindow { limit, window: window.clamp(Duration::from_millis(1), LONGEST), clock: Clock::Server }
     }
 
     /// The clock that it goes by. The server's unless given.

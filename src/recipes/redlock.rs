@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::client::{Error, Result};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, LONGEST, Request};
 use crate::recipes::call::USUAL_PAUSE;
 use crate::recipes::race::{together, within};
 use crate::recipes::retry::{Pace, fraction};
@@ -79,7 +79,7 @@ impl RedLock {
 
     /// By which part clocks may differ in speed: this part of the lease, and 2 ms, are taken from what is left of it. 0.01 unless given.
     pub fn drift(mut self, part: f64) -> RedLock {
-        self.drift = part.clamp(0.0, 1.0);
+        self.drift = if part.is_nan() { 1.0 } else { part.clamp(0.0, 1.0) };
         self
     }
 
@@ -90,6 +90,7 @@ impl RedLock {
 
     /// Until when something that a majority granted for a lease is held, if there is time left: lease − drift after it was asked for.
     fn valid_until(&self, world: &impl World, asked: Duration, lease: Duration) -> Option<Duration> {
+        let lease = lease.min(LONGEST);
         let drift = lease.mul_f64(self.drift) + Duration::from_millis(2);
         let until = asked.checked_add(lease.checked_sub(drift)?)?;
         (until > world.elapsed()).then_some(until)

@@ -211,6 +211,36 @@ fn several_are_had_of_those_that_number_their_grants() {
 }
 
 #[test]
+fn what_is_too_long_for_a_server_is_as_long_as_can_be() {
+    on_both(async |servers| {
+        let world = servers.world().await;
+        let bucket = TokenBucket::new(1, Duration::MAX);
+        assert!(bucket.take(&world, b"century", 1).await.unwrap().allowed);
+        assert!(!bucket.take(&world, b"century", 1).await.unwrap().allowed);
+        assert!(SlidingWindow::new(1, Duration::MAX).enter(&world, b"ever", 1).await.unwrap().allowed);
+        let longest = Duration::from_secs(u64::MAX / 2);
+        for (facts, algorithm) in locks().into_iter().filter(|(facts, _)| servers.can(facts)) {
+            let ask = |owner: &str| Request::new(format!("long:{}", facts.name), owner, longest).wait(longest);
+            let held = algorithm.acquire(&world, &ask("alice")).await.unwrap().expect(facts.name);
+            let (alice, bob) = tokio::join!(
+                async {
+                    tokio::time::sleep(ms(20)).await;
+                    algorithm.release(&world, &held).await
+                },
+                async {
+                    // Who polls does so without any end; who waits on the server says for how long.
+                    let wish = ask("bob");
+                    tokio::time::timeout(ms(5_000), algorithm.acquire(&world, &wish)).await
+                }
+            );
+            alice.unwrap_or_else(|error| panic!("{}: {error}", facts.name));
+            let next = bob.expect(facts.name).unwrap_or_else(|error| panic!("{}: {error}", facts.name));
+            assert!(next.is_some(), "{}", facts.name);
+        }
+    });
+}
+
+#[test]
 fn permits_are_counted() {
     on_both(async |servers| {
         let world = servers.world().await;
