@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::client::{Error, Result};
 use crate::recipes::algorithm::{Algorithm, Given, Grant, Request};
-use crate::recipes::race::race;
+use crate::recipes::race::{First, race};
 use crate::recipes::retry::Retry;
 use crate::recipes::watchdog::Guarded;
 use crate::recipes::world::World;
@@ -190,8 +190,11 @@ impl<W: World> Guard<W> {
                 (Duration::ZERO, _) => return,
                 (Duration::MAX, None) => std::future::pending().await,
                 (left, None) => self.world.sleep(left).await,
+                // One that was stopped says no more, and what it knew last holds.
                 (left, Some(watch)) => {
-                    race(watch.lost(), self.world.sleep(left)).await;
+                    if let First::Left(false) = race(watch.lost(), self.world.sleep(left)).await {
+                        self.world.sleep(left).await;
+                    }
                 }
             }
         }

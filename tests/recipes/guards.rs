@@ -54,6 +54,13 @@ fn a_guard_tells_when_it_is_lost() {
         world.client(0).command(&["DEL", "watched"]).await.unwrap();
         tokio::time::timeout(ms(1_000), guard.lost()).await.unwrap();
 
+        // One whose watchdog was stopped lasts as long as was known last.
+        let stopped = Lock::new(&world, Reentrant, "stopped").lease(ms(300)).watchdog().acquire().await.unwrap();
+        stopped.grant().watch.as_ref().unwrap().stop();
+        assert!(tokio::time::timeout(ms(30), stopped.lost()).await.is_err());
+        tokio::time::timeout(ms(1_000), stopped.lost()).await.unwrap();
+        assert!(stopped.is_lost());
+
         let endless = Lock::new(&world, SetNx, "endless").acquire().await.unwrap();
         assert_eq!(endless.remaining(), Duration::MAX);
     });
