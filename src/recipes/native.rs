@@ -76,8 +76,13 @@ impl<W: World> Algorithm<W> for Native {
                 let mut grant = Grant { token: Some(token), shared: request.shared, ..Grant::new(request, asked) };
                 // The lease began some time after it was asked for. After a long wait too much of it would be taken for gone, so that the
                 // server is asked: a renewal says what is left.
-                if world.elapsed() - asked < request.lease / 4 || self.renew(world, &mut grant).await? {
+                if world.elapsed() - asked < request.lease / 4 {
                     return Ok(Some(grant));
+                }
+                match self.renew(world, &mut grant).await {
+                    Ok(false) => {}
+                    // It is held all the same, and whoever asked for it has to give it back: for as long as was known before.
+                    Ok(true) | Err(_) => return Ok(Some(grant)),
                 }
             }
         })

@@ -204,6 +204,25 @@ fn a_lost_reply_does_not_lose_a_lock_that_knows_its_owner() {
     });
 }
 
+/// After a long wait it is asked how much of the lease is left: where that fails, it is held all the same, and can be given back.
+#[test]
+fn a_native_lock_is_not_forgotten_where_its_lease_cannot_be_asked_for() {
+    run(async {
+        let servers = Servers::ours(false);
+        let world = servers.world().await;
+        let native = lock("native");
+        let held = try_for(&*native, &world, &Request::new("door", "alice", ms(60_000))).await.unwrap();
+        world.client(0).command(&["FAULT", "ADD", "busy", "ERROR", "BUSY later", "ON", "lock.renew"]).await.unwrap();
+        let bob = Request::new("door", "bob", ms(400)).wait(ms(5_000));
+        let (granted, _) = tokio::join!(native.acquire(&world, &bob), async {
+            tokio::time::sleep(ms(150)).await;
+            native.release(&world, &held).await.unwrap()
+        });
+        let granted = granted.unwrap().expect("alice has given it back");
+        assert_eq!(native.release(&world, &granted).await.unwrap(), Given::Back);
+    });
+}
+
 #[test]
 fn redlock_goes_on_without_a_minority() {
     run(async {
