@@ -20,6 +20,7 @@ pub static FACTS: Facts = Facts {
         "waits that would close a cycle are refused",
     ],
     failures: &[
+        "taken again for a shorter lease, it ends with that, whatever the first was told",
         "a holder that pauses for longer than its lease goes on beside the next one, and does harm where tokens are not checked",
         "a server that loses its data forgets who holds it; tokens go on growing as long as its wall clock does",
     ],

@@ -21,6 +21,7 @@ pub static FACTS: Facts = Facts {
     ],
     failures: &[
         "readers that keep coming starve writers: there is no queue",
+        "a reader that wants to write as well waits for itself",
         "a reader that died is only swept out when its lease and those of the others are over, or the last other one leaves",
         "a holder that pauses for longer than its lease goes on beside the next one; there is no fencing token",
         "a fail-over to a replica, or a restart that loses the last writes, loses the lock",

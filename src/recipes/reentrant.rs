@@ -25,6 +25,7 @@ pub static FACTS: Facts = Facts {
         "each release wakes all who wait, and one of them has it, in no order",
         "a lease that ends publishes nothing: waiters look again by the time they were told",
         "a reply that is lost may have counted one hold more",
+        "taken again for a shorter lease, it ends with that, whatever the first was told",
     ],
     flawed: false,
     source: "Redisson's RLock; the scripts are ours",
