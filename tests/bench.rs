@@ -118,3 +118,28 @@ fn mistakes_are_told() {
     let list = told(&bench(&["--list"]));
     assert!(list.contains("redlock") && list.contains("(flawed)"));
 }
+
+/// Servers that it has started do not outlive it, even where it is ended as a service is.
+#[test]
+fn what_it_has_started_ends_with_it() {
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    bench.args(["bench", "native", "--against", "portcullis", "--seconds", "60"]).stderr(std::process::Stdio::piped());
+    let bench = bench.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", bench.id());
+    let server = loop {
+        let children = std::fs::read_to_string(&children).unwrap();
+        match children.split_whitespace().next() {
+            // Under its own name: it has come further than to be started.
+            Some(child) if std::fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.contains("serve")) => {
+                break child.to_owned();
+            }
+            _ => std::thread::sleep(std::time::Duration::from_millis(5)),
+        }
+    };
+    // It listens to signals as soon as it waits for the server's first answers.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(Command::new("kill").args(["-TERM", &bench.id().to_string()]).status().unwrap().success());
+    let output = bench.wait_with_output().unwrap();
+    assert!(!output.status.success() && told(&output).contains("told to end"), "{}", told(&output));
+    assert!(!std::path::Path::new(&format!("/proc/{server}")).exists(), "server {server} is still there");
+}

@@ -1,5 +1,6 @@
 //! The command line of `portcullis bench`.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -9,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
 use crate::bench::target::{Against, on_path};
 use crate::bench::work::Work;
+use crate::bench::writable;
 use crate::recipes::{Live, Retry, all};
 
 const AFTER: &str = "\
@@ -150,10 +152,16 @@ pub fn list(matches: &ArgMatches) -> Option<String> {
 /// Does what was asked for.
 pub fn run(matches: &ArgMatches) -> ExitCode {
     if let Some(list) = list(matches) {
-        print!("{list}");
+        // Whoever reads it may have read enough.
+        let _ = std::io::stdout().write_all(list.as_bytes());
         return ExitCode::SUCCESS;
     }
-    match read(matches) {
+    let plan = read(matches).and_then(|plan| {
+        writable(plan.json.as_deref())?;
+        writable(plan.chart.as_deref())?;
+        Ok(plan)
+    });
+    match plan {
         Ok(plan) => crate::bench::run(&plan),
         Err(message) => {
             eprintln!("portcullis: {message}");

@@ -41,7 +41,7 @@ pub fn run(plan: &Plan) -> ExitCode {
         .enable_all()
         .build()
         .map_err(|error| error.to_string())
-        .and_then(|runtime| runtime.block_on(measure(plan)));
+        .and_then(|runtime| runtime.block_on(unless_told_to_end(measure(plan))));
     let told = measured.and_then(|outcomes| {
         let mut out = std::io::stdout().lock();
         // Whoever reads the table may have gone; the files are written all the same.
@@ -71,6 +71,31 @@ pub fn run(plan: &Plan) -> ExitCode {
     }
     wrong.iter().for_each(|message| eprintln!("portcullis: {message}"));
     if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Does something to its end, unless this process is told to end before: then all that belongs to it is dropped, servers with it.
+///
+/// # Errors
+/// Its own; and that it did not come to its end.
+pub async fn unless_told_to_end<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    tokio::select! {
+        biased;
+        () = process::told_to_end() => Err("told to end before it was done".to_owned()),
+        outcome = work => outcome,
+    }
+}
+
+/// Whether something can be written there, before hours are spent on what is to be written.
+///
+/// # Errors
+/// Why it cannot, in words for people.
+pub fn writable(path: Option<&std::path::Path>) -> Result<(), String> {
+    let Some(path) = path else { return Ok(()) };
+    let there = path.exists();
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(path).map(drop);
+    // It may be that nothing is written in the end.
+    let tried = if there { opened } else { opened.and_then(|()| std::fs::remove_file(path)) };
+    tried.map_err(|error| format!("{}: {error}", path.display()))
 }
 
 fn write_to(path: Option<&std::path::Path>, text: impl FnOnce() -> String) -> Result<(), String> {

@@ -1,10 +1,14 @@
 //! Servers as processes on loopback: started, measured by the system's accounts, ended.
 
+use std::future::poll_fn;
 use std::io::{Error, Result};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::task::Poll;
 use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long a server may take until it listens.
 const STARTS_WITHIN: Duration = Duration::from_secs(10);
@@ -77,6 +81,19 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Returns when this process is told to end (SIGINT, SIGTERM, SIGHUP): whatever was started by then has to be dropped, which a process that
+/// just ends does not do. Never where signals cannot be listened to.
+pub async fn told_to_end() {
+    let of = |kind| signal(kind).ok();
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+    let mut signals: Vec<Signal> = kinds.into_iter().filter_map(of).collect();
+    poll_fn(|context| {
+        let told = signals.iter_mut().any(|signal| matches!(signal.poll_recv(context), Poll::Ready(Some(()))));
+        if told { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 /// A port that nobody listens on. Somebody may, a moment later.

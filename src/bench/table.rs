@@ -29,13 +29,14 @@ pub fn of(plan: &Plan, outcomes: &[Outcome]) -> String {
     let widths: Vec<usize> =
         (0..HEAD.len()).map(|column| rows.iter().map(|row| width(&row[column])).max().unwrap_or(0)).collect();
     let mut out = format!(
-        "{} clients, {} {}, held for {} ms, leased for {} ms; {} slices of {} ms of each, by turns\n\n",
+        "{} clients, {} {}, held for {} ms, leased for {} ms; {} {} of {} ms of each, by turns\n\n",
         plan.clients,
         plan.locks,
         if plan.locks == 1 { "lock" } else { "locks" },
         plan.hold.as_millis(),
         plan.lease.as_millis(),
         plan.slices,
+        if plan.slices == 1 { "slice" } else { "slices" },
         plan.slice.as_millis(),
     );
     for (number, row) in rows.iter().enumerate() {

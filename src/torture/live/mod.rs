@@ -19,6 +19,7 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout_at;
 
+use crate::bench::unless_told_to_end;
 use crate::client::{Client, Command, Options, Result};
 use crate::recipes::{Algorithm, Live};
 use crate::torture::history::{History, NOBODY, Op, What};
@@ -41,12 +42,12 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 /// Where it cannot be run.
 pub fn run(plan: &Plan, subject: &Subject, servers: &[String]) -> std::result::Result<History, String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
-    runtime.block_on(async {
+    runtime.block_on(unless_told_to_end(async {
         let algorithm = subject.make().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
         let mut torture = Torture::new(plan, algorithm, servers).await?;
         torture.run().await?;
         torture.finish().await
-    })
+    }))
 }
 
 struct Torture<'a> {
