@@ -204,9 +204,41 @@ fn exit_codes_tell_what_was_found() {
     assert_eq!(code, Some(0), "{said}");
     let (said, code) = program("--algorithm broken --faults none --hours 0.2 --no-shrink --expect-known");
     assert_eq!(code, Some(1), "nothing is known of it: {said}");
-    for wrong in ["--algorithm nonsense", "--faults rain", "--live http://nowhere", "--algorithm native --live redis-server"] {
+    for wrong in [
+        "--algorithm nonsense",
+        "--faults rain",
+        "--hours nan",
+        "--hours 1e9",
+        "--history /nosuch/file",
+        "--live http://nowhere",
+        "--algorithm native --live redis-server",
+    ] {
         assert_eq!(program(wrong).1, Some(2), "{wrong}");
     }
+}
+
+#[test]
+fn odd_measures_make_no_odd_runs() {
+    // Episodes are as long as so many leases.
+    let (said, code) = program("--algorithm native --faults none --hours 0.01 --lease-ms 100");
+    assert!(code == Some(0) && said.contains("in 10 episodes"), "{said}");
+    let (said, code) = program("--algorithm native --faults none --hours 0 --lease-ms 86400000");
+    assert!(code == Some(0) && said.contains("in 1 episode,"), "{said}");
+    // A server that is away for longer than anything else is away.
+    let (said, code) = program("--algorithm native --faults restart --hours 0.1 --restart-delay-ms 18446744073709551615");
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn it_ends_where_nobody_reads_it_any_more() {
+    let mut torture = std::process::Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    torture.args(["torture", "--faults", "none", "--hours", "0"]);
+    let mut torture = torture.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    drop(torture.stdout.take());
+    let output = torture.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("standard output") && !said.contains("panicked"), "{said}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `portcullis torture`: its flags, and what it does.
 
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,6 +8,7 @@ use std::time::Instant;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
+use crate::bench::writable;
 use crate::torture::check::{Property, Violation};
 use crate::torture::known;
 use crate::torture::live;
@@ -33,8 +35,22 @@ const VIOLATED: u8 = 1;
 const FAILED: u8 = 2;
 /// The lease of a live run, unless it is given.
 const LIVE_LEASE_US: u64 = 2_000_000;
+/// The length of an episode, unless it is given.
+const EPISODE_LEASES: u64 = 30;
+/// And at most: as many of the longest leases.
+const EPISODE_MAX_S: u64 = 30 * 86_400;
 /// Runs that are made to find a shorter schedule.
 const SHRINKS_MAX: u32 = 600;
+
+/// A restart is delayed by a day at most.
+const DELAY_MAX_MS: u64 = 86_400_000;
+
+fn hours(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(hours) if (0.0..=1e6).contains(&hours) => Ok(hours),
+        _ => Err("it is no number of 0 to 1000000".to_owned()),
+    }
+}
 
 /// The `torture` subcommand.
 pub fn command() -> Command {
@@ -65,13 +81,13 @@ pub fn command() -> Command {
                 .default_value("all"),
         )
         .arg(number("seed", "N", format!("What all chance follows from [{}]", usual.seed)))
-        .arg(Arg::new("hours").long("hours").value_name("HOURS").help("Simulated time [10]").value_parser(value_parser!(f64)))
+        .arg(Arg::new("hours").long("hours").value_name("HOURS").help("Simulated time [10]").value_parser(hours))
         .arg(number("episode", "N", "Runs this episode alone".to_owned()).alias("replay"))
         .arg(small("clients", "N", format!("Clients [{}]", usual.clients)))
         .arg(small("locks", "N", format!("Locks [{}]", usual.locks)))
         .arg(small("servers", "N", "Independent servers [3 for redlock, 1 for others]".to_owned()))
         .arg(number("lease-ms", "MS", format!("Lease of every acquisition [{}]", usual.lease_us / 1000)))
-        .arg(number("episode-s", "S", format!("Simulated length of an episode [{}]", usual.episode_us / 1_000_000)))
+        .arg(number("episode-s", "S", format!("Simulated length of an episode [{EPISODE_LEASES} leases]")))
         .arg(text("restart-delay-ms", "MS|lease", "Servers that lost something start again no sooner than this after their end"))
         .arg(text(
             "live",
@@ -120,7 +136,9 @@ fn settings(matches: &ArgMatches) -> Result<Settings, String> {
     settings.clients = small("clients").unwrap_or(settings.clients);
     settings.locks = small("locks").unwrap_or(settings.locks);
     settings.lease_us = number("lease-ms").map_or(settings.lease_us, |ms| ms.clamp(100, 86_400_000) * 1000);
-    settings.episode_us = number("episode-s").map_or(settings.episode_us, |s| s.clamp(1, 86_400) * 1_000_000);
+    // As many leases as usual, so that as much happens in it.
+    let episode_us = settings.lease_us * EPISODE_LEASES;
+    settings.episode_us = number("episode-s").map_or(episode_us, |s| s.clamp(1, EPISODE_MAX_S) * 1_000_000);
     if matches.get_one::<String>("live").is_some() {
         settings.lease_us = number("lease-ms").map_or(LIVE_LEASE_US, |_| settings.lease_us);
         settings.episode_us = number("seconds").unwrap_or(20).clamp(1, 86_400) * 1_000_000;
@@ -134,22 +152,21 @@ fn restart_delay_us(matches: &ArgMatches, lease_us: u64) -> Result<Option<u64>, 
     match matches.get_one::<String>("restart-delay-ms").map(String::as_str) {
         None => Ok(None),
         Some("lease") => Ok(Some(lease_us)),
-        Some(ms) => ms.parse().map(|ms: u64| Some(ms.saturating_mul(1000))).map_err(|_| format!("'{ms}' is no time")),
+        Some(ms) => ms.parse().map(|ms: u64| Some(ms.min(DELAY_MAX_MS) * 1000)).map_err(|_| format!("'{ms}' is no time")),
     }
 }
 
 fn torture(matches: &ArgMatches) -> Result<bool, String> {
+    for name in ["timeline", "history", "verdicts"] {
+        writable(matches.get_one::<PathBuf>(name).map(PathBuf::as_path))?;
+    }
     if matches.get_flag("table") {
         return draw_table(matches).map(|()| false);
     }
     let settings = settings(matches)?;
     let hours = matches.get_one::<f64>("hours").copied().unwrap_or(10.0);
-    let wanted = Wanted {
-        matches,
-        settings,
-        simulated_us: (hours.clamp(0.0, 1e6) * 3.6e9) as u64,
-        episode: matches.get_one::<u64>("episode").copied(),
-    };
+    let wanted =
+        Wanted { matches, settings, simulated_us: (hours * 3.6e9) as u64, episode: matches.get_one::<u64>("episode").copied() };
     let name = matches.get_one::<String>("algorithm").map_or("all", String::as_str);
     let subjects = match name {
         "all" => Subject::all().into_iter().filter(|subject| !subject.delayed && subject.fenced).collect(),
@@ -169,8 +186,8 @@ fn torture(matches: &ArgMatches) -> Result<bool, String> {
         }
         failed |= report.failed(matches.get_flag("expect-known"));
         match matches.get_flag("json") {
-            true => println!("{}", report.json()),
-            false => println!("{}", report.text()),
+            true => print(&format!("{}\n", report.json()))?,
+            false => print(&format!("{}\n", report.text()))?,
         }
     }
     if let (false, Some(path)) = (drawn, matches.get_one::<PathBuf>("timeline")) {
@@ -180,20 +197,26 @@ fn torture(matches: &ArgMatches) -> Result<bool, String> {
 }
 
 fn draw_table(matches: &ArgMatches) -> Result<(), String> {
-    let simulated_us = matches.get_one::<f64>("hours").map_or(table::ENTRY_US, |hours| (hours.clamp(0.0, 1e6) * 3.6e9) as u64);
+    let simulated_us = matches.get_one::<f64>("hours").map_or(table::ENTRY_US, |hours| (hours * 3.6e9) as u64);
     let entries = table::entries();
     let mut known = Vec::with_capacity(entries.len());
     for (subject, fault) in &entries {
         let entry = table::entry(subject, *fault, simulated_us)
             .ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
-        eprint!("{}", entry.line());
+        // Only to show how far it is.
+        let _ = std::io::stderr().write_all(entry.line().as_bytes());
         known.push(entry);
     }
     if let Some(path) = matches.get_one::<PathBuf>("verdicts") {
         write(path, &table::lines(&known))?;
     }
-    print!("{}", table::markdown(&known));
-    Ok(())
+    print(&table::markdown(&known))
+}
+
+/// Fails where nobody reads it any more: the rest of the run would be for nobody.
+fn print(text: &str) -> Result<(), String> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| format!("standard output: {error}"))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {
