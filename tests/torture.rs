@@ -150,6 +150,20 @@ fn the_readme_shows_the_verdicts() {
     }
 }
 
+/// The run that the README shows is what the program says of it.
+#[test]
+fn the_readme_shows_what_is_said() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let shown = readme.split_once("$ portcullis torture ").unwrap().1.split_once("\n```").unwrap().0;
+    let (arguments, lines) = shown.split_once('\n').unwrap();
+    let (said, _) = program(arguments);
+    let mut rest = said.as_str();
+    for line in lines.lines().filter(|line| line.trim() != "…") {
+        let found = rest.split_once(&format!("{line}\n"));
+        rest = found.unwrap_or_else(|| panic!("'{line}' is not said, or not then: {said}")).1;
+    }
+}
+
 /// Every algorithm is there under every fault, and one entry of each is run again in short.
 #[test]
 fn the_verdicts_are_true() {
