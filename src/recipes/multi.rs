@@ -124,6 +124,8 @@ impl<W: World> Multi<W> {
         }
         let mut grant = Grant::new(request, asked);
         grant.valid_until = held.iter().filter_map(|part| part.valid_until).min();
+        // However they were taken, they are given back in one order.
+        held.sort_by(|one, other| one.name.cmp(&other.name));
         grant.parts = held;
         Ok(Some(grant))
     }
