@@ -6,7 +6,7 @@ use crate::engine::change::Event;
 use crate::engine::keyspace::{Keyspace, Ttl, ended};
 use crate::engine::locks::lock_of;
 use crate::engine::time::Now;
-use crate::lock::{Client, Holders, Lock};
+use crate::lock::{Client, Grant, Holders, Lock};
 use crate::store::entry::{EntryRef, Form, ValueRef};
 use crate::store::hash::Hash;
 use crate::store::value::Value;
@@ -43,6 +43,15 @@ impl Image {
             (ValueRef::Bytes(bytes) | ValueRef::Grant(bytes), _) => ImageValue::String(bytes.into(), entry.form()),
         };
         Image { value, deadline: entry.deadline() }
+    }
+
+    /// Bytes of its value, about.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.value {
+            ImageValue::String(bytes, _) => bytes.len(),
+            ImageValue::Lock(lock) => size_of::<Lock>() + lock.holders.len() * size_of::<Grant>(),
+            ImageValue::Other(value) => value.allocated(),
+        }
     }
 
     /// The lock, where it is one.

@@ -20,6 +20,9 @@ use crate::engine::keyspace::Keyspace;
 /// Writes at most that are kept.
 pub const WRITES_MAX: u64 = 100_000;
 
+/// Bytes of what the writes that are kept have written over, at most: beyond them the oldest is forgotten. The last one is kept in any case.
+pub const BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
+
 /// Sources of libraries of functions, in the order of their names.
 pub(crate) type Libraries = Vec<Box<[u8]>>;
 
@@ -29,6 +32,7 @@ struct Unit {
     /// What keys held; `None` where they were not there.
     before: BTreeMap<Key, Option<Image>>,
     libraries: Option<Libraries>,
+    bytes: usize,
 }
 
 /// The last writes.
@@ -36,6 +40,8 @@ struct Unit {
 pub struct Journal {
     limit: usize,
     units: VecDeque<Unit>,
+    /// Bytes of all units.
+    bytes: usize,
     /// What keys held at the end of the last unit.
     now: Images,
     libraries: Libraries,
@@ -57,6 +63,7 @@ impl Journal {
         Journal {
             limit,
             units: VecDeque::new(),
+            bytes: 0,
             last_token: tokens.max().unwrap_or(0),
             now,
             libraries,
@@ -120,7 +127,12 @@ impl Journal {
             };
             if let Some(unit) = self.units.back_mut() {
                 // What time has changed since is lost with the write before it.
-                unit.before.entry(key).or_insert(before);
+                unit.before.entry(key).or_insert_with_key(|key| {
+                    let bytes = size_of::<(Key, Option<Image>)>() + key.1.len() + before.as_ref().map_or(0, Image::bytes);
+                    unit.bytes += bytes;
+                    self.bytes += bytes;
+                    before
+                });
             }
         }
         if let (Some(unit), Some(libraries)) = (self.units.back_mut(), libraries) {
@@ -130,8 +142,9 @@ impl Journal {
     }
 
     fn trim(&mut self) {
-        while self.units.len() > self.limit {
-            self.units.pop_front();
+        while self.units.len() > self.limit || (self.bytes > BYTES_MAX && self.units.len() > 1) {
+            let Some(oldest) = self.units.pop_front() else { return };
+            self.bytes -= oldest.bytes;
         }
     }
 
@@ -139,6 +152,7 @@ impl Journal {
     pub(super) fn undo(&mut self, writes: u64) -> usize {
         let lost = usize::try_from(writes).unwrap_or(usize::MAX).min(self.units.len());
         for unit in self.units.drain(self.units.len() - lost..).rev() {
+            self.bytes -= unit.bytes;
             for (key, before) in unit.before {
                 match before {
                     Some(image) => self.now.insert(key, image),

@@ -435,3 +435,22 @@ proptest! {
         h.pass(100);
     }
 }
+
+#[test]
+fn what_writes_have_written_over_is_kept_up_to_so_many_bytes() {
+    let mut h = harness();
+    let long = "x".repeat(300_000);
+    h.script(&[("FAULT JOURNAL 100", "+OK")]);
+    for n in 0..10 {
+        h.script(&[(&format!("SET k {n}{long}"), "+OK")]);
+    }
+    // A mebibyte in tests: three values that were there before, and no more.
+    h.script(&[("FAULT RESTART LOSE 4", ":3")]);
+    carry_out(&mut h);
+    h.script(&[("GETRANGE k 0 0", "$1 6")]);
+    // One write that is larger can be lost all the same.
+    for _ in 0..2 {
+        h.script(&[(&format!("SET k {long}{long}{long}{long}"), "+OK")]);
+    }
+    h.script(&[("FAULT RESTART LOSE 1", ":1")]);
+}
