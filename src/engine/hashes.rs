@@ -2,8 +2,8 @@
 //!
 //! Commands that read ask [`Db::hash`] for a [`HashView`]; commands that write take a [`HashEdit`], change fields through it and
 //! [`HashEdit::finish`] it, which publishes what happened and removes the key with its last field. A hash of one field with a small
-//! number, as reentrant locks are, lies in its entry; it is made a value of its own for whatever does not keep it one. Ended fields are taken out by
-//! `Db::expire_fields` as soon as they are due; a command that comes before takes a few out itself and passes over the rest.
+//! number, as reentrant locks are, lies in its entry; it is made a value of its own for whatever does not keep it one. Ended fields are
+//! taken out by `Db::expire_fields` as soon as they are due; a command that comes before takes a few out itself and passes over the rest.
 
 use std::collections::HashSet;
 

@@ -34,11 +34,14 @@ pub trait Algorithm<W: World>: Send + Sync + 'static {
     /// Where a server failed it.
     fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>>;
 
-    /// Has its lease begin anew, if it is held and the algorithm can do that; whether it could.
+    /// Has its lease begin anew, if it is held and the algorithm can do that; whether it could. Those whose [`Facts::renews`] is false
+    /// cannot.
     ///
     /// # Errors
     /// Where a server failed it.
-    fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>>;
+    fn renew<'a>(&'a self, _world: &'a W, _grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
 }
 
 /// What is wanted.
@@ -149,9 +152,12 @@ impl Grant {
         }
     }
 
-    /// The lease begins anew at a moment.
-    pub(crate) fn renewed(&mut self, asked: Duration) {
-        self.valid_until = asked.checked_add(self.lease);
+    /// The lease begins anew at the moment when that was asked for, if it was done; whether it was.
+    pub(crate) fn renewed(&mut self, asked: Duration, done: bool) -> bool {
+        if done {
+            self.valid_until = asked.checked_add(self.lease);
+        }
+        done
     }
 }
 
@@ -164,6 +170,13 @@ pub enum Given {
     NotHeld,
     /// The algorithm does not look: something was deleted, whoever's it was.
     Unchecked,
+}
+
+impl Given {
+    /// What became of it where the algorithm looks whose it is: whether it was the owner's.
+    pub(crate) fn checked(held: bool) -> Given {
+        if held { Given::Back } else { Given::NotHeld }
+    }
 }
 
 /// What is to be known of an algorithm before it is used.

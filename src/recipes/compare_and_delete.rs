@@ -93,10 +93,7 @@ impl<W: World> Algorithm<W> for CompareAndDelete {
         Box::pin(async move {
             let asked = world.elapsed();
             let renewed = self.renew_lease(world, grant).await?;
-            if renewed {
-                grant.renewed(asked);
-            }
-            Ok(renewed)
+            Ok(grant.renewed(asked, renewed))
         })
     }
 }

@@ -184,7 +184,7 @@ impl<W: World> Algorithm<W> for Fair {
                 call.arg(now).arg(&grant.owner).arg(lease_ms(grant.lease)).arg(&channels)
             })
             .await?;
-            Ok(leave.map_or(Given::NotHeld, |_| Given::Back))
+            Ok(Given::checked(leave.is_some()))
         })
     }
 

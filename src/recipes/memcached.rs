@@ -60,8 +60,4 @@ impl<W: World> Algorithm<W> for MemcachedAdd {
     fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
         Box::pin(delete(world, grant))
     }
-
-    fn renew<'a>(&'a self, _: &'a W, _: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(std::future::ready(Ok(false)))
-    }
 }

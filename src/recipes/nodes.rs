@@ -200,10 +200,7 @@ impl<W: World> Algorithm<W> for Nodes {
             let renewed: bool =
                 run(world, 0, &KEEP, &[&keys.nodes, &keys.sessions], |call| call.arg(&grant.memo).arg(lease_ms(grant.lease)))
                     .await?;
-            if renewed {
-                grant.renewed(asked);
-            }
-            Ok(renewed)
+            Ok(grant.renewed(asked, renewed))
         })
     }
 }

@@ -149,7 +149,7 @@ impl<W: World> Algorithm<W> for Permits {
             let now = world.unix_ms();
             let back: bool =
                 run(world, 0, &GIVE_BACK, &[&counter, &permits, &channel], |call| call.arg(now).arg(&grant.memo)).await?;
-            Ok(if back { Given::Back } else { Given::NotHeld })
+            Ok(Given::checked(back))
         })
     }
 
@@ -160,10 +160,7 @@ impl<W: World> Algorithm<W> for Permits {
             let [counter, permits, channel] = keys(&grant.name);
             let renewed: bool =
                 run(world, 0, &RENEW, &[&counter, &permits, &channel], |call| call.arg(now).arg(&grant.memo).arg(until)).await?;
-            if renewed {
-                grant.renewed(asked);
-            }
-            Ok(renewed)
+            Ok(grant.renewed(asked, renewed))
         })
     }
 }

@@ -179,7 +179,7 @@ impl<W: World> Algorithm<W> for ReadWrite {
             let leave: Option<i64> =
                 run(world, 0, script, &[&lock, &leases, &channel], |call| call.arg(&grant.owner).arg(lease_ms(grant.lease)))
                     .await?;
-            Ok(leave.map_or(Given::NotHeld, |_| Given::Back))
+            Ok(Given::checked(leave.is_some()))
         })
     }
 
@@ -190,10 +190,7 @@ impl<W: World> Algorithm<W> for ReadWrite {
             let script = if grant.shared { &RENEW_READ } else { &RENEW_WRITE };
             let renewed: bool =
                 run(world, 0, script, &[&lock, &leases], |call| call.arg(&grant.owner).arg(lease_ms(grant.lease))).await?;
-            if renewed {
-                grant.renewed(asked);
-            }
-            Ok(renewed)
+            Ok(grant.renewed(asked, renewed))
         })
     }
 }

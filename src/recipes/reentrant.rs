@@ -138,7 +138,7 @@ impl<W: World> Algorithm<W> for Reentrant {
             let keys: [&[u8]; 2] = [&grant.name, &beside(&grant.name, "unlocked")];
             let leave: Option<i64> =
                 run(world, 0, &LEAVE, &keys, |call| call.arg(&grant.owner).arg(lease_ms(grant.lease))).await?;
-            Ok(leave.map_or(Given::NotHeld, |_| Given::Back))
+            Ok(Given::checked(leave.is_some()))
         })
     }
 
@@ -151,8 +151,5 @@ impl<W: World> Algorithm<W> for Reentrant {
 pub(crate) async fn renew<W: World>(world: &W, grant: &mut Grant) -> Result<bool> {
     let asked = world.elapsed();
     let renewed: bool = run(world, 0, &RENEW, &[&grant.name], |call| call.arg(&grant.owner).arg(lease_ms(grant.lease))).await?;
-    if renewed {
-        grant.renewed(asked);
-    }
-    Ok(renewed)
+    Ok(grant.renewed(asked, renewed))
 }

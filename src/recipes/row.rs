@@ -171,7 +171,7 @@ impl<W: World> Algorithm<W> for UniqueRow {
         Box::pin(async move {
             let keys: [&[u8]; 2] = [&self.row(&grant.name), &self.until];
             let back: bool = run(world, 0, &DELETE, &keys, |call| call.arg(&grant.owner).arg(&grant.name)).await?;
-            Ok(if back { Given::Back } else { Given::NotHeld })
+            Ok(Given::checked(back))
         })
     }
 
@@ -181,10 +181,7 @@ impl<W: World> Algorithm<W> for UniqueRow {
             let keys: [&[u8]; 2] = [&self.row(&grant.name), &self.until];
             let renewed: bool =
                 run(world, 0, &UPDATE, &keys, |call| call.arg(&grant.owner).arg(lease_ms(grant.lease)).arg(&grant.name)).await?;
-            if renewed {
-                grant.renewed(asked);
-            }
-            Ok(renewed)
+            Ok(grant.renewed(asked, renewed))
         })
     }
 }

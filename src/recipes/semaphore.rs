@@ -110,8 +110,4 @@ impl<W: World> Algorithm<W> for Semaphore {
             Ok(Given::Unchecked)
         })
     }
-
-    fn renew<'a>(&'a self, _: &'a W, _: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(std::future::ready(Ok(false)))
-    }
 }

@@ -74,10 +74,6 @@ impl<W: World> Algorithm<W> for SetNx {
     fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
         Box::pin(delete(world, grant))
     }
-
-    fn renew<'a>(&'a self, _: &'a W, _: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(std::future::ready(Ok(false)))
-    }
 }
 
 /// `DEL`, whoever's it is.
@@ -127,9 +123,5 @@ impl<W: World> Algorithm<W> for SetNxExpire {
 
     fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
         Box::pin(delete(world, grant))
-    }
-
-    fn renew<'a>(&'a self, _: &'a W, _: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(std::future::ready(Ok(false)))
     }
 }

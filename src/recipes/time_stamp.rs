@@ -119,8 +119,4 @@ impl<W: World> Algorithm<W> for TimeStamp {
             Ok(if gone { Given::Unchecked } else { Given::NotHeld })
         })
     }
-
-    fn renew<'a>(&'a self, _: &'a W, _: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(std::future::ready(Ok(false)))
-    }
 }

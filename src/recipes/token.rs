@@ -161,7 +161,7 @@ impl<W: World> Algorithm<W> for Token {
                     false
                 }
             };
-            Ok(if back { Given::Back } else { Given::NotHeld })
+            Ok(Given::checked(back))
         })
     }
 
@@ -172,10 +172,7 @@ impl<W: World> Algorithm<W> for Token {
             }
             let asked = world.elapsed();
             let renewed = renew(world, 0, grant).await?;
-            if renewed {
-                grant.renewed(asked);
-            }
-            Ok(renewed)
+            Ok(grant.renewed(asked, renewed))
         })
     }
 }

@@ -153,4 +153,23 @@ mod tests {
         .join()
         .unwrap();
     }
+
+    #[test]
+    fn what_is_in_a_cell_stays_as_it_is_while_the_block_grows_and_shrinks() {
+        let layout = |size| Layout::from_size_align(size, cells::ALIGN).unwrap();
+        // SAFETY: each block is used within its layout alone, and given back with the one that it has then.
+        unsafe {
+            let mut block = Counting.alloc_zeroed(layout(200));
+            assert!(std::slice::from_raw_parts(block, 200).iter().all(|&byte| byte == 0));
+            (0..200).for_each(|at| block.add(at).write(at as u8));
+            let mut len = 200;
+            for size in [256, 1000, 5000, 300, 256, 200] {
+                block = Counting.realloc(block, layout(len), size);
+                assert!(block.addr().is_multiple_of(cells::ALIGN));
+                assert!((0..200).all(|at| block.add(at).read() == at as u8), "{len} to {size}");
+                len = size;
+            }
+            Counting.dealloc(block, layout(len));
+        }
+    }
 }

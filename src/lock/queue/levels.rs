@@ -53,7 +53,7 @@ impl Queues {
     /// To be called when an owner holds another name.
     pub(super) fn order_holder(&mut self, queue: u32, owner: u32) {
         let level = self.level(Node::Queue(queue));
-        self.lift(Node::Owner(owner), level, &mut usize::MAX.clone(), None);
+        self.lift(Node::Owner(owner), level, &mut { usize::MAX }, None);
     }
 
     /// To be called when an owner waits in other queues than before.
@@ -75,7 +75,7 @@ impl Queues {
             level = queues.iter().fold(level, |level, &queue| level.max(self.level(queue)));
         }
         for node in queues.into_iter().chain([Node::Owner(owner)]) {
-            self.lift(node, level, &mut usize::MAX.clone(), None);
+            self.lift(node, level, &mut { usize::MAX }, None);
         }
     }
 
