@@ -192,3 +192,45 @@ fn clients_that_were_closed_are_counted_by_what_they_exceeded() {
     assert_eq!(number(&mut wire, "stats:client_query_buffer_limit_disconnections"), 1);
     assert_eq!(number(&mut wire, "portcullis:client_limit_disconnections"), 2);
 }
+
+/// The number of that name in the reply to `LATENCY TURNS`.
+fn turns(wire: &mut Wire, name: &str) -> i64 {
+    let reply = wire.call(&["LATENCY", "TURNS"]).unwrap();
+    let elements = reply.frame.elements().unwrap();
+    let at = elements.iter().position(|element| element.text() == Some(name.as_bytes())).unwrap();
+    elements[at + 1].integer().unwrap()
+}
+
+#[test]
+fn turns_of_the_executor_are_timed_and_the_longest_is_named() {
+    let server = TestServer::start();
+    let mut wire = Wire::connect(server.addr()).unwrap();
+    wire.call(&["CONFIG", "RESETSTAT"]).unwrap();
+    let before = turns(&mut wire, "turns");
+    for _ in 0..20 {
+        wire.call(&["PING"]).unwrap();
+    }
+    let after = turns(&mut wire, "turns");
+    assert!((21..40).contains(&(after - before)), "a request at a time is a turn each: {before} to {after}");
+    wire.call(&["DEBUG", "SLEEP", "0.05"]).unwrap();
+    assert!(turns(&mut wire, "over_1_millisecond") >= 1);
+    // Here and there the machine has something else to do.
+    let longest = turns(&mut wire, "longest_usec");
+    assert!(longest >= 50_000, "{longest}");
+    let shown = fields(&mut wire, "portcullis");
+    let value = |name: &str| shown.iter().find(|(field, _)| field.ends_with(name)).map(|(_, value)| value.as_str()).unwrap();
+    if longest < 100_000 {
+        assert_eq!((value(":turn_longest_task"), value(":turn_longest_command")), ("client", "debug"));
+    }
+    let (_, most) = value(":turn_histogram_usec").rsplit_once('=').unwrap();
+    assert!(most.parse::<i64>().unwrap() >= after, "{most} turns of {after}");
+}
+
+#[test]
+fn turns_are_not_timed_by_a_clock_that_stands_still() {
+    let server = TestServer::builder().frozen(true).start();
+    let mut wire = Wire::connect(server.addr()).unwrap();
+    wire.call(&["PING"]).unwrap();
+    server.clock().advance(Duration::from_secs(3600));
+    assert_eq!(turns(&mut wire, "turns"), 0);
+}

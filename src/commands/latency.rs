@@ -7,6 +7,9 @@ use crate::engine::command::{Command, Flags, Group};
 use crate::engine::command_stats::Histogram;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
+use crate::engine::turns::Longest;
+use crate::engine::version::PORTCULLIS_VERSION;
+use crate::resp::reply::Sink;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 
@@ -59,6 +62,14 @@ pub const COMMANDS: &[Command] = &[Command {
             syntax: "[event [event ...]]",
             tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
             handler: reset,
+            ..ROW
+        },
+        Command {
+            name: "turns",
+            since: PORTCULLIS_VERSION,
+            summary: "Shows how long the server was busy at a stretch, so that all others had to wait.",
+            complexity: "O(1)",
+            handler: turns,
             ..ROW
         },
     ],
@@ -133,16 +144,47 @@ fn histogram(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     for row in rows {
         let Some(histogram) = histogram(&row) else { continue };
         cx.reply.bulk(commands::full_name(row).as_bytes());
-        let bounds = Histogram::cumulative(histogram);
         cx.reply.map(2);
         cx.reply.bulk(b"calls");
         cx.reply.integer(histogram.total() as i64);
         cx.reply.bulk(b"histogram_usec");
-        cx.reply.map(bounds.len());
-        for (us, count) in bounds {
-            cx.reply.integer(us as i64);
-            cx.reply.integer(count as i64);
-        }
+        write_bounds(&mut *cx.reply, histogram);
     }
     Ok(())
+}
+
+fn turns(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let turns = &cx.engine.turns;
+    cx.reply.map(8);
+    cx.reply.bulk(b"turns");
+    cx.reply.integer(turns.histogram.total() as i64);
+    cx.reply.bulk(b"usec");
+    cx.reply.integer((turns.ns / 1000) as i64);
+    cx.reply.bulk(b"over_1_millisecond");
+    cx.reply.integer(turns.long as i64);
+    let Longest { ns, unix_ms, task, command } = turns.longest.unwrap_or_default();
+    cx.reply.bulk(b"longest_usec");
+    cx.reply.integer((ns / 1000) as i64);
+    cx.reply.bulk(b"longest_time");
+    cx.reply.integer(unix_ms.div_euclid(1000));
+    cx.reply.bulk(b"longest_task");
+    cx.reply.bulk(task.as_bytes());
+    cx.reply.bulk(b"longest_command");
+    match command {
+        Some(row) => cx.reply.bulk(commands::full_name(row).as_bytes()),
+        None => cx.reply.null(),
+    }
+    cx.reply.bulk(b"histogram_usec");
+    write_bounds(&mut *cx.reply, &turns.histogram);
+    Ok(())
+}
+
+/// How many durations lie below which bound, in microseconds.
+fn write_bounds(reply: &mut dyn Sink, histogram: &Histogram) {
+    let bounds = histogram.cumulative();
+    reply.map(bounds.len());
+    for (us, count) in bounds {
+        reply.integer(us as i64);
+        reply.integer(count as i64);
+    }
 }

@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::stats::Stats;
 use crate::engine::time::Now;
+use crate::engine::turns::Turns;
 
 impl Engine {
     /// Looks at the counters that rates are made of.
@@ -24,6 +25,7 @@ impl Engine {
         let event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
         self.stats = Stats { event_loop_before, ..Stats::default() };
         self.command_stats.reset();
+        self.turns = Turns::default();
         if let Some(locks) = &mut self.keyspace.changes.locks {
             locks.stats.reset();
         }

@@ -68,6 +68,7 @@ pub mod time;
 pub mod timing;
 pub mod tracking;
 pub mod transaction;
+pub mod turns;
 pub mod users;
 pub mod uses;
 pub mod version;
@@ -103,6 +104,7 @@ use crate::engine::test_mode::ClockOrder;
 use crate::engine::time::Now;
 use crate::engine::timing::Timing;
 use crate::engine::transaction::Fate;
+use crate::engine::turns::Turns;
 use crate::engine::users::Users;
 use crate::resp::reply::{Sink, WireReply};
 use crate::script::bounds::{Run, Supervisor};
@@ -160,6 +162,8 @@ pub struct Engine {
     pub latency: Latency,
     /// Takes the time of requests.
     pub timing: Timing,
+    /// How long others may have had to wait at once.
+    pub turns: Turns,
     /// How fast commands, bytes read, bytes written, rounds of the event loop and their microseconds come: `INFO` shows it.
     pub rates: Rates<5>,
     /// The process it runs in, for `INFO`.
@@ -251,6 +255,7 @@ impl Engine {
             slowlog: SlowLog::default(),
             latency: Latency::default(),
             timing: Timing::default(),
+            turns: Turns::default(),
             rates: Rates::new(now.mono_us),
             environment: Environment::default(),
             sessions: Slab::new(),

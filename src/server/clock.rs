@@ -31,7 +31,8 @@ pub struct Clock {
 }
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
-fn monotonic_ns() -> u64 {
+#[inline]
+pub(super) fn monotonic_ns() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
@@ -72,8 +73,8 @@ impl Clock {
         }
     }
 
-    fn running_us(&self) -> u64 {
-        (read_us(ClockId::Monotonic) + self.skew_us) as u64
+    fn running_us_at(&self, monotonic_ns: u64) -> u64 {
+        ((monotonic_ns / 1000) as i64 + self.skew_us) as u64
     }
 
     fn real_offset_ms(&self, mono_us: u64) -> i64 {
@@ -84,10 +85,17 @@ impl Clock {
     /// The present instant.
     #[inline]
     pub fn now(&mut self) -> Now {
+        self.now_and_stopwatch().0
+    }
+
+    /// The present instant, and what [`Clock::stopwatch_ns`] shows, by one look.
+    #[inline]
+    pub fn now_and_stopwatch(&mut self) -> (Now, u64) {
         if let Some(us) = self.frozen_us {
-            return Now::new(us, self.wall_offset_ms);
+            return (Now::new(us, self.wall_offset_ms), us.saturating_mul(1000));
         }
-        let us = self.running_us();
+        let ns = monotonic_ns();
+        let us = self.running_us_at(ns);
         if us - self.wall_checked_us >= WALL_CHECK_US {
             self.wall_checked_us = us;
             let offset = self.real_offset_ms(us);
@@ -95,7 +103,13 @@ impl Clock {
                 self.wall_offset_ms = offset;
             }
         }
-        Now::new(us, self.wall_offset_ms)
+        (Now::new(us, self.wall_offset_ms), ns)
+    }
+
+    /// The instant that belongs to a look at the monotonic clock a moment ago, while it runs.
+    #[inline]
+    pub(super) fn at(&self, monotonic_ns: u64) -> Now {
+        Now::new(self.running_us_at(monotonic_ns), self.wall_offset_ms)
     }
 
     /// What takes the time of requests, in nanoseconds since any origin; `None` while the clock stands still.

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::engine::session::{SessionFlags, SessionId};
+use crate::engine::turns::Task;
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, Progress, RequestParser};
 use crate::server::shell::{READ_BUFFER, Shell};
@@ -429,7 +430,9 @@ impl Future for Connection {
             this.watched = true;
             shell.watch(this.id, cx.waker());
         }
-        this.turn(&mut shell, cx)
+        let polled = this.turn(&mut shell, cx);
+        shell.end_turn(Task::Client(this.id));
+        polled
     }
 }
 
@@ -445,5 +448,6 @@ impl Drop for Connection {
         }
         self.let_go(&mut shell);
         shell.disconnect(self.id);
+        shell.end_turn(Task::Client(self.id));
     }
 }

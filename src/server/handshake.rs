@@ -22,9 +22,11 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
+use crate::engine::turns::Task;
 use crate::server::listener::{self, pause};
 use crate::server::shell::Shell;
 use crate::server::tls::Socket;
+use crate::server::turns;
 
 /// Handshakes that may be under way at once.
 const UNFINISHED_MAX: usize = 256;
@@ -91,7 +93,8 @@ impl Handshakes {
         let unfinished = Unfinished { since: Instant::now(), addr, accept: Rc::clone(&accept), task: None };
         self.unfinished.borrow_mut().insert(number, unfinished);
         let this = Rc::clone(self);
-        let task = tokio::task::spawn_local(async move {
+        let state = Rc::clone(&shell);
+        let task = tokio::task::spawn_local(turns::timed(&state, Task::Accept, async move {
             let done = timeout(HANDSHAKE_MAX, poll_fn(|cx| accept.borrow_mut().as_mut().poll(cx))).await;
             this.end(number);
             match done {
@@ -99,7 +102,7 @@ impl Handshakes {
                 Ok(Err(error)) => tell(addr, &error),
                 Err(_) => tracing::debug!(%addr, "a TLS handshake took too long"),
             }
-        });
+        }));
         if let Some(unfinished) = self.unfinished.borrow_mut().get_mut(&number) {
             unfinished.task = Some(task.abort_handle());
         }

@@ -19,15 +19,18 @@ use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::session::{Peer, SessionId};
 use crate::engine::time::Now;
+use crate::engine::turns::Task;
 use crate::server::busy::{Accepted, Listening};
 use crate::server::connection::{Connection, Stream};
 use crate::server::directory::Entry;
 use crate::server::handshake::{self, Greeted};
 use crate::server::shell::Shell;
-use crate::server::tls;
+use crate::server::{tls, turns};
 
 /// After an accept that failed for want of descriptors or memory, the next attempt waits so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections are let in before others get their turn, at most: each takes some 15 µs.
+const ACCEPTED_MAX: u64 = 16;
 /// Ports tried where any will do but all addresses must have the same.
 const FREE_PORT_ATTEMPTS: usize = 16;
 
@@ -126,17 +129,20 @@ impl Listeners {
         let busy = Rc::clone(&shell.borrow().busy);
         for listener in self.tcp {
             busy.listen(Listening::Tcp(listener.as_raw_fd()));
-            tokio::task::spawn_local(accept_tcp(Rc::clone(shell), TcpListener::from_std(listener)?));
+            let accepting = accept_tcp(Rc::clone(shell), TcpListener::from_std(listener)?);
+            tokio::task::spawn_local(turns::timed(shell, Task::Accept, accepting));
         }
         let handshakes = busy.handshakes();
         for listener in self.tls {
             let Some(handshakes) = handshakes.clone() else { continue };
             busy.listen(Listening::Tls(listener.as_raw_fd()));
-            tokio::task::spawn_local(handshake::accept(Rc::clone(shell), handshakes, TcpListener::from_std(listener)?));
+            let accepting = handshake::accept(Rc::clone(shell), handshakes, TcpListener::from_std(listener)?);
+            tokio::task::spawn_local(turns::timed(shell, Task::Accept, accepting));
         }
         if let Some(listener) = self.unix {
             busy.listen(Listening::Unix(listener.as_raw_fd()));
-            tokio::task::spawn_local(accept_unix(Rc::clone(shell), UnixListener::from_std(listener)?));
+            let accepting = accept_unix(Rc::clone(shell), UnixListener::from_std(listener)?);
+            tokio::task::spawn_local(turns::timed(shell, Task::Accept, accepting));
         }
         Ok(())
     }
@@ -211,7 +217,10 @@ fn bind_unix(path: &str, config: &Config) -> io::Result<StdUnixListener> {
 }
 
 async fn accept_tcp(shell: Rc<RefCell<Shell>>, listener: TcpListener) {
-    loop {
+    for accepted in 1u64.. {
+        if accepted % ACCEPTED_MAX == 0 {
+            tokio::task::yield_now().await;
+        }
         match listener.accept().await {
             Ok((stream, addr)) => welcome_tcp(&shell, stream, addr),
             Err(error) => pause(error).await,
@@ -221,7 +230,10 @@ async fn accept_tcp(shell: Rc<RefCell<Shell>>, listener: TcpListener) {
 
 async fn accept_unix(shell: Rc<RefCell<Shell>>, listener: UnixListener) {
     let path = shell.borrow().engine.config.unixsocket.clone();
-    loop {
+    for accepted in 1u64.. {
+        if accepted % ACCEPTED_MAX == 0 {
+            tokio::task::yield_now().await;
+        }
         match listener.accept().await {
             Ok((stream, _)) => welcome_unix(&shell, stream, &path),
             Err(error) => pause(error).await,

@@ -31,6 +31,7 @@ pub mod stop;
 mod sweep;
 pub mod timer;
 pub mod tls;
+mod turns;
 pub mod users_file;
 mod window;
 
@@ -50,6 +51,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
+use crate::engine::turns::Task;
 use crate::engine::users::Users;
 use crate::server::busy::Watch;
 use crate::server::clock::Clock;
@@ -235,8 +237,13 @@ struct Executor {
 
 impl Executor {
     fn run(mut self) -> io::Result<()> {
-        let runtime = Builder::new_current_thread().enable_io().enable_time().build_local(LocalOptions::default())?;
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .on_thread_unpark(turns::begin)
+            .build_local(LocalOptions::default())?;
         runtime.block_on(async {
+            turns::begin();
             let mut clock = Clock::new();
             if self.options.frozen {
                 clock.freeze();
@@ -269,23 +276,24 @@ impl Executor {
                 let mut watch = Watch::new(Rc::clone(&state.busy), Rc::downgrade(&shell), self.ending);
                 state.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.look(engine, now, id, first)));
             }
-            tokio::task::spawn_local({
-                let (shell, guard) = (Rc::clone(&shell), stop.on_panic());
-                async move {
-                    let _guard = guard;
-                    if let Err(error) = timer::run(shell).await {
-                        tracing::error!(%error, "the timer failed: keys end only when they are looked at");
-                    }
+            let (run, guard) = (timer::run(Rc::clone(&shell)), stop.on_panic());
+            let timer = async move {
+                let _guard = guard;
+                if let Err(error) = run.await {
+                    tracing::error!(%error, "the timer failed: keys end only when they are looked at");
                 }
-            });
+            };
+            tokio::task::spawn_local(turns::timed(&shell, Task::Timer, timer));
             self.listeners.serve(&shell)?;
             let guard = stop.on_panic();
-            tokio::task::spawn_local(async move {
+            let state = Rc::clone(&shell);
+            let orders = async move {
                 let _guard = guard;
                 while let Some(order) = self.inbox.recv().await {
-                    order(&mut shell.borrow_mut());
+                    order(&mut state.borrow_mut());
                 }
-            });
+            };
+            tokio::task::spawn_local(turns::timed(&shell, Task::Control, orders));
             if stop.wait().await { Ok(()) } else { Err(io::Error::other("a task of the executor panicked")) }
         })
     }

@@ -160,11 +160,12 @@ impl Shell {
     /// The instant for a batch of requests. What is due by then is ended first.
     #[inline]
     pub fn begin(&mut self, id: SessionId) -> Now {
-        let now = self.clock.now();
+        let (now, mut at_ns) = self.clock.now_and_stopwatch();
         if self.engine.next_deadline().is_some_and(|at| now.reached(at)) && now.mono_us >= self.help_from_us {
             self.advance_engine(now);
+            at_ns = self.clock.stopwatch_ns();
         }
-        self.engine.begin_batch(now, self.clock.stopwatch_ns(), self.clock.stopwatch());
+        self.engine.begin_batch(now, at_ns, self.clock.stopwatch());
         let session = &mut self.engine.sessions[id.0 as usize];
         if session.out.capacity() == 0 {
             session.out = std::mem::take(&mut self.out_buffer);
