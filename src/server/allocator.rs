@@ -1,9 +1,10 @@
-//! The C library's allocator, set up for a process that must never pause, and an account of what it has given out.
+//! The C library's allocator, set up for a process that must never pause, the executor's own blocks beside it, and an account of what both
+//! have given out.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use crate::server::cells;
+use crate::server::{cells, heap};
 
 /// Has freed memory put in order piece by piece. To be called once, when the program starts.
 ///
@@ -68,7 +69,13 @@ fn count(bytes: i64) {
 
 /// Bytes that the calling thread has been given; `None` where [`Counting`] is not the program's allocator.
 pub fn balance() -> Option<u64> {
-    BALANCE.try_with(Cell::get).ok().filter(|&bytes| bytes > 0).map(|bytes| bytes as u64)
+    library_balance().map(|bytes| bytes.saturating_add(heap::in_use())).filter(|&bytes| bytes > 0).map(|bytes| bytes as u64)
+}
+
+/// As [`balance`], but without the small blocks of a thread that has a heap for them: what the C library has given it.
+#[inline]
+pub fn library_balance() -> Option<i64> {
+    BALANCE.try_with(Cell::get).ok().filter(|&bytes| bytes > 0)
 }
 
 // SAFETY: every call is passed on to the system's allocator as it came, or to that of cells where the layout is one of theirs; counting
@@ -76,6 +83,10 @@ pub fn balance() -> Option<u64> {
 unsafe impl GlobalAlloc for Counting {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let block = heap::take(layout);
+        if !block.is_null() {
+            return block;
+        }
         count(block_bytes(layout.size()));
         if cells::is_cell(layout) {
             return cells::take();
@@ -86,6 +97,12 @@ unsafe impl GlobalAlloc for Counting {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let block = heap::take(layout);
+        if !block.is_null() {
+            // SAFETY: the block is as long as its layout says.
+            unsafe { block.write_bytes(0, layout.size()) };
+            return block;
+        }
         if cells::is_cell(layout) {
             // SAFETY: as promised to us; the block is as long as its layout says.
             return unsafe {
@@ -103,10 +120,16 @@ unsafe impl GlobalAlloc for Counting {
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if layout.align() == cells::ALIGN {
+        // SAFETY: as promised to us: the new size is that of a layout.
+        let grown = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        let small = heap::owns(block);
+        if small && heap::alike(layout, grown) {
+            return block;
+        }
+        if small || layout.align() == cells::ALIGN {
             // SAFETY: as promised to us: the new size is that of a layout, and both blocks have the smaller one's bytes.
             return unsafe {
-                let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+                let new = self.alloc(grown);
                 if !new.is_null() {
                     std::ptr::copy_nonoverlapping(block, new, layout.size().min(size));
                     self.dealloc(block, layout);
@@ -121,6 +144,10 @@ unsafe impl GlobalAlloc for Counting {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if heap::owns(block) {
+            // SAFETY: as promised to us: a block of ours came from there, with this layout.
+            return unsafe { heap::give_back(block, layout) };
+        }
         count(-block_bytes(layout.size()));
         if cells::is_cell(layout) {
             // SAFETY: as promised to us: a block of that layout is a cell.

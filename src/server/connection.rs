@@ -33,7 +33,7 @@ use crate::server::window::{self, WINDOW};
 /// Requests that one connection may have executed before others get their turn.
 const REQUESTS_PER_TURN: usize = 1024;
 /// As many arguments of requests as one connection may have executed before others get their turn.
-const ARGUMENTS_PER_TURN: usize = 1024;
+const ARGUMENTS_PER_TURN: usize = 512;
 /// Replies are written out, and no more requests executed meanwhile, once so many bytes of them have gathered.
 const REPLIES_PER_WRITE: usize = 256 << 10;
 

@@ -21,12 +21,14 @@ pub mod directory;
 pub mod environment;
 pub mod file;
 mod handshake;
+mod heap;
 pub mod listener;
 pub mod log;
 mod orders;
 pub mod program;
 mod returns;
 pub mod shell;
+mod spans;
 pub mod stop;
 mod sweep;
 pub mod timer;
@@ -237,6 +239,7 @@ struct Executor {
 
 impl Executor {
     fn run(mut self) -> io::Result<()> {
+        let _heap = heap::Owner::new();
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()

@@ -17,10 +17,11 @@ use crate::server::busy::Busy;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
 use crate::server::returns::{Returns, Use};
+use crate::server::spans::{self, Spans};
 use crate::server::stop::Stop;
 use crate::server::timer::Timer;
 use crate::server::window::{Pending, WINDOW};
-use crate::server::{descriptors, environment, log};
+use crate::server::{descriptors, environment, heap, log};
 
 /// Bytes that are read at most at once.
 pub const READ_BUFFER: usize = 64 << 10;
@@ -83,6 +84,7 @@ pub struct Shell {
     pub(super) busy: Rc<Busy>,
     dirty: Vec<SessionId>,
     returns: Returns,
+    spans: Spans,
     /// Others were written to in a batch, so few that they come before the connection whose batch it was.
     pub(super) others_first: bool,
     /// When a batch of requests may help the timer with what is due again.
@@ -114,6 +116,7 @@ impl Shell {
             busy: Rc::default(),
             dirty: Vec::new(),
             returns: Returns::default(),
+            spans: Spans::default(),
             others_first: false,
             help_from_us: 0,
             asking: None,
@@ -260,13 +263,16 @@ impl Shell {
                 self.directory.traffic(session.id, session.net_in, session.net_out);
             }
         }
-        if let Some(in_use) = allocator::balance() {
-            if self.returns.note_order(in_use as i64) {
+        if let Some(in_use) = allocator::library_balance() {
+            if self.returns.note_order(in_use) {
                 allocator::put_in_order();
             }
-            if self.returns.note(now.mono_ms(), in_use as i64) {
-                self.return_memory(now, in_use as i64);
+            if self.returns.note(now.mono_ms(), in_use) {
+                self.return_memory(now, in_use);
             }
+        }
+        if heap::empties() > spans::KEPT {
+            self.spans.expect(now.mono_ms());
         }
         if let Some(deadline) = self.next_wake()
             && !self.clock.is_frozen()
@@ -279,13 +285,14 @@ impl Shell {
     /// Gives memory back, where it is time for that.
     #[cold]
     fn return_memory(&mut self, now: Now, in_use: i64) {
-        let private = environment::private() as i64;
+        let library = || environment::private().saturating_sub((heap::account(false).0 * heap::SPAN) as u64) as i64;
+        let private = library();
         let mut now_used = Use { now_ms: now.mono_ms(), in_use, private };
         if self.returns.allowed(now_used) {
             let began_ns = self.clock.stopwatch_ns();
             allocator::return_free();
             let took_ns = self.clock.stopwatch_ns().saturating_sub(began_ns);
-            now_used.private = environment::private() as i64;
+            now_used.private = library();
             self.returns.done(now_used, private, took_ns);
             self.engine.note_pause("return-memory", now, took_ns);
         }
@@ -315,14 +322,12 @@ impl Shell {
     /// When something is to be done even if no request comes, in monotonic milliseconds.
     #[inline]
     fn next_wake(&self) -> Option<u64> {
-        let next = match (self.engine.next_deadline(), self.sweep_ms) {
+        let sooner = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        match allocator::balance().and_then(|in_use| self.returns.next_ms(in_use as i64)) {
-            None => next,
-            Some(at) => Some(next.map_or(at, |next| next.min(at))),
-        }
+        let next = sooner(sooner(self.engine.next_deadline(), self.sweep_ms), self.spans.due_ms());
+        sooner(next, allocator::library_balance().and_then(|in_use| self.returns.next_ms(in_use)))
     }
 
     /// Does what the engine asked of its driver; gives the instant after it.
@@ -374,6 +379,7 @@ impl Shell {
         if self.sweep_ms.is_some_and(|at| now.reached(at)) {
             self.sweep(now);
         }
+        let more = self.spans.give_back(now.mono_ms()) || more;
         self.settle(now, None);
         more
     }

@@ -1,0 +1,215 @@
+//! Blocks are nobody else's, spans that are empty go back, and what others free is not lost.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn layout(size: usize, align: usize) -> Layout {
+    Layout::from_size_align(size, align).unwrap()
+}
+
+impl Heap {
+    /// Panics where the heap is not what it should be; gives the blocks in use.
+    fn check_invariants(&self) -> usize {
+        let mut at_hand = 0;
+        for (class, cache) in self.caches.iter().enumerate().skip(1) {
+            let mut block = cache.first;
+            let mut len = 0;
+            while !block.is_null() {
+                // SAFETY: a block at hand begins with the address of the next one.
+                block = unsafe { block.cast::<*mut u8>().read() };
+                len += 1;
+            }
+            assert_eq!(len, cache.len, "blocks of {} at hand", class * STEP);
+            assert!(len <= cache.max);
+            at_hand += len as usize;
+        }
+        let mut empty = 0;
+        let mut span = self.empty;
+        while span != NONE {
+            // SAFETY: an empty span is ours.
+            let head = unsafe { &*head(span) };
+            assert_eq!(head.used, 0);
+            assert!(!head.linked, "an empty span has no size");
+            (empty, span) = (empty + 1, head.next);
+        }
+        assert_eq!(empty, self.empties);
+        assert!(self.fewest_empties <= empty && empty <= self.spans);
+        let (mut used, mut owned) = (0, 0);
+        let next = SHARED.lock().unwrap().next;
+        for span in 0..next {
+            // SAFETY: nobody else is at work on this heap, and others' spans are only asked whose they are.
+            unsafe {
+                if !ptr::eq((*head(span)).owner.load(Ordering::Relaxed), self) {
+                    continue;
+                }
+                let head = &*head(span);
+                let mut free = 0;
+                let mut block = head.free;
+                while !block.is_null() && head.used > 0 {
+                    assert_eq!(span_of(block), span, "a block in another's span");
+                    assert!((block.addr() - start_of(span).addr()).is_multiple_of(head.size as usize));
+                    block = block.cast::<*mut u8>().read();
+                    free += 1;
+                }
+                if head.used > 0 {
+                    owned += 1;
+                    used += head.used as usize;
+                    assert_eq!((free + head.used) * head.size, head.fresh, "blocks of a span");
+                    let has_room = free > 0 || SPAN - head.fresh as usize >= head.size as usize;
+                    assert_eq!(head.linked, has_room, "linked where there is room");
+                }
+            }
+        }
+        assert_eq!(owned + self.empties, self.spans);
+        used - at_hand
+    }
+}
+
+/// Held by a test for as long as it has blocks: heaps are handed on.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Runs something on a thread that has a heap.
+fn with_heap<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
+    let run = move || {
+        let _owner = Owner::new().expect("address space for small blocks");
+        // It may have been another test's.
+        return_all();
+        what()
+    };
+    std::thread::spawn(run).join().unwrap()
+}
+
+fn check() -> usize {
+    // SAFETY: the thread that asks has a heap, and nobody else is at work on it.
+    unsafe { (*HEAP.get()).check_invariants() }
+}
+
+/// Frees everything and has the spans given back; gives how many are left.
+fn return_all() -> usize {
+    tidy();
+    while return_spans(7) > 0 {}
+    check();
+    account(true).0
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #[test]
+    fn blocks_are_nobody_elses(steps in prop::collection::vec((any::<u16>(), 0..1100usize, 0..5u32), 1..600)) {
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        with_heap(move || {
+            assert_eq!(check(), 0);
+            let mut held: BTreeMap<usize, (Layout, u8)> = BTreeMap::new();
+            for (which, size, align) in steps {
+                let layout = layout(size, 1 << align);
+                if which % 3 == 0 && !held.is_empty() {
+                    let nth = usize::from(which) % held.len();
+                    let (&address, &(layout, mark)) = held.iter().nth(nth).unwrap();
+                    held.remove(&address);
+                    let block = ptr::with_exposed_provenance_mut::<u8>(address);
+                    // SAFETY: taken below, so long, and used no more.
+                    unsafe {
+                        assert!((0..layout.size()).all(|at| block.add(at).read() == mark), "written to by another");
+                        give_back(block, layout);
+                    }
+                    continue;
+                }
+                for _ in 0..(which % 90) {
+                    let block = take(layout);
+                    let ours = (1..=SMALL_MAX).contains(&size);
+                    assert_eq!(!block.is_null(), ours, "{layout:?}");
+                    if !ours {
+                        break;
+                    }
+                    let at = block.expose_provenance();
+                    assert!(owns(block) && at.is_multiple_of(layout.align()));
+                    let before = held.range(..=at).next_back();
+                    assert!(before.is_none_or(|(start, (layout, _))| start + layout.size() <= at), "given out twice");
+                    assert!(held.range(at..).next().is_none_or(|(start, _)| at + size <= *start), "given out twice");
+                    let mark = held.len() as u8;
+                    // SAFETY: it is so long, and ours.
+                    unsafe { block.write_bytes(mark, size) };
+                    held.insert(at, (layout, mark));
+                }
+                assert_eq!(check(), held.len());
+            }
+            for (address, (layout, _)) in held {
+                // SAFETY: taken above, and used no more.
+                unsafe { give_back(ptr::with_exposed_provenance_mut(address), layout) };
+            }
+            assert_eq!(return_all(), 0, "spans that are empty go back");
+        });
+    }
+}
+
+#[test]
+fn what_others_free_comes_back() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    with_heap(|| {
+        let layout = layout(100, 8);
+        let blocks: Vec<usize> = (0..5000).map(|_| take(layout).expose_provenance()).collect();
+        let (to_other, from_us) = mpsc::channel::<Vec<usize>>();
+        let free = move |blocks: Vec<usize>| {
+            for address in blocks {
+                // SAFETY: taken above, and used no more.
+                unsafe { give_back(ptr::with_exposed_provenance_mut(address), layout) };
+            }
+        };
+        // One thread has no heap, the other has one of its own.
+        let other = std::thread::spawn(move || {
+            free(from_us.recv().unwrap());
+            let rest = from_us.recv().unwrap();
+            with_heap(move || {
+                free(rest);
+                assert_eq!(return_all(), 0);
+            });
+        });
+        to_other.send(blocks[..2000].to_vec()).unwrap();
+        to_other.send(blocks[2000..].to_vec()).unwrap();
+        other.join().unwrap();
+        assert_eq!(return_all(), 0);
+    });
+}
+
+#[test]
+fn a_thread_that_ends_leaves_its_heap_to_the_next() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let layout = layout(64, 8);
+    let block = with_heap(move || take(layout).expose_provenance());
+    assert!(owns(ptr::with_exposed_provenance_mut(block)));
+    assert!(take(layout).is_null(), "this thread has no heap");
+    // SAFETY: taken above, and used by nobody.
+    unsafe { give_back(ptr::with_exposed_provenance_mut(block), layout) };
+    assert!(!owns(Box::into_raw(Box::new(1u8))), "the C library's");
+}
+
+#[test]
+fn spans_go_back_a_few_at_a_time_and_only_when_they_were_not_wanted() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    with_heap(|| {
+        let layout = layout(512, 8);
+        let take_all = || -> Vec<usize> { (0..SPAN / 512 * 40).map(|_| take(layout).expose_provenance()).collect() };
+        let free_all = |blocks: Vec<usize>| {
+            for address in blocks {
+                // SAFETY: taken above, and used no more.
+                unsafe { give_back(ptr::with_exposed_provenance_mut(address), layout) };
+            }
+            tidy();
+        };
+        let blocks = take_all();
+        assert_eq!(account(true), (40, 0));
+        free_all(blocks);
+        assert_eq!(account(true), (40, 0), "they were all wanted");
+        assert_eq!(account(true), (40, 40), "they were not wanted since");
+        let blocks = take_all();
+        assert_eq!(account(false), (40, 0), "they were taken again");
+        free_all(blocks);
+        assert_eq!((return_spans(16), return_spans(16), return_spans(16)), (16, 16, 8));
+        assert_eq!(account(true), (0, 0));
+        check();
+    });
+}
