@@ -234,3 +234,46 @@ fn turns_are_not_timed_by_a_clock_that_stands_still() {
     server.clock().advance(Duration::from_secs(3600));
     assert_eq!(turns(&mut wire, "turns"), 0);
 }
+
+#[test]
+fn a_large_reply_is_written_a_few_at_a_time() {
+    let server = TestServer::start();
+    let mut wire = Wire::connect(server.addr()).unwrap();
+    wire.call(&["SETRANGE", "k", "16777215", "x"]).unwrap();
+    let before = turns(&mut wire, "turns");
+    assert_eq!(wire.call(&["GET", "k"]).unwrap().frame.text().unwrap().len(), 16 << 20);
+    let took = turns(&mut wire, "turns") - before;
+    assert!(took >= 64, "16 MiB were written in {took} turns");
+}
+
+#[test]
+fn keys_of_a_large_database_come_as_one_reply_while_others_are_served() {
+    let server = TestServer::start();
+    let mut wire = Wire::connect(server.addr()).unwrap();
+    let mut other = Wire::connect(server.addr()).unwrap();
+    for first in (0..100_000).step_by(1000) {
+        let mut request = String::new();
+        (first..first + 1000).for_each(|n| request += &format!("SET key:{n} v\r\n"));
+        wire.send_raw(request.as_bytes()).unwrap();
+        (0..1000).for_each(|_| assert_eq!(wire.reply().unwrap().raw, b"+OK\r\n"));
+    }
+    // What follows is answered behind it, in order.
+    wire.send_raw(b"KEYS *\r\nKEYS key:9999?\r\nPING\r\n").unwrap();
+    assert_eq!(other.call(&["PING"]).unwrap().raw, b"+PONG\r\n");
+    assert_eq!(wire.reply().unwrap().frame.elements().unwrap().len(), 100_000);
+    assert_eq!(wire.reply().unwrap().frame.elements().unwrap().len(), 10);
+    assert_eq!(wire.reply().unwrap().raw, b"+PONG\r\n");
+    let stats = fields(&mut wire, "commandstats");
+    let calls = stats.iter().find(|(name, _)| name == "commandstats:cmdstat_keys").map(|(_, value)| value.as_str()).unwrap();
+    assert!(calls.starts_with("calls=2,"), "{calls}");
+    let processed = number(&mut wire, "stats:total_commands_processed");
+    assert!((100_000..100_010).contains(&processed), "{processed}");
+    // Who leaves in the middle leaves nothing behind.
+    wire.send_raw(b"KEYS *\r\n").unwrap();
+    drop(wire);
+    assert_eq!(other.call(&["PING"]).unwrap().raw, b"+PONG\r\n");
+    // A clock that stands still does not hold it up.
+    let mut wire = Wire::connect(server.addr()).unwrap();
+    server.clock().freeze();
+    assert_eq!(wire.call(&["KEYS", "*"]).unwrap().frame.elements().unwrap().len(), 100_000);
+}

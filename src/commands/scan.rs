@@ -66,6 +66,9 @@ pub const COMMANDS: &[Command] = &[
 fn keys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let pattern = args[1];
     let all = pattern == b"*";
+    if cx.walk((!all).then_some(pattern)) {
+        return Ok(());
+    }
     let (db, reply) = cx.db_and_reply();
     // Keys are shown to the reply twice, first to be counted: a list of them would cost more than matching again.
     let mut matching = 0;
@@ -82,12 +85,15 @@ fn keys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 /// The types that Redis knows, whether there can be such keys here or not.
 const TYPES: [&[u8]; 10] = [b"string", b"list", b"set", b"zset", b"hash", b"stream", b"lock", b"semaphore", b"latch", b"guard"];
 
+/// What one call of the `SCAN` family visits at most, whatever its `COUNT` says, which is a hint: to visit more would hold others up.
+pub const VISITED_MAX: usize = 1024;
+
 /// Options of the `SCAN` family.
 #[derive(Debug)]
 pub struct ScanOptions<'a> {
     /// `MATCH`
     pub pattern: Option<&'a [u8]>,
-    /// `COUNT`, at least 1
+    /// `COUNT`, at least 1, at most [`VISITED_MAX`]
     pub count: usize,
     /// `TYPE`, where the command has it
     pub type_name: Option<&'a [u8]>,
@@ -108,7 +114,7 @@ impl<'a> ScanOptions<'a> {
             let Some(argument) = rest.next() else { return Err(Error::SYNTAX) };
             if option.eq_ignore_ascii_case(b"COUNT") {
                 let count = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
-                options.count = usize::try_from(count).ok().filter(|&n| n > 0).ok_or(Error::SYNTAX)?;
+                options.count = usize::try_from(count).ok().filter(|&n| n > 0).ok_or(Error::SYNTAX)?.min(VISITED_MAX);
             } else if option.eq_ignore_ascii_case(b"MATCH") {
                 // A lone star matches everything: no need to try.
                 options.pattern = Some(argument).filter(|p| *p != b"*");
@@ -287,5 +293,34 @@ mod tests {
         h.script(&[("HSETEX h PX 5 FIELDS 1 f v", ":1"), ("KEYS *", "*1 $1 h")]);
         h.now.mono_us += 5_000;
         h.script(&[("KEYS *", "*0"), ("SCAN 0", "*2 $1 0 *0"), ("RANDOMKEY", "$-1")]);
+    }
+
+    #[test]
+    fn one_call_visits_no_more_than_so_many_whatever_its_count() {
+        let mut h = Harness::new();
+        for n in 0..5000 {
+            let name = format!("n{n}");
+            h.args(&[b"SET", name.as_bytes(), b"v"]);
+            h.args(&[b"HSET", b"hash", name.as_bytes(), b"v"]);
+            h.args(&[b"SADD", b"set", name.as_bytes()]);
+            h.args(&[b"ZADD", b"zset", b"1", name.as_bytes()]);
+        }
+        for walk in ["SCAN", "HSCAN hash", "SSCAN set", "ZSCAN zset"] {
+            let per_element = if walk.starts_with('H') || walk.starts_with('Z') { 2 } else { 1 };
+            let (mut cursor, mut calls, mut seen) = ("0".to_owned(), 0, 0);
+            loop {
+                let reply = h.run(&format!("{walk} {cursor} COUNT 1000000000"));
+                let words: Vec<&str> = reply.split(' ').collect();
+                let len: usize = words[3][1..].parse().unwrap();
+                // Those with equal hashes are visited together.
+                assert!(len / per_element <= super::VISITED_MAX + 8, "{walk} gave {len}");
+                (calls, seen, cursor) = (calls + 1, seen + len / per_element, words[2].to_owned());
+                if cursor == "0" {
+                    break;
+                }
+            }
+            assert!((4..=6).contains(&calls), "{walk}: {calls} calls");
+            assert_eq!(seen, if walk == "SCAN" { 5003 } else { 5000 }, "{walk}");
+        }
     }
 }

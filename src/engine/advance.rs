@@ -48,6 +48,9 @@ impl Engine {
             self.evict_clients(now);
         }
         self.time_out(now, &mut budget);
+        if self.walking() {
+            self.walk_on(now, &mut budget);
+        }
         if !self.discards.is_empty() {
             self.discards.free_some(&mut budget);
         }
@@ -74,6 +77,7 @@ impl Engine {
     pub fn next_deadline(&self) -> Option<u64> {
         let clients_go = self.counts_clients() && self.clients_exceed();
         let unfreed = !self.retired.is_empty() || !self.discards.is_empty() || self.pubsub.has_retired();
+        let unfreed = unfreed || self.walking();
         if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
             return Some(0);
         }

@@ -417,6 +417,7 @@ impl Engine {
     /// Forgets that a session waits, for whatever reason.
     pub(crate) fn forget_wait(&mut self, now: Now, id: SessionId) {
         self.forget_lock_wait(now, id);
+        self.forget_walk(id);
         let session = &mut self.sessions[id.0 as usize];
         if !session.flags.contains(SessionFlags::BLOCKED) {
             return;

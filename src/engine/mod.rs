@@ -72,6 +72,7 @@ pub mod turns;
 pub mod users;
 pub mod uses;
 pub mod version;
+pub mod walks;
 pub mod watch;
 pub mod zsets;
 
@@ -106,6 +107,7 @@ use crate::engine::timing::Timing;
 use crate::engine::transaction::Fate;
 use crate::engine::turns::Turns;
 use crate::engine::users::Users;
+use crate::engine::walks::Walks;
 use crate::resp::reply::{Sink, WireReply};
 use crate::script::bounds::{Run, Supervisor};
 use crate::script::functions::Functions;
@@ -229,6 +231,7 @@ pub struct Engine {
     memory: memory::MemoryGuard,
     clients: ClientMemory,
     discards: Discards,
+    walks: Walks,
     next_client: u64,
     /// What all that is random began with.
     seed: u64,
@@ -289,6 +292,7 @@ impl Engine {
             memory: memory::MemoryGuard::default(),
             clients: ClientMemory::default(),
             discards: Discards::default(),
+            walks: Walks::default(),
             next_client: 1,
             seed,
             random: seed,

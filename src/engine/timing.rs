@@ -244,6 +244,16 @@ impl Engine {
         }
     }
 
+    /// Whether time passes while requests are executed.
+    pub(crate) fn time_passes(&self) -> bool {
+        self.timing.stopwatch.is_some()
+    }
+
+    /// What the stopwatch shows, in nanoseconds.
+    pub(crate) fn look(&self, now: Now) -> u64 {
+        self.timing.look(now)
+    }
+
     /// Goes by the configuration.
     pub(crate) fn update_timing(&mut self) {
         self.timing.each = (0..EACH_BELOW_US).contains(&self.config.slowlog_log_slower_than) && self.config.slowlog_max_len > 0;

@@ -37,6 +37,10 @@ const ARGUMENTS_PER_TURN: usize = 512;
 /// Replies are written out, and no more requests executed meanwhile, once so many bytes of them have gathered.
 const REPLIES_PER_WRITE: usize = 256 << 10;
 
+/// Bytes of replies that one connection may write before others get their turn: the system copies them, and on the way to the same
+/// machine it delivers them, too.
+const WRITTEN_PER_TURN: usize = 256 << 10;
+
 /// The parser of a request longer than this, in bytes, is cleared at once: it may have room for a million arguments.
 const LARGE_REQUEST: usize = 4 << 10;
 
@@ -282,6 +286,7 @@ impl Connection {
     /// Writes the session's outbox; ready when all of it is written.
     #[inline]
     fn flush(&mut self, shell: &mut Shell, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut left = WRITTEN_PER_TURN;
         loop {
             let Some(bytes) = shell.unsent(self.id) else {
                 if shell.gated(self.id) {
@@ -290,9 +295,15 @@ impl Connection {
                 shell.reclaim(self.id);
                 return self.stream.poll_flush(cx);
             };
-            match self.stream.poll_write(cx, bytes) {
+            if left == 0 {
+                return wait_for_others(cx).map(Ok);
+            }
+            match self.stream.poll_write(cx, &bytes[..bytes.len().min(left)]) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(written)) => shell.count_written(self.id, written),
+                Poll::Ready(Ok(written)) => {
+                    shell.count_written(self.id, written);
+                    left -= written;
+                }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Pending => return Poll::Pending,
             }

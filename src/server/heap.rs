@@ -19,12 +19,29 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Larger blocks are left to the C library, in bytes.
-const SMALL_MAX: usize = 1024;
-/// Sizes of blocks are multiples of this.
+const SMALL_MAX: usize = 16 << 10;
+/// Up to so many bytes, sizes of blocks are multiples of this; from there on there are eight to each power of two.
+const FINE_MAX: usize = 1024;
 const STEP: usize = 8;
+const FINE_CLASSES: usize = FINE_MAX / STEP + 1;
 /// The largest alignment that blocks have, where their size is a multiple of it.
 const ALIGN_MAX: usize = 16;
-const CLASSES: usize = SMALL_MAX / STEP + 1;
+const CLASSES: usize = FINE_CLASSES + 8 * (SMALL_MAX / FINE_MAX).ilog2() as usize;
+/// Bytes of a block of each class.
+const SIZES: [u32; CLASSES] = {
+    let mut sizes = [0; CLASSES];
+    let mut class = 0;
+    while class < CLASSES {
+        sizes[class] = if class < FINE_CLASSES {
+            (class * STEP) as u32
+        } else {
+            let (power, eighth) = ((class - FINE_CLASSES) / 8, (class - FINE_CLASSES) % 8);
+            ((FINE_MAX + (eighth + 1) * FINE_MAX / 8) << power) as u32
+        };
+        class += 1;
+    }
+    sizes
+};
 /// Bytes of a span.
 pub const SPAN: usize = 64 << 10;
 /// Free blocks of a size that are kept at hand, at most: so many, and so many bytes of them.
@@ -63,8 +80,9 @@ struct Head {
     fresh: u32,
     /// Blocks in use, those that are kept at hand included.
     used: u32,
-    /// Bytes of a block.
+    /// Bytes of a block, and its class.
     size: u32,
+    class: u32,
     /// Neighbours among the spans of its size that have free blocks.
     prev: u32,
     next: u32,
@@ -140,9 +158,24 @@ impl Drop for Owner {
 /// The size class of a layout; `None` where it is not one of ours.
 #[inline]
 fn class_of(layout: Layout) -> Option<usize> {
-    let step = if layout.align() <= STEP { STEP } else { ALIGN_MAX };
-    let size = layout.size().next_multiple_of(step);
-    (layout.align() <= ALIGN_MAX && size.wrapping_sub(1) < SMALL_MAX).then_some(size / STEP)
+    let (size, align) = (layout.size(), layout.align());
+    if align > ALIGN_MAX {
+        return None;
+    }
+    let step = if align <= STEP { STEP } else { ALIGN_MAX };
+    match size {
+        0 => None,
+        ..=FINE_MAX => Some(size.next_multiple_of(step) / STEP),
+        ..=SMALL_MAX => Some(coarse_class(size)),
+        _ => None,
+    }
+}
+
+#[inline]
+fn coarse_class(size: usize) -> usize {
+    let power = (size - 1).ilog2();
+    let eighth = (size - 1 - (1 << power)) >> (power - 3);
+    FINE_CLASSES + (power - FINE_MAX.ilog2()) as usize * 8 + eighth
 }
 
 /// A block; null where the layout is not one of ours, the thread has no heap, or that has no room.
@@ -264,7 +297,8 @@ fn reserve() -> bool {
     }
     let memory = rustix::system::sysinfo();
     // Twice what the machine has: address space alone, which takes no memory.
-    let mut len = ((memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit)) as usize).next_power_of_two().saturating_mul(2);
+    let mut len =
+        ((memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit)) as usize).next_power_of_two().saturating_mul(2);
     while len >= REGION_MIN {
         let heads = len / SPAN * size_of::<Head>();
         let (region, heads) = (map(len + SPAN), map(heads));
@@ -315,7 +349,7 @@ fn start_of(span: u32) -> *mut u8 {
 impl Heap {
     fn new() -> Heap {
         let cache = |class: usize| {
-            let max = CACHED.0.min((CACHED.1 / (class * STEP).max(1)) as u32).max(2);
+            let max = CACHED.0.min(CACHED.1 as u32 / SIZES[class].max(1)).max(2);
             Cache { first: ptr::null_mut(), len: 0, max }
         };
         Heap {
@@ -341,7 +375,7 @@ impl Heap {
         // SAFETY: a block at hand is ours and begins with the address of the next one.
         cache.first = unsafe { block.cast::<*mut u8>().read() };
         cache.len -= 1;
-        self.in_use += (class * STEP) as i64;
+        self.in_use += i64::from(SIZES[class]);
         block
     }
 
@@ -354,7 +388,7 @@ impl Heap {
         unsafe { block.cast::<*mut u8>().write(cache.first) };
         cache.first = block;
         cache.len += 1;
-        self.in_use -= (class * STEP) as i64;
+        self.in_use -= i64::from(SIZES[class]);
         if cache.len > cache.max {
             self.flush(class, self.caches[class].max / 2);
         }
@@ -371,7 +405,7 @@ impl Heap {
             return ptr::null_mut();
         }
         let span = self.open[class];
-        let (start, size) = (start_of(span), class * STEP);
+        let (start, size) = (start_of(span), SIZES[class] as usize);
         // SAFETY: an open span is ours, and what lies in it below its end and is free is, too.
         unsafe {
             let head = &mut *head(span);
@@ -470,7 +504,7 @@ impl Heap {
             block.cast::<*mut u8>().write(head.free);
             head.free = block;
             head.used -= 1;
-            let class = head.size as usize / STEP;
+            let class = head.class as usize;
             if head.used == 0 {
                 if head.linked {
                     self.unlink(span, class);
@@ -510,7 +544,7 @@ impl Heap {
             let head = &mut *head(span);
             head.owner.store(self, Ordering::Relaxed);
             (head.free, head.fresh, head.used, head.linked) = (ptr::null_mut(), 0, 0, false);
-            head.size = (class * STEP) as u32;
+            (head.size, head.class) = (SIZES[class], class as u32);
             self.link(span, class);
         }
         true
@@ -563,6 +597,13 @@ impl Heap {
             (*head(span)).linked = false;
         }
     }
+}
+
+/// Held by a test for as long as it uses heaps: they are handed on, and looked into.
+#[cfg(test)]
+pub(super) fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

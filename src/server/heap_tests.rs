@@ -23,7 +23,7 @@ impl Heap {
                 block = unsafe { block.cast::<*mut u8>().read() };
                 len += 1;
             }
-            assert_eq!(len, cache.len, "blocks of {} at hand", class * STEP);
+            assert_eq!(len, cache.len, "blocks of {} at hand", SIZES[class]);
             assert!(len <= cache.max);
             at_hand += len as usize;
         }
@@ -69,9 +69,6 @@ impl Heap {
     }
 }
 
-/// Held by a test for as long as it has blocks: heaps are handed on.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
 /// Runs something on a thread that has a heap.
 fn with_heap<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
     let run = move || {
@@ -99,8 +96,8 @@ fn return_all() -> usize {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
     #[test]
-    fn blocks_are_nobody_elses(steps in prop::collection::vec((any::<u16>(), 0..1100usize, 0..5u32), 1..600)) {
-        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    fn blocks_are_nobody_elses(steps in prop::collection::vec((any::<u16>(), prop_oneof![3 => 0..1100usize, 1 => 1000..17_000usize], 0..5u32), 1..600)) {
+        let _alone = alone();
         with_heap(move || {
             assert_eq!(check(), 0);
             let mut held: BTreeMap<usize, (Layout, u8)> = BTreeMap::new();
@@ -147,8 +144,25 @@ proptest! {
 }
 
 #[test]
+fn every_size_has_the_least_class_that_holds_it() {
+    for size in 1..=SMALL_MAX {
+        for align in [1, 8, 16] {
+            let class = class_of(layout(size, align)).unwrap();
+            let bytes = SIZES[class] as usize;
+            assert!(bytes >= size && bytes.is_multiple_of(align), "{bytes} for {size}");
+            assert!(align == 16 || (SIZES[class - 1] as usize) < size, "{bytes} for {size}");
+            assert!(bytes - size < (size / 8).max(16), "{bytes} for {size}");
+        }
+    }
+    assert!(SIZES.is_sorted() && SIZES[CLASSES - 1] as usize == SMALL_MAX);
+    assert!(
+        class_of(layout(SMALL_MAX + 1, 8)).is_none() && class_of(layout(0, 8)).is_none() && class_of(layout(64, 32)).is_none()
+    );
+}
+
+#[test]
 fn what_others_free_comes_back() {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     with_heap(|| {
         let layout = layout(100, 8);
         let blocks: Vec<usize> = (0..5000).map(|_| take(layout).expose_provenance()).collect();
@@ -177,7 +191,7 @@ fn what_others_free_comes_back() {
 
 #[test]
 fn a_thread_that_ends_leaves_its_heap_to_the_next() {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let layout = layout(64, 8);
     let block = with_heap(move || take(layout).expose_provenance());
     assert!(owns(ptr::with_exposed_provenance_mut(block)));
@@ -189,7 +203,7 @@ fn a_thread_that_ends_leaves_its_heap_to_the_next() {
 
 #[test]
 fn spans_go_back_a_few_at_a_time_and_only_when_they_were_not_wanted() {
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     with_heap(|| {
         let layout = layout(512, 8);
         let take_all = || -> Vec<usize> { (0..SPAN / 512 * 40).map(|_| take(layout).expose_provenance()).collect() };

@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::server::cli::Invocation;
-use crate::server::{Options, Server, allocator, log};
+use crate::server::{Options, Server, allocator, descriptors, log};
 
 /// Whoever cannot be asked whether it has ended leaves a server that does not no longer than this.
 const LAST_WAY_OUT: Duration = Duration::from_secs(5);
@@ -41,6 +41,7 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     let ready_file = ready_file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
     std::env::set_current_dir(&config.dir).map_err(|error| format!("--dir {}: {error}", config.dir))?;
     config.dir = std::env::current_dir().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
+    descriptors::make_room(config.maxclients);
     log::start(config.loglevel, &config.logfile, log_format).map_err(|error| format!("{}: {error}", config.logfile))?;
     if !extra.ignored.is_empty() {
         tracing::info!(directives = extra.ignored.join(" "), "directives of the configuration file that have no meaning here");

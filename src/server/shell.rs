@@ -27,6 +27,9 @@ use crate::server::{descriptors, environment, heap, log};
 pub const READ_BUFFER: usize = 64 << 10;
 /// The lent reply buffer is given back to the allocator where it grew beyond this.
 const KEPT_OUT: usize = 512 << 10;
+/// What is left of an outbox is moved to its beginning where it is no more than this, or much less than so many bytes that were written.
+const MOVED_MAX: usize = 512 << 10;
+const WRITTEN_MAX: usize = 64 << 20;
 /// The directory learns of a connection's traffic at most so often, in milliseconds.
 const TRAFFIC_EVERY_MS: u64 = 1000;
 
@@ -213,8 +216,7 @@ impl Shell {
             session.sent = 0;
             session.out.clear();
             self.slots[id.0 as usize].soft_since_ms = None;
-        } else if session.sent > session.out.len() / 2 {
-            // Moving what is left only then keeps the cost in proportion to what was written.
+        } else if worth_moving(session.out.len() - session.sent, session.sent) {
             session.out.drain(..session.sent);
             session.sent = 0;
         }
@@ -275,7 +277,7 @@ impl Shell {
             self.spans.expect(now.mono_ms());
         }
         if let Some(deadline) = self.next_wake()
-            && !self.clock.is_frozen()
+            && (!self.clock.is_frozen() || self.engine.walking())
         {
             let clock = &self.clock;
             self.timer.arm(deadline, |ms| clock.raw_us_of(ms));
@@ -440,6 +442,35 @@ impl Shell {
     }
 }
 
+/// Whether to move what is left of an outbox to its beginning, where so many bytes are left and so many were written: its cost is to be in
+/// proportion to what was written, and not to be felt.
+#[inline]
+fn worth_moving(left: usize, written: usize) -> bool {
+    written > left && (left <= MOVED_MAX || (written >= WRITTEN_MAX && written / 8 > left))
+}
+
 fn limits_of(config: &Config) -> Limits {
     Limits { max_bulk_len: config.proto_max_bulk_len, ..Limits::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_of_a_large_reply_is_moved_only_when_it_is_little() {
+        let mut moved = 0;
+        let (mut len, mut sent) = (40 << 20, 0);
+        while sent < len {
+            sent += (64 << 10).min(len - sent);
+            if worth_moving(len - sent, sent) {
+                moved += len - sent;
+                (len, sent) = (len - sent, 0);
+            }
+        }
+        assert!(moved <= 2 * MOVED_MAX, "{moved} bytes moved");
+        assert!(worth_moving(10, 11) && !worth_moving(10, 10));
+        // Of a client that is always behind by much, what was written does not pile up for ever.
+        assert!(worth_moving(16 << 20, 129 << 20) && !worth_moving(16 << 20, 100 << 20));
+    }
 }

@@ -2,8 +2,8 @@
 
 use crate::server::heap;
 
-/// So many empty spans are kept: one mebibyte.
-pub const KEPT: usize = 16;
+/// So many empty spans are kept: half a mebibyte.
+pub const KEPT: usize = 8;
 /// Empty spans are looked at so often while there are more, in milliseconds. What was not wanted in between is not likely to be soon.
 const EVERY_MS: u64 = 100;
 /// Spans that are given back in one turn: the system takes some 60 µs for them.
@@ -70,6 +70,7 @@ mod tests {
 
     #[test]
     fn what_nobody_wants_goes_back_a_few_spans_a_turn() {
+        let _alone = heap::alone();
         let run = || {
             let _owner = heap::Owner::new().unwrap();
             heap::tidy();

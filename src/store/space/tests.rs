@@ -357,3 +357,30 @@ fn what_was_cleared_never_ends_a_key() {
     assert_eq!((budget, space.has_graves()), (1300, false));
     assert!(matches!(space.next_due(20, &mut 2000), Some(Due::Key { .. })));
 }
+
+#[test]
+fn a_long_string_is_freed_a_mebibyte_at_a_time() {
+    let mut space = Space::new(1, 1, 0);
+    let hash = space.hash(b"k");
+    let place = space.insert(0, hash, b"k", NewValue::Bytes(&vec![b'x'; 20 << 20]), None);
+    space.replace(0, place, NewValue::Bytes(b"short"), None);
+    assert_eq!(space.buried(), 1);
+    let mut steps = 0;
+    while space.has_graves() {
+        let mut budget = 256;
+        space.free_some(&mut budget);
+        assert!(budget == 0 || !space.has_graves());
+        space.check_invariants();
+        steps += 1;
+    }
+    assert!((19..=21).contains(&steps), "{steps} steps for 20 MiB");
+    // One in a dictionary that is emptied, too.
+    space.replace(0, place, NewValue::Bytes(&vec![b'x'; 20 << 20]), None);
+    space.clear(0, Default::default());
+    let mut steps = 0;
+    while space.has_graves() {
+        space.free_some(&mut 256);
+        steps += 1;
+    }
+    assert!((19..=22).contains(&steps), "{steps} steps for 20 MiB");
+}
