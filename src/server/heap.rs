@@ -45,7 +45,7 @@ const SIZES: [u32; CLASSES] = {
 /// Bytes of a span.
 pub const SPAN: usize = 64 << 10;
 /// Free blocks of a size that are kept at hand, at most: so many, and so many bytes of them.
-const CACHED: (u32, usize) = (64, 8 << 10);
+const CACHED: (u32, u32) = (64, 4 << 10);
 /// The address space that is reserved, at least.
 const REGION_MIN: usize = 256 << 20;
 /// No span.
@@ -159,16 +159,11 @@ impl Drop for Owner {
 #[inline]
 fn class_of(layout: Layout) -> Option<usize> {
     let (size, align) = (layout.size(), layout.align());
-    if align > ALIGN_MAX {
+    if align > ALIGN_MAX || size.wrapping_sub(1) >= SMALL_MAX {
         return None;
     }
     let step = if align <= STEP { STEP } else { ALIGN_MAX };
-    match size {
-        0 => None,
-        ..=FINE_MAX => Some(size.next_multiple_of(step) / STEP),
-        ..=SMALL_MAX => Some(coarse_class(size)),
-        _ => None,
-    }
+    Some(if size <= FINE_MAX { size.next_multiple_of(step) / STEP } else { coarse_class(size) })
 }
 
 #[inline]
@@ -349,7 +344,7 @@ fn start_of(span: u32) -> *mut u8 {
 impl Heap {
     fn new() -> Heap {
         let cache = |class: usize| {
-            let max = CACHED.0.min(CACHED.1 as u32 / SIZES[class].max(1)).max(2);
+            let max = CACHED.0.min(CACHED.1 / SIZES[class].max(1)).max(1);
             Cache { first: ptr::null_mut(), len: 0, max }
         };
         Heap {
@@ -409,7 +404,7 @@ impl Heap {
         // SAFETY: an open span is ours, and what lies in it below its end and is free is, too.
         unsafe {
             let head = &mut *head(span);
-            let mut wanted = self.caches[class].max / 2;
+            let mut wanted = (self.caches[class].max / 2).max(1);
             let first = if head.free.is_null() {
                 // In the order of their addresses.
                 let fresh = ((SPAN - head.fresh as usize) / size).min(wanted as usize);
