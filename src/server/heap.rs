@@ -46,6 +46,8 @@ const SIZES: [u32; CLASSES] = {
 pub const SPAN: usize = 64 << 10;
 /// Free blocks of a size that are kept at hand, at most: so many, and so many bytes of them.
 const CACHED: (u32, u32) = (64, 4 << 10);
+/// Spans that are made accessible at once: what is reserved is not charged for before, however strictly the system keeps account.
+const SPANS_AT_ONCE: u32 = 64;
 /// The address space that is reserved, at least.
 const REGION_MIN: usize = 256 << 20;
 /// No span.
@@ -55,7 +57,7 @@ const NONE: u32 = u32::MAX;
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static LEN: AtomicUsize = AtomicUsize::new(0);
 static HEADS: AtomicPtr<Head> = AtomicPtr::new(ptr::null_mut());
-static SHARED: Mutex<Shared> = Mutex::new(Shared { free: NONE, next: 0, orphans: ptr::null_mut() });
+static SHARED: Mutex<Shared> = Mutex::new(Shared { free: NONE, next: 0, accessible: 0, orphans: ptr::null_mut() });
 
 /// What all heaps share.
 struct Shared {
@@ -63,12 +65,31 @@ struct Shared {
     free: u32,
     /// The first span that nobody has ever had.
     next: u32,
+    /// Spans from this one on cannot be accessed yet.
+    accessible: u32,
     /// Heaps whose threads have ended, to be had by others.
     orphans: *mut Heap,
 }
 
 // SAFETY: what it points to is reached through the lock alone.
 unsafe impl Send for Shared {}
+
+impl Shared {
+    /// Whether there is a span that nobody has ever had, and that can be accessed now.
+    fn has_next(&mut self) -> bool {
+        if self.next < self.accessible {
+            return true;
+        }
+        let count = SPANS_AT_ONCE.min((LEN.load(Ordering::Relaxed) / SPAN) as u32 - self.accessible);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: these spans lie in the region, and nobody has had any of them.
+        if count == 0 || unsafe { libc::mprotect(start_of(self.next).cast(), count as usize * SPAN, access) } != 0 {
+            return false;
+        }
+        self.accessible += count;
+        true
+    }
+}
 
 /// What is known of a span. All zeros is the head of one that nobody has ever had.
 struct Head {
@@ -296,7 +317,7 @@ fn reserve() -> bool {
         ((memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit)) as usize).next_power_of_two().saturating_mul(2);
     while len >= REGION_MIN {
         let heads = len / SPAN * size_of::<Head>();
-        let (region, heads) = (map(len + SPAN), map(heads));
+        let (region, heads) = (map(len + SPAN, libc::PROT_NONE), map(heads, libc::PROT_READ | libc::PROT_WRITE));
         if !region.is_null() && !heads.is_null() {
             HEADS.store(heads.cast(), Ordering::Relaxed);
             BASE.store(region.addr().next_multiple_of(SPAN), Ordering::Relaxed);
@@ -310,8 +331,8 @@ fn reserve() -> bool {
     false
 }
 
-fn map(len: usize) -> *mut u8 {
-    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE);
+fn map(len: usize, access: libc::c_int) -> *mut u8 {
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE;
     // SAFETY: new memory.
     let base = unsafe { libc::mmap(ptr::null_mut(), len, access, kind, -1, 0) };
     if base == libc::MAP_FAILED { ptr::null_mut() } else { base.cast() }
@@ -528,7 +549,7 @@ impl Heap {
                 span = shared.free;
                 if span != NONE {
                     shared.free = (*head(span)).next;
-                } else if (shared.next as usize) < LEN.load(Ordering::Relaxed) / SPAN {
+                } else if shared.has_next() {
                     span = shared.next;
                     shared.next += 1;
                 } else {

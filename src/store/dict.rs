@@ -1,7 +1,7 @@
 //! The keyspace of one database: 1,024 tables, each with the keys whose hashes begin alike.
 //!
 //! No insert ever moves more than one table's slots, so growing to millions of keys has no long pause, and a scan's cursor is a
-//! position in the space of 30-bit hashes that no growth and no shrinking invalidates.
+//! position in the space of 29-bit hashes that no growth and no shrinking invalidates.
 
 use std::hash::{BuildHasher, Hasher};
 use std::num::NonZeroU64;
@@ -29,7 +29,7 @@ impl KeyHash {
         self.0 & (HASH_LIMIT - 1)
     }
 
-    /// All of it, 30 bits.
+    /// All of it, 29 bits.
     #[inline]
     pub fn bits(self) -> u32 {
         self.0

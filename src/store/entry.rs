@@ -244,7 +244,7 @@ impl<'a> EntryRef<'a> {
         EntryRef { ptr: unsafe { pointer_to(address) }, owner: PhantomData }
     }
 
-    /// The address, a multiple of 16 below 2^48. It names the entry until it is dropped.
+    /// The address, a multiple of 8 below 2^48. It names the entry until it is dropped.
     pub fn address(self) -> u64 {
         self.ptr.as_ptr().expose_provenance() as u64
     }
@@ -509,8 +509,8 @@ fn layout(kind: u8, key_len: usize, inline_len: usize) -> Layout {
     let extension = if kind & KIND_EXTENDED != 0 { EXTENSION } else { 0 };
     let boxed = if kind & KIND_BOXED != 0 { 8 } else { 0 };
     let size = HEAD + extension + boxed + key_len + inline_len;
-    // Aligned to 16: the four low bits of the address are free for the table's slots.
-    Layout::from_size_align(size, 16).expect("a key is shorter than isize::MAX")
+    // Aligned to 8: the three low bits of the address are free for the table's slots.
+    Layout::from_size_align(size, 8).expect("a key is shorter than isize::MAX")
 }
 
 impl Drop for Entry {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Dict ── 1,024 Tables by the top bits of a seeded hash; a Trie of Tables serves as a big set or hash
-//!     Table ── 8-byte slots in hash order: 44 bits of address, 20 bits of hash
+//!     Table ── 8-byte slots in hash order: 45 bits of address, 19 bits of hash
 //!       Entry ── one allocation: 16-byte head (deadline, timer, lengths, kind), key, short string or a boxed Value
 //!   SlotIndex ── in a cluster, the hashes of the keys of each slot
 //!   Wheel ── deadlines, 1 ms a slot; its nodes name entries

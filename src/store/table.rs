@@ -1,6 +1,6 @@
 //! One open-addressed table of entries, kept in the order of their hashes.
 //!
-//! A slot is 8 bytes: the upper 20 bits are the entry's hash, the lower 44 its address without the four zero bits. An entry
+//! A slot is 8 bytes: the upper 19 bits are the entry's hash, the lower 45 its address without the three zero bits. An entry
 //! stands at the first free slot from its home on, and slots are sorted by hash, so growing is one sequential merge without a
 //! look at any entry, an unsuccessful lookup ends at the first larger hash, and a scan in hash order survives every change:
 //! its cursor is a hash.
@@ -10,7 +10,7 @@ use crate::store::entry::{Entry, EntryMut, EntryRef};
 /// Hashes of a table's entries are below this.
 pub const HASH_LIMIT: u32 = 1 << HASH_BITS;
 /// Bits of hash in a slot.
-pub const HASH_BITS: u32 = 20;
+pub const HASH_BITS: u32 = 19;
 /// Home slots of a table with its first entry.
 const CAPACITY_MIN: u32 = 4;
 /// A table that has grown so far keeps these many home slots, even when it is empty: locks come and go.
@@ -38,8 +38,8 @@ pub struct Position(pub(super) u32);
 
 fn slot_of(hash: u32, address: u64) -> u64 {
     debug_assert!(hash < HASH_LIMIT);
-    debug_assert!(address & 15 == 0 && address >> 48 == 0, "{address:#x}");
-    (u64::from(hash) << ADDRESS_BITS) | (address >> 4)
+    debug_assert!(address & 7 == 0 && address >> 48 == 0, "{address:#x}");
+    (u64::from(hash) << ADDRESS_BITS) | (address >> 3)
 }
 
 fn hash_of(slot: u64) -> u32 {
@@ -47,7 +47,7 @@ fn hash_of(slot: u64) -> u32 {
 }
 
 fn address_of(slot: u64) -> u64 {
-    (slot & ADDRESS_MASK) << 4
+    (slot & ADDRESS_MASK) << 3
 }
 
 /// Whether two keys are the same. Those of 4 to 32 bytes, as most are, without a call: both ends are compared, which meet or overlap.

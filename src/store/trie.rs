@@ -5,7 +5,7 @@
 //! without a pause. Where much was removed, 32 tables become one again.
 //!
 //! ```text
-//!   hash, 30 bits    │ 5 │ 5 │ 20 or more: the hash in the leaf's table │
+//!   hash, 29 bits    │ 5 │ 5 │ 19 or more: the hash in the leaf's table │
 //!   root ─ 32 nodes ───┘   │
 //!            └─ 32 leaves ─┘
 //! ```

@@ -288,7 +288,7 @@ fn keys_of_a_slot_may_share_a_hash() {
     let mut space = Space::new(1, 1, 0);
     space.index_slots(SLOTS, |key| u16::from(key[key.len() - 1] & 1));
     let mut first_with = HashMap::new();
-    // Of so many hashes of 30 bits about a hundred are not the first of their kind, and of a quarter of them both keys are in slot 1.
+    // Of so many hashes of 29 bits some two hundred are not the first of their kind, and of a quarter of them both keys are in slot 1.
     let name = |n: u32| format!("{n}").into_bytes();
     let twins = (0..500_000).map(name).find_map(|key| {
         let first = first_with.insert(space.hash(&key).bits(), key.clone());
