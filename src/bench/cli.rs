@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 
-use crate::bench::target::{Against, on_path};
+use crate::bench::peer::Peer;
+use crate::bench::target::Against;
 use crate::bench::work::Work;
 use crate::bench::writable;
 use crate::recipes::{Live, Retry, all};
@@ -68,6 +69,11 @@ impl Plan {
 
 /// The `bench` subcommand.
 pub fn command() -> Command {
+    Command::new("bench").about("Measures lock algorithms on servers side by side").after_help(AFTER).defer(with_arguments)
+}
+
+/// Not before it is known that they are asked for: a server that is started has no use for them.
+fn with_arguments(command: Command) -> Command {
     let number = |name: &'static str, value: &'static str, default: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).default_value(default).help(help)
     };
@@ -79,9 +85,7 @@ pub fn command() -> Command {
             .value_hint(ValueHint::FilePath)
             .help(help)
     };
-    Command::new("bench")
-        .about("Measures lock algorithms on servers side by side")
-        .after_help(AFTER)
+    command
         .arg(Arg::new("algorithm").value_name("ALGORITHM").num_args(0..).help("What to measure; see --list"))
         .arg(
             Arg::new("command")
@@ -95,7 +99,7 @@ pub fn command() -> Command {
                 .long("against")
                 .value_name("SERVER")
                 .action(ArgAction::Append)
-                .help("portcullis or redis-server or another program, to be started; or a URL, or several with commas between them; may be given several times [portcullis, and redis-server where it is installed]"),
+                .help("portcullis, redis-server, valkey-server, kevy or another program that takes Redis's flags, to be started (REDIS_SERVER, VALKEY_SERVER and KEVY name programs that are not in the path); or a URL, or several with commas between them; may be given several times [portcullis, and redis-server where it is installed]"),
         )
         .arg(number("clients", "N", "16", "Clients, with a connection each").value_parser(value_parser!(u16).range(1..)))
         .arg(number("locks", "N", "1", "Locks that they want").value_parser(value_parser!(u16).range(1..)))
@@ -188,7 +192,7 @@ pub fn read(matches: &ArgMatches) -> Result<Plan, String> {
     let mut against = texts("against").into_iter().map(Against::from_str).collect::<Result<Vec<_>, _>>()?;
     if against.is_empty() {
         against.push(Against::Own);
-        against.extend(on_path("redis-server").map(Against::Program));
+        against.extend(Peer::Redis.find().map(Against::Program));
     }
     let chart = matches.get_one::<PathBuf>("chart").cloned();
     if let Some(path) = &chart

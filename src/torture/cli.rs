@@ -54,6 +54,14 @@ fn hours(text: &str) -> Result<f64, String> {
 
 /// The `torture` subcommand.
 pub fn command() -> Command {
+    Command::new("torture")
+        .about("Finds out whether a lock algorithm keeps its promises when things go wrong")
+        .after_help(AFTER)
+        .defer(with_arguments)
+}
+
+/// Not before it is known that they are asked for: a server that is started has no use for them.
+fn with_arguments(command: Command) -> Command {
     let usual = Settings::default();
     let text =
         |name: &'static str, value: &'static str, help: &'static str| Arg::new(name).long(name).value_name(value).help(help);
@@ -72,9 +80,7 @@ pub fn command() -> Command {
             .value_parser(value_parser!(PathBuf))
             .value_hint(ValueHint::FilePath)
     };
-    Command::new("torture")
-        .about("Finds out whether a lock algorithm keeps its promises when things go wrong")
-        .after_help(AFTER)
+    command
         .arg(text("algorithm", "NAME", "Algorithm, or all").default_value("all"))
         .arg(
             text("faults", "LIST", "What goes wrong: pause, skew, crash, restart, lose, delay, drop, duplicate; all; none")

@@ -38,6 +38,7 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
             "sem.renew",
         ],
     ),
+    ("How long the executor's turns took; no other server tells. tests/info.rs calls it.", &["latency|turns"]),
     (
         "Tests have the clock and faults in their hands by them; no other server has that. tests/test_mode.rs and tests/faults.rs call them.",
         &[
