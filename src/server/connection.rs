@@ -328,6 +328,15 @@ fn wait_for_others(cx: &mut Context<'_>) -> Poll<()> {
     Poll::Pending
 }
 
+/// Executes what a session sent as its connection does with what it has received, but without a socket, for those who count what that
+/// takes. The replies are in the session's outbox. Gives how many bytes of the input are done with.
+pub fn execute_input(shell: &mut Shell, id: SessionId, input: &[u8]) -> usize {
+    let mut parser = std::mem::take(&mut shell.parser);
+    let (consumed, _) = execute(shell, id, &mut parser, input);
+    shell.parser = parser;
+    consumed
+}
+
 /// Parses and executes requests until the input or the turn ends; gives how many bytes of it are done with.
 fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Batch) {
     let mut now = shell.begin(id);
