@@ -6,17 +6,20 @@
 //! - **waits**: what adding a wait costs with ten thousand others, by the shape of who waits for whom: CPU time of the server, with
 //!   receiving the request.
 
-mod servers;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use portcullis::bench::figures::quantile;
+use portcullis::bench::machine::raise_file_limit;
+use portcullis::bench::peer::Peer;
+use portcullis::bench::process::Process;
+use portcullis::bench::wire::{self, call, call_for, encode};
 use rustix::event::epoll;
-use servers::{Server, encode};
 
 /// How long leases last of which nobody is to see the end.
 const LONG_MS: &str = "36000000";
@@ -27,10 +30,12 @@ const MEASURED: usize = 200;
 /// Waiters of the first part.
 const CONTENDED: usize = 100;
 
+fn portcullis() -> Process {
+    Peer::Portcullis.start(Path::new(env!("CARGO_BIN_EXE_portcullis"))).expect("the program was built with this bench")
+}
+
 fn connect(addr: SocketAddr) -> TcpStream {
-    let socket = TcpStream::connect(addr).expect("connect");
-    socket.set_nodelay(true).expect("nodelay");
-    socket
+    wire::connect(addr).expect("connect")
 }
 
 /// A connection that takes locks for anybody.
@@ -74,17 +79,17 @@ fn read_token(socket: &mut TcpStream) -> u64 {
     text.trim_end().strip_prefix(':').and_then(|token| token.parse().ok()).unwrap_or_else(|| panic!("{text:?}"))
 }
 
-fn print_latencies(what: &str, mut us: Vec<u64>, bar: &str) {
+fn print_latencies(what: &str, mut us: Vec<i64>, bar: &str) {
     us.sort_unstable();
-    let at = |share: f64| us[((us.len() - 1) as f64 * share).round() as usize] as f64 / 1000.0;
+    let at = |share: f64| quantile(&us, share).unwrap_or(0) as f64 / 1000.0;
     println!("| {what} | {} | {:.3} | {:.3} | {:.3} | {bar} |", us.len(), at(0.5), at(0.99), at(1.0));
 }
 
 /// First part: from the end of a lease to the next grant.
 fn leases(quick: bool) {
     let others = if quick { 100_000 } else { 1_000_000 };
-    let server = Server::portcullis();
-    let mut agent = Agent::new(server.addr);
+    let server = portcullis();
+    let mut agent = Agent::new(server.addr());
     // They end over the hours to come, each in its own millisecond, so that the wheel is as full as it is in practice.
     let other = |n: usize| {
         let lease_ms = (600_000 + n * 7919 % 7_200_000).to_string();
@@ -94,7 +99,7 @@ fn leases(quick: bool) {
         agent.send((first..first + 50_000).map(other));
     }
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
-    let mut waiters: Vec<TcpStream> = (0..CONTENDED).map(|_| connect(server.addr)).collect();
+    let mut waiters: Vec<TcpStream> = (0..CONTENDED).map(|_| connect(server.addr())).collect();
     for (number, socket) in waiters.iter().enumerate() {
         epoll::add(&poll, socket, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN).expect("epoll");
     }
@@ -114,7 +119,7 @@ fn leases(quick: bool) {
         due.push(contend(&mut agent, waiter, number));
     }
     let end = Instant::now() + Duration::from_secs(if quick { 2 } else { 20 });
-    let waited_ns = server.waited_ns();
+    let waited_ns = server.waited_ns().expect("a running process");
     let mut late_us = Vec::new();
     // One thread does nothing but note when replies come, so that nothing else that is done here counts as lateness.
     let (sender, arrivals) = std::sync::mpsc::channel();
@@ -123,11 +128,11 @@ fn leases(quick: bool) {
     while Instant::now() < end {
         let (number, came): (usize, Instant) = arrivals.recv().expect("a grant");
         let late = came.checked_duration_since(due[number]).expect("nobody is granted a lock before its lease has ended");
-        late_us.push(late.as_micros() as u64);
+        late_us.push(late.as_micros() as i64);
         assert_eq!(agent.send([encode(&["LOCK.RELEASE", &name(number), "waiter"])].into_iter()), 0);
         due[number] = contend(&mut agent, &mut waiters[number], number);
     }
-    let waited_ms = (server.waited_ns() - waited_ns) / 1_000_000;
+    let waited_ms = (server.waited_ns().expect("a running process") - waited_ns) / 1_000_000;
     let what =
         format!("end of a lease to the next grant, {others} others running (server waited {waited_ms} ms for a processor)");
     print_latencies(&what, late_us, "p99 ≤ 2 ms");
@@ -163,13 +168,13 @@ fn hold_for_ever(addr: &str) {
 /// Second part: from the death of a holder to the next grant.
 fn sessions(quick: bool) {
     let trials = if quick { 50 } else { 300 };
-    let server = Server::portcullis();
-    let mut agent = Agent::new(server.addr);
-    let mut waiter = connect(server.addr);
+    let server = portcullis();
+    let mut agent = Agent::new(server.addr());
+    let mut waiter = connect(server.addr());
     let release = || [encode(&["LOCK.RELEASE", "session", "waiter"])].into_iter();
     let mut wait = || {
         waiter.write_all(&encode(&["LOCK.ACQUIRE", "session", "waiter", LONG_MS, "WAIT", "0"])).expect("write");
-        while !server.call(&["INFO", "clients"]).contains("blocked_clients:1\r\n") {
+        while !call(server.addr(), &["INFO", "clients"]).expect("a reply").contains("blocked_clients:1\r\n") {
             std::thread::yield_now();
         }
         waiter.try_clone().expect("a second handle")
@@ -177,7 +182,7 @@ fn sessions(quick: bool) {
     let (mut killed_us, mut reset_us) = (Vec::new(), Vec::new());
     for _ in 0..trials {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
-        let mut child = command.args(["--hold", &server.addr.to_string()]).stdout(Stdio::piped()).spawn().expect("a process");
+        let mut child = command.args(["--hold", &server.addr().to_string()]).stdout(Stdio::piped()).spawn().expect("a process");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("read");
         let held: u64 = line.trim_end().parse().expect("a fencing token");
@@ -185,13 +190,13 @@ fn sessions(quick: bool) {
         let began = Instant::now();
         child.kill().expect("kill");
         let token = read_token(&mut socket);
-        killed_us.push(began.elapsed().as_micros() as u64);
+        killed_us.push(began.elapsed().as_micros() as i64);
         assert!(token > held);
         child.wait().expect("wait");
         agent.send(release());
     }
     for _ in 0..trials {
-        let mut holder = connect(server.addr);
+        let mut holder = connect(server.addr());
         holder.write_all(&encode(&["LOCK.ACQUIRE", "session", "holder", LONG_MS, "SESSION"])).expect("write");
         read_token(&mut holder);
         let mut socket = wait();
@@ -199,7 +204,7 @@ fn sessions(quick: bool) {
         let began = Instant::now();
         drop(holder);
         read_token(&mut socket);
-        reset_us.push(began.elapsed().as_micros() as u64);
+        reset_us.push(began.elapsed().as_micros() as i64);
         agent.send(release());
     }
     print_latencies("SIGKILL of a SESSION holder to the next grant", killed_us, "≤ 5 ms");
@@ -289,16 +294,16 @@ const SHAPES: [Shape; 8] = [
 
 /// Owners of a server, and the connections of those who wait.
 struct Crowd {
-    server: Server,
+    server: Process,
     agent: Agent,
     waiting: Vec<TcpStream>,
 }
 
 impl Crowd {
     fn new() -> Crowd {
-        let server = Server::portcullis();
-        assert_eq!(server.call(&["CONFIG", "SET", "maxclients", "15000"]), "+OK\r\n");
-        Crowd { agent: Agent::new(server.addr), server, waiting: Vec::new() }
+        let server = portcullis();
+        call_for(server.addr(), &["CONFIG", "SET", "maxclients", "15000"], "+OK\r\n").expect("it is taken");
+        Crowd { agent: Agent::new(server.addr()), server, waiting: Vec::new() }
     }
 
     fn hold(&mut self, name: &str, owner: &str) {
@@ -313,7 +318,7 @@ impl Crowd {
     fn wait(&mut self, what: impl Iterator<Item = (String, String)>) {
         let before = self.waiting.len();
         for (name, owner) in what {
-            let mut socket = connect(self.server.addr);
+            let mut socket = connect(self.server.addr());
             socket.write_all(&encode(&["LOCK.ACQUIRE", &name, &owner, LONG_MS, "WAIT", "0"])).expect("write");
             self.waiting.push(socket);
             // Not more than a listener has room for.
@@ -328,7 +333,7 @@ impl Crowd {
     fn settle(&self) {
         let all = format!("blocked_clients:{}\r\n", self.waiting.len());
         let began = Instant::now();
-        while !self.server.call(&["INFO", "clients"]).contains(&all) {
+        while !call(self.server.addr(), &["INFO", "clients"]).expect("a reply").contains(&all) {
             assert!(began.elapsed() < Duration::from_secs(20), "somebody does not wait");
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -337,7 +342,7 @@ impl Crowd {
 
 /// Third part: what it costs to begin to wait.
 fn waits(quick: bool) {
-    servers::raise_file_limit(20_000);
+    raise_file_limit(20_000);
     println!("\n| adding a wait with 10,000 others | server CPU, µs | bar |");
     println!("| --- | ---: | ---: |");
     let count = if quick { 2_000 } else { 10_000 };
@@ -347,20 +352,20 @@ fn waits(quick: bool) {
         crowd.hold_all((0..MEASURED).map(|n| (format!("own{n}"), format!("x{n}"))), &[]);
         crowd.wait((0..MEASURED).map(|n| (format!("own{n}"), format!("y{n}"))));
         (shape.build)(&mut crowd, count);
-        let sockets: Vec<TcpStream> = (0..MEASURED).map(|_| connect(crowd.server.addr)).collect();
+        let sockets: Vec<TcpStream> = (0..MEASURED).map(|_| connect(crowd.server.addr())).collect();
         for mut socket in &sockets {
             socket.write_all(b"PING\r\n").expect("write");
             socket.read_exact(&mut [0; 7]).expect("read");
         }
         let requests: Vec<Vec<u8>> =
             (0..MEASURED).map(|n| encode(&["LOCK.ACQUIRE", shape.target, &format!("x{n}"), LONG_MS, "WAIT", "0"])).collect();
-        let before = crowd.server.cpu_ns();
+        let before = crowd.server.cpu_ns().expect("a running process");
         for (mut socket, request) in sockets.iter().zip(&requests) {
             socket.write_all(request).expect("write");
         }
         // Nothing tells when the last one waits; it does long before this.
         std::thread::sleep(Duration::from_millis(if quick { 100 } else { 500 }));
-        let spent = (crowd.server.cpu_ns() - before) as f64 / MEASURED as f64 / 1000.0;
+        let spent = (crowd.server.cpu_ns().expect("a running process") - before) as f64 / MEASURED as f64 / 1000.0;
         crowd.waiting.extend(sockets);
         crowd.settle();
         println!("| {} | {spent:.1} | ≤ 20 |", shape.what);

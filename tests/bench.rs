@@ -103,6 +103,27 @@ fn it_stands_beside_redis() {
     assert_eq!((lines("delex"), lines("redis "), lines("skipped: it needs native locks")), (2, 2, 1), "{table}");
 }
 
+/// Others take flags of their own, and are known by their programs' names.
+#[test]
+fn it_stands_beside_other_servers() {
+    for (name, shown) in [("valkey-server", "valkey "), ("kevy", "kevy ")] {
+        if portcullis::bench::peer::Peer::by_name(name).and_then(|peer| peer.find()).is_none() {
+            println!("SKIPPED: no {name} on the PATH");
+            continue;
+        }
+        let output = bench(&["--command", "SET {key} {client}", "--against", name]);
+        assert!(output.status.success(), "{}", told(&output));
+        assert!(String::from_utf8_lossy(&output.stdout).contains(shown), "{}", told(&output));
+    }
+}
+
+#[test]
+fn a_server_that_is_not_installed_is_told_how_to_come_by() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    let output = command.args(["bench", "native", "--against", "kevy"]).env("KEVY", "/nosuch/kevy").output().expect("it runs");
+    assert!(!output.status.success() && told(&output).contains("cargo install kevy"), "{}", told(&output));
+}
+
 #[test]
 fn mistakes_are_told() {
     for (args, word) in [

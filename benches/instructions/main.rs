@@ -17,7 +17,7 @@
 
 mod guard;
 mod operations;
-#[path = "../servers/redisson.rs"]
+#[path = "../compare/redisson.rs"]
 mod redisson;
 
 use std::process::ExitCode;

@@ -11,6 +11,9 @@
 //!
 //! The servers take turns in short slices, so that what disturbs the machine disturbs all of them. Whether only as many hold a lock at once
 //! as may is checked meanwhile, by something that has nothing to do with the lock: see [`section`].
+//!
+//! `cargo bench --bench compare` measures servers more finely, by requests of its own, and shares what lies beneath: [`peer`] and [`process`]
+//! (programs, their flags, the system's accounts of them), [`wire`], [`figures`], [`rows`] (servers side by side, with bars).
 
 pub mod chart;
 pub mod cli;
@@ -18,10 +21,14 @@ pub mod drive;
 pub mod figures;
 pub mod json;
 pub mod lapse;
+pub mod machine;
+pub mod peer;
 pub mod process;
+pub mod rows;
 pub mod section;
 pub mod table;
 pub mod target;
+pub mod wire;
 pub mod work;
 pub mod world;
 

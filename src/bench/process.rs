@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io::{Error, Result};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -18,51 +18,68 @@ const STARTS_WITHIN: Duration = Duration::from_secs(10);
 pub struct Process {
     child: Child,
     addr: SocketAddr,
+    folder: PathBuf,
 }
 
 impl Process {
-    /// Starts a redis-server, or anything that takes its flags, without any of its files.
+    /// Starts something that will listen on a port of 127.0.0.1, in an empty folder of its own, where it finds no configuration and
+    /// leaves no file.
     ///
     /// # Errors
-    /// Where it cannot be started, ends at once, or does not listen.
-    pub fn redis(program: &Path) -> Result<Process> {
-        let port = free_port()?.to_string();
-        let mut command = Command::new(program);
-        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no"]);
-        Process::start(command, &port)
+    /// Where it cannot be started.
+    pub fn spawn(mut command: Command, port: u16) -> Result<Process> {
+        let folder = std::env::temp_dir().join(format!("{}{port}", folder_prefix()));
+        std::fs::create_dir_all(&folder)?;
+        command.current_dir(&folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        match command.spawn() {
+            Ok(child) => Ok(Process { child, folder, addr: SocketAddr::from(([127, 0, 0, 1], port)) }),
+            Err(error) => {
+                let _ = std::fs::remove_dir_all(&folder);
+                Err(Error::other(format!("{}: {error}", command.get_program().display())))
+            }
+        }
     }
 
-    /// Starts this crate's program.
+    /// Waits until it listens.
     ///
     /// # Errors
-    /// As [`Process::redis`].
-    pub fn portcullis(program: &Path) -> Result<Process> {
-        let port = free_port()?.to_string();
-        let mut command = Command::new(program);
-        command.args(["serve", "--port", &port]);
-        Process::start(command, &port)
-    }
-
-    /// Starts something that will listen on a port of 127.0.0.1, and waits until it does.
-    ///
-    /// # Errors
-    /// As [`Process::redis`].
-    pub fn start(mut command: Command, port: &str) -> Result<Process> {
-        let port = port.parse().map_err(Error::other)?;
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        let addr = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut process = Process { child, addr };
+    /// Where it ends before, or does not listen in time.
+    pub fn until_it_listens(&mut self) -> Result<()> {
         let started = Instant::now();
-        while TcpStream::connect(addr).is_err() {
-            if let Some(status) = process.child.try_wait()? {
-                return Err(Error::other(format!("{} ended: {status}", command.get_program().display())));
+        while TcpStream::connect(self.addr).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                return Err(Error::other(format!("it ended: {status}")));
             }
             if started.elapsed() > STARTS_WITHIN {
-                return Err(Error::other(format!("{} does not listen", command.get_program().display())));
+                return Err(Error::other("it does not listen"));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        Ok(process)
+        Ok(())
+    }
+
+    /// Nanoseconds of CPU that its threads have used.
+    ///
+    /// # Errors
+    /// Where it has ended.
+    pub fn cpu_ns(&self) -> Result<u64> {
+        cpu_ns(self.pid()).ok_or_else(ended)
+    }
+
+    /// Nanoseconds that its threads were ready to run and waited for a processor: how far other processes disturbed it.
+    ///
+    /// # Errors
+    /// Where it has ended.
+    pub fn waited_ns(&self) -> Result<u64> {
+        waited_ns(self.pid()).ok_or_else(ended)
+    }
+
+    /// Its resident memory.
+    ///
+    /// # Errors
+    /// Where it has ended.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        resident_bytes(self.pid()).ok_or_else(ended)
     }
 
     /// Where it listens.
@@ -80,7 +97,31 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+fn folder_prefix() -> String {
+    format!("portcullis-bench-{}-", std::process::id())
+}
+
+/// Ends all processes that this one has started, and removes their folders: for one that is about to end without dropping them.
+pub fn end_all() {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    for pid in children.flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()) {
+        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+    let folders = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for folder in folders.filter(|folder| folder.file_name().to_string_lossy().starts_with(&folder_prefix())) {
+        let _ = std::fs::remove_dir_all(folder.path());
+    }
+}
+
+fn ended() -> Error {
+    Error::other("the server has ended")
 }
 
 /// Returns when this process is told to end (SIGINT, SIGTERM, SIGHUP): whatever was started by then has to be dropped, which a process that

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::bench::peer::{Peer, on_path};
 use crate::bench::process::{self, Process};
+use crate::bench::wire::{field, title};
 use crate::client::{Client, Command, Error, Options, Value};
 
 /// Servers that are started for what needs several.
@@ -17,7 +19,7 @@ const SAME_PROCESS_S: f64 = 0.25;
 pub enum Against {
     /// This program.
     Own,
-    /// A redis-server, or something that takes its flags.
+    /// A redis-server, a valkey-server, a kevy, or something that takes Redis's flags.
     Program(PathBuf),
     /// Servers that run already: one, or several for what needs several.
     Urls(Vec<String>),
@@ -39,14 +41,16 @@ impl FromStr for Against {
             return Ok(Against::Urls(urls));
         }
         let path = PathBuf::from(text);
-        let program = if text.contains('/') { Some(path).filter(|path| path.is_file()) } else { on_path(text) };
-        program.map(Against::Program).ok_or_else(|| format!("there is no program '{text}', and it is no URL"))
+        let program = match Peer::by_name(text) {
+            _ if text.contains('/') => Some(path).filter(|path| path.is_file()),
+            Some(peer) => peer.find(),
+            None => on_path(text),
+        };
+        program.map(Against::Program).ok_or_else(|| match Peer::by_name(text) {
+            Some(peer) => format!("{text} is neither in the path nor named by {}: {}", peer.variable(), peer.how_to_install()),
+            None => format!("there is no program '{text}', and it is no URL"),
+        })
     }
-}
-
-/// A program of this name in the path.
-pub fn on_path(name: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
 /// A server, or several.
@@ -76,12 +80,13 @@ impl Target {
     /// Where that fails, in words for people.
     pub async fn start(against: &Against, several: bool) -> Result<Target, String> {
         let count = if several { SEVERAL } else { 1 };
-        let start = |start: fn(&std::path::Path) -> std::io::Result<Process>, program: PathBuf| {
-            (0..count).map(|_| start(&program)).collect::<std::io::Result<Vec<_>>>().map_err(|error| error.to_string())
+        let start = |peer: Peer, program: &std::path::Path| {
+            let tell = |error| format!("{}: {error}", program.display());
+            (0..count).map(|_| peer.start(program)).collect::<std::io::Result<Vec<_>>>().map_err(tell)
         };
         let processes = match against {
-            Against::Own => start(Process::portcullis, std::env::current_exe().map_err(|error| error.to_string())?)?,
-            Against::Program(program) => start(Process::redis, program.clone())?,
+            Against::Own => start(Peer::Portcullis, &std::env::current_exe().map_err(|error| error.to_string())?)?,
+            Against::Program(program) => start(Peer::of(program), program)?,
             Against::Urls(_) => Vec::new(),
         };
         let urls = match against {
@@ -164,15 +169,6 @@ pub fn tell_apart(targets: &mut [Target]) {
     }
 }
 
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-}
-
-fn title(info: &str) -> String {
-    let of = |kind: &str| field(info, &format!("{kind}_version")).map(|version| format!("{kind} {version}"));
-    of("portcullis").or_else(|| of("valkey")).or_else(|| of("redis")).unwrap_or_else(|| "unknown".to_owned())
-}
-
 fn used_cpu_s(info: &str) -> f64 {
     ["used_cpu_sys", "used_cpu_user"].iter().filter_map(|name| field(info, name)?.parse::<f64>().ok()).sum()
 }
@@ -201,9 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_says_what_it_is() {
-        assert_eq!(title("redis_version:7.0.15\r\n"), "redis 7.0.15");
-        assert_eq!(title("redis_version:7.4.2\r\nportcullis_version:0.1.0\r\n"), "portcullis 0.1.0");
+    fn a_server_says_how_much_it_has_used() {
         let info = format!("process_id:{}\r\nused_cpu_sys:1000000\r\n", std::process::id());
         assert_eq!(same_process(&info), None);
         assert!((used_cpu_s("used_cpu_sys:1.5\r\nused_cpu_user:2.25\r\nused_cpu_sys_children:7\r\n") - 3.75).abs() < 1e-9);

@@ -7,8 +7,11 @@ use std::net::{TcpListener, TcpStream};
 
 use rustix::event::epoll;
 
+/// With this and a port this program is that server.
+pub const FLAG: &str = "--floor";
+
 /// Serves `LOCK.ACQUIRE … WAIT 0`, `LOCK.RELEASE` and the parts of `INFO` that a bench asks for, until it is killed.
-pub fn serve(port: u16) {
+pub fn serve(port: u16) -> ! {
     let listener = TcpListener::bind(("127.0.0.1", port)).expect("a free port");
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("epoll");
     const LISTENER: u64 = u64::MAX;

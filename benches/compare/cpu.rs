@@ -1,0 +1,233 @@
+//! CPU time of the servers per operation, from the scheduler's accounts, which noise from other processes disturbs least.
+
+use std::io::{Error, Result};
+use std::time::Duration;
+
+use portcullis::bench::figures::median;
+use portcullis::bench::peer::Peer;
+use portcullis::bench::process::Process;
+use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::wire::{PATIENCE, call_for, wrong};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::plan::Plan;
+use crate::workloads::{CHAINS, Chain, DEPTHS, SCRIPTS, Workload};
+
+const NAME: &str = "cpu";
+const CONNECTIONS: usize = 50;
+
+/// A server, and the connections to it.
+struct Driven {
+    peer: Peer,
+    process: Process,
+    sockets: Vec<TcpStream>,
+    /// Why it has no figure for a workload of the chain, and nanoseconds per operation of each slice.
+    costs: Vec<Result<Vec<f64>>>,
+}
+
+pub fn measure(plan: &Plan) -> Section {
+    let mut section = Section::new(NAME, "server CPU per operation, 50 connections", "P");
+    let is_chosen = |workload: &Workload| !workload.name.starts_with('(') && plan.wants(NAME, workload.name);
+    if !CHAINS.iter().flat_map(|chain| chain.workloads).any(is_chosen) {
+        return section;
+    }
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let mut failed = Vec::new();
+    let mut servers = Vec::new();
+    for peer in plan.peers() {
+        match plan.start(peer).and_then(prepared) {
+            Ok(process) => servers.push(Driven { peer, process, sockets: Vec::new(), costs: Vec::new() }),
+            Err(error) => failed.push((peer, Cell::Not(error.to_string()))),
+        }
+    }
+    for depth in plan.depths(&DEPTHS) {
+        // A depth that was asked for by name is not among those of a chain, perhaps: the first is as good.
+        let is_driven = |chain: &&Chain| chain.depths.contains(&depth) || !DEPTHS.contains(&depth);
+        for chain in CHAINS.iter().filter(is_driven).filter(|chain| chain.workloads.iter().any(is_chosen)) {
+            let names: Vec<&str> =
+                chain.workloads.iter().filter(|workload| is_chosen(workload)).map(|workload| workload.name).collect();
+            plan.say(&format!("{NAME}: {} at P{depth}", names.join("; ")));
+            drive_chain(plan, &runtime, &mut servers, chain, depth);
+            for (number, workload) in chain.workloads.iter().enumerate().filter(|(_, workload)| is_chosen(workload)) {
+                let column = DEPTHS.iter().position(|&known| known == depth);
+                let bar = column.and_then(|column| workload.bars[column]).map(Bar::Ratio);
+                let mut row = Row::new(workload.name, depth.to_string(), Unit::Nanoseconds).bar(bar);
+                let elsewhere = workload.elsewhere.and_then(|name| chain.workloads.iter().position(|other| other.name == name));
+                row.cells =
+                    servers.iter().map(|server| (server.peer, server.cell(number, elsewhere))).chain(failed.clone()).collect();
+                row.more =
+                    json!({ "slices": servers.iter().map(|server| server.slices(number)).collect::<serde_json::Map<_, _>>() });
+                section.rows.push(row);
+            }
+        }
+    }
+    section
+}
+
+/// A server that has the scripts.
+fn prepared(process: Process) -> Result<Process> {
+    for (script, sha) in SCRIPTS {
+        call_for(process.addr(), &["SCRIPT", "LOAD", script], &format!("$40\r\n{sha}\r\n"))?;
+    }
+    Ok(process)
+}
+
+/// Has each server do the workloads of a chain, in slices by turns.
+fn drive_chain(plan: &Plan, runtime: &Runtime, servers: &mut [Driven], chain: &'static Chain, depth: usize) {
+    let keys: usize = match (depth, plan.quick) {
+        (1, true) => 200,
+        (1, false) => 600,
+        (_, true) => 1_000,
+        (_, false) => 3_000,
+    };
+    let keys = keys.div_ceil(chain.few);
+    for server in &mut *servers {
+        // What it cannot do is found out before anything is measured.
+        server.costs = chain.workloads.iter().map(|workload| server.is_foreign(workload).map(|()| Vec::new())).collect();
+        let empty = call_for(server.process.addr(), &["FLUSHALL"], "+OK\r\n");
+        for (number, workload) in chain.workloads.iter().enumerate() {
+            let tried = server.slice(runtime, workload, number, 1, 1).map(drop);
+            server.fail(number, tried);
+        }
+        (0..chain.workloads.len())
+            .for_each(|number| server.fail(number, empty.as_ref().map(drop).map_err(|e| Error::other(e.to_string()))));
+    }
+    for round in 0..plan.rounds {
+        for turn in 0..servers.len() {
+            let at = (round + turn) % servers.len();
+            let server = &mut servers[at];
+            for (number, workload) in chain.workloads.iter().enumerate() {
+                if server.costs[number].is_err() {
+                    continue;
+                }
+                let cost = server.slice(runtime, workload, number, depth, keys);
+                match (cost, &mut server.costs[number]) {
+                    (Ok(cost), Ok(costs)) => costs.push(cost),
+                    (cost, _) => server.fail(number, cost.map(drop)),
+                }
+            }
+        }
+    }
+}
+
+impl Driven {
+    /// Native locks are for those who have them.
+    fn is_foreign(&self, workload: &Workload) -> Result<()> {
+        if workload.elsewhere.is_some() && self.peer != Peer::Portcullis {
+            Err(Error::other("it has no native locks"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn fail(&mut self, number: usize, outcome: Result<()>) {
+        if let (Err(error), true) = (outcome, self.costs[number].is_ok()) {
+            self.costs[number] = Err(error);
+            // Replies may still be on their way.
+            self.sockets.clear();
+        }
+    }
+
+    fn cell(&self, number: usize, elsewhere: Option<usize>) -> Cell {
+        match (&self.costs[number], elsewhere) {
+            (Err(_), Some(other)) if self.peer != Peer::Portcullis => self.cell(other, None),
+            (Ok(costs), _) if costs.is_empty() => Cell::Not("it was not measured".to_owned()),
+            (Ok(costs), _) => Cell::Is(median(costs)),
+            (Err(error), _) => Cell::Not(error.to_string()),
+        }
+    }
+
+    fn slices(&self, number: usize) -> (String, serde_json::Value) {
+        (self.peer.name().to_owned(), json!(self.costs[number].as_ref().ok()))
+    }
+
+    /// Nanoseconds of CPU that the server spends on each operation of a slice; nothing is done that failed before.
+    fn slice(&mut self, runtime: &Runtime, workload: &'static Workload, number: usize, depth: usize, keys: usize) -> Result<f64> {
+        if self.costs[number].is_err() {
+            return Ok(0.0);
+        }
+        let addr = self.process.addr();
+        let before = runtime.block_on(async {
+            while self.sockets.len() < CONNECTIONS {
+                let socket = TcpStream::connect(addr).await?;
+                socket.set_nodelay(true)?;
+                self.sockets.push(socket);
+            }
+            self.process.cpu_ns()
+        })?;
+        runtime.block_on(async {
+            let sockets = std::mem::take(&mut self.sockets).into_iter().enumerate();
+            let tasks: Vec<_> = sockets.map(|(c, socket)| tokio::spawn(drive(socket, workload, depth, c, keys))).collect();
+            for task in tasks {
+                let driven = tokio::time::timeout(PATIENCE, task).await.map_err(|_| Error::other("it does not answer"))?;
+                self.sockets.push(driven.map_err(Error::other)??);
+            }
+            Ok::<(), Error>(())
+        })?;
+        // The last slice's work may go on for a moment after its last reply.
+        std::thread::sleep(Duration::from_millis(2));
+        Ok((self.process.cpu_ns()? - before) as f64 / (keys * CONNECTIONS) as f64)
+    }
+}
+
+/// Does a workload for each of a connection's keys, `depth` at a time, and checks the replies; gives the connection back.
+async fn drive(
+    mut socket: TcpStream,
+    workload: &'static Workload,
+    depth: usize,
+    connection: usize,
+    keys: usize,
+) -> Result<TcpStream> {
+    let (mut requests, mut replies) = (Vec::new(), Vec::new());
+    for first in (0..keys).step_by(depth) {
+        let batch = first..keys.min(first + depth);
+        for step in workload.steps {
+            requests.clear();
+            for i in batch.clone() {
+                requests.extend_from_slice(&(step.request)(&key(connection, i)));
+            }
+            socket.write_all(&requests).await?;
+            replies.resize(step.reply.len() * batch.len(), 0);
+            if let Some(got) = read_all(&mut socket, &mut replies, step.reply.as_bytes()).await? {
+                return Err(wrong(workload.name, &got));
+            }
+        }
+    }
+    Ok(socket)
+}
+
+/// Reads so many replies, and checks them; gives what was read instead.
+async fn read_all(socket: &mut TcpStream, replies: &mut [u8], right: &[u8]) -> Result<Option<Vec<u8>>> {
+    let is_right = |at: usize, got: u8| {
+        let right = right[at % right.len()];
+        right == got || (right == b'#' && got.is_ascii_digit())
+    };
+    let mut filled = 0;
+    // Wrong replies may be fewer bytes than right ones.
+    while filled < replies.len() {
+        let count = socket.read(&mut replies[filled..]).await?;
+        if count == 0 {
+            return Err(Error::other("the server closed a connection"));
+        }
+        let came = filled..filled + count;
+        filled = came.end;
+        if !came.into_iter().all(|at| is_right(at, replies[at])) {
+            let mut got = replies[..filled].to_vec();
+            // There may be more of it, for people to read.
+            let mut rest = [0; 256];
+            if let Ok(Ok(count)) = tokio::time::timeout(Duration::from_millis(20), socket.read(&mut rest)).await {
+                got.extend_from_slice(&rest[..count]);
+            }
+            return Ok(Some(got));
+        }
+    }
+    Ok(None)
+}
+
+/// Twenty bytes.
+fn key(connection: usize, i: usize) -> String {
+    format!("lock:{connection:04}:{i:010}")
+}

@@ -1,0 +1,290 @@
+//! Clients of one server among whom a lock goes round.
+
+use std::collections::VecDeque;
+use std::io::{Error, Result};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use portcullis::bench::process::Process;
+use portcullis::bench::wire::{PATIENCE, call, call_for, encode, field, wrong};
+use rustix::event::{Timespec, epoll};
+
+use super::Way;
+use super::client::{CHANNEL, Client};
+use crate::redisson;
+use crate::workloads::{UNLOCK, UNLOCK_SHA};
+
+/// Who released can have had no other reply than this before it is granted the lock again.
+const RELEASED: &[u8] = b":0\r\n";
+const PUSHED: &[u8] = b":1\r\n";
+const TAKEN: &[u8] = b"*2\r\n$5\r\ntoken\r\n$1\r\nt\r\n";
+/// How long who polls holds the lock, and how long it waits before it asks again.
+const HELD: Duration = Duration::from_millis(1);
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long clients are given to begin to wait on a server that does not tell how many do.
+const SETTLED: Duration = Duration::from_millis(300);
+
+/// The clients, and what they have cost the server.
+pub struct Ring {
+    way: Way,
+    process: Process,
+    poll: OwnedFd,
+    clients: Vec<Client>,
+    /// Who polls, and when it does something next: those who hold, and those who ask again. In the order of time.
+    holding: VecDeque<(Instant, usize)>,
+    pausing: VecDeque<(Instant, usize)>,
+    /// Nanoseconds per acquisition of each slice.
+    pub costs: Vec<f64>,
+    acquired: u64,
+    /// The largest fencing token.
+    token: u64,
+    /// Who holds the lock between slices.
+    holder: usize,
+    /// Releases, each of which everybody hears of.
+    messages: usize,
+}
+
+impl Ring {
+    /// Connects so many clients, has them wait where waiting is the server's, and sees to it that the server can do what is asked of it.
+    pub fn new(process: Process, way: Way, count: usize) -> Result<Ring> {
+        let addr = process.addr();
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        if matches!(way, Way::Subscribe | Way::Polling) {
+            for (script, sha) in
+                [(redisson::ACQUIRE, redisson::ACQUIRE_SHA), (redisson::RELEASE, redisson::RELEASE_SHA), (UNLOCK, UNLOCK_SHA)]
+            {
+                call_for(addr, &["SCRIPT", "LOAD", script], &format!("$40\r\n{sha}\r\n"))?;
+            }
+        }
+        if way == Way::Subscribe {
+            call_for(addr, &["EVALSHA", redisson::ACQUIRE_SHA, "1", "tried", "1000", "me"], "$-1\r\n")?;
+            call_for(addr, &["EVALSHA", redisson::RELEASE_SHA, "2", "tried", "nobody", "0", "1000", "me"], ":1\r\n")?;
+        }
+        let clients = (0..count).map(|number| Client::new(addr, &poll, way, number)).collect::<Result<Vec<_>>>()?;
+        let mut ring = Ring {
+            way,
+            process,
+            poll,
+            clients,
+            holding: VecDeque::new(),
+            pausing: VecDeque::new(),
+            costs: Vec::new(),
+            acquired: 0,
+            token: 0,
+            holder: 0,
+            messages: 0,
+        };
+        if matches!(way, Way::Native | Way::Blpop) {
+            ring.clients.iter_mut().try_for_each(Client::ask)?;
+            // The first one has the lock; the token of a list is still to come.
+            ring.until_blocked(if way == Way::Native { count - 1 } else { count })?;
+        }
+        if way == Way::Native {
+            ring.read_grant()?;
+        }
+        ring.clients.iter_mut().for_each(|client| client.sent = 0);
+        Ok(ring)
+    }
+
+    fn until_blocked(&self, waiting: usize) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let info = call(self.process.addr(), &["INFO", "clients"])?;
+            match field(&info, "blocked_clients").map(str::parse::<usize>) {
+                Some(Ok(blocked)) if waiting == blocked => return Ok(()),
+                None if began.elapsed() > SETTLED => return Ok(()),
+                _ if began.elapsed() > PATIENCE => return Err(Error::other("clients do not begin to wait")),
+                _ => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// Waits for the one client that is granted the lock to begin with.
+    fn read_grant(&mut self) -> Result<()> {
+        while self.token == 0 {
+            for number in self.wait(Some(PATIENCE))? {
+                let client = &mut self.clients[number];
+                client.receive()?;
+                if let Some(token) = next_token(client)? {
+                    (self.token, self.holder) = (token, number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until something has come, for so long at most; gives the numbers of those it is for.
+    fn wait(&self, most: Option<Duration>) -> Result<Vec<usize>> {
+        let most = most.unwrap_or(PATIENCE);
+        let wait = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+        let mut events = Vec::with_capacity(16);
+        epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), Some(&wait))?;
+        if events.is_empty() && most == PATIENCE {
+            return Err(Error::other("it does not answer"));
+        }
+        Ok(events.iter().map(|event| event.data.u64() as usize).collect())
+    }
+
+    /// Lets the lock change hands so many times, and checks every byte.
+    pub fn slice(&mut self, hand_offs: usize) -> Result<()> {
+        let before = self.process.cpu_ns()?;
+        match self.way {
+            Way::Native => self.clients[self.holder].hand_on()?,
+            Way::Blpop => call_for(self.process.addr(), &["RPUSH", "token", "t"], ":1\r\n")?,
+            Way::Subscribe => self.clients.iter_mut().try_for_each(Client::ask)?,
+            Way::Polling => {
+                // They did not all begin in the same moment.
+                let (now, count) = (Instant::now(), self.clients.len() as u32);
+                self.pausing = (0..count).map(|number| (now + PAUSE * number / count, number as usize)).collect();
+            }
+        }
+        let mut left = hand_offs;
+        while left > 0 || !self.is_quiet() {
+            let due = if self.way == Way::Polling { self.act(left)? } else { None };
+            for number in self.wait(due)? {
+                match self.way {
+                    Way::Native => self.on_native(number, &mut left)?,
+                    Way::Blpop => self.on_blpop(number, &mut left)?,
+                    Way::Subscribe => self.on_subscribe(number, &mut left)?,
+                    Way::Polling => self.on_polling(number, &mut left)?,
+                }
+            }
+        }
+        self.costs.push((self.process.cpu_ns()? - before) as f64 / hand_offs as f64);
+        self.acquired += hand_offs as u64;
+        Ok(())
+    }
+
+    /// Nobody has anything to do any more, and everybody has heard everything.
+    fn is_quiet(&self) -> bool {
+        let heard = self.messages * encode(&["message", CHANNEL, "0"]).len();
+        match self.way {
+            Way::Native | Way::Blpop => true,
+            Way::Subscribe => self.clients.iter().all(|client| !client.asked && client.heard == heard),
+            Way::Polling => self.holding.is_empty() && self.clients.iter().all(|client| !client.asked),
+        }
+    }
+
+    /// Has those who poll do what is due; gives how long until the next one has something to do.
+    fn act(&mut self, left: usize) -> Result<Option<Duration>> {
+        let now = Instant::now();
+        let is_due = |queue: &VecDeque<(Instant, usize)>| queue.front().is_some_and(|(due, _)| *due <= now);
+        while is_due(&self.holding)
+            && let Some((_, number)) = self.holding.pop_front()
+        {
+            self.clients[number].hand_on()?;
+        }
+        if left == 0 {
+            self.pausing.clear();
+        }
+        while is_due(&self.pausing)
+            && let Some((_, number)) = self.pausing.pop_front()
+        {
+            self.clients[number].ask()?;
+        }
+        let next = [&self.holding, &self.pausing].into_iter().filter_map(|queue| queue.front()).map(|(due, _)| *due).min();
+        Ok(next.map(|due| due.saturating_duration_since(Instant::now())))
+    }
+
+    fn on_polling(&mut self, number: usize, left: &mut usize) -> Result<()> {
+        let client = &mut self.clients[number];
+        client.receive()?;
+        let Some(reply) = client.line() else { return Ok(()) };
+        client.asked = false;
+        let now = Instant::now();
+        match (client.holds, &reply[..]) {
+            (true, b":1\r\n") => {
+                client.holds = false;
+                self.pausing.push_back((now + PAUSE, number));
+            }
+            (false, b"+OK\r\n") => {
+                client.holds = true;
+                client.served += 1;
+                *left = left.saturating_sub(1);
+                self.holding.push_back((now + HELD, number));
+            }
+            (false, b"$-1\r\n") => self.pausing.push_back((now + PAUSE, number)),
+            _ => return Err(wrong("SET NX PX or compare-and-delete", &reply)),
+        }
+        Ok(())
+    }
+
+    fn on_native(&mut self, number: usize, left: &mut usize) -> Result<()> {
+        let client = &mut self.clients[number];
+        client.receive()?;
+        if client.read.starts_with(RELEASED) {
+            client.read.drain(..RELEASED.len());
+        }
+        let Some(token) = next_token(client)? else { return Ok(()) };
+        if token <= self.token {
+            return Err(Error::other(format!("fencing tokens do not grow: {token} after {}", self.token)));
+        }
+        (self.token, self.holder) = (token, number);
+        client.served += 1;
+        *left = left.saturating_sub(1);
+        if *left > 0 { client.hand_on() } else { Ok(()) }
+    }
+
+    fn on_blpop(&mut self, number: usize, left: &mut usize) -> Result<()> {
+        let client = &mut self.clients[number];
+        client.receive()?;
+        // What it pushed before is answered before the token comes to it again.
+        if client.read.starts_with(PUSHED) {
+            client.read.drain(..PUSHED.len());
+        }
+        if client.read != TAKEN {
+            return if TAKEN.starts_with(&client.read) { Ok(()) } else { Err(wrong("BLPOP", &client.read)) };
+        }
+        client.read.clear();
+        client.served += 1;
+        *left = left.saturating_sub(1);
+        // The last one keeps it: the next slice begins with another.
+        if *left > 0 { client.hand_on() } else { client.ask() }
+    }
+
+    fn on_subscribe(&mut self, number: usize, left: &mut usize) -> Result<()> {
+        let (client, listens) = (&mut self.clients[number / 2], number % 2 == 1);
+        if listens {
+            client.listen()?;
+            return if client.called && !client.asked && *left > 0 { client.ask() } else { Ok(()) };
+        }
+        client.receive()?;
+        let Some(reply) = client.line() else { return Ok(()) };
+        client.asked = false;
+        match (client.holds, &reply[..]) {
+            (true, b":1\r\n") => {
+                client.holds = false;
+                self.messages += 1;
+                if *left > 0 { client.ask() } else { Ok(()) }
+            }
+            (false, b"$-1\r\n") => {
+                client.served += 1;
+                *left = left.saturating_sub(1);
+                client.holds = true;
+                client.hand_on()
+            }
+            (false, [b':', ..]) if client.called && *left > 0 => client.ask(),
+            (false, [b':', ..]) => Ok(()),
+            _ => Err(wrong("EVALSHA", &reply)),
+        }
+    }
+
+    /// Acquisitions of each client; of none where there were too few to be shared out.
+    pub fn shares(&self) -> Vec<u64> {
+        let enough = self.acquired as usize >= 8 * self.clients.len();
+        self.clients.iter().filter(|_| enough).map(|client| client.served).collect()
+    }
+
+    /// Commands that clients sent for each acquisition.
+    pub fn commands_each(&self) -> f64 {
+        self.clients.iter().map(|client| client.sent).sum::<u64>() as f64 / self.acquired.max(1) as f64
+    }
+}
+
+/// The fencing token that has come, if it has come whole.
+fn next_token(client: &mut Client) -> Result<Option<u64>> {
+    let Some(reply) = client.line() else { return Ok(None) };
+    let text = String::from_utf8_lossy(&reply);
+    let token = text.strip_prefix(':').and_then(|rest| rest.trim_end().parse().ok());
+    token.map(Some).ok_or_else(|| wrong("LOCK.ACQUIRE", &reply))
+}

@@ -1,0 +1,147 @@
+//! What a lock costs, side by side with redis-server, valkey-server and kevy: `cargo bench --bench compare [-- FLAGS]`, see `--help`.
+//!
+//! Starts the servers on free loopback ports, drives them in short slices by turns, checks every reply, and prints and stores what came
+//! out. A server that is not installed is left out, and named; where one cannot do something, the table says what it answered instead.
+//!
+//! ```text
+//!   plan (flags, programs) ─▶ cpu       server CPU per operation: commands, lock cycle, scripts
+//!                             handoff   … per acquisition, among clients that want one lock
+//!                             expiry    how late an `expired` event is
+//!                             stall     what another client waits while keys end, or are inserted, by the million
+//!                             memory    what a lock and a connection take up
+//!                             startup   from exec to the first reply
+//!                        ─▶ sections of rows (portcullis::bench::rows) ─▶ Markdown, JSON, README
+//! ```
+
+mod asker;
+mod cpu;
+mod handoff;
+mod lateness;
+mod load;
+mod memory;
+mod plan;
+mod redisson;
+mod stall;
+mod startup;
+mod workloads;
+
+use std::process::ExitCode;
+
+use plan::Plan;
+use portcullis::bench::rows::{Section, verdict};
+use portcullis::bench::{machine, process, writable};
+use serde_json::json;
+
+/// Where the README has the tables.
+const MARKS: (&str, &str) = ("<!-- compare -->", "<!-- /compare -->");
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    // `cargo bench` passes --bench; `cargo test --benches` passes --test and wants nothing measured.
+    if args.iter().any(|arg| arg == "--test") {
+        return ExitCode::SUCCESS;
+    }
+    // This program is one of the servers, too.
+    if let [_, flag, port] = &args[..]
+        && flag == handoff::floor::FLAG
+    {
+        handoff::floor::serve(port.parse().expect("a port"));
+    }
+    std::thread::spawn(end_when_told);
+    match Plan::read(args).and_then(|plan| run(&plan)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("compare: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Servers do not outlive whoever started them, also where that is told to end.
+fn end_when_told() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(process::told_to_end());
+    process::end_all();
+    eprintln!("compare: told to end before it was done");
+    std::process::exit(1);
+}
+
+fn run(plan: &Plan) -> Result<(), String> {
+    for path in [&plan.table, &plan.json] {
+        path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(|error| format!("{}: {error}", path.display()))?;
+        writable(Some(path))?;
+    }
+    let readme = plan.readme.as_deref().map(Readme::read).transpose()?;
+    machine::raise_file_limit(16_384);
+    let measured = [
+        cpu::measure as fn(&Plan) -> Section,
+        handoff::measure,
+        lateness::measure,
+        stall::measure,
+        memory::measure,
+        startup::measure,
+    ];
+    let sections: Vec<Section> =
+        measured.iter().map(|measure| measure(plan)).filter(|section| !section.rows.is_empty()).collect();
+    let text = markdown(plan, &sections);
+    println!("{text}\n{}", verdict(&sections));
+    let write =
+        |path: &std::path::Path, text: String| std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()));
+    write(&plan.table, text.clone())?;
+    let all = json!({
+        "machine": machine::describe(),
+        "servers": plan.servers.iter().map(|server| (server.peer.name().to_owned(), json!(server.title))).collect::<serde_json::Map<_, _>>(),
+        "quick": plan.quick,
+        "rounds": plan.rounds,
+        "sections": sections.iter().map(Section::json).collect::<Vec<_>>(),
+    });
+    write(&plan.json, format!("{all:#}\n"))?;
+    if let Some(readme) = readme {
+        readme.write(&text)?;
+    }
+    plan.say(&format!("written: {} and {}", plan.table.display(), plan.json.display()));
+    Ok(())
+}
+
+/// All tables, and what they were measured on.
+fn markdown(plan: &Plan, sections: &[Section]) -> String {
+    let peers: Vec<_> = plan.servers.iter().map(|server| server.peer).collect();
+    let titles: Vec<&str> = plan.servers.iter().map(|server| server.title.as_str()).collect();
+    let mut out = format!(
+        "{}; {}; medians of {} {}{}. In brackets how many times as much redis-server needs.\n",
+        titles.join(", "),
+        machine::describe(),
+        plan.rounds,
+        if plan.rounds == 1 { "round" } else { "rounds" },
+        if plan.quick { ", in short (`--quick`)" } else { "" }
+    );
+    for missing in &plan.missing {
+        out += &format!("\nNot installed: {missing}.\n");
+    }
+    for section in sections {
+        out += "\n";
+        out += &section.markdown(&peers);
+    }
+    out
+}
+
+/// A page that has the tables between two marks.
+struct Readme<'a> {
+    path: &'a std::path::Path,
+    before: String,
+    after: String,
+}
+
+impl<'a> Readme<'a> {
+    fn read(path: &'a std::path::Path) -> Result<Readme<'a>, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (before, rest) = text.split_once(MARKS.0).ok_or_else(|| format!("{} has no {}", path.display(), MARKS.0))?;
+        let (_, after) = rest.split_once(MARKS.1).ok_or_else(|| format!("{} has no {}", path.display(), MARKS.1))?;
+        Ok(Readme { path, before: before.to_owned(), after: after.to_owned() })
+    }
+
+    fn write(&self, tables: &str) -> Result<(), String> {
+        let text = format!("{}{}\n{tables}{}{}", self.before, MARKS.0, MARKS.1, self.after);
+        std::fs::write(self.path, text).map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+}

@@ -1,0 +1,200 @@
+//! What another client waits for its replies while keys end by the hundred thousand in one millisecond, and while keys are inserted by the
+//! million.
+
+use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use portcullis::bench::figures::quantile;
+use portcullis::bench::process::Process;
+use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::wire::{call, connect, encode_onto, wrong};
+use serde_json::{Map, Value, json};
+
+use crate::asker::Asker;
+use crate::load::{grouped, send, sleep_until, unix_ms};
+use crate::plan::Plan;
+
+const NAME: &str = "stall";
+/// How long after their deadline keys may take to go.
+const GONE_MS: u64 = 10_000;
+/// Inserts that are on their way at once: what a server does in one turn is to be little else than one of them.
+const AHEAD: usize = 16;
+const VALUE: &str = "5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21";
+
+/// What each figure of a row is.
+type Part = (&'static str, f64, Option<Bar>);
+
+/// Microseconds that replies took, sorted, and what else is known.
+type Measured = (Vec<i64>, Value);
+
+pub fn measure(plan: &Plan) -> Section {
+    let mut section = Section::new(NAME, "how long another client's PING and GET took", "of all requests");
+    let ending = if plan.quick { 100_000 } else { 500_000 };
+    let what = format!("while {} keys end in one millisecond", grouped(ending));
+    if plan.wants(NAME, &what) {
+        let parts = [("p99", 0.99, Some(Bar::Most(2_000.0))), ("max", 1.0, Some(Bar::Most(5_000.0)))];
+        section.rows.extend(rows(plan, &[(what, parts)], |process| expire(process, ending).map(|measured| vec![measured])));
+        section.notes.extend(section.rows.first().map(gone));
+    }
+    let inserted = if plan.quick { 500_000 } else { 2_000_000 };
+    let first = format!("while {} keys are inserted", grouped(inserted));
+    let second = format!("while they grow to {}", grouped(2 * inserted));
+    if plan.wants(NAME, &first) || plan.wants(NAME, &second) {
+        // A single insert cannot take longer than the longest wait for it.
+        let parts = [("p99", 0.99, None), ("max", 1.0, Some(Bar::Most(1_000.0)))];
+        section.rows.extend(rows(plan, &[(first, parts), (second, parts)], |process| grow(process, inserted)));
+    }
+    section
+}
+
+/// How long it was until the last of the keys was gone.
+fn gone(row: &Row) -> String {
+    let servers = row.more.as_object().into_iter().flatten().map(|(name, known)| {
+        let number = |what: &str| known["of"][what].as_u64().unwrap_or(0);
+        match number("still_there") {
+            0 => format!("{name} after {} ms", number("gone_after_ms")),
+            left => format!("{name} not after {} ms, when {} were left", number("gone_after_ms"), grouped(left as usize)),
+        }
+    });
+    format!("the last of the keys that end in one millisecond was gone: {}", servers.collect::<Vec<_>>().join(", "))
+}
+
+/// Measures several things on each server, and makes a row of each part of each.
+fn rows(plan: &Plan, what: &[(String, [Part; 2])], measure: impl Fn(&Process) -> Result<Vec<Measured>>) -> Vec<Row> {
+    let mut found = Vec::new();
+    let cells = plan.once(&format!("{NAME}: {}", what[0].0), |peer, process| {
+        let waited = process.waited_ns()?;
+        let measured = measure(process)?;
+        let waited_ms = (process.waited_ns()? - waited) as f64 / 1e6;
+        found.push((peer, measured, waited_ms));
+        Ok(Cell::Foreign)
+    });
+    let mut rows = Vec::new();
+    for (number, (what, parts)) in what.iter().enumerate() {
+        for (at, part, bar) in parts {
+            let mut row = Row::new(what, *at, Unit::Microseconds).bar(*bar);
+            let mut more = Map::new();
+            for (peer, cell) in &cells {
+                let measured = found.iter().find(|(other, ..)| other == peer);
+                let figure = measured.and_then(|(_, measured, _)| quantile(&measured[number].0, *part));
+                row.cells.push((*peer, figure.map_or_else(|| cell.clone(), |us| Cell::Is(us as f64))));
+                if let Some((_, measured, waited_ms)) = measured {
+                    let (us, more_known) = &measured[number];
+                    let known = json!({ "requests": us.len(), "p50_us": quantile(us, 0.5), "waited_for_a_processor_ms": waited_ms, "of": more_known });
+                    more.insert(peer.name().to_owned(), known);
+                }
+            }
+            row.more = Value::Object(more);
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+fn sorted(latencies: impl Iterator<Item = i64>) -> Vec<i64> {
+    let mut us: Vec<i64> = latencies.collect();
+    us.sort_unstable();
+    us
+}
+
+/// From the deadline that all keys have until the last of them is gone.
+fn expire(process: &Process, keys: usize) -> Result<Measured> {
+    let addr = process.addr();
+    let deadline = load(process, keys)?;
+    let gone = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| -> Result<Vec<i64>> {
+            let mut asker = Asker::new(addr)?;
+            sleep_until(deadline - 100);
+            let due = Instant::now() + Duration::from_millis(deadline.saturating_sub(unix_ms()));
+            while !gone.load(Ordering::Relaxed) {
+                asker.turn(None)?;
+            }
+            asker.finish()?;
+            Ok(sorted(asker.latencies.iter().filter(|(sent, _)| *sent >= due).map(|(_, us)| *us)))
+        });
+        sleep_until(deadline);
+        let until_gone = || -> Result<usize> {
+            loop {
+                std::thread::sleep(Duration::from_millis(10));
+                let size = call(addr, &["DBSIZE"])?;
+                let left: usize =
+                    size.trim_start_matches(':').trim_end().parse().map_err(|_| wrong("DBSIZE", size.as_bytes()))?;
+                // One stays.
+                if left <= 1 || unix_ms() > deadline + GONE_MS {
+                    return Ok(left.saturating_sub(1));
+                }
+            }
+        };
+        let left = until_gone();
+        let took_ms = unix_ms() - deadline;
+        gone.store(true, Ordering::Relaxed);
+        let us = asking.join().map_err(|_| Error::other("the client has ended"))??;
+        Ok((us, json!({ "gone_after_ms": took_ms, "still_there": left? })))
+    })
+}
+
+/// Sets keys that all end in one millisecond; gives which.
+fn load(process: &Process, keys: usize) -> Result<u64> {
+    let mut lead_ms = 1_000 + keys as u64 / 100;
+    while lead_ms < 120_000 {
+        let deadline = unix_ms() + lead_ms;
+        let at = deadline.to_string();
+        // Not every server has SET … PXAT.
+        send(process.addr(), keys, "SET, PEXPIREAT", b"+OK\r\n:1\r\n", |request, n| {
+            let name = format!("due:{n}");
+            encode_onto(request, &["SET", &name, VALUE]);
+            encode_onto(request, &["PEXPIREAT", &name, &at]);
+        })?;
+        if unix_ms() + 300 < deadline {
+            return Ok(deadline);
+        }
+        lead_ms *= 2;
+    }
+    Err(Error::other("keys cannot be loaded before they end"))
+}
+
+/// While keys are inserted, and then as many again: by the thread that asks, so that the two do not take each other's processor.
+fn grow(process: &Process, keys: usize) -> Result<Vec<Measured>> {
+    let mut asker = Asker::new(process.addr())?;
+    let mut loader = connect(process.addr())?;
+    loader.set_nonblocking(true)?;
+    let right = b"+OK\r\n".repeat(AHEAD);
+    let (mut request, mut replies, mut filled) = (Vec::new(), vec![0; right.len()], 0);
+    let (mut inserted, mut half, mut is_asked, began) = (0, None, false, Instant::now());
+    while inserted < 2 * keys {
+        if !is_asked {
+            request.clear();
+            for n in inserted..inserted + AHEAD {
+                encode_onto(&mut request, &["SET", &format!("lock:{n:015}"), VALUE, "NX", "PX", "36000000"]);
+            }
+            loader.write_all(&request)?;
+            is_asked = true;
+        }
+        asker.turn(Some(&loader))?;
+        match loader.read(&mut replies[filled..]) {
+            Ok(0) => return Err(Error::other("the server closed a connection")),
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        }
+        if !right.starts_with(&replies[..filled]) {
+            return Err(wrong("SET NX PX", &replies[..filled]));
+        }
+        if filled == right.len() {
+            (filled, is_asked) = (0, false);
+            inserted += AHEAD;
+            if inserted >= keys && half.is_none() {
+                half = Some(Instant::now());
+            }
+        }
+    }
+    let (half, end) = (half.unwrap_or(began), Instant::now());
+    asker.finish()?;
+    let between = |from: Instant, to: Instant| {
+        let us = sorted(asker.latencies.iter().filter(|(sent, _)| (from..to).contains(sent)).map(|(_, us)| *us));
+        (us, json!({ "took_ms": (to - from).as_millis() as u64 }))
+    };
+    Ok(vec![between(began, half), between(half, end)])
+}

@@ -1,0 +1,169 @@
+//! What is asked of the servers for their CPU time: requests, and the one right reply to each.
+
+use portcullis::bench::wire::encode;
+
+use crate::redisson::{ACQUIRE, ACQUIRE_SHA, RELEASE, RELEASE_SHA};
+
+/// What a lock is held by.
+const OWNER: &str = "5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21";
+/// Frees a lock if it is still one's own.
+pub const UNLOCK: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+/// Its SHA-1.
+pub const UNLOCK_SHA: &str = "ae3671744a5dbb24ea37ef607b8b10ac7856d43e";
+
+const COUNT: &str = "local n for i = 1, 1000 do n = redis.call('incr', KEYS[1]) end return n";
+const COUNT_SHA: &str = "8452fea0a14d2e1d33a8ac4260201b5fd56ae713";
+const ARITHMETIC: &str = "\
+local sum = 0 for i = 1, 10000 do local x = i * 3 % 7 + i / 4 if x > 100 then sum = sum + x else sum = sum - 1 end end \
+return math.floor(sum)";
+const ARITHMETIC_SHA: &str = "31066ae0991daa829a5109cf96084a381ac20993";
+const TABLES: &str = "\
+local seen, names = {}, {} for i = 1, 1000 do local name = 'lock:' .. i % 100 seen[name] = (seen[name] or 0) + i \
+names[#names + 1] = name end table.sort(names) return #names + seen['lock:7']";
+const TABLES_SHA: &str = "27be32dce1615a16735212d09f5cee4873e8ef93";
+const PATTERNS: &str = "\
+local n = 0 for i = 1, 200 do local owner, thread = string.match('5f0c7a52-8f0e-4f0c:' .. i, '^([%x-]+):(%d+)$') \
+n = n + #owner + tonumber(thread) if string.find('lock:{order}:read:' .. i, 'read', 1, true) then n = n + 1 end \
+n = n + select(2, string.gsub('a,b,,c d', '[^,]+', string.upper)) for word in string.gmatch('one two three', '%a+') do n = n + #word end \
+n = n + #string.format('%s:%d:%s', owner, i, 'x') + #string.sub(owner, 3, 7) + string.byte(owner, 1) end return n";
+const PATTERNS_SHA: &str = "a26effadd20430a377d921dd38b459e3ccc6d4e0";
+
+/// What is loaded into every server, and its SHA-1.
+pub const SCRIPTS: [(&str, &str); 7] = [
+    (UNLOCK, UNLOCK_SHA),
+    (ACQUIRE, ACQUIRE_SHA),
+    (RELEASE, RELEASE_SHA),
+    (COUNT, COUNT_SHA),
+    (ARITHMETIC, ARITHMETIC_SHA),
+    (TABLES, TABLES_SHA),
+    (PATTERNS, PATTERNS_SHA),
+];
+
+/// One request for a key.
+pub struct Step {
+    /// The request.
+    pub request: fn(&str) -> Vec<u8>,
+    /// What must come back, with # for any digit.
+    pub reply: &'static str,
+}
+
+/// An operation: requests that follow each other, each after the reply to the one before, done once for every key.
+pub struct Workload {
+    /// What it is called; in brackets where it is not shown.
+    pub name: &'static str,
+    /// The requests.
+    pub steps: &'static [Step],
+    /// How many times Portcullis's cost Redis's is to be at P1, P16 and P64.
+    pub bars: [Option<f64>; 3],
+    /// What stands for it on servers that have no native locks: the workload of the chain with that name.
+    pub elsewhere: Option<&'static str>,
+}
+
+/// Workloads that follow each other: in this order a round leaves no key behind.
+pub struct Chain {
+    /// In their order.
+    pub workloads: &'static [Workload],
+    /// One in so many keys is enough, as a request costs as much as many others.
+    pub few: usize,
+    /// At what depths of a pipeline it is measured.
+    pub depths: &'static [usize],
+}
+
+/// Requests on their way on each connection.
+pub const DEPTHS: [usize; 3] = [1, 16, 64];
+
+const fn one(name: &'static str, steps: &'static [Step], bars: [Option<f64>; 3]) -> Workload {
+    Workload { name, steps, bars, elsewhere: None }
+}
+
+const NONE: [Option<f64>; 3] = [None; 3];
+const SET: Step = Step { request: |key| encode(&["SET", key, OWNER, "NX", "PX", "60000"]), reply: "+OK\r\n" };
+const DEL: Step = Step { request: |key| encode(&["DEL", key]), reply: ":1\r\n" };
+const ACQUIRED: Step = Step { request: |key| encode(&["EVALSHA", ACQUIRE_SHA, "1", key, "60000", OWNER]), reply: "$-1\r\n" };
+const RELEASED: fn(&str) -> Vec<u8> = |key| encode(&["EVALSHA", RELEASE_SHA, "2", key, "unlocked", "0", "60000", OWNER]);
+
+/// All that is measured.
+pub const CHAINS: &[Chain] = &[
+    Chain {
+        few: 1,
+        depths: &DEPTHS,
+        workloads: &[
+            one("SET NX PX", &[SET], [Some(1.25), Some(2.6), Some(3.2)]),
+            one(
+                "GET",
+                &[Step { request: |key| encode(&["GET", key]), reply: "$36\r\n5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21\r\n" }],
+                [Some(1.1), Some(1.8), Some(2.2)],
+            ),
+            one("DEL", &[DEL], NONE),
+        ],
+    },
+    Chain {
+        few: 2,
+        depths: &DEPTHS,
+        workloads: &[
+            one(
+                "lock cycle: SET NX PX, compare-and-delete",
+                &[SET, Step { request: |key| encode(&["EVALSHA", UNLOCK_SHA, "1", key, OWNER]), reply: ":1\r\n" }],
+                [Some(1.2), Some(2.5), Some(2.5)],
+            ),
+            Workload {
+                name: "native lock cycle (elsewhere the one above)",
+                steps: &[
+                    Step { request: |key| encode(&["LOCK.ACQUIRE", key, OWNER, "60000"]), reply: ":################\r\n" },
+                    Step { request: |key| encode(&["LOCK.RELEASE", key, OWNER]), reply: ":0\r\n" },
+                ],
+                bars: NONE,
+                elsewhere: Some("lock cycle: SET NX PX, compare-and-delete"),
+            },
+        ],
+    },
+    Chain {
+        few: 2,
+        depths: &[1, 16],
+        workloads: &[
+            one("reentrant script: first acquire, 3 calls", &[ACQUIRED], NONE),
+            one("reentrant script: acquire again, 4 calls", &[ACQUIRED], [Some(1.25), Some(3.0), None]),
+            one("reentrant script: release once, 3 calls", &[Step { request: RELEASED, reply: ":0\r\n" }], NONE),
+            one("reentrant script: last release, 4 calls", &[Step { request: RELEASED, reply: ":1\r\n" }], NONE),
+            one(
+                "reentrant script: by EVAL, 3 or 4 calls",
+                &[Step { request: |key| encode(&["EVAL", ACQUIRE, "1", key, "60000", OWNER]), reply: "$-1\r\n" }],
+                NONE,
+            ),
+            one("(delete them)", &[DEL], NONE),
+        ],
+    },
+    Chain {
+        few: 300,
+        depths: &[1, 16],
+        workloads: &[
+            one(
+                "script: 1,000 redis.call('incr')",
+                &[Step { request: |key| encode(&["EVALSHA", COUNT_SHA, "1", key]), reply: ":1000\r\n" }],
+                [Some(4.0), Some(4.0), None],
+            ),
+            one("(delete the counters)", &[DEL], NONE),
+        ],
+    },
+    Chain {
+        few: 300,
+        depths: &[16],
+        workloads: &[
+            one(
+                "script: arithmetic in pure Lua",
+                &[Step { request: |_| encode(&["EVALSHA", ARITHMETIC_SHA, "0"]), reply: ":12510841\r\n" }],
+                [None, Some(1.0), None],
+            ),
+            one(
+                "script: tables and strings in pure Lua",
+                &[Step { request: |_| encode(&["EVALSHA", TABLES_SHA, "0"]), reply: ":5570\r\n" }],
+                [None, Some(1.0), None],
+            ),
+            one(
+                "script: patterns in pure Lua",
+                &[Step { request: |_| encode(&["EVALSHA", PATTERNS_SHA, "0"]), reply: ":42992\r\n" }],
+                [None, Some(1.0), None],
+            ),
+        ],
+    },
+];
