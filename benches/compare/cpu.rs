@@ -64,6 +64,7 @@ pub fn measure(plan: &Plan) -> Section {
             }
         }
     }
+    servers.iter().for_each(|server| plan.account(&server.process));
     section
 }
 

@@ -49,7 +49,7 @@ struct Trial {
 }
 
 pub fn measure(plan: &Plan) -> Section {
-    let mut section = Section::new(NAME, "how late after its deadline the `expired` event of a key came", "of all keys");
+    let mut section = Section::new(NAME, "how late after its deadline the `expired` event of a key came", "figure");
     let spreads = if plan.quick { &SPREADS[..2] } else { &SPREADS };
     let most = spreads[spreads.len() - 1];
     let spread = |&(keys, spread_ms): &(usize, u64)| Trial {
@@ -83,27 +83,24 @@ fn rows(plan: &Plan, trial: &Trial) -> [Row; 3] {
     const PARTS: [(&str, f64, Option<Bar>); 3] = [("p50", 0.5, None), ("p99", 0.99, Some(Bar::Most(BAR_US))), ("max", 1.0, None)];
     let mut rows = PARTS.map(|(at, _, bar)| Row::new(&trial.what, at, Unit::Microseconds).bar(bar));
     let mut more = Map::new();
-    let mut found = Vec::new();
-    plan.once(&format!("{NAME}: {}", trial.what), |peer, process| {
+    let found = plan.once(&format!("{NAME}: {}", trial.what), |peer, process| {
         if trial.by == By::Rule && peer != Peer::Portcullis {
-            found.push((peer, None));
-            return Ok(Cell::Foreign);
+            return Ok(None);
         }
-        let waited = process.waited_ns()?;
         let late = lateness(process, trial)?;
-        let waited_ms = (process.waited_ns()? - waited) as f64 / 1e6;
-        more.insert(peer.name().to_owned(), json!({ "waited_for_a_processor_ms": waited_ms, "never_told": late.missing }));
-        found.push((peer, Some(late)));
-        Ok(Cell::Foreign)
-    })
-    .into_iter()
-    .for_each(|(peer, cell)| {
-        let late = found.iter().find(|(other, _)| *other == peer).and_then(|(_, late)| late.as_ref());
-        for (row, (_, part, _)) in rows.iter_mut().zip(PARTS) {
-            let figure = late.and_then(|late| quantile(&late.sorted_us, part).map(|us| late.cell(us, part)));
-            row.cells.push((peer, figure.unwrap_or_else(|| cell.clone())));
-        }
+        more.insert(peer.name().to_owned(), json!({ "never_told": late.missing }));
+        Ok(Some(late))
     });
+    for (peer, late) in found {
+        for (row, (_, part, _)) in rows.iter_mut().zip(PARTS) {
+            let cell = match &late {
+                Ok(Some(late)) => late.cell(part),
+                Ok(None) => Cell::Foreign,
+                Err(error) => Cell::Not(error.to_string()),
+            };
+            row.cells.push((peer, cell));
+        }
+    }
     rows[0].more = Value::Object(more);
     rows
 }
@@ -116,10 +113,11 @@ struct Late {
 }
 
 impl Late {
-    /// What was cut off by the end of patience is a bound.
-    fn cell(&self, us: i64, part: f64) -> Cell {
+    /// What a part of the keys were not later than; a bound where patience was over before.
+    fn cell(&self, part: f64) -> Cell {
+        let us = quantile(&self.sorted_us, part).unwrap_or(0) as f64;
         let told = (self.sorted_us.len() - self.missing) as f64 / self.sorted_us.len() as f64;
-        if part > told { Cell::AtLeast(us as f64) } else { Cell::Is(us as f64) }
+        if part > told { Cell::AtLeast(us) } else { Cell::Is(us) }
     }
 }
 

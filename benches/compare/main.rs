@@ -91,8 +91,10 @@ fn run(plan: &Plan) -> Result<(), String> {
     let all = json!({
         "machine": machine::describe(),
         "servers": plan.servers.iter().map(|server| (server.peer.name().to_owned(), json!(server.title))).collect::<serde_json::Map<_, _>>(),
+        "not_installed": plan.missing,
         "quick": plan.quick,
         "rounds": plan.rounds,
+        "waited_for_a_processor": plan.disturbance(),
         "sections": sections.iter().map(Section::json).collect::<Vec<_>>(),
     });
     write(&plan.json, format!("{all:#}\n"))?;
@@ -108,12 +110,14 @@ fn markdown(plan: &Plan, sections: &[Section]) -> String {
     let peers: Vec<_> = plan.servers.iter().map(|server| server.peer).collect();
     let titles: Vec<&str> = plan.servers.iter().map(|server| server.title.as_str()).collect();
     let mut out = format!(
-        "{}; {}; medians of {} {}{}. In brackets how many times as much redis-server needs.\n",
+        "{}; {}; medians of {} {}{}. In brackets: redis-server's figure over this one. For every second that a server ran, it waited {:.0} ms \
+         for a processor, as other processes had them.\n",
         titles.join(", "),
         machine::describe(),
         plan.rounds,
         if plan.rounds == 1 { "round" } else { "rounds" },
-        if plan.quick { ", in short (`--quick`)" } else { "" }
+        if plan.quick { ", in short (`--quick`)" } else { "" },
+        plan.disturbance() * 1000.0
     );
     for missing in &plan.missing {
         out += &format!("\nNot installed: {missing}.\n");

@@ -62,21 +62,25 @@ pub fn measure(plan: &Plan) -> Section {
     let locks = if plan.quick { LOCKS / 4 } else { LOCKS };
     for kind in KINDS.iter().filter(|kind| plan.wants(NAME, kind.name)) {
         let mut row = Row::new(kind.name, grouped(locks), Unit::Bytes).bar(kind.bar);
-        row.cells = plan.once(&format!("{NAME}: {}", kind.name), |peer, process| {
-            if kind.native && peer != Peer::Portcullis {
-                return Ok(Cell::Foreign);
-            }
-            bytes_per_lock(process, kind, locks).map(Cell::Is)
+        let found = plan.once(&format!("{NAME}: {}", kind.name), |peer, process| {
+            let has_it = !kind.native || peer == Peer::Portcullis;
+            if has_it { bytes_per_lock(process, kind, locks).map(Cell::Is) } else { Ok(Cell::Foreign) }
         });
+        row.cells = found.into_iter().map(cell).collect();
         section.rows.push(row);
     }
     const CONNECTION: &str = "an idle connection";
     if plan.wants(NAME, CONNECTION) {
         let mut row = Row::new(CONNECTION, grouped(IDLE), Unit::Bytes).bar(Some(Bar::Most(1024.0)));
-        row.cells = plan.once(&format!("{NAME}: {CONNECTION}"), |_, process| bytes_per_connection(process).map(Cell::Is));
+        let found = plan.once(&format!("{NAME}: {CONNECTION}"), |_, process| bytes_per_connection(process).map(Cell::Is));
+        row.cells = found.into_iter().map(cell).collect();
         section.rows.push(row);
     }
     section
+}
+
+fn cell((peer, found): (Peer, Result<Cell>)) -> (Peer, Cell) {
+    (peer, found.unwrap_or_else(|error| Cell::Not(error.to_string())))
 }
 
 fn bytes_per_lock(process: &Process, kind: &Kind, locks: usize) -> Result<f64> {

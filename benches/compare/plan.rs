@@ -1,5 +1,6 @@
 //! The command line: which servers, which sections, how long.
 
+use std::cell::Cell;
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -7,7 +8,6 @@ use std::time::Instant;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use portcullis::bench::peer::Peer;
 use portcullis::bench::process::Process;
-use portcullis::bench::rows::Cell;
 use portcullis::bench::wire::{call, title};
 
 const ABOUT: &str = "Measures Portcullis side by side with redis-server, valkey-server and kevy";
@@ -54,6 +54,8 @@ pub struct Plan {
     only: Vec<String>,
     depth: Option<usize>,
     began: Instant,
+    ran_ns: Cell<u64>,
+    waited_ns: Cell<u64>,
 }
 
 fn command() -> Command {
@@ -111,6 +113,8 @@ impl Plan {
             only: texts("only").iter().map(|only| only.to_lowercase()).collect(),
             depth: number("depth"),
             began: Instant::now(),
+            ran_ns: Cell::new(0),
+            waited_ns: Cell::new(0),
         };
         for peer in Peer::ALL.into_iter().filter(|peer| wanted.is_empty() || wanted.contains(peer)) {
             let program =
@@ -165,16 +169,28 @@ impl Plan {
         server.map(|server| server.program.as_path()).ok_or_else(|| Error::other("it is not among the servers"))
     }
 
+    /// Notes how much a server ran, and how long it was kept waiting for a processor by others.
+    pub fn account(&self, process: &Process) {
+        if let (Ok(ran), Ok(waited)) = (process.cpu_ns(), process.waited_ns()) {
+            self.ran_ns.set(self.ran_ns.get() + ran);
+            self.waited_ns.set(self.waited_ns.get() + waited);
+        }
+    }
+
+    /// For each nanosecond that servers ran, how long they waited for a processor: far above 0 where the machine had other things to do.
+    pub fn disturbance(&self) -> f64 {
+        self.waited_ns.get() as f64 / self.ran_ns.get().max(1) as f64
+    }
+
     /// Measures something once on each server, one after the other, each started anew.
-    pub fn once(&self, what: &str, mut measure: impl FnMut(Peer, &Process) -> Result<Cell>) -> Vec<(Peer, Cell)> {
-        let peers: Vec<Peer> = self.peers().collect();
-        peers
-            .into_iter()
-            .map(|peer| {
-                self.say(&format!("{what}: {}", peer.name()));
-                let cell = self.start(peer).and_then(|process| measure(peer, &process));
-                (peer, cell.unwrap_or_else(|error| Cell::Not(error.to_string())))
-            })
-            .collect()
+    pub fn once<T>(&self, what: &str, mut measure: impl FnMut(Peer, &Process) -> Result<T>) -> Vec<(Peer, Result<T>)> {
+        let mut on = |peer: Peer| {
+            self.say(&format!("{what}: {}", peer.name()));
+            let process = self.start(peer)?;
+            let measured = measure(peer, &process)?;
+            self.account(&process);
+            Ok(measured)
+        };
+        self.peers().map(|peer| (peer, on(peer))).collect()
     }
 }

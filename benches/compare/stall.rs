@@ -5,8 +5,8 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use portcullis::bench::figures::quantile;
-use portcullis::bench::process::Process;
+use portcullis::bench::figures::{median, quantile};
+use portcullis::bench::process::{Meter, Process};
 use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
 use portcullis::bench::wire::{call, connect, encode_onto, wrong};
 use serde_json::{Map, Value, json};
@@ -22,28 +22,48 @@ const GONE_MS: u64 = 10_000;
 const AHEAD: usize = 16;
 const VALUE: &str = "5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21";
 
-/// What each figure of a row is.
-type Part = (&'static str, f64, Option<Bar>);
+/// What is told of one thing: its name, which figure it is, and what is aimed at.
+type Part = (&'static str, fn(&Stalled) -> f64, Option<Bar>);
 
-/// Microseconds that replies took, sorted, and what else is known.
-type Measured = (Vec<i64>, Value);
+/// What somebody waited.
+struct Stalled {
+    /// Microseconds that replies took, sorted.
+    us: Vec<i64>,
+    /// Microseconds of CPU that the server spent at most on what it was sent at once.
+    worst_us: f64,
+    /// What else is known.
+    known: Value,
+}
+
+impl Stalled {
+    fn at(&self, part: f64) -> f64 {
+        quantile(&self.us, part).unwrap_or(0) as f64
+    }
+}
 
 pub fn measure(plan: &Plan) -> Section {
-    let mut section = Section::new(NAME, "how long another client's PING and GET took", "of all requests");
+    let mut section = Section::new(NAME, "how long another client's PING and GET took", "figure");
     let ending = if plan.quick { 100_000 } else { 500_000 };
     let what = format!("while {} keys end in one millisecond", grouped(ending));
     if plan.wants(NAME, &what) {
-        let parts = [("p99", 0.99, Some(Bar::Most(2_000.0))), ("max", 1.0, Some(Bar::Most(5_000.0)))];
-        section.rows.extend(rows(plan, &[(what, parts)], |process| expire(process, ending).map(|measured| vec![measured])));
+        let parts: [Part; 2] = [
+            ("p99", |stalled| stalled.at(0.99), Some(Bar::Most(2_000.0))),
+            ("max", |stalled| stalled.at(1.0), Some(Bar::Most(5_000.0))),
+        ];
+        section.rows.extend(rows(plan, &[what], &parts, |process| expire(process, ending).map(|stalled| vec![stalled])));
         section.notes.extend(section.rows.first().map(gone));
     }
     let inserted = if plan.quick { 500_000 } else { 2_000_000 };
     let first = format!("while {} keys are inserted", grouped(inserted));
     let second = format!("while they grow to {}", grouped(2 * inserted));
     if plan.wants(NAME, &first) || plan.wants(NAME, &second) {
-        // A single insert cannot take longer than the longest wait for it.
-        let parts = [("p99", 0.99, None), ("max", 1.0, Some(Bar::Most(1_000.0)))];
-        section.rows.extend(rows(plan, &[(first, parts), (second, parts)], |process| grow(process, inserted)));
+        // What others wait is also the scheduler's; an insert that takes long shows in the CPU time of the server alone.
+        let parts: [Part; 3] = [
+            ("p99", |stalled| stalled.at(0.99), None),
+            ("max", |stalled| stalled.at(1.0), None),
+            ("CPU of 16 inserts, max", |stalled| stalled.worst_us, Some(Bar::Most(1_000.0))),
+        ];
+        section.rows.extend(rows(plan, &[first, second], &parts, |process| grow(process, inserted)));
     }
     section
 }
@@ -51,7 +71,7 @@ pub fn measure(plan: &Plan) -> Section {
 /// How long it was until the last of the keys was gone.
 fn gone(row: &Row) -> String {
     let servers = row.more.as_object().into_iter().flatten().map(|(name, known)| {
-        let number = |what: &str| known["of"][what].as_u64().unwrap_or(0);
+        let number = |what: &str| known["last_round"]["of"][what].as_u64().unwrap_or(0);
         match number("still_there") {
             0 => format!("{name} after {} ms", number("gone_after_ms")),
             left => format!("{name} not after {} ms, when {} were left", number("gone_after_ms"), grouped(left as usize)),
@@ -60,29 +80,25 @@ fn gone(row: &Row) -> String {
     format!("the last of the keys that end in one millisecond was gone: {}", servers.collect::<Vec<_>>().join(", "))
 }
 
-/// Measures several things on each server, and makes a row of each part of each.
-fn rows(plan: &Plan, what: &[(String, [Part; 2])], measure: impl Fn(&Process) -> Result<Vec<Measured>>) -> Vec<Row> {
-    let mut found = Vec::new();
-    let cells = plan.once(&format!("{NAME}: {}", what[0].0), |peer, process| {
-        let waited = process.waited_ns()?;
-        let measured = measure(process)?;
-        let waited_ms = (process.waited_ns()? - waited) as f64 / 1e6;
-        found.push((peer, measured, waited_ms));
-        Ok(Cell::Foreign)
-    });
+/// Measures several things on each server, and makes a row of each part of each: the median of some rounds, as what else the machine has to
+/// do shows in the longest waits first.
+fn rows(plan: &Plan, what: &[String], parts: &[Part], measure: impl Fn(&Process) -> Result<Vec<Stalled>>) -> Vec<Row> {
+    let rounds = plan.rounds.div_ceil(3);
+    let found: Vec<_> = (0..rounds).map(|_| plan.once(&format!("{NAME}: {}", what[0]), |_, process| measure(process))).collect();
     let mut rows = Vec::new();
-    for (number, (what, parts)) in what.iter().enumerate() {
+    for (number, what) in what.iter().enumerate() {
         for (at, part, bar) in parts {
             let mut row = Row::new(what, *at, Unit::Microseconds).bar(*bar);
             let mut more = Map::new();
-            for (peer, cell) in &cells {
-                let measured = found.iter().find(|(other, ..)| other == peer);
-                let figure = measured.and_then(|(_, measured, _)| quantile(&measured[number].0, *part));
-                row.cells.push((*peer, figure.map_or_else(|| cell.clone(), |us| Cell::Is(us as f64))));
-                if let Some((_, measured, waited_ms)) = measured {
-                    let (us, more_known) = &measured[number];
-                    let known = json!({ "requests": us.len(), "p50_us": quantile(us, 0.5), "waited_for_a_processor_ms": waited_ms, "of": more_known });
-                    more.insert(peer.name().to_owned(), known);
+            for (place, peer) in plan.peers().enumerate() {
+                let rounds: Vec<&Result<Vec<Stalled>>> = found.iter().map(|round| &round[place].1).collect();
+                let failed = rounds.iter().find_map(|round| round.as_ref().err());
+                let done: Vec<&Stalled> = rounds.iter().filter_map(|round| round.as_ref().ok()?.get(number)).collect();
+                let us: Vec<f64> = done.iter().map(|stalled| part(stalled)).collect();
+                row.cells.push((peer, failed.map_or_else(|| Cell::Is(median(&us)), |error| Cell::Not(error.to_string()))));
+                if let Some(last) = done.last() {
+                    let last = json!({ "requests": last.us.len(), "p50_us": last.at(0.5), "of": last.known });
+                    more.insert(peer.name().to_owned(), json!({ "rounds_us": us, "last_round": last }));
                 }
             }
             row.more = Value::Object(more);
@@ -99,7 +115,7 @@ fn sorted(latencies: impl Iterator<Item = i64>) -> Vec<i64> {
 }
 
 /// From the deadline that all keys have until the last of them is gone.
-fn expire(process: &Process, keys: usize) -> Result<Measured> {
+fn expire(process: &Process, keys: usize) -> Result<Stalled> {
     let addr = process.addr();
     let deadline = load(process, keys)?;
     let gone = AtomicBool::new(false);
@@ -131,7 +147,7 @@ fn expire(process: &Process, keys: usize) -> Result<Measured> {
         let took_ms = unix_ms() - deadline;
         gone.store(true, Ordering::Relaxed);
         let us = asking.join().map_err(|_| Error::other("the client has ended"))??;
-        Ok((us, json!({ "gone_after_ms": took_ms, "still_there": left? })))
+        Ok(Stalled { us, worst_us: 0.0, known: json!({ "gone_after_ms": took_ms, "still_there": left? }) })
     })
 }
 
@@ -156,12 +172,14 @@ fn load(process: &Process, keys: usize) -> Result<u64> {
 }
 
 /// While keys are inserted, and then as many again: by the thread that asks, so that the two do not take each other's processor.
-fn grow(process: &Process, keys: usize) -> Result<Vec<Measured>> {
+fn grow(process: &Process, keys: usize) -> Result<Vec<Stalled>> {
     let mut asker = Asker::new(process.addr())?;
     let mut loader = connect(process.addr())?;
     loader.set_nonblocking(true)?;
     let right = b"+OK\r\n".repeat(AHEAD);
     let (mut request, mut replies, mut filled) = (Vec::new(), vec![0; right.len()], 0);
+    let meter = Meter::of(process)?;
+    let (mut spent_ns, mut worst_ns) = (meter.cpu_ns(), [0; 2]);
     let (mut inserted, mut half, mut is_asked, began) = (0, None, false, Instant::now());
     while inserted < 2 * keys {
         if !is_asked {
@@ -184,6 +202,9 @@ fn grow(process: &Process, keys: usize) -> Result<Vec<Measured>> {
         }
         if filled == right.len() {
             (filled, is_asked) = (0, false);
+            let now_ns = meter.cpu_ns();
+            let worst = &mut worst_ns[usize::from(half.is_some())];
+            (*worst, spent_ns) = (now_ns.saturating_sub(spent_ns).max(*worst), now_ns);
             inserted += AHEAD;
             if inserted >= keys && half.is_none() {
                 half = Some(Instant::now());
@@ -192,9 +213,9 @@ fn grow(process: &Process, keys: usize) -> Result<Vec<Measured>> {
     }
     let (half, end) = (half.unwrap_or(began), Instant::now());
     asker.finish()?;
-    let between = |from: Instant, to: Instant| {
+    let between = |from: Instant, to: Instant, worst_ns: u64| {
         let us = sorted(asker.latencies.iter().filter(|(sent, _)| (from..to).contains(sent)).map(|(_, us)| *us));
-        (us, json!({ "took_ms": (to - from).as_millis() as u64 }))
+        Stalled { us, worst_us: worst_ns as f64 / 1000.0, known: json!({ "took_ms": (to - from).as_millis() as u64 }) }
     };
-    Ok(vec![between(began, half), between(half, end)])
+    Ok(vec![between(began, half, worst_ns[0]), between(half, end, worst_ns[1])])
 }

@@ -1,8 +1,10 @@
 //! Servers as processes on loopback: started, measured by the system's accounts, ended.
 
+use std::fs::File;
 use std::future::poll_fn;
 use std::io::{Error, Result};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::task::Poll;
@@ -154,6 +156,32 @@ fn scheduled(pid: u32, field: usize) -> Option<u64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     // A thread may end between the listing and the look.
     Some(tasks.filter_map(spent).sum())
+}
+
+/// The accounts of those threads of a process that there are now, kept open: to be read often.
+#[derive(Debug)]
+pub struct Meter(Vec<File>);
+
+impl Meter {
+    /// Of a process.
+    ///
+    /// # Errors
+    /// Where the system does not tell.
+    pub fn of(process: &Process) -> Result<Meter> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid()))?;
+        tasks.map(|task| File::open(task?.path().join("schedstat"))).collect::<Result<_>>().map(Meter)
+    }
+
+    /// Nanoseconds of CPU that those of them have used that have not ended.
+    pub fn cpu_ns(&self) -> u64 {
+        let spent = |file: &File| {
+            let mut text = [0; 64];
+            let count = file.read_at(&mut text, 0).ok()?;
+            let first = text[..count].iter().take_while(|byte| byte.is_ascii_digit());
+            Some(first.fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
+        };
+        self.0.iter().filter_map(spent).sum()
+    }
 }
 
 /// Nanoseconds of CPU that a process's threads have used; `None` where the system does not tell.

@@ -270,6 +270,7 @@ impl Row {
 /// How many times as much, as people read it.
 fn times(ratio: f64) -> String {
     match ratio {
+        ratio if ratio < 0.1 => format!("{ratio:.3}×"),
         ratio if ratio < 10.0 => format!("{ratio:.2}×"),
         ratio => format!("{ratio:.0}×"),
     }

@@ -117,6 +117,7 @@ fn measure_way(plan: &Plan, way: Way, waiters: usize) -> (Row, Option<f64>) {
     let mut more = Map::new();
     for (peer, ring) in rings {
         if let Ok(ring) = &ring {
+            plan.account(&ring.process);
             let fairness = jain(&ring.shares());
             more.insert(
                 peer.name().to_owned(),

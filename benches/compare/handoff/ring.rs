@@ -27,7 +27,8 @@ const SETTLED: Duration = Duration::from_millis(300);
 /// The clients, and what they have cost the server.
 pub struct Ring {
     way: Way,
-    process: Process,
+    /// The server.
+    pub process: Process,
     poll: OwnedFd,
     clients: Vec<Client>,
     /// Who polls, and when it does something next: those who hold, and those who ask again. In the order of time.
