@@ -155,6 +155,15 @@ pub fn resolve(args: &[&[u8]]) -> Result<&'static Command, Error> {
 /// As [`resolve`], for a name whose row was looked up already.
 #[inline]
 pub fn resolve_row(row: Option<&'static Command>, args: &[&[u8]]) -> Result<&'static Command, Error> {
+    match row {
+        Some(command) if command.subcommands.is_empty() && command.takes(args.len()) => Ok(command),
+        _ => resolve_subcommand(row, args),
+    }
+}
+
+/// Goes on where the row is not the one to be called as it stands: it has subcommands, or there is an error to tell.
+#[inline(never)]
+fn resolve_subcommand(row: Option<&'static Command>, args: &[&[u8]]) -> Result<&'static Command, Error> {
     let Some(mut command) = row else { return Err(Error::unknown_command(args)) };
     if !command.subcommands.is_empty() && args.len() > 1 {
         let container = command.name;

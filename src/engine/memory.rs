@@ -80,6 +80,7 @@ impl Engine {
         if self.config.maxmemory == 0 { Ok(()) } else { self.check_bounded_memory(now, command, args) }
     }
 
+    #[inline(never)]
     fn check_bounded_memory(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
         if script::command_flags(self, command, args).contains(Flags::DENYOOM) {
             return self.make_room(now, wanted_by(args));

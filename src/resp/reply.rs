@@ -85,6 +85,9 @@ pub trait Sink {
     }
 }
 
+/// What stands round the bytes of a bulk string, at most: its kind, its length, and two ends of lines.
+const BULK_FRAME_MAX: usize = 1 + 20 + 4;
+
 /// Writes replies as bytes at the end of a buffer.
 pub struct WireReply<'a> {
     out: &'a mut Vec<u8>,
@@ -97,11 +100,18 @@ impl<'a> WireReply<'a> {
         WireReply { out, protocol }
     }
 
+    /// One line with a number. A small one is written without a look at its digits, and without a copy of unknown length.
+    #[inline]
     fn header(&mut self, kind: u8, n: i64) {
-        if let 0..=9 = n {
-            self.out.extend_from_slice(&[kind, b'0' + n as u8, b'\r', b'\n']);
-            return;
+        match n {
+            0..=9 => self.out.extend_from_slice(&[kind, b'0' + n as u8, b'\r', b'\n']),
+            10..=99 => self.out.extend_from_slice(&[kind, b'0' + (n / 10) as u8, b'0' + (n % 10) as u8, b'\r', b'\n']),
+            _ => self.long_header(kind, n),
         }
+    }
+
+    #[inline(never)]
+    fn long_header(&mut self, kind: u8, n: i64) {
         let mut digits = itoa::Buffer::new();
         self.line(kind, digits.format(n).as_bytes());
     }
@@ -166,18 +176,21 @@ impl Sink for WireReply<'_> {
     }
 
     fn bulk(&mut self, bytes: &[u8]) {
-        let mut digits = itoa::Buffer::new();
-        let digits = digits.format(bytes.len()).as_bytes();
-        self.out.reserve(digits.len() + bytes.len() + 5);
-        self.out.push(b'$');
-        self.out.extend_from_slice(digits);
-        self.out.extend_from_slice(b"\r\n");
+        self.out.reserve(bytes.len() + BULK_FRAME_MAX);
+        self.header(b'$', bytes.len() as i64);
         self.out.extend_from_slice(bytes);
         self.out.extend_from_slice(b"\r\n");
     }
 
+    fn ok(&mut self) {
+        self.out.extend_from_slice(b"+OK\r\n");
+    }
+
     fn null(&mut self) {
-        self.out.extend_from_slice(if self.resp3() { b"_\r\n" } else { b"$-1\r\n" });
+        match self.protocol {
+            Protocol::Resp2 => self.out.extend_from_slice(b"$-1\r\n"),
+            Protocol::Resp3 => self.out.extend_from_slice(b"_\r\n"),
+        }
     }
 
     fn null_array(&mut self) {
