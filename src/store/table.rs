@@ -99,7 +99,7 @@ impl Table {
     pub fn with_room(entries: usize) -> Self {
         let mut table = Table::default();
         if entries > 0 {
-            table.rebuild((entries as u32 + 1).saturating_mul(20).div_ceil(17));
+            table.rebuild((entries as u32 + 1).saturating_mul(10).div_ceil(9));
         }
         table
     }
@@ -206,7 +206,7 @@ impl Table {
     /// Adds an entry whose key is not in the table.
     pub fn insert(&mut self, hash: u32, entry: Entry) -> Position {
         debug_assert!(self.find(hash, entry.read().key()).is_none());
-        if (self.len + 1) as u64 * 20 > u64::from(self.capacity) * 17 {
+        if (self.len + 1) as u64 * 10 > u64::from(self.capacity) * 9 {
             self.grow();
         } else if self.slots.len() <= self.capacity as usize {
             // Entries were popped off the end.
@@ -277,12 +277,12 @@ impl Table {
     }
 
     fn grow(&mut self) {
-        // A large table grows by a quarter: the copy is sequential and cheap, and the slots stay more than two thirds full. A
+        // A large table grows by a sixth: the copy is sequential and cheap, and the slots stay more than three quarters full. A
         // small one grows faster, or a keyspace that fills from nothing would copy each slot several times.
         self.rebuild(match self.capacity {
             0 => CAPACITY_MIN,
             small if small < CAPACITY_KEPT => small * 2,
-            large => large + large / 4,
+            large => large + large / 6,
         });
     }
 
