@@ -8,6 +8,9 @@ use crate::engine::{Action, Engine};
 /// took up to 0.9 ms. The work as a whole costs the same.
 pub const ADVANCE_BUDGET: u32 = 512;
 
+/// So many who are told of an event take as long as one step.
+const TOLD_A_STEP: u32 = 2;
+
 impl Engine {
     /// Lets time reach `now`: ends keys and fields whose deadlines have come, at most [`ADVANCE_BUDGET`] steps at once, and frees
     /// what waits for it. Gives whether there is more to do already; then call it again soon.
@@ -24,6 +27,7 @@ impl Engine {
         if now.reached(self.keyspace.changes.locks_due_ms) && !self.keyspace.keep_ended {
             self.settle_locks(now, &mut budget);
         }
+        let visited = self.visited;
         loop {
             // The changes of one deadline are a unit.
             self.keyspace.changes.begin();
@@ -31,6 +35,9 @@ impl Engine {
             self.keyspace.changes.end();
             self.tell_others();
             self.publish_events();
+            // Whoever is told of them takes time, too.
+            budget = budget.saturating_sub((self.visited - visited) as u32 / TOLD_A_STEP);
+            self.visited = visited;
             if !more {
                 break;
             }
@@ -89,5 +96,34 @@ impl Engine {
             None if next_ms == u64::MAX => None,
             None => Some(next_ms),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn those_who_listen_to_what_ends_have_their_part_of_a_turn() {
+        // By how many listeners there are: turns that it takes a thousand keys to end.
+        let turns = [0, 20].map(|listeners| {
+            let mut h = Harness::new();
+            h.run("CONFIG SET notify-keyspace-events Ex");
+            for _ in 0..listeners {
+                let id = h.engine.connect(h.now, Default::default());
+                h.engine.execute(h.now, id, &[b"SUBSCRIBE", b"__keyevent@0__:expired"]);
+            }
+            (0..1000).for_each(|n| drop(h.args(&[b"SET", format!("k{n}").as_bytes(), b"v", b"PX", b"5"])));
+            h.now.mono_us += 5000;
+            let mut turns = 1;
+            while h.engine.advance(h.now) {
+                turns += 1;
+            }
+            h.engine.check_invariants();
+            assert_eq!(h.run("DBSIZE"), ":0");
+            turns
+        });
+        assert!(turns[0] <= 6, "{turns:?}");
+        assert!((20..=30).contains(&turns[1]), "{turns:?}");
     }
 }

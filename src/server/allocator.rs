@@ -6,6 +6,10 @@ use std::cell::Cell;
 
 use crate::server::{cells, heap};
 
+/// Blocks of so many bytes are mapped by themselves, and go back to the system at once when they are freed.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const MAPPED_FROM: libc::c_int = 1 << 20;
+
 /// Has freed memory put in order piece by piece. To be called once, when the program starts.
 ///
 /// By default glibc keeps small blocks that are freed as they are, to put all of them in order at some later call. After a few
@@ -13,11 +17,13 @@ use crate::server::{cells, heap};
 /// together no longer.
 pub fn prepare() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: sets a number in the allocator, under its own lock; nothing depends on it for being right.
+    // SAFETY: sets numbers in the allocator, under its own lock; nothing depends on them for being right.
     unsafe {
         libc::mallopt(libc::M_MXFAST, 0);
         // One thread has nearly all of it: a heap for each would be set up for nothing.
         libc::mallopt(libc::M_ARENA_MAX, 1);
+        // Or else this grows with what is freed, and what is not mapped by itself has to be searched for.
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_FROM);
     }
 }
 

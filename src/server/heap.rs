@@ -18,8 +18,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Larger blocks are left to the C library, in bytes.
-const SMALL_MAX: usize = 16 << 10;
+/// Larger blocks are left to the C library, in bytes. Of the largest there is one to a span, and what is left of that is never touched.
+const SMALL_MAX: usize = SPAN;
 /// Up to so many bytes, sizes of blocks are multiples of this; from there on there are eight to each power of two.
 const FINE_MAX: usize = 1024;
 const STEP: usize = 8;

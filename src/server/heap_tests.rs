@@ -96,7 +96,7 @@ fn return_all() -> usize {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
     #[test]
-    fn blocks_are_nobody_elses(steps in prop::collection::vec((any::<u16>(), prop_oneof![3 => 0..1100usize, 1 => 1000..17_000usize], 0..5u32), 1..600)) {
+    fn blocks_are_nobody_elses(steps in prop::collection::vec((any::<u16>(), prop_oneof![3 => 0..1100usize, 1 => 1000..70_000usize], 0..5u32), 1..600)) {
         let _alone = alone();
         with_heap(move || {
             assert_eq!(check(), 0);
