@@ -55,6 +55,9 @@ impl Engine {
             self.evict_clients(now);
         }
         self.time_out(now, &mut budget);
+        if !self.ending.is_empty() {
+            self.end_more_grants(now);
+        }
         if self.walking() {
             self.walk_on(now, &mut budget);
         }
@@ -79,12 +82,18 @@ impl Engine {
         self.next_deadline().is_some_and(|at| now.reached(at))
     }
 
+    /// Whether something that a client has begun goes on, for which no time has to pass: it does even while the clock stands still.
+    #[inline]
+    pub fn goes_on(&self) -> bool {
+        self.walking() || !self.ending.is_empty()
+    }
+
     /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past
     /// means at once.
     pub fn next_deadline(&self) -> Option<u64> {
         let clients_go = self.counts_clients() && self.clients_exceed();
         let unfreed = !self.retired.is_empty() || !self.discards.is_empty() || self.pubsub.has_retired();
-        let unfreed = unfreed || self.walking();
+        let unfreed = unfreed || self.goes_on();
         if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
             return Some(0);
         }

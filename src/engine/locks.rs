@@ -32,6 +32,9 @@ use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Entry, EntryRef, NewValue, ValueRef};
 use crate::store::value::Value;
 
+/// Of the grants that end with a connection, so many end at once.
+const ENDED_AT_ONCE: u32 = 1024;
+
 impl Event {
     /// A lock was granted.
     pub const LOCK_GRANTED: Event = Event::new(Classes::LOCK, "lock.granted");
@@ -375,9 +378,22 @@ impl Engine {
     }
 
     fn end_grants_of(&mut self, now: Now, client: u64) {
+        let mut budget = ENDED_AT_ONCE;
         self.keyspace.changes.begin();
-        self.keyspace.with_locks(now, |locks, keys| locks.end_session(keys, now, client));
+        let all = self.keyspace.with_locks(now, |locks, keys| locks.end_session(keys, now, client, &mut budget));
         self.keyspace.changes.end();
+        if !all {
+            self.ending.push_back(client);
+        }
+    }
+
+    /// Goes on with a connection that has ended, and with it more grants than end at once.
+    #[cold]
+    pub(super) fn end_more_grants(&mut self, now: Now) {
+        if let Some(client) = self.ending.pop_front() {
+            self.end_grants_of(now, client);
+            self.tell_outcomes(now);
+        }
     }
 
     /// Ends the wait of a session for locks with an error, or as if its time were over; false where it does not wait for any.

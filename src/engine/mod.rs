@@ -76,6 +76,7 @@ pub mod walks;
 pub mod watch;
 pub mod zsets;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use advance::ADVANCE_BUDGET;
@@ -241,6 +242,8 @@ pub struct Engine {
     last_local: Arc<str>,
     /// Clients with grants that end with their connections, and whose connections were closed while a script ran long.
     closed_meanwhile: Vec<u64>,
+    /// Clients that are gone and have more such grants than end in one step.
+    ending: VecDeque<u64>,
     actions: Vec<Action>,
 }
 
@@ -299,6 +302,7 @@ impl Engine {
             dirty: Vec::new(),
             last_local: Arc::default(),
             closed_meanwhile: Vec::new(),
+            ending: VecDeque::new(),
             actions: Vec::new(),
         };
         if engine.config.cluster_enabled {

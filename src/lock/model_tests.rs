@@ -514,7 +514,8 @@ impl World {
                     self.reference.leave(client);
                     self.reference.serve();
                 }
-                self.locks.end_session(&mut self.map, self.now, client);
+                // In pieces, for what it is worth: nobody else does anything in between.
+                while !self.locks.end_session(&mut self.map, self.now, client, &mut 2) {}
                 let now = self.reference.now;
                 for of in self.reference.names.values_mut() {
                     for held in of.holders.iter().filter(|held| held.session == Some(client) && held.delay > 0) {

@@ -277,7 +277,7 @@ impl Shell {
             self.spans.expect(now.mono_ms());
         }
         if let Some(deadline) = self.next_wake()
-            && (!self.clock.is_frozen() || self.engine.walking())
+            && (!self.clock.is_frozen() || self.engine.goes_on())
         {
             let clock = &self.clock;
             self.timer.arm(deadline, |ms| clock.raw_us_of(ms));

@@ -160,3 +160,32 @@ fn no_plain_command_changes_a_lock_but_those_that_delete_it() {
     }
     assert!(tried > 100, "{tried}");
 }
+
+#[test]
+fn a_connection_that_ends_with_very_many_grants_ends_them_bit_by_bit() {
+    let mut h = Harness::new();
+    let holder = h.join();
+    for n in 0..5000 {
+        assert_ne!(h.say(holder, &format!("LOCK.ACQUIRE l{n} x 100000 SESSION")), "$-1");
+    }
+    let waiter = h.join();
+    assert_eq!(h.say(waiter, "LOCK.ACQUIRE l4999 waiter 1000 WAIT 0"), "");
+    h.engine.disconnect(h.now, holder);
+    h.engine.check_invariants();
+    let mut turns = 0;
+    while h.engine.goes_on() {
+        assert_eq!(h.engine.next_deadline(), Some(0));
+        h.engine.advance(h.now);
+        h.engine.check_invariants();
+        turns += 1;
+    }
+    assert_eq!(turns, 5000 / ENDED_AT_ONCE);
+    assert!(h.told(waiter).starts_with(':'));
+    assert_eq!(h.run("DBSIZE"), ":1");
+    // As few as anybody has end with it.
+    let holder = h.join();
+    h.say(holder, "LOCK.ACQUIRE other x 100000 SESSION");
+    h.engine.disconnect(h.now, holder);
+    assert!(!h.engine.goes_on());
+    h.script(&[("EXISTS other", ":0")]);
+}

@@ -17,9 +17,13 @@ impl Locks {
         self.bound.range((client, 0)..=(client, u64::MAX)).next().is_some()
     }
 
-    /// Ends all grants that were bound to a connection.
-    pub fn end_session(&mut self, keys: &mut impl Keys, now: Now, client: u64) {
-        while let Some((&(of, token), _)) = self.bound.range((client, 0)..=(client, u64::MAX)).next() {
+    /// Ends the grants that were bound to a connection, `budget` of them at most; gives whether that was all. Those who wait for what has
+    /// become free are served.
+    pub fn end_session(&mut self, keys: &mut impl Keys, now: Now, client: u64, budget: &mut u32) -> bool {
+        while *budget > 0
+            && let Some((&(of, token), _)) = self.bound.range((client, 0)..=(client, u64::MAX)).next()
+        {
+            *budget -= 1;
             let Some((home, name)) = self.bound.remove(&(of, token)) else { break };
             let db = self.db_at_home(home);
             if let Found::Lock(mut lock) = self.open(keys, now, db, &name) {
@@ -34,6 +38,7 @@ impl Locks {
             }
         }
         self.work(keys, now);
+        !self.has_bound(client)
     }
 
     /// The lease of a name's last holder has ended, or it is held back no longer, and it was taken out from under its name. What is to
