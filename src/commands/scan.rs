@@ -30,7 +30,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         since: "2.8.0",
         summary: "Walks over the keys of the database in steps.",
-        complexity: "O(N) for N keys visited a call, which are no more than 1,024 whatever COUNT says",
+        complexity: "O(N) for N keys visited a call, which are no more than 4,096 whatever COUNT says",
         syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
         tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
         handler: scan,
@@ -319,7 +319,8 @@ mod tests {
                     break;
                 }
             }
-            assert!((4..=6).contains(&calls), "{walk}: {calls} calls");
+            let expected = if walk.starts_with('Z') { 18..=21 } else { 4..=6 };
+            assert!(expected.contains(&calls), "{walk}: {calls} calls");
             assert_eq!(seen, if walk == "SCAN" { 20_003 } else { 20_000 }, "{walk}");
         }
     }

@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use crate::commands::hashes::{RANDOM_MAX, Sequence};
-use crate::commands::scan::{ScanOptions, parse_cursor, write_cursor};
+use crate::commands::scan::{ScanOptions, VISITED_MAX, parse_cursor, write_cursor};
 use crate::commands::zset_ranges::{parse_lex_range, parse_score_range};
 use crate::engine::change::Event;
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
@@ -451,6 +451,9 @@ fn zrandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
+/// Members that one call of `ZSCAN` visits at most: a member with its score written out takes four times as long as a key.
+const WALKED_MAX: usize = VISITED_MAX / 4;
+
 fn zscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let cursor = parse_cursor(args[2])?;
     let (mut db, reply) = cx.db_and_reply();
@@ -461,7 +464,7 @@ fn zscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     };
     let options = ScanOptions::parse(&args[3..], false, false)?;
     let mut found = Vec::new();
-    let next = zset.scan(cursor, options.count, |item| {
+    let next = zset.scan(cursor, options.count.min(WALKED_MAX), |item| {
         if options.matches(item.member) {
             found.push(item);
         }
