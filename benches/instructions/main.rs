@@ -4,8 +4,8 @@
 //! takes over 3 % more than `counts.json` says fails, with both figures; one that takes over 3 % less is said to, so that the record
 //! is renewed and what was gained is held. `UPDATE=1 cargo bench --bench instructions` renews it: commit it with what changed it.
 //!
-//! Built incrementally (`CARGO_INCREMENTAL=1`), code is other code and takes more. A count belongs to compilers, C library, valgrind and processor, which are recorded beside it. Under others there is no telling 3 %:
-//! then only an operation that takes over 10 % more fails, and the output says so, until the record is renewed with them, best
+//! Built incrementally (`CARGO_INCREMENTAL=1`), code is other code and takes more. A count belongs to compilers, C library, valgrind and
+//! processor, which are recorded beside it. Under others there is no telling 3 %: then only an operation that takes over 10 % more fails, and the output says so, until the record is renewed with them, best
 //! on a commit that is known to be good.
 //!
 //! Counted by callgrind, which gungraun runs: needs valgrind, and `cargo install gungraun-runner` in the version that `Cargo.lock` has of
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use portcullis::server::allocator;
 
-// As in the program.
+// The program's, with the C library's blocks: only the executor's thread has a heap of its own.
 #[global_allocator]
 static ALLOCATOR: allocator::Counting = allocator::Counting;
 
