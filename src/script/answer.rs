@@ -151,9 +151,19 @@ unsafe fn scalar(lua: *mut lua_State, protocol: Protocol, reply: &mut dyn Sink) 
 }
 
 /// A number without its fraction; what no i64 holds is the smallest one, as x86 converts.
-fn truncate(value: f64) -> i64 {
+pub(super) fn truncate(value: f64) -> i64 {
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     if (-BEYOND..BEYOND).contains(&value) { value as i64 } else { i64::MIN }
+}
+
+/// Writes a status, which is one line.
+pub(super) fn write_status(text: &[u8], reply: &mut dyn Sink) {
+    if text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
+        let one_line: Vec<u8> = text.iter().map(|&b| if matches!(b, b'\r' | b'\n') { b' ' } else { b }).collect();
+        reply.status(&one_line);
+    } else {
+        reply.status(text);
+    }
 }
 
 /// Writes and pops the table on top, or opens it as a level; whether it is an error.
@@ -177,13 +187,7 @@ unsafe fn table(lua: *mut lua_State, engine: &mut Engine, reply: &mut dyn Sink, 
             reply.error(&failure::blank_start(text));
             failed = true;
         } else if field_is(lua, c"ok", LUA_TSTRING) {
-            let text = c_bytes(lua, -1).unwrap_or_default();
-            if text.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
-                let one_line: Vec<u8> = text.iter().map(|&b| if matches!(b, b'\r' | b'\n') { b' ' } else { b }).collect();
-                reply.status(&one_line);
-            } else {
-                reply.status(text);
-            }
+            write_status(c_bytes(lua, -1).unwrap_or_default(), reply);
         } else if field_is(lua, c"double", LUA_TNUMBER) {
             reply.double(lua_tonumber(lua, -1));
         } else if field_is(lua, c"big_number", LUA_TSTRING) {

@@ -55,6 +55,9 @@ const QUICK: [&str; 11] =
 /// Once there was a block of this size, in bytes, the hook comes more often, in proportion: one instruction may copy all of it.
 pub(super) const LARGE_BLOCK: usize = 64 << 10;
 
+/// The error that ends a script.
+pub(super) const KILLED: &[u8] = b"Script killed by user with SCRIPT KILL...";
+
 /// Room on the stack that the error takes which ends a script.
 const ERROR_ROOM: c_int = 8;
 
@@ -210,6 +213,16 @@ pub(super) unsafe fn settle(lua: *mut lua_State, interpreter: *mut Interpreter) 
     }
 }
 
+/// As [`settle`], for a caller that owns something; gives whether the script is to end.
+///
+/// # Safety
+/// As for [`spend_quietly`].
+#[inline]
+pub(super) unsafe fn settle_quietly(interpreter: *mut Interpreter) -> bool {
+    // SAFETY: as promised.
+    unsafe { (*interpreter).frame.bounds.work >= INTERVAL as u64 && spend_quietly(interpreter, 0) }
+}
+
 /// Collects the garbage of a run that has used much memory, or all, while others are answered: the next run is to find room.
 ///
 /// # Safety
@@ -295,7 +308,7 @@ pub(super) unsafe fn raise_killed(lua: *mut lua_State, interpreter: *mut Interpr
             lua_pop(lua, ERROR_ROOM);
         }
         let late = (*interpreter).draft.is_some() && (*interpreter).frame.bounds.steps > loading::STEPS_MAX;
-        failure::push(lua, if late { loading::TIMEOUT } else { b"Script killed by user with SCRIPT KILL..." });
+        failure::push(lua, if late { loading::TIMEOUT } else { KILLED });
         (*interpreter).memory.strict = true;
         lua_error(lua)
     }

@@ -15,6 +15,7 @@ use crate::engine::command::{Command, Flags};
 use crate::engine::context::Origin;
 use crate::engine::error::Error;
 use crate::resp::double::{DOUBLE_MAX, format_double};
+use crate::resp::reply::Sink;
 use crate::script::bounds;
 use crate::script::failure;
 use crate::script::interpreter::{Frame, Interpreter};
@@ -24,7 +25,10 @@ use crate::script::sink::LuaSink;
 use crate::script::stack::{bytes, push_bytes};
 
 /// Calls with at most so many arguments need no memory of their own.
-const FEW: usize = 16;
+pub(super) const FEW: usize = 16;
+
+/// What is said where an argument is neither a string nor a number.
+pub(super) const ARGUMENT_TYPES: &[u8] = b"Lua redis lib command arguments must be strings or integers";
 
 const NOT_ALLOWED: &str = "ERR This Redis command is not allowed from script";
 
@@ -109,7 +113,7 @@ unsafe fn perform_many(interpreter: *mut Interpreter, lua: *mut lua_State, count
 
 unsafe fn refuse_types(lua: *mut lua_State) -> bool {
     // SAFETY: a C function has room for twenty values beyond its arguments.
-    unsafe { failure::push(lua, b"Lua redis lib command arguments must be strings or integers") };
+    unsafe { failure::push(lua, ARGUMENT_TYPES) };
     true
 }
 
@@ -129,7 +133,7 @@ fn number_argument<'a>(value: &layout::Value, number: &'a mut MaybeUninit<[u8; D
 }
 
 /// A number as commands are given it: a whole one in digits only, as far as it is exact, and any other by its shortest form.
-fn format_number(value: f64, text: &mut [u8; DOUBLE_MAX]) -> &[u8] {
+pub(super) fn format_number(value: f64, text: &mut [u8; DOUBLE_MAX]) -> &[u8] {
     const WHOLE: f64 = (i64::MAX / 2) as f64;
     let whole = value as i64;
     if (-WHOLE..=WHOLE).contains(&value) && whole as f64 == value {
@@ -148,10 +152,6 @@ fn format_number(value: f64, text: &mut [u8; DOUBLE_MAX]) -> &[u8] {
 unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Option<usize>, args: &[&[u8]]) -> bool {
     // SAFETY: a script runs, so the frame's engine is valid and nobody else has a reference to it. Allocations cannot fail.
     unsafe {
-        let (now, session, protocol) = {
-            let frame = &(*interpreter).frame;
-            (frame.now, frame.session, frame.protocol)
-        };
         // Names change only when one is resolved, which this call does not any more once it has found its command.
         let known = name.and_then(|address| (*interpreter).names.find(address)).filter(|known| known.takes(args.len()));
         let resolved;
@@ -172,45 +172,74 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
                 }
             }
         };
-        let command = known.command;
-        let engine = &mut *(*interpreter).frame.engine;
-        if !(known.common || engine.debug_from_scripts && command.name == "debug") {
-            return reject(engine, lua, Some(command), &Error::new(NOT_ALLOWED));
+        if let Err(error) = admit(interpreter, known, args) {
+            return refuse(&mut *(*interpreter).frame.engine, lua, &error);
         }
-        if !(*interpreter).frame.unrestricted
-            && let Err(error) = engine.check_access_of_script(now, session, command, args)
-        {
-            return reject(engine, lua, Some(command), &error);
-        }
-        if (*interpreter).frame.read_only && command.flags.intersects(Flags::WRITE.union(Flags::MAY_REPLICATE)) {
-            return reject(engine, lua, Some(command), &Error::new("ERR Write commands are not allowed from read-only scripts."));
-        }
-        // What has begun to write is not stopped in the middle.
-        if !(*interpreter).frame.wrote
-            && !(*interpreter).frame.allow_oom
-            && engine.check_memory_within(now, command, args).is_err()
-        {
-            return reject(engine, lua, Some(command), &Error::new("OOM command not allowed when used memory > 'maxmemory'."));
-        }
-        if engine.in_cluster()
-            && let Err(error) = keep_to_slot(&mut (*interpreter).frame, command, args)
-        {
-            return reject(engine, lua, Some(command), &error);
-        }
-        (*interpreter).frame.wrote |= command.flags.contains(Flags::WRITE);
         let base = layout::count(lua);
-        let mut sink = LuaSink::new(lua, protocol);
-        let mut db = (*interpreter).frame.db;
-        engine.run_counted(now, session, &mut db, Origin::Script, (command, known.slot), args, &mut sink);
-        (*interpreter).frame.db = db;
+        let mut sink = LuaSink::new(lua, (*interpreter).frame.protocol);
+        carry_out(interpreter, known, args, &mut sink);
         bounds::charge_call(interpreter, known.least_work, args.len(), sink.elements());
         if sink.too_large() || layout::count(lua) != base + 1 {
             lua_settop(lua, base as c_int);
             let text = if sink.too_large() { "ERR reached lua stack limit" } else { "ERR The command gave no single reply" };
-            return refuse(engine, lua, &Error::new(text));
+            return refuse(&mut *(*interpreter).frame.engine, lua, &Error::new(text));
         }
         sink.failed()
     }
+}
+
+/// Whether the script that runs may make this call now; where it may not, that is counted, but not its error.
+///
+/// # Safety
+/// A script runs, and nobody has a reference to its engine.
+#[inline(always)]
+pub(super) unsafe fn admit(interpreter: *mut Interpreter, known: &Known, args: &[&[u8]]) -> Result<(), Error> {
+    // SAFETY: as promised.
+    unsafe {
+        let frame = &mut (*interpreter).frame;
+        let engine = &mut *frame.engine;
+        let command = known.command;
+        let admitted = if !(known.common || engine.debug_from_scripts && command.name == "debug") {
+            Err(Error::new(NOT_ALLOWED))
+        } else if !frame.unrestricted
+            && let Err(error) = engine.check_access_of_script(frame.now, frame.session, command, args)
+        {
+            Err(error)
+        } else if frame.read_only && command.flags.intersects(Flags::WRITE.union(Flags::MAY_REPLICATE)) {
+            Err(Error::new("ERR Write commands are not allowed from read-only scripts."))
+        } else if !frame.wrote && !frame.allow_oom && engine.check_memory_within(frame.now, command, args).is_err() {
+            // What has begun to write is not stopped in the middle.
+            Err(Error::new("OOM command not allowed when used memory > 'maxmemory'."))
+        } else if engine.in_cluster()
+            && let Err(error) = keep_to_slot(frame, command, args)
+        {
+            Err(error)
+        } else {
+            frame.wrote |= command.flags.contains(Flags::WRITE);
+            return Ok(());
+        };
+        count_rejected(engine, command);
+        admitted
+    }
+}
+
+/// Has the engine carry out a call that was admitted.
+///
+/// # Safety
+/// As for [`admit`]; allocations cannot fail.
+#[inline(always)]
+pub(super) unsafe fn carry_out(interpreter: *mut Interpreter, known: &Known, args: &[&[u8]], sink: &mut dyn Sink) {
+    // SAFETY: as promised; the command does not reach the interpreter.
+    unsafe {
+        let frame = &mut (*interpreter).frame;
+        let engine = &mut *frame.engine;
+        engine.run_counted(frame.now, frame.session, &mut frame.db, Origin::Script, (known.command, known.slot), args, sink);
+    }
+}
+
+#[cold]
+fn count_rejected(engine: &mut Engine, command: &'static Command) {
+    engine.command_stats.of(command).rejected += 1;
 }
 
 /// In a cluster: an error where a call's keys have several slots, or another than the script keeps to.

@@ -45,21 +45,23 @@ pub(super) unsafe fn push(lua: *mut lua_State, text: &[u8]) {
 pub(super) unsafe fn push_counted(lua: *mut lua_State, text: &[u8]) {
     // SAFETY: as promised by the caller.
     unsafe {
-        if memchr::memchr3(b' ', b'\r', b'\n', text).is_some_and(|at| text[at] == b' ') && !text.ends_with(b"\n") {
-            lua_createtable(lua, 0, 2);
-            push_bytes(lua, text);
-            set_field(lua, c"err");
-        } else {
-            let line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
-            let first = text.iter().position(|byte| !line_end(byte)).unwrap_or(text.len());
-            let end = text.iter().rposition(|byte| !line_end(byte)).map_or(first, |last| last + 1);
-            lua_createtable(lua, 0, 2);
-            push_bytes(lua, &text[first..end]);
-            set_field(lua, c"err");
-        }
+        lua_createtable(lua, 0, 2);
+        push_bytes(lua, trimmed(text));
+        set_field(lua, c"err");
         lua_pushboolean(lua, 1);
         set_field(lua, COUNTED);
     }
+}
+
+/// The error reply of a command as scripts see it: without line ends round it, unless it has a code before them.
+pub(super) fn trimmed(text: &[u8]) -> &[u8] {
+    if memchr::memchr3(b' ', b'\r', b'\n', text).is_some_and(|at| text[at] == b' ') && !text.ends_with(b"\n") {
+        return text;
+    }
+    let line_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    let first = text.iter().position(|byte| !line_end(byte)).unwrap_or(text.len());
+    let end = text.iter().rposition(|byte| !line_end(byte)).map_or(first, |last| last + 1);
+    &text[first..end]
 }
 
 /// Raises an error with a text of our own. Nothing with a destructor may be alive in the caller.

@@ -26,6 +26,7 @@ mod locals;
 mod memory;
 mod names;
 mod parameters;
+mod plan;
 mod protect;
 mod retired;
 mod shebang;
@@ -35,6 +36,7 @@ mod stack;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use sha1::{Digest, Sha1};
 use slab::Slab;
@@ -44,10 +46,12 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::session::SessionFlags;
 use crate::engine::{Action, Engine};
+use crate::resp::reply::Sink;
 use crate::script::bounds::Bounds;
 use crate::script::interpreter::{Frame, Function, Interpreter};
 pub use crate::script::libraries::random::ScriptRandom;
 pub use crate::script::memory::LIMIT as MEMORY_LIMIT;
+use crate::script::plan::Plan;
 pub(crate) use crate::script::retired::Retired;
 use crate::script::shebang::ScriptFlags;
 
@@ -65,10 +69,15 @@ struct Script {
     sha: Sha,
     function: Function,
     flags: ScriptFlags,
+    /// How it is carried out without Lua; `None` until it is run for the first time.
+    plan: Option<Planned>,
     source: Box<[u8]>,
     /// Neighbours in the list of evaluated scripts; `None` for a script that was loaded, which stays.
     neighbours: Option<Neighbours>,
 }
+
+/// A plan, or `None` for a script that runs in Lua.
+type Planned = Option<Rc<Plan>>;
 
 #[derive(Clone, Copy)]
 struct Neighbours {
@@ -112,6 +121,8 @@ pub struct Scripts {
     memory_limit: usize,
     /// Scripts evicted since the start.
     pub evicted: u64,
+    /// All scripts run in Lua, for tests that compare.
+    pub(crate) without_plans: bool,
 }
 
 // SAFETY: the interpreter is reached through this value alone, and nothing in it belongs to a thread.
@@ -129,6 +140,7 @@ impl Default for Scripts {
             source_bytes: 0,
             memory_limit: usize::try_from(MEMORY_LIMIT).unwrap_or(usize::MAX),
             evicted: 0,
+            without_plans: false,
         }
     }
 }
@@ -209,9 +221,9 @@ impl Scripts {
 
     /// Forgets all scripts.
     fn forget(&mut self) {
-        let (memory_limit, evicted) = (self.memory_limit, self.evicted);
+        let (memory_limit, evicted, without_plans) = (self.memory_limit, self.evicted, self.without_plans);
         *self = Scripts::default();
-        (self.memory_limit, self.evicted) = (memory_limit, evicted);
+        (self.memory_limit, self.evicted, self.without_plans) = (memory_limit, evicted, without_plans);
     }
 
     /// Caches a script for good; gives its SHA-1.
@@ -257,7 +269,7 @@ impl Scripts {
         // SAFETY: the interpreter is valid, and no script runs: commands that compile are not allowed from scripts.
         let function = unsafe { Interpreter::compile(interpreter, body) }
             .map_err(|message| Error::of_bytes([b"ERR Error compiling script (new function): ", message.as_slice()].concat()))?;
-        let index = self.scripts.insert(Script { sha, function, flags, source: source.into(), neighbours: None });
+        let index = self.scripts.insert(Script { sha, function, flags, plan: None, source: source.into(), neighbours: None });
         self.by_sha.insert(sha, index);
         self.source_bytes += source.len();
         Ok(index)
@@ -381,18 +393,24 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, request: Request<'_>) -> Re
         Source::Text(text) => scripts.evaluate(text)?,
         Source::Digits(digits) => scripts.find(digits).ok_or(Error::NO_SCRIPT)?,
     };
-    let &Script { function, flags, .. } = &scripts.scripts[index];
+    let Script { function, flags, plan, source, .. } = &mut scripts.scripts[index];
     let Some(interpreter) = scripts.interpreter else { return Err(Error::NO_SCRIPT) };
-    execute(cx, interpreter, Program { function, flags }, request, |engine| &engine.scripts.scripts[index].sha)?;
+    if plan.is_none() {
+        let body = shebang::split(source).map_or(&[][..], |(_, body)| body);
+        *plan = Some(Plan::of(body, &mut cx.engine.command_stats).filter(|_| !scripts.without_plans).map(Rc::new));
+    }
+    let program = Program { function: *function, flags: *flags, plan: plan.clone().flatten() };
+    execute(cx, interpreter, program, request, |engine| &engine.scripts.scripts[index].sha)?;
     cx.engine.scripts.touch(index);
     Ok(())
 }
 
 /// What an interpreter runs: a script, or a function of a library.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Program {
     function: Function,
     flags: ScriptFlags,
+    plan: Option<Rc<Plan>>,
 }
 
 /// Runs a program for a session and replies with its result. `name` is what errors call it; it is asked for when there is one.
@@ -403,7 +421,7 @@ fn execute(
     request: Request<'_>,
     name: impl for<'e> FnOnce(&'e Engine) -> &'e [u8],
 ) -> Result {
-    let Program { function, flags } = program;
+    let Program { function, flags, plan } = program;
     let read_only = request.read_only;
     let is_function = cx.engine.scripts.interpreter != Some(interpreter);
     let interpreter = interpreter.as_ptr();
@@ -440,16 +458,21 @@ fn execute(
     // meanwhile, as those that flush scripts are not either. `engine` comes from the exclusive reference in `cx`, which is not used
     // until the last use of the pointer. After the run, allocations cannot fail.
     unsafe {
+        if let Some(plan) = plan {
+            if let Err(failure) = plan::run(&plan, interpreter, frame, (request.keys(), request.args()), cx.reply) {
+                let name = name(&*engine);
+                fail(cx.reply, &mut *engine, &failure.reply(name), failure.counted);
+                (*engine).command_stats.of(cx.command).failed += 1;
+            }
+            return Ok(());
+        }
         let done = Interpreter::run(interpreter, function, frame, request.keys(), request.args());
         let lua = (*interpreter).lua;
         let failed = if done {
             answer::write(lua, (*interpreter).frame.protocol, &mut *engine, cx.reply)
         } else {
             let failure = failure::read(lua, name(&*engine));
-            if !failure.counted {
-                (*engine).stats.error(&Error::of_bytes(failure.text.clone()));
-            }
-            cx.reply.error(&failure::blank_start(&failure.text));
+            fail(cx.reply, &mut *engine, &failure.text, failure.counted);
             true
         };
         if failed {
@@ -460,6 +483,15 @@ fn execute(
         }
     }
     Ok(())
+}
+
+/// Replies with what a run has failed of.
+#[cold]
+fn fail(reply: &mut dyn Sink, engine: &mut Engine, text: &[u8], counted: bool) {
+    if !counted {
+        engine.stats.error(&Error::of_bytes(text.to_vec()));
+    }
+    reply.error(&failure::blank_start(text));
 }
 
 /// The SHA-1 of bytes in forty lower-case digits.

@@ -71,7 +71,7 @@ struct Libraries {
 impl Libraries {
     fn link(&mut self, name: Vec<u8>, library: Library) {
         for (function, registered) in &library.functions {
-            let program = Program { function: registered.function, flags: registered.flags };
+            let program = Program { function: registered.function, flags: registered.flags, plan: None };
             self.callbacks.entry(function.to_ascii_lowercase()).or_insert_with(|| Callback {
                 program,
                 name: function.clone(),
@@ -480,7 +480,7 @@ pub fn call(cx: &mut Context<'_>, name: &[u8], request: Request<'_>) -> Result {
     const NOT_FOUND: Error = Error::FUNCTION_NOT_FOUND;
     let functions = &mut cx.engine.functions;
     functions.leave_if_broken();
-    let program = functions.find(name).ok_or(NOT_FOUND)?.program;
+    let program = functions.find(name).ok_or(NOT_FOUND)?.program.clone();
     let interpreter = functions.interpreter.ok_or(NOT_FOUND)?;
     execute(cx, interpreter, program, request, |engine| engine.functions.find(name).map_or(b"", |callback| &callback.name))
 }

@@ -1,0 +1,420 @@
+//! Plans against Lua.
+
+use proptest::prelude::*;
+
+use crate::engine::harness::Harness;
+use crate::script::plan::Plan;
+use crate::script::sha1_hex;
+
+/// Whether a script has a plan.
+fn is_planned(source: &str) -> bool {
+    Plan::of(source.as_bytes(), &mut Default::default()).is_some()
+}
+
+#[test]
+fn scripts_of_lock_libraries_have_plans() {
+    for source in [
+        // Compare and delete, compare and renew, in the spellings of several libraries.
+        "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end",
+        "if redis.call(\"get\", KEYS[1]) == ARGV[1]\nthen\n    return redis.call(\"pexpire\", KEYS[1], ARGV[2])\nelse\n    return 0\nend\n",
+        "local token = redis.call('get', KEYS[1])\nif not token or token ~= ARGV[1] then\n  return 0\nend\nredis.call('del', KEYS[1])\nreturn 1",
+        "-- Return 1 if it is held.\nif redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return 0",
+        // A reentrant lock's steps.
+        "if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1)) then \
+         redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; \
+         return redis.call('pttl', KEYS[1]);",
+        "local counter = redis.call('hincrby', KEYS[1], ARGV[3], -1); if (counter > 0) then \
+         redis.call('pexpire', KEYS[1], ARGV[2]); return 0; else redis.call('del', KEYS[1]); \
+         redis.call('publish', KEYS[2], ARGV[1]); return 1; end; return nil;",
+    ] {
+        assert!(is_planned(source), "{source}");
+    }
+}
+
+#[test]
+fn all_else_is_left_to_lua() {
+    for source in [
+        "return redis.pcall('get', KEYS[1])",
+        "return redis.call('mget', KEYS[1])",
+        "return redis.call('lpop', KEYS[1], 2)",
+        "return redis.call('get')",
+        "return redis.call('nothing')",
+        "return redis.call('object', 'encoding', KEYS[1])",
+        "return redis.call('blpop', KEYS[1], 0)",
+        "return redis.call(ARGV[1], KEYS[1])",
+        "return redis.call('set', KEYS[1], redis.call('get', KEYS[2]))",
+        "return redis.call('set', KEYS[1], nil)",
+        "return redis.call('get', KEYS[1]) .. 'x'",
+        "return redis.call('incr', KEYS[1]) + 1",
+        "return redis.call('incr', KEYS[1]) -1",
+        "return redis.call('get', KEYS[1]) < ARGV[1]",
+        "return redis.call('get', KEYS[1])[1]",
+        "return redis.call('set', KEYS[1], 1).ok",
+        "return redis.call('set', KEYS[1], 1)['ok']",
+        "return KEYS[1]:upper()",
+        "return KEYS[1 + 1]",
+        "return KEYS[ARGV[1]]",
+        "return KEYS['x']",
+        "return #KEYS",
+        "return KEYS",
+        "return tonumber(ARGV[1])",
+        "return 1, 2",
+        "return {1}",
+        "return 1 == 1 == true",
+        "local a, b = 1, 2 return b",
+        "local a return a",
+        "local a = 1 a = 2 return a",
+        "local redis = 1 return redis.call('get', 'k')",
+        "local function f() return 1 end return f()",
+        "while redis.call('get', KEYS[1]) do end",
+        "for i = 1, 2 do redis.call('incr', KEYS[1]) end",
+        "x = 1",
+        "redis.call('get', KEYS[1])()",
+        "redis.call'get'",
+        "redis.log(redis.LOG_WARNING, 'x')",
+        "redis.setresp(3) return redis.call('get', 'k')",
+        "return redis",
+    ] {
+        assert!(!is_planned(source), "{source}");
+    }
+    let deep = format!("return {}1{}", "(".repeat(50), ")".repeat(50));
+    assert!(!is_planned(&deep));
+    assert!(!is_planned(&format!("return {}", "not ".repeat(50) + "1")));
+    assert!(!is_planned(&format!("return 1{}", " and 1".repeat(50))));
+    assert!(!is_planned(&format!("--{}\nreturn 1", "x".repeat(10_000))));
+}
+
+/// Two engines, of which one has no plans, that are told the same.
+struct Pair([Harness; 2]);
+
+impl Pair {
+    fn new() -> Self {
+        let mut pair = [Harness::new(), Harness::new()];
+        pair[1].engine.scripts.without_plans = true;
+        Pair(pair)
+    }
+
+    /// The reply that both give.
+    #[track_caller]
+    fn args(&mut self, args: &[&[u8]]) -> Vec<u8> {
+        let [planned, in_lua] = self.0.each_mut().map(|harness| harness.args(args));
+        let shown = |reply: &[u8]| reply.escape_ascii().to_string();
+        assert_eq!(shown(&planned), shown(&in_lua), "{:?}", args.iter().map(|arg| shown(arg)).collect::<Vec<_>>());
+        planned
+    }
+
+    #[track_caller]
+    fn run(&mut self, words: &str) -> String {
+        let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
+        String::from_utf8_lossy(&self.args(&args)).into_owned()
+    }
+
+    #[track_caller]
+    fn eval(&mut self, source: &str, keys: &[&str], args: &[&str]) -> String {
+        let count = keys.len().to_string();
+        let words = ["EVAL", source, &count].into_iter().chain(keys.iter().copied()).chain(args.iter().copied());
+        let words: Vec<_> = words.map(str::as_bytes).collect();
+        String::from_utf8_lossy(&self.args(&words)).into_owned()
+    }
+
+    /// What both say of themselves.
+    #[track_caller]
+    fn compare(&mut self) {
+        for what in ["INFO commandstats errorstats", "DEBUG DIGEST", "DBSIZE", "LATENCY HISTOGRAM", "ACL LOG"] {
+            self.run(what);
+        }
+        for harness in &self.0 {
+            harness.engine.check_invariants();
+        }
+    }
+}
+
+#[test]
+fn values_and_errors_are_those_of_lua() {
+    let mut pair = Pair::new();
+    for (source, reply) in [
+        ("return redis.call('set', KEYS[1], ARGV[1])", "+OK\r\n"),
+        ("return redis.call('get', KEYS[1])", "$1\r\na\r\n"),
+        ("return redis.call('get', KEYS[2])", "$-1\r\n"),
+        ("return redis.call('type', KEYS[1])", "+string\r\n"),
+        ("return redis.call('get', KEYS[1]) == ARGV[1]", ":1\r\n"),
+        ("return redis.call('get', KEYS[2]) == nil", "$-1\r\n"),
+        ("return redis.call('get', KEYS[2]) == false", ":1\r\n"),
+        ("return not redis.call('get', KEYS[2])", ":1\r\n"),
+        ("return redis.call('exists', KEYS[1]) == '1'", "$-1\r\n"),
+        ("local ok = redis.call('set', KEYS[1], 'b') return ok == ok", ":1\r\n"),
+        ("return redis.call('set', KEYS[1], 'b') == redis.call('set', KEYS[1], 'b')", "$-1\r\n"),
+        ("return redis.call('set', KEYS[1], 'b') == 'OK'", "$-1\r\n"),
+        ("return redis.call('set', KEYS[1], 'b') and 'yes' or 'no'", "$3\r\nyes\r\n"),
+        ("return redis.call('get', KEYS[2]) or ARGV[1]", "$1\r\na\r\n"),
+        ("return nil and 1", "$-1\r\n"),
+        ("return 3.99", ":3\r\n"),
+        ("return -3.99", ":-3\r\n"),
+        ("return ''", "$0\r\n\r\n"),
+        ("return", "$-1\r\n"),
+        ("", "$-1\r\n"),
+        ("return ARGV[9]", "$-1\r\n"),
+        ("local a = 1 if true then local a = 2 end return a", ":1\r\n"),
+        ("local a = 1 if a then local b = 2 end local c = 3 return c", ":3\r\n"),
+        ("local a = 'x' local a = a return a", "$1\r\nx\r\n"),
+        ("if false then return 1 elseif nil then return 2 elseif 0 then return 3 else return 4 end", ":3\r\n"),
+        ("local n = redis.call('incrbyfloat', KEYS[2], 1.5) return n", "$3\r\n1.5\r\n"),
+        ("local n = redis.call('incr', 'n') redis.call('set', KEYS[2], n) return redis.call('get', KEYS[2])", "$1\r\n1\r\n"),
+        (
+            "local v = redis.call('get', KEYS[1]) redis.call('append', KEYS[2], v) return redis.call('get', KEYS[2])",
+            "$2\r\n1b\r\n",
+        ),
+        ("local v = redis.call('get', KEYS[1]) local w = redis.call('getset', KEYS[1], v) return w == v", ":1\r\n"),
+        ("return redis.call('set', 'f', 1.5) and redis.call('get', 'f')", "$3\r\n1.5\r\n"),
+        ("return redis.call('set', 'f', -0) and redis.call('get', 'f')", "$1\r\n0\r\n"),
+        ("return redis.call('incr', 'n') >= 2", ":1\r\n"),
+        ("return not (redis.call('incr', 'n') < 3)", ":1\r\n"),
+    ] {
+        assert!(is_planned(source), "{source}");
+        assert_eq!(pair.eval(source, &["k1", "k2"], &["a"]), reply, "{source}");
+    }
+    for (source, text) in [
+        ("return redis.call('incr', KEYS[1])", "-ERR value is not an integer or out of range script: "),
+        ("\n\nlocal x = 1\nredis.call('lpush', KEYS[1],\n 'x')", "on @user_script:4."),
+        ("if redis.call('get', KEYS[1])\n ==\n redis.call('hget',\nKEYS[1], 'f') then return 1 end", "on @user_script:3."),
+        ("return redis.call('get', KEYS[3])", "-ERR Lua redis lib command arguments must be strings or integers script: "),
+        ("local no = redis.call('get', 'none')\nredis.call('set', KEYS[1], no)", "on @user_script:2."),
+        ("local ok = redis.call('set', 'x', 1)\nredis.call('set', KEYS[1], ok)", "on @user_script:2."),
+        ("return redis.call('set', KEYS[1], 1, 'BAD')", "-ERR syntax error script: "),
+        (
+            "#!lua flags=no-writes\nreturn redis.call('set', KEYS[1], 1)",
+            "-ERR Write commands are not allowed from read-only scripts.",
+        ),
+    ] {
+        let reply = pair.eval(source, &["k1", "k2"], &["a"]);
+        assert!(reply.starts_with('-') && reply.contains(text), "{source}: {reply}");
+        assert!(reply.contains(std::str::from_utf8(&sha1_hex(source.as_bytes())).unwrap()));
+    }
+    pair.compare();
+}
+
+#[test]
+fn rules_limits_and_observers_hold() {
+    let mut pair = Pair::new();
+    pair.run("ACL SETUSER other on nopass ~k* &* +@all -del");
+    pair.run("CONFIG SET notify-keyspace-events KEA");
+    pair.run("HELLO 3 AUTH other x");
+    pair.run("SUBSCRIBE __keyevent@0__:set __keyevent@0__:del");
+    for (source, text) in [
+        ("return redis.call('del', KEYS[1])", "ACL failure in script"),
+        ("return redis.call('set', 'other', 1)", "ACL failure in script"),
+        ("redis.call('set', KEYS[1], 1) return redis.call('getdel', KEYS[1])", ">3\r\n$7\r\nmessage\r\n"),
+    ] {
+        let reply = pair.eval(source, &["k1"], &[]);
+        assert!(reply.contains(text), "{source}: {reply}");
+    }
+    pair.run("AUTH default x");
+    pair.run("EVAL_RO x 0");
+    assert!(pair.run("CONFIG SET maxmemory 1").contains("OK"));
+    assert!(pair.eval("return redis.call('set', KEYS[1], 1)", &["k1"], &[]).contains("OOM"));
+    assert!(pair.eval("#!lua\nreturn redis.call('set', KEYS[1], 1)", &["k1"], &[]).contains("OOM"));
+    pair.run("CONFIG SET maxmemory 0");
+    let source = "return redis.call('set', KEYS[1], 1)";
+    let reply = pair.args(&[b"EVAL_RO", source.as_bytes(), b"1", b"k1"]);
+    assert!(reply.starts_with(b"-ERR Write commands are not allowed"));
+    pair.run("MULTI");
+    pair.eval(source, &["k1"], &[]);
+    pair.eval("return redis.call('get', KEYS[1]) == '1'", &["k1"], &[]);
+    pair.run("EXEC");
+    pair.compare();
+}
+
+#[test]
+fn a_reply_without_room_ends_the_script() {
+    let mut harness = Harness::new();
+    let long = vec![b'x'; 40 << 20];
+    harness.args(&[b"SET", b"k", &long]);
+    let source = "local a = redis.call('get', 'k') local b = redis.call('get', 'k') return a == b";
+    assert!(is_planned(source));
+    let reply = harness.args(&[b"EVAL", source.as_bytes(), b"0"]);
+    assert!(String::from_utf8_lossy(&reply).contains("not enough memory"));
+    assert_eq!(harness.run("EVAL return(redis.call('strlen','k')) 0"), format!(":{}", long.len()));
+}
+
+/// Scripts of the kind that has plans.
+fn script() -> impl Strategy<Value = String> {
+    (statements(3, 0), prop_oneof![Just(String::new()), Just("#!lua\n".to_owned()), Just("#!lua flags=no-writes\n".to_owned())])
+        .prop_map(|(body, head)| head + &body)
+}
+
+fn blank() -> impl Strategy<Value = &'static str> {
+    prop_oneof![8 => Just(" "), 1 => Just("\n"), 1 => Just(" -- why\n"), 1 => Just("\r\n\t")]
+}
+
+/// Statements, where so many locals are visible.
+fn statements(depth: u32, locals: usize) -> BoxedStrategy<String> {
+    let end = prop_oneof![
+        3 => Just(String::new()),
+        2 => value(2, locals).prop_map(|value| format!("return {value}")),
+        1 => Just("return;".to_owned()),
+    ];
+    if depth == 0 {
+        return end.boxed();
+    }
+    let more = prop_oneof![
+        3 => (value(2, locals), blank(), statements(depth - 1, locals + 1))
+            .prop_map(move |(value, blank, rest)| format!("local l{locals} ={blank}{value};{rest}")),
+        3 => (call(locals), blank(), statements(depth - 1, locals)).prop_map(|(call, blank, rest)| format!("{call}{blank}{rest}")),
+        3 => (value(2, locals), blank(), statements(depth - 1, locals), statements(depth - 1, locals), statements(depth - 1, locals))
+            .prop_map(|(value, blank, a, b, rest)| format!("if {value}{blank}then {a} else {b} end {rest}")),
+        1 => (value(1, locals), value(1, locals), statements(depth - 1, locals), statements(depth - 1, locals))
+            .prop_map(|(value, other, a, b)| format!("if {value} then {a} elseif {other} then {b} end")),
+    ];
+    prop_oneof![1 => end, 4 => more].boxed()
+}
+
+fn simple(locals: usize) -> BoxedStrategy<String> {
+    let any = prop_oneof![
+        Just("KEYS[1]".to_owned()),
+        Just("KEYS[2]".to_owned()),
+        Just("ARGV[1]".to_owned()),
+        Just("ARGV[2]".to_owned()),
+        Just("ARGV[4]".to_owned()),
+        Just("'a'".to_owned()),
+        Just("\"5\"".to_owned()),
+        Just("''".to_owned()),
+        Just("1".to_owned()),
+        Just("-2".to_owned()),
+        Just("1.25".to_owned()),
+        Just("100000000000000000000".to_owned()),
+    ];
+    if locals == 0 { any.boxed() } else { prop_oneof![2 => any, 1 => (0..locals).prop_map(|n| format!("l{n}"))].boxed() }
+}
+
+fn value(depth: u32, locals: usize) -> BoxedStrategy<String> {
+    let leaf = prop_oneof![
+        2 => simple(locals),
+        1 => prop_oneof![Just("nil".to_owned()), Just("true".to_owned()), Just("false".to_owned())],
+        3 => call(locals),
+    ];
+    if depth == 0 {
+        return leaf.boxed();
+    }
+    let inner = move || value(depth - 1, locals);
+    prop_oneof![
+        4 => leaf,
+        1 => inner().prop_map(|value| format!("not {value}")),
+        1 => inner().prop_map(|value| format!("({value})")),
+        2 => (inner(), prop_oneof![Just("=="), Just("~="), Just("and"), Just("or")], blank(), inner())
+            .prop_map(|(a, op, blank, b)| format!("({a} {op}{blank}{b})")),
+        1 => (inner(), prop_oneof![Just("and"), Just("or"), Just("==")], inner()).prop_map(|(a, op, b)| format!("{a} {op} {b}")),
+        1 => (number(), prop_oneof![Just("<"), Just("<="), Just(">"), Just(">=")], number())
+            .prop_map(|(a, op, b)| format!("({a} {op} {b})")),
+    ]
+    .boxed()
+}
+
+fn number() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("1".to_owned()),
+        Just("0".to_owned()),
+        Just("redis.call('incr', KEYS[2])".to_owned()),
+        Just("redis.call('pttl', KEYS[1])".to_owned()),
+        Just("redis.call('hincrby', 'h', ARGV[1], 1)".to_owned()),
+    ]
+}
+
+/// Calls of all that plans may call, some with arguments that are wrong.
+fn call(locals: usize) -> BoxedStrategy<String> {
+    const ONE: [&str; 22] = [
+        "get",
+        "del",
+        "exists",
+        "pttl",
+        "incr",
+        "type",
+        "strlen",
+        "GETDEL",
+        "persist",
+        "llen",
+        "lpop",
+        "hlen",
+        "scard",
+        "zcard",
+        "decr",
+        "ttl",
+        "unlink",
+        "echo",
+        "expiretime",
+        "xlen",
+        "spop",
+        "pfcount",
+    ];
+    const TWO: [&str; 26] = [
+        "set",
+        "setnx",
+        "getset",
+        "append",
+        "incrby",
+        "pexpire",
+        "hexists",
+        "hget",
+        "hdel",
+        "lpush",
+        "rpush",
+        "sadd",
+        "srem",
+        "sismember",
+        "zscore",
+        "publish",
+        "expire",
+        "rename",
+        "renamenx",
+        "copy",
+        "incrbyfloat",
+        "lindex",
+        "zrem",
+        "touch",
+        "rpoplpush",
+        "pfadd",
+    ];
+    const THREE: [&str; 16] = [
+        "hset",
+        "hincrby",
+        "psetex",
+        "setex",
+        "lrem",
+        "zadd",
+        "zincrby",
+        "hsetnx",
+        "set",
+        "getrange",
+        "setrange",
+        "hincrbyfloat",
+        "ltrim",
+        "lset",
+        "zcount",
+        "pexpire",
+    ];
+    let argument = || prop_oneof![4 => simple(locals), 1 => Just("'NX'".to_owned()), 1 => Just("'h'".to_owned())];
+    let quoted = |names: &'static [&'static str]| prop::sample::select(names);
+    prop_oneof![
+        (quoted(&ONE), argument()).prop_map(|(name, a)| format!("redis.call('{name}', {a})")),
+        (quoted(&TWO), argument(), blank(), argument())
+            .prop_map(|(name, a, blank, b)| format!("redis.call('{name}',{blank}{a}, {b})")),
+        (quoted(&THREE), argument(), argument(), argument())
+            .prop_map(|(name, a, b, c)| format!("redis.call('{name}', {a}, {b}, {c})")),
+        (argument(), argument()).prop_map(|(a, b)| format!("redis.call('set', {a}, {b}, 'NX', 'PX', 30000)")),
+    ]
+    .boxed()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn behaves_like_lua(scripts in prop::collection::vec(script(), 1..20)) {
+        let mut pair = Pair::new();
+        let mut planned = 0;
+        for source in &scripts {
+            planned += usize::from(is_planned(source.rsplit_once("#!lua\n").map_or(source, |(_, body)| body)));
+            pair.eval(source, &["k", "l"], &["a", "5", "k"]);
+        }
+        prop_assert!(scripts.len() < 8 || planned > 0);
+        pair.compare();
+    }
+}
