@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use crate::engine::command::Command;
+use crate::engine::command::{Command, Keys};
+use crate::engine::command_keys::{Begin, Find};
 
 /// The longest name of a command, in bytes.
 const NAME_MAX: usize = 32;
@@ -52,8 +53,31 @@ fn lower(word: u64) -> u64 {
 }
 
 struct Index {
-    short: Box<[Option<(Packed, &'static Command)>; SLOTS]>,
+    short: Box<[Option<Row>; SLOTS]>,
     long: HashMap<&'static [u8], &'static Command>,
+}
+
+/// A command that is found by its name.
+#[derive(Clone, Copy)]
+struct Row {
+    name: Packed,
+    /// See [`first_key`].
+    first_key: usize,
+    command: &'static Command,
+}
+
+/// Where a command has its first key, as far as that can be said without a look at its arguments; 0 where it cannot, or has none.
+fn first_key(command: &Command) -> usize {
+    match command.keys {
+        Keys::None => 0,
+        Keys::Range { first, .. } => first.max(1) as usize,
+        Keys::Counted { numkeys, .. } => numkeys + 1,
+        Keys::Specified(specs) => match specs.first().map(|spec| (spec.begin, spec.find)) {
+            Some((Begin::Index(index), Find::Range { .. })) => index,
+            Some((Begin::Index(index), Find::Counted { .. })) => index + 1,
+            _ => 0,
+        },
+    }
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
@@ -66,7 +90,7 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
                 while index.short[at].is_some() {
                     at = (at + 1) % SLOTS;
                 }
-                index.short[at] = Some((packed, command));
+                index.short[at] = Some(Row { name: packed, first_key: first_key(command), command });
             }
         }
     }
@@ -77,12 +101,29 @@ static INDEX: LazyLock<Index> = LazyLock::new(|| {
 #[inline]
 pub fn lookup(name: &[u8]) -> Option<&'static Command> {
     let index = &*INDEX;
-    let Some(packed) = Packed::new(name) else { return lookup_long(&index.long, name) };
+    match Packed::new(name) {
+        Some(packed) => find(index, packed).map(|row| row.command),
+        None => lookup_long(&index.long, name),
+    }
+}
+
+/// As [`lookup`], and where its first key is among the arguments; 0 where that cannot be said, or there is none.
+#[inline]
+pub fn lookup_with_key(name: &[u8]) -> Option<(&'static Command, usize)> {
+    let index = &*INDEX;
+    match Packed::new(name) {
+        Some(packed) => find(index, packed).map(|row| (row.command, row.first_key)),
+        None => lookup_long(&index.long, name).map(|command| (command, first_key(command))),
+    }
+}
+
+#[inline(always)]
+fn find(index: &Index, packed: Packed) -> Option<&Row> {
     let mut at = packed.slot();
     loop {
-        let (found, command) = index.short[at]?;
-        if found == packed {
-            return Some(command);
+        let row = index.short[at].as_ref()?;
+        if row.name == packed {
+            return Some(row);
         }
         at = (at + 1) % SLOTS;
     }

@@ -274,6 +274,13 @@ impl RequestParser {
             self.spans.reserve((count as usize).min(buf.len().saturating_sub(next) / ARGUMENT_BYTES_MIN + 1));
         }
         let mut at = self.at;
+        if self.stage == Stage::Length && self.mark == 0 {
+            at = self.parse_short(buf, at, limits);
+            if self.remaining == 0 {
+                self.stage = Stage::Done;
+                return Ok(Progress::Complete { consumed: at });
+            }
+        }
         loop {
             if self.stage == Stage::Length {
                 let (len, next) = match number_line(buf, b'$', at, &mut self.mark, limits.max_inline) {
@@ -312,6 +319,27 @@ impl RequestParser {
                 return Ok(Progress::Complete { consumed: end });
             }
         }
+    }
+
+    /// Goes on with arguments as nearly all are: all there, and their lengths short and sound. Gives where the first begins that is not.
+    #[inline(always)]
+    fn parse_short(&mut self, buf: &[u8], mut at: usize, limits: &Limits) -> usize {
+        let longest =
+            if limits.authenticated { limits.max_bulk_len } else { limits.max_bulk_len.min(UNAUTHENTICATED_BULK as u64) };
+        let mut remaining = self.remaining;
+        while remaining > 0 {
+            let Some((len, line)) = buf.get(at..).and_then(|rest| short_number_line(rest, b'$')) else { break };
+            let (start, len) = (at + line, len as usize);
+            let end = start + len + 2;
+            if end > buf.len() || len as u64 > longest {
+                break;
+            }
+            self.spans.push(Span { start, len });
+            at = end;
+            remaining -= 1;
+        }
+        self.remaining = remaining;
+        at
     }
 
     #[cold]
@@ -361,6 +389,18 @@ fn number_line(buf: &[u8], kind: u8, at: usize, scanned: &mut usize, max_len: us
 /// The number and the length of a line as nearly every line is: all there, the number short and sound.
 #[inline(always)]
 fn short_number_line(rest: &[u8], kind: u8) -> Option<(i64, usize)> {
+    if let Some(word) = rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) {
+        let byte = |at: u32| (word >> (8 * at)) as u8;
+        let (first, second) = (byte(1).wrapping_sub(b'0'), byte(2).wrapping_sub(b'0'));
+        if byte(0) == kind && first <= 9 {
+            if byte(2) == b'\r' {
+                return Some((first.into(), 4));
+            }
+            if first > 0 && second <= 9 && byte(3) == b'\r' {
+                return Some((i64::from(first) * 10 + i64::from(second), 5));
+            }
+        }
+    }
     if *rest.first()? != kind {
         return None;
     }

@@ -352,21 +352,28 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             if parsed == ahead {
                 break None;
             }
-            match parser.parse(&input[at..], &limits) {
+            let request = &mut window[parsed];
+            if parser.is_partial() {
+                // What has begun with earlier input goes on.
+                std::mem::swap(parser, &mut request.parser);
+                parser.reset();
+            }
+            match request.parser.parse(&input[at..], &limits) {
                 Ok(Progress::Complete { consumed }) => {
-                    let request = &mut window[parsed];
-                    std::mem::swap(parser, &mut request.parser);
-                    parser.reset();
                     (request.start, request.end, request.command) = (at, at + consumed, None);
                     at += consumed;
                     parsed += 1;
                 }
                 Ok(Progress::Empty { consumed }) => {
-                    parser.reset();
+                    request.parser.reset();
                     at += consumed;
                     requests += 1;
                 }
-                other => break Some(other),
+                other => {
+                    std::mem::swap(parser, &mut request.parser);
+                    request.parser.reset();
+                    break Some(other);
+                }
             }
             if at == input.len() {
                 break Some(Ok(Progress::Incomplete));
@@ -392,7 +399,8 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 parser.reset();
                 break 'turn Batch::Paused;
             }
-            let args: SmallVec<[&[u8]; 16]> = request.arguments(input).collect();
+            let mut args: SmallVec<[&[u8]; 16]> = SmallVec::new();
+            request.collect_arguments(input, &mut args);
             if shell.engine.faults.armed() {
                 shell.engine.execute_with_faults(now, id, request.command, &args);
             } else {

@@ -3,10 +3,11 @@
 //! A lookup among a million keys waits for memory twice: for the slot and for the entry. One request cannot avoid that, but the
 //! requests of a pipeline can wait together: first all their slots are asked for, then all their entries, then they are executed.
 
+use smallvec::SmallVec;
+
 use crate::commands;
 use crate::engine::Engine;
-use crate::engine::command::{Command, Keys};
-use crate::engine::command_keys::{Begin, Find};
+use crate::engine::command::Command;
 use crate::engine::session::SessionId;
 use crate::resp::request::RequestParser;
 use crate::store::dict::KeyHash;
@@ -33,6 +34,19 @@ impl Pending {
     pub fn arguments<'a>(&'a self, input: &'a [u8]) -> impl ExactSizeIterator<Item = &'a [u8]> {
         self.parser.arguments(&input[self.start..])
     }
+
+    /// Puts its arguments into an empty list.
+    #[inline]
+    pub fn collect_arguments<'a>(&'a self, input: &'a [u8], list: &mut SmallVec<[&'a [u8]; 16]>) {
+        let arguments = self.arguments(input);
+        if arguments.len() > list.inline_size() {
+            list.extend(arguments);
+            return;
+        }
+        for argument in arguments {
+            list.push(argument);
+        }
+    }
 }
 
 /// Asks memory for what several requests of a session will touch first.
@@ -50,18 +64,9 @@ pub fn prefetch(engine: &Engine, id: SessionId, pending: &mut [Pending], input: 
 }
 
 /// The row and the first key of a request, where it has them. Nothing is checked yet: a guess that misses costs only the look.
+#[inline]
 fn first_key<'a>(request: &'a Pending, input: &'a [u8]) -> (Option<&'static Command>, Option<&'a [u8]>) {
     let mut arguments = request.arguments(input);
-    let Some(command) = arguments.next().and_then(commands::lookup) else { return (None, None) };
-    let position = match command.keys {
-        Keys::None => return (Some(command), None),
-        Keys::Range { first, .. } => first.max(1) as usize,
-        Keys::Counted { numkeys, .. } => numkeys + 1,
-        Keys::Specified(specs) => match specs.first().map(|spec| (spec.begin, spec.find)) {
-            Some((Begin::Index(index), Find::Range { .. })) => index,
-            Some((Begin::Index(index), Find::Counted { .. })) => index + 1,
-            _ => return (Some(command), None),
-        },
-    };
-    (Some(command), arguments.nth(position - 1))
+    let Some((command, position)) = arguments.next().and_then(commands::lookup_with_key) else { return (None, None) };
+    (Some(command), if position == 0 { None } else { arguments.nth(position - 1) })
 }
