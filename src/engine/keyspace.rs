@@ -126,6 +126,19 @@ impl Keyspace {
         hash
     }
 
+    /// Takes it that the key of a request has the hash that was found out ahead of it, until [`Keyspace::forget_known`]; the request's
+    /// bytes must stay where they are.
+    #[inline]
+    pub fn know(&mut self, key: &[u8], hash: KeyHash) {
+        self.space.know(key, hash);
+    }
+
+    /// To be called when the request is done with.
+    #[inline]
+    pub fn forget_known(&mut self) {
+        self.space.forget_known();
+    }
+
     /// Asks memory for the entry of a key whose slot has arrived.
     #[inline]
     pub fn prefetch_entry(&self, db: u32, hash: KeyHash) {

@@ -360,7 +360,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             }
             match request.parser.parse(&input[at..], &limits) {
                 Ok(Progress::Complete { consumed }) => {
-                    (request.start, request.end, request.command) = (at, at + consumed, None);
+                    request.place(at, at + consumed);
                     at += consumed;
                     parsed += 1;
                 }
@@ -401,11 +401,15 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             }
             let mut args: SmallVec<[&[u8]; 16]> = SmallVec::new();
             request.collect_arguments(input, &mut args);
+            if let Some((key, hash)) = request.key(&args) {
+                shell.engine.keyspace.know(key, hash);
+            }
             if shell.engine.faults.armed() {
                 shell.engine.execute_with_faults(now, id, request.command, &args);
             } else {
                 shell.engine.execute_found(now, id, request.command, &args);
             }
+            shell.engine.keyspace.forget_known();
             arguments += args.len();
             drop(args);
             done = request.end;

@@ -26,10 +26,23 @@ pub struct Pending {
     pub end: usize,
     /// Its row, where it was looked up already.
     pub command: Option<&'static Command>,
-    key: Option<KeyHash>,
+    /// Which of its arguments is the first key, and its hash, where that was looked up.
+    key: Option<(usize, KeyHash)>,
 }
 
 impl Pending {
+    /// Begins with a request that lies there in the input.
+    #[inline]
+    pub fn place(&mut self, start: usize, end: usize) {
+        (self.start, self.end, self.command, self.key) = (start, end, None, None);
+    }
+
+    /// Its first key, among its arguments, and the key's hash, where that was looked up.
+    #[inline]
+    pub fn key<'a>(&self, args: &[&'a [u8]]) -> Option<(&'a [u8], KeyHash)> {
+        self.key.and_then(|(position, hash)| Some((*args.get(position)?, hash)))
+    }
+
     /// Its arguments.
     pub fn arguments<'a>(&'a self, input: &'a [u8]) -> impl ExactSizeIterator<Item = &'a [u8]> {
         self.parser.arguments(&input[self.start..])
@@ -55,18 +68,18 @@ pub fn prefetch(engine: &Engine, id: SessionId, pending: &mut [Pending], input: 
     let keyspace = &engine.keyspace;
     for request in &mut *pending {
         let (command, key) = first_key(request, input);
-        let key = key.map(|key| keyspace.prefetch_slot(db, key));
+        let key = key.map(|(position, key)| (position, keyspace.prefetch_slot(db, key)));
         (request.command, request.key) = (command, key);
     }
-    for hash in pending.iter().filter_map(|request| request.key) {
+    for (_, hash) in pending.iter().filter_map(|request| request.key) {
         keyspace.prefetch_entry(db, hash);
     }
 }
 
 /// The row and the first key of a request, where it has them. Nothing is checked yet: a guess that misses costs only the look.
 #[inline]
-fn first_key<'a>(request: &'a Pending, input: &'a [u8]) -> (Option<&'static Command>, Option<&'a [u8]>) {
+fn first_key<'a>(request: &'a Pending, input: &'a [u8]) -> (Option<&'static Command>, Option<(usize, &'a [u8])>) {
     let mut arguments = request.arguments(input);
     let Some((command, position)) = arguments.next().and_then(commands::lookup_with_key) else { return (None, None) };
-    (Some(command), if position == 0 { None } else { arguments.nth(position - 1) })
+    (Some(command), if position == 0 { None } else { arguments.nth(position - 1).map(|key| (position, key)) })
 }

@@ -19,6 +19,9 @@ const TABLES: usize = 1 << TABLE_BITS;
 pub struct KeyHash(u32);
 
 impl KeyHash {
+    /// The hash of some keys.
+    pub const ZERO: KeyHash = KeyHash(0);
+
     #[inline]
     fn table(self) -> usize {
         (self.0 >> HASH_BITS) as usize

@@ -50,6 +50,8 @@ pub struct Space {
     /// Hashes with a field that has a deadline, by dictionary.
     volatile_hashes: Vec<usize>,
     hasher: KeyHasher,
+    /// The key whose hash is known already.
+    hashed: Hashed,
     wheel: Wheel,
     graveyard: Vec<Grave>,
     /// Locks that were in dictionaries in the graveyard, and whose holders are to be told.
@@ -61,6 +63,22 @@ pub struct Space {
     slots: Option<Box<SlotIndex>>,
 }
 
+/// A key, by where it lies, and its hash.
+#[derive(Clone, Copy)]
+struct Hashed {
+    start: *const u8,
+    len: usize,
+    hash: KeyHash,
+}
+
+impl Hashed {
+    /// No key lies there.
+    const NONE: Hashed = Hashed { start: std::ptr::null(), len: 0, hash: KeyHash::ZERO };
+}
+
+// SAFETY: the address is compared and never followed.
+unsafe impl Send for Hashed {}
+
 impl Space {
     /// `count` empty databases.
     pub fn new(count: usize, seed: u64, now_ms: u64) -> Self {
@@ -69,6 +87,7 @@ impl Space {
             volatile: vec![0; count],
             volatile_hashes: vec![0; count],
             hasher: KeyHasher::new(seed),
+            hashed: Hashed::NONE,
             wheel: Wheel::new(now_ms),
             graveyard: Vec::new(),
             lost: Vec::new(),
@@ -112,7 +131,24 @@ impl Space {
     /// The hash of a key.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
+        if std::ptr::eq(key.as_ptr(), self.hashed.start) && key.len() == self.hashed.len {
+            return self.hashed.hash;
+        }
         self.hasher.hash(key)
+    }
+
+    /// Takes it that the key has this hash, until [`Space::forget_known`]: as long as its bytes stay where they are, whoever hashes what
+    /// lies there hashes this key.
+    #[inline]
+    pub fn know(&mut self, key: &[u8], hash: KeyHash) {
+        debug_assert_eq!(self.hasher.hash(key), hash);
+        self.hashed = Hashed { start: key.as_ptr(), len: key.len(), hash };
+    }
+
+    /// Ends what [`Space::know`] began, before anything else may lie where the key lay.
+    #[inline]
+    pub fn forget_known(&mut self) {
+        self.hashed = Hashed::NONE;
     }
 
     /// The hasher, for tables inside of values.
