@@ -155,7 +155,16 @@ impl<'r> Run<'r> {
     }
 
     fn equal(&mut self, sides: &'r [Value; 2]) -> Result<bool> {
-        let (left, right) = (self.value(&sides[0])?, self.value(&sides[1])?);
+        let left = self.value(&sides[0])?;
+        // What most compare with.
+        let given = match &sides[1] {
+            Value::Argument(index) => self.args.get(index - 1),
+            _ => None,
+        };
+        if let Some(given) = given {
+            return Ok(left.text(&self.texts) == Some(given));
+        }
+        let right = self.value(&sides[1])?;
         Ok(match (left, right) {
             (Held::Nil, Held::Nil) => true,
             (Held::Boolean(a), Held::Boolean(b)) => a == b,
@@ -194,8 +203,8 @@ impl<'r> Run<'r> {
         let mut numbers = [const { MaybeUninit::<[u8; DOUBLE_MAX]>::uninit() }; FEW];
         // While the reply is written behind them, the texts may move.
         let earlier = if call.of_locals { self.texts.clone() } else { Vec::new() };
-        let mut arguments: SmallVec<[&[u8]; FEW]> = SmallVec::new();
-        for (argument, number) in call.arguments.iter().zip(&mut numbers) {
+        let mut arguments: [&[u8]; FEW] = [&[]; FEW];
+        for ((argument, given), number) in call.arguments.iter().zip(&mut arguments).zip(&mut numbers) {
             let text = match argument {
                 Value::Text(text) => Some(&**text),
                 Value::Key(index) => self.keys.get(index - 1).copied(),
@@ -206,13 +215,18 @@ impl<'r> Run<'r> {
                 },
                 _ => None,
             };
-            arguments.push(text.ok_or_else(|| stop(&[b"ERR ", call::ARGUMENT_TYPES].concat(), false))?);
+            match text {
+                Some(text) => *given = text,
+                None => return Err(stop(&[b"ERR ", call::ARGUMENT_TYPES].concat(), false)),
+            }
         }
+        // There is a place for each: a call with more has no plan.
+        let arguments = &arguments[..call.arguments.len()];
         let interpreter = self.interpreter;
         self.calls += 1;
         // SAFETY: as promised to `run`; no reference to the interpreter or to the engine is alive.
         unsafe {
-            if let Err(error) = call::admit(interpreter, &call.known, &arguments) {
+            if let Err(error) = call::admit(interpreter, &call.known, arguments) {
                 let engine = &mut *(*interpreter).frame.engine;
                 engine.stats.error(&error);
                 return Err(stop(failure::trimmed(error.text()), true));
@@ -220,7 +234,7 @@ impl<'r> Run<'r> {
             let memory = &(*interpreter).memory;
             let limit = memory.limit.saturating_sub(memory.used);
             let mut reply = Reply { held: Held::Nil, failed: None, call: self.calls, texts: &mut self.texts, limit };
-            call::carry_out(interpreter, &call.known, &arguments, &mut reply);
+            call::carry_out(interpreter, &call.known, arguments, &mut reply);
             let Reply { held, failed, .. } = reply;
             bounds::charge_call(interpreter, call.known.least_work, arguments.len(), 0);
             if bounds::settle_quietly(interpreter) {
