@@ -15,6 +15,9 @@ const FIELDS: u64 = 1 << 63;
 /// How many steps it takes to tell the holder of a lock that it is gone, where an entry that is freed takes one.
 pub const LOST_STEPS: u32 = 4;
 
+/// How many steps it takes to free an element of a large value: it lies anywhere, and memory has to be waited for twice.
+const ELEMENT_STEPS: u32 = 2;
+
 /// Something that is no longer reachable and waits to be freed.
 enum Grave {
     /// A dictionary, and who has emptied it.
@@ -411,7 +414,11 @@ impl Space {
                     None => drop(self.graveyard.pop()),
                 },
                 Grave::Value(value) => {
-                    if !value.free_some(budget) {
+                    let share = budget.div_ceil(ELEMENT_STEPS);
+                    let mut left = share;
+                    let all = value.free_some(&mut left);
+                    *budget = budget.saturating_sub((share - left) * ELEMENT_STEPS);
+                    if !all {
                         return;
                     }
                     self.graveyard.pop();
