@@ -451,8 +451,8 @@ fn zrandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Members that one call of `ZSCAN` visits at most: a member with its score written out takes four times as long as a key.
-const WALKED_MAX: usize = VISITED_MAX / 4;
+/// Members that one call of `ZSCAN` visits at most: a member with its score written out takes twice as long as a key.
+const WALKED_MAX: usize = VISITED_MAX / 2;
 
 fn zscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let cursor = parse_cursor(args[2])?;
