@@ -7,6 +7,7 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use common::reserved;
 use common::talk::{call, play, send, token, told, until};
 use common::wire::Wire;
 use portcullis::testing::{Fault, FaultRule, Frame, Pace, TestServer, When};
@@ -14,6 +15,14 @@ use portcullis::testing::{Fault, FaultRule, Frame, Pace, TestServer, When};
 fn said(test: impl FnOnce()) -> String {
     let panic = catch_unwind(AssertUnwindSafe(test)).expect_err("it panics");
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_server_within_a_program_with_another_allocator_reserves_nothing() {
+    let server = TestServer::builder().start();
+    let mut wire = Wire::connect(server.addr()).unwrap();
+    assert_eq!(call(&mut wire, "SET k v"), "+OK");
+    assert!(!reserved::as_much_as_the_memory());
 }
 
 #[test]

@@ -86,6 +86,28 @@ pub fn library_balance() -> Option<i64> {
     BALANCE.try_with(Cell::get).ok().filter(|&bytes| bytes > 0)
 }
 
+/// A heap for the calling thread, which has none yet; `None` where [`Counting`] is not the program's allocator, which would take nothing
+/// from it, or where the system has no room for any.
+///
+/// A library does not choose the allocator of the program that it is part of, so that is tried: a block is asked for and looked for in
+/// the account.
+pub fn own_heap() -> Option<heap::Owner> {
+    const LAYOUT: Layout = Layout::new::<[u64; 8]>();
+    // A thread that has a heap already has its blocks from there.
+    let account = || BALANCE.get().wrapping_add(heap::in_use());
+    let before = account();
+    // SAFETY: the layout is not empty, and the block is given back as it was taken.
+    let charged = unsafe {
+        let block = std::hint::black_box(std::alloc::alloc(LAYOUT));
+        let charged = account() != before;
+        if !block.is_null() {
+            std::alloc::dealloc(block, LAYOUT);
+        }
+        charged
+    };
+    charged.then(heap::Owner::new).flatten()
+}
+
 // SAFETY: every call is passed on to the system's allocator as it came, or to that of cells where the layout is one of theirs; counting
 // allocates nothing.
 unsafe impl GlobalAlloc for Counting {
@@ -169,6 +191,12 @@ unsafe impl GlobalAlloc for Counting {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_reserved_where_the_program_has_another_allocator() {
+        // As this one has.
+        assert!(own_heap().is_none());
+    }
 
     #[test]
     fn a_thread_is_charged_for_what_it_holds() {

@@ -147,7 +147,8 @@ thread_local! {
 pub struct Owner(());
 
 impl Owner {
-    /// Gives the thread that calls it a heap. `None` where it has one, or the system has no room for any.
+    /// Gives the thread that calls it a heap, whatever the program's allocator is. `None` where it has one, or the system has no room
+    /// for any.
     pub fn new() -> Option<Owner> {
         if !HEAP.get().is_null() || !reserve() {
             return None;

@@ -239,7 +239,7 @@ struct Executor {
 
 impl Executor {
     fn run(mut self) -> io::Result<()> {
-        let _heap = heap::Owner::new();
+        let _heap = allocator::own_heap();
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()

@@ -4,6 +4,7 @@
 
 pub mod clients;
 pub mod random;
+pub mod reserved;
 pub mod scenes;
 pub mod servers;
 pub mod talk;
