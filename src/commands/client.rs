@@ -1,18 +1,13 @@
 //! CLIENT and its subcommands.
 
-use std::fmt::Write;
-
-use crate::commands::{client_blocking, client_tracking, full_name, help};
-use crate::engine::Engine;
+use crate::commands::{client_blocking, client_list, client_tracking, help};
 use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
 use crate::engine::session::{Session, SessionFlags, SessionId};
 use crate::engine::time::Now;
-use crate::engine::tracking::Options;
 use crate::engine::users::{UserId, Users};
-use crate::resp::reply::Protocol;
 
 const OWN: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
 const ADMIN: Flags = OWN.union(Flags::ADMIN);
@@ -56,7 +51,7 @@ pub const COMMANDS: &[Command] = &[Command {
             since: "6.2.0",
             summary: "Describes the connection.",
             tips: &["nondeterministic_output"],
-            handler: info,
+            handler: client_list::info,
             ..SUB
         },
         Command {
@@ -80,7 +75,7 @@ pub const COMMANDS: &[Command] = &[Command {
             complexity: "O(N) where N is the number of connections",
             syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
             tips: &["nondeterministic_output"],
-            handler: list,
+            handler: client_list::list,
             ..SUB
         },
         Command {
@@ -141,7 +136,7 @@ pub const COMMANDS: &[Command] = &[Command {
 }];
 
 /// What comes before the first NUL: names are shown as C strings.
-fn shown(text: &[u8]) -> &[u8] {
+pub(super) fn shown(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
@@ -245,7 +240,7 @@ fn reply(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Types of connections, as filters name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
+pub(super) enum Type {
     Normal,
     Master,
     Replica,
@@ -253,7 +248,7 @@ enum Type {
 }
 
 impl Type {
-    fn parse(name: &[u8]) -> Result<Type> {
+    pub(super) fn parse(name: &[u8]) -> Result<Type> {
         const NAMES: [(&[u8], Type); 5] = [
             (b"normal", Type::Normal),
             (b"slave", Type::Replica),
@@ -267,135 +262,16 @@ impl Type {
         }
     }
 
-    fn of(session: &Session) -> Type {
+    pub(super) fn of(session: &Session) -> Type {
         if session.subscriptions != [0; 3] { Type::PubSub } else { Type::Normal }
     }
 }
 
 /// All sessions in the order in which they connected.
-fn by_age(cx: &Context<'_>) -> Vec<(u64, SessionId)> {
+pub(super) fn by_age(cx: &Context<'_>) -> Vec<(u64, SessionId)> {
     let mut all: Vec<_> = cx.engine.sessions.iter().map(|(n, session)| (session.id, SessionId(n as u32))).collect();
     all.sort_unstable();
     all
-}
-
-fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    let mut text = String::new();
-    describe_to(&mut text, cx, cx.session);
-    cx.reply.verbatim("txt", text.as_bytes());
-    Ok(())
-}
-
-fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let mut text = String::new();
-    match args[2..] {
-        [] => {
-            for (_, id) in by_age(cx) {
-                describe_to(&mut text, cx, id);
-            }
-        }
-        [option, name] if option.eq_ignore_ascii_case(b"type") => {
-            let wanted = Type::parse(name)?;
-            for (_, id) in by_age(cx) {
-                if Type::of(&cx.engine.sessions[id.0 as usize]) == wanted {
-                    describe_to(&mut text, cx, id);
-                }
-            }
-        }
-        [option, ref ids @ ..] if option.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
-            let all = by_age(cx);
-            for id in ids {
-                let id = parse_i64(id).ok_or(Error::CLIENT_ID_INVALID)? as u64;
-                if let Ok(at) = all.binary_search_by_key(&id, |(id, _)| *id) {
-                    describe_to(&mut text, cx, all[at].1);
-                }
-            }
-        }
-        _ => return Err(Error::SYNTAX),
-    }
-    cx.reply.verbatim("txt", text.as_bytes());
-    Ok(())
-}
-
-/// Appends a session's line.
-fn describe_to(line: &mut String, cx: &Context<'_>, id: SessionId) {
-    // A `SELECT` of the running command counts; the session learns of it when the command ends.
-    let db = if id == cx.session { cx.db } else { cx.engine.sessions[id.0 as usize].db };
-    describe(line, cx.engine, cx.now, id, db);
-}
-
-/// Appends a session's line, with the database that it is to show. Fields of what does not exist here are 0.
-pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: SessionId, db: u32) {
-    let session = &engine.sessions[id.0 as usize];
-    let seconds = |since_ms: u64| now.mono_ms().saturating_sub(since_ms) / 1000;
-    let (name, version) = session.lib.as_deref().map_or(("", ""), |lib| (lib.0.as_str(), lib.1.as_str()));
-    let own_name = session.name.as_deref().map_or(&b""[..], shown);
-    let user = engine.users.name(session.user).unwrap_or(b"(superuser)");
-    let peer = &session.peer;
-    let watches = &engine.keyspace.changes.watches;
-    let waits = &engine.keyspace.changes.waits;
-    let tracking = &engine.keyspace.changes.tracking;
-    let tracker = tracking.get(session.tracker);
-    let redirect = tracker.map_or(-1, |tracker| tracker.redirect.map_or(0, |client| client.number as i64));
-    let waiting = waits.bytes(session.waiter) + engine.pause.bytes(session.held);
-    // While a transaction runs the engine has it, and not its session.
-    let in_exec = session.flags.contains(SessionFlags::IN_EXEC).then_some(engine.executing);
-    let transaction = session.transaction.as_ref().map(|transaction| (transaction.len(), transaction.memory())).or(in_exec);
-    let queued = transaction.map_or(0, |(_, memory)| memory);
-    let memory = engine.client_memory(id);
-    let written = write!(
-        line,
-        "id={} addr={} laddr={} fd=0 name={} age={} idle={} flags={} db={db} sub={} psub={} ssub={} multi={} watch={} qbuf={} \
-         qbuf-free=0 argv-mem={waiting} multi-mem={queued} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={memory} events={} cmd={} user={} \
-         redir={redirect} resp={} lib-name={name} lib-ver={version} io-thread=0 tot-net-in={} tot-net-out={} tot-cmds={}",
-        session.id,
-        peer.addr,
-        peer.laddr,
-        String::from_utf8_lossy(own_name),
-        seconds(session.created_ms),
-        seconds(session.last_ms),
-        letters(session, engine.watched_touched(id), tracker.map(|tracker| tracker.options)),
-        session.subscriptions[0],
-        session.subscriptions[1],
-        session.subscriptions[2],
-        transaction.map_or(-1, |(count, _)| count as i64),
-        watches.count(session.watcher),
-        session.query_buffer,
-        session.out.len(),
-        session.out.len(),
-        if session.out.is_empty() { "r" } else { "rw" },
-        session.last_command.map_or("NULL".into(), full_name),
-        String::from_utf8_lossy(user),
-        if session.protocol == Protocol::Resp3 { 3 } else { 2 },
-        session.net_in,
-        session.net_out,
-        session.commands,
-    );
-    debug_assert!(written.is_ok(), "a String takes what is written to it");
-    line.push('\n');
-}
-
-/// The flags of a session as letters.
-fn letters(session: &Session, touched: bool, tracking: Option<Options>) -> String {
-    let tracks = |how| tracking.is_some_and(|options| options.contains(how));
-    let has = |flag| session.flags.contains(flag);
-    let switches = [
-        ('O', has(SessionFlags::MONITOR)),
-        ('P', session.subscriptions != [0; 3]),
-        ('x', has(SessionFlags::MULTI)),
-        ('b', has(SessionFlags::BLOCKED)),
-        ('t', tracking.is_some()),
-        ('R', tracks(Options::BROKEN)),
-        ('B', tracks(Options::BCAST)),
-        ('d', touched),
-        ('c', has(SessionFlags::CLOSE_AFTER_REPLY)),
-        ('A', has(SessionFlags::CLOSE_NOW)),
-        ('U', has(SessionFlags::UNIX_SOCKET)),
-        ('e', has(SessionFlags::NO_EVICT)),
-        ('T', has(SessionFlags::NO_TOUCH)),
-    ];
-    let letters: String = switches.iter().filter(|(_, on)| *on).map(|(letter, _)| letter).collect();
-    if letters.is_empty() { "N".to_owned() } else { letters }
 }
 
 /// Which sessions `CLIENT KILL` is to close: those that all that is given here applies to.

@@ -7,6 +7,7 @@ pub mod blocking;
 pub mod blocking_zsets;
 pub mod client;
 mod client_blocking;
+pub(crate) mod client_list;
 mod client_tracking;
 mod clock;
 pub mod cluster;

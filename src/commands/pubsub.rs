@@ -1,14 +1,17 @@
 //! Publish and subscribe.
 
 use crate::commands::help;
+use crate::engine::Engine;
 use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys};
 use crate::engine::command_keys::KeyUse;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::glob;
 use crate::engine::pubsub::{self, Kind};
-use crate::engine::session::SessionFlags;
-use crate::resp::reply::{Sink, WireReply};
+use crate::engine::session::{Session, SessionFlags, SessionId};
+use crate::engine::time::Now;
+use crate::engine::walks::{Course, ReplyKind};
+use crate::resp::reply::{Protocol, Sink, WireReply};
 
 const SUBSCRIBING: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 const PUBLISHING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::MAY_REPLICATE);
@@ -207,12 +210,10 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Tells the session how many subscriptions it has now that one was added or ended: those to channels and patterns are counted
-/// together, those to shard channels by themselves.
+/// Tells the session how many subscriptions it has now that one was added or ended.
 fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
     let session = &mut cx.engine.sessions[cx.session.0 as usize];
-    let [channels, patterns, shards] = session.subscriptions;
-    let count = if kind == Kind::Shard { shards } else { channels + patterns };
+    let count = counted(session, kind);
     let mut around;
     let sink: &mut dyn Sink = if session.silenced() {
         // `CLIENT REPLY OFF` stops replies but no pushes, and this is one.
@@ -221,6 +222,17 @@ fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
     } else {
         &mut *cx.reply
     };
+    write_confirmation(sink, word, name, count);
+}
+
+/// The subscriptions that a session is told of: those to channels and patterns are counted together, those to shard channels by
+/// themselves.
+fn counted(session: &Session, kind: Kind) -> u32 {
+    let [channels, patterns, shards] = session.subscriptions;
+    if kind == Kind::Shard { shards } else { channels + patterns }
+}
+
+fn write_confirmation(sink: &mut dyn Sink, word: &str, name: Option<&[u8]>, count: u32) {
     sink.push(3);
     sink.bulk(word.as_bytes());
     match name {
@@ -247,7 +259,12 @@ fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result 
     Ok(())
 }
 
-fn end(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result {
+fn end(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) -> Result {
+    let all = cx.session().subscriptions[kind.index()] as usize;
+    if names.is_empty() && cx.may_walk(all) {
+        cx.walk(Ending { kind, word });
+        return Ok(());
+    }
     for name in names {
         if cx.engine.pubsub.unsubscribe(kind, cx.session, name) {
             cx.session().subscriptions[kind.index()] -= 1;
@@ -267,6 +284,45 @@ fn end(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result 
     }
     cx.engine.update_heard();
     Ok(())
+}
+
+/// The end of all subscriptions that a session has of one kind, when they are very many, oldest first. It is told of each when it ends,
+/// and of messages of the others before.
+struct Ending {
+    kind: Kind,
+    word: &'static str,
+}
+
+impl Course for Ending {
+    fn slice(&self) -> u32 {
+        // Each lies anywhere, in three tables.
+        256
+    }
+
+    fn go_on(&mut self, engine: &mut Engine, _: Now, id: SessionId, count: u32, _: &mut Vec<u8>) -> bool {
+        let Engine { pubsub, sessions, .. } = &mut *engine;
+        let session = &mut sessions[id.0 as usize];
+        let mut left = count;
+        // Of one that is to be closed they end with it.
+        while left > 0
+            && !session.flags.contains(SessionFlags::CLOSE_NOW)
+            && let Some(name) = pubsub.unsubscribe_oldest(self.kind, id)
+        {
+            left -= 1;
+            session.subscriptions[self.kind.index()] -= 1;
+            let count = counted(session, self.kind);
+            // These are pushes, which `CLIENT REPLY OFF` does not stop.
+            write_confirmation(&mut WireReply::new(&mut session.out, session.protocol), self.word, Some(&name), count);
+        }
+        let all = left > 0 || session.subscriptions[self.kind.index()] == 0;
+        engine.update_heard();
+        engine.mark_dirty(id);
+        all
+    }
+
+    fn kind(&self) -> ReplyKind {
+        ReplyKind::Told
+    }
 }
 
 fn subscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -326,6 +382,11 @@ fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
         return Err(Error::subcommand_syntax(args));
     }
     let pattern = args.get(2);
+    if cx.may_walk(cx.engine.pubsub.kept(kind)) {
+        let cursor = cx.engine.pubsub.begin_walk(kind);
+        cx.walk(Names { kind, pattern: pattern.map(|&pattern| pattern.into()), cursor, found: 0 });
+        return Ok(());
+    }
     let wanted = |name: &&[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
     let names: Vec<&[u8]> = cx.engine.pubsub.topics(kind).filter(wanted).collect();
     cx.reply.array(names.len());
@@ -333,6 +394,36 @@ fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
         cx.reply.bulk(name);
     }
     Ok(())
+}
+
+/// The names that somebody is subscribed to, when they are very many.
+struct Names {
+    kind: Kind,
+    /// What they have to match; all of them do where there is none.
+    pattern: Option<Box<[u8]>>,
+    cursor: usize,
+    found: usize,
+}
+
+impl Course for Names {
+    fn go_on(&mut self, engine: &mut Engine, _: Now, _: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
+        // A string is the same in both.
+        let mut reply = WireReply::new(reply, Protocol::Resp2);
+        engine.pubsub.walk_on(self.kind, self.cursor, count, |name| {
+            if self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, name, false)) {
+                self.found += 1;
+                reply.bulk(name);
+            }
+        })
+    }
+
+    fn kind(&self) -> ReplyKind {
+        ReplyKind::Array(self.found)
+    }
+
+    fn leave(&mut self, engine: &mut Engine) {
+        engine.pubsub.end_walk(self.kind, self.cursor);
+    }
 }
 
 fn numpat(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {

@@ -7,6 +7,7 @@ use crate::engine::error::{Error, Result};
 use crate::engine::glob;
 use crate::engine::keyspace::Db;
 use crate::engine::number::parse_i64;
+use crate::engine::walks::Keys;
 use crate::resp::reply::Sink;
 
 const WALK: Command =
@@ -66,7 +67,10 @@ pub const COMMANDS: &[Command] = &[
 fn keys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let pattern = args[1];
     let all = pattern == b"*";
-    if cx.walk((!all).then_some(pattern)) {
+    let len = cx.db().len();
+    if cx.may_walk(len) {
+        let walked = Keys::new(cx.db, (!all).then_some(pattern));
+        cx.walk(walked);
         return Ok(());
     }
     let (db, reply) = cx.db_and_reply();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::commands::{client, full_name};
+use crate::commands::{client_list, full_name};
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
 use crate::engine::error::Error;
@@ -144,7 +144,7 @@ impl Engine {
 
     fn note_denied(&mut self, now: Now, id: SessionId, reason: Reason, place: Place, object: Box<[u8]>, user: Box<[u8]>) {
         let mut client = String::new();
-        client::describe(&mut client, self, now, id, self.sessions[id.0 as usize].db);
+        client_list::describe(&mut client, self, now, id, self.sessions[id.0 as usize].db);
         let client = client.trim_end().into();
         let entries_max = usize::try_from(self.config.acllog_max_len).unwrap_or(usize::MAX);
         self.users.log.add(Denied { reason, place, object, user, client }, now, entries_max);

@@ -29,7 +29,7 @@ impl Engine {
             assert_eq!(session.transaction.is_some(), multi, "a transaction between MULTI and EXEC");
             assert!(!session.flags.contains(SessionFlags::IN_EXEC), "EXEC is one step");
             let (waits, held) = (session.waiter != NIL || session.lock_waiter != NIL, session.held != 0);
-            let delayed = self.faults.delays(SessionId(number as u32)) || self.walks.bytes(SessionId(number as u32)) > 0;
+            let delayed = self.faults.delays(SessionId(number as u32)) || self.walks.has(SessionId(number as u32));
             assert_eq!(session.flags.contains(SessionFlags::BLOCKED), waits || held || delayed, "blocked by something");
             self.gates.check(SessionId(number as u32), session.flags);
             if session.waiter != NIL {

@@ -116,6 +116,27 @@ impl PubSub {
         self.registry(kind).topics().map(|(_, topic)| &*topic.name)
     }
 
+    /// How many names are kept: those that somebody is subscribed to, and those that are being taken out.
+    pub fn kept(&self, kind: Kind) -> usize {
+        self.registry(kind).topics.len()
+    }
+
+    /// Begins to go over the names of a kind, which may come and go meanwhile; to be ended by [`PubSub::end_walk`]. Gives its number.
+    pub fn begin_walk(&mut self, kind: Kind) -> usize {
+        let registry = &mut self.registries[kind.index()];
+        registry.cursors.insert(Cursor { next: registry.all.first, left: registry.topics.len() })
+    }
+
+    /// Goes over `count` more names and shows those that somebody is subscribed to, oldest first; gives whether those were the last.
+    pub fn walk_on(&mut self, kind: Kind, number: usize, count: u32, show: impl FnMut(&[u8])) -> bool {
+        self.registries[kind.index()].walk_on(number, count, show)
+    }
+
+    /// Ends what [`PubSub::begin_walk`] has begun.
+    pub fn end_walk(&mut self, kind: Kind, number: usize) {
+        self.registries[kind.index()].cursors.try_remove(number);
+    }
+
     /// How many different names somebody is subscribed to.
     pub fn topic_count(&self, kind: Kind) -> usize {
         let registry = self.registry(kind);
@@ -206,6 +227,15 @@ struct Owner {
     name_bytes: usize,
 }
 
+/// How far somebody has come who goes over all topics.
+#[derive(Clone, Copy)]
+struct Cursor {
+    /// The topic that is next.
+    next: u32,
+    /// When so many were visited, all were that were there at the beginning: newer ones come last.
+    left: usize,
+}
+
 /// Topics of one kind and their subscriptions.
 struct Registry {
     hasher: FixedState,
@@ -221,6 +251,7 @@ struct Registry {
     sessions: HashMap<SessionId, u32, FixedState>,
     /// Owners that are gone, and whose subscriptions are being taken out.
     retired: VecDeque<u32>,
+    cursors: Slab<Cursor>,
 }
 
 impl Registry {
@@ -235,6 +266,7 @@ impl Registry {
             sessions: HashMap::with_hasher(hasher.clone()),
             hasher,
             retired: VecDeque::new(),
+            cursors: Slab::new(),
         }
     }
 
@@ -409,7 +441,23 @@ impl Registry {
             None => self.all.last = gone.prev,
         }
         self.names.remove(self.name_hash(&gone.name), number);
+        for (_, cursor) in self.cursors.iter_mut().filter(|(_, cursor)| cursor.next == number) {
+            cursor.next = gone.next;
+        }
         gone.name
+    }
+
+    fn walk_on(&mut self, number: usize, count: u32, mut show: impl FnMut(&[u8])) -> bool {
+        let Some(&(mut cursor)) = self.cursors.get(number) else { return true };
+        for _ in 0..count {
+            let Some(topic) = self.topics.get(cursor.next).filter(|_| cursor.left > 0) else { return true };
+            if self.retired.is_empty() || self.listeners(topic).next().is_some() {
+                show(&topic.name);
+            }
+            cursor = Cursor { next: topic.next, left: cursor.left - 1 };
+        }
+        self.cursors[number] = cursor;
+        cursor.left == 0 || cursor.next == NIL
     }
 
     /// Topics that somebody listens to, oldest first.
@@ -474,6 +522,9 @@ impl Registry {
             listed += topic.count as usize;
         }
         assert_eq!(self.all.last, before, "the last topic is the last");
+        for (_, cursor) in &self.cursors {
+            assert!(cursor.next == NIL || self.topics.get(cursor.next).is_some(), "a cursor is at a topic that is there");
+        }
         assert_eq!(listed, self.subscriptions.len(), "each subscription in its topic's list");
         let mut listed = 0;
         for (number, own) in &self.owners {

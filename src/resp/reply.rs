@@ -125,6 +125,17 @@ impl<'a> WireReply<'a> {
         self.out.extend_from_slice(b"\r\n");
     }
 
+    /// What stands before a text of so many bytes, behind which there is an end of a line: [`Sink::verbatim_of`].
+    pub(crate) fn verbatim_head(&mut self, format: [u8; 3], len: usize) {
+        if self.resp3() {
+            self.header(b'=', len as i64 + 4);
+            self.out.extend_from_slice(&format);
+            self.out.push(b':');
+        } else {
+            self.header(b'$', len as i64);
+        }
+    }
+
     fn resp3(&self) -> bool {
         self.protocol == Protocol::Resp3
     }
@@ -249,15 +260,9 @@ impl Sink for WireReply<'_> {
     }
 
     fn verbatim_of(&mut self, format: [u8; 3], text: &[u8]) {
-        if self.resp3() {
-            self.header(b'=', text.len() as i64 + 4);
-            self.out.extend_from_slice(&format);
-            self.out.push(b':');
-            self.out.extend_from_slice(text);
-            self.out.extend_from_slice(b"\r\n");
-        } else {
-            self.bulk(text);
-        }
+        self.verbatim_head(format, text.len());
+        self.out.extend_from_slice(text);
+        self.out.extend_from_slice(b"\r\n");
     }
 }
 
