@@ -192,13 +192,13 @@ impl Interpreter {
         }
     }
 
-    /// Takes all from an interpreter that keeps values alive. It can only be freed then, at once or after
-    /// [`Interpreter::collect_some`].
+    /// Begins to take all from an interpreter that keeps values alive. It can only be freed then, at once or after
+    /// [`Interpreter::empty_some`] and [`Interpreter::collect_some`].
     ///
     /// # Safety
     /// `this` is valid and no script runs on it.
     pub(super) unsafe fn empty(this: *mut Interpreter) {
-        // SAFETY: as promised; allocations cannot fail. A table may lose entries while it is walked.
+        // SAFETY: as promised; allocations cannot fail.
         unsafe {
             let lua = (*this).lua;
             lua_settop(lua, 0);
@@ -209,14 +209,30 @@ impl Interpreter {
             lua_pushnil(lua);
             lua_setmetatable(lua, -2);
             lua_settop(lua, 0);
+            // What the walk over the registry goes on from.
             lua_pushnil(lua);
-            while lua_next(lua, LUA_REGISTRYINDEX) != 0 {
+        }
+    }
+
+    /// Takes so many more entries from the registry, which has those of all scripts; whether it is empty.
+    ///
+    /// # Safety
+    /// As for [`Interpreter::empty`], which was called; [`Interpreter::collect_some`] has not been since.
+    pub(super) unsafe fn empty_some(this: *mut Interpreter, count: u32) -> bool {
+        // SAFETY: as promised; nothing is allocated. A table may lose entries while it is walked, and its collector does not run.
+        unsafe {
+            let lua = (*this).lua;
+            for _ in 0..count {
+                if lua_next(lua, LUA_REGISTRYINDEX) == 0 {
+                    return true;
+                }
                 lua_pop(lua, 1);
                 lua_pushvalue(lua, -1);
                 lua_pushnil(lua);
                 lua_rawset(lua, LUA_REGISTRYINDEX);
             }
         }
+        false
     }
 
     /// Has the collector take one of its steps; whether it has come to the end of a cycle.

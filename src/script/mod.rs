@@ -209,13 +209,14 @@ impl Scripts {
         }
     }
 
-    /// Forgets all scripts, and the interpreter with them, which may take its time to be freed.
+    /// Forgets all scripts, and the interpreter with them, which may take their time to be freed.
     pub(crate) fn flush(&mut self, retired: &mut Retired) {
         self.leave_if_broken();
         if let Some(interpreter) = self.interpreter.take() {
             // SAFETY: nobody else has it, and it runs nothing: commands that flush are not allowed from scripts.
             unsafe { retired.add(interpreter) }
         }
+        retired.add_scripts(std::mem::take(&mut self.scripts));
         self.forget();
     }
 

@@ -1,24 +1,42 @@
-//! Interpreters that a flush has left: they are freed bit by bit, as all that is large, since nobody is to wait for it.
+//! Scripts and interpreters that a flush has left: they are freed bit by bit, as all that is large, since nobody is to wait for it.
 //!
 //! Lua frees a state in one step, and a script may have left millions of tables in it. So first all that keeps values alive is taken
-//! from it; then its own collector frees them, a step at a time; and what is left of the state is small.
+//! from it, some entries at a time; then its own collector frees them, a step at a time; and what is left of the state is small.
 
 use std::ptr::NonNull;
 
+use slab::Slab;
+
+use crate::script::Script;
 use crate::script::interpreter::Interpreter;
 
 /// With no more memory than this, in bytes, an interpreter is freed at once.
-const SMALL: usize = 1 << 20;
+const SMALL: usize = 128 << 10;
 
 /// What one step of a collector counts as among the steps of [`crate::engine::Engine::advance`].
 const STEP_COST: u32 = 16;
 
+/// Entries that are taken from an interpreter in one such step.
+const ENTRIES: u32 = 64;
+
 /// Cycles of the collector until all is free: the one that was under way may pass over some of it.
 const CYCLES: u8 = 2;
 
-/// The interpreters, each with the cycles that its collector has yet to end.
+/// How far an interpreter has come.
+enum Stage {
+    /// There may be more that keeps values alive.
+    Full,
+    /// Its collector has so many cycles yet to end.
+    Emptied(u8),
+}
+
+/// What waits to be freed.
 #[derive(Default)]
-pub(crate) struct Retired(Vec<(NonNull<Interpreter>, u8)>);
+pub(crate) struct Retired {
+    interpreters: Vec<(NonNull<Interpreter>, Stage)>,
+    /// The scripts of one flush each, which are no longer found.
+    scripts: Vec<slab::IntoIter<Script>>,
+}
 
 // SAFETY: the interpreters are reached through this value alone, and nothing in them belongs to a thread.
 unsafe impl Send for Retired {}
@@ -36,40 +54,57 @@ impl Retired {
             }
             Interpreter::empty(interpreter.as_ptr());
         }
-        self.0.push((interpreter, CYCLES));
+        self.interpreters.push((interpreter, Stage::Full));
     }
 
-    /// Whether there is none.
+    /// Takes scripts over, whose functions an interpreter has that was added.
+    pub(super) fn add_scripts(&mut self, scripts: Slab<Script>) {
+        if scripts.len() > ENTRIES as usize {
+            self.scripts.push(scripts.into_iter());
+        }
+    }
+
+    /// Whether there is nothing.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.interpreters.is_empty() && self.scripts.is_empty()
     }
 
-    /// Frees some of them, for at most `budget` steps. Gives whether one is all free.
+    /// Frees some of it, for at most `budget` steps. Gives whether an interpreter is all free.
     pub(crate) fn free_some(&mut self, budget: &mut u32) -> bool {
-        let count = self.0.len();
-        while let Some((interpreter, cycles)) = self.0.last_mut()
+        while *budget > 0
+            && let Some(scripts) = self.scripts.last_mut()
+        {
+            *budget -= 1;
+            if scripts.next().is_none() {
+                self.scripts.pop();
+            }
+        }
+        let count = self.interpreters.len();
+        while let Some((interpreter, stage)) = self.interpreters.last_mut()
             && *budget > 0
         {
             *budget = budget.saturating_sub(STEP_COST);
             // SAFETY: nobody else has it, and it runs nothing.
             unsafe {
-                if Interpreter::collect_some(interpreter.as_ptr()) {
-                    *cycles -= 1;
-                }
-                if *cycles == 0 {
-                    Interpreter::free(*interpreter);
-                    self.0.pop();
+                match stage {
+                    Stage::Full if Interpreter::empty_some(interpreter.as_ptr(), ENTRIES) => *stage = Stage::Emptied(CYCLES),
+                    Stage::Full => (),
+                    Stage::Emptied(0) => {
+                        Interpreter::free(*interpreter);
+                        self.interpreters.pop();
+                    }
+                    Stage::Emptied(cycles) => *cycles -= u8::from(Interpreter::collect_some(interpreter.as_ptr())),
                 }
             }
         }
-        self.0.len() < count
+        self.interpreters.len() < count
     }
 }
 
 impl Drop for Retired {
     fn drop(&mut self) {
-        for (interpreter, _) in self.0.drain(..) {
+        for (interpreter, _) in self.interpreters.drain(..) {
             // SAFETY: nobody else has it.
             unsafe { Interpreter::free(interpreter) }
         }
@@ -116,6 +151,37 @@ mod tests {
         // What is not free yet when the engine ends is freed with it.
         h.args(&[b"EVAL", b"local t = {} for i = 1, 1e5 do t[i] = {i} end", b"0"]);
         h.run("SCRIPT FLUSH");
+        assert!(h.engine.has_work(h.now));
+    }
+
+    #[test]
+    fn thousands_of_scripts_are_freed_in_steps() {
+        let mut h = Harness::new();
+        for n in 0..5000 {
+            h.args(&[b"SCRIPT", b"LOAD", format!("return {n}").as_bytes()]);
+        }
+        h.script(&[("SCRIPT FLUSH", "+OK"), ("EVAL return(4999) 0", ":4999")]);
+        let sha = crate::script::sha1_hex(b"return 4998");
+        assert_eq!(h.args(&[b"SCRIPT", b"EXISTS", &sha]), b"*1\r\n:0\r\n");
+        let mut turns = 1;
+        while h.engine.advance(h.now) {
+            h.engine.check_invariants();
+            turns += 1;
+        }
+        // Five thousand sources, and as many entries of the interpreter, which has to be collected then.
+        assert!(turns >= 10 + 3, "{turns}");
+        assert!(h.engine.retired.is_empty());
+        h.script(&[("EVAL return(1) 0", ":1")]);
+        // What is not free yet when the engine ends is freed with it, whatever has been taken from it by then.
+        for advances in [0, 12, 16] {
+            for n in 0..5000 {
+                h.args(&[b"SCRIPT", b"LOAD", format!("return {n}").as_bytes()]);
+            }
+            h.run("SCRIPT FLUSH");
+            for _ in 0..advances {
+                h.engine.advance(h.now);
+            }
+        }
         assert!(h.engine.has_work(h.now));
     }
 }
