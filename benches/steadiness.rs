@@ -124,6 +124,15 @@ impl Client {
         self.grow("RPUSH", n, |n| vec![format!("element:{n}")]);
     }
 
+    /// Subscribes to so many channels.
+    fn channels(&mut self, n: usize) {
+        for batch in 0..n.div_ceil(ARGUMENTS) {
+            let names: Vec<String> = (batch * ARGUMENTS..(batch + 1) * ARGUMENTS).map(|n| format!("channel:{n}")).collect();
+            self.send(&["SUBSCRIBE"].into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>());
+            names.iter().for_each(|_| drop(self.read()));
+        }
+    }
+
     fn string(&mut self, n: usize) {
         self.call(&["SETRANGE", "big", &(n * 100).to_string(), "x"]);
     }
@@ -215,6 +224,40 @@ const ROWS: &[Row] = &[
             c.call(&["PUBLISH", "news", "something"]);
             crowd.iter_mut().for_each(|listener| drop(listener.read()));
         },
+    ),
+    row(
+        "CLIENT LIST of 5,000",
+        |_, _| (),
+        |c, _| {
+            let addr = c.stream.peer_addr().expect("an address");
+            let crowd: Vec<Client> = (0..CROWD).map(|_| Client::connect(addr)).collect();
+            assert!(c.call(&["CLIENT", "LIST"]).lines().count() > CROWD);
+            drop(crowd);
+        },
+    ),
+    row(
+        "PUBSUB CHANNELS of a tenth of n",
+        |_, _| (),
+        |c, n| {
+            let mut listener = Client::connect(c.stream.peer_addr().expect("an address"));
+            listener.channels(n / 10);
+            c.call(&["PUBSUB", "CHANNELS"]);
+        },
+    ),
+    row(
+        "UNSUBSCRIBE from a tenth of n",
+        |_, _| (),
+        |c, n| {
+            let mut listener = Client::connect(c.stream.peer_addr().expect("an address"));
+            listener.channels(n / 10);
+            listener.send(&["UNSUBSCRIBE"]);
+            (0..n / 10).for_each(|_| drop(listener.read()));
+        },
+    ),
+    row(
+        "SCRIPT FLUSH of a fiftieth of n",
+        |c, n| c.pipe((0..n / 50).map(|n| encode(&["SCRIPT", "LOAD", &format!("return redis.call('get', KEYS[1]) == '{n}'")]))),
+        |c, _| drop(c.call(&["SCRIPT", "FLUSH"])),
     ),
     Row {
         name: "FLUSHALL of native locks",

@@ -88,6 +88,33 @@ fn messages_come_without_asking_in_each_ones_protocol() {
 }
 
 #[test]
+fn what_takes_many_turns_has_the_reply_of_one() {
+    let server = TestServer::start();
+    let (mut listener, mut other) = (Client::connect(&server), Client::connect(&server));
+    let count = 20_000;
+    for from in (0..count).step_by(100) {
+        let names: String = (from..from + 100).map(|n| format!(" c{n}")).collect();
+        listener.send(&format!("SUBSCRIBE{names}"));
+        for n in from..from + 100 {
+            listener.gets(&format!("*3 $9 subscribe ${} c{n} :{}", format!("c{n}").len(), n + 1));
+        }
+    }
+    let bulk = |n: usize| format!(" ${} c{n}", format!("c{n}").len());
+    let all: String = (0..count).map(bulk).collect();
+    other.ask("PUBSUB CHANNELS", &format!("*{count}{all}"));
+    let some: String = (0..count).filter(|n| n.to_string().ends_with("77")).map(bulk).collect();
+    other.ask("PUBSUB CHANNELS c*77", &format!("*{}{some}", count / 100));
+    // Requests behind it wait for it.
+    listener.send("UNSUBSCRIBE\r\nPING\r\nUNSUBSCRIBE\r\nSUBSCRIBE last");
+    for n in 0..count {
+        listener.gets(&format!("*3 $11 unsubscribe{} :{}", bulk(n), count - 1 - n));
+    }
+    listener.gets("+PONG *3 $11 unsubscribe $-1 :0 *3 $9 subscribe $4 last :1");
+    other.ask("PUBSUB CHANNELS", "*1 $4 last");
+    server.check_invariants();
+}
+
+#[test]
 fn a_subscriber_that_does_not_read_is_closed_and_the_others_get_everything() {
     let server = TestServer::builder().config("client-output-buffer-limit", "pubsub 8mb 0 0").start();
     let (mut slow, mut fast, mut publisher) = (Client::connect(&server), Client::connect(&server), Client::connect(&server));
