@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Command;
 use portcullis::bench;
 use portcullis::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+use portcullis::server::cli::Given;
 use portcullis::server::{allocator, cli, program};
 use portcullis::torture;
 
@@ -23,20 +24,28 @@ fn command() -> Command {
 }
 
 fn main() -> ExitCode {
-    let matches = match command().try_get_matches_from(cli::join_words(std::env::args())) {
+    let words = cli::join_words(std::env::args());
+    if let Some(given) = Given::plainly(&words) {
+        return serve(given);
+    }
+    let matches = match command().try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(error) => error.exit(),
     };
     match matches.subcommand() {
-        Some(("serve", matches)) => match cli::read(matches) {
-            Ok(invocation) => program::run(invocation),
-            Err(message) => {
-                eprintln!("portcullis: {message}");
-                ExitCode::FAILURE
-            }
-        },
+        Some(("serve", matches)) => serve(Given::of(matches)),
         Some(("bench", matches)) => bench::cli::run(matches),
         Some(("torture", matches)) => torture::cli::run(matches),
         _ => ExitCode::FAILURE,
+    }
+}
+
+fn serve(given: Given) -> ExitCode {
+    match given.read() {
+        Ok(invocation) => program::run(invocation),
+        Err(message) => {
+            eprintln!("portcullis: {message}");
+            ExitCode::FAILURE
+        }
     }
 }
