@@ -127,10 +127,8 @@ unsafe impl GlobalAlloc for Counting {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        let block = heap::take(layout);
+        let block = heap::take_zeroed(layout);
         if !block.is_null() {
-            // SAFETY: the block is as long as its layout says.
-            unsafe { block.write_bytes(0, layout.size()) };
             return block;
         }
         if cells::is_cell(layout) {

@@ -22,8 +22,10 @@ const CELLS: usize = SLAB / CELL - 1;
 
 /// The beginning of a slab.
 struct Head {
-    /// The first free cell, which begins with the address of the next one.
+    /// The first free cell, which begins with the address of the next one. Those that were never used are not among them.
     free: *mut u8,
+    /// Cells that were ever used: so many behind the head.
+    touched: usize,
     used: usize,
     /// Neighbours among the slabs with free cells.
     prev: *mut Head,
@@ -69,12 +71,17 @@ impl Cells {
         if slab.is_null() {
             return ptr::null_mut();
         }
-        // SAFETY: an open slab is ours and has a free cell, which begins with the address of the next one.
+        // SAFETY: an open slab is ours and has a free cell: one that begins with the address of the next one, or one never used.
         unsafe {
-            let cell = (*slab).free;
-            (*slab).free = cell.cast::<*mut u8>().read();
+            let mut cell = (*slab).free;
+            if cell.is_null() {
+                (*slab).touched += 1;
+                cell = slab.cast::<u8>().add((*slab).touched * CELL);
+            } else {
+                (*slab).free = cell.cast::<*mut u8>().read();
+            }
             (*slab).used += 1;
-            if (*slab).free.is_null() {
+            if (*slab).used == CELLS {
                 self.unlink(slab);
             }
             cell
@@ -87,7 +94,7 @@ impl Cells {
         let slab = cell.map_addr(|address| address & !(SLAB - 1)).cast::<Head>();
         // SAFETY: a slab is aligned to its size, so this is the head of the one that the cell lies in.
         unsafe {
-            let was_full = (*slab).free.is_null();
+            let was_full = (*slab).used == CELLS;
             cell.cast::<*mut u8>().write((*slab).free);
             (*slab).free = cell;
             (*slab).used -= 1;
@@ -104,20 +111,13 @@ impl Cells {
 
     #[cold]
     fn add_slab(&mut self) {
-        // SAFETY: head and cells lie inside of a slab.
+        let slab = map().cast::<Head>();
+        if slab.is_null() {
+            return;
+        }
+        // SAFETY: the head lies inside of a slab.
         unsafe {
-            let base = map();
-            if base.is_null() {
-                return;
-            }
-            let mut free = ptr::null_mut();
-            for number in (1..=CELLS).rev() {
-                let cell = base.add(number * CELL);
-                cell.cast::<*mut u8>().write(free);
-                free = cell;
-            }
-            let slab = base.cast::<Head>();
-            slab.write(Head { free, used: 0, prev: ptr::null_mut(), next: ptr::null_mut() });
+            slab.write(Head { free: ptr::null_mut(), touched: 0, used: 0, prev: ptr::null_mut(), next: ptr::null_mut() });
             self.link(slab);
         }
     }
@@ -199,7 +199,7 @@ mod tests {
             // SAFETY: what is linked is ours.
             while let Some(head) = unsafe { slab.as_ref() } {
                 assert_eq!(head.prev, prev);
-                let (mut free, mut count) = (head.free, 0);
+                let (mut free, mut count) = (head.free, CELLS - head.touched);
                 while !free.is_null() {
                     count += 1;
                     // SAFETY: a free cell begins with the address of the next one.

@@ -110,6 +110,15 @@ struct Head {
     linked: bool,
 }
 
+/// What a span was before it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Span {
+    /// Somebody's, perhaps.
+    Used,
+    /// Nobody's ever: as it came from the system.
+    Untouched,
+}
+
 /// Free blocks of one size that are kept at hand.
 #[derive(Clone, Copy)]
 struct Cache {
@@ -202,6 +211,22 @@ pub fn take(layout: Layout) -> *mut u8 {
     let Some(class) = class_of(layout).filter(|_| !heap.is_null()) else { return ptr::null_mut() };
     // SAFETY: a thread's heap is its alone.
     unsafe { (*heap).take(class) }
+}
+
+/// As [`take`], a block that is all zeros.
+#[inline]
+pub fn take_zeroed(layout: Layout) -> *mut u8 {
+    let heap = HEAP.get();
+    let Some(class) = class_of(layout).filter(|_| !heap.is_null()) else { return ptr::null_mut() };
+    // SAFETY: a thread's heap is its alone; the block is as long as its layout says.
+    unsafe {
+        let untouched = layout.size() > SPAN / 2 && (*heap).opens_untouched(class);
+        let block = (*heap).take(class);
+        if !block.is_null() && !untouched {
+            block.write_bytes(0, layout.size());
+        }
+        block
+    }
 }
 
 /// Whether a block is one of ours.
@@ -411,6 +436,13 @@ impl Heap {
         }
     }
 
+    /// For a class of which there is one block to a span: whether the next block is that of a span which nobody has ever had. It is all
+    /// zeros then, and so is the address of the next block that it begins with, as there is none.
+    #[cold]
+    fn opens_untouched(&mut self, class: usize) -> bool {
+        self.caches[class].first.is_null() && self.open[class] == NONE && self.open_span(class) == Some(Span::Untouched)
+    }
+
     /// Takes some blocks from a span: gives one, and keeps the others at hand.
     #[cold]
     #[inline(never)]
@@ -418,7 +450,7 @@ impl Heap {
         if !self.strays.load(Ordering::Relaxed).is_null() {
             self.collect_strays();
         }
-        if self.open[class] == NONE && !self.open_span(class) {
+        if self.open[class] == NONE && self.open_span(class).is_none() {
             return ptr::null_mut();
         }
         let span = self.open[class];
@@ -535,10 +567,11 @@ impl Heap {
         }
     }
 
-    /// Sees to it that there is a span with free blocks of a class; false where the region is used up.
+    /// Sees to it that there is a span with free blocks of a class; `None` where the region is used up.
     #[cold]
-    fn open_span(&mut self, class: usize) -> bool {
+    fn open_span(&mut self, class: usize) -> Option<Span> {
         let mut span = self.empty;
+        let mut was = Span::Used;
         // SAFETY: empty spans are ours; those that nobody has are whoever's holds the lock.
         unsafe {
             if span != NONE {
@@ -553,8 +586,9 @@ impl Heap {
                 } else if shared.has_next() {
                     span = shared.next;
                     shared.next += 1;
+                    was = Span::Untouched;
                 } else {
-                    return false;
+                    return None;
                 }
                 self.spans += 1;
             }
@@ -564,7 +598,7 @@ impl Heap {
             (head.size, head.class) = (SIZES[class], class as u32);
             self.link(span, class);
         }
-        true
+        Some(was)
     }
 
     /// # Safety

@@ -227,3 +227,31 @@ fn spans_go_back_a_few_at_a_time_and_only_when_they_were_not_wanted() {
         check();
     });
 }
+
+#[test]
+fn zeroed_blocks_are_zeros_whoever_had_them_before() {
+    let _alone = alone();
+    let _owner = Owner::new();
+    for size in [24, 4096, SPAN / 2, SPAN / 2 + 1, SPAN] {
+        let layout = layout(size, 8);
+        let mut had = Vec::new();
+        for round in 0..3 {
+            for _ in 0..5 {
+                let block = take_zeroed(layout);
+                // SAFETY: it is ours alone, and so long.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(block, size) };
+                assert!(bytes.iter().all(|&byte| byte == 0), "{size} bytes, round {round}");
+                bytes.fill(0xab);
+                had.push(block);
+            }
+            if round == 1 {
+                tidy();
+                return_spans(2);
+            }
+            for block in had.drain(..) {
+                // SAFETY: taken above with this layout, and not used from here on.
+                unsafe { give_back(block, layout) };
+            }
+        }
+    }
+}
