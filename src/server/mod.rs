@@ -47,10 +47,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::mpsc;
 use tokio_rustls::rustls::ServerConfig;
 
+use crate::commands;
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
 use crate::engine::turns::Task;
@@ -122,9 +123,33 @@ pub struct Server {
     unix_socket: Option<String>,
 }
 
-impl Server {
-    /// Binds, starts the executor and returns; connections are accepted from here on.
-    pub fn start(mut config: Config, options: Options) -> Result<Server, StartError> {
+/// An executor's thread that waits for what it is to execute, and gets ready meanwhile.
+pub struct Prepared {
+    thread: JoinHandle<io::Result<()>>,
+    work: std::sync::mpsc::SyncSender<Executor>,
+}
+
+impl Prepared {
+    /// Starts the thread. Where it is dropped, the thread ends.
+    pub fn new() -> Result<Prepared, StartError> {
+        let (work, given) = std::sync::mpsc::sync_channel::<Executor>(1);
+        let thread = std::thread::Builder::new().name("executor".into()).stack_size(STACK);
+        let thread = thread.spawn(move || {
+            let _heap = allocator::own_heap();
+            let runtime = Builder::new_current_thread()
+                .enable_io()
+                .enable_time()
+                .on_thread_unpark(turns::begin)
+                .build_local(LocalOptions::default())?;
+            // The first command is not to wait until the others are in the index.
+            commands::lookup(b"ping");
+            given.recv().map_or(Ok(()), |executor| executor.run(&runtime))
+        });
+        Ok(Prepared { thread: thread.map_err(StartError::System)?, work })
+    }
+
+    /// Binds and returns; connections are accepted from here on.
+    pub fn start(self, mut config: Config, options: Options) -> Result<Server, StartError> {
         let users = users_file::at_start(&config, &options.users).map_err(StartError::Users)?;
         let tls = match config.tls_port {
             0 => None,
@@ -156,9 +181,17 @@ impl Server {
             ending: Arc::clone(&ending),
             directory: Arc::clone(&directory),
         };
-        let thread = std::thread::Builder::new().name("executor".into()).stack_size(STACK);
-        let executor = Some(thread.spawn(move || executor.run()).map_err(StartError::System)?);
+        // Where the thread could not get ready, it has ended: whoever waits for it learns why.
+        let _ = self.work.send(executor);
+        let executor = Some(self.thread);
         Ok(Server { executor, orders, ending, addresses, tls_addresses, directory, unix_socket })
+    }
+}
+
+impl Server {
+    /// Binds, starts the executor and returns; connections are accepted from here on.
+    pub fn start(config: Config, options: Options) -> Result<Server, StartError> {
+        Prepared::new()?.start(config, options)
     }
 
     /// The TCP addresses it listens on; their port is the same.
@@ -238,13 +271,7 @@ struct Executor {
 }
 
 impl Executor {
-    fn run(mut self) -> io::Result<()> {
-        let _heap = allocator::own_heap();
-        let runtime = Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .on_thread_unpark(turns::begin)
-            .build_local(LocalOptions::default())?;
+    fn run(mut self, runtime: &LocalRuntime) -> io::Result<()> {
         runtime.block_on(async {
             turns::begin();
             let mut clock = Clock::new();

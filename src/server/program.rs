@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::server::cli::Invocation;
-use crate::server::{Options, Server, allocator, descriptors, log};
+use crate::server::{Options, Prepared, allocator, descriptors, log};
 
 /// Whoever cannot be asked whether it has ended leaves a server that does not no longer than this.
 const LAST_WAY_OUT: Duration = Duration::from_secs(5);
@@ -42,6 +42,7 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     std::env::set_current_dir(&config.dir).map_err(|error| format!("--dir {}: {error}", config.dir))?;
     config.dir = std::env::current_dir().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
     descriptors::make_room(config.maxclients);
+    let prepared = Prepared::new().map_err(|error| error.to_string())?;
     log::start(config.loglevel, &config.logfile, log_format).map_err(|error| format!("{}: {error}", config.logfile))?;
     if !extra.ignored.is_empty() {
         tracing::info!(directives = extra.ignored.join(" "), "directives of the configuration file that have no meaning here");
@@ -51,7 +52,7 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     }
     let signals = Signals::install().map_err(|error| error.to_string())?;
     let options = Options { config_file: file, users: extra.users, test_mode, ..Options::default() };
-    let mut server = Server::start(config, options).map_err(|error| error.to_string())?;
+    let mut server = prepared.start(config, options).map_err(|error| error.to_string())?;
     let plain = server.addresses().iter().map(ToString::to_string);
     let addresses: Vec<String> = plain.chain(server.tls_addresses().iter().map(|addr| format!("tls:{addr}"))).collect();
     // Whoever started it with --port 0 reads the port here; it does not matter if nobody does.
