@@ -81,7 +81,9 @@ fn first_key(command: &Command) -> usize {
 }
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
-    let mut index = Index { short: Box::new([None; SLOTS]), long: HashMap::new() };
+    // By way of a vector it is made where it stays; an array would be made on the stack first.
+    let short = vec![None; SLOTS].into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("there are as many"));
+    let mut index = Index { short, long: HashMap::new() };
     for command in super::all() {
         match Packed::new(command.name.as_bytes()) {
             None => drop(index.long.insert(command.name.as_bytes(), command)),

@@ -5,13 +5,12 @@ use std::path::Path;
 
 use rustix::system::{sysinfo, uname};
 
-use crate::engine::config::Config;
 use crate::engine::environment::{Environment, Usage};
 use crate::server::allocator;
 
-/// The process that serves `addresses`, and `tls_addresses` over TLS.
+/// The process that serves `addresses`, `tls_addresses` over TLS, and what comes by a unix socket.
 pub fn describe(
-    config: &Config,
+    unix_socket: Option<&str>,
     addresses: &[SocketAddr],
     tls_addresses: &[SocketAddr],
     config_file: Option<&Path>,
@@ -27,8 +26,8 @@ pub fn describe(
             listeners.push(format!("name={name},{},port={}", binds.join(","), first.port()));
         }
     }
-    if !config.unixsocket.is_empty() {
-        listeners.push(format!("name=unix,bind={}", config.unixsocket));
+    if let Some(path) = unix_socket {
+        listeners.push(format!("name=unix,bind={path}"));
     }
     Environment {
         process_id: std::process::id(),
@@ -112,12 +111,11 @@ mod tests {
 
     #[test]
     fn listeners_are_named_as_info_shows_them() {
-        let config = Config { unixsocket: "/run/p.sock".into(), ..Config::default() };
         let addresses = ["127.0.0.1:7000".parse(), "[::1]:7000".parse()].map(|addr| match addr {
             Ok(addr) => addr,
             Err(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
         });
-        let environment = describe(&config, &addresses, &[], None);
+        let environment = describe(Some("/run/p.sock"), &addresses, &[], None);
         assert_eq!(environment.listeners, ["name=tcp,bind=127.0.0.1,bind=::1,port=7000", "name=unix,bind=/run/p.sock"]);
         assert_eq!(environment.tcp_port, 7000);
         assert!(environment.system_memory > 1 << 20 && environment.os.contains(' '));

@@ -45,6 +45,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
@@ -114,6 +115,8 @@ impl std::error::Error for StartError {}
 /// A running server.
 pub struct Server {
     executor: Option<JoinHandle<io::Result<()>>>,
+    /// Where connections are not accepted yet, and what is to be said then.
+    accept: Option<(SyncSender<Environment>, Environment)>,
     orders: mpsc::UnboundedSender<Order>,
     /// Set when it has been asked to end: a script that runs is told by it.
     ending: Arc<AtomicBool>,
@@ -126,13 +129,13 @@ pub struct Server {
 /// An executor's thread that waits for what it is to execute, and gets ready meanwhile.
 pub struct Prepared {
     thread: JoinHandle<io::Result<()>>,
-    work: std::sync::mpsc::SyncSender<Executor>,
+    work: SyncSender<Executor>,
 }
 
 impl Prepared {
     /// Starts the thread. Where it is dropped, the thread ends.
     pub fn new() -> Result<Prepared, StartError> {
-        let (work, given) = std::sync::mpsc::sync_channel::<Executor>(1);
+        let (work, given) = sync_channel::<Executor>(1);
         let thread = std::thread::Builder::new().name("executor".into()).stack_size(STACK);
         let thread = thread.spawn(move || {
             let _heap = allocator::own_heap();
@@ -141,14 +144,12 @@ impl Prepared {
                 .enable_time()
                 .on_thread_unpark(turns::begin)
                 .build_local(LocalOptions::default())?;
-            // The first command is not to wait until the others are in the index.
-            commands::lookup(b"ping");
             given.recv().map_or(Ok(()), |executor| executor.run(&runtime))
         });
         Ok(Prepared { thread: thread.map_err(StartError::System)?, work })
     }
 
-    /// Binds and returns; connections are accepted from here on.
+    /// Binds and returns. From here on connections can be made; they wait for [`Server::accept`].
     pub fn start(self, mut config: Config, options: Options) -> Result<Server, StartError> {
         let users = users_file::at_start(&config, &options.users).map_err(StartError::Users)?;
         let tls = match config.tls_port {
@@ -167,7 +168,8 @@ impl Prepared {
         };
         let directory = Arc::new(Directory::default());
         let (orders, inbox) = mpsc::unbounded_channel();
-        let environment = environment::describe(&config, &addresses, &tls_addresses, options.config_file.as_deref());
+        let (accept, accepting) = sync_channel(1);
+        let config_file = options.config_file.clone();
         let ending = Arc::new(AtomicBool::new(false));
         let executor = Executor {
             config,
@@ -175,23 +177,36 @@ impl Prepared {
             tls,
             seed,
             options,
-            environment,
             listeners,
+            accept: accepting,
             inbox,
             ending: Arc::clone(&ending),
             directory: Arc::clone(&directory),
         };
         // Where the thread could not get ready, it has ended: whoever waits for it learns why.
         let _ = self.work.send(executor);
-        let executor = Some(self.thread);
-        Ok(Server { executor, orders, ending, addresses, tls_addresses, directory, unix_socket })
+        // Meanwhile, what it needs no sooner than there is a request: to know all commands by their names, and where it runs.
+        commands::lookup(b"ping");
+        let environment = environment::describe(unix_socket.as_deref(), &addresses, &tls_addresses, config_file.as_deref());
+        let (executor, accept) = (Some(self.thread), Some((accept, environment)));
+        Ok(Server { executor, accept, orders, ending, addresses, tls_addresses, directory, unix_socket })
     }
 }
 
 impl Server {
     /// Binds, starts the executor and returns; connections are accepted from here on.
     pub fn start(config: Config, options: Options) -> Result<Server, StartError> {
-        Prepared::new()?.start(config, options)
+        let mut server = Prepared::new()?.start(config, options)?;
+        server.accept();
+        Ok(server)
+    }
+
+    /// From here on connections are accepted, those first that have been made meanwhile.
+    pub fn accept(&mut self) {
+        if let Some((accept, environment)) = self.accept.take() {
+            // Where the executor has ended, whoever waits for it learns why.
+            let _ = accept.send(environment);
+        }
     }
 
     /// The TCP addresses it listens on; their port is the same.
@@ -211,7 +226,7 @@ impl Server {
 
     /// Runs something on the executor's thread, between two turns, and gives what it returned; `None` when the server has ended.
     pub fn control<T: Send + 'static>(&self, what: impl FnOnce(&mut Shell) -> T + Send + 'static) -> Option<T> {
-        let (done, result) = std::sync::mpsc::sync_channel(1);
+        let (done, result) = sync_channel(1);
         let order: Order = Box::new(move |shell| {
             let outcome = what(shell);
             shell.after_order();
@@ -235,8 +250,9 @@ impl Server {
         self.stopper()();
     }
 
-    /// Waits until it has ended.
+    /// Waits until it has ended, as it does at once where it has never been told to accept connections.
     pub fn wait(&mut self) -> io::Result<()> {
+        self.accept = None;
         let result = match self.executor.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
             Some(Err(_)) => Err(io::Error::other("the executor panicked")),
@@ -263,8 +279,9 @@ struct Executor {
     tls: Option<Arc<ServerConfig>>,
     seed: u64,
     options: Options,
-    environment: Environment,
     listeners: Listeners,
+    /// Tells when connections are to be accepted, and what `INFO` says of the process; without a word, that none ever are.
+    accept: Receiver<Environment>,
     inbox: mpsc::UnboundedReceiver<Order>,
     ending: Arc<AtomicBool>,
     directory: Arc<Directory>,
@@ -292,7 +309,6 @@ impl Executor {
             if self.options.seed.is_none() {
                 shell.engine.entropy = Some(Box::new(|bytes| getrandom::fill(bytes).is_ok()));
             }
-            shell.engine.environment = self.environment;
             if let Some(path) = self.options.config_file {
                 let write = move |config: &Config, users: &[Vec<u8>]| {
                     file::rewrite(&path, config, users).map_err(|error| error.to_string())
@@ -314,6 +330,8 @@ impl Executor {
                 }
             };
             tokio::task::spawn_local(turns::timed(&shell, Task::Timer, timer));
+            let Ok(environment) = self.accept.recv() else { return Ok(()) };
+            shell.borrow_mut().engine.environment = environment;
             self.listeners.serve(&shell)?;
             let guard = stop.on_panic();
             let state = Rc::clone(&shell);

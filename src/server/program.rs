@@ -50,9 +50,11 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     if test_mode {
         tracing::warn!("test mode: clients may move the clock and have requests go wrong");
     }
-    let signals = Signals::install().map_err(|error| error.to_string())?;
     let options = Options { config_file: file, users: extra.users, test_mode, ..Options::default() };
     let mut server = prepared.start(config, options).map_err(|error| error.to_string())?;
+    let signals = Signals::install().map_err(|error| error.to_string())?;
+    // From here on a signal ends the server as it should, and nobody who is answered can have sent one before.
+    server.accept();
     let plain = server.addresses().iter().map(ToString::to_string);
     let addresses: Vec<String> = plain.chain(server.tls_addresses().iter().map(|addr| format!("tls:{addr}"))).collect();
     // Whoever started it with --port 0 reads the port here; it does not matter if nobody does.
