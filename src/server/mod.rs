@@ -116,7 +116,7 @@ impl std::error::Error for StartError {}
 pub struct Server {
     executor: Option<JoinHandle<io::Result<()>>>,
     /// Where connections are not accepted yet, and what is to be said then.
-    accept: Option<(SyncSender<Environment>, Environment)>,
+    accept: Option<Box<(SyncSender<Environment>, Environment)>>,
     orders: mpsc::UnboundedSender<Order>,
     /// Set when it has been asked to end: a script that runs is told by it.
     ending: Arc<AtomicBool>,
@@ -188,7 +188,7 @@ impl Prepared {
         // Meanwhile, what it needs no sooner than there is a request: to know all commands by their names, and where it runs.
         commands::lookup(b"ping");
         let environment = environment::describe(unix_socket.as_deref(), &addresses, &tls_addresses, config_file.as_deref());
-        let (executor, accept) = (Some(self.thread), Some((accept, environment)));
+        let (executor, accept) = (Some(self.thread), Some(Box::new((accept, environment))));
         Ok(Server { executor, accept, orders, ending, addresses, tls_addresses, directory, unix_socket })
     }
 }
@@ -203,7 +203,8 @@ impl Server {
 
     /// From here on connections are accepted, those first that have been made meanwhile.
     pub fn accept(&mut self) {
-        if let Some((accept, environment)) = self.accept.take() {
+        if let Some(waiting) = self.accept.take() {
+            let (accept, environment) = *waiting;
             // Where the executor has ended, whoever waits for it learns why.
             let _ = accept.send(environment);
         }
