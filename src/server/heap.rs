@@ -18,6 +18,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::store::table::prefetch;
+
 /// Larger blocks are left to the C library, in bytes. Of the largest there is one to a span, and what is left of that is never touched.
 const SMALL_MAX: usize = SPAN;
 /// Up to so many bytes, sizes of blocks are multiples of this; from there on there are eight to each power of two.
@@ -472,14 +474,13 @@ impl Heap {
                 wanted = fresh as u32;
                 first
             } else {
-                let (first, mut last, mut count) = (head.free, head.free, 1);
-                while count < wanted && !last.cast::<*mut u8>().read().is_null() {
-                    last = last.cast::<*mut u8>().read();
-                    count += 1;
-                }
-                head.free = last.cast::<*mut u8>().read();
-                last.cast::<*mut u8>().write(ptr::null_mut());
-                wanted = count;
+                // One only: where blocks were freed here and there, each has to be waited for to know the next, but that one is asked for
+                // now and comes until it is wanted.
+                let first = head.free;
+                head.free = first.cast::<*mut u8>().read();
+                first.cast::<*mut u8>().write(ptr::null_mut());
+                prefetch(head.free);
+                wanted = 1;
                 first
             };
             head.used += wanted;

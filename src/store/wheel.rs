@@ -18,6 +18,8 @@
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::fmt;
 
+use crate::store::table::prefetch;
+
 /// Names a timer until it fires or is cancelled; below 2^28, never 0.
 pub type TimerId = u32;
 
@@ -105,6 +107,8 @@ impl Nodes {
         if self.free != 0 {
             let node = self.free;
             self.free = self.at(node).next(node);
+            // It was freed long ago, perhaps: it comes until it is wanted.
+            prefetch(std::ptr::from_ref(self.at(self.free)).cast());
             return Some(node);
         }
         if self.used == TIMER_LIMIT {
