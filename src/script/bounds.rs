@@ -199,6 +199,19 @@ pub(super) unsafe fn charge_call(interpreter: *mut Interpreter, least: u64, argu
     }
 }
 
+/// Counts work. Whoever calls this calls [`settle`], too.
+///
+/// # Safety
+/// As for [`spend_quietly`].
+#[inline]
+pub(super) unsafe fn charge(interpreter: *mut Interpreter, work: u64) {
+    // SAFETY: as promised.
+    unsafe {
+        let bounds = &mut (*interpreter).frame.bounds;
+        bounds.work = bounds.work.saturating_add(work);
+    }
+}
+
 /// Has the work that was counted looked at if it is enough, and ends the script if it is to end.
 ///
 /// # Safety

@@ -115,8 +115,8 @@ pub(super) struct Interpreter {
     pub draft: Option<Draft>,
     /// Arguments of a `redis.call` with very many.
     pub arguments: Vec<&'static [u8]>,
-    /// Room for the replies to the calls of a plan; empty while none runs.
-    pub texts: Vec<u8>,
+    /// Room for the replies to the calls of a plan, lent to it while it runs.
+    pub texts: [Vec<u8>; 2],
     /// The result that a library writes.
     pub buffer: Buffer,
     /// Tables that a library is inside of.
@@ -151,7 +151,7 @@ impl Interpreter {
             parameters: [Parameter::new(KEPT_KEYS), Parameter::new(KEPT_ARGV)],
             draft: None,
             arguments: Vec::new(),
-            texts: Vec::new(),
+            texts: Default::default(),
             buffer: Buffer::default(),
             levels: Vec::new(),
         }));

@@ -76,6 +76,12 @@ struct Script {
     neighbours: Option<Neighbours>,
 }
 
+impl Script {
+    fn plan_bytes(&self) -> usize {
+        self.plan.iter().flatten().map(|plan| plan.bytes()).sum()
+    }
+}
+
 /// A plan, or `None` for a script that runs in Lua.
 type Planned = Option<Rc<Plan>>;
 
@@ -117,6 +123,8 @@ pub struct Scripts {
     evaluated: usize,
     /// Bytes of the sources of all scripts.
     source_bytes: usize,
+    /// Bytes of their plans.
+    plan_bytes: usize,
     /// Bytes that the interpreter may take; the engine says how many.
     memory_limit: usize,
     /// Scripts evicted since the start.
@@ -138,6 +146,7 @@ impl Default for Scripts {
             newest: NONE,
             evaluated: 0,
             source_bytes: 0,
+            plan_bytes: 0,
             memory_limit: usize::try_from(MEMORY_LIMIT).unwrap_or(usize::MAX),
             evicted: 0,
             without_plans: false,
@@ -171,9 +180,9 @@ impl Scripts {
         self.interpreter.map_or(0, |interpreter| unsafe { (*interpreter.as_ptr()).memory.used })
     }
 
-    /// Bytes of the sources of cached scripts, and of what keeps them.
+    /// Bytes of the sources and plans of cached scripts, and of what keeps them.
     pub fn cache_bytes(&self) -> usize {
-        self.source_bytes + self.scripts.len() * (size_of::<Script>() + size_of::<(Sha, usize)>())
+        self.source_bytes + self.plan_bytes + self.scripts.len() * (size_of::<Script>() + size_of::<(Sha, usize)>())
     }
 
     /// Bounds what the interpreter may take, in bytes.
@@ -281,6 +290,7 @@ impl Scripts {
         let script = self.scripts.remove(index);
         self.by_sha.remove(&script.sha);
         self.source_bytes -= script.source.len();
+        self.plan_bytes -= script.plan_bytes();
         self.evicted += 1;
         if let Some(interpreter) = self.interpreter {
             // SAFETY: as for `compile`; the function came from this interpreter.
@@ -328,6 +338,7 @@ impl Scripts {
             assert_eq!(self.by_sha.get(&script.sha), Some(&index));
         }
         assert_eq!(self.source_bytes, self.scripts.iter().map(|(_, script)| script.source.len()).sum::<usize>());
+        assert_eq!(self.plan_bytes, self.scripts.iter().map(|(_, script)| script.plan_bytes()).sum::<usize>());
         let (mut count, mut older, mut index) = (0, NONE, self.oldest);
         while let Some(neighbours) = self.scripts.get(index).and_then(|script| script.neighbours) {
             assert_eq!(neighbours.older, older);
@@ -398,7 +409,9 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, request: Request<'_>) -> Re
     let Some(interpreter) = scripts.interpreter else { return Err(Error::NO_SCRIPT) };
     if plan.is_none() {
         let body = shebang::split(source).map_or(&[][..], |(_, body)| body);
-        *plan = Some(Plan::of(body, &mut cx.engine.command_stats).filter(|_| !scripts.without_plans).map(Rc::new));
+        let made = Plan::of(body, &mut cx.engine.command_stats).filter(|_| !scripts.without_plans).map(Rc::new);
+        scripts.plan_bytes += made.as_ref().map_or(0, |plan| plan.bytes());
+        *plan = Some(made);
     }
     let program = Program { function: *function, flags: *flags, plan: plan.clone().flatten() };
     execute(cx, interpreter, program, request, |engine| &engine.scripts.scripts[index].sha)?;

@@ -34,6 +34,45 @@ pub(super) struct Plan {
     steps: Box<[Step]>,
 }
 
+impl Plan {
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Plan>() + steps_bytes(&self.steps)
+    }
+}
+
+fn steps_bytes(steps: &[Step]) -> usize {
+    let of_step = |step: &Step| match step {
+        Step::Keep(_, value) | Step::Return(value) => value.bytes(),
+        Step::Call(call) => call.bytes(),
+        Step::Choose(arms) => {
+            size_of_val(&**arms) + arms.iter().map(|(value, steps)| value.bytes() + steps_bytes(steps)).sum::<usize>()
+        }
+    };
+    size_of_val(steps) + steps.iter().map(of_step).sum::<usize>()
+}
+
+impl Value {
+    /// Bytes that it takes beside its own place.
+    fn bytes(&self) -> usize {
+        match self {
+            Value::Text(text) => text.len(),
+            Value::Call(call) => call.bytes(),
+            Value::Not(value) => size_of::<Value>() + value.bytes(),
+            Value::And(sides) | Value::Or(sides) | Value::Equal(sides) | Value::Unequal(sides) | Value::Ordered(_, sides) => {
+                size_of_val(&**sides) + sides[0].bytes() + sides[1].bytes()
+            }
+            _ => 0,
+        }
+    }
+}
+
+impl Call {
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.arguments) + self.arguments.iter().map(Value::bytes).sum::<usize>()
+    }
+}
+
 /// A statement.
 #[derive(Debug)]
 enum Step {
@@ -85,8 +124,6 @@ struct Call {
     known: Known,
     /// The name of the command first. Each is a text, a key, an argument or a local.
     arguments: Box<[Value]>,
-    /// Whether there is a local among them.
-    of_locals: bool,
     /// The line that an error names.
     line: u32,
 }

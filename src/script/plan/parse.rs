@@ -281,8 +281,7 @@ impl<'a> Parser<'a, '_> {
         reply(command.name, arguments.len())?;
         let known = Known::new(command, self.stats);
         let callable = known.common && known.takes(arguments.len()) && arguments.len() <= FEW;
-        let of_locals = arguments.iter().any(|argument| matches!(argument, Value::Local(_)));
-        callable.then(|| Call { known, arguments: arguments.into(), of_locals, line })
+        callable.then(|| Call { known, arguments: arguments.into(), line })
     }
 
     /// An argument, which is there already when the call is made.

@@ -15,12 +15,14 @@ use crate::script::plan::{Call, Order, Plan, Step, Value};
 
 /// Room for the texts of replies that is kept from run to run, in bytes.
 const TEXTS_KEPT: usize = 4 << 10;
+/// A longer text has a block of its own.
+const SHORT: usize = 512;
 
 /// Why a run did not come to its end.
 pub(in crate::script) struct Failure {
-    /// The error as a script could catch it, and the line that it names; of the end of memory Lua names none.
-    pub text: Vec<u8>,
-    pub line: Option<u32>,
+    /// The error as a script could catch it, and the line that it names.
+    text: Vec<u8>,
+    line: u32,
     /// Whether it has been counted already.
     pub counted: bool,
 }
@@ -34,10 +36,21 @@ enum Held<'r> {
     Boolean(bool),
     Number(f64),
     Text(&'r [u8]),
-    /// What a command has replied: where it begins among the texts of the run, and how long it is.
-    Reply(usize, usize),
-    /// A table with `ok`, as a status is given: the same, and which of the run's calls has given it, as no two tables are equal.
-    Status(u32, usize, u32),
+    /// What a command has replied: where it begins among the short texts of the run, and how long it is.
+    Short(u32, u32),
+    /// The same, if it is long: its number among those.
+    Long(u32),
+    /// A table with `ok`, as a status is given, which is a short text; and which of the run's calls has given it, as no two tables are
+    /// equal.
+    Status(u32, u32, u32),
+}
+
+/// The texts that commands have replied with. Like strings of Lua they are there once only, if they are long, and no longer than needed.
+#[derive(Default)]
+struct Texts {
+    /// Those that are short, one behind the other.
+    short: Vec<u8>,
+    long: Vec<Vec<u8>>,
 }
 
 impl<'r> Held<'r> {
@@ -46,15 +59,38 @@ impl<'r> Held<'r> {
     }
 
     /// The string that it is, if it is one.
-    fn text<'t>(self, texts: &'t [u8]) -> Option<&'t [u8]>
+    fn text<'t>(self, texts: &'t Texts) -> Option<&'t [u8]>
     where
         'r: 't,
     {
         match self {
             Held::Text(text) => Some(text),
-            Held::Reply(start, len) => texts.get(start..start + len),
+            Held::Short(start, len) => Some(texts.short(start, len)),
+            Held::Long(number) => texts.long.get(number as usize).map(Vec::as_slice),
             _ => None,
         }
+    }
+}
+
+impl Texts {
+    fn short(&self, start: u32, len: u32) -> &[u8] {
+        self.short.get(start as usize..(start + len) as usize).unwrap_or_default()
+    }
+
+    /// Takes a short text in and gives where it is.
+    fn keep_short(&mut self, text: &[u8]) -> (u32, u32) {
+        // A script has no more than some hundreds of calls.
+        let start = self.short.len() as u32;
+        self.short.extend_from_slice(text);
+        (start, text.len() as u32)
+    }
+
+    fn keep_long(&mut self, text: Vec<u8>) -> u32 {
+        let number = self.long.iter().position(|other| *other == text).unwrap_or_else(|| {
+            self.long.push(text);
+            self.long.len() - 1
+        });
+        number as u32
     }
 }
 
@@ -72,21 +108,23 @@ pub(in crate::script) unsafe fn run(
     // SAFETY: as promised. What is in the frame is used by one function at a time.
     unsafe {
         (*interpreter).frame = frame;
-        let texts = std::mem::take(&mut (*interpreter).texts);
-        let mut run = Run { interpreter, keys, args, locals: SmallVec::new(), texts, calls: 0 };
+        let [short, spare] = std::mem::take(&mut (*interpreter).texts);
+        let texts = Texts { short, long: Vec::new() };
+        let mut run = Run { interpreter, keys, args, locals: SmallVec::new(), texts, spare, calls: 0 };
         let done = run.block(&plan.steps);
         (*interpreter).frame.engine = std::ptr::null_mut();
-        let mut texts = run.texts;
+        let Run { mut texts, mut spare, .. } = run;
         match done? {
             None | Some(Held::Nil | Held::Boolean(false)) => reply.null(),
             Some(Held::Boolean(true)) => reply.integer(1),
             Some(Held::Number(number)) => reply.integer(truncate(number)),
-            Some(Held::Status(_, start, len)) => write_status(&texts[start..][..len as usize], reply),
+            Some(Held::Status(_, start, len)) => write_status(texts.short(start, len), reply),
             Some(held) => reply.bulk(held.text(&texts).unwrap_or_default()),
         }
-        if texts.capacity() <= TEXTS_KEPT {
-            texts.clear();
-            (*interpreter).texts = texts;
+        if texts.short.capacity() <= TEXTS_KEPT && spare.capacity() <= TEXTS_KEPT {
+            texts.short.clear();
+            spare.clear();
+            (*interpreter).texts = [texts.short, spare];
         }
         Ok(())
     }
@@ -98,8 +136,9 @@ struct Run<'r> {
     keys: &'r [&'r [u8]],
     args: &'r [&'r [u8]],
     locals: SmallVec<[Held<'r>; 4]>,
-    /// The replies so far that are strings, one behind the other.
-    texts: Vec<u8>,
+    texts: Texts,
+    /// Where the text of a reply is written to.
+    spare: Vec<u8>,
     calls: u32,
 }
 
@@ -109,14 +148,25 @@ impl<'r> Run<'r> {
         for step in steps {
             match step {
                 Step::Keep(place, value) => {
+                    let long = self.texts.long.len();
                     let held = self.value(value)?;
+                    if !matches!(held, Held::Long(_)) {
+                        self.texts.long.truncate(long);
+                    }
                     self.locals.truncate(*place);
                     self.locals.push(held);
                 }
-                Step::Call(call) => drop(self.call(call)?),
+                Step::Call(call) => {
+                    let long = self.texts.long.len();
+                    self.call(call)?;
+                    self.texts.long.truncate(long);
+                }
                 Step::Choose(arms) => {
                     for (condition, steps) in arms {
-                        if self.holds(condition)? {
+                        let long = self.texts.long.len();
+                        let holds = self.holds(condition)?;
+                        self.texts.long.truncate(long);
+                        if holds {
                             if let Some(returned) = self.block(steps)? {
                                 return Ok(Some(returned));
                             }
@@ -199,10 +249,12 @@ impl<'r> Run<'r> {
 
     /// Makes a call.
     fn call(&mut self, call: &'r Call) -> Result<Held<'r>> {
-        let stop = |text: &[u8], counted| Box::new(Failure { text: text.to_vec(), line: Some(call.line), counted });
+        let stop = |text: &[u8], counted| {
+            // As C reads it.
+            let end = memchr::memchr(0, text).unwrap_or(text.len());
+            Box::new(Failure { text: text[..end].to_vec(), line: call.line, counted })
+        };
         let mut numbers = [const { MaybeUninit::<[u8; DOUBLE_MAX]>::uninit() }; FEW];
-        // While the reply is written behind them, the texts may move.
-        let earlier = if call.of_locals { self.texts.clone() } else { Vec::new() };
         let mut arguments: [&[u8]; FEW] = [&[]; FEW];
         for ((argument, given), number) in call.arguments.iter().zip(&mut arguments).zip(&mut numbers) {
             let text = match argument {
@@ -211,7 +263,7 @@ impl<'r> Run<'r> {
                 Value::Argument(index) => self.args.get(index - 1).copied(),
                 Value::Local(place) => match self.locals[*place] {
                     Held::Number(value) => Some(call::format_number(value, number.write([0; DOUBLE_MAX]))),
-                    held => held.text(&earlier),
+                    held => held.text(&self.texts),
                 },
                 _ => None,
             };
@@ -231,88 +283,89 @@ impl<'r> Run<'r> {
                 engine.stats.error(&error);
                 return Err(stop(failure::trimmed(error.text()), true));
             }
-            let memory = &(*interpreter).memory;
-            let limit = memory.limit.saturating_sub(memory.used);
-            let mut reply = Reply { held: Held::Nil, failed: None, call: self.calls, texts: &mut self.texts, limit };
+            let mut reply = Reply { came: Came::Nothing, failed: None, text: std::mem::take(&mut self.spare) };
             call::carry_out(interpreter, &call.known, arguments, &mut reply);
-            let Reply { held, failed, .. } = reply;
+            let Reply { came, failed, mut text } = reply;
             bounds::charge_call(interpreter, call.known.least_work, arguments.len(), 0);
+            let held = match came {
+                Came::Nothing => Held::Boolean(false),
+                Came::Number(number) => Held::Number(number),
+                Came::Status => {
+                    let (start, len) = self.texts.keep_short(&text);
+                    Held::Status(self.calls, start, len)
+                }
+                Came::Text if text.len() <= SHORT => {
+                    let (start, len) = self.texts.keep_short(&text);
+                    Held::Short(start, len)
+                }
+                Came::Text => {
+                    bounds::charge(interpreter, text.len() as u64 / bounds::BYTES_PER_STEP);
+                    Held::Long(self.texts.keep_long(std::mem::take(&mut text)))
+                }
+            };
+            text.clear();
+            self.spare = text;
             if bounds::settle_quietly(interpreter) {
                 return Err(stop(&[b"ERR ", bounds::KILLED].concat(), false));
             }
             match failed {
                 None => Ok(held),
-                Some(Failed::Refused(text)) => Err(stop(failure::trimmed(&text), true)),
-                Some(Failed::TooLong) => {
-                    Err(Box::new(Failure { text: b"not enough memory".to_vec(), line: None, counted: false }))
-                }
+                Some(text) => Err(stop(failure::trimmed(&text), true)),
             }
         }
     }
 }
 
 /// The reply of one call.
-struct Reply<'t> {
-    held: Held<'static>,
-    failed: Option<Failed>,
-    /// Which of the run's calls it is.
-    call: u32,
-    /// Where strings go, and how many bytes there may be.
-    texts: &'t mut Vec<u8>,
-    limit: usize,
+struct Reply {
+    came: Came,
+    failed: Option<Vec<u8>>,
+    /// The string or the status.
+    text: Vec<u8>,
 }
 
-/// Why there is no reply.
-enum Failed {
-    /// It is an error.
-    Refused(Vec<u8>),
-    /// There is no room for it.
-    TooLong,
+/// What a reply is.
+enum Came {
+    Nothing,
+    Number(f64),
+    Text,
+    Status,
 }
 
-impl Reply<'_> {
-    /// Where a text lies that is taken in.
-    fn take(&mut self, text: &[u8]) -> usize {
-        let start = self.texts.len();
-        if start + text.len() <= self.limit {
-            self.texts.extend_from_slice(text);
-        } else {
-            self.failed = Some(Failed::TooLong);
-        }
-        start
-    }
-
+impl Reply {
     /// None of the commands that a plan calls replies like that.
     fn aggregate(&mut self) {
         debug_assert!(false, "an aggregate");
-        self.failed = Some(Failed::Refused(b"ERR a script's command replied with an aggregate".to_vec()));
+        self.failed = Some(b"ERR a script's command replied with an aggregate".to_vec());
     }
 }
 
 /// As scripts are given replies as long as they ask for nothing else: see [`LuaSink`](crate::script::sink::LuaSink).
-impl Sink for Reply<'_> {
+impl Sink for Reply {
     fn protocol(&self) -> Protocol {
         Protocol::Resp2
     }
 
     fn simple(&mut self, text: &str) {
-        self.held = Held::Status(self.call, self.take(text.as_bytes()), text.len() as u32);
+        self.text.extend_from_slice(text.as_bytes());
+        self.came = Came::Status;
     }
 
     fn error(&mut self, text: &[u8]) {
-        self.failed = Some(Failed::Refused(text.to_vec()));
+        self.failed = Some(text.to_vec());
     }
 
     fn integer(&mut self, n: i64) {
-        self.held = Held::Number(n as f64);
+        self.came = Came::Number(n as f64);
     }
 
     fn bulk(&mut self, bytes: &[u8]) {
-        self.held = Held::Reply(self.take(bytes), bytes.len());
+        self.text.extend_from_slice(bytes);
+        self.came = Came::Text;
     }
 
     fn null(&mut self) {
-        self.held = Held::Boolean(false);
+        self.came = Came::Nothing;
     }
 
     fn null_array(&mut self) {
@@ -356,15 +409,10 @@ impl Sink for Reply<'_> {
 impl Failure {
     /// The error as the client is given it.
     pub(in crate::script) fn reply(&self, name: &[u8]) -> Vec<u8> {
-        match self.line {
-            Some(line) => {
-                let mut text = self.text.clone();
-                for part in [b" script: ", name, b", on @user_script:", line.to_string().as_bytes(), b"."] {
-                    text.extend_from_slice(part);
-                }
-                text
-            }
-            None => [b"ERR Error running script ", name, b", ", &self.text].concat(),
+        let mut text = self.text.clone();
+        for part in [b" script: ", name, b", on @user_script:", self.line.to_string().as_bytes(), b"."] {
+            text.extend_from_slice(part);
         }
+        text
     }
 }

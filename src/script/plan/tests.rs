@@ -225,15 +225,34 @@ fn rules_limits_and_observers_hold() {
 }
 
 #[test]
-fn a_reply_without_room_ends_the_script() {
-    let mut harness = Harness::new();
-    let long = vec![b'x'; 40 << 20];
-    harness.args(&[b"SET", b"k", &long]);
-    let source = "local a = redis.call('get', 'k') local b = redis.call('get', 'k') return a == b";
-    assert!(is_planned(source));
-    let reply = harness.args(&[b"EVAL", source.as_bytes(), b"0"]);
-    assert!(String::from_utf8_lossy(&reply).contains("not enough memory"));
-    assert_eq!(harness.run("EVAL return(redis.call('strlen','k')) 0"), format!(":{}", long.len()));
+fn long_replies_are_what_they_are_in_lua() {
+    let mut pair = Pair::new();
+    let long = vec![b'x'; 3 << 20];
+    pair.args(&[b"SET", b"k", &long]);
+    assert!(pair.run("CONFIG SET script-memory-limit 1mb").contains("OK"));
+    let many = "redis.call('get', 'k') if redis.call('get', 'k') == ARGV[1] then return 1 end ".repeat(60);
+    let locals: String = (0..50).map(|n| format!("local l{n} = redis.call('get', 'k') ")).collect();
+    for (source, reply) in [
+        ("local a = redis.call('get', 'k') local b = redis.call('get', 'k') return a == b", ":1\r\n"),
+        (&format!("{many} return 2"), ":2\r\n"),
+        (
+            &format!("{locals} redis.call('append', 'l', l49) redis.call('append', 'l', 'y') return redis.call('strlen', 'l')"),
+            ":3145729\r\n",
+        ),
+        (
+            "local a = redis.call('get', 'k') local b = redis.call('get', 'l') if a == b then return 1 end return redis.call('strlen', 'k')",
+            ":3145728\r\n",
+        ),
+        (
+            "local a = redis.call('get', 'l') redis.call('set', 'm', a) local b = redis.call('getdel', 'm') return a == b",
+            ":1\r\n",
+        ),
+    ] {
+        assert!(is_planned(source), "{source}");
+        assert_eq!(pair.eval(source, &[], &["a"]), reply, "{source}");
+    }
+    assert!(pair.eval("return redis.call('getdel', 'k')", &[], &[]).len() > long.len());
+    pair.compare();
 }
 
 /// Scripts of the kind that has plans.
