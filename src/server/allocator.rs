@@ -6,10 +6,10 @@ use std::cell::Cell;
 
 use crate::server::{cells, heap};
 
-/// Blocks of so many bytes are mapped by themselves, and go back to the system at once when they are freed: glibc's own figure, before it
-/// begins to change it. A list that has grown leaves none of its earlier, smaller selves behind.
+/// Blocks of so many bytes are mapped by themselves, and go back to the system at once when they are freed: all that the executor's heap
+/// does not hold. A list that has grown leaves none of its earlier, smaller selves behind.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-const MAPPED_FROM: libc::c_int = 128 << 10;
+const MAPPED_FROM: libc::c_int = heap::SPAN as libc::c_int;
 
 /// Has freed memory put in order piece by piece. To be called once, when the program starts.
 ///
