@@ -9,7 +9,7 @@ use std::process::Command;
 use std::{env, fs};
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/build.rs");
     println!("cargo::rerun-if-env-changed=RUSTC_LINKER");
     let var = |name: &str| env::var(name).unwrap_or_default();
     let gnu = var("CARGO_CFG_TARGET_OS") == "linux" && var("CARGO_CFG_TARGET_ENV") == "gnu";
