@@ -40,7 +40,7 @@ struct Parser<'a, 's> {
     stats: &'s mut CommandStats,
 }
 
-/// What binds how strongly; the strongest last.
+/// Levels of operators: `or`, `and`, and what is between the operands of those.
 const LEVELS: usize = 3;
 
 impl<'a> Parser<'a, '_> {

@@ -170,6 +170,8 @@ impl<'r> Run<'r> {
                             if let Some(returned) = self.block(steps)? {
                                 return Ok(Some(returned));
                             }
+                            // Its locals are gone.
+                            self.texts.long.truncate(long);
                             break;
                         }
                     }

@@ -251,6 +251,10 @@ fn long_replies_are_what_they_are_in_lua() {
         assert!(is_planned(source), "{source}");
         assert_eq!(pair.eval(source, &[], &["a"]), reply, "{source}");
     }
+    let inner = "local a = redis.call('get', 'k') if a then local b = redis.call('get', 'l') end \
+        local c = redis.call('get', 'l') if c == a then return 1 end return redis.call('strlen', 'l')";
+    assert!(is_planned(inner));
+    assert_eq!(pair.eval(inner, &[], &[]), ":3145729\r\n");
     assert!(pair.eval("return redis.call('getdel', 'k')", &[], &[]).len() > long.len());
     pair.compare();
 }
