@@ -7,9 +7,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::reserved;
 use common::wire::{Frame, Wire};
-use portcullis::server::allocator::{self, Counting};
+use portcullis::server::allocator::Counting;
 use portcullis::testing::TestServer;
 
 // As in the program: the server measures what its thread has of it.
@@ -43,26 +42,6 @@ fn bound(wire: &mut Wire, more: u64) -> u64 {
     let max = used(wire) + more;
     set(wire, "maxmemory", &max.to_string());
     max
-}
-
-#[test]
-fn the_executor_has_a_heap_of_its_own() {
-    let _server = start();
-    assert!(reserved::as_much_as_the_memory());
-    let run = || {
-        // So that the account is of more than nothing.
-        let _large = std::hint::black_box(vec![0u8; 1 << 20]);
-        let heap = allocator::own_heap();
-        assert!(heap.is_some() && allocator::own_heap().is_none(), "one is enough");
-        let account = || (allocator::balance().unwrap(), allocator::library_balance().unwrap());
-        let before = account();
-        let block = std::hint::black_box(vec![1u8; 1000]);
-        assert_eq!(account(), (before.0 + 1000, before.1));
-        drop(heap);
-        // What was taken from it may outlive it.
-        assert!(block.iter().all(|&byte| byte == 1));
-    };
-    std::thread::spawn(run).join().unwrap();
 }
 
 /// Writes keys of 10 KB, numbered; with seconds to live, if any. Gives how many were refused.
