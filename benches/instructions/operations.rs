@@ -73,6 +73,8 @@ impl World {
     /// With the keys that nothing is done with.
     fn new() -> World {
         allocator::prepare();
+        // As the executor's thread has. The process ends with it.
+        std::mem::forget(allocator::own_heap());
         let mut clock = Clock::new();
         clock.freeze();
         // Whatever time it is, it is always the same.
