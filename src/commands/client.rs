@@ -318,8 +318,8 @@ impl<'a> Filter<'a> {
 
     fn lets_through(&self, session: &Session, now: Now) -> bool {
         let age = (now.mono_ms().saturating_sub(session.created_ms) / 1000) as i64;
-        self.addr.is_none_or(|addr| addr == session.peer.addr.as_bytes())
-            && self.laddr.is_none_or(|laddr| laddr == session.peer.laddr.as_bytes())
+        self.addr.is_none_or(|addr| addr == session.addr.as_bytes())
+            && self.laddr.is_none_or(|laddr| laddr == session.laddr.as_bytes())
             && self.kind.is_none_or(|kind| kind == Type::of(session))
             && self.user.is_none_or(|user| user == session.user)
             && self.id.is_none_or(|id| id == session.id)

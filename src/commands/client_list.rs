@@ -111,7 +111,6 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
     let (name, version) = session.lib.as_deref().map_or(("", ""), |lib| (lib.0.as_str(), lib.1.as_str()));
     let own_name = session.name.as_deref().map_or(&b""[..], shown);
     let user = engine.users.name(session.user).unwrap_or(b"(superuser)");
-    let peer = &session.peer;
     let watches = &engine.keyspace.changes.watches;
     let waits = &engine.keyspace.changes.waits;
     let tracking = &engine.keyspace.changes.tracking;
@@ -129,8 +128,8 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
          qbuf-free=0 argv-mem={waiting} multi-mem={queued} rbs=0 rbp=0 obl={} oll=0 omem={} tot-mem={memory} events={} cmd={} user={} \
          redir={redirect} resp={} lib-name={name} lib-ver={version} io-thread=0 tot-net-in={} tot-net-out={} tot-cmds={}",
         session.id,
-        peer.addr,
-        peer.laddr,
+        session.addr,
+        session.laddr,
         String::from_utf8_lossy(own_name),
         seconds(session.created_ms),
         seconds(session.last_ms),

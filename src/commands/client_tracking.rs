@@ -163,7 +163,7 @@ fn tracking(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             && cx.engine.keyspace.changes.tracking.bytes(tracker) as u64 > cx.engine.config.client_query_buffer_limit
         {
             let session = cx.session();
-            tracing::warn!(client = session.id, addr = session.peer.addr, "closing a client that tracks too many prefixes");
+            tracing::warn!(client = session.id, addr = session.addr, "closing a client that tracks too many prefixes");
             cx.engine.untrack(id);
             cx.engine.close_over_limit(id);
         }

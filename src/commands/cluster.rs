@@ -7,6 +7,7 @@ use crate::engine::command::{Categories, Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
+use crate::engine::session::SessionFlags;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 const ADMIN: Flags = Flags::ADMIN.union(Flags::STALE);
@@ -226,8 +227,9 @@ fn endpoint(cx: &mut Context<'_>) -> (String, u16) {
     let config = &cx.engine.config;
     let (announced, announced_port) = (config.cluster_announce_ip.clone(), config.cluster_announce_port);
     let tcp_port = cx.engine.environment.tcp_port;
-    let peer = &cx.session().peer;
-    let reached = if peer.unix { None } else { peer.laddr.rsplit_once(':') };
+    let session = cx.session();
+    let unix = session.flags.contains(SessionFlags::UNIX_SOCKET);
+    let reached = if unix { None } else { session.laddr.rsplit_once(':') };
     let (ip, port) = reached.map_or(("", tcp_port), |(ip, port)| (ip, port.parse().unwrap_or(tcp_port)));
     let ip = if announced.is_empty() { ip.trim_matches(['[', ']']).to_owned() } else { announced };
     (ip, if announced_port == 0 { port } else { announced_port })

@@ -5,6 +5,7 @@ use crate::engine::Action;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::{parse_f64, parse_i64};
+use crate::engine::session::SessionFlags;
 use crate::engine::uses::idle_seconds;
 use crate::resp::reply::Protocol;
 
@@ -13,9 +14,10 @@ fn may_debug(cx: &mut Context<'_>) -> bool {
     match cx.engine.config.enable_debug_command {
         "yes" => true,
         "local" => {
-            let peer = &cx.session().peer;
+            let session = cx.session();
+            let (unix, addr) = (session.flags.contains(SessionFlags::UNIX_SOCKET), &session.addr);
             // A session without an address is one of this very process.
-            peer.unix || peer.addr.is_empty() || peer.addr.starts_with("127.") || peer.addr.starts_with("[::1]:")
+            unix || addr.is_empty() || addr.starts_with("127.") || addr.starts_with("[::1]:")
         }
         _ => false,
     }
@@ -247,7 +249,7 @@ mod tests {
             object.starts_with("+Value at:0x0 refcount:1 encoding:int ") && object.ends_with("lru_seconds_idle:3"),
             "{object}"
         );
-        harness.engine.sessions[harness.session.0 as usize].peer.addr = "10.0.0.1:5000".into();
+        harness.engine.sessions[harness.session.0 as usize].addr = "10.0.0.1:5000".into();
         assert!(harness.run("DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed."));
     }
 

@@ -106,7 +106,7 @@ struct Shown {
 
 fn address(engine: &Engine, client: Client) -> String {
     let session = engine.sessions.get(client.slot as usize).filter(|session| session.id == client.id);
-    session.map(|session| session.peer.addr.to_string()).unwrap_or_default()
+    session.map(|session| session.addr.to_string()).unwrap_or_default()
 }
 
 /// What a name is to those who want locks; `None` where it is nothing to them.

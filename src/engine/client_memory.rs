@@ -75,12 +75,10 @@ impl Engine {
     /// Bytes that a session takes up with its buffers, and with what it is interested in, about.
     pub fn client_memory(&self, id: SessionId) -> usize {
         let session = &self.sessions[id.0 as usize];
-        let peer = &session.peer;
         let lib = session.lib.as_deref().map_or(0, |lib| size_of_val(lib) + lib.0.len() + lib.1.len());
         let changes = &self.keyspace.changes;
         size_of::<Session>()
-            + size_of_val(&**peer)
-            + peer.addr.len()
+            + session.addr.len()
             + session.name.as_ref().map_or(0, |name| name.len())
             + lib
             + session.out.len()
@@ -158,12 +156,7 @@ impl Engine {
                 continue;
             }
             let session = &mut self.sessions[id.0 as usize];
-            tracing::info!(
-                client = session.id,
-                addr = session.peer.addr,
-                bytes = known,
-                "closing a client for maxmemory-clients"
-            );
+            tracing::info!(client = session.id, addr = session.addr, bytes = known, "closing a client for maxmemory-clients");
             session.flags |= SessionFlags::CLOSE_NOW;
             let out = std::mem::take(&mut session.out);
             self.discard(out);

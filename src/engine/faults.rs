@@ -158,7 +158,7 @@ impl Engine {
         let command = resolved.map_or_else(|| name.to_vec(), |command| commands::full_name(command).as_bytes().to_vec());
         let session = &self.sessions[id.0 as usize];
         let client = session.name.as_deref().unwrap_or_default();
-        let fault = self.faults.decide(&command, client, session.peer.addr.as_bytes());
+        let fault = self.faults.decide(&command, client, session.addr.as_bytes());
         let session = &mut self.sessions[id.0 as usize];
         match fault {
             None => self.execute_found(now, id, row, args),

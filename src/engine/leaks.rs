@@ -164,7 +164,7 @@ impl Engine {
 
     fn leak_client(&self, client: Client) -> LeakClient {
         let session = self.sessions.get(client.slot as usize).filter(|session| session.id == client.id);
-        let peer = session.map(|session| (session.peer.addr.to_string(), session.name.as_deref().unwrap_or_default().to_vec()));
+        let peer = session.map(|session| (session.addr.to_string(), session.name.as_deref().unwrap_or_default().to_vec()));
         LeakClient { id: client.id, peer }
     }
 }

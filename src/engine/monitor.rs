@@ -146,9 +146,9 @@ fn line(now: Now, session: &Session, db: u32, origin: Origin, args: &[&[u8]]) ->
     let source: Cow<'_, str> = match origin {
         Origin::Script => "lua".into(),
         Origin::Client if session.flags.contains(SessionFlags::UNIX_SOCKET) => {
-            format!("unix:{}", session.peer.addr.strip_suffix(":0").unwrap_or(&session.peer.addr)).into()
+            format!("unix:{}", session.addr.strip_suffix(":0").unwrap_or(&session.addr)).into()
         }
-        Origin::Client => (*session.peer.addr).into(),
+        Origin::Client => (*session.addr).into(),
     };
     let mut line = format!("+{}.{:06} [{db} {source}]", us / 1_000_000, us % 1_000_000).into_bytes();
     for arg in args {

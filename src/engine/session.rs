@@ -89,8 +89,10 @@ pub struct Session {
     pub name: Option<Box<[u8]>>,
     /// `CLIENT SETINFO lib-name` and `lib-ver`.
     pub lib: Option<Box<(String, String)>>,
-    /// Where it comes from.
-    pub peer: Box<Peer>,
+    /// Where it comes from, and where it connected to: see [`Peer`].
+    pub addr: Box<str>,
+    /// Most sessions share one.
+    pub laddr: Arc<str>,
     /// Monotonic milliseconds of the connect.
     pub created_ms: u64,
     /// Monotonic milliseconds of the last command.
@@ -136,7 +138,8 @@ impl Session {
             sent: 0,
             name: None,
             lib: None,
-            peer: Box::new(peer),
+            addr: peer.addr,
+            laddr: peer.laddr,
             created_ms: now_ms,
             last_ms: now_ms,
             last_command: None,

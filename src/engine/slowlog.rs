@@ -50,7 +50,7 @@ impl Entry {
             unix_s: now.unix_ms().div_euclid(1000),
             us: 0,
             args: shown,
-            addr: session.peer.addr.to_string(),
+            addr: session.addr.to_string(),
             name: session.name.as_deref().unwrap_or_default().to_vec(),
         }
     }

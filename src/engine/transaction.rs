@@ -161,7 +161,7 @@ impl Engine {
         }
         transaction.push(command, flags, args);
         if transaction.memory() as u64 > limit {
-            tracing::warn!(client = session.id, addr = session.peer.addr, "closing a client whose transaction is too large");
+            tracing::warn!(client = session.id, addr = session.addr, "closing a client whose transaction is too large");
             self.end_transaction(id);
             self.close_over_limit(id);
         }
@@ -253,7 +253,7 @@ pub fn watch(cx: &mut Context<'_>, keys: &[&[u8]]) -> Result {
     cx.session().watcher = watcher;
     if cx.engine.keyspace.changes.watches.bytes(watcher) as u64 > cx.engine.config.client_query_buffer_limit {
         let session = cx.session();
-        tracing::warn!(client = session.id, addr = session.peer.addr, "closing a client that watches too many keys");
+        tracing::warn!(client = session.id, addr = session.addr, "closing a client that watches too many keys");
         cx.engine.unwatch(id);
         cx.engine.close_over_limit(id);
     }

@@ -1,6 +1,6 @@
 //! The directory of live connections: what threads other than the executor's may know of them.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 
 use dashmap::DashMap;
@@ -25,9 +25,10 @@ pub struct Entry {
 struct Kept {
     bytes_in: u64,
     bytes_out: u64,
-    ip: [u8; 16],
     connected_at: u32,
     fd: RawFd,
+    /// That of a version 6 address is kept elsewhere: few have one, and it is four times as long.
+    ip: Ipv4Addr,
     port: u16,
     from: From,
 }
@@ -42,9 +43,9 @@ enum From {
 impl Kept {
     fn new(entry: Entry) -> Kept {
         let (ip, from) = match entry.addr.map(|addr| addr.ip()) {
-            None => ([0; 16], From::Unix),
-            Some(IpAddr::V4(ip)) => (ip.to_ipv6_mapped().octets(), From::V4),
-            Some(IpAddr::V6(ip)) => (ip.octets(), From::V6),
+            None => (Ipv4Addr::UNSPECIFIED, From::Unix),
+            Some(IpAddr::V4(ip)) => (ip, From::V4),
+            Some(IpAddr::V6(_)) => (Ipv4Addr::UNSPECIFIED, From::V6),
         };
         Kept {
             bytes_in: entry.bytes_in,
@@ -57,12 +58,11 @@ impl Kept {
         }
     }
 
-    fn entry(self) -> Entry {
-        let ip = Ipv6Addr::from(self.ip);
+    fn entry(self, v6: impl FnOnce() -> Option<Ipv6Addr>) -> Entry {
         let addr = match self.from {
             From::Unix => None,
-            From::V4 => ip.to_ipv4_mapped().map(|ip| SocketAddr::from((ip, self.port))),
-            From::V6 => Some(SocketAddr::from((ip, self.port))),
+            From::V4 => Some(SocketAddr::from((self.ip, self.port))),
+            From::V6 => v6().map(|ip| SocketAddr::from((ip, self.port))),
         };
         let (bytes_in, bytes_out) = (self.bytes_in, self.bytes_out);
         Entry { addr, fd: self.fd, connected_at: i64::from(self.connected_at), bytes_in, bytes_out }
@@ -72,13 +72,21 @@ impl Kept {
 /// Live connections by client id.
 #[derive(Debug)]
 pub struct Directory {
-    entries: DashMap<u64, Kept, foldhash::fast::FixedState>,
+    entries: Map<Kept>,
+    /// The addresses of those that have one of version 6.
+    v6: Map<Ipv6Addr>,
+}
+
+type Map<T> = DashMap<u64, T, foldhash::fast::FixedState>;
+
+/// One writer: few shards are enough, and each costs memory.
+fn map<T>() -> Map<T> {
+    DashMap::with_capacity_and_hasher_and_shard_amount(0, Default::default(), 4)
 }
 
 impl Default for Directory {
     fn default() -> Self {
-        // One writer: few shards are enough, and each costs memory.
-        Directory { entries: DashMap::with_capacity_and_hasher_and_shard_amount(0, Default::default(), 4) }
+        Directory { entries: map(), v6: map() }
     }
 }
 
@@ -95,17 +103,23 @@ impl Directory {
 
     /// All of them, by client id.
     pub fn snapshot(&self) -> Vec<(u64, Entry)> {
-        let mut all: Vec<_> = self.entries.iter().map(|entry| (*entry.key(), entry.value().entry())).collect();
+        let v6 = |id: u64| self.v6.get(&id).map(|ip| *ip);
+        let mut all: Vec<_> = self.entries.iter().map(|kept| (*kept.key(), kept.value().entry(|| v6(*kept.key())))).collect();
         all.sort_unstable_by_key(|(id, _)| *id);
         all
     }
 
     pub(super) fn insert(&self, id: u64, entry: Entry) {
+        if let Some(IpAddr::V6(ip)) = entry.addr.map(|addr| addr.ip()) {
+            self.v6.insert(id, ip);
+        }
         self.entries.insert(id, Kept::new(entry));
     }
 
     pub(super) fn remove(&self, id: u64) {
-        self.entries.remove(&id);
+        if self.entries.remove(&id).is_some_and(|(_, kept)| kept.from == From::V6) {
+            self.v6.remove(&id);
+        }
     }
 
     pub(super) fn traffic(&self, id: u64, bytes_in: u64, bytes_out: u64) {
@@ -133,6 +147,6 @@ mod tests {
             assert_eq!((entry.bytes_in, entry.bytes_out), (5, u64::MAX));
             directory.remove(id);
         }
-        assert!(directory.is_empty());
+        assert!(directory.is_empty() && directory.v6.is_empty());
     }
 }

@@ -41,7 +41,7 @@ impl Shell {
                 let waits = session.flags.contains(SessionFlags::BLOCKED) || self.asking == Some(id);
                 let due = if waits { now.mono_ms() } else { session.last_ms } + timeout_ms + 1;
                 if now.reached(due) {
-                    tracing::debug!(client = session.id, addr = session.peer.addr, "closing an idle client");
+                    tracing::debug!(client = session.id, addr = session.addr, "closing an idle client");
                     closing.push(id);
                 } else {
                     soonest(due);
@@ -52,7 +52,7 @@ impl Shell {
                 if now.reached(due) {
                     tracing::warn!(
                         client = session.id,
-                        addr = session.peer.addr,
+                        addr = session.addr,
                         "closing a client that reads its replies too slowly"
                     );
                     self.engine.stats.output_limit_disconnections += 1;
@@ -73,7 +73,7 @@ impl Shell {
         let session = &mut self.engine.sessions[id.0 as usize];
         session.query_buffer = u32::try_from(bytes).unwrap_or(u32::MAX);
         if bytes as u64 > self.engine.config.client_query_buffer_limit {
-            tracing::warn!(client = session.id, addr = session.peer.addr, bytes, "closing a client whose request is too large");
+            tracing::warn!(client = session.id, addr = session.addr, bytes, "closing a client whose request is too large");
             self.engine.stats.query_limit_disconnections += 1;
             self.abort(id);
         }
@@ -116,12 +116,7 @@ impl Shell {
             slot.soft_since_ms = None;
         }
         if exceeded {
-            tracing::warn!(
-                client = session.id,
-                addr = session.peer.addr,
-                unsent,
-                "closing a client that does not read its replies"
-            );
+            tracing::warn!(client = session.id, addr = session.addr, unsent, "closing a client that does not read its replies");
             self.engine.stats.output_limit_disconnections += 1;
             self.abort(id);
         }
