@@ -13,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 
+use crate::floor;
 use crate::plan::Plan;
 use crate::workloads::{CHAINS, Chain, DEPTHS, SCRIPTS, Workload};
 
@@ -21,7 +22,8 @@ const CONNECTIONS: usize = 50;
 
 /// A server, and the connections to it.
 struct Driven {
-    peer: Peer,
+    /// Which it is; `None` for the least that a server can be.
+    peer: Option<Peer>,
     process: Process,
     sockets: Vec<TcpStream>,
     /// Why it has no figure for a workload of the chain, and nanoseconds per operation of each slice.
@@ -39,10 +41,12 @@ pub fn measure(plan: &Plan) -> Section {
     let mut servers = Vec::new();
     for peer in plan.peers() {
         match plan.start(peer).and_then(prepared) {
-            Ok(process) => servers.push(Driven { peer, process, sockets: Vec::new(), costs: Vec::new() }),
+            Ok(process) => servers.push(Driven::new(Some(peer), process)),
             Err(error) => failed.push((peer, Cell::Not(error.to_string()))),
         }
     }
+    let mut floor = floor::process(floor::Kind::Workloads).map(|process| Driven::new(None, process));
+    let mut least = Least::default();
     for depth in plan.depths(&DEPTHS) {
         // A depth that was asked for by name is not among those of a chain, perhaps: the first is as good.
         let is_driven = |chain: &&Chain| chain.depths.contains(&depth) || !DEPTHS.contains(&depth);
@@ -50,22 +54,53 @@ pub fn measure(plan: &Plan) -> Section {
             let names: Vec<&str> =
                 chain.workloads.iter().filter(|workload| is_chosen(workload)).map(|workload| workload.name).collect();
             plan.say(&format!("{NAME}: {} at P{depth}", names.join("; ")));
-            drive_chain(plan, &runtime, &mut servers, chain, depth);
+            let beside = floor.as_mut().ok().filter(|_| chain.floor);
+            drive_chain(plan, &runtime, servers.iter_mut().chain(beside).collect(), chain, depth);
             for (number, workload) in chain.workloads.iter().enumerate().filter(|(_, workload)| is_chosen(workload)) {
                 let column = DEPTHS.iter().position(|&known| known == depth);
                 let bar = column.and_then(|column| workload.bars[column]).map(Bar::Ratio);
                 let mut row = Row::new(workload.name, depth.to_string(), Unit::Nanoseconds).bar(bar);
                 let elsewhere = workload.elsewhere.and_then(|name| chain.workloads.iter().position(|other| other.name == name));
-                row.cells =
-                    servers.iter().map(|server| (server.peer, server.cell(number, elsewhere))).chain(failed.clone()).collect();
-                row.more =
-                    json!({ "slices": servers.iter().map(|server| server.slices(number)).collect::<serde_json::Map<_, _>>() });
+                let cell = |server: &Driven| Some((server.peer?, server.cell(number, elsewhere)));
+                row.cells = servers.iter().filter_map(cell).chain(failed.clone()).collect();
+                let beside = floor.as_ref().ok().filter(|_| chain.floor);
+                least.note(&row, depth, beside.and_then(|floor| floor.cell(number, None).figure()));
+                let slices = servers.iter().chain(beside).map(|server| server.slices(number));
+                row.more = json!({ "slices": slices.collect::<serde_json::Map<_, _>>() });
                 section.rows.push(row);
             }
         }
     }
+    section.notes.extend(least.told());
     servers.iter().for_each(|server| plan.account(&server.process));
     section
+}
+
+/// What workloads cost at least.
+#[derive(Default)]
+struct Least {
+    found: Vec<(String, Vec<String>)>,
+}
+
+impl Least {
+    /// Notes what a row's workload costs a loop that does nothing, and how many times as much it costs Redis.
+    fn note(&mut self, row: &Row, depth: usize, ns: Option<f64>) {
+        let Some(ns) = ns else { return };
+        let redis = row.cells.iter().find(|(peer, _)| *peer == Peer::Redis).and_then(|(_, cell)| cell.figure());
+        let over = redis.map_or_else(String::new, |redis| format!(" ({:.2})", redis / ns));
+        let text = format!("{ns:.0} ns at P{depth}{over}");
+        match self.found.iter_mut().find(|(name, _)| *name == row.what) {
+            Some((_, texts)) => texts.push(text),
+            None => self.found.push((row.what.clone(), vec![text])),
+        }
+    }
+
+    fn told(self) -> Option<String> {
+        let texts: Vec<String> = self.found.iter().map(|(name, texts)| format!("{name} {}", texts.join(", "))).collect();
+        let what = "the least that these can cost here, a loop of `epoll_wait`, `recv` and `send` that finds where requests end and stores \
+                    nothing, and in brackets redis-server's figure over it";
+        (!texts.is_empty()).then(|| format!("{what}: {}", texts.join("; ")))
+    }
 }
 
 /// A server that has the scripts.
@@ -77,7 +112,7 @@ fn prepared(process: Process) -> Result<Process> {
 }
 
 /// Has each server do the workloads of a chain, in slices by turns.
-fn drive_chain(plan: &Plan, runtime: &Runtime, servers: &mut [Driven], chain: &'static Chain, depth: usize) {
+fn drive_chain(plan: &Plan, runtime: &Runtime, mut servers: Vec<&mut Driven>, chain: &'static Chain, depth: usize) {
     let keys: usize = match (depth, plan.quick) {
         (1, true) => 200,
         (1, false) => 600,
@@ -85,21 +120,21 @@ fn drive_chain(plan: &Plan, runtime: &Runtime, servers: &mut [Driven], chain: &'
         (_, false) => 3_000,
     };
     let keys = keys.div_ceil(chain.few);
-    for server in &mut *servers {
+    for server in &mut servers {
         // What it cannot do is found out before anything is measured.
         server.costs = chain.workloads.iter().map(|workload| server.is_foreign(workload).map(|()| Vec::new())).collect();
-        let empty = call_for(server.process.addr(), &["FLUSHALL"], "+OK\r\n");
+        let empty = if server.peer.is_none() { Ok(()) } else { call_for(server.process.addr(), &["FLUSHALL"], "+OK\r\n") };
         for (number, workload) in chain.workloads.iter().enumerate() {
             let tried = server.slice(runtime, workload, number, 1, 1).map(drop);
             server.fail(number, tried);
         }
         (0..chain.workloads.len())
-            .for_each(|number| server.fail(number, empty.as_ref().map(drop).map_err(|e| Error::other(e.to_string()))));
+            .for_each(|number| server.fail(number, empty.as_ref().copied().map_err(|e| Error::other(e.to_string()))));
     }
     for round in 0..plan.rounds {
         for turn in 0..servers.len() {
             let at = (round + turn) % servers.len();
-            let server = &mut servers[at];
+            let server = &mut *servers[at];
             for (number, workload) in chain.workloads.iter().enumerate() {
                 if server.costs[number].is_err() {
                     continue;
@@ -115,9 +150,13 @@ fn drive_chain(plan: &Plan, runtime: &Runtime, servers: &mut [Driven], chain: &'
 }
 
 impl Driven {
+    fn new(peer: Option<Peer>, process: Process) -> Driven {
+        Driven { peer, process, sockets: Vec::new(), costs: Vec::new() }
+    }
+
     /// Native locks are for those who have them.
     fn is_foreign(&self, workload: &Workload) -> Result<()> {
-        if workload.elsewhere.is_some() && self.peer != Peer::Portcullis {
+        if workload.elsewhere.is_some() && self.peer.is_some_and(|peer| peer != Peer::Portcullis) {
             Err(Error::other("it has no native locks"))
         } else {
             Ok(())
@@ -134,7 +173,7 @@ impl Driven {
 
     fn cell(&self, number: usize, elsewhere: Option<usize>) -> Cell {
         match (&self.costs[number], elsewhere) {
-            (Err(_), Some(other)) if self.peer != Peer::Portcullis => self.cell(other, None),
+            (Err(_), Some(other)) if self.peer != Some(Peer::Portcullis) => self.cell(other, None),
             (Ok(costs), _) if costs.is_empty() => Cell::Not("it was not measured".to_owned()),
             (Ok(costs), _) => Cell::Is(median(costs)),
             (Err(error), _) => Cell::Not(error.to_string()),
@@ -142,7 +181,7 @@ impl Driven {
     }
 
     fn slices(&self, number: usize) -> (String, serde_json::Value) {
-        (self.peer.name().to_owned(), json!(self.costs[number].as_ref().ok()))
+        (self.peer.map_or("floor", Peer::name).to_owned(), json!(self.costs[number].as_ref().ok()))
     }
 
     /// Nanoseconds of CPU that the server spends on each operation of a slice; nothing is done that failed before.

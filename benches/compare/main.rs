@@ -15,6 +15,7 @@
 
 mod asker;
 mod cpu;
+mod floor;
 mod handoff;
 mod lateness;
 mod load;
@@ -42,10 +43,10 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // This program is one of the servers, too.
-    if let [_, flag, port] = &args[..]
-        && flag == handoff::floor::FLAG
+    if let [_, flag, kind, port] = &args[..]
+        && flag == floor::FLAG
     {
-        handoff::floor::serve(port.parse().expect("a port"));
+        floor::serve(kind, port.parse().expect("a port"));
     }
     std::thread::spawn(end_when_told);
     match Plan::read(args).and_then(|plan| run(&plan)) {

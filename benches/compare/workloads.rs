@@ -67,6 +67,8 @@ pub struct Chain {
     pub few: usize,
     /// At what depths of a pipeline it is measured.
     pub depths: &'static [usize],
+    /// Whether it is measured, too, what the least is that it can cost: see [`crate::floor`].
+    pub floor: bool,
 }
 
 /// Requests on their way on each connection.
@@ -76,8 +78,23 @@ const fn one(name: &'static str, steps: &'static [Step], bars: [Option<f64>; 3])
     Workload { name, steps, bars, elsewhere: None }
 }
 
+/// What comes back to every request of that name in the chains that have a floor.
+pub fn reply(name: &[u8]) -> &'static str {
+    match name {
+        b"SET" => SET.reply,
+        b"GET" => GET.reply,
+        b"DEL" => DEL.reply,
+        b"EVALSHA" => UNLOCKED.reply,
+        b"LOCK.ACQUIRE" => ":1763707123456789\r\n",
+        b"LOCK.RELEASE" => ":0\r\n",
+        _ => "-ERR unknown command\r\n",
+    }
+}
+
 const NONE: [Option<f64>; 3] = [None; 3];
 const SET: Step = Step { request: |key| encode(&["SET", key, OWNER, "NX", "PX", "60000"]), reply: "+OK\r\n" };
+const GET: Step = Step { request: |key| encode(&["GET", key]), reply: "$36\r\n5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21\r\n" };
+const UNLOCKED: Step = Step { request: |key| encode(&["EVALSHA", UNLOCK_SHA, "1", key, OWNER]), reply: ":1\r\n" };
 const DEL: Step = Step { request: |key| encode(&["DEL", key]), reply: ":1\r\n" };
 const ACQUIRED: Step = Step { request: |key| encode(&["EVALSHA", ACQUIRE_SHA, "1", key, "60000", OWNER]), reply: "$-1\r\n" };
 const RELEASED: fn(&str) -> Vec<u8> = |key| encode(&["EVALSHA", RELEASE_SHA, "2", key, "unlocked", "0", "60000", OWNER]);
@@ -87,25 +104,19 @@ pub const CHAINS: &[Chain] = &[
     Chain {
         few: 1,
         depths: &DEPTHS,
+        floor: true,
         workloads: &[
             one("SET NX PX", &[SET], [Some(1.25), Some(2.6), Some(3.2)]),
-            one(
-                "GET",
-                &[Step { request: |key| encode(&["GET", key]), reply: "$36\r\n5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21\r\n" }],
-                [Some(1.1), Some(1.8), Some(2.2)],
-            ),
+            one("GET", &[GET], [Some(1.1), Some(1.8), Some(2.2)]),
             one("DEL", &[DEL], NONE),
         ],
     },
     Chain {
         few: 2,
         depths: &DEPTHS,
+        floor: true,
         workloads: &[
-            one(
-                "lock cycle: SET NX PX, compare-and-delete",
-                &[SET, Step { request: |key| encode(&["EVALSHA", UNLOCK_SHA, "1", key, OWNER]), reply: ":1\r\n" }],
-                [Some(1.2), Some(2.5), Some(2.5)],
-            ),
+            one("lock cycle: SET NX PX, compare-and-delete", &[SET, UNLOCKED], [Some(1.2), Some(2.5), Some(2.5)]),
             Workload {
                 name: "native lock cycle (elsewhere the one above)",
                 steps: &[
@@ -120,6 +131,7 @@ pub const CHAINS: &[Chain] = &[
     Chain {
         few: 2,
         depths: &[1, 16],
+        floor: false,
         workloads: &[
             one("reentrant script: first acquire, 3 calls", &[ACQUIRED], NONE),
             one("reentrant script: acquire again, 4 calls", &[ACQUIRED], [Some(1.25), Some(3.0), None]),
@@ -136,6 +148,7 @@ pub const CHAINS: &[Chain] = &[
     Chain {
         few: 300,
         depths: &[1, 16],
+        floor: false,
         workloads: &[
             one(
                 "script: 1,000 redis.call('incr')",
@@ -148,6 +161,7 @@ pub const CHAINS: &[Chain] = &[
     Chain {
         few: 300,
         depths: &[16],
+        floor: false,
         workloads: &[
             one(
                 "script: arithmetic in pure Lua",

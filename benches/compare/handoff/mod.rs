@@ -8,24 +8,22 @@
 //! - **polling**: `SET NX PX`, again every 10 ms until it is granted, and compare-and-delete. The lock is held for 1 ms; with the other ways
 //!   for no time at all.
 //!
-//! Beside the first way stands the floor: what it costs a loop of `epoll_wait`, `recv` and `send` that does nothing else, see [`floor`]. No
-//! server can cost less than the system calls that bring the requests and the replies.
+//! Beside the first way stands the floor: what it costs a loop of `epoll_wait`, `recv` and `send` that does nothing else, see [`floor`].
 //!
 //! The figure is the server's own CPU time per acquisition and release, the median of the slices; beside it, for programs, how many commands
 //! an acquisition took, and Jain's index of how fair the shares of the clients were (1: all alike; 1/W: one had everything).
 
 mod client;
-pub mod floor;
 mod ring;
 
 use std::io::Result;
 
 use portcullis::bench::figures::{jain, median};
 use portcullis::bench::peer::Peer;
-use portcullis::bench::process::{Process, free_port};
 use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
 use serde_json::{Map, json};
 
+use crate::floor;
 use crate::plan::Plan;
 use ring::Ring;
 
@@ -104,7 +102,8 @@ pub fn measure(plan: &Plan) -> Section {
 fn measure_way(plan: &Plan, way: Way, waiters: usize) -> (Row, Option<f64>) {
     let mut rings: Vec<(Peer, Result<Ring>)> =
         plan.peers().map(|peer| (peer, plan.start(peer).and_then(|process| Ring::new(process, way.on(peer), waiters)))).collect();
-    let mut floor = (way == Way::Native).then(|| floor_process().and_then(|process| Ring::new(process, way, waiters)));
+    let mut floor =
+        (way == Way::Native).then(|| floor::process(floor::Kind::HandOff).and_then(|process| Ring::new(process, way, waiters)));
     for round in 0..plan.rounds {
         for turn in 0..rings.len() {
             let at = (round + turn) % rings.len();
@@ -137,16 +136,6 @@ fn slice(ring: &mut Result<Ring>, hand_offs: usize) {
     {
         *ring = Err(error);
     }
-}
-
-/// This program, as a server that does nothing but hand a lock on.
-fn floor_process() -> Result<Process> {
-    let port = free_port()?;
-    let mut command = std::process::Command::new(std::env::current_exe()?);
-    command.args([floor::FLAG, &port.to_string()]);
-    let mut process = Process::spawn(command, port)?;
-    process.until_it_listens()?;
-    Ok(process)
 }
 
 /// How many times as much it costs with many waiters as with few.
