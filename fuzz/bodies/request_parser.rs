@@ -1,9 +1,9 @@
-//! The request parser on any bytes: it never panics, the way a stream is cut makes no difference, and where redis-protocol reads a
-//! request too, both read the same.
+//! The request parser on any bytes: it never panics, the way a stream is cut makes no difference, what is found without it is what it
+//! finds, and where redis-protocol reads a request too, both read the same.
 //!
 //! An input's first byte says how the stream behind it is cut, and whether the client is authenticated.
 
-use portcullis::resp::request::{Limits, Progress, ProtocolError, RequestParser};
+use portcullis::resp::request::{Limits, Progress, ProtocolError, RequestParser, whole_request};
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::types::OwnedFrame;
 
@@ -29,7 +29,17 @@ fn parse(stream: &[u8], piece: usize, limits: &Limits) -> Outcome {
         end = (end + piece.max(1)).min(stream.len());
         loop {
             let buf = &stream[start..end];
-            let (arguments, consumed) = match parser.parse(buf, limits) {
+            let mut whole = Vec::new();
+            let behind = if parser.is_partial() { None } else { whole_request(buf, limits, &mut whole) };
+            let progress = parser.parse(buf, limits);
+            match behind {
+                Some(behind) => {
+                    assert_eq!(progress, Ok(Progress::Complete { consumed: buf.len() - behind.len() }));
+                    assert!(parser.arguments(buf).eq(whole), "other arguments without the parser than with it");
+                }
+                None => assert!(whole.is_empty(), "arguments of no request"),
+            }
+            let (arguments, consumed) = match progress {
                 Err(error) => return (requests, Some(error)),
                 Ok(Progress::Incomplete) => {
                     assert!((1..=limits.max_bulk_len as usize + 2).contains(&parser.needed()), "needs {}", parser.needed());

@@ -217,6 +217,15 @@ impl RequestParser {
         spans.iter().map(move |span| source.get(span.start..span.start + span.len).unwrap_or_default())
     }
 
+    /// Appends the arguments of the complete request. False for an inline request that had quotes, whose arguments do not lie in `buf`.
+    pub fn append_arguments<'a>(&self, buf: &'a [u8], arguments: &mut Vec<&'a [u8]>) -> bool {
+        if self.unquoted.is_some() || self.stage != Stage::Done {
+            return false;
+        }
+        arguments.extend(self.spans.iter().map(|span| buf.get(span.start..span.start + span.len).unwrap_or_default()));
+        true
+    }
+
     /// Forgets the finished request; the next one starts at the beginning of the next buffer. Room for the arguments is kept, unless
     /// there were many.
     #[inline]
@@ -323,23 +332,17 @@ impl RequestParser {
 
     /// Goes on with arguments as nearly all are: all there, and their lengths short and sound. Gives where the first begins that is not.
     #[inline(always)]
-    fn parse_short(&mut self, buf: &[u8], mut at: usize, limits: &Limits) -> usize {
-        let longest =
-            if limits.authenticated { limits.max_bulk_len } else { limits.max_bulk_len.min(UNAUTHENTICATED_BULK as u64) };
-        let mut remaining = self.remaining;
-        while remaining > 0 {
-            let Some((len, line)) = buf.get(at..).and_then(|rest| short_number_line(rest, b'$')) else { break };
-            let (start, len) = (at + line, len as usize);
-            let end = start + len + 2;
-            if end > buf.len() || len as u64 > longest {
-                break;
-            }
-            self.spans.push(Span { start, len });
-            at = end;
-            remaining -= 1;
+    fn parse_short(&mut self, buf: &[u8], at: usize, limits: &Limits) -> usize {
+        let longest = longest_argument(limits);
+        let mut rest = buf.get(at..).unwrap_or_default();
+        while self.remaining > 0 && longest >= SHORTEST_NUMBER_MAX {
+            let Some((argument, behind)) = whole_argument(rest, longest) else { break };
+            let end = buf.len() - behind.len();
+            self.spans.push(Span { start: end - 2 - argument.len(), len: argument.len() });
+            self.remaining -= 1;
+            rest = behind;
         }
-        self.remaining = remaining;
-        at
+        buf.len() - rest.len()
     }
 
     #[cold]
@@ -362,6 +365,59 @@ impl RequestParser {
         let consumed = newline + 1;
         Ok(if self.spans.is_empty() { Progress::Empty { consumed } } else { Progress::Complete { consumed } })
     }
+}
+
+/// Appends the arguments of the request at the beginning of `buf` and gives what is behind it, where it is as nearly every request is: in
+/// the multibulk form, all there, its count and lengths short, sound and within the limits. Otherwise nothing is appended, and what the
+/// request is, or lacks, is for a [`RequestParser`] to say.
+#[inline(always)]
+pub fn whole_request<'a>(buf: &'a [u8], limits: &Limits, arguments: &mut Vec<&'a [u8]>) -> Option<&'a [u8]> {
+    let most = if limits.authenticated { limits.max_args } else { limits.max_args.min(UNAUTHENTICATED_ARGS as u64) };
+    let longest = longest_argument(limits);
+    let (count, line) = shortest_number_line(u64::from_le_bytes(*buf.first_chunk()?), b'*')?;
+    if count as u64 > most || longest < SHORTEST_NUMBER_MAX {
+        return None;
+    }
+    let (before, mut sound) = (arguments.len(), count > 0);
+    let mut rest = buf.get(line..)?;
+    // Their number is known, so that room is made once for all of them. What follows one that is not sound is not looked at.
+    arguments.extend((0..count).map(|_| {
+        let (argument, behind) = whole_argument(rest, longest).unwrap_or_else(|| {
+            sound = false;
+            (&[], &[])
+        });
+        rest = behind;
+        argument
+    }));
+    if !sound {
+        arguments.truncate(before);
+        return None;
+    }
+    Some(rest)
+}
+
+/// The longest argument that the client may send.
+#[inline(always)]
+fn longest_argument(limits: &Limits) -> u64 {
+    if limits.authenticated { limits.max_bulk_len } else { limits.max_bulk_len.min(UNAUTHENTICATED_BULK as u64) }
+}
+
+/// The argument at the beginning of `rest` and what is behind it, where the argument is all there, and its length short and sound;
+/// `longest` is at least [`SHORTEST_NUMBER_MAX`].
+#[inline(always)]
+fn whole_argument(rest: &[u8], longest: u64) -> Option<(&[u8], &[u8])> {
+    let word = rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let Some((len, line)) = word.and_then(|word| shortest_number_line(word, b'$')) else { return longer_argument(rest, longest) };
+    // The two bytes behind an argument are skipped whatever they are, as Redis does.
+    let (this, behind) = rest.split_at_checked(line + len + 2)?;
+    Some((this.get(line..line + len)?, behind))
+}
+
+#[inline(never)]
+fn longer_argument(rest: &[u8], longest: u64) -> Option<(&[u8], &[u8])> {
+    let (len, line) = longer_number_line(rest, b'$')?;
+    let (this, behind) = rest.split_at_checked(line + len as usize + 2)?;
+    if len as u64 > longest { None } else { Some((this.get(line..line + len as usize)?, behind)) }
 }
 
 /// What the line of a count or a length holds.
@@ -389,18 +445,30 @@ fn number_line(buf: &[u8], kind: u8, at: usize, scanned: &mut usize, max_len: us
 /// The number and the length of a line as nearly every line is: all there, the number short and sound.
 #[inline(always)]
 fn short_number_line(rest: &[u8], kind: u8) -> Option<(i64, usize)> {
-    if let Some(word) = rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) {
-        let byte = |at: u32| (word >> (8 * at)) as u8;
-        let (first, second) = (byte(1).wrapping_sub(b'0'), byte(2).wrapping_sub(b'0'));
-        if byte(0) == kind && first <= 9 {
-            if byte(2) == b'\r' {
-                return Some((first.into(), 4));
-            }
-            if first > 0 && second <= 9 && byte(3) == b'\r' {
-                return Some((i64::from(first) * 10 + i64::from(second), 5));
-            }
-        }
+    let word = rest.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    match word.and_then(|word| shortest_number_line(word, kind)) {
+        Some((number, len)) => Some((number as i64, len)),
+        None => longer_number_line(rest, kind),
     }
+}
+
+/// The largest number of [`shortest_number_line`].
+const SHORTEST_NUMBER_MAX: u64 = 99;
+
+/// As [`short_number_line`], for a number of one or two digits in the first eight bytes.
+#[inline(always)]
+fn shortest_number_line(word: u64, kind: u8) -> Option<(usize, usize)> {
+    let digit = |at: u32| usize::from(((word >> (8 * at)) as u8).wrapping_sub(b'0'));
+    let bytes = |mask: u32| word as u32 & mask;
+    if bytes(0x00ff_00ff) == u32::from_le_bytes([kind, 0, b'\r', 0]) {
+        return (digit(1) <= 9).then_some((digit(1), 4));
+    }
+    let sound = bytes(0xff00_00ff) == u32::from_le_bytes([kind, 0, 0, b'\r']) && (1..=9).contains(&digit(1)) && digit(2) <= 9;
+    sound.then_some((digit(1) * 10 + digit(2), 5))
+}
+
+/// As [`short_number_line`], for a number of some more digits, or at the end of the buffer.
+fn longer_number_line(rest: &[u8], kind: u8) -> Option<(i64, usize)> {
     if *rest.first()? != kind {
         return None;
     }

@@ -17,7 +17,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -25,10 +24,10 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::turns::Task;
 use crate::resp::reply::{Sink, WireReply};
-use crate::resp::request::{Limits, Progress, RequestParser};
+use crate::resp::request::{Limits, RequestParser};
 use crate::server::shell::{READ_BUFFER, Shell};
 use crate::server::tls::{self, Tls};
-use crate::server::window::{self, WINDOW};
+use crate::server::window::WINDOW;
 
 /// Requests that one connection may have executed before others get their turn.
 const REQUESTS_PER_TURN: usize = 1024;
@@ -40,9 +39,6 @@ const REPLIES_PER_WRITE: usize = 256 << 10;
 /// Bytes of replies that one connection may write before others get their turn: the system copies them, and on the way to the same
 /// machine it delivers them, too.
 const WRITTEN_PER_TURN: usize = 256 << 10;
-
-/// The parser of a request longer than this, in bytes, is cleared at once: it may have room for a million arguments.
-const LARGE_REQUEST: usize = 4 << 10;
 
 /// A connected socket.
 pub enum Stream {
@@ -347,42 +343,10 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         let limits = Limits { authenticated, ..shell.limits };
         // What may be sent before and after AUTH differs: until then, requests are parsed one by one.
         let ahead = if authenticated { WINDOW } else { 1 };
-        let (mut parsed, mut at) = (0, done);
-        let stop = loop {
-            if parsed == ahead {
-                break None;
-            }
-            let request = &mut window[parsed];
-            if parser.is_partial() {
-                // What has begun with earlier input goes on.
-                std::mem::swap(parser, &mut request.parser);
-                parser.reset();
-            }
-            match request.parser.parse(&input[at..], &limits) {
-                Ok(Progress::Complete { consumed }) => {
-                    request.place(at, at + consumed);
-                    at += consumed;
-                    parsed += 1;
-                }
-                Ok(Progress::Empty { consumed }) => {
-                    request.parser.reset();
-                    at += consumed;
-                    requests += 1;
-                }
-                other => {
-                    std::mem::swap(parser, &mut request.parser);
-                    request.parser.reset();
-                    break Some(other);
-                }
-            }
-            if at == input.len() {
-                break Some(Ok(Progress::Incomplete));
-            }
-        };
-        if parsed > 1 {
-            window::prefetch(&shell.engine, id, &mut window[..parsed], input);
-        }
-        for request in &mut window[..parsed] {
+        let (at, stop) = window.fill(parser, input, done, ahead, &limits);
+        window.prefetch(&shell.engine, id);
+        requests += window.blank;
+        for number in 0..window.len() {
             let session = &shell.engine.sessions[id.0 as usize];
             const STOP: SessionFlags =
                 SessionFlags::CLOSE_AFTER_REPLY.union(SessionFlags::CLOSE_NOW).union(SessionFlags::BLOCKED);
@@ -399,8 +363,8 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 parser.reset();
                 break 'turn Batch::Paused;
             }
-            let mut args: SmallVec<[&[u8]; 16]> = SmallVec::new();
-            request.collect_arguments(input, &mut args);
+            let request = window.request(number);
+            let args = window.arguments(number);
             if let Some((key, hash)) = request.key(&args) {
                 shell.engine.keyspace.know(key, hash);
             }
@@ -411,11 +375,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             }
             shell.engine.keyspace.forget_known();
             arguments += args.len();
-            drop(args);
             done = request.end;
-            if done - request.start > LARGE_REQUEST {
-                request.parser.reset();
-            }
             requests += 1;
             now = shell.act(now);
             shell.check_output(id, now);
@@ -445,7 +405,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             Some(Ok(_)) => break Batch::Drained,
         }
     };
-    shell.window = window;
+    shell.window = window.emptied();
     shell.settle(now, Some(id));
     (done, batch)
 }

@@ -20,7 +20,7 @@ use crate::server::returns::{Returns, Use};
 use crate::server::spans::{self, Spans};
 use crate::server::stop::Stop;
 use crate::server::timer::Timer;
-use crate::server::window::{Pending, WINDOW};
+use crate::server::window::Window;
 use crate::server::{descriptors, environment, heap, log};
 
 /// Bytes that are read at most at once.
@@ -77,7 +77,7 @@ pub struct Shell {
     /// Lent like the read buffer, for the sake of the room it keeps.
     pub parser: RequestParser,
     /// Room for the requests that a turn parses ahead; empty while one does.
-    pub(super) window: Vec<Pending>,
+    pub(super) window: Window<'static>,
     /// Lent to the session whose requests are executed; empty while one has it.
     out_buffer: Vec<u8>,
     pub(super) slots: Vec<Slot>,
@@ -112,7 +112,7 @@ impl Shell {
             stop: Rc::default(),
             read_buffer: vec![0; READ_BUFFER],
             parser: RequestParser::new(),
-            window: std::iter::repeat_with(Pending::default).take(WINDOW).collect(),
+            window: Window::default(),
             out_buffer: Vec::new(),
             slots: Vec::new(),
             sweep_ms: None,

@@ -14,6 +14,14 @@ fn owned<'a>(arguments: impl Iterator<Item = &'a [u8]>) -> Request {
     arguments.map(<[u8]>::to_vec).collect()
 }
 
+/// The request that [`whole_request`] finds, and its length.
+fn whole(buf: &[u8], limits: &Limits) -> Option<(Request, usize)> {
+    let mut arguments = vec![&b"before"[..]];
+    let behind = whole_request(buf, limits, &mut arguments);
+    assert_eq!(arguments.len() > 1, behind.is_some(), "all of a request or nothing");
+    behind.map(|behind| (owned(arguments.into_iter().skip(1)), buf.len() - behind.len()))
+}
+
 /// What a stream came to: its requests, and the error that ended it.
 fn parse_whole(stream: &[u8], limits: &Limits) -> (Vec<Request>, Option<ProtocolError>) {
     parse_pieces(stream, [stream.len()], limits)
@@ -33,7 +41,13 @@ fn parse_pieces(
         end = pieces.next().map_or(stream.len(), |piece| (end + piece).min(stream.len()));
         loop {
             let buf = stream[start..end].to_vec();
-            match parser.parse(&buf, limits) {
+            let whole = if parser.is_partial() { None } else { whole(&buf, limits) };
+            let progress = parser.parse(&buf, limits);
+            if let Some((request, consumed)) = whole {
+                assert_eq!(progress, Ok(Progress::Complete { consumed }));
+                assert_eq!(request, owned(parser.arguments(&buf)));
+            }
+            match progress {
                 Err(error) => return (requests, Some(error)),
                 Ok(Progress::Incomplete) => {
                     assert!(parser.needed() >= 1);
@@ -104,6 +118,40 @@ fn a_multibulk_request_is_found_in_place() {
     assert_eq!(parser.parse(stream, &LIMITS), Ok(Progress::Complete { consumed: 26 }));
     let first = parser.arguments(stream).next().unwrap();
     assert!(std::ptr::eq(first, &stream[8..11]));
+}
+
+#[test]
+fn a_request_as_nearly_all_are_needs_no_parser() {
+    let (name, value) = ("lock:order:000012345", "v".repeat(500));
+    for args in [&["PING"][..], &["GET", ""], &["SET", name, &value, "NX", "PX", "30000"], &["x"; 37]] {
+        let request = multibulk(&words(args));
+        let stream = [&request[..], b"*1\r\n"].concat();
+        assert_eq!(whole(&stream, &LIMITS), Some((words(args), request.len())), "{args:?}");
+        let mut arguments = Vec::new();
+        whole_request(&stream, &LIMITS, &mut arguments).unwrap();
+        assert!(stream.as_ptr_range().contains(&arguments[0].as_ptr()));
+        for len in 0..request.len() {
+            assert_eq!(whole(&request[..len], &LIMITS), None, "{args:?} cut at {len}");
+        }
+    }
+    for other in
+        ["PING\r\nPING\r\n", "*0\r\n$4\r\nPING\r\n", "*01\r\n$4\r\nPING\r\n", "*1\r\n$04\r\nPING\r\n", "*-1\r\n$4\r\nPING\r\n"]
+    {
+        assert_eq!(whole(other.as_bytes(), &LIMITS), None, "{other:?}");
+    }
+    assert_eq!(whole(&multibulk(&words(&["x", &"v".repeat(1001)])), &LIMITS), None);
+    assert_eq!(whole(&multibulk(&words(&["x"; 20])), &Limits { max_args: 19, ..LIMITS }), None);
+    assert_eq!(whole(&multibulk(&words(&["x"; 11])), &UNAUTHENTICATED), None);
+    assert!(whole(&multibulk(&words(&["x"; 10])), &UNAUTHENTICATED).is_some());
+    for (len, taken) in [(16_384, true), (16_385, false)] {
+        assert_eq!(whole(&multibulk(&[vec![b'v'; len]]), &UNAUTHENTICATED).is_some(), taken, "{len}");
+    }
+    let tight = Limits { max_bulk_len: 20, ..LIMITS };
+    for len in [20, 21, 98, 99, 100] {
+        let stream = multibulk(&[vec![b'v'; len]]);
+        assert_eq!(whole(&stream, &tight), None);
+        assert_eq!(parse_whole(&stream, &tight).1.is_some(), len > 20);
+    }
 }
 
 #[test]
