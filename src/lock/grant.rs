@@ -128,13 +128,15 @@ pub fn pack(grant: &Grant, into: &mut SmallVec<[u8; 128]>) -> bool {
     }
     let flag = |is, flag| if is { flag } else { 0 };
     let flags = flag(grant.max_end_ms != 0, MAX_END) | flag(grant.delay_ms != 0, DELAY) | flag(grant.session, SESSION);
+    let mut head = [0; HEAD];
+    (head[0], head[1]) = (flags, grant.holds as u8);
+    head[2..9].copy_from_slice(&grant.token.to_le_bytes()[..7]);
+    head[9..15].copy_from_slice(&grant.granted_ms.to_le_bytes()[..6]);
+    head[15..21].copy_from_slice(&grant.end_ms.to_le_bytes()[..6]);
+    head[21..27].copy_from_slice(&grant.client.id.to_le_bytes()[..6]);
+    head[27..31].copy_from_slice(&grant.client.slot.to_le_bytes());
     into.clear();
-    into.extend_from_slice(&[flags, grant.holds as u8]);
-    into.extend_from_slice(&grant.token.to_le_bytes()[..7]);
-    for number in [grant.granted_ms, grant.end_ms, grant.client.id] {
-        into.extend_from_slice(&number.to_le_bytes()[..6]);
-    }
-    into.extend_from_slice(&grant.client.slot.to_le_bytes());
+    into.extend_from_slice(&head);
     if flags & MAX_END != 0 {
         into.extend_from_slice(&grant.max_end_ms.to_le_bytes()[..6]);
     }

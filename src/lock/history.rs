@@ -166,12 +166,23 @@ impl History {
         self.records.is_empty()
     }
 
+    /// What has just happened to a name is often followed by more of it.
+    fn is_newest(&self, db: u32, name: &[u8]) -> bool {
+        self.records.get(self.newest).is_some_and(|record| record.db == db && *record.name == *name)
+    }
+
     fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
-        // What has just happened to a name is often followed by more of it.
-        if self.records.get(self.newest).is_some_and(|record| record.db == db && *record.name == *name) {
+        if self.is_newest(db, name) {
             return Some(self.newest);
         }
-        let hash = self.hasher.hash_one((db, name)) as u32;
+        self.find_by(self.hash(db, name), db, name)
+    }
+
+    fn hash(&self, db: u32, name: &[u8]) -> u32 {
+        self.hasher.hash_one((db, name)) as u32
+    }
+
+    fn find_by(&self, hash: u32, db: u32, name: &[u8]) -> Option<u32> {
         self.names.find(hash, |number| self.records.get(number).is_some_and(|record| record.db == db && *record.name == *name))
     }
 
@@ -218,15 +229,18 @@ impl History {
         if self.names_max == 0 {
             return;
         }
-        let number = match self.find(db, name) {
-            Some(number) => number,
-            None => self.begin(db, name),
-        };
-        if self.newest != number {
-            self.unlink(number);
-            self.link(number);
+        if !self.is_newest(db, name) {
+            let hash = self.hash(db, name);
+            let number = match self.find_by(hash, db, name) {
+                Some(number) => number,
+                None => self.begin(hash, db, name),
+            };
+            if self.newest != number {
+                self.unlink(number);
+                self.link(number);
+            }
         }
-        let Some(record) = self.records.get_mut(number) else { return };
+        let Some(record) = self.records.get_mut(self.newest) else { return };
         match what {
             What::Granted { .. } => record.counts.granted += 1,
             What::Queued => record.counts.contended += 1,
@@ -235,25 +249,29 @@ impl History {
         }
         let owner = Owner::from_slice(owner);
         record.events.push_back(Event { at_ms, what, owner, client });
-        let excess = record.events.len().saturating_sub(self.events_max);
-        record.events.drain(..excess);
+        if record.events.len() > self.events_max {
+            record.events.drain(..record.events.len() - self.events_max);
+        }
     }
 
     /// A record of a name that has none, made of that of the oldest where there is no more room.
-    fn begin(&mut self, db: u32, name: &[u8]) -> u32 {
+    fn begin(&mut self, hash: u32, db: u32, name: &[u8]) -> u32 {
         if self.exceeds() {
             self.forget_oldest();
         }
-        let hash = self.hasher.hash_one((db, name)) as u32;
         let (oldest, full) = (self.oldest, self.records.len() >= self.names_max);
         if let Some(record) = self.records.get_mut(oldest).filter(|_| full) {
             self.names.remove(record.hash, oldest);
             (record.db, record.hash, record.counts) = (db, hash, Counts::default());
             record.name.clear();
             record.name.extend_from_slice(name);
-            record.name.shrink_to(KEPT_NAME);
             record.events.clear();
-            record.events.shrink_to(KEPT_EVENTS);
+            if record.name.capacity() > KEPT_NAME {
+                record.name.shrink_to(KEPT_NAME);
+            }
+            if record.events.capacity() > KEPT_EVENTS {
+                record.events.shrink_to(KEPT_EVENTS);
+            }
             let next = record.newer;
             self.names.insert(hash, oldest);
             self.prefetch(next);
