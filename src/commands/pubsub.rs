@@ -249,6 +249,7 @@ fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result 
         }
         confirm(cx, kind, word, Some(name));
     }
+    cx.session().update_subscribed();
     cx.engine.update_heard();
     if cx.engine.pubsub.bytes(cx.session) as u64 > cx.engine.config.client_query_buffer_limit {
         let session = cx.session();
@@ -282,6 +283,7 @@ fn end(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) ->
             confirm(cx, kind, word, None);
         }
     }
+    cx.session().update_subscribed();
     cx.engine.update_heard();
     Ok(())
 }
@@ -314,6 +316,7 @@ impl Course for Ending {
             // These are pushes, which `CLIENT REPLY OFF` does not stop.
             write_confirmation(&mut WireReply::new(&mut session.out, session.protocol), self.word, Some(&name), count);
         }
+        session.update_subscribed();
         let all = left > 0 || session.subscriptions[self.kind.index()] == 0;
         engine.update_heard();
         engine.mark_dirty(id);

@@ -168,6 +168,24 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::evict_clients`], before a request of a session whose outbox is taken; whether it is not to be executed, as the session
+    /// is to be closed.
+    #[cold]
+    pub(super) fn evict_clients_before(&mut self, now: Now, id: SessionId, out: &mut Vec<u8>) -> bool {
+        self.put_outbox_back(id, std::mem::take(out));
+        self.evict_clients(now);
+        *out = self.take_outbox(id);
+        self.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
+    }
+
+    /// As [`Engine::count_client`], for a session whose outbox is taken.
+    #[cold]
+    pub(super) fn count_client_with(&mut self, id: SessionId, out: &mut Vec<u8>) {
+        self.put_outbox_back(id, std::mem::take(out));
+        self.count_client(id);
+        *out = self.take_outbox(id);
+    }
+
     /// Panics where what is counted is not what it should be.
     pub(super) fn check_client_memory(&self) {
         let ClientMemory { charges, total, order, .. } = &self.clients;

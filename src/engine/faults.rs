@@ -202,10 +202,7 @@ impl Engine {
 
     /// Goes over a request: if the reply to it was to be thrown away, that is done.
     fn pass_over(&mut self, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
-        let skip = session.flags.contains(SessionFlags::REPLY_SKIP_NEXT);
-        session.flags.remove(SessionFlags::REPLY_SKIP_NEXT);
-        session.flags.set(SessionFlags::REPLY_SKIP, skip);
+        self.sessions[id.0 as usize].begin_reply();
     }
 
     fn fail(&mut self, id: SessionId, name: &[u8], text: String) {

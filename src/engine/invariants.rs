@@ -20,11 +20,14 @@ impl Engine {
         self.check_access_invariants();
         self.check_client_memory();
         self.check_observers();
+        assert_eq!(self.circumstances, self.find_circumstances(), "what makes requests other than ordinary is known");
         for (number, session) in &self.sessions {
             for kind in pubsub::Kind::ALL {
                 let counted = self.pubsub.subscriptions(kind, SessionId(number as u32));
                 assert_eq!(session.subscriptions[kind.index()] as usize, counted, "a session counts its subscriptions");
             }
+            let subscribed = session.flags.contains(SessionFlags::SUBSCRIBED);
+            assert_eq!(session.subscriptions != [0; 3], subscribed, "a session knows whether it has subscriptions");
             let multi = session.flags.contains(SessionFlags::MULTI);
             assert_eq!(session.transaction.is_some(), multi, "a transaction between MULTI and EXEC");
             assert!(!session.flags.contains(SessionFlags::IN_EXEC), "EXEC is one step");

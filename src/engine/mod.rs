@@ -15,6 +15,7 @@ pub mod advance;
 pub mod arguments;
 pub mod blocking;
 pub mod change;
+mod circumstances;
 pub mod client_memory;
 pub mod clients;
 pub mod cluster;
@@ -84,6 +85,7 @@ use slab::Slab;
 
 use crate::commands;
 use crate::engine::access::UsersFile;
+use crate::engine::circumstances::Circumstances;
 use crate::engine::client_memory::ClientMemory;
 use crate::engine::command::{Command, Flags};
 use crate::engine::command_stats::CommandStats;
@@ -179,8 +181,8 @@ pub struct Engine {
     pub pause: Pause,
     /// Sessions that are shown all requests.
     pub monitors: Vec<SessionId>,
-    /// Whether anybody monitors or tracks keys: commands run another way then, see [`monitor`].
-    observers: bool,
+    /// What makes requests other than ordinary ones; kept by [`Engine::update_circumstances`].
+    circumstances: Circumstances,
     /// How many requests the transaction that runs has, and what their queue takes up.
     pub(crate) executing: (usize, usize),
     /// Cached scripts and their interpreter.
@@ -268,7 +270,7 @@ impl Engine {
             pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
             pause: Pause::default(),
             monitors: Vec::new(),
-            observers: false,
+            circumstances: Circumstances::empty(),
             exec_slot: None,
             resumed: None,
             executing: (0, 0),
@@ -324,6 +326,7 @@ impl Engine {
         engine.keyspace.stream_limits = engine.config.stream_limits();
         engine.update_timing();
         engine.bound_scripts();
+        engine.update_circumstances();
         engine
     }
 
@@ -348,33 +351,73 @@ impl Engine {
 
     /// As [`Engine::execute`], for a caller that has looked up the name's row already.
     pub fn execute_found(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
-        self.perform(now, id, row, args);
-        if self.keyspace.changes.attention {
-            self.attend(now);
+        if self.rates.due(now.mono_us) {
+            self.sample_rates(now);
         }
+        let mut out = self.take_outbox(id);
+        self.execute_next(now, id, row, args, &mut out);
+        self.put_outbox_back(id, out);
+    }
+
+    /// As [`Engine::execute_found`], for one of several requests of a session between [`Engine::begin_batch`] and
+    /// [`Engine::end_batch`], whose outbox the caller has taken: what comes of it for the session itself is behind `out`. Gives the
+    /// session's flags.
+    pub fn execute_next(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        row: Option<&'static Command>,
+        args: &[&[u8]],
+        out: &mut Vec<u8>,
+    ) -> SessionFlags {
+        let flags = self.perform(now, id, row, args, out);
+        if !self.keyspace.changes.attention {
+            return flags;
+        }
+        // Others may write to it now.
+        self.put_outbox_back(id, std::mem::take(out));
+        self.attend(now);
+        *out = self.take_outbox(id);
+        self.sessions[id.0 as usize].flags
+    }
+
+    /// Takes a session's outbox, for requests of it to reply into. What others write to it meanwhile gathers in an empty one.
+    pub fn take_outbox(&mut self, id: SessionId) -> Vec<u8> {
+        std::mem::take(&mut self.sessions[id.0 as usize].out)
+    }
+
+    /// Puts it back before what was written meanwhile.
+    pub fn put_outbox_back(&mut self, id: SessionId, out: Vec<u8>) {
+        let session = &mut self.sessions[id.0 as usize];
+        let meanwhile = std::mem::replace(&mut session.out, out);
+        session.out.extend_from_slice(&meanwhile);
     }
 
     /// Executes a request of a session that was blocked in it.
     #[cold]
     fn perform_again(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
         self.restart_time(now);
-        self.perform(now, id, row, args);
+        let mut out = self.take_outbox(id);
+        self.perform(now, id, row, args, &mut out);
+        self.put_outbox_back(id, out);
         self.take_time(now);
         self.settle_journal();
     }
 
-    /// Executes one request, and leaves those alone who wait for what it does.
+    /// Executes one request, and leaves those alone who wait for what it does. Gives the session's flags.
     #[inline(always)]
-    fn perform(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
-        let Some(name) = args.first() else { return };
-        if self.counts_clients() {
-            self.evict_clients(now);
-            if self.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW) {
-                return;
-            }
-        }
-        if self.rates.due(now.mono_us) {
-            self.sample_rates(now);
+    fn perform(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        row: Option<&'static Command>,
+        args: &[&[u8]],
+        out: &mut Vec<u8>,
+    ) -> SessionFlags {
+        debug_assert_eq!(self.circumstances, self.find_circumstances(), "what lasts is known");
+        let Some(name) = args.first() else { return self.sessions[id.0 as usize].flags };
+        if self.lasts(Circumstances::CLIENTS_COUNTED) && self.evict_clients_before(now, id, out) {
+            return self.sessions[id.0 as usize].flags;
         }
         // Not in the middle of a script that lets others be answered.
         if now.reached(self.keyspace.changes.locks_due_ms) {
@@ -385,75 +428,35 @@ impl Engine {
             self.keyspace.behind = now.reached(self.keyspace.changes.locks_due_ms);
         }
         self.keyspace.changes.begin();
+        let resolved = commands::resolve_row(row.or_else(|| commands::lookup(name)), args);
         let session = &mut self.sessions[id.0 as usize];
-        session.last_ms = now.mono_ms();
-        let mut db = session.db;
         debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
-        let special = session.flags.intersects(SessionFlags::MULTI.union(SessionFlags::MONITOR))
-            || self.pause.is_on()
-            || self.config.cluster_enabled;
-        let skip = session.flags.contains(SessionFlags::REPLY_SKIP_NEXT);
-        session.flags.remove(SessionFlags::REPLY_SKIP_NEXT);
-        session.flags.set(SessionFlags::REPLY_SKIP, skip);
+        session.last_ms = now.mono_ms();
+        let ordinary = session.is_ordinary() && self.circumstances.is_empty();
+        if !ordinary {
+            session.begin_reply();
+        }
+        let mut db = session.db;
         // Pushes that the command causes to its own session gather in the empty outbox and follow its reply.
-        let mut out = std::mem::take(&mut session.out);
         let start = out.len();
-        let mut reply = WireReply::new(&mut out, session.protocol);
+        let mut reply = WireReply::new(out, session.protocol);
         let mut found = None;
         let mut ran = None;
-        match commands::resolve_row(row.or_else(|| commands::lookup(name)), args) {
+        match resolved {
             Ok(command) => {
+                session.last_command = Some(command);
                 found = Some(command);
-                self.sessions[id.0 as usize].last_command = Some(command);
-                let admitted = match special {
-                    false => {
-                        let admitted = self.admit(now, id, command, args).and_then(|()| self.check_memory(now, command, args));
-                        admitted.map(|()| Fate::Run)
-                    }
-                    true => self.admit_specially(now, id, command, args),
-                };
-                match admitted {
-                    Ok(fate) => match fate {
-                        Fate::Run => ran = Some((command, self.run(now, id, &mut db, Origin::Client, command, args, &mut reply))),
-                        Fate::Queue => self.enqueue(id, command, args, &mut reply),
-                        Fate::Hold => self.hold(id, args),
-                        Fate::Cross => {
-                            self.end_transaction(id);
-                            self.refuse(&Error::CROSS_SLOT, &mut reply);
-                        }
-                    },
-                    Err(error) => {
-                        if self.observers {
-                            self.show_refused(now, id, db, args);
-                        }
-                        let slot = self.command_stats.find(command);
-                        self.command_stats.slot(slot).rejected += 1;
-                        let error = self.refused(id, command.name == "exec", error);
-                        self.refuse(&error, &mut reply);
-                    }
+                if ordinary || self.may_run(now, id, command, args, &mut reply) {
+                    ran = Some((command, self.run(now, id, &mut db, Origin::Client, command, args, &mut reply)));
                 }
             }
-            Err(_) if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") => {
-                // A browser was made to speak to us: what follows may be commands that somebody smuggled into a page.
-                tracing::warn!("possible cross-protocol attack: a client sent POST or Host:, its connection is closed");
-                self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
-            }
-            Err(error) => {
-                if self.observers {
-                    self.show_refused(now, id, db, args);
-                }
-                let error = self.refused(id, name.eq_ignore_ascii_case(b"exec"), error);
-                self.refuse(&error, &mut reply);
-            }
+            Err(error) => self.refuse_unknown(now, id, args, error, &mut reply),
         }
-        self.publish_events();
-        if self.observers {
+        if self.lasts(Circumstances::OBSERVERS) {
             self.end_observed(id, found);
         }
         self.keyspace.changes.end();
-        if let Some((command, slot)) = ran {
-            self.executed(now, id, command, slot, args, out.len() - start);
-        }
+        let replied = out.len() - start;
         let session = &mut self.sessions[id.0 as usize];
         session.db = db;
         session.commands += 1;
@@ -461,26 +464,75 @@ impl Engine {
         if session.silenced() {
             out.truncate(start);
         }
-        let pushed = std::mem::replace(&mut session.out, out);
-        session.out.extend_from_slice(&pushed);
-        if self.counts_clients() {
-            self.count_client(id);
+        if !session.out.is_empty() {
+            out.append(&mut session.out);
         }
+        let flags = session.flags;
+        if let Some((command, slot)) = ran {
+            self.executed(now, id, flags, (command, slot), args, replied);
+        }
+        if self.lasts(Circumstances::CLIENTS_COUNTED) {
+            self.count_client_with(id, out);
+        }
+        flags
+    }
+
+    /// Whether a request is to be run, where something about it is not as usual. Where it is not, what becomes of it instead has been done:
+    /// it was queued, held back, or refused.
+    #[inline(never)]
+    fn may_run(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) -> bool {
+        const SPECIAL: Circumstances = Circumstances::PAUSE.union(Circumstances::CLUSTER);
+        let session = &self.sessions[id.0 as usize];
+        let special =
+            session.flags.intersects(SessionFlags::MULTI.union(SessionFlags::MONITOR)) || self.circumstances.intersects(SPECIAL);
+        let admitted = match special {
+            false => {
+                let admitted = self.admit(now, id, command, args).and_then(|()| self.check_memory(now, command, args));
+                admitted.map(|()| Fate::Run)
+            }
+            true => self.admit_specially(now, id, command, args),
+        };
+        match admitted {
+            Ok(Fate::Run) => return true,
+            Ok(Fate::Queue) => self.enqueue(id, command, args, reply),
+            Ok(Fate::Hold) => self.hold(id, args),
+            Ok(Fate::Cross) => {
+                self.end_transaction(id);
+                self.refuse(&Error::CROSS_SLOT, reply);
+            }
+            Err(error) => {
+                if self.lasts(Circumstances::OBSERVERS) {
+                    self.show_refused(now, id, args);
+                }
+                self.command_stats.of(command).rejected += 1;
+                let error = self.refused(id, command.name == "exec", error);
+                self.refuse(&error, reply);
+            }
+        }
+        self.publish_events();
+        false
+    }
+
+    /// Refuses a request that names no command, or has not the number of arguments that it takes.
+    #[cold]
+    fn refuse_unknown(&mut self, now: Now, id: SessionId, args: &[&[u8]], error: Error, reply: &mut dyn Sink) {
+        let name = args[0];
+        if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
+            // A browser was made to speak to us: what follows may be commands that somebody smuggled into a page.
+            tracing::warn!("possible cross-protocol attack: a client sent POST or Host:, its connection is closed");
+            self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        } else {
+            if self.lasts(Circumstances::OBSERVERS) {
+                self.show_refused(now, id, args);
+            }
+            let error = self.refused(id, name.eq_ignore_ascii_case(b"exec"), error);
+            self.refuse(&error, reply);
+        }
+        self.publish_events();
     }
 
     /// Whether the session may call the command at all.
-    #[inline]
     fn admit(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
-        let session = &self.sessions[id.0 as usize];
-        if session.flags.contains(SessionFlags::UNRESTRICTED) && !session.subscribed_mode() && self.long_run.is_none() {
-            return Ok(());
-        }
-        self.admit_restricted(now, id, command, args)
-    }
-
-    /// Goes on where not everything is allowed.
-    #[inline(never)]
-    fn admit_restricted(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
         if !self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
             self.check_access(now, id, command, args, self.place(id))?;
         }
@@ -511,7 +563,7 @@ impl Engine {
     /// Runs a command that was found and may be called. A `SELECT` changes `db`. Gives the number of the command's slot in the
     /// statistics.
     #[allow(clippy::too_many_arguments)]
-    #[inline]
+    #[inline(always)]
     pub(crate) fn run(
         &mut self,
         now: Now,
@@ -542,9 +594,10 @@ impl Engine {
     ) {
         self.stats.commands += 1;
         self.keyspace.uses.begin();
+        let observed = self.lasts(Circumstances::OBSERVERS);
         let counted = self.command_stats.slot(slot);
         counted.calls += 1;
-        if self.observers | self.keyspace.behind | (self.keyspace.natives & counted.writes_over) {
+        if observed | self.keyspace.behind | (self.keyspace.natives & counted.writes_over) {
             return self.run_with_care(now, id, db, origin, (command, slot), args, reply);
         }
         self.handle(now, id, db, origin, (command, slot), args, reply);
@@ -574,7 +627,7 @@ impl Engine {
             self.command_stats.slot(slot).failed += 1;
             return self.refuse(&error, reply);
         }
-        if self.observers {
+        if self.lasts(Circumstances::OBSERVERS) {
             return self.run_observed(now, id, db, origin, (command, slot), args, reply);
         }
         self.handle(now, id, db, origin, (command, slot), args, reply);
@@ -619,6 +672,12 @@ impl Engine {
     /// Asks something of the driver.
     pub fn act(&mut self, action: Action) {
         self.actions.push(action);
+    }
+
+    /// Whether anything was asked of the driver since [`Engine::take_actions`].
+    #[inline]
+    pub fn asks(&self) -> bool {
+        !self.actions.is_empty()
     }
 
     /// What was asked of the driver since the last time.

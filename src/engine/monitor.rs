@@ -1,11 +1,12 @@
 //! `MONITOR`, and what else looks at every command while it runs.
 //!
-//! As long as nobody monitors or tracks keys, none of this runs: `Engine::observers` is asked once a command.
+//! As long as nobody monitors or tracks keys, none of this runs: see `engine/circumstances.rs`.
 
 use std::borrow::Cow;
 
 use crate::commands::full_name;
 use crate::engine::Engine;
+use crate::engine::circumstances::Circumstances;
 use crate::engine::command::{Command, Flags};
 use crate::engine::context::{Context, Origin};
 use crate::engine::error::{Error, Result};
@@ -42,8 +43,12 @@ impl Engine {
 
     /// To be called after somebody has begun or ceased to monitor or to track.
     pub(super) fn update_observers(&mut self) {
-        self.observers = !self.monitors.is_empty() || self.keyspace.changes.tracking.trackers() > 0;
+        self.update_circumstances();
         self.keyspace.changes.update_observed();
+    }
+
+    pub(super) fn has_observers(&self) -> bool {
+        !self.monitors.is_empty() || self.keyspace.changes.tracking.trackers() > 0
     }
 
     /// As [`Engine::run`] while somebody monitors or tracks.
@@ -79,7 +84,7 @@ impl Engine {
         (tracking.current, tracking.from_script) = (outer, from_outer);
         self.tell_others();
         self.publish_events();
-        if !self.observers {
+        if !self.lasts(Circumstances::OBSERVERS) {
             // It was the last one that tracked, in a transaction that has changed what it had.
             self.tell_own();
         }
@@ -99,10 +104,11 @@ impl Engine {
 
     /// After a request was refused: an `EXEC` is shown all the same, as its `MULTI` was.
     #[cold]
-    pub(super) fn show_refused(&mut self, now: Now, id: SessionId, db: u32, args: &[&[u8]]) {
+    pub(super) fn show_refused(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
         if args[0].eq_ignore_ascii_case(b"exec")
             && let Some(command) = crate::commands::lookup(b"exec")
         {
+            let db = self.sessions[id.0 as usize].db;
             self.show(now, id, db, Origin::Client, command, args);
         }
     }
@@ -125,7 +131,6 @@ impl Engine {
     /// Panics where the state is not what it should be.
     pub(super) fn check_observers(&self) {
         let tracking = &self.keyspace.changes.tracking;
-        assert_eq!(self.observers, !self.monitors.is_empty() || tracking.trackers() > 0, "who looks at commands is known");
         let mut trackers = 0;
         for (number, session) in &self.sessions {
             let id = SessionId(number as u32);

@@ -83,12 +83,14 @@ impl Engine {
     pub fn pause(&mut self, mode: Mode, until_ms: u64) {
         self.pause.until_ms = if self.pause.is_on() { self.pause.until_ms.max(until_ms) } else { until_ms };
         self.pause.mode = self.pause.mode.max(Some(mode));
+        self.update_circumstances();
         self.keyspace.keep_ended = true;
     }
 
     /// Ends the pause.
     pub fn unpause(&mut self) {
         self.pause.mode = None;
+        self.update_circumstances();
         self.keyspace.keep_ended = false;
         self.keyspace.changes.attention = true;
     }

@@ -695,5 +695,7 @@ fn name_channel(channel: &mut Vec<u8>, prefix: &[u8], db: u32, rest: &[u8]) {
 pub fn unsubscribe_all(engine: &mut Engine, id: SessionId) {
     engine.pubsub.forget(id);
     engine.update_heard();
-    engine.sessions[id.0 as usize].subscriptions = [0; 3];
+    let session = &mut engine.sessions[id.0 as usize];
+    session.subscriptions = [0; 3];
+    session.update_subscribed();
 }

@@ -32,6 +32,7 @@ impl Engine {
         self.update_timing();
         self.bound_lock_records();
         self.bound_scripts();
+        self.update_circumstances();
         self.actions.extend(changed.map(Action::ConfigChanged));
     }
 

@@ -105,6 +105,7 @@ impl Engine {
                 (session.out, session.sent) = (Vec::new(), 0);
             }
             (session.transaction, session.subscriptions, session.held) = (None, [0; 3], 0);
+            session.update_subscribed();
             (session.watcher, session.waiter, session.lock_waiter, session.tracker) = (NIL, NIL, NIL, NIL);
             self.mark_dirty(id);
             if self.counts_clients() {

@@ -52,6 +52,8 @@ bitflags::bitflags! {
         const GATED = 1 << 16;
         /// Its request waits, and the reply is to be held back then (`FAULT`).
         const PACED = 1 << 17;
+        /// Has subscriptions.
+        const SUBSCRIBED = 1 << 18;
         /// May do everything, logged in or not: its user's rules need not be looked at. See `engine/access.rs`.
         const UNRESTRICTED = 1 << 31;
     }
@@ -163,6 +165,26 @@ impl Session {
         self.flags.intersects(SessionFlags::REPLY_OFF | SessionFlags::REPLY_SKIP)
     }
 
+    /// Whether its requests are executed as they come, as far as that lies with it: it may do everything, queues nothing, is shown nothing and
+    /// has its replies.
+    #[inline]
+    pub(super) fn is_ordinary(&self) -> bool {
+        const ASKED: SessionFlags = SessionFlags::UNRESTRICTED
+            .union(SessionFlags::SUBSCRIBED)
+            .union(SessionFlags::MULTI)
+            .union(SessionFlags::MONITOR)
+            .union(SessionFlags::REPLY_SKIP_NEXT)
+            .union(SessionFlags::REPLY_SKIP);
+        self.flags.intersection(ASKED) == SessionFlags::UNRESTRICTED
+    }
+
+    /// Begins with a request, whose reply is thrown away if the one before asked for that.
+    pub(super) fn begin_reply(&mut self) {
+        let skip = self.flags.contains(SessionFlags::REPLY_SKIP_NEXT);
+        self.flags.remove(SessionFlags::REPLY_SKIP_NEXT);
+        self.flags.set(SessionFlags::REPLY_SKIP, skip);
+    }
+
     /// Goes on with the request that it was blocked in. If the reply to that was to be thrown away, it still is.
     pub(super) fn resume(&mut self) {
         self.flags.remove(SessionFlags::BLOCKED);
@@ -171,6 +193,11 @@ impl Session {
 
     /// Whether nothing but (P|S)SUBSCRIBE and its kin may be called: a RESP2 session with subscriptions.
     pub fn subscribed_mode(&self) -> bool {
-        self.protocol == Protocol::Resp2 && self.subscriptions != [0; 3]
+        self.protocol == Protocol::Resp2 && self.flags.contains(SessionFlags::SUBSCRIBED)
+    }
+
+    /// To be called after `subscriptions` has changed.
+    pub(crate) fn update_subscribed(&mut self) {
+        self.flags.set(SessionFlags::SUBSCRIBED, self.subscriptions != [0; 3]);
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! Without a stopwatch, as in simulations and while the clock stands still, commands take no time but what `DEBUG SLEEP` adds to it.
 
+use crate::engine::circumstances::Circumstances;
 use crate::engine::command::{Command, Flags};
 use crate::engine::interest::NIL;
 use crate::engine::session::{SessionFlags, SessionId};
@@ -61,6 +62,11 @@ pub struct Timing {
 }
 
 impl Timing {
+    /// Whether the next command does not share a look with others for a reason that lies not with itself.
+    pub(crate) fn is_particular(&self) -> bool {
+        self.each | self.suspended | self.long
+    }
+
     fn look(&self, now: Now) -> u64 {
         self.stopwatch.map_or(now.mono_us.saturating_mul(1000), |look| look())
     }
@@ -76,6 +82,9 @@ impl Engine {
         }
         self.timing.stopwatch = stopwatch;
         self.timing.looked_ns = at_ns;
+        if self.rates.due(now.mono_us) {
+            self.sample_rates(now);
+        }
     }
 
     #[cold]
@@ -142,21 +151,22 @@ impl Engine {
         }
     }
 
-    /// After a request of a client was executed, with a reply of so many bytes: has its time taken, now or with others'.
-    #[inline]
+    /// After a request of a client was executed, with a reply of so many bytes, which has left the session with these flags: has its time
+    /// taken, now or with others'.
+    #[inline(always)]
     pub(crate) fn executed(
         &mut self,
         now: Now,
         id: SessionId,
-        command: &'static Command,
-        number: usize,
+        flags: SessionFlags,
+        (command, number): (&'static Command, usize),
         args: &[&[u8]],
         replied: usize,
     ) {
-        let timing = &mut self.timing;
         let large = args.len() > ARGUMENTS_MAX || replied > BYTES_MAX || args.last().is_some_and(|arg| arg.len() > BYTES_MAX);
-        let unusual = timing.each | timing.suspended | timing.long | large | (self.visited > VISITED_MAX);
-        if unusual | self.goes_on_later(id) | !self.actions.is_empty() | !self.command_stats.slot(number).bounded {
+        let goes_on = flags.contains(SessionFlags::BLOCKED) && self.goes_on_later(id);
+        let long = large || self.visited > VISITED_MAX || !self.command_stats.slot(number).bounded;
+        if long || goes_on || self.asks() || self.lasts(Circumstances::TIMED) {
             self.executed_alone(now, id, command, number, args);
             return;
         }
@@ -168,7 +178,7 @@ impl Engine {
     }
 
     /// Whether a session waits in a command that is executed again when it goes on. One that waits for locks has done all it had to do.
-    #[inline]
+    #[cold]
     fn goes_on_later(&self, id: SessionId) -> bool {
         let session = &self.sessions[id.0 as usize];
         session.flags.contains(SessionFlags::BLOCKED) && session.lock_waiter == NIL
@@ -176,7 +186,10 @@ impl Engine {
 
     #[cold]
     fn executed_alone(&mut self, now: Now, id: SessionId, command: &'static Command, number: usize, args: &[&[u8]]) {
-        self.timing.long = false;
+        if self.timing.long {
+            self.timing.long = false;
+            self.update_circumstances();
+        }
         self.visited = 0;
         if self.timing.suspended {
             return;
@@ -216,6 +229,9 @@ impl Engine {
 
     /// Tells that what the last requests asked of the driver is done.
     pub fn finish_actions(&mut self, now: Now) {
+        if self.rates.due(now.mono_us) {
+            self.sample_rates(now);
+        }
         if self.timing.unfinished.is_some() {
             self.timing.looked_ns = self.timing.look(now);
             self.finish(now, Some(self.timing.looked_ns));
@@ -254,7 +270,7 @@ impl Engine {
         self.timing.look(now)
     }
 
-    /// Goes by the configuration.
+    /// Goes by the configuration. Circumstances follow.
     pub(crate) fn update_timing(&mut self) {
         self.timing.each = (0..EACH_BELOW_US).contains(&self.config.slowlog_log_slower_than) && self.config.slowlog_max_len > 0;
     }

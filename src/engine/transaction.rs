@@ -299,11 +299,11 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
         match cx.engine.admit_queued(cx.now, id, command, &args) {
             Ok(()) => {
                 let slot = cx.engine.run(cx.now, id, &mut cx.db, Origin::Client, command, &args, cx.reply);
-                cx.engine.executed(cx.now, id, command, slot, &args, 0);
+                let flags = cx.session().flags;
+                cx.engine.executed(cx.now, id, flags, (command, slot), &args, 0);
             }
             Err(error) => {
-                let slot = cx.engine.command_stats.find(command);
-                cx.engine.command_stats.slot(slot).rejected += 1;
+                cx.engine.command_stats.of(command).rejected += 1;
                 cx.engine.refuse(&error, cx.reply);
             }
         }

@@ -288,6 +288,7 @@ unsafe fn ask(interpreter: *mut Interpreter, steps: u64) -> bool {
             let command = (*frame).bounds.command.map_or(&[][..], |command| command.as_ref());
             engine.long_run = Some(Run { function, wrote, killed: false, ms: 0, command });
             engine.timing.suspended = true;
+            engine.update_circumstances();
             verdict = supervisor(engine, now, session, first);
             engine.timing.suspended = false;
             engine.timing.long = true;
@@ -298,6 +299,7 @@ unsafe fn ask(interpreter: *mut Interpreter, steps: u64) -> bool {
             if engine.long_run.take().is_some_and(|run| run.killed) {
                 verdict = Verdict::Kill;
             }
+            engine.update_circumstances();
         }
         (*frame).bounds.killed |= verdict == Verdict::Kill;
         (*frame).bounds.killed

@@ -21,17 +21,19 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::engine::Engine;
+use crate::engine::command::Command;
 use crate::engine::session::{SessionFlags, SessionId};
+use crate::engine::time::Now;
 use crate::engine::turns::Task;
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, RequestParser};
 use crate::server::shell::{READ_BUFFER, Shell};
+use crate::server::sweep::OUTBOX_FREE;
 use crate::server::tls::{self, Tls};
 use crate::server::window::WINDOW;
 
-/// Requests that one connection may have executed before others get their turn.
-const REQUESTS_PER_TURN: usize = 1024;
-/// As many arguments of requests as one connection may have executed before others get their turn.
+/// So many arguments of requests may one connection have executed before others get their turn. An empty request counts as one.
 const ARGUMENTS_PER_TURN: usize = 512;
 /// Replies are written out, and no more requests executed meanwhile, once so many bytes of them have gathered.
 const REPLIES_PER_WRITE: usize = 256 << 10;
@@ -337,7 +339,9 @@ pub fn execute_input(shell: &mut Shell, id: SessionId, input: &[u8]) -> usize {
 fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Batch) {
     let mut now = shell.begin(id);
     let mut window = std::mem::take(&mut shell.window);
-    let (mut done, mut requests, mut arguments) = (0, 0, 0);
+    let mut out = shell.engine.take_outbox(id);
+    let mut flags = shell.engine.sessions[id.0 as usize].flags;
+    let (mut done, mut arguments) = (0, 0);
     let batch = 'turn: loop {
         let authenticated = !shell.engine.must_log_in(id);
         let limits = Limits { authenticated, ..shell.limits };
@@ -345,20 +349,19 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         let ahead = if authenticated { WINDOW } else { 1 };
         let (at, stop) = window.fill(parser, input, done, ahead, &limits);
         window.prefetch(&shell.engine, id);
-        requests += window.blank;
+        arguments += window.blank;
         for number in 0..window.len() {
-            let session = &shell.engine.sessions[id.0 as usize];
             const STOP: SessionFlags =
                 SessionFlags::CLOSE_AFTER_REPLY.union(SessionFlags::CLOSE_NOW).union(SessionFlags::BLOCKED);
-            if session.flags.intersects(STOP) {
+            if flags.intersects(STOP) {
                 parser.reset();
-                if session.flags.contains(SessionFlags::BLOCKED) {
+                if flags.contains(SessionFlags::BLOCKED) {
                     break 'turn Batch::Blocked;
                 }
                 done = input.len();
                 break 'turn Batch::Drained;
             }
-            if requests >= REQUESTS_PER_TURN || arguments >= ARGUMENTS_PER_TURN || session.out.len() > REPLIES_PER_WRITE {
+            if arguments >= ARGUMENTS_PER_TURN || out.len() > REPLIES_PER_WRITE {
                 // What is parsed and not executed is parsed again then.
                 parser.reset();
                 break 'turn Batch::Paused;
@@ -368,17 +371,17 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             if let Some((key, hash)) = request.key(&args) {
                 shell.engine.keyspace.know(key, hash);
             }
-            if shell.engine.faults.armed() {
-                shell.engine.execute_with_faults(now, id, request.command, &args);
+            flags = if shell.engine.faults.armed() {
+                execute_with_faults(&mut shell.engine, now, id, request.command, &args, &mut out)
             } else {
-                shell.engine.execute_found(now, id, request.command, &args);
-            }
+                shell.engine.execute_next(now, id, request.command, &args, &mut out)
+            };
             shell.engine.keyspace.forget_known();
             arguments += args.len();
             done = request.end;
-            requests += 1;
-            now = shell.act(now);
-            shell.check_output(id, now);
+            if shell.engine.asks() || out.len() > OUTBOX_FREE {
+                (now, flags) = between_requests(shell, now, id, &mut out);
+            }
         }
         done = at;
         if stop.is_some() && shell.closing(id) {
@@ -397,7 +400,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 // The parser is everybody's.
                 parser.reset();
                 let session = &mut shell.engine.sessions[id.0 as usize];
-                WireReply::new(&mut session.out, session.protocol).error(&error.text());
+                WireReply::new(&mut out, session.protocol).error(&error.text());
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
                 done = input.len();
                 break Batch::Drained;
@@ -406,8 +409,36 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         }
     };
     shell.window = window.emptied();
+    shell.engine.put_outbox_back(id, out);
     shell.settle(now, Some(id));
     (done, batch)
+}
+
+/// Executes a request that may meet a fault, for which the session's outbox must be in its place. Gives the session's flags.
+#[cold]
+fn execute_with_faults(
+    engine: &mut Engine,
+    now: Now,
+    id: SessionId,
+    row: Option<&'static Command>,
+    args: &[&[u8]],
+    out: &mut Vec<u8>,
+) -> SessionFlags {
+    engine.put_outbox_back(id, std::mem::take(out));
+    engine.execute_with_faults(now, id, row, args);
+    *out = engine.take_outbox(id);
+    engine.sessions[id.0 as usize].flags
+}
+
+/// Does what a request has asked for, and holds the outbox to its limit, for both of which it must be in its place. Gives the instant after
+/// it, and the session's flags.
+#[inline(never)]
+fn between_requests(shell: &mut Shell, now: Now, id: SessionId, out: &mut Vec<u8>) -> (Now, SessionFlags) {
+    shell.engine.put_outbox_back(id, std::mem::take(out));
+    let now = shell.act(now);
+    shell.check_output(id, now);
+    *out = shell.engine.take_outbox(id);
+    (now, shell.engine.sessions[id.0 as usize].flags)
 }
 
 impl Future for Connection {
