@@ -137,6 +137,16 @@ fn people_may_type_requests() {
 }
 
 #[test]
+fn any_number_of_empty_lines_may_come_before_a_request() {
+    let server = TestServer::start();
+    let mut raw = Raw::to(&server);
+    for lines in [1, 500, 600, 1023, 1024, 5000] {
+        raw.send("\r\n".repeat(lines) + "PING\r\n").expect("+PONG\r\n");
+        raw.send(("\r\n".repeat(lines) + "PING\r\n").repeat(3)).expect("+PONG\r\n".repeat(3));
+    }
+}
+
+#[test]
 fn large_values_come_back_whole() {
     let server = TestServer::start();
     let value: Vec<u8> = (0..10_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();

@@ -349,7 +349,6 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         let ahead = if authenticated { WINDOW } else { 1 };
         let (at, stop) = window.fill(parser, input, done, ahead, &limits);
         window.prefetch(&shell.engine, id);
-        arguments += window.blank;
         for number in 0..window.len() {
             const STOP: SessionFlags =
                 SessionFlags::CLOSE_AFTER_REPLY.union(SessionFlags::CLOSE_NOW).union(SessionFlags::BLOCKED);
@@ -384,12 +383,15 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             }
         }
         done = at;
+        // Not before, or a turn that ends with so many would begin anew with them.
+        arguments += window.blank;
         if stop.is_some() && shell.closing(id) {
             parser.reset();
             done = input.len();
             break Batch::Drained;
         }
         match stop {
+            None if arguments >= ARGUMENTS_PER_TURN => break Batch::Paused,
             None => {}
             // It is looked at again when the session goes on.
             Some(Err(_)) if shell.blocked(id) => {

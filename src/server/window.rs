@@ -18,7 +18,7 @@ use crate::store::dict::KeyHash;
 
 /// Requests that are parsed ahead at most.
 pub const WINDOW: usize = 16;
-/// No more requests are parsed ahead once they have so many arguments.
+/// No more requests are parsed ahead once they have so many arguments, each blank line counted as one.
 const ARGUMENTS_AHEAD: usize = 512;
 /// Arguments that there is room for between turns; a request may have a million.
 const ARGUMENTS_KEPT: usize = 2 * ARGUMENTS_AHEAD;
@@ -63,7 +63,7 @@ impl<'a> Window<'a> {
         self.clear();
         let mut rest = &input[at..];
         let mut partial = parser.is_partial();
-        while self.requests.len() < ahead && self.arguments.len() < ARGUMENTS_AHEAD {
+        while self.requests.len() < ahead && self.arguments.len() + self.blank < ARGUMENTS_AHEAD {
             let first = self.arguments.len();
             let whole = if partial { None } else { whole_request(rest, limits, &mut self.arguments) };
             if let Some(behind) = whole {
