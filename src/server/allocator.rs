@@ -109,21 +109,32 @@ pub fn own_heap() -> Option<heap::Owner> {
     charged.then(heap::Owner::new).flatten()
 }
 
+/// A block where none is at hand.
+///
+/// # Safety
+/// As [`GlobalAlloc::alloc`].
+#[inline(never)]
+unsafe fn alloc(layout: Layout) -> *mut u8 {
+    let block = heap::take(layout);
+    if !block.is_null() {
+        return block;
+    }
+    count(block_bytes(layout.size()));
+    if cells::is_cell(layout) {
+        return cells::take();
+    }
+    // SAFETY: as promised to us.
+    unsafe { System.alloc(layout) }
+}
+
 // SAFETY: every call is passed on to the system's allocator as it came, or to that of cells where the layout is one of theirs; counting
 // allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let block = heap::take(layout);
-        if !block.is_null() {
-            return block;
-        }
-        count(block_bytes(layout.size()));
-        if cells::is_cell(layout) {
-            return cells::take();
-        }
+        let block = heap::at_hand(layout);
         // SAFETY: as promised to us.
-        unsafe { System.alloc(layout) }
+        if block.is_null() { unsafe { alloc(layout) } } else { block }
     }
 
     #[inline]

@@ -195,8 +195,9 @@ fn class_of(layout: Layout) -> Option<usize> {
     if align > ALIGN_MAX || size.wrapping_sub(1) >= SMALL_MAX {
         return None;
     }
-    let step = if align <= STEP { STEP } else { ALIGN_MAX };
-    Some(if size <= FINE_MAX { size.next_multiple_of(step) / STEP } else { coarse_class(size) })
+    // Less one than what sizes are multiples of.
+    let odd = if align <= STEP { STEP - 1 } else { ALIGN_MAX - 1 };
+    Some(if size <= FINE_MAX { ((size + odd) & !odd) / STEP } else { coarse_class(size) })
 }
 
 #[inline]
@@ -204,6 +205,15 @@ fn coarse_class(size: usize) -> usize {
     let power = (size - 1).ilog2();
     let eighth = (size - 1 - (1 << power)) >> (power - 3);
     FINE_CLASSES + (power - FINE_MAX.ilog2()) as usize * 8 + eighth
+}
+
+/// A block that is kept at hand; null where there is none, which does not mean that [`take`] has none.
+#[inline]
+pub fn at_hand(layout: Layout) -> *mut u8 {
+    let heap = HEAP.get();
+    let Some(class) = class_of(layout).filter(|_| !heap.is_null()) else { return ptr::null_mut() };
+    // SAFETY: a thread's heap is its alone.
+    unsafe { (*heap).at_hand(class) }
 }
 
 /// A block; null where the layout is not one of ours, the thread has no heap, or that has no room.
@@ -411,15 +421,21 @@ impl Heap {
 
     #[inline]
     fn take(&mut self, class: usize) -> *mut u8 {
+        let block = self.at_hand(class);
+        if block.is_null() { self.refill(class) } else { block }
+    }
+
+    /// One of the blocks that are kept at hand; null where there is none.
+    #[inline]
+    fn at_hand(&mut self, class: usize) -> *mut u8 {
         let cache = &mut self.caches[class];
         let block = cache.first;
-        if block.is_null() {
-            return self.refill(class);
+        if !block.is_null() {
+            // SAFETY: a block at hand is ours and begins with the address of the next one.
+            cache.first = unsafe { block.cast::<*mut u8>().read() };
+            cache.len -= 1;
+            self.in_use += i64::from(SIZES[class]);
         }
-        // SAFETY: a block at hand is ours and begins with the address of the next one.
-        cache.first = unsafe { block.cast::<*mut u8>().read() };
-        cache.len -= 1;
-        self.in_use += i64::from(SIZES[class]);
         block
     }
 
