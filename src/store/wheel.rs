@@ -164,6 +164,17 @@ pub struct Wheel {
     far_levels: u16,
 }
 
+/// The first level that may reach as far as a distance, by the place of the highest bit of that: from that of [`NEAR_SLOTS`] on.
+const LEVEL_OF_BITS: [u8; 64] = {
+    let mut levels = [0; 64];
+    let mut bit = NEAR_BITS;
+    while bit < 64 {
+        levels[bit as usize] = (bit + 1 - NEAR_BITS).div_ceil(RATIO_BITS) as u8;
+        bit += 1;
+    }
+    levels
+};
+
 /// Bits of a slot's width in milliseconds, for a level from 1 on.
 #[inline]
 fn width_bits(level: usize) -> u32 {
@@ -216,17 +227,14 @@ impl Wheel {
     /// Adds a timer that carries `token`. A deadline that is past fires on the next poll.
     ///
     /// Gives 0 when the wheel holds as many timers as there are numbers (more than 268 million): then nothing was added.
-    #[inline]
     pub fn insert(&mut self, deadline_ms: u64, token: u64) -> TimerId {
         let Some(node) = self.nodes.take() else { return 0 };
         self.len += 1;
-        let head = self.slot_for(deadline_ms);
-        self.append(node, head, token);
+        self.file(node, deadline_ms, token);
         node
     }
 
     /// Removes a timer.
-    #[inline]
     pub fn cancel(&mut self, timer: TimerId) {
         self.unlink(timer);
         self.nodes.give_back(timer);
@@ -329,8 +337,7 @@ impl Wheel {
             let deadline = deadline_of(token).min(LAST_MS);
             self.unlink(node);
             if deadline > due {
-                let head = self.slot_for(deadline);
-                self.append(node, head, token);
+                self.file(node, deadline, token);
                 continue;
             }
             self.nodes.give_back(node);
@@ -431,47 +438,52 @@ impl Wheel {
             let token = self.nodes.at(node).token;
             let deadline = deadline_of(token);
             self.unlink(node);
-            let head = self.slot_for(deadline);
-            self.append(node, head, token);
+            self.file(node, deadline, token);
         }
     }
 
-    /// The slot of a deadline, which is about to hold a timer.
+    /// Puts a node that is on no list at the end of the list of its deadline's slot.
     #[inline]
-    fn slot_for(&mut self, deadline: u64) -> u32 {
+    fn file(&mut self, node: u32, deadline: u64, token: u64) {
         let deadline = deadline.clamp(self.at, LAST_MS);
-        let distance = deadline - self.at;
-        if distance >= NEAR_SLOTS as u64 {
-            return self.far_slot_for(deadline, distance);
-        }
-        let slot = deadline as usize & (NEAR_SLOTS - 1);
-        self.near[slot / 64] |= 1 << (slot % 64);
-        self.near_words |= 1 << (slot / 64);
-        slot as u32
-    }
-
-    #[inline]
-    fn far_slot_for(&mut self, deadline: u64, distance: u64) -> u32 {
-        // A level reaches 127 slots beyond the one the wheel stands in: 2^(width + 7) ms, less what has passed of that one.
-        let distance_bits = 64 - distance.leading_zeros();
-        let mut level = (distance_bits - NEAR_BITS).div_ceil(RATIO_BITS) as usize;
-        if (deadline >> width_bits(level)) - (self.at >> width_bits(level)) >= FAR_SLOTS as u64 {
-            level += 1;
-        }
-        let bits = width_bits(level);
-        let index = (deadline >> bits) as usize & (FAR_SLOTS - 1);
-        self.horizon = self.horizon.min(deadline >> bits << bits);
-        self.far[level - 1] |= 1 << index;
-        self.far_levels |= 1 << (level - 1);
-        (NEAR_SLOTS + (level - 1) * FAR_SLOTS + index) as u32
-    }
-
-    /// Puts a node that is on no list at the end of a slot's.
-    #[inline]
-    fn append(&mut self, node: u32, head: u32, token: u64) {
+        let head = self.slot_of(deadline);
         let last = std::mem::replace(&mut self.nodes.at_mut(head).prev, node ^ head) ^ head;
         self.nodes.at_mut(last).next = node ^ last;
         *self.nodes.at_mut(node) = Node { token, next: head ^ node, prev: last ^ node };
+        if last == head {
+            self.mark(head as usize, deadline);
+        }
+    }
+
+    /// The slot of a deadline, which the wheel has not passed.
+    #[inline]
+    fn slot_of(&self, deadline: u64) -> u32 {
+        let distance = deadline - self.at;
+        if distance < NEAR_SLOTS as u64 {
+            return deadline as u32 & (NEAR_SLOTS as u32 - 1);
+        }
+        // A level reaches 127 slots beyond the one the wheel stands in: 2^(width + 7) ms, less what has passed of that one.
+        let mut level = usize::from(LEVEL_OF_BITS[63 - distance.leading_zeros() as usize]);
+        if (deadline >> width_bits(level)) - (self.at >> width_bits(level)) >= FAR_SLOTS as u64 {
+            level += 1;
+        }
+        let index = (deadline >> width_bits(level)) as usize & (FAR_SLOTS - 1);
+        (NEAR_SLOTS + (level - 1) * FAR_SLOTS + index) as u32
+    }
+
+    /// Marks the slot of a deadline, which holds its first timer.
+    #[inline]
+    fn mark(&mut self, slot: usize, deadline: u64) {
+        if slot < NEAR_SLOTS {
+            self.near[slot / 64] |= 1 << (slot % 64);
+            self.near_words |= 1 << (slot / 64);
+        } else {
+            let (level, index) = ((slot - NEAR_SLOTS) / FAR_SLOTS, (slot - NEAR_SLOTS) % FAR_SLOTS);
+            self.far[level] |= 1 << index;
+            self.far_levels |= 1 << level;
+            let bits = width_bits(level + 1);
+            self.horizon = self.horizon.min(deadline >> bits << bits);
+        }
     }
 
     #[inline]
