@@ -120,6 +120,13 @@ impl Dict {
         Some(Place::new(hash.table(), position))
     }
 
+    /// Where a key is, and its entry.
+    #[inline(always)]
+    pub fn find_entry(&self, hash: KeyHash, key: &[u8]) -> Option<(Place, EntryRef<'_>)> {
+        let (position, entry) = self.tables.get(hash.table())?.find_entry(hash.in_table(), key)?;
+        Some((Place::new(hash.table(), position), entry))
+    }
+
     /// Where the entry with this address is; `hash` is its key's.
     pub fn find_address(&self, hash: KeyHash, address: u64) -> Option<Place> {
         let position = self.tables.get(hash.table())?.find_address(hash.in_table(), address)?;

@@ -34,6 +34,8 @@ pub struct Table {
     len: u32,
     /// Fewer entries than this are tried to be put into fewer slots.
     shrink_below: u32,
+    /// With so many entries the slots are to be seen to before there is another.
+    full_at: u32,
 }
 
 /// Where an entry stands, until the table is changed.
@@ -44,6 +46,17 @@ fn slot_of(hash: u32, address: u64) -> u64 {
     debug_assert!(hash < HASH_LIMIT);
     debug_assert!(address & 7 == 0 && address >> 48 == 0, "{address:#x}");
     (u64::from(hash) << ADDRESS_BITS) | (address >> 3)
+}
+
+/// The slot where an entry with this hash stands if it can, among so many.
+#[inline]
+fn home_among(capacity: u32, hash: u32) -> usize {
+    ((u64::from(hash) * u64::from(capacity)) >> HASH_BITS) as usize
+}
+
+/// How many entries so many home slots are for, at most.
+fn limit(capacity: u32) -> u32 {
+    (u64::from(capacity) * 9 / 10) as u32
 }
 
 fn hash_of(slot: u64) -> u32 {
@@ -125,13 +138,19 @@ impl Table {
 
     #[inline]
     fn home(&self, hash: u32) -> usize {
-        ((u64::from(hash) * u64::from(self.capacity)) >> HASH_BITS) as usize
+        home_among(self.capacity, hash)
     }
 
     /// Where the entry with this key stands; `hash` must be the key's.
     #[inline]
     pub fn find(&self, hash: u32, key: &[u8]) -> Option<Position> {
         self.find_where(hash, |entry| same(entry.key(), key))
+    }
+
+    /// As [`Table::find`], the entry with it.
+    #[inline(always)]
+    pub fn find_entry(&self, hash: u32, key: &[u8]) -> Option<(Position, EntryRef<'_>)> {
+        self.find_entry_where(hash, |entry| same(entry.key(), key))
     }
 
     /// Asks memory for the slots at a hash's home. A table that is nearly full has most entries several slots behind it, so that the
@@ -216,51 +235,68 @@ impl Table {
     /// Adds an entry whose key is not in the table.
     pub fn insert(&mut self, hash: u32, entry: Entry) -> Position {
         debug_assert!(self.find(hash, entry.read().key()).is_none());
-        if (self.len + 1) as u64 * 10 > u64::from(self.capacity) * 9 {
+        if self.len >= self.full_at {
+            self.make_room();
+        }
+        let address = entry.into_address();
+        let home = self.home(hash);
+        let slots = self.slots.as_mut_slice();
+        let (mut at, mut slot) = (home, slot_of(hash, address));
+        while slots[at] != 0 && hash_of(slots[at]) <= hash {
+            at += 1;
+        }
+        // What follows moves up by one.
+        let mut last = at;
+        loop {
+            slot = std::mem::replace(&mut slots[last], slot);
+            if slot == 0 {
+                break;
+            }
+            last += 1;
+        }
+        self.len += 1;
+        if last + 1 == slots.len() {
+            return self.put_end(hash, address);
+        }
+        Position(at as u32)
+    }
+
+    /// Sees to it that there are slots for another entry.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self) {
+        if self.len >= limit(self.capacity) {
             self.grow();
-        } else if self.slots.len() <= self.capacity as usize {
+        } else {
             // Entries were popped off the end.
             self.rebuild(self.capacity);
         }
-        let slot = slot_of(hash, entry.into_address());
-        loop {
-            if let Some(at) = self.place(slot) {
-                self.len += 1;
-                return Position(at as u32);
-            }
-            self.grow();
-        }
     }
 
-    /// Moves larger hashes up by one and writes the slot; `None` when they would run over the end.
-    fn place(&mut self, slot: u64) -> Option<usize> {
-        let hash = hash_of(slot);
-        let mut at = self.home(hash);
-        while self.slots[at] != 0 && hash_of(self.slots[at]) <= hash {
-            at += 1;
-        }
-        let last = self.slots.len() - 1;
-        let free = (at..last).find(|&i| self.slots[i] == 0)?;
-        self.slots.copy_within(at..free, at + 1);
-        self.slots[at] = slot;
-        Some(at)
+    /// After the slot that is always empty was taken: puts one in its place, and gives where an entry stands then.
+    #[cold]
+    #[inline(never)]
+    fn put_end(&mut self, hash: u32, address: u64) -> Position {
+        self.grow();
+        self.find_address(hash, address).expect("the entry was put in a moment ago")
     }
 
     /// Takes the entry there out.
     pub fn remove(&mut self, position: Position) -> Entry {
-        let mut at = position.0 as usize;
-        let address = address_of(self.slots[at]);
+        let (mut at, capacity) = (position.0 as usize, self.capacity);
+        let slots = self.slots.as_mut_slice();
+        let address = address_of(slots[at]);
         debug_assert!(address != 0);
         // What follows and does not stand at its home moves down by one.
         loop {
-            let next = self.slots[at + 1];
-            if next == 0 || self.home(hash_of(next)) > at {
+            let next = slots[at + 1];
+            if next == 0 || home_among(capacity, hash_of(next)) > at {
                 break;
             }
-            self.slots[at] = next;
+            slots[at] = next;
             at += 1;
         }
-        self.slots[at] = 0;
+        slots[at] = 0;
         self.len -= 1;
         // SAFETY: the table owned this entry and its slot is gone.
         let entry = unsafe { Entry::from_address(address) };
@@ -275,10 +311,9 @@ impl Table {
     #[cold]
     fn shrink(&mut self) {
         let capacity = (self.len * 2).max(CAPACITY_KEPT);
-        let home = |hash: u32| ((u64::from(hash) * u64::from(capacity)) >> HASH_BITS) as usize;
         let mut next = 0;
         let fits = self.slots.iter().filter(|&&slot| slot != 0).all(|&slot| {
-            let home = home(hash_of(slot));
+            let home = home_among(capacity, hash_of(slot));
             let at = next.max(home);
             next = at + 1;
             at - home <= DISPLACED_MAX
@@ -300,6 +335,7 @@ impl Table {
         let old = std::mem::take(&mut self.slots);
         self.capacity = capacity;
         self.shrink_below = if capacity > CAPACITY_KEPT { capacity.div_ceil(4) } else { 0 };
+        self.full_at = limit(capacity);
         let mut over = 8 + capacity as usize / 32;
         'again: loop {
             let mut slots = vec![0; capacity as usize + over + 1];
@@ -379,7 +415,12 @@ impl Table {
 
     /// The first of the entries with this hash that will do.
     #[inline(always)]
-    pub fn find_where(&self, hash: u32, mut will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Position> {
+    pub fn find_where(&self, hash: u32, will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Position> {
+        self.find_entry_where(hash, will_do).map(|(position, _)| position)
+    }
+
+    #[inline(always)]
+    fn find_entry_where(&self, hash: u32, mut will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<(Position, EntryRef<'_>)> {
         // An empty table has no slots.
         let mut at = self.home(hash);
         loop {
@@ -387,9 +428,12 @@ impl Table {
             if slot == 0 || hash_of(slot) > hash {
                 return None;
             }
-            // SAFETY: as in `entry_at`.
-            if hash_of(slot) == hash && will_do(unsafe { EntryRef::at(address_of(slot)) }) {
-                return Some(Position(at as u32));
+            if hash_of(slot) == hash {
+                // SAFETY: as in `entry_at`.
+                let entry = unsafe { EntryRef::at(address_of(slot)) };
+                if will_do(entry) {
+                    return Some((Position(at as u32), entry));
+                }
             }
             at += 1;
         }
@@ -397,8 +441,7 @@ impl Table {
 
     /// A table with copies of all entries, which have the same keys.
     pub fn duplicate(&self, mut copy: impl FnMut(EntryRef<'_>) -> Entry) -> Table {
-        let mut table =
-            Table { slots: vec![0; self.slots.len()], capacity: self.capacity, len: 0, shrink_below: self.shrink_below };
+        let mut table = Table { slots: vec![0; self.slots.len()], len: 0, ..*self };
         for (at, &slot) in self.slots.iter().enumerate() {
             if slot != 0 {
                 table.slots[at] = slot_of(hash_of(slot), copy(self.entry_at(at)).into_address());
@@ -427,6 +470,10 @@ impl Table {
                     // Lookups need an empty slot behind the last one.
                     self.slots.push(0);
                 }
+                if self.slots.len() <= self.capacity as usize + 1 {
+                    // Home slots are missing.
+                    self.full_at = 0;
+                }
                 return Some(entry);
             }
         }
@@ -450,6 +497,8 @@ impl Table {
             previous = Some(h);
         }
         assert_eq!(count, self.len, "len");
+        assert!(self.full_at == 0 || self.full_at == limit(self.capacity), "full at {}", self.full_at);
+        assert!(self.full_at == 0 || self.slots.len() > self.capacity as usize, "slots are missing");
         assert_eq!(self.slots.last().copied().unwrap_or(0), 0, "the last slot is taken");
     }
 }
