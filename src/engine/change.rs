@@ -464,13 +464,19 @@ impl Changes {
         }
     }
 
-    /// Reports a change. Inlined, so that a change nobody wants to know of is not even formed.
+    /// Reports a change.
     #[inline(always)]
     pub fn emit(&mut self, change: Change<'_>) {
-        self.count += 1;
-        if self.is_heeded() {
+        if self.note() {
             self.report(change);
         }
+    }
+
+    /// Counts a change, and tells whether it is to be reported: one nobody wants to know of need not even be formed.
+    #[inline(always)]
+    pub(crate) fn note(&mut self) -> bool {
+        self.count += 1;
+        self.is_heeded()
     }
 
     /// Whether anybody wants to know of changes.
@@ -479,8 +485,9 @@ impl Changes {
         self.heard || self.observed || self.log.is_some()
     }
 
+    /// Reports a change that was counted.
     #[inline(never)]
-    fn report(&mut self, change: Change<'_>) {
+    pub(crate) fn report(&mut self, change: Change<'_>) {
         self.publish(change.db, change.event, change.key);
         if self.observed {
             self.tell(&change);

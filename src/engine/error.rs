@@ -436,6 +436,7 @@ impl Error {
     }
 
     /// `ERR invalid expire time in '<name>' command`.
+    #[cold]
     pub fn invalid_expire(name: &str) -> Self {
         Error::new(format!("ERR invalid expire time in '{name}' command"))
     }

@@ -324,28 +324,38 @@ impl<'a> Db<'a> {
     }
 
     /// Where a key is. One that has ended is removed on the way.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn locate(&mut self, key: &[u8]) -> (KeyHash, Option<Place>) {
+        self.locate_here(key)
+    }
+
+    /// As [`Db::locate`], where it pays to have it inlined.
+    #[inline(always)]
+    pub(crate) fn locate_here(&mut self, key: &[u8]) -> (KeyHash, Option<Place>) {
         let space = &self.keyspace.space;
         let hash = space.hash(key);
-        let Some(place) = space.find(self.dict, hash, key) else { return (hash, None) };
-        let entry = space.get(self.dict, place);
-        if entry.is_lasting() {
-            return (hash, Some(place));
-        }
-        if entry.deadline().is_some_and(|deadline| self.now.reached(deadline)) {
-            if !self.keyspace.keep_ended {
-                self.expire(place);
-            }
-            return (hash, None);
-        }
-        if fields_ended(entry, self.now) {
-            if !self.keyspace.keep_ended {
-                self.expire_hash(place);
-            }
+        let Some((place, entry)) = space.find_entry(self.dict, hash, key) else { return (hash, None) };
+        let ended = entry.deadline().is_some_and(|deadline| self.now.reached(deadline));
+        if ended || (entry.is_boxed() && fields_ended(entry, self.now)) {
+            self.end(place);
             return (hash, None);
         }
         (hash, Some(place))
+    }
+
+    /// Removes a key that has ended.
+    #[cold]
+    #[inline(never)]
+    fn end(&mut self, place: Place) {
+        if self.keyspace.keep_ended {
+            return;
+        }
+        let entry = self.keyspace.space.get(self.dict, place);
+        if entry.deadline().is_some_and(|deadline| self.now.reached(deadline)) {
+            self.expire(place);
+        } else {
+            self.expire_hash(place);
+        }
     }
 
     fn expire(&mut self, place: Place) {
@@ -360,6 +370,7 @@ impl<'a> Db<'a> {
         }
     }
 
+    #[inline]
     pub(crate) fn drop_key(&mut self, place: Place, event: Event) {
         let entry = self.keyspace.space.remove(self.dict, place);
         self.emit(entry.read().key(), event, Effect::Delete);
@@ -370,9 +381,11 @@ impl<'a> Db<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn emit(&mut self, key: &[u8], event: Event, effect: Effect<'_>) {
-        self.keyspace.changes.emit(Change { now: self.now, db: self.index, key, event, effect });
+        if self.keyspace.changes.note() {
+            self.keyspace.changes.report(Change { now: self.now, db: self.index, key, event, effect });
+        }
     }
 
     /// A key without counting it as an access.
@@ -389,11 +402,21 @@ impl<'a> Db<'a> {
     /// A key that a command reads: counts as an access, and as a hit or a miss.
     #[inline]
     pub fn read(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
-        let place = self.locate(key).1;
-        self.note_lookup(key, place.is_some());
-        let place = place?;
-        self.touch(place);
-        Some(self.keyspace.space.get(self.dict, place))
+        let Some(place) = self.locate_here(key).1 else {
+            self.note_lookup(key, false);
+            return None;
+        };
+        let counted = self.keyspace.uses.counted;
+        if counted {
+            self.touch(place);
+        }
+        let second = self.now.second();
+        let mut entry = self.keyspace.space.get_mut(self.dict, place);
+        if self.touch && !counted {
+            entry.touch(second);
+        }
+        self.keyspace.stats.hits += 1;
+        Some(entry.into_ref())
     }
 
     /// A key that a command asks about without using it: counts as a hit or a miss, but not as an access.
@@ -436,7 +459,7 @@ impl<'a> Db<'a> {
 
     /// Makes the key hold a string, whatever it held before.
     pub fn put_string(&mut self, key: &[u8], value: &[u8], ttl: Ttl, event: Event) {
-        let (hash, place) = self.locate(key);
+        let (hash, place) = self.locate_here(key);
         self.put_string_at(hash, place, key, value, ttl, event);
     }
 
@@ -450,7 +473,7 @@ impl<'a> Db<'a> {
         ttl: Ttl,
         event: Event,
     ) {
-        let deadline = self.put_at(hash, place, key, NewValue::Bytes(value), ttl);
+        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl);
         let deadline = deadline.map(|d| self.now.unix_of(d));
         self.emit(key, event, Effect::SetString { value, deadline });
     }
@@ -572,6 +595,12 @@ impl<'a> Db<'a> {
         value: NewValue<'_>,
         ttl: Ttl,
     ) -> Option<u64> {
+        self.put_here(hash, place, key, value, ttl)
+    }
+
+    /// As [`Db::put_at`], where it pays to have it inlined.
+    #[inline(always)]
+    fn put_here(&mut self, hash: KeyHash, place: Option<Place>, key: &[u8], value: NewValue<'_>, ttl: Ttl) -> Option<u64> {
         let space = &mut self.keyspace.space;
         let deadline = match (ttl, place) {
             (Ttl::At(deadline), _) => Some(deadline),
@@ -584,17 +613,20 @@ impl<'a> Db<'a> {
                 self.note_use(place);
             }
             None => {
-                let place = space.insert(self.dict, hash, key, value, deadline);
+                let mut entry = Entry::new(key, value, deadline);
+                entry.change().touch(self.first_stamp());
+                let place = self.keyspace.space.insert_entry(self.dict, hash, entry);
                 self.keyspace.changes.publish(self.index, Event::NEW, key);
-                self.first_use(place);
+                self.note_first_use(place);
             }
         }
         deadline
     }
 
     /// Removes a key; false where there was none.
+    #[inline]
     pub fn delete(&mut self, key: &[u8], event: Event) -> bool {
-        let Some(place) = self.locate(key).1 else { return false };
+        let Some(place) = self.locate_here(key).1 else { return false };
         self.drop_key(place, event);
         true
     }

@@ -67,7 +67,11 @@ impl Now {
 
     /// Whether a deadline has been reached.
     pub const fn reached(self, deadline_ms: u64) -> bool {
-        self.mono_ms() >= deadline_ms
+        // Without a division. No time is so late that a deadline of more microseconds than fit has come.
+        match deadline_ms.checked_mul(1000) {
+            Some(deadline_us) => self.mono_us >= deadline_us,
+            None => false,
+        }
     }
 
     /// Milliseconds left until a deadline, rounded down; 0 once it is reached.

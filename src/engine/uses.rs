@@ -81,12 +81,27 @@ impl Db<'_> {
     /// A new key counts as used now, whoever makes it.
     #[inline]
     pub(crate) fn first_use(&mut self, place: Place) {
-        let mut stamp = self.now.second();
+        let stamp = self.first_stamp();
+        self.keyspace.space.get_mut(self.dict, place).touch(stamp);
+        self.note_first_use(place);
+    }
+
+    /// What a new key is stamped with: see [`Db::note_first_use`].
+    #[inline]
+    pub(crate) fn first_stamp(&self) -> u64 {
         if self.keyspace.uses.counted {
-            stamp = u64::from(frequency::stamp(self.now.minute(), frequency::INITIAL));
+            u64::from(frequency::stamp(self.now.minute(), frequency::INITIAL))
+        } else {
+            self.now.second()
+        }
+    }
+
+    /// A new key, which is stamped already, counts as used now.
+    #[inline]
+    pub(crate) fn note_first_use(&mut self, place: Place) {
+        if self.keyspace.uses.counted {
             self.keyspace.uses.last = Some((self.dict, place));
         }
-        self.keyspace.space.get_mut(self.dict, place).touch(stamp);
     }
 
     /// How often a key was used, as its counter says now.

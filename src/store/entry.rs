@@ -113,7 +113,37 @@ pub struct EntryMut<'a> {
 
 impl Entry {
     /// An entry without a timer.
+    #[inline]
     pub fn new(key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Entry {
+        match value {
+            NewValue::Bytes(bytes)
+                if bytes.len() <= INLINE_MAX && key.len() <= KEY_MAX && deadline.is_none_or(|d| d <= DEADLINE_MAX) =>
+            {
+                Entry::short(key, bytes, deadline)
+            }
+            value => Entry::general(key, value, deadline),
+        }
+    }
+
+    /// As [`Entry::new`], for a string, a key and a deadline that need neither a box nor an extension.
+    #[inline]
+    fn short(key: &[u8], bytes: &[u8], deadline: Option<u64>) -> Entry {
+        let layout = layout(0, key.len(), bytes.len());
+        let deadline = deadline.map_or(0, |d| d.max(1));
+        // SAFETY: the layout is not empty, and head, key and bytes are what it adds up.
+        unsafe {
+            let Some(ptr) = NonNull::new(alloc(layout)) else { handle_alloc_error(layout) };
+            let base = ptr.as_ptr();
+            base.cast::<u64>().write(deadline << 20);
+            base.cast::<u64>().add(1).write(((key.len() as u64) << 20) | ((bytes.len() as u64) << 8));
+            copy(key, base.add(HEAD));
+            copy(bytes, base.add(HEAD + key.len()));
+            Entry { ptr }
+        }
+    }
+
+    #[inline(never)]
+    fn general(key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Entry {
         let extended = key.len() > KEY_MAX || deadline.is_some_and(|d| d > DEADLINE_MAX);
         let (mut kind, mut number) = (0, 0);
         let (boxed, bytes): (Option<Box<Value>>, &[u8]) = match value {
@@ -167,16 +197,19 @@ impl Entry {
     }
 
     /// Looks at it.
+    #[inline]
     pub fn read(&self) -> EntryRef<'_> {
         EntryRef { ptr: self.ptr, owner: PhantomData }
     }
 
     /// Changes it.
+    #[inline]
     pub fn change(&mut self) -> EntryMut<'_> {
         EntryMut { ptr: self.ptr, owner: PhantomData }
     }
 
     /// Gives the allocation up as its address; [`Entry::from_address`] takes it back.
+    #[inline]
     pub fn into_address(self) -> u64 {
         // Exposed, so that the address alone is enough to reach the allocation again.
         let address = self.ptr.as_ptr().expose_provenance() as u64;
@@ -188,6 +221,7 @@ impl Entry {
     ///
     /// # Safety
     /// `address` came from [`Entry::into_address`], and nobody else takes it back.
+    #[inline]
     pub unsafe fn from_address(address: u64) -> Entry {
         // SAFETY: an address given out by `into_address` is not null.
         Entry { ptr: unsafe { pointer_to(address) } }
@@ -230,6 +264,7 @@ impl Entry {
 
 /// # Safety
 /// `address` came from [`Entry::into_address`].
+#[inline]
 unsafe fn pointer_to(address: u64) -> NonNull<u8> {
     // SAFETY: an address given out by `into_address` is not null.
     unsafe { NonNull::new_unchecked(std::ptr::with_exposed_provenance_mut::<u8>(address as usize)) }
@@ -245,6 +280,7 @@ impl<'a> EntryRef<'a> {
     }
 
     /// The address, a multiple of 8 below 2^48. It names the entry until it is dropped.
+    #[inline]
     pub fn address(self) -> u64 {
         self.ptr.as_ptr().expose_provenance() as u64
     }
@@ -314,11 +350,22 @@ impl<'a> EntryRef<'a> {
     /// The string, where the value is one.
     #[inline]
     pub fn bytes(self) -> Option<&'a [u8]> {
+        if self.kind() & NO_STRING == 0 {
+            let at = self.key_offset() + self.key_len();
+            // SAFETY: `Entry::new` wrote that many bytes behind the key.
+            return Some(unsafe { std::slice::from_raw_parts(self.ptr.as_ptr().add(at), self.inline_len()) });
+        }
         match self.value() {
             ValueRef::Bytes(bytes) => Some(bytes),
             ValueRef::Boxed(Value::Bytes(bytes)) => Some(bytes),
             ValueRef::Boxed(_) | ValueRef::Grant(_) | ValueRef::Count { .. } => None,
         }
+    }
+
+    /// Whether its value lies elsewhere.
+    #[inline]
+    pub fn is_boxed(self) -> bool {
+        self.kind() & KIND_BOXED != 0
     }
 
     /// Whether it is a lock, a semaphore, a latch or a guard: what plain commands do not change.
@@ -363,13 +410,8 @@ impl<'a> EntryRef<'a> {
         (deadline != 0).then_some(deadline)
     }
 
-    /// Whether nothing in it has a deadline, as its head alone tells; there are others of which that is true.
-    #[inline]
-    pub fn is_lasting(self) -> bool {
-        self.kind() & (KIND_BOXED | KIND_EXTENDED) == 0 && self.word(0) >> 20 == 0
-    }
-
     /// The wheel's timer, 0 where there is none.
+    #[inline]
     pub fn timer(self) -> u32 {
         (self.word(1) >> 36) as u32
     }
@@ -397,6 +439,12 @@ impl<'a> EntryMut<'a> {
     /// Looks at it.
     #[inline]
     pub fn read(&self) -> EntryRef<'_> {
+        EntryRef { ptr: self.ptr, owner: PhantomData }
+    }
+
+    /// Looks at it from here on.
+    #[inline]
+    pub fn into_ref(self) -> EntryRef<'a> {
         EntryRef { ptr: self.ptr, owner: PhantomData }
     }
 
@@ -434,7 +482,7 @@ impl<'a> EntryMut<'a> {
         }
         let (at, word) = (entry.key_offset() + entry.key_len(), entry.word(1));
         // SAFETY: the inline value is exactly so long, and `bytes` cannot overlap what we alone may access.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.ptr.as_ptr().add(at), bytes.len()) };
+        unsafe { copy(bytes, self.ptr.as_ptr().add(at)) };
         self.set_word(1, word & !u64::from(KIND_RAW | KIND_TEXT));
         true
     }
@@ -474,6 +522,7 @@ impl<'a> EntryMut<'a> {
 
     /// Sets or clears the deadline; false where it is too far away for this entry's head, which must then be made anew.
     #[must_use]
+    #[inline]
     pub fn set_deadline(&mut self, deadline: Option<u64>) -> bool {
         let deadline = deadline.map_or(0, |d| d.max(1));
         if self.read().kind() & KIND_EXTENDED != 0 {
@@ -489,6 +538,7 @@ impl<'a> EntryMut<'a> {
     }
 
     /// Remembers the wheel's timer (below [`TIMER_LIMIT`]).
+    #[inline]
     pub fn set_timer(&mut self, timer: u32) {
         debug_assert!(timer < TIMER_LIMIT);
         let word = self.read().word(1) & ((1 << 36) - 1);
@@ -505,15 +555,42 @@ impl<'a> EntryMut<'a> {
     }
 }
 
+/// Copies bytes. Up to 64 of them, as most keys and values of locks have, without a call: both ends are copied, which meet or overlap.
+///
+/// # Safety
+/// There is room for them, of which they are no part.
+#[inline(always)]
+unsafe fn copy(from: &[u8], to: *mut u8) {
+    type Half = [u8; 16];
+    let (start, len) = (from.as_ptr(), from.len());
+    // SAFETY: as promised by the caller; what is read and written ends with the last byte at the latest, and arrays of bytes lie anywhere.
+    unsafe {
+        match len {
+            16..=32 => {
+                let (a, b) = (start.cast::<Half>().read(), start.add(len - 16).cast::<Half>().read());
+                to.cast::<Half>().write(a);
+                to.add(len - 16).cast::<Half>().write(b);
+            }
+            33..=64 => {
+                let (a, b) = (start.cast::<[Half; 2]>().read(), start.add(len - 32).cast::<[Half; 2]>().read());
+                to.cast::<[Half; 2]>().write(a);
+                to.add(len - 32).cast::<[Half; 2]>().write(b);
+            }
+            _ => std::ptr::copy_nonoverlapping(start, to, len),
+        }
+    }
+}
+
+#[inline]
 fn layout(kind: u8, key_len: usize, inline_len: usize) -> Layout {
-    let extension = if kind & KIND_EXTENDED != 0 { EXTENSION } else { 0 };
-    let boxed = if kind & KIND_BOXED != 0 { 8 } else { 0 };
-    let size = HEAD + extension + boxed + key_len + inline_len;
+    // As in `key_offset`.
+    let size = HEAD + usize::from(kind & (KIND_BOXED | KIND_EXTENDED)) * 8 + key_len + inline_len;
     // Aligned to 8: the three low bits of the address are free for the table's slots.
     Layout::from_size_align(size, 8).expect("a key is shorter than isize::MAX")
 }
 
 impl Drop for Entry {
+    #[inline]
     fn drop(&mut self) {
         let entry = self.read();
         let layout = layout(entry.kind(), entry.key_len(), entry.inline_len());

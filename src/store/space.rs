@@ -199,6 +199,12 @@ impl Space {
         self.dicts[dict].find(hash, key)
     }
 
+    /// Where a key is, ended or not, and its entry.
+    #[inline(always)]
+    pub fn find_entry(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<(Place, EntryRef<'_>)> {
+        self.dicts[dict].find_entry(hash, key)
+    }
+
     /// The entry there.
     #[inline]
     pub fn get(&self, dict: usize, place: Place) -> EntryRef<'_> {
@@ -214,30 +220,46 @@ impl Space {
 
     /// Adds a key that is not there.
     pub fn insert(&mut self, dict: usize, hash: KeyHash, key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Place {
-        let place = self.dicts[dict].insert(hash, Entry::new(key, value, deadline));
+        self.insert_entry(dict, hash, Entry::new(key, value, deadline))
+    }
+
+    /// Adds a new entry, whose key is not there.
+    pub fn insert_entry(&mut self, dict: usize, hash: KeyHash, mut entry: Entry) -> Place {
+        debug_assert_eq!(entry.read().timer(), 0, "another's timer");
+        arm(&mut self.wheel, &mut self.volatile[dict], dict, entry.change(), None);
         if dict == 0
             && let Some(index) = &mut self.slots
         {
-            index.add(hash, key);
+            index.add(hash, entry.read().key());
         }
-        self.arm(dict, place, None);
-        self.arm_fields(dict, place);
+        let boxed = entry.read().is_boxed();
+        let place = self.dicts[dict].insert(hash, entry);
+        if boxed {
+            self.arm_fields(dict, place);
+        }
         place
     }
 
     /// Gives the key there another value and deadline.
+    #[inline]
     pub fn replace(&mut self, dict: usize, place: Place, value: NewValue<'_>, deadline: Option<u64>) {
-        let old = self.dicts[dict].get(place).deadline();
         let mut entry = self.dicts[dict].get_mut(place);
+        let old = entry.read().deadline();
         let overwritten = match value {
             NewValue::Bytes(bytes) => entry.overwrite(bytes),
             NewValue::Grant(bytes) => entry.overwrite_grant(bytes),
             NewValue::Boxed(_) | NewValue::Count { .. } => false,
         };
         if overwritten && entry.set_deadline(deadline) {
-            self.arm(dict, place, old);
-            return;
+            arm(&mut self.wheel, &mut self.volatile[dict], dict, entry, old);
+        } else {
+            self.replace_entry(dict, place, value, deadline, old);
         }
+    }
+
+    /// Puts a new entry in the place of the one there, which had that deadline.
+    #[inline(never)]
+    fn replace_entry(&mut self, dict: usize, place: Place, value: NewValue<'_>, deadline: Option<u64>, old: Option<u64>) {
         let current = self.dicts[dict].get(place);
         let (timer, access) = (current.timer(), current.access());
         let mut entry = Entry::new(current.key(), value, deadline);
@@ -253,6 +275,10 @@ impl Space {
         self.bury(buried);
         self.arm(dict, place, old);
         self.arm_fields(dict, place);
+    }
+
+    fn arm(&mut self, dict: usize, place: Place, old: Option<u64>) {
+        arm(&mut self.wheel, &mut self.volatile[dict], dict, self.dicts[dict].get_mut(place), old);
     }
 
     /// Sets or clears the deadline of the key there.
@@ -300,6 +326,7 @@ impl Space {
         index.remove(hash, slot, twin.is_some());
     }
 
+    #[inline]
     fn disarm(&mut self, dict: usize, entry: &mut Entry) {
         let timer = entry.read().timer();
         if timer != 0 {
@@ -309,8 +336,10 @@ impl Space {
         if entry.read().deadline().is_some() {
             self.volatile[dict] -= 1;
         }
-        self.volatile_hashes[dict] -= usize::from(field_timer(entry.read()) != 0);
-        self.disarm_fields(entry);
+        if entry.read().is_boxed() {
+            self.volatile_hashes[dict] -= usize::from(field_timer(entry.read()) != 0);
+            self.disarm_fields(entry);
+        }
     }
 
     fn disarm_fields(&mut self, entry: &mut Entry) {
@@ -324,8 +353,16 @@ impl Space {
     }
 
     /// Frees an entry that was taken out: at once when it is small, else in pieces by [`Space::free_some`].
-    pub fn bury(&mut self, mut entry: Entry) {
+    #[inline]
+    pub fn bury(&mut self, entry: Entry) {
         debug_assert_eq!(entry.read().timer(), 0, "a timer would outlive its entry");
+        if entry.read().is_boxed() {
+            self.bury_boxed(entry);
+        }
+    }
+
+    #[inline(never)]
+    fn bury_boxed(&mut self, mut entry: Entry) {
         self.disarm_fields(&mut entry);
         if let Some(value) = entry.change().boxed()
             && value.weight() > 64
@@ -441,35 +478,6 @@ impl Space {
         self.bury(entry);
         if self.graveyard.len() > top + 1 {
             self.graveyard.swap(top, top + 1);
-        }
-    }
-
-    /// Keeps the wheel right after the deadline of the key there changed from `old`: a timer may go off too early (it is then
-    /// armed again), never too late.
-    fn arm(&mut self, dict: usize, place: Place, old: Option<u64>) {
-        let entry = self.dicts[dict].get(place);
-        let (new, timer, address) = (entry.deadline(), entry.timer(), entry.address());
-        match (old.is_some(), new.is_some()) {
-            (false, true) => self.volatile[dict] += 1,
-            (true, false) => self.volatile[dict] -= 1,
-            _ => {}
-        }
-        let armed = match new {
-            None => {
-                if timer != 0 {
-                    self.wheel.cancel(timer);
-                }
-                0
-            }
-            Some(deadline) if timer == 0 => self.wheel.insert(deadline, token(dict, address)),
-            Some(deadline) if old.is_some_and(|old| deadline >= old) => timer,
-            Some(deadline) => {
-                self.wheel.cancel(timer);
-                self.wheel.insert(deadline, token(dict, address))
-            }
-        };
-        if armed != timer {
-            self.dicts[dict].get_mut(place).set_timer(armed);
         }
     }
 
@@ -603,6 +611,35 @@ impl Space {
         assert_eq!(buried, self.buried, "what waits to be freed");
         assert_eq!(timers, self.wheel.len(), "timers on the wheel");
         self.wheel.check_invariants();
+    }
+}
+
+/// Keeps the wheel right after the deadline of an entry changed from `old`: a timer may go off too early (it is then armed again),
+/// never too late. The dictionary, of which so many keys have a deadline, has the entry or is about to get it.
+#[inline]
+fn arm(wheel: &mut Wheel, volatile: &mut usize, dict: usize, mut entry: EntryMut<'_>, old: Option<u64>) {
+    let (new, timer, address) = (entry.read().deadline(), entry.read().timer(), entry.read().address());
+    match (old.is_some(), new.is_some()) {
+        (false, true) => *volatile += 1,
+        (true, false) => *volatile -= 1,
+        _ => {}
+    }
+    let armed = match new {
+        None => {
+            if timer != 0 {
+                wheel.cancel(timer);
+            }
+            0
+        }
+        Some(deadline) if timer == 0 => wheel.insert(deadline, token(dict, address)),
+        Some(deadline) if old.is_some_and(|old| deadline >= old) => timer,
+        Some(deadline) => {
+            wheel.cancel(timer);
+            wheel.insert(deadline, token(dict, address))
+        }
+    };
+    if armed != timer {
+        entry.set_timer(armed);
     }
 }
 
