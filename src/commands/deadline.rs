@@ -24,14 +24,24 @@ impl Unit {
     pub const PXAT: Unit = Unit { ms: 1, absolute: true };
 
     /// The unit that an option names, in any case.
+    #[inline]
     pub fn of_option(option: &[u8]) -> Option<Unit> {
-        let units: [(&[u8], Unit); 4] = [(b"EX", Unit::EX), (b"PX", Unit::PX), (b"EXAT", Unit::EXAT), (b"PXAT", Unit::PXAT)];
-        units.iter().find(|(name, _)| option.eq_ignore_ascii_case(name)).map(|(_, unit)| *unit)
+        let [first, b'x' | b'X', rest @ ..] = option else { return None };
+        let absolute = !rest.is_empty();
+        if absolute && !rest.eq_ignore_ascii_case(b"AT") {
+            return None;
+        }
+        match first {
+            b'e' | b'E' => Some(Unit { absolute, ..Unit::EX }),
+            b'p' | b'P' => Some(Unit { absolute, ..Unit::PX }),
+            _ => None,
+        }
     }
 
     /// The deadline that a number in this unit means, in monotonic milliseconds; `None` when it has passed already.
     ///
     /// Errors as Redis does, naming `command`, where the number leaves the range of i64 milliseconds of unix time.
+    #[inline]
     pub fn deadline(self, now: Now, number: i64, command: &str) -> Result<Option<u64>> {
         let ms = number.checked_mul(self.ms).ok_or_else(|| Error::invalid_expire(command))?;
         if self.absolute {
@@ -45,6 +55,7 @@ impl Unit {
 
     /// As [`Unit::deadline`] for an argument that must be a positive number. A time that has passed is given as a deadline that
     /// is reached at once, so that the key comes into being and ends like any other.
+    #[inline]
     pub fn positive_deadline(self, now: Now, argument: &[u8], command: &str) -> Result<u64> {
         let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
         if number <= 0 {

@@ -128,31 +128,32 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
+    #[inline]
     fn parse(cx: &Context<'_>, args: &[&'a [u8]]) -> Result<Self> {
         let (mut condition, mut get, mut keep) = (None, false, false);
         let mut expiry: Option<(Unit, &[u8])> = None;
         let mut rest = args.iter().copied();
         while let Some(option) = rest.next() {
-            if option.eq_ignore_ascii_case(b"NX") && !matches!(condition, Some(c) if !matches!(c, Condition::Absent)) {
-                condition = Some(Condition::Absent);
-            } else if option.eq_ignore_ascii_case(b"XX") && !matches!(condition, Some(c) if !matches!(c, Condition::Present)) {
-                condition = Some(Condition::Present);
-            } else if option.eq_ignore_ascii_case(b"GET") {
-                get = true;
-            } else if option.eq_ignore_ascii_case(b"KEEPTTL") && expiry.is_none() {
-                keep = true;
-            } else if let Some(unit) = Unit::of_option(option)
-                && expiry.is_none_or(|(other, _)| other == unit)
-                && !keep
-            {
-                expiry = Some((unit, rest.next().ok_or(Error::SYNTAX)?));
-            } else if condition.is_none()
-                && let Some(argument) = rest.next()
-                && let Some(comparison) = Condition::comparison(option, argument)?
-            {
-                condition = Some(comparison);
-            } else {
-                return Err(Error::SYNTAX);
+            match option {
+                [b'n' | b'N', b'x' | b'X'] if matches!(condition, None | Some(Condition::Absent)) => {
+                    condition = Some(Condition::Absent);
+                }
+                [b'x' | b'X', b'x' | b'X'] if matches!(condition, None | Some(Condition::Present)) => {
+                    condition = Some(Condition::Present);
+                }
+                _ if let Some(unit) = Unit::of_option(option) => {
+                    if keep || expiry.is_some_and(|(other, _)| other != unit) {
+                        return Err(Error::SYNTAX);
+                    }
+                    expiry = Some((unit, rest.next().ok_or(Error::SYNTAX)?));
+                }
+                _ if option.eq_ignore_ascii_case(b"GET") => get = true,
+                _ if option.eq_ignore_ascii_case(b"KEEPTTL") && expiry.is_none() => keep = true,
+                _ if condition.is_none() => {
+                    let argument = rest.next().ok_or(Error::SYNTAX)?;
+                    condition = Some(Condition::comparison(option, argument)?.ok_or(Error::SYNTAX)?);
+                }
+                _ => return Err(Error::SYNTAX),
             }
         }
         let ttl = match expiry {
@@ -173,19 +174,20 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let options = Options::parse(cx, &args[3..])?;
     let (mut db, reply) = cx.db_and_reply();
-    let (hash, place) = db.locate(key);
+    let (hash, place) = db.locate_here(key);
     if options.get {
         db.note_lookup(key, place.is_some());
     }
-    let entry = place.map(|place| db.keyspace.space.get(db.dict, place));
-    let old = entry.and_then(|entry| entry.bytes());
-    if entry.is_some() && old.is_none() && (options.get || options.condition.is_some_and(Condition::compares)) {
-        return Err(Error::WRONG_TYPE);
+    let mut old = None;
+    if let Some(place) = place
+        && (options.get || options.condition.is_some_and(Condition::compares))
+    {
+        old = Some(db.keyspace.space.get(db.dict, place).bytes().ok_or(Error::WRONG_TYPE)?);
     }
     let met = match options.condition {
         None => true,
-        Some(Condition::Absent) => entry.is_none(),
-        Some(Condition::Present) => entry.is_some(),
+        Some(Condition::Absent) => place.is_none(),
+        Some(Condition::Present) => place.is_some(),
         Some(comparison) => comparison.met_by(old),
     };
     if options.get {
