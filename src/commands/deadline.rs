@@ -41,7 +41,7 @@ impl Unit {
     /// The deadline that a number in this unit means, in monotonic milliseconds; `None` when it has passed already.
     ///
     /// Errors as Redis does, naming `command`, where the number leaves the range of i64 milliseconds of unix time.
-    #[inline]
+    #[inline(always)]
     pub fn deadline(self, now: Now, number: i64, command: &str) -> Result<Option<u64>> {
         let ms = number.checked_mul(self.ms).ok_or_else(|| Error::invalid_expire(command))?;
         if self.absolute {
@@ -55,7 +55,7 @@ impl Unit {
 
     /// As [`Unit::deadline`] for an argument that must be a positive number. A time that has passed is given as a deadline that
     /// is reached at once, so that the key comes into being and ends like any other.
-    #[inline]
+    #[inline(always)]
     pub fn positive_deadline(self, now: Now, argument: &[u8], command: &str) -> Result<u64> {
         let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
         if number <= 0 {

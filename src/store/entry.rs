@@ -593,15 +593,24 @@ impl Drop for Entry {
     #[inline]
     fn drop(&mut self) {
         let entry = self.read();
-        let layout = layout(entry.kind(), entry.key_len(), entry.inline_len());
-        // SAFETY: the box and the allocation are ours, made with just this layout, and nobody uses them after this.
-        unsafe {
-            if entry.kind() & KIND_BOXED != 0 {
-                drop(Box::from_raw(entry.box_ptr()));
-            }
-            dealloc(self.ptr.as_ptr(), layout);
+        if entry.is_boxed() {
+            // SAFETY: nobody uses the box after this.
+            unsafe { drop_box(entry) };
         }
+        let layout = layout(entry.kind(), entry.key_len(), entry.inline_len());
+        // SAFETY: the allocation is ours, made with just this layout, and nobody uses it after this.
+        unsafe { dealloc(self.ptr.as_ptr(), layout) };
     }
+}
+
+/// Drops the box of a boxed entry.
+///
+/// # Safety
+/// The entry owns it, and neither is used after this but for the allocation to be freed.
+#[inline(never)]
+unsafe fn drop_box(entry: EntryRef<'_>) {
+    // SAFETY: as promised by the caller.
+    drop(unsafe { Box::from_raw(entry.box_ptr()) });
 }
 
 impl std::fmt::Debug for EntryRef<'_> {

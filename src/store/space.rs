@@ -308,6 +308,7 @@ impl Space {
     }
 
     /// Takes a key out. The entry has no timer any more.
+    #[inline]
     pub fn remove(&mut self, dict: usize, place: Place) -> Entry {
         let mut entry = self.dicts[dict].remove(place);
         self.disarm(dict, &mut entry);

@@ -443,9 +443,9 @@ impl Wheel {
     }
 
     /// Puts a node that is on no list at the end of the list of its deadline's slot.
-    #[inline]
+    #[inline(always)]
     fn file(&mut self, node: u32, deadline: u64, token: u64) {
-        let deadline = deadline.clamp(self.at, LAST_MS);
+        let deadline = deadline.max(self.at).min(LAST_MS);
         let head = self.slot_of(deadline);
         let last = std::mem::replace(&mut self.nodes.at_mut(head).prev, node ^ head) ^ head;
         self.nodes.at_mut(last).next = node ^ last;
@@ -486,7 +486,7 @@ impl Wheel {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn unlink(&mut self, node: u32) {
         let here = self.nodes.at(node);
         debug_assert!(node as usize >= SLOTS && !here.is_free(), "timer {node} is not set");
@@ -499,7 +499,7 @@ impl Wheel {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn vacate(&mut self, slot: usize) {
         if slot < NEAR_SLOTS {
             self.near[slot / 64] &= !(1 << (slot % 64));
