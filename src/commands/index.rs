@@ -1,47 +1,61 @@
 //! Finds a command by its name in a few nanoseconds: names of up to 16 bytes are compared as two words, whatever their case.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use crate::engine::command::{Command, Keys};
 use crate::engine::command_keys::{Begin, Find};
 
-/// The longest name of a command, in bytes.
-const NAME_MAX: usize = 32;
+/// The longest name that is compared as two words, in bytes.
+const PACKED_MAX: usize = 16;
 /// Slots of the index; a power of two, several times the number of commands.
-const SLOTS: usize = 2048;
+const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 11;
 
-/// A name of up to 16 bytes in lower case. With its length, the two overlapping halves tell it from every other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+/// A name of up to 16 bytes in lower case. With its length, the overlapping parts tell it from every other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Packed {
     low: u64,
     high: u64,
-    len: usize,
+    /// In bytes; 0 for no name.
+    len: u32,
 }
 
 impl Packed {
-    #[inline]
+    const NONE: Packed = Packed { low: 0, high: 0, len: 0 };
+
+    #[inline(always)]
     fn new(name: &[u8]) -> Option<Packed> {
-        let word = |at: usize| name[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let half = |at: usize| name[at..].first_chunk::<4>().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)));
-        let (low, high) = match name.len() {
-            0 | 17.. => return None,
-            len @ 8.. => (word(0), word(len - 8)),
-            len @ 4.. => (half(0), half(len - 4)),
-            len => (u64::from(name[0]) | u64::from(name[len / 2]) << 8 | u64::from(name[len - 1]) << 16, 0),
+        let len = name.len();
+        let (low, high) = match len {
+            1..=3 => (u64::from(name[0]) | u64::from(name[len / 2]) << 8 | u64::from(name[len - 1]) << 16, 0),
+            4..=8 => (half(name, 0) | half(name, len - 4) << 32, 0),
+            9..=PACKED_MAX => (word(name, 0), lower(word(name, len - 8))),
+            _ => return None,
         };
-        Some(Packed { low: lower(low), high: lower(high), len: name.len() })
+        Some(Packed { low: lower(low), high, len: len as u32 })
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(self) -> usize {
         let mixed = (self.low ^ self.high.rotate_left(29) ^ self.len as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 32) as usize % SLOTS
+        (mixed >> (u64::BITS - SLOT_BITS)) as usize
     }
 }
 
+/// The eight bytes of a name from there on.
+#[inline(always)]
+fn word(name: &[u8], at: usize) -> u64 {
+    name[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// The four bytes of a name from there on.
+#[inline(always)]
+fn half(name: &[u8], at: usize) -> u64 {
+    name[at..].first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
+}
+
 /// Eight bytes, those from `A` to `Z` put in lower case, all at once.
-#[inline]
+#[inline(always)]
 fn lower(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let low_bits = word & (0x7f * ONES);
@@ -52,18 +66,21 @@ fn lower(word: u64) -> u64 {
     word | (upper >> 2)
 }
 
-struct Index {
-    short: Box<[Option<Row>; SLOTS]>,
-    long: HashMap<&'static [u8], &'static Command>,
-}
-
 /// A command that is found by its name.
 #[derive(Clone, Copy)]
 struct Row {
     name: Packed,
     /// See [`first_key`].
-    first_key: usize,
-    command: &'static Command,
+    first_key: u32,
+    command: Option<&'static Command>,
+}
+
+/// All commands by their names.
+pub struct Index {
+    /// Those with short names, each at its name's slot, or behind it as far as others were there before.
+    short: Box<[Row; SLOTS]>,
+    /// The few others.
+    long: Vec<&'static Command>,
 }
 
 /// Where a command has its first key, as far as that can be said without a look at its arguments; 0 where it cannot, or has none.
@@ -82,58 +99,57 @@ fn first_key(command: &Command) -> usize {
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
     // By way of a vector it is made where it stays; an array would be made on the stack first.
-    let short = vec![None; SLOTS].into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("there are as many"));
-    let mut index = Index { short, long: HashMap::new() };
+    let none = Row { name: Packed::NONE, first_key: 0, command: None };
+    let short = vec![none; SLOTS].into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("there are as many"));
+    let mut index = Index { short, long: Vec::new() };
     for command in super::all() {
         match Packed::new(command.name.as_bytes()) {
-            None => drop(index.long.insert(command.name.as_bytes(), command)),
-            Some(packed) => {
-                let mut at = packed.slot();
-                while index.short[at].is_some() {
+            None => index.long.push(command),
+            Some(name) => {
+                let mut at = name.slot();
+                while index.short[at].command.is_some() {
                     at = (at + 1) % SLOTS;
                 }
-                index.short[at] = Some(Row { name: packed, first_key: first_key(command), command });
+                index.short[at] = Row { name, first_key: first_key(command) as u32, command: Some(command) };
             }
         }
     }
     index
 });
 
+impl Index {
+    /// The index.
+    #[inline]
+    pub fn get() -> &'static Index {
+        &INDEX
+    }
+
+    /// The command of this name, in any case, and where its first key is among the arguments; 0 where that cannot be said, or there is
+    /// none.
+    #[inline]
+    pub fn find(&self, name: &[u8]) -> (Option<&'static Command>, usize) {
+        let Some(packed) = Packed::new(name) else { return self.find_long(name) };
+        let mut at = packed.slot();
+        loop {
+            let row = &self.short[at];
+            if row.name == packed || row.command.is_none() {
+                return (row.command, row.first_key as usize);
+            }
+            at = (at + 1) % SLOTS;
+        }
+    }
+
+    #[cold]
+    fn find_long(&self, name: &[u8]) -> (Option<&'static Command>, usize) {
+        let found = self.long.iter().copied().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name));
+        (found, found.map_or(0, first_key))
+    }
+}
+
 /// The command of this name, in any case.
 #[inline]
 pub fn lookup(name: &[u8]) -> Option<&'static Command> {
-    let index = &*INDEX;
-    match Packed::new(name) {
-        Some(packed) => find(index, packed).map(|row| row.command),
-        None => lookup_long(&index.long, name),
-    }
-}
-
-/// As [`lookup`], and where its first key is among the arguments; 0 where that cannot be said, or there is none.
-#[inline]
-pub fn lookup_with_key(name: &[u8]) -> Option<(&'static Command, usize)> {
-    let index = &*INDEX;
-    match Packed::new(name) {
-        Some(packed) => find(index, packed).map(|row| (row.command, row.first_key)),
-        None => lookup_long(&index.long, name).map(|command| (command, first_key(command))),
-    }
-}
-
-#[inline(always)]
-fn find(index: &Index, packed: Packed) -> Option<&Row> {
-    let mut at = packed.slot();
-    loop {
-        let row = index.short[at].as_ref()?;
-        if row.name == packed {
-            return Some(row);
-        }
-        at = (at + 1) % SLOTS;
-    }
-}
-
-#[cold]
-fn lookup_long(long: &HashMap<&'static [u8], &'static Command>, name: &[u8]) -> Option<&'static Command> {
-    if name.len() > NAME_MAX { None } else { long.get(name.to_ascii_lowercase().as_slice()).copied() }
+    Index::get().find(name).0
 }
 
 #[cfg(test)]

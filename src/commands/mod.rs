@@ -75,7 +75,7 @@ use std::sync::LazyLock;
 use crate::engine::command::{Command, Group};
 use crate::engine::error::Error;
 
-pub use index::{lookup, lookup_with_key};
+pub use index::{Index, lookup};
 pub use introspect::find;
 pub use introspect_docs::{markdown_names, markdown_page};
 

@@ -7,7 +7,7 @@ use crate::engine::number::parse_i64;
 use crate::engine::time::Now;
 use crate::engine::uses::Uses;
 use crate::lock::Origin;
-use crate::store::dict::{KeyHash, KeyHasher, Place};
+use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
 use crate::store::entry::{Entry, EntryRef, Form, NewValue, ValueRef};
 use crate::store::hash::Hash;
 use crate::store::hash::Limits;
@@ -44,6 +44,29 @@ pub struct KeyspaceStats {
     pub late_ms_max: u64,
     /// Keys that were evicted.
     pub evicted: u64,
+}
+
+/// Asks memory for what lookups that are ahead will touch.
+#[derive(Clone, Copy)]
+pub struct Ahead<'a> {
+    hasher: &'a KeyHasher,
+    dict: &'a Dict,
+}
+
+impl Ahead<'_> {
+    /// Asks for the slot of a key, and gives the key's hash.
+    #[inline]
+    pub fn ask_for_slot(self, key: &[u8]) -> KeyHash {
+        let hash = self.hasher.hash(key);
+        self.dict.prefetch_slot(hash);
+        hash
+    }
+
+    /// Asks for the entry of a key whose slot has arrived.
+    #[inline]
+    pub fn ask_for_entry(self, hash: KeyHash) {
+        self.dict.prefetch_entry(hash);
+    }
 }
 
 /// All databases and who is told of their changes.
@@ -118,12 +141,10 @@ impl Keyspace {
         Db { keyspace: self, index, dict, now, touch: true }
     }
 
-    /// Asks memory for the slot of a key that is about to be looked up; see [`Keyspace::prefetch_entry`].
+    /// For lookups in a database that are ahead.
     #[inline]
-    pub fn prefetch_slot(&self, db: u32, key: &[u8]) -> KeyHash {
-        let hash = self.space.hash(key);
-        self.space.dict(self.numbers[db as usize] as usize).prefetch_slot(hash);
-        hash
+    pub fn ahead(&self, db: u32) -> Ahead<'_> {
+        Ahead { hasher: self.space.hasher(), dict: self.space.dict(self.numbers[db as usize] as usize) }
     }
 
     /// Takes it that the key of a request has the hash that was found out ahead of it, until [`Keyspace::forget_known`]; the request's
@@ -137,12 +158,6 @@ impl Keyspace {
     #[inline]
     pub fn forget_known(&mut self) {
         self.space.forget_known();
-    }
-
-    /// Asks memory for the entry of a key whose slot has arrived.
-    #[inline]
-    pub fn prefetch_entry(&self, db: u32, hash: KeyHash) {
-        self.space.dict(self.numbers[db as usize] as usize).prefetch_entry(hash);
     }
 
     /// Looks at a key without doing anything to it: `None` where it is not there, and otherwise when it ends, or has ended, in

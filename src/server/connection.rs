@@ -349,7 +349,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         let ahead = if authenticated { WINDOW } else { 1 };
         let (at, stop) = window.fill(parser, input, done, ahead, &limits);
         window.prefetch(&shell.engine, id);
-        for number in 0..window.len() {
+        for request in window.requests() {
             const STOP: SessionFlags =
                 SessionFlags::CLOSE_AFTER_REPLY.union(SessionFlags::CLOSE_NOW).union(SessionFlags::BLOCKED);
             if flags.intersects(STOP) {
@@ -365,15 +365,14 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 parser.reset();
                 break 'turn Batch::Paused;
             }
-            let request = window.request(number);
-            let args = window.arguments(number);
-            if let Some((key, hash)) = request.key(&args) {
+            let args = &*window.arguments(request);
+            if let Some((key, hash)) = request.key(args) {
                 shell.engine.keyspace.know(key, hash);
             }
             flags = if shell.engine.faults.armed() {
-                execute_with_faults(&mut shell.engine, now, id, request.command, &args, &mut out)
+                execute_with_faults(&mut shell.engine, now, id, request.command, args, &mut out)
             } else {
-                shell.engine.execute_next(now, id, request.command, &args, &mut out)
+                shell.engine.execute_next(now, id, request.command, args, &mut out)
             };
             shell.engine.keyspace.forget_known();
             arguments += args.len();

@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use crate::commands;
+use crate::commands::Index;
 use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::session::SessionId;
@@ -42,7 +42,7 @@ pub struct Pending {
 pub struct Window<'a> {
     requests: Vec<Pending>,
     arguments: Vec<&'a [u8]>,
-    /// The requests whose arguments do not lie in the input, by their numbers: people wrote them, with quotes.
+    /// The requests whose arguments do not lie in the input, since there are quotes in them, by where they end.
     quoted: Vec<(usize, RequestParser)>,
     /// What was left out from between them: blank lines and the like.
     pub blank: usize,
@@ -103,12 +103,13 @@ impl<'a> Window<'a> {
         match parser.parse(rest, limits) {
             Ok(Progress::Complete { consumed }) => {
                 let (first, behind) = (self.arguments.len(), &rest[consumed..]);
+                let end = input_len - behind.len();
                 if parser.append_arguments(rest, &mut self.arguments) {
                     parser.reset();
                 } else {
-                    self.quoted.push((self.requests.len(), std::mem::take(parser)));
+                    self.quoted.push((end, std::mem::take(parser)));
                 }
-                self.push(first, input_len - behind.len());
+                self.push(first, end);
                 (behind, None)
             }
             Ok(Progress::Empty { consumed }) => {
@@ -126,46 +127,41 @@ impl<'a> Window<'a> {
         if self.requests.len() < 2 {
             return;
         }
-        let db = engine.sessions[id.0 as usize].db;
-        let keyspace = &engine.keyspace;
+        let ahead = engine.keyspace.ahead(engine.sessions[id.0 as usize].db);
+        let index = Index::get();
         for request in &mut self.requests {
-            // Nothing is checked yet: a guess that misses costs only the look.
             let arguments = self.arguments.get(request.first..request.behind).unwrap_or_default();
-            let Some((command, position)) = arguments.first().and_then(|name| commands::lookup_with_key(name)) else { continue };
-            request.command = Some(command);
+            let Some(name) = arguments.first() else { continue };
+            let position;
+            (request.command, position) = index.find(name);
+            // Nothing is checked yet: a guess that misses costs only the look.
             if position > 0
                 && let Some(key) = arguments.get(position)
             {
-                request.key = (position, keyspace.prefetch_slot(db, key));
+                request.key = (position, ahead.ask_for_slot(key));
             }
         }
         for request in self.requests.iter().filter(|request| request.key.0 > 0) {
-            keyspace.prefetch_entry(db, request.key.1);
+            ahead.ask_for_entry(request.key.1);
         }
     }
 
-    /// Number of requests.
-    pub fn len(&self) -> usize {
-        self.requests.len()
+    /// The requests, in the order in which they came.
+    #[inline]
+    pub fn requests(&self) -> &[Pending] {
+        &self.requests
     }
 
-    /// One of the requests.
+    /// The arguments of a request: at least one.
     #[inline]
-    pub fn request(&self, number: usize) -> Pending {
-        self.requests[number]
-    }
-
-    /// Its arguments: at least one.
-    #[inline]
-    pub fn arguments(&self, number: usize) -> Cow<'_, [&[u8]]> {
-        let request = &self.requests[number];
+    pub fn arguments(&self, request: &Pending) -> Cow<'_, [&[u8]]> {
         let arguments = &self.arguments[request.first..request.behind];
-        if arguments.is_empty() { self.quoted_arguments(number).into() } else { arguments.into() }
+        if arguments.is_empty() { self.quoted_arguments(request).into() } else { arguments.into() }
     }
 
     #[cold]
-    fn quoted_arguments(&self, number: usize) -> Vec<&[u8]> {
-        let parser = self.quoted.iter().find(|(quoted, _)| *quoted == number).map(|(_, parser)| parser);
+    fn quoted_arguments(&self, request: &Pending) -> Vec<&[u8]> {
+        let parser = self.quoted.iter().find(|(end, _)| *end == request.end).map(|(_, parser)| parser);
         parser.into_iter().flat_map(|parser| parser.arguments(&[])).collect()
     }
 
@@ -204,8 +200,8 @@ mod tests {
 
     /// The requests that are parsed ahead out of an input, one line each, with where they end.
     fn filled(window: &Window<'_>) -> Vec<(String, usize)> {
-        let line = |number| String::from_utf8_lossy(&window.arguments(number).join(&b' ')).into_owned();
-        (0..window.len()).map(|number| (line(number), window.request(number).end)).collect()
+        let line = |request| String::from_utf8_lossy(&window.arguments(request).join(&b' ')).into_owned();
+        window.requests().iter().map(|request| (line(request), request.end)).collect()
     }
 
     #[test]
@@ -236,12 +232,12 @@ mod tests {
             (b"*1\r\n$4\r\nPING\r\n".repeat(100), [b"*300\r\n".to_vec(), b"$1\r\nx\r\n".repeat(300)].concat().repeat(9));
         let mut window = Window::default();
         assert_eq!(window.fill(&mut parser, &short, 0, WINDOW, &limits), (WINDOW * 14, None));
-        assert_eq!(window.len(), WINDOW);
+        assert_eq!(window.requests().len(), WINDOW);
         assert_eq!(window.fill(&mut parser, &long, 0, WINDOW, &limits), (long.len() / 9 * 2, None));
-        assert_eq!((window.len(), window.arguments(1).len()), (2, 300));
+        assert_eq!((window.requests().len(), window.arguments(&window.requests()[1]).len()), (2, 300));
         let error = window.fill(&mut parser, b"PING\r\n*x\r\nPING\r\n", 0, WINDOW, &limits);
         assert_eq!(error, (6, Some(Err(ProtocolError::InvalidMultibulkLength))));
-        assert_eq!(window.len(), 1);
+        assert_eq!(window.requests().len(), 1);
     }
 
     #[test]
@@ -253,9 +249,9 @@ mod tests {
         window.fill(&mut parser, &short, 0, WINDOW, &limits);
         let (room, address) = (window.arguments.capacity(), window.arguments.as_ptr().addr());
         let mut window = window.emptied();
-        assert_eq!((window.arguments.capacity(), window.arguments.as_ptr().addr(), window.len()), (room, address, 0));
+        assert_eq!((window.arguments.capacity(), window.arguments.as_ptr().addr(), window.requests().len()), (room, address, 0));
         window.fill(&mut parser, &long, 0, WINDOW, &limits);
-        assert_eq!(window.arguments(0).len(), 5000);
+        assert_eq!(window.arguments(&window.requests()[0]).len(), 5000);
         assert_eq!(window.emptied().arguments.capacity(), 0);
     }
 }
