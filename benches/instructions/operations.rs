@@ -12,7 +12,7 @@ use gungraun::{Callgrind, LibraryBenchmarkConfig, library_benchmark, library_ben
 use portcullis::engine::config::Config;
 use portcullis::engine::session::{Peer, SessionId};
 use portcullis::resp::reply::{Protocol, Sink, WireReply};
-use portcullis::resp::request::{Limits, Progress, RequestParser};
+use portcullis::resp::request::{Limits, whole_request};
 use portcullis::server::allocator;
 use portcullis::server::clock::Clock;
 use portcullis::server::connection::execute_input;
@@ -303,27 +303,28 @@ fn leave(key: &str) -> Vec<u8> {
 }
 
 /// So many of a request, one behind the other.
-fn received(request: &[&str]) -> (RequestParser, Vec<u8>) {
-    (RequestParser::new(), encode(request).repeat(TIMES))
+fn received(request: &[&str]) -> Vec<u8> {
+    encode(request).repeat(TIMES)
 }
 
-// Parses all of it and touches every argument, as execution would.
+// Parses all of it, as a server does with what has come whole, and touches every argument, as execution would.
 #[library_benchmark(teardown = drop)]
 #[bench::set_nx_px(received(&["SET", "lock:order:000012345", TOKEN, "NX", "PX", LEASE_MS]))]
 #[bench::get(received(&["GET", "lock:order:000012345"]))]
 #[bench::evalsha(received(&["EVALSHA", redisson::ACQUIRE_SHA, "1", "lock:order:000012345", TOKEN]))]
-fn parse((mut parser, received): (RequestParser, Vec<u8>)) -> (RequestParser, Vec<u8>) {
+fn parse(received: Vec<u8>) -> Vec<u8> {
     let limits = Limits::default();
+    let mut arguments = Vec::with_capacity(16);
     let mut rest = &received[..];
-    while let Ok(Progress::Complete { consumed }) = parser.parse(rest, &limits) {
-        for argument in parser.arguments(rest) {
+    while let Some(behind) = whole_request(rest, &limits, &mut arguments) {
+        for argument in arguments.drain(..) {
             black_box(argument);
         }
-        parser.reset();
-        rest = &rest[consumed..];
+        rest = behind;
     }
     assert!(rest.is_empty(), "all of it is complete requests");
-    (parser, received)
+    drop(arguments);
+    received
 }
 
 /// Room for all replies.
