@@ -13,7 +13,10 @@
 //!                     └───▶ Empty ─────▶ reset, drop `consumed` bytes
 //! ```
 //!
-//! A declared length reserves nothing: memory grows with the bytes that are there. Whether a request is accepted never depends on how
+//! Nearly every request has come whole when it is first looked at, and is plain: [`whole_request`] finds the arguments of such a one, and
+//! the parser, to which one that is cut off is new, is for what remains.
+//!
+//! A declared length or a count of more than two digits reserves nothing: memory grows with the bytes that are there. Whether a request is accepted never depends on how
 //! the stream was cut into pieces.
 
 use std::borrow::Cow;
