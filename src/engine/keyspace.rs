@@ -348,8 +348,8 @@ impl<'a> Db<'a> {
     #[inline(always)]
     pub(crate) fn locate_here(&mut self, key: &[u8]) -> (KeyHash, Option<Place>) {
         let space = &self.keyspace.space;
-        let hash = space.hash(key);
-        let Some((place, entry)) = space.find_entry(self.dict, hash, key) else { return (hash, None) };
+        let (hash, found) = space.locate(self.dict, key);
+        let Some((place, entry)) = found else { return (hash, None) };
         let ended = entry.deadline().is_some_and(|deadline| self.now.reached(deadline));
         if ended || (entry.is_boxed() && fields_ended(entry, self.now)) {
             self.end(place);

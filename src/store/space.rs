@@ -3,6 +3,8 @@
 //! The wheel's tokens name entries by address. What keeps that sound: an entry that has a timer is either in a dictionary or in
 //! the graveyard, and its timer is cancelled before it is freed.
 
+use std::cell::Cell;
+
 use crate::lock::Origin;
 use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
 use crate::store::entry::{Entry, EntryMut, EntryRef, NewValue, ValueRef};
@@ -55,6 +57,12 @@ pub struct Space {
     hasher: KeyHasher,
     /// The key whose hash is known already.
     hashed: Hashed,
+    /// Whether it is remembered where that was found.
+    remembers: bool,
+    /// The dictionary in which it was looked for, [`NOT_YET`] where it is to be looked for again, and where it was found there, if it
+    /// was.
+    sought_in: Cell<usize>,
+    found: Cell<Option<Place>>,
     wheel: Wheel,
     graveyard: Vec<Grave>,
     /// Locks that were in dictionaries in the graveyard, and whose holders are to be told.
@@ -79,6 +87,9 @@ impl Hashed {
     const NONE: Hashed = Hashed { start: std::ptr::null(), len: 0, hash: KeyHash::ZERO };
 }
 
+/// The number of no dictionary.
+const NOT_YET: usize = usize::MAX;
+
 // SAFETY: the address is compared and never followed.
 unsafe impl Send for Hashed {}
 
@@ -91,6 +102,9 @@ impl Space {
             volatile_hashes: vec![0; count],
             hasher: KeyHasher::new(seed),
             hashed: Hashed::NONE,
+            remembers: false,
+            sought_in: Cell::new(NOT_YET),
+            found: Cell::new(None),
             wheel: Wheel::new(now_ms),
             graveyard: Vec::new(),
             lost: Vec::new(),
@@ -134,10 +148,13 @@ impl Space {
     /// The hash of a key.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
-        if std::ptr::eq(key.as_ptr(), self.hashed.start) && key.len() == self.hashed.len {
-            return self.hashed.hash;
-        }
-        self.hasher.hash(key)
+        if self.is_known(key) { self.hashed.hash } else { self.hasher.hash(key) }
+    }
+
+    /// Whether this is the key whose hash is known.
+    #[inline]
+    fn is_known(&self, key: &[u8]) -> bool {
+        std::ptr::eq(key.as_ptr(), self.hashed.start) && key.len() == self.hashed.len
     }
 
     /// Takes it that the key has this hash, until [`Space::forget_known`]: as long as its bytes stay where they are, whoever hashes what
@@ -146,6 +163,28 @@ impl Space {
     pub fn know(&mut self, key: &[u8], hash: KeyHash) {
         debug_assert_eq!(self.hasher.hash(key), hash);
         self.hashed = Hashed { start: key.as_ptr(), len: key.len(), hash };
+        self.sought_in.set(NOT_YET);
+    }
+
+    /// Has it remembered where the key is that is known, for a script, which asks for the same key again and again; this one becomes it
+    /// where none is. Gives whether that was so; to be ended by [`Space::forget_places`].
+    #[inline]
+    pub fn remember_places(&mut self, key: &[u8]) -> bool {
+        let none = self.hashed.start.is_null();
+        if none {
+            self.know(key, self.hasher.hash(key));
+        }
+        self.remembers = true;
+        none
+    }
+
+    /// Ends what [`Space::remember_places`] began, which has given this.
+    #[inline]
+    pub fn forget_places(&mut self, none_was_known: bool) {
+        self.remembers = false;
+        if none_was_known {
+            self.forget_known();
+        }
     }
 
     /// Ends what [`Space::know`] began, before anything else may lie where the key lay.
@@ -193,6 +232,31 @@ impl Space {
         self.dicts.len()
     }
 
+    /// The hash of a key, and where it is, ended or not, with its entry.
+    #[inline(always)]
+    pub fn locate(&self, dict: usize, key: &[u8]) -> (KeyHash, Option<(Place, EntryRef<'_>)>) {
+        let hash = self.hash(key);
+        if self.remembers {
+            let place = self.find_remembered(dict, hash, key);
+            return (hash, place.map(|place| (place, self.get(dict, place))));
+        }
+        (hash, self.find_entry(dict, hash, key))
+    }
+
+    /// As [`Space::find`], while it is remembered where the key is that is known: until a key comes or goes.
+    #[inline(never)]
+    fn find_remembered(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<Place> {
+        if !self.is_known(key) {
+            return self.find(dict, hash, key);
+        }
+        if self.sought_in.get() != dict {
+            self.found.set(self.find(dict, hash, key));
+            self.sought_in.set(dict);
+        }
+        debug_assert_eq!(self.found.get(), self.find(dict, hash, key), "what moves keys has them looked for again");
+        self.found.get()
+    }
+
     /// Where a key is, ended or not.
     #[inline]
     pub fn find(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<Place> {
@@ -226,6 +290,7 @@ impl Space {
     /// Adds a new entry, whose key is not there.
     pub fn insert_entry(&mut self, dict: usize, hash: KeyHash, mut entry: Entry) -> Place {
         debug_assert_eq!(entry.read().timer(), 0, "another's timer");
+        self.sought_in.set(NOT_YET);
         arm(&mut self.wheel, &mut self.volatile[dict], dict, entry.change(), None);
         if dict == 0
             && let Some(index) = &mut self.slots
@@ -310,6 +375,7 @@ impl Space {
     /// Takes a key out. The entry has no timer any more.
     #[inline]
     pub fn remove(&mut self, dict: usize, place: Place) -> Entry {
+        self.sought_in.set(NOT_YET);
         let mut entry = self.dicts[dict].remove(place);
         self.disarm(dict, &mut entry);
         if self.slots.is_some() && dict == 0 {
@@ -385,6 +451,7 @@ impl Space {
 
     /// Empties a dictionary in one step; what was in it is freed in pieces by [`Space::free_some`]. Gives the number of keys.
     pub fn clear(&mut self, dict: usize, origin: Origin) -> usize {
+        self.sought_in.set(NOT_YET);
         let old = std::mem::take(&mut self.dicts[dict]);
         self.volatile[dict] = 0;
         self.volatile_hashes[dict] = 0;

@@ -265,16 +265,33 @@ impl Model {
     }
 }
 
+fn place_of<E>((hash, found): (KeyHash, Option<(Place, E)>)) -> (KeyHash, Option<Place>) {
+    (hash, found.map(|(place, _)| place))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
     fn behaves_like_plain_maps(steps in prop::collection::vec(step(), 1..120), seed in any::<u64>()) {
         let mut model = Model { space: Space::new(DICTS, seed, 5), now: 5, keys: Default::default() };
         model.space.index_slots(SLOTS, slot_of);
-        for step in steps {
+        let known = key_of(3);
+        let hash = model.space.hash(&known);
+        let none_was_known = model.space.remember_places(&known);
+        prop_assert!(none_was_known);
+        for (number, step) in steps.into_iter().enumerate() {
             model.apply(step);
+            // Not each time, and sometimes twice, so that what is remembered may be old.
+            for dict in [number % 2, number % 3, number % 5] {
+                if dict < DICTS {
+                    prop_assert_eq!(place_of(model.space.locate(dict, &known)), (hash, model.find(dict, 3)));
+                }
+            }
             model.compare();
         }
+        prop_assert!(!model.space.remember_places(b"other"));
+        model.space.forget_places(none_was_known);
+        prop_assert_eq!(place_of(model.space.locate(0, &known)), (hash, model.find(0, 3)));
         model.advance(FAR * 8, 1000);
         let mut budget = u32::MAX;
         model.space.free_some(&mut budget);
