@@ -157,13 +157,8 @@ fn call(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
     if !cx.engine.functions.contains(args[1]) {
         return Err(Error::FUNCTION_NOT_FOUND);
     }
-    let given = &args[3..];
     let keys = parse_i64(args[2]).ok_or(Error::new("ERR Bad number of keys provided"))?;
-    if keys < 0 {
-        return Err(Error::NEGATIVE_KEYS);
-    }
-    let keys = usize::try_from(keys).ok().filter(|&keys| keys <= given.len()).ok_or(Error::MORE_KEYS_THAN_ARGUMENTS)?;
-    functions::call(cx, args[1], Request { command: args, keys, read_only })
+    functions::call(cx, args[1], Request::new(args, keys, read_only)?)
 }
 
 fn load(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -174,15 +174,12 @@ fn run_cached(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
 }
 
 fn run(cx: &mut Context<'_>, source: Source<'_>, args: &[&[u8]], read_only: bool) -> Result {
-    let given = &args[3..];
-    let keys = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
-    if keys < 0 {
-        return Err(Error::NEGATIVE_KEYS);
-    }
-    let Some(keys) = usize::try_from(keys).ok().filter(|&keys| keys <= given.len()) else {
-        return Err(Error::MORE_KEYS_THAN_ARGUMENTS);
+    let keys = match *args[2] {
+        // As most are.
+        [digit @ b'0'..=b'9'] => i64::from(digit - b'0'),
+        _ => parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?,
     };
-    script::run(cx, source, Request { command: args, keys, read_only })
+    script::run(cx, source, Request::new(args, keys, read_only)?)
 }
 
 fn load(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -193,10 +193,31 @@ pub(super) unsafe fn charge_call(interpreter: *mut Interpreter, least: u64, argu
     unsafe {
         let frame = &mut (*interpreter).frame;
         let visited = std::mem::take(&mut (*frame.engine).visited);
-        let elements = (elements as u64).saturating_add(visited);
-        let work = CALL + ARGUMENT * arguments as u64 + ELEMENT.saturating_mul(elements);
-        frame.bounds.work = frame.bounds.work.saturating_add(work.max(least));
+        let work = call_work(least, arguments, (elements as u64).saturating_add(visited));
+        frame.bounds.work = frame.bounds.work.saturating_add(work);
     }
+}
+
+/// As [`charge_call`] for a call whose work is known where the command visits nothing: what it counts at least, and its arguments.
+///
+/// # Safety
+/// As for [`spend_quietly`].
+#[inline]
+pub(super) unsafe fn charge_planned(interpreter: *mut Interpreter, work: u64, (least, arguments): (u64, usize)) {
+    // SAFETY: as promised; the engine is used nowhere else now.
+    unsafe {
+        if (*(*interpreter).frame.engine).visited > 0 {
+            charge_call(interpreter, least, arguments, 0);
+        } else {
+            charge(interpreter, work);
+        }
+    }
+}
+
+/// What the call of a command counts, at least its [`least_work`]: for so many arguments and elements.
+#[inline]
+pub(super) fn call_work(least: u64, arguments: usize, elements: u64) -> u64 {
+    (CALL + ARGUMENT * arguments as u64).saturating_add(ELEMENT.saturating_mul(elements)).max(least)
 }
 
 /// Counts work. Whoever calls this calls [`settle`], too.
@@ -220,10 +241,20 @@ pub(super) unsafe fn charge(interpreter: *mut Interpreter, work: u64) {
 pub(super) unsafe fn settle(lua: *mut lua_State, interpreter: *mut Interpreter) {
     // SAFETY: as promised.
     unsafe {
-        if (*interpreter).frame.bounds.work >= INTERVAL as u64 {
+        if is_due(interpreter) {
             spend(lua, interpreter, 0);
         }
     }
+}
+
+/// Whether the work that was counted is enough to be looked at: see [`settle`].
+///
+/// # Safety
+/// As for [`spend_quietly`].
+#[inline]
+pub(super) unsafe fn is_due(interpreter: *mut Interpreter) -> bool {
+    // SAFETY: as promised.
+    unsafe { (*interpreter).frame.bounds.work >= INTERVAL as u64 }
 }
 
 /// As [`settle`], for a caller that owns something; gives whether the script is to end.
@@ -233,7 +264,7 @@ pub(super) unsafe fn settle(lua: *mut lua_State, interpreter: *mut Interpreter) 
 #[inline]
 pub(super) unsafe fn settle_quietly(interpreter: *mut Interpreter) -> bool {
     // SAFETY: as promised.
-    unsafe { (*interpreter).frame.bounds.work >= INTERVAL as u64 && spend_quietly(interpreter, 0) }
+    unsafe { is_due(interpreter) && spend_quietly(interpreter, 0) }
 }
 
 /// Collects the garbage of a run that has used much memory, or all, while others are answered: the next run is to find room.

@@ -53,6 +53,9 @@ pub(super) struct Frame {
     pub cross_slot: bool,
     /// Whether its user may do everything; the user's rules do not change while it runs.
     pub unrestricted: bool,
+    /// Whether each command that scripts may call is carried out: its user may do everything, it may write, `maxmemory` is not set, and
+    /// there is no cluster. None of that changes while it runs.
+    pub free: bool,
     /// What bounds it.
     pub bounds: Bounds,
 }
@@ -75,6 +78,7 @@ impl Frame {
             slot: None,
             cross_slot: false,
             unrestricted: false,
+            free: false,
             bounds,
         }
     }
@@ -100,6 +104,9 @@ impl Function {
     }
 }
 
+/// Bytes of the short replies that the calls of a plan may have; what is beyond that takes memory of its own.
+const TEXTS: usize = 1 << 10;
+
 /// The state and what goes with it; lives at one address.
 pub(super) struct Interpreter {
     pub lua: *mut lua_State,
@@ -115,8 +122,8 @@ pub(super) struct Interpreter {
     pub draft: Option<Draft>,
     /// Arguments of a `redis.call` with very many.
     pub arguments: Vec<&'static [u8]>,
-    /// Room for the replies to the calls of a plan, lent to it while it runs.
-    pub texts: [Vec<u8>; 2],
+    /// Room for the replies to the calls of a plan while it runs.
+    pub texts: [u8; TEXTS],
     /// The result that a library writes.
     pub buffer: Buffer,
     /// Tables that a library is inside of.
@@ -151,7 +158,7 @@ impl Interpreter {
             parameters: [Parameter::new(KEPT_KEYS), Parameter::new(KEPT_ARGV)],
             draft: None,
             arguments: Vec::new(),
-            texts: Default::default(),
+            texts: [0; TEXTS],
             buffer: Buffer::default(),
             levels: Vec::new(),
         }));
@@ -305,13 +312,13 @@ impl Interpreter {
     /// Runs a script: its result, or with `false` its error, is then on top of the stack, until [`Interpreter::finish`].
     ///
     /// # Safety
-    /// As for [`Interpreter::forget`]. The frame's engine is valid, and reached through the frame only until this returns.
-    pub(super) unsafe fn run(this: *mut Interpreter, function: Function, frame: Frame, keys: &[&[u8]], args: &[&[u8]]) -> bool {
+    /// As for [`Interpreter::forget`]. The frame is that of this run; its engine is valid, and reached through it only until this
+    /// returns.
+    pub(super) unsafe fn run(this: *mut Interpreter, function: Function, keys: &[&[u8]], args: &[&[u8]]) -> bool {
         // SAFETY: as promised; allocations fail only inside of the protected call.
         unsafe {
             let lua = (*this).lua;
             debug_assert_eq!(lua_gettop(lua), ERROR_FUNCTION, "nothing is left of earlier runs");
-            (*this).frame = frame;
             lua_rawgeti_(lua, LUA_REGISTRYINDEX, function.reference);
             for (list, kept) in [keys, args].into_iter().zip(&mut (*this).parameters) {
                 if function.forgets { kept.push(lua, list) } else { parameters::push_new(lua, list, list.len()) }

@@ -42,6 +42,7 @@ use sha1::{Digest, Sha1};
 use slab::Slab;
 
 use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command_stats::CommandStats;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::session::SessionFlags;
@@ -63,6 +64,9 @@ const EVALUATED_MAX: usize = 500;
 
 /// The end of the list of evaluated scripts.
 const NONE: usize = usize::MAX;
+
+/// Scripts that are remembered by how they were asked for; a power of two.
+const RECENT: usize = 16;
 
 /// One cached script.
 struct Script {
@@ -111,11 +115,23 @@ impl Hasher for FirstDigits {
     }
 }
 
+/// Where the script with these digits is remembered.
+#[inline]
+fn place_of(digits: &Sha) -> usize {
+    // Of a digit, the low four bits tell most.
+    let bits = digits[..3].iter().fold(0, |bits, digit| bits << 1 ^ usize::from(*digit));
+    bits % RECENT
+}
+
 /// Cached scripts and their interpreter, which is made when the first script comes.
 pub struct Scripts {
     interpreter: Option<NonNull<Interpreter>>,
     by_sha: HashMap<Sha, usize, BuildHasherDefault<FirstDigits>>,
     scripts: Slab<Script>,
+    /// Which scripts were found last by digits, and which by their source, each in a place that follows from what was asked for. One
+    /// that is there no more, or is another now, is told by what it has.
+    recent_digits: [usize; RECENT],
+    recent_sources: [usize; RECENT],
     /// The evaluated script that was not used for longest, and the one used last.
     oldest: usize,
     newest: usize,
@@ -142,6 +158,8 @@ impl Default for Scripts {
             interpreter: None,
             by_sha: HashMap::default(),
             scripts: Slab::new(),
+            recent_digits: [NONE; RECENT],
+            recent_sources: [NONE; RECENT],
             oldest: NONE,
             newest: NONE,
             evaluated: 0,
@@ -218,6 +236,19 @@ impl Scripts {
         }
     }
 
+    /// As [`Scripts::find`] for a script that is to be run, and then most often again and again.
+    #[inline]
+    fn find_to_run(&mut self, digits: &[u8]) -> Option<usize> {
+        let digits: &Sha = digits.try_into().ok()?;
+        let recent = self.recent_digits[place_of(digits)];
+        if self.scripts.get(recent).is_some_and(|script| script.sha == *digits) {
+            return Some(recent);
+        }
+        let index = self.find(digits)?;
+        self.recent_digits[place_of(digits)] = index;
+        Some(index)
+    }
+
     /// Forgets all scripts, and the interpreter with them, which may take their time to be freed.
     pub(crate) fn flush(&mut self, retired: &mut Retired) {
         self.leave_if_broken();
@@ -251,15 +282,24 @@ impl Scripts {
 
     /// The cached script for a source, compiled when it is new. It then makes place for newer ones, unless it is loaded later.
     fn evaluate(&mut self, source: &[u8]) -> std::result::Result<usize, Error> {
+        let place = source.len() % RECENT;
+        let recent = self.recent_sources[place];
+        if self.scripts.get(recent).is_some_and(|script| *script.source == *source) {
+            return Ok(recent);
+        }
         let sha = sha1_hex(source);
-        if let Some(&index) = self.by_sha.get(&sha) {
-            return Ok(index);
-        }
-        let index = self.compile(sha, source)?;
-        while self.evaluated >= EVALUATED_MAX {
-            self.evict(self.oldest);
-        }
-        self.link_newest(index);
+        let index = match self.by_sha.get(&sha) {
+            Some(&index) => index,
+            None => {
+                let index = self.compile(sha, source)?;
+                while self.evaluated >= EVALUATED_MAX {
+                    self.evict(self.oldest);
+                }
+                self.link_newest(index);
+                index
+            }
+        };
+        self.recent_sources[place] = index;
         Ok(index)
     }
 
@@ -271,6 +311,16 @@ impl Scripts {
             self.interpreter = None;
             self.forget();
         }
+    }
+
+    /// Plans a script that is run for the first time.
+    #[cold]
+    fn make_plan(&mut self, index: usize, stats: &mut CommandStats) -> Planned {
+        let script = &mut self.scripts[index];
+        let body = shebang::split(&script.source).map_or(&[][..], |(_, body)| body);
+        let made = Plan::of(body, stats).filter(|_| !self.without_plans).map(Rc::new);
+        self.plan_bytes += made.as_ref().map_or(0, |plan| plan.bytes());
+        script.plan.insert(made).clone()
     }
 
     fn compile(&mut self, sha: Sha, source: &[u8]) -> std::result::Result<usize, Error> {
@@ -322,7 +372,7 @@ impl Scripts {
         self.evaluated += 1;
     }
 
-    /// Notes that a script was used.
+    /// Notes that an evaluated script was used.
     #[inline]
     fn touch(&mut self, index: usize) {
         if index != self.newest && self.scripts.get(index).is_some_and(|script| script.neighbours.is_some()) {
@@ -365,22 +415,27 @@ pub enum Source<'a> {
 pub struct Request<'a> {
     /// Name, script or function, number of keys, keys, arguments.
     pub command: &'a [&'a [u8]],
-    /// How many keys there are.
-    pub keys: usize,
+    /// The keys among them.
+    pub keys: &'a [&'a [u8]],
+    /// The arguments among them.
+    pub args: &'a [&'a [u8]],
     /// Whether what it runs cannot write.
     pub read_only: bool,
 }
 
 impl<'a> Request<'a> {
-    /// Where the keys begin.
-    const KEYS_AT: usize = 3;
-
-    fn keys(&self) -> &'a [&'a [u8]] {
-        &self.command[Self::KEYS_AT..][..self.keys]
-    }
-
-    fn args(&self) -> &'a [&'a [u8]] {
-        &self.command[Self::KEYS_AT + self.keys..]
+    /// What a command asks for whose arguments these are, of which so many are keys; an error where there are not as many.
+    #[inline]
+    pub fn new(command: &'a [&'a [u8]], keys: i64, read_only: bool) -> Result<Request<'a>> {
+        /// Where the keys begin.
+        const KEYS_AT: usize = 3;
+        if keys < 0 {
+            return Err(Error::NEGATIVE_KEYS);
+        }
+        let given = command.get(KEYS_AT..).unwrap_or_default();
+        let split = usize::try_from(keys).ok().and_then(|keys| given.split_at_checked(keys));
+        let (keys, args) = split.ok_or(Error::MORE_KEYS_THAN_ARGUMENTS)?;
+        Ok(Request { command, keys, args, read_only })
     }
 }
 
@@ -398,24 +453,25 @@ pub(crate) fn command_flags(engine: &Engine, command: &Command, args: &[&[u8]]) 
 }
 
 /// Runs a script for a session and replies with its result.
+#[inline]
 pub fn run(cx: &mut Context<'_>, source: Source<'_>, request: Request<'_>) -> Result {
     let scripts = &mut cx.engine.scripts;
     scripts.leave_if_broken();
     let index = match source {
         Source::Text(text) => scripts.evaluate(text)?,
-        Source::Digits(digits) => scripts.find(digits).ok_or(Error::NO_SCRIPT)?,
+        Source::Digits(digits) => scripts.find_to_run(digits).ok_or(Error::NO_SCRIPT)?,
     };
-    let Script { function, flags, plan, source, .. } = &mut scripts.scripts[index];
     let Some(interpreter) = scripts.interpreter else { return Err(Error::NO_SCRIPT) };
-    if plan.is_none() {
-        let body = shebang::split(source).map_or(&[][..], |(_, body)| body);
-        let made = Plan::of(body, &mut cx.engine.command_stats).filter(|_| !scripts.without_plans).map(Rc::new);
-        scripts.plan_bytes += made.as_ref().map_or(0, |plan| plan.bytes());
-        *plan = Some(made);
+    let script = &scripts.scripts[index];
+    let (function, flags, stays) = (script.function, script.flags, script.neighbours.is_none());
+    let plan = match &script.plan {
+        Some(plan) => plan.clone(),
+        None => scripts.make_plan(index, &mut cx.engine.command_stats),
+    };
+    execute(cx, interpreter, Program { function, flags, plan }, request, |engine| &engine.scripts.scripts[index].sha)?;
+    if !stays {
+        cx.engine.scripts.touch(index);
     }
-    let program = Program { function: *function, flags: *flags, plan: plan.clone().flatten() };
-    execute(cx, interpreter, program, request, |engine| &engine.scripts.scripts[index].sha)?;
-    cx.engine.scripts.touch(index);
     Ok(())
 }
 
@@ -436,51 +492,47 @@ fn execute(
     name: impl for<'e> FnOnce(&'e Engine) -> &'e [u8],
 ) -> Result {
     let Program { function, flags, plan } = program;
-    let read_only = request.read_only;
     let is_function = cx.engine.scripts.interpreter != Some(interpreter);
     let interpreter = interpreter.as_ptr();
     // A script that says nothing of itself is held to what its commands are allowed.
     let declared = !flags.contains(ScriptFlags::COMPAT);
-    let no_writes = flags.contains(ScriptFlags::NO_WRITES);
-    if declared && flags.contains(ScriptFlags::NO_CLUSTER) && cx.engine.in_cluster() {
-        return Err(Error::new("ERR Can not run script on cluster, 'no-cluster' flag is set."));
-    }
-    if declared && !no_writes {
-        if read_only {
-            return Err(Error::new("ERR Can not execute a script with write flag using *_ro command."));
-        }
-        if !flags.contains(ScriptFlags::ALLOW_OOM) {
-            cx.engine.check_room(cx.now, 0).map_err(|_| Error::OOM_IN_SCRIPT)?;
-        }
+    if declared {
+        admit_declared(cx, flags, request.read_only)?;
     }
 
     cx.engine.visited = 0;
-    let slot = if cx.engine.in_cluster() { cx.engine.slot_of_script(cx.command, request.command) } else { None };
+    let in_cluster = cx.engine.in_cluster();
+    let slot = if in_cluster { cx.engine.slot_of_script(cx.command, request.command) } else { None };
     let unrestricted = cx.session().flags.contains(SessionFlags::UNRESTRICTED);
+    let read_only = request.read_only | flags.contains(ScriptFlags::NO_WRITES);
+    let free = unrestricted & !read_only & !in_cluster & (cx.engine.config.maxmemory == 0);
     // From here on the engine is reached through this pointer alone, by the script's calls and then by us.
     let engine: *mut Engine = &raw mut *cx.engine;
-    let mut frame = Frame::new(engine, cx.now, cx.session, cx.db);
-    frame.bounds = Bounds::of(request.command);
-    frame.unrestricted = unrestricted;
-    frame.read_only = read_only || no_writes;
-    frame.function = is_function;
-    frame.slot = slot;
-    // A script that says nothing of itself may go from slot to slot, call by call, as it could before there were flags.
-    frame.cross_slot = !declared || flags.contains(ScriptFlags::ALLOW_CROSS_SLOT);
-    frame.allow_oom = flags.contains(ScriptFlags::ALLOW_OOM);
     // SAFETY: the interpreter is valid and runs nothing, as commands that run scripts are not allowed from scripts. It is not freed
     // meanwhile, as those that flush scripts are not either. `engine` comes from the exclusive reference in `cx`, which is not used
     // until the last use of the pointer. After the run, allocations cannot fail.
     unsafe {
+        (*interpreter).frame = Frame {
+            bounds: Bounds::of(request.command),
+            unrestricted,
+            free,
+            read_only,
+            function: is_function,
+            slot,
+            // A script that says nothing of itself may go from slot to slot, call by call, as it could before there were flags.
+            cross_slot: !declared | flags.contains(ScriptFlags::ALLOW_CROSS_SLOT),
+            allow_oom: flags.contains(ScriptFlags::ALLOW_OOM),
+            ..Frame::new(engine, cx.now, cx.session, cx.db)
+        };
         if let Some(plan) = plan {
-            if let Err(failure) = plan::run(&plan, interpreter, frame, (request.keys(), request.args()), cx.reply) {
+            if let Err(failure) = plan::run(&plan, interpreter, request.keys, request.args, cx.reply) {
                 let name = name(&*engine);
                 fail(cx.reply, &mut *engine, &failure.reply(name), failure.counted);
                 (*engine).command_stats.of(cx.command).failed += 1;
             }
             return Ok(());
         }
-        let done = Interpreter::run(interpreter, function, frame, request.keys(), request.args());
+        let done = Interpreter::run(interpreter, function, request.keys, request.args);
         let lua = (*interpreter).lua;
         let failed = if done {
             answer::write(lua, (*interpreter).frame.protocol, &mut *engine, cx.reply)
@@ -494,6 +546,23 @@ fn execute(
         }
         if Interpreter::finish(interpreter) {
             (*engine).act(Action::ReturnMemory);
+        }
+    }
+    Ok(())
+}
+
+/// Whether a program that says of itself what it does may be run, and run so.
+#[inline(never)]
+fn admit_declared(cx: &mut Context<'_>, flags: ScriptFlags, read_only: bool) -> Result {
+    if flags.contains(ScriptFlags::NO_CLUSTER) && cx.engine.in_cluster() {
+        return Err(Error::new("ERR Can not run script on cluster, 'no-cluster' flag is set."));
+    }
+    if !flags.contains(ScriptFlags::NO_WRITES) {
+        if read_only {
+            return Err(Error::new("ERR Can not execute a script with write flag using *_ro command."));
+        }
+        if !flags.contains(ScriptFlags::ALLOW_OOM) {
+            cx.engine.check_room(cx.now, 0).map_err(|_| Error::OOM_IN_SCRIPT)?;
         }
     }
     Ok(())

@@ -69,7 +69,8 @@ impl Value {
 
 impl Call {
     fn bytes(&self) -> usize {
-        size_of_val(&*self.arguments) + self.arguments.iter().map(Value::bytes).sum::<usize>()
+        let of_argument = |argument: &Given| if let Given::Text(text) = argument { text.len() } else { 0 };
+        size_of_val(&*self.arguments) + self.arguments.iter().map(of_argument).sum::<usize>()
     }
 }
 
@@ -94,9 +95,9 @@ enum Value {
     False,
     Number(f64),
     Text(Box<[u8]>),
-    /// `KEYS[n]`
+    /// `KEYS[n]`, counted from zero.
     Key(usize),
-    /// `ARGV[n]`
+    /// `ARGV[n]`, counted from zero.
     Argument(usize),
     /// The local at this place.
     Local(usize),
@@ -122,10 +123,24 @@ enum Order {
 /// `redis.call(…)`
 struct Call {
     known: Known,
-    /// The name of the command first. Each is a text, a key, an argument or a local.
-    arguments: Box<[Value]>,
+    /// What it counts where the command visits nothing beside what it is given: see [`bounds::charge_planned`](super::bounds::charge_planned).
+    work: u64,
+    /// The name of the command first.
+    arguments: Box<[Given]>,
     /// The line that an error names.
     line: u32,
+}
+
+/// An argument of a call, which is there already when the call is made.
+#[derive(Debug)]
+enum Given {
+    Text(Box<[u8]>),
+    /// `KEYS[n]`, counted from zero.
+    Key(usize),
+    /// `ARGV[n]`, counted from zero.
+    Argument(usize),
+    /// The local at this place.
+    Local(usize),
 }
 
 impl std::fmt::Debug for Call {

@@ -3,11 +3,12 @@
 use crate::commands;
 use crate::engine::command_stats::CommandStats;
 use crate::resp::double::DOUBLE_MAX;
+use crate::script::bounds;
 use crate::script::call::{FEW, format_number};
 use crate::script::names::Known;
 use crate::script::plan::commands::{Reply, reply};
 use crate::script::plan::tokens::{Token, Tokens};
-use crate::script::plan::{Call, Order, Plan, Step, Value};
+use crate::script::plan::{Call, Given, Order, Plan, Step, Value};
 
 /// How deep statements and values may lie in each other.
 const DEPTH_MAX: usize = 24;
@@ -255,13 +256,13 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// `[n]`, with a whole number from 1 on.
+    /// `[n]`, with a whole number from 1 on; counted from zero.
     fn index(&mut self) -> Option<usize> {
         self.expect(Token::Symbol("["))?;
         let Token::Number(number) = self.token else { return None };
         self.advance()?;
         self.expect(Token::Symbol("]"))?;
-        (number.fract() == 0.0 && (1.0..1e9).contains(&number)).then_some(number as usize)
+        (number.fract() == 0.0 && (1.0..1e9).contains(&number)).then_some(number as usize - 1)
     }
 
     /// What is behind `redis.call`.
@@ -276,19 +277,22 @@ impl<'a> Parser<'a, '_> {
             }
         }
         self.expect(Token::Symbol(")"))?;
-        let Some(Value::Text(name)) = arguments.first() else { return None };
+        let Some(Given::Text(name)) = arguments.first() else { return None };
         let command = commands::lookup(name)?;
         reply(command.name, arguments.len())?;
         let known = Known::new(command, self.stats);
         let callable = known.common && known.takes(arguments.len()) && arguments.len() <= FEW;
-        callable.then(|| Call { known, arguments: arguments.into(), line })
+        let work = bounds::call_work(known.least_work, arguments.len(), 0);
+        callable.then(|| Call { known, work, arguments: arguments.into(), line })
     }
 
-    /// An argument, which is there already when the call is made.
-    fn argument(&mut self) -> Option<Value> {
+    fn argument(&mut self) -> Option<Given> {
         match self.primary()? {
-            Value::Number(number) => Some(Value::Text(format_number(number, &mut [0; DOUBLE_MAX]).into())),
-            value @ (Value::Text(_) | Value::Key(_) | Value::Argument(_) | Value::Local(_)) => Some(value),
+            Value::Number(number) => Some(Given::Text(format_number(number, &mut [0; DOUBLE_MAX]).into())),
+            Value::Text(text) => Some(Given::Text(text)),
+            Value::Key(index) => Some(Given::Key(index)),
+            Value::Argument(index) => Some(Given::Argument(index)),
+            Value::Local(place) => Some(Given::Local(place)),
             _ => None,
         }
     }

@@ -259,6 +259,42 @@ fn long_replies_are_what_they_are_in_lua() {
     pair.compare();
 }
 
+#[test]
+fn short_replies_are_what_they_are_in_lua_when_there_is_no_room_for_them() {
+    let mut pair = Pair::new();
+    let value = vec![b'v'; 300];
+    pair.args(&[b"SET", b"k", &value]);
+    let locals: String = (0..8).map(|n| format!("local l{n} = redis.call('get', 'k') ")).collect();
+    let answer = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let value = String::from_utf8(value).unwrap();
+    for (source, reply) in [
+        (format!("{locals} return l0"), answer(&value)),
+        (format!("{locals} return l7"), answer(&value)),
+        (format!("{locals} if l0 == l7 and l7 == l6 and l6 ~= 'v' then return 1 end"), ":1\r\n".to_owned()),
+        (format!("{locals} redis.call('append', 'k2', l7) return redis.call('append', 'k2', l1)"), ":600\r\n".to_owned()),
+        // By the last of these there is none for an OK either.
+        (format!("{locals} {} return redis.call('set', 's', 1)", "redis.call('set', 's', l7) ".repeat(70)), "+OK\r\n".to_owned()),
+        (
+            format!(
+                "{locals} {} local a = redis.call('set', 's', 1) local b = redis.call('set', 's', 2) \
+                 if a == a and a ~= b and a ~= 'OK' then return a end",
+                "redis.call('type', 's') ".repeat(70)
+            ),
+            "+OK\r\n".to_owned(),
+        ),
+        (
+            format!(
+                "{locals} if l3 then local a = redis.call('getset', 'k', 'w') if a ~= l7 then return 1 end end return redis.call('get', 'k')"
+            ),
+            answer("w"),
+        ),
+    ] {
+        assert!(is_planned(&source), "{source}");
+        assert_eq!(pair.eval(&source, &[], &[]), reply, "{source}");
+    }
+    pair.compare();
+}
+
 /// Scripts of the kind that has plans.
 fn script() -> impl Strategy<Value = String> {
     (statements(3, 0), prop_oneof![Just(String::new()), Just("#!lua\n".to_owned()), Just("#!lua flags=no-writes\n".to_owned())])
