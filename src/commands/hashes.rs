@@ -317,51 +317,41 @@ fn hdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Sets a field to what `compute` makes of its value, and gives that. Its deadline stays.
-fn recompute<T: AsRef<[u8]>>(
-    cx: &mut Context<'_>,
-    args: &[&[u8]],
-    event: Event,
-    compute: impl FnOnce(Option<&[u8]>) -> Result<T>,
-) -> Result<T> {
-    let mut db = cx.db();
-    let (key, name) = (args[1], args[2]);
-    if let Some(mut edit) = db.edit_hash(key)? {
-        let value = compute(edit.get(name).map(|field| field.value))?;
-        edit.set(name, value.as_ref(), FieldTtl::Keep);
-        edit.finish(&[event]);
-        return Ok(value);
-    }
-    let value = compute(None)?;
-    let mut edit = db.edit_or_create_hash(key)?;
-    edit.set(name, value.as_ref(), FieldTtl::Keep);
-    edit.finish(&[event]);
-    Ok(value)
-}
-
 fn hincrby(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (key, name) = (args[1], args[2]);
     let increment = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
-    let (mut sum, mut digits) = (0, itoa::Buffer::new());
-    let (result, text) = (&mut sum, &mut digits);
-    recompute(cx, args, Event::HINCRBY, move |value| {
-        let value = value.map_or(Some(0), parse_i64).ok_or(Error::HASH_NOT_INTEGER)?;
-        *result = value.checked_add(increment).ok_or(Error::OVERFLOW)?;
-        Ok(text.format(*result))
-    })?;
+    let mut db = cx.db();
+    let mut edit = db.edit_or_create_hash(key)?;
+    let sum = match edit.add_to_count(name, increment) {
+        Some(sum) => sum,
+        None => {
+            let value = edit.get(name).map_or(Some(0), |field| parse_i64(field.value)).ok_or(Error::HASH_NOT_INTEGER)?;
+            let sum = value.checked_add(increment).ok_or(Error::OVERFLOW)?;
+            edit.set(name, itoa::Buffer::new().format(sum).as_bytes(), FieldTtl::Keep);
+            sum
+        }
+    };
+    edit.finish(&[Event::HINCRBY]);
     cx.reply.integer(sum);
     Ok(())
 }
 
 fn hincrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (key, name) = (args[1], args[2]);
     let increment = LongDouble::parse(args[3]).ok_or(Error::NOT_FLOAT)?;
     if !increment.is_finite() {
         return Err(Error::VALUE_NAN_OR_INFINITY);
     }
-    let sum = recompute(cx, args, Event::HINCRBYFLOAT, |value| {
-        let value = value.map_or(Some(LongDouble::ZERO), LongDouble::parse).ok_or(Error::HASH_NOT_FLOAT)?;
-        let sum = value.sum(increment);
-        if sum.is_finite() { Ok(sum.to_fixed()) } else { Err(Error::NAN_OR_INFINITY) }
-    })?;
+    let mut db = cx.db();
+    let mut edit = db.edit_or_create_hash(key)?;
+    let value = edit.get(name).map_or(Some(LongDouble::ZERO), |field| LongDouble::parse(field.value));
+    let sum = value.ok_or(Error::HASH_NOT_FLOAT)?.sum(increment);
+    if !sum.is_finite() {
+        return Err(Error::NAN_OR_INFINITY);
+    }
+    let sum = sum.to_fixed();
+    edit.set(name, sum.as_bytes(), FieldTtl::Keep);
+    edit.finish(&[Event::HINCRBYFLOAT]);
     cx.reply.bulk(sum.as_bytes());
     Ok(())
 }

@@ -363,6 +363,23 @@ impl HashEdit<'_, '_> {
         new
     }
 
+    /// Adds to the number of a hash that is kept in its entry, if this is its field and it stays so small, as the steps of a reentrant
+    /// lock are. `None`, and nothing done, for any other hash, field or sum.
+    #[inline]
+    pub fn add_to_count(&mut self, name: &[u8], increment: i64) -> Option<i64> {
+        let mut entry = self.db.keyspace.space.get_mut(self.db.dict, self.place?);
+        let ValueRef::Count { field, count } = entry.read().value() else { return None };
+        if field != name {
+            return None;
+        }
+        let sum = u8::try_from(i64::from(count).checked_add(increment)?).ok()?;
+        if !entry.set_count(sum) {
+            return None;
+        }
+        self.db.emit(self.key, SILENT, Effect::HashSet { field: name, value: digits(sum), deadline: None });
+        Some(i64::from(sum))
+    }
+
     /// Sets a field to a small number where the hash is kept in its entry then; whether it is new.
     fn set_count(&mut self, name: &[u8], count: u8) -> Option<bool> {
         let Db { keyspace, dict, .. } = &mut *self.db;
