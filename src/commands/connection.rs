@@ -106,7 +106,7 @@ fn ping(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     match args.get(1) {
         Some(message) => cx.reply.bulk(message),
-        None => cx.reply.simple("PONG"),
+        None => cx.reply.pong(),
     }
     Ok(())
 }

@@ -65,7 +65,7 @@ impl Engine {
             self.discards.free_some(&mut budget);
         }
         if self.retired.free_some(&mut budget) {
-            self.actions.push(Action::ReturnMemory);
+            self.act(Action::ReturnMemory);
         }
         self.settle_journal();
         self.mark_journal(false);

@@ -502,9 +502,7 @@ impl Changes {
         let Some(log) = &mut self.log else { return };
         log.record(change);
         self.uncommitted = true;
-        if self.depth == 0 {
-            self.commit();
-        }
+        self.commit();
     }
 
     /// Begins a unit of the change log: what happens until [`Changes::end`] happens together. A unit within a unit is part of it.
@@ -517,13 +515,17 @@ impl Changes {
     #[inline]
     pub fn end(&mut self) {
         self.depth -= 1;
-        if self.uncommitted && self.depth == 0 {
+        if self.uncommitted {
             self.commit();
         }
     }
 
+    /// Commits what was recorded, unless it is part of a unit that goes on.
     #[cold]
     fn commit(&mut self) {
+        if self.depth > 0 {
+            return;
+        }
         self.uncommitted = false;
         if let Some(log) = &mut self.log {
             log.commit();

@@ -23,6 +23,8 @@ bitflags::bitflags! {
         const LONG_RUN = 1 << 5;
         /// The next command has a look at the clock of its own, or every one has, or none.
         const TIMED = 1 << 6;
+        /// The driver is asked for something, and has not done it yet.
+        const ASKED = 1 << 7;
     }
 }
 
@@ -48,6 +50,7 @@ impl Engine {
         all.set(Circumstances::OBSERVERS, self.has_observers());
         all.set(Circumstances::LONG_RUN, self.long_run.is_some());
         all.set(Circumstances::TIMED, self.timing.is_particular());
+        all.set(Circumstances::ASKED, !self.actions.is_empty());
         all
     }
 }

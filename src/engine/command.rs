@@ -271,7 +271,8 @@ impl Command {
 
     /// Whether `argc` arguments, the name included, are a number it takes.
     pub fn takes(&self, argc: usize) -> bool {
-        if self.arity >= 0 { argc == self.arity as usize } else { argc >= -self.arity as usize }
+        let least = self.arity.unsigned_abs() as usize;
+        argc == least || (self.arity < 0 && argc > least)
     }
 }
 

@@ -131,12 +131,14 @@ pub struct Slot {
 /// The figures of all commands. A row is found by where it lies, which takes a nanosecond or two.
 #[derive(Debug)]
 pub struct CommandStats {
-    slots: Box<[Slot]>,
+    slots: Box<[Slot; SLOTS]>,
 }
 
 impl Default for CommandStats {
     fn default() -> Self {
-        CommandStats { slots: std::iter::repeat_with(Slot::default).take(SLOTS).collect() }
+        // By way of a list it is made where it stays; an array would be made on the stack first.
+        let slots: Box<[Slot]> = std::iter::repeat_with(Slot::default).take(SLOTS).collect();
+        CommandStats { slots: slots.try_into().unwrap_or_else(|_| unreachable!("there are as many")) }
     }
 }
 
@@ -182,7 +184,7 @@ impl CommandStats {
 
     /// Sets all figures back; numbers of slots stay what they are.
     pub fn reset(&mut self) {
-        for slot in &mut self.slots {
+        for slot in self.slots.iter_mut() {
             *slot = Slot { row: slot.row, bounded: slot.bounded, writes_over: slot.writes_over, ..Slot::default() };
         }
     }

@@ -428,7 +428,9 @@ impl Engine {
             self.keyspace.behind = now.reached(self.keyspace.changes.locks_due_ms);
         }
         self.keyspace.changes.begin();
-        let resolved = commands::resolve_row(row.or_else(|| commands::lookup(name)), args);
+        let mut unknown = None;
+        let row = row.or_else(|| commands::lookup(name));
+        let found = commands::resolve_row(row, args).map_err(|error| unknown = Some(error)).ok();
         let session = &mut self.sessions[id.0 as usize];
         debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
         session.last_ms = now.mono_ms();
@@ -440,17 +442,15 @@ impl Engine {
         // Pushes that the command causes to its own session gather in the empty outbox and follow its reply.
         let start = out.len();
         let mut reply = WireReply::new(out, session.protocol);
-        let mut found = None;
         let mut ran = None;
-        match resolved {
-            Ok(command) => {
-                session.last_command = Some(command);
-                found = Some(command);
+        match found {
+            Some(command) => {
+                session.last_command = found;
                 if ordinary || self.may_run(now, id, command, args, &mut reply) {
                     ran = Some((command, self.run(now, id, &mut db, Origin::Client, command, args, &mut reply)));
                 }
             }
-            Err(error) => self.refuse_unknown(now, id, args, error, &mut reply),
+            None => self.refuse_unknown(now, id, args, unknown, &mut reply),
         }
         if self.lasts(Circumstances::OBSERVERS) {
             self.end_observed(id, found);
@@ -515,7 +515,7 @@ impl Engine {
 
     /// Refuses a request that names no command, or has not the number of arguments that it takes.
     #[cold]
-    fn refuse_unknown(&mut self, now: Now, id: SessionId, args: &[&[u8]], error: Error, reply: &mut dyn Sink) {
+    fn refuse_unknown(&mut self, now: Now, id: SessionId, args: &[&[u8]], error: Option<Error>, reply: &mut dyn Sink) {
         let name = args[0];
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
             // A browser was made to speak to us: what follows may be commands that somebody smuggled into a page.
@@ -525,8 +525,10 @@ impl Engine {
             if self.lasts(Circumstances::OBSERVERS) {
                 self.show_refused(now, id, args);
             }
-            let error = self.refused(id, name.eq_ignore_ascii_case(b"exec"), error);
-            self.refuse(&error, reply);
+            if let Some(error) = error {
+                let error = self.refused(id, name.eq_ignore_ascii_case(b"exec"), error);
+                self.refuse(&error, reply);
+            }
         }
         self.publish_events();
     }
@@ -672,16 +674,19 @@ impl Engine {
     /// Asks something of the driver.
     pub fn act(&mut self, action: Action) {
         self.actions.push(action);
+        self.update_circumstances();
     }
 
     /// Whether anything was asked of the driver since [`Engine::take_actions`].
     #[inline]
     pub fn asks(&self) -> bool {
-        !self.actions.is_empty()
+        self.lasts(Circumstances::ASKED)
     }
 
     /// What was asked of the driver since the last time.
     pub fn take_actions(&mut self) -> Vec<Action> {
-        std::mem::take(&mut self.actions)
+        let actions = std::mem::take(&mut self.actions);
+        self.update_circumstances();
+        actions
     }
 }

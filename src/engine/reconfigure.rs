@@ -32,8 +32,8 @@ impl Engine {
         self.update_timing();
         self.bound_lock_records();
         self.bound_scripts();
-        self.update_circumstances();
         self.actions.extend(changed.map(Action::ConfigChanged));
+        self.update_circumstances();
     }
 
     pub(super) fn bound_scripts(&mut self) {

@@ -166,13 +166,14 @@ impl Engine {
         let large = args.len() > ARGUMENTS_MAX || replied > BYTES_MAX || args.last().is_some_and(|arg| arg.len() > BYTES_MAX);
         let goes_on = flags.contains(SessionFlags::BLOCKED) && self.goes_on_later(id);
         let long = large || self.visited > VISITED_MAX || !self.command_stats.slot(number).bounded;
-        if long || goes_on || self.asks() || self.lasts(Circumstances::TIMED) {
+        if long || goes_on || self.lasts(Circumstances::TIMED.union(Circumstances::ASKED)) {
             self.executed_alone(now, id, command, number, args);
             return;
         }
-        self.timing.group[self.timing.waiting] = number as u16;
-        self.timing.waiting += 1;
-        if self.timing.waiting == GROUP {
+        let waiting = self.timing.waiting;
+        self.timing.group[waiting] = number as u16;
+        self.timing.waiting = waiting + 1;
+        if waiting + 1 == GROUP {
             self.take_time(now);
         }
     }

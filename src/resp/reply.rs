@@ -83,6 +83,11 @@ pub trait Sink {
     fn ok(&mut self) {
         self.simple("OK");
     }
+
+    /// The status `PONG`.
+    fn pong(&mut self) {
+        self.simple("PONG");
+    }
 }
 
 /// What stands round the bytes of a bulk string, at most: its kind, its length, and two ends of lines.
@@ -195,6 +200,10 @@ impl Sink for WireReply<'_> {
 
     fn ok(&mut self) {
         self.out.extend_from_slice(b"+OK\r\n");
+    }
+
+    fn pong(&mut self) {
+        self.out.extend_from_slice(b"+PONG\r\n");
     }
 
     fn null(&mut self) {
