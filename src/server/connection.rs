@@ -349,7 +349,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         let ahead = if authenticated { WINDOW } else { 1 };
         let (at, stop) = window.fill(parser, input, done, ahead, &limits);
         window.prefetch(&shell.engine, id);
-        for request in window.requests() {
+        for (request, args) in window.requests() {
             const STOP: SessionFlags =
                 SessionFlags::CLOSE_AFTER_REPLY.union(SessionFlags::CLOSE_NOW).union(SessionFlags::BLOCKED);
             if flags.intersects(STOP) {
@@ -365,7 +365,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 parser.reset();
                 break 'turn Batch::Paused;
             }
-            let args = &*window.arguments(request);
+            let args = &*args;
             if let Some((key, hash)) = request.key(args) {
                 shell.engine.keyspace.know(key, hash);
             }

@@ -30,9 +30,8 @@ pub struct Pending {
     pub end: usize,
     /// Its row, where it was looked up already.
     pub command: Option<&'static Command>,
-    /// Where its arguments are among those of all. It has none there if they do not lie in the input.
-    first: usize,
-    behind: usize,
+    /// How many of all arguments are its. It has none there if they do not lie in the input.
+    arguments: usize,
     /// Which of its arguments is the first key, where it was looked up, or 0; and the key's hash.
     key: (usize, KeyHash),
 }
@@ -86,8 +85,8 @@ impl<'a> Window<'a> {
 
     #[inline]
     fn push(&mut self, first: usize, end: usize) {
-        let behind = self.arguments.len();
-        self.requests.push(Pending { end, command: None, first, behind, key: (0, KeyHash::ZERO) });
+        let arguments = self.arguments.len() - first;
+        self.requests.push(Pending { end, command: None, arguments, key: (0, KeyHash::ZERO) });
     }
 
     /// Has the parser go on. Gives what is behind what it has done with, and what it says where that is no request.
@@ -129,8 +128,10 @@ impl<'a> Window<'a> {
         }
         let ahead = engine.keyspace.ahead(engine.sessions[id.0 as usize].db);
         let index = Index::get();
+        let mut rest = &self.arguments[..];
         for request in &mut self.requests {
-            let arguments = self.arguments.get(request.first..request.behind).unwrap_or_default();
+            let arguments;
+            (arguments, rest) = rest.split_at(request.arguments);
             let Some(name) = arguments.first() else { continue };
             let position;
             (request.command, position) = index.find(name);
@@ -146,17 +147,15 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// The requests, in the order in which they came.
+    /// The requests, in the order in which they came, with their arguments: at least one.
     #[inline]
-    pub fn requests(&self) -> &[Pending] {
-        &self.requests
-    }
-
-    /// The arguments of a request: at least one.
-    #[inline]
-    pub fn arguments(&self, request: &Pending) -> Cow<'_, [&[u8]]> {
-        let arguments = &self.arguments[request.first..request.behind];
-        if arguments.is_empty() { self.quoted_arguments(request).into() } else { arguments.into() }
+    pub fn requests(&self) -> impl Iterator<Item = (&Pending, Cow<'_, [&[u8]]>)> {
+        let mut rest = &self.arguments[..];
+        self.requests.iter().map(move |request| {
+            let arguments;
+            (arguments, rest) = rest.split_at(request.arguments);
+            (request, if arguments.is_empty() { self.quoted_arguments(request).into() } else { arguments.into() })
+        })
     }
 
     #[cold]
@@ -200,8 +199,8 @@ mod tests {
 
     /// The requests that are parsed ahead out of an input, one line each, with where they end.
     fn filled(window: &Window<'_>) -> Vec<(String, usize)> {
-        let line = |request| String::from_utf8_lossy(&window.arguments(request).join(&b' ')).into_owned();
-        window.requests().iter().map(|request| (line(request), request.end)).collect()
+        let line = |arguments: &[&[u8]]| String::from_utf8_lossy(&arguments.join(&b' ')).into_owned();
+        window.requests().map(|(request, arguments)| (line(&arguments), request.end)).collect()
     }
 
     #[test]
@@ -232,12 +231,12 @@ mod tests {
             (b"*1\r\n$4\r\nPING\r\n".repeat(100), [b"*300\r\n".to_vec(), b"$1\r\nx\r\n".repeat(300)].concat().repeat(9));
         let mut window = Window::default();
         assert_eq!(window.fill(&mut parser, &short, 0, WINDOW, &limits), (WINDOW * 14, None));
-        assert_eq!(window.requests().len(), WINDOW);
+        assert_eq!(window.requests.len(), WINDOW);
         assert_eq!(window.fill(&mut parser, &long, 0, WINDOW, &limits), (long.len() / 9 * 2, None));
-        assert_eq!((window.requests().len(), window.arguments(&window.requests()[1]).len()), (2, 300));
+        assert_eq!((window.requests.len(), window.requests[1].arguments), (2, 300));
         let error = window.fill(&mut parser, b"PING\r\n*x\r\nPING\r\n", 0, WINDOW, &limits);
         assert_eq!(error, (6, Some(Err(ProtocolError::InvalidMultibulkLength))));
-        assert_eq!(window.requests().len(), 1);
+        assert_eq!(window.requests.len(), 1);
     }
 
     #[test]
@@ -249,9 +248,9 @@ mod tests {
         window.fill(&mut parser, &short, 0, WINDOW, &limits);
         let (room, address) = (window.arguments.capacity(), window.arguments.as_ptr().addr());
         let mut window = window.emptied();
-        assert_eq!((window.arguments.capacity(), window.arguments.as_ptr().addr(), window.requests().len()), (room, address, 0));
+        assert_eq!((window.arguments.capacity(), window.arguments.as_ptr().addr(), window.requests.len()), (room, address, 0));
         window.fill(&mut parser, &long, 0, WINDOW, &limits);
-        assert_eq!(window.arguments(&window.requests()[0]).len(), 5000);
+        assert_eq!(window.requests[0].arguments, 5000);
         assert_eq!(window.emptied().arguments.capacity(), 0);
     }
 }
