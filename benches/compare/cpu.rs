@@ -7,13 +7,11 @@ use portcullis::bench::figures::median;
 use portcullis::bench::peer::Peer;
 use portcullis::bench::process::Process;
 use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
-use portcullis::bench::wire::{PATIENCE, call_for, wrong};
+use portcullis::bench::wire::call_for;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Runtime};
 
 use crate::floor;
+use crate::pipes::{self, Pipe};
 use crate::plan::Plan;
 use crate::workloads::{CHAINS, Chain, DEPTHS, SCRIPTS, Workload};
 
@@ -25,7 +23,7 @@ struct Driven {
     /// Which it is; `None` for the least that a server can be.
     peer: Option<Peer>,
     process: Process,
-    sockets: Vec<TcpStream>,
+    pipes: Vec<Pipe>,
     /// Why it has no figure for a workload of the chain, and nanoseconds per operation of each slice.
     costs: Vec<Result<Vec<f64>>>,
 }
@@ -36,7 +34,6 @@ pub fn measure(plan: &Plan) -> Section {
     if !CHAINS.iter().flat_map(|chain| chain.workloads).any(is_chosen) {
         return section;
     }
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let mut failed = Vec::new();
     let mut servers = Vec::new();
     for peer in plan.peers() {
@@ -55,7 +52,7 @@ pub fn measure(plan: &Plan) -> Section {
                 chain.workloads.iter().filter(|workload| is_chosen(workload)).map(|workload| workload.name).collect();
             plan.say(&format!("{NAME}: {} at P{depth}", names.join("; ")));
             let beside = floor.as_mut().ok().filter(|_| chain.floor);
-            drive_chain(plan, &runtime, servers.iter_mut().chain(beside).collect(), chain, depth);
+            drive_chain(plan, servers.iter_mut().chain(beside).collect(), chain, depth);
             for (number, workload) in chain.workloads.iter().enumerate().filter(|(_, workload)| is_chosen(workload)) {
                 let column = DEPTHS.iter().position(|&known| known == depth);
                 let bar = column.and_then(|column| workload.bars[column]).map(Bar::Ratio);
@@ -112,7 +109,7 @@ fn prepared(process: Process) -> Result<Process> {
 }
 
 /// Has each server do the workloads of a chain, in slices by turns.
-fn drive_chain(plan: &Plan, runtime: &Runtime, mut servers: Vec<&mut Driven>, chain: &'static Chain, depth: usize) {
+fn drive_chain(plan: &Plan, mut servers: Vec<&mut Driven>, chain: &'static Chain, depth: usize) {
     let keys: usize = match (depth, plan.quick) {
         (1, true) => 200,
         (1, false) => 600,
@@ -125,7 +122,7 @@ fn drive_chain(plan: &Plan, runtime: &Runtime, mut servers: Vec<&mut Driven>, ch
         server.costs = chain.workloads.iter().map(|workload| server.is_foreign(workload).map(|()| Vec::new())).collect();
         let empty = if server.peer.is_none() { Ok(()) } else { call_for(server.process.addr(), &["FLUSHALL"], "+OK\r\n") };
         for (number, workload) in chain.workloads.iter().enumerate() {
-            let tried = server.slice(runtime, workload, number, 1, 1).map(drop);
+            let tried = server.slice(workload, number, 1, 1).map(drop);
             server.fail(number, tried);
         }
         (0..chain.workloads.len())
@@ -139,7 +136,7 @@ fn drive_chain(plan: &Plan, runtime: &Runtime, mut servers: Vec<&mut Driven>, ch
                 if server.costs[number].is_err() {
                     continue;
                 }
-                let cost = server.slice(runtime, workload, number, depth, keys);
+                let cost = server.slice(workload, number, depth, keys);
                 match (cost, &mut server.costs[number]) {
                     (Ok(cost), Ok(costs)) => costs.push(cost),
                     (cost, _) => server.fail(number, cost.map(drop)),
@@ -151,7 +148,7 @@ fn drive_chain(plan: &Plan, runtime: &Runtime, mut servers: Vec<&mut Driven>, ch
 
 impl Driven {
     fn new(peer: Option<Peer>, process: Process) -> Driven {
-        Driven { peer, process, sockets: Vec::new(), costs: Vec::new() }
+        Driven { peer, process, pipes: Vec::new(), costs: Vec::new() }
     }
 
     /// Native locks are for those who have them.
@@ -167,7 +164,7 @@ impl Driven {
         if let (Err(error), true) = (outcome, self.costs[number].is_ok()) {
             self.costs[number] = Err(error);
             // Replies may still be on their way.
-            self.sockets.clear();
+            self.pipes.clear();
         }
     }
 
@@ -185,86 +182,23 @@ impl Driven {
     }
 
     /// Nanoseconds of CPU that the server spends on each operation of a slice; nothing is done that failed before.
-    fn slice(&mut self, runtime: &Runtime, workload: &'static Workload, number: usize, depth: usize, keys: usize) -> Result<f64> {
+    fn slice(&mut self, workload: &'static Workload, number: usize, depth: usize, keys: usize) -> Result<f64> {
         if self.costs[number].is_err() {
             return Ok(0.0);
         }
-        let addr = self.process.addr();
-        let before = runtime.block_on(async {
-            while self.sockets.len() < CONNECTIONS {
-                let socket = TcpStream::connect(addr).await?;
-                socket.set_nodelay(true)?;
-                self.sockets.push(socket);
-            }
-            self.process.cpu_ns()
-        })?;
-        runtime.block_on(async {
-            let sockets = std::mem::take(&mut self.sockets).into_iter().enumerate();
-            let tasks: Vec<_> = sockets.map(|(c, socket)| tokio::spawn(drive(socket, workload, depth, c, keys))).collect();
-            for task in tasks {
-                let driven = tokio::time::timeout(PATIENCE, task).await.map_err(|_| Error::other("it does not answer"))?;
-                self.sockets.push(driven.map_err(Error::other)??);
-            }
-            Ok::<(), Error>(())
-        })?;
+        while self.pipes.len() < CONNECTIONS {
+            self.pipes.push(Pipe::new(self.process.addr())?);
+        }
+        for (connection, pipe) in self.pipes.iter_mut().enumerate() {
+            let keys: Vec<String> = (0..keys).map(|i| key(connection, i)).collect();
+            pipe.load(workload, &keys, depth);
+        }
+        let before = self.process.cpu_ns()?;
+        pipes::drive(&mut self.pipes).map_err(|error| Error::new(error.kind(), format!("{}: {error}", workload.name)))?;
         // The last slice's work may go on for a moment after its last reply.
         std::thread::sleep(Duration::from_millis(2));
         Ok((self.process.cpu_ns()? - before) as f64 / (keys * CONNECTIONS) as f64)
     }
-}
-
-/// Does a workload for each of a connection's keys, `depth` at a time, and checks the replies; gives the connection back.
-async fn drive(
-    mut socket: TcpStream,
-    workload: &'static Workload,
-    depth: usize,
-    connection: usize,
-    keys: usize,
-) -> Result<TcpStream> {
-    let (mut requests, mut replies) = (Vec::new(), Vec::new());
-    for first in (0..keys).step_by(depth) {
-        let batch = first..keys.min(first + depth);
-        for step in workload.steps {
-            requests.clear();
-            for i in batch.clone() {
-                requests.extend_from_slice(&(step.request)(&key(connection, i)));
-            }
-            socket.write_all(&requests).await?;
-            replies.resize(step.reply.len() * batch.len(), 0);
-            if let Some(got) = read_all(&mut socket, &mut replies, step.reply.as_bytes()).await? {
-                return Err(wrong(workload.name, &got));
-            }
-        }
-    }
-    Ok(socket)
-}
-
-/// Reads so many replies, and checks them; gives what was read instead.
-async fn read_all(socket: &mut TcpStream, replies: &mut [u8], right: &[u8]) -> Result<Option<Vec<u8>>> {
-    let is_right = |at: usize, got: u8| {
-        let right = right[at % right.len()];
-        right == got || (right == b'#' && got.is_ascii_digit())
-    };
-    let mut filled = 0;
-    // Wrong replies may be fewer bytes than right ones.
-    while filled < replies.len() {
-        let count = socket.read(&mut replies[filled..]).await?;
-        if count == 0 {
-            return Err(Error::other("the server closed a connection"));
-        }
-        let came = filled..filled + count;
-        filled = came.end;
-        if !came.into_iter().all(|at| is_right(at, replies[at])) {
-            let mut got = replies[..filled].to_vec();
-            // There may be more of it, for people to read.
-            let mut rest = [0; 256];
-            if let Ok(Ok(count)) = tokio::time::timeout(Duration::from_millis(20), socket.read(&mut rest)).await {
-                got.extend_from_slice(&rest[..count]);
-            }
-            return Ok(Some(got));
-        }
-    }
-    Ok(None)
 }
 
 /// Twenty bytes.

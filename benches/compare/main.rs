@@ -20,6 +20,7 @@ mod handoff;
 mod lateness;
 mod load;
 mod memory;
+mod pipes;
 mod plan;
 mod redisson;
 mod stall;

@@ -146,7 +146,7 @@ pub const CHAINS: &[Chain] = &[
         ],
     },
     Chain {
-        few: 300,
+        few: 100,
         depths: &[1, 16],
         floor: false,
         workloads: &[
