@@ -70,7 +70,7 @@ impl Value {
 impl Call {
     fn bytes(&self) -> usize {
         let of_argument = |argument: &Given| if let Given::Text(text) = argument { text.len() } else { 0 };
-        size_of_val(&*self.arguments) + self.arguments.iter().map(of_argument).sum::<usize>()
+        self.name.len() + size_of_val(&*self.arguments) + self.arguments.iter().map(of_argument).sum::<usize>()
     }
 }
 
@@ -125,7 +125,9 @@ struct Call {
     known: Known,
     /// What it counts where the command visits nothing beside what it is given: see [`bounds::charge_planned`](super::bounds::charge_planned).
     work: u64,
-    /// The name of the command first.
+    /// The command, as it is named here.
+    name: Box<[u8]>,
+    /// What is behind the name.
     arguments: Box<[Given]>,
     /// The line that an error names.
     line: u32,

@@ -269,21 +269,18 @@ impl<'a> Parser<'a, '_> {
     fn call(&mut self) -> Option<Call> {
         let line = self.tokens.line();
         self.expect(Token::Symbol("("))?;
+        let Given::Text(name) = self.argument()? else { return None };
         let mut arguments = Vec::new();
-        loop {
+        while self.passes(Token::Symbol(","))? {
             arguments.push(self.argument()?);
-            if !self.passes(Token::Symbol(","))? {
-                break;
-            }
         }
         self.expect(Token::Symbol(")"))?;
-        let Some(Given::Text(name)) = arguments.first() else { return None };
-        let command = commands::lookup(name)?;
-        reply(command.name, arguments.len())?;
+        let (command, count) = (commands::lookup(&name)?, 1 + arguments.len());
+        reply(command.name, count)?;
         let known = Known::new(command, self.stats);
-        let callable = known.common && known.takes(arguments.len()) && arguments.len() <= FEW;
-        let work = bounds::call_work(known.least_work, arguments.len(), 0);
-        callable.then(|| Call { known, work, arguments: arguments.into(), line })
+        let callable = known.common && known.takes(count) && count <= FEW;
+        let work = bounds::call_work(known.least_work, count, 0);
+        callable.then(|| Call { known, work, name, arguments: arguments.into(), line })
     }
 
     fn argument(&mut self) -> Option<Given> {
@@ -301,7 +298,7 @@ impl<'a> Parser<'a, '_> {
         match value {
             Value::Number(_) => true,
             Value::Local(place) => self.locals[*place].1,
-            Value::Call(call) => reply(call.known.command.name, call.arguments.len()) == Some(Reply::Integer),
+            Value::Call(call) => reply(call.known.command.name, 1 + call.arguments.len()) == Some(Reply::Integer),
             _ => false,
         }
     }

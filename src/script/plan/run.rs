@@ -108,7 +108,7 @@ impl<'r> Room<'r> {
 /// # Safety
 /// The interpreter is valid and runs nothing else. Its frame is that of this run; the frame's engine is valid, and reached through the
 /// frame only until this returns.
-#[inline]
+#[inline(always)]
 pub(in crate::script) unsafe fn run(
     plan: &Plan,
     interpreter: *mut Interpreter,
@@ -294,8 +294,10 @@ impl<'r> Run<'r> {
         let mut numbers = [const { MaybeUninit::<[u8; DOUBLE_MAX]>::uninit() }; FEW];
         let mut numbers = numbers.iter_mut();
         let mut arguments = [const { MaybeUninit::<&[u8]>::uninit() }; FEW];
-        for (at, argument) in call.arguments.iter().enumerate() {
-            let text = match argument {
+        let [name, behind @ ..] = &mut arguments;
+        name.write(&call.name);
+        for (argument, given) in behind.iter_mut().zip(&call.arguments) {
+            let text = match given {
                 Given::Text(text) => Some(&**text),
                 Given::Key(index) => self.keys.get(*index).copied(),
                 Given::Argument(index) => self.args.get(*index).copied(),
@@ -305,12 +307,14 @@ impl<'r> Run<'r> {
                 },
             };
             match text {
-                Some(text) => arguments[at].write(text),
+                Some(text) => argument.write(text),
                 None => return Err(call.fails(&[b"ERR ", call::ARGUMENT_TYPES].concat(), false)),
             };
         }
-        // SAFETY: so many have been written: there is a place for each, as a call with more has no plan.
-        let arguments = unsafe { std::slice::from_raw_parts(arguments.as_ptr().cast::<&[u8]>(), call.arguments.len()) };
+        // There is a place for each, as a call with more has no plan.
+        let arguments = &arguments[..=call.arguments.len()];
+        // SAFETY: all of these have been written.
+        let arguments = unsafe { std::slice::from_raw_parts(arguments.as_ptr().cast::<&[u8]>(), arguments.len()) };
         let interpreter = self.interpreter;
         self.calls += 1;
         let mut reply = Reply { room: &mut self.room, call: self.calls, held: Held::Boolean(false), aside: None };
