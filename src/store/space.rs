@@ -236,25 +236,24 @@ impl Space {
     #[inline(always)]
     pub fn locate(&self, dict: usize, key: &[u8]) -> (KeyHash, Option<(Place, EntryRef<'_>)>) {
         let hash = self.hash(key);
-        if self.remembers {
-            let place = self.find_remembered(dict, hash, key);
-            return (hash, place.map(|place| (place, self.get(dict, place))));
-        }
-        (hash, self.find_entry(dict, hash, key))
+        (hash, if self.remembers { self.recall(dict, hash, key) } else { self.find_entry(dict, hash, key) })
     }
 
-    /// As [`Space::find`], while it is remembered where the key is that is known: until a key comes or goes.
+    /// As [`Space::find_entry`], while it is remembered where the key is that is known: until a key comes or goes.
     #[inline(never)]
-    fn find_remembered(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<Place> {
-        if !self.is_known(key) {
-            return self.find(dict, hash, key);
+    fn recall(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<(Place, EntryRef<'_>)> {
+        let known = self.is_known(key);
+        if known && self.sought_in.get() == dict {
+            let place = self.found.get();
+            debug_assert_eq!(place, self.find(dict, hash, key), "what moves keys has them looked for again");
+            return place.map(|place| (place, self.get(dict, place)));
         }
-        if self.sought_in.get() != dict {
-            self.found.set(self.find(dict, hash, key));
+        let found = self.find_entry(dict, hash, key);
+        if known {
+            self.found.set(found.map(|(place, _)| place));
             self.sought_in.set(dict);
         }
-        debug_assert_eq!(self.found.get(), self.find(dict, hash, key), "what moves keys has them looked for again");
-        self.found.get()
+        found
     }
 
     /// Where a key is, ended or not.

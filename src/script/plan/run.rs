@@ -294,9 +294,8 @@ impl<'r> Run<'r> {
         let mut numbers = [const { MaybeUninit::<[u8; DOUBLE_MAX]>::uninit() }; FEW];
         let mut numbers = numbers.iter_mut();
         let mut arguments = [const { MaybeUninit::<&[u8]>::uninit() }; FEW];
-        let [name, behind @ ..] = &mut arguments;
-        name.write(&call.name);
-        for (argument, given) in behind.iter_mut().zip(&call.arguments) {
+        arguments[0].write(&call.name);
+        for (at, given) in call.arguments.iter().enumerate() {
             let text = match given {
                 Given::Text(text) => Some(&**text),
                 Given::Key(index) => self.keys.get(*index).copied(),
@@ -307,7 +306,7 @@ impl<'r> Run<'r> {
                 },
             };
             match text {
-                Some(text) => argument.write(text),
+                Some(text) => arguments[1 + at].write(text),
                 None => return Err(call.fails(&[b"ERR ", call::ARGUMENT_TYPES].concat(), false)),
             };
         }
