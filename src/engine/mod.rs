@@ -627,7 +627,9 @@ impl Engine {
             && let Err(error) = self.guard_natives(now, id, *db, command, args)
         {
             self.command_stats.slot(slot).failed += 1;
-            return self.refuse(&error, reply);
+            self.refuse(&error, reply);
+            // Keys and leases that had ended were seen to before it was refused.
+            return self.publish_events();
         }
         if self.lasts(Circumstances::OBSERVERS) {
             return self.run_observed(now, id, db, origin, (command, slot), args, reply);

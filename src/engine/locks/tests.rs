@@ -189,3 +189,19 @@ fn a_connection_that_ends_with_very_many_grants_ends_them_bit_by_bit() {
     assert!(!h.engine.goes_on());
     h.script(&[("EXISTS other", ":0")]);
 }
+
+#[test]
+fn what_ended_before_a_command_that_is_refused_is_told_at_once() {
+    for refused in ["MSET a 1 held 2", "RENAME a held"] {
+        let mut h = Harness::new();
+        h.run("CONFIG SET notify-keyspace-events Ex");
+        let listener = h.join();
+        h.say(listener, "SUBSCRIBE __keyevent@0__:expired");
+        h.script(&[("SET a 1 PX 100", "+OK")]);
+        h.run("LOCK.ACQUIRE held token 100000");
+        // Time has passed, and the timer has not fired.
+        h.now.mono_us += 100_000;
+        assert!(h.run(refused).starts_with("-WRONGTYPE"), "{refused}");
+        assert_eq!(h.told(listener), "*3 $7 message $22 __keyevent@0__:expired $1 a", "{refused}");
+    }
+}
