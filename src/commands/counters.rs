@@ -66,7 +66,7 @@ pub const COMMANDS: &[Command] = &[
 
 fn add(cx: &mut Context<'_>, key: &[u8], increment: i64) -> Result {
     let mut db = cx.db();
-    let (hash, place) = db.locate(key);
+    let (hash, place) = db.locate_here(key);
     let event = Event::new(Classes::STRING, "incrby");
     if let Some(place) = place
         && let Some(new) = db.add_to_last_digit(place, key, increment, event)

@@ -167,7 +167,10 @@ impl Shell {
     #[inline]
     pub fn begin(&mut self, id: SessionId) -> Now {
         let (now, mut at_ns) = self.clock.now_and_stopwatch();
-        if self.engine.next_deadline().is_some_and(|at| now.reached(at)) && now.mono_us >= self.help_from_us {
+        if self.may_be_due(now)
+            && now.mono_us >= self.help_from_us
+            && self.engine.next_deadline().is_some_and(|at| now.reached(at))
+        {
             self.advance_engine(now);
             at_ns = self.clock.stopwatch_ns();
         }
@@ -177,6 +180,13 @@ impl Shell {
             session.out = std::mem::take(&mut self.out_buffer);
         }
         now
+    }
+
+    /// Whether anything may be due: nothing is before the instant that the timer was armed for when the engine was used last. It is not armed
+    /// while the clock stands still.
+    #[inline]
+    fn may_be_due(&self, now: Now) -> bool {
+        self.clock.is_frozen() || self.timer.armed_ms().is_none_or(|at| now.reached(at))
     }
 
     /// What is still to be written of the session's outbox.

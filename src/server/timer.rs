@@ -44,6 +44,12 @@ impl Timer {
         }
     }
 
+    /// The engine's millisecond for which it is armed; `None` where it is not, or has fired.
+    #[inline]
+    pub fn armed_ms(&self) -> Option<u64> {
+        self.armed_ms
+    }
+
     /// Forgets what it is armed for, so that the next call of [`Timer::arm`] arms it anew.
     pub fn reset(&mut self) {
         self.armed_ms = None;
