@@ -169,7 +169,7 @@ pub(super) fn acquire_one(
     let (now, place) = (cx.now, (cx.db, name));
     let request = Request { owner, client: cx.engine.lock_client(cx.session), wanted };
     let acquired = cx.engine.keyspace.with_locks(now, |locks, keys| {
-        let acquired = locks.acquire(keys, now, place, request, wait);
+        let acquired = locks.acquire(keys, now, place, &request, wait);
         locks.work(keys, now);
         acquired
     });
@@ -203,7 +203,7 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (now, db) = (cx.now, cx.db);
     let request = Request { owner, client: cx.engine.lock_client(cx.session), wanted };
     let acquired = cx.engine.keyspace.with_locks(now, |locks, keys| {
-        let acquired = locks.acquire_all(keys, now, db, names, request, wait);
+        let acquired = locks.acquire_all(keys, now, db, names, &request, wait);
         locks.work(keys, now);
         acquired
     });

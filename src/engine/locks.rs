@@ -11,19 +11,17 @@
 //! has a place among the deadlines of [`Locks`], which `Engine::settle_locks` sees to before any command that comes after them: nobody
 //! can come in between the end of a lease and the grant to whoever waits.
 
-use smallvec::SmallVec;
-
 use crate::engine::Engine;
 use crate::engine::change::{Change, Classes, Effect, Event};
 use crate::engine::command::{Access, Command, Flags, Group};
 use crate::engine::command_keys::KeyUse;
 use crate::engine::error::{Error, Result};
 use crate::engine::interest::NIL;
-use crate::engine::keyspace::{Db, Keyspace, Ttl};
+use crate::engine::keyspace::{Keyspace, Ttl};
 use crate::engine::number::parse_i64;
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
-use crate::lock::grant::{self, Client};
+use crate::lock::grant::{self, Client, Packed};
 use crate::lock::history::What;
 use crate::lock::locks::Cause;
 use crate::lock::{Found, Keys, Lock, Locks, Outcome, Refusal};
@@ -81,39 +79,45 @@ pub(crate) struct Kept<'a> {
 }
 
 impl Kept<'_> {
-    /// Where a name is kept; a plain key that has ended is removed on the way.
-    fn find(&mut self, db: u32, name: &[u8]) -> (Db<'_>, KeyHash, Option<Place>) {
-        let mut db = self.keyspace.db(db, self.now);
-        let hash = db.keyspace.space.hash(name);
-        let place = db.keyspace.space.find(db.dict, hash, name);
+    /// Where a name is kept, and in which dictionary; a plain key that has ended is removed on the way.
+    #[inline(always)]
+    fn find(&mut self, db: u32, name: &[u8]) -> (usize, KeyHash, Option<Place>) {
+        let dict = self.keyspace.numbers[db as usize] as usize;
+        let (hash, found) = self.keyspace.space.locate(dict, name);
+        let Some((place, entry)) = found else { return (dict, hash, None) };
         // While nothing ends, what has ended is in the way as it was.
-        if place.is_some_and(|place| !db.keyspace.space.get(db.dict, place).is_native()) && !db.keyspace.keep_ended {
-            let place = db.locate(name).1;
-            return (db, hash, place);
+        if entry.is_native() || self.keyspace.keep_ended {
+            return (dict, hash, Some(place));
         }
-        (db, hash, place)
+        (dict, hash, self.keyspace.db(db, self.now).locate(name).1)
     }
 }
 
 impl Keys for Kept<'_> {
-    fn take(&mut self, db: u32, name: &[u8]) -> Found {
-        let (db, _, place) = self.find(db, name);
+    fn take(&mut self, db: u32, name: &[u8], lock: &mut Lock) -> Found {
+        let (dict, _, place) = self.find(db, name);
         let Some(place) = place else { return Found::Free };
-        let entry = db.keyspace.space.get(db.dict, place);
-        match entry.value() {
-            ValueRef::Grant(_) => lock_of(entry).map_or(Found::Native, Found::Lock),
+        match self.keyspace.space.get(dict, place).value() {
+            ValueRef::Grant(bytes) => {
+                let Some(grant) = grant::unpack(bytes) else { return Found::Native };
+                lock.holders.insert(grant);
+                Found::Lock
+            }
+            ValueRef::Boxed(Value::Lock(_)) => {
+                if let Some(Value::Lock(kept)) = self.keyspace.space.get_mut(dict, place).boxed() {
+                    *lock = std::mem::take(kept);
+                }
+                Found::Lock
+            }
             ValueRef::Boxed(Value::Latch(_) | Value::Guard(_)) => Found::Native,
-            ValueRef::Boxed(Value::Lock(_)) => match db.keyspace.space.get_mut(db.dict, place).boxed() {
-                Some(Value::Lock(lock)) => Found::Lock(std::mem::take(&mut **lock)),
-                _ => Found::Native,
-            },
             _ => Found::Plain,
         }
     }
 
-    fn put(&mut self, db: u32, name: &[u8], lock: Lock) {
+    fn put(&mut self, db: u32, name: &[u8], lock: &mut Lock) {
         let now = self.now;
-        let (mut db, hash, place) = self.find(db, name);
+        let (_, hash, place) = self.find(db, name);
+        let mut db = self.keyspace.db(db, now);
         if lock.is_free() {
             if let Some(place) = place
                 && db.keyspace.space.get(db.dict, place).is_native()
@@ -124,28 +128,25 @@ impl Keys for Kept<'_> {
             }
             return;
         }
-        let deadline = lock.deadline_ms();
-        let effect_of = |lock: &Lock, db: &mut Db<'_>| {
-            let (keyspace, index) = (&mut *db.keyspace, db.index);
-            keyspace.changes.emit(Change { now, db: index, key: name, event: Event::SILENT, effect: Effect::SetLock { lock } });
-        };
-        let mut packed = SmallVec::new();
-        let fits =
-            lock.limit == 0 && lock.held_back_ms == 0 && lock.holders.only().is_some_and(|only| grant::pack(only, &mut packed));
         db.keyspace.natives = true;
-        if fits {
-            db.put_at(hash, place, name, NewValue::Grant(&packed), Ttl::At(deadline));
-            effect_of(&lock, &mut db);
+        let deadline = Ttl::At(lock.deadline_ms());
+        let alone = if lock.limit == 0 && lock.held_back_ms == 0 { lock.holders.only() } else { None };
+        let mut packed = Packed::new();
+        if alone.is_some_and(|grant| grant::pack(grant, &mut packed)) {
+            db.put_at(hash, place, name, NewValue::Grant(packed.bytes()), deadline);
+            db.emit(name, Event::SILENT, Effect::SetLock { lock });
             return;
         }
+        let lock = std::mem::take(lock);
         if let Some(place) = place
             && let Some(Value::Lock(kept)) = db.keyspace.space.get_mut(db.dict, place).boxed()
         {
+            let deadline = lock.deadline_ms();
             **kept = lock;
             db.keyspace.space.set_deadline(db.dict, place, Some(deadline));
             db.note_use(place);
         } else {
-            db.put_at(hash, place, name, NewValue::Boxed(Box::new(Value::Lock(Box::new(lock)))), Ttl::At(deadline));
+            db.put_at(hash, place, name, NewValue::Boxed(Box::new(Value::Lock(Box::new(lock)))), deadline);
         }
         let Keyspace { space, changes, .. } = &mut *db.keyspace;
         if changes.is_heeded()
@@ -156,12 +157,12 @@ impl Keys for Kept<'_> {
         }
     }
 
-    fn put_back(&mut self, db: u32, name: &[u8], lock: Lock) {
-        let (db, _, place) = self.find(db, name);
+    fn put_back(&mut self, db: u32, name: &[u8], lock: &mut Lock) {
+        let (dict, _, place) = self.find(db, name);
         if let Some(place) = place
-            && let Some(Value::Lock(kept)) = db.keyspace.space.get_mut(db.dict, place).boxed()
+            && let Some(Value::Lock(kept)) = self.keyspace.space.get_mut(dict, place).boxed()
         {
-            **kept = lock;
+            **kept = std::mem::take(lock);
         }
     }
 
@@ -169,6 +170,7 @@ impl Keys for Kept<'_> {
         self.keyspace.end_of(db, name).filter(|&end_ms| end_ms != u64::MAX)
     }
 
+    #[inline]
     fn happened(&mut self, db: u32, name: &[u8], what: What) {
         let event = match what {
             What::Granted { .. } => Event::LOCK_GRANTED,
@@ -195,7 +197,10 @@ impl Keyspace {
     /// Works on locks. What comes of it for those who wait is told when the running command has ended.
     pub(crate) fn with_locks<T>(&mut self, now: Now, work: impl FnOnce(&mut Locks, &mut Kept<'_>) -> T) -> T {
         let Some(mut locks) = self.changes.locks.take() else { unreachable!("locks are worked on by one at a time") };
+        // A lock is looked for when it is taken out and when it is put back.
+        let remembered = self.space.set_remembering(true);
         let done = work(&mut locks, &mut Kept { keyspace: self, now });
+        self.space.set_remembering(remembered);
         self.changes.attention |= locks.has_work();
         self.changes.locks_due_ms = locks.next_ms();
         self.changes.locks = Some(locks);
@@ -209,8 +214,8 @@ impl Keyspace {
         let name: Box<[u8]> = entry.read().key().into();
         let Some(lock) = lock_in(entry) else { return };
         self.with_locks(now, |locks, keys| {
-            if let Some(left) = locks.lapsed(keys, now, (db, &name), lock) {
-                keys.put(db, &name, left);
+            if let Some(mut left) = locks.lapsed(keys, now, (db, &name), lock) {
+                keys.put(db, &name, &mut left);
             }
         });
     }

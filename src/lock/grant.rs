@@ -107,75 +107,107 @@ impl Reason {
     }
 }
 
-/// Bytes of a packed grant before the owner.
+/// Bytes of a packed grant before what not every one has and the owner.
 const HEAD: usize = 31;
+/// Bytes of a packed grant at most.
+const PACKED_MAX: usize = 128;
+/// Bytes of an owner in it at most.
+const OWNER_MAX: usize = PACKED_MAX - HEAD - 6 - 4;
 const MAX_END: u8 = 1;
 const DELAY: u8 = 2;
 const SESSION: u8 = 4;
 const U48: u64 = (1 << 48) - 1;
+const U56: u64 = (1 << 56) - 1;
 
-/// A grant as bytes, where the lock has no other and nothing in it needs more room than most do: that of an exclusive lock with a few
-/// holds.
-pub fn pack(grant: &Grant, into: &mut SmallVec<[u8; 128]>) -> bool {
+/// Room for a grant as bytes.
+pub struct Packed {
+    bytes: [u8; PACKED_MAX],
+    len: usize,
+}
+
+impl Packed {
+    /// Nothing in it yet.
+    #[inline]
+    pub fn new() -> Self {
+        Packed { bytes: [0; PACKED_MAX], len: 0 }
+    }
+
+    /// The bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    #[inline]
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..][..bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
+/// Packs a grant, where the lock has no other and nothing in it needs more room than most do: that of an exclusive lock with a few holds.
+/// Gives whether it could be done.
+#[inline]
+pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
     let fits = grant.mode == Mode::Exclusive
         && grant.permits == 1
         && grant.holds <= u32::from(u8::MAX)
-        && grant.token >> 56 == 0
-        && grant.granted_ms.max(grant.end_ms).max(grant.max_end_ms).max(grant.client.id) <= U48
-        && grant.owner.len() <= 1024;
+        && grant.token <= U56
+        && (grant.granted_ms | grant.end_ms | grant.max_end_ms | grant.client.id) <= U48
+        && grant.owner.len() <= OWNER_MAX;
     if !fits {
         return false;
     }
     let flag = |is, flag| if is { flag } else { 0 };
     let flags = flag(grant.max_end_ms != 0, MAX_END) | flag(grant.delay_ms != 0, DELAY) | flag(grant.session, SESSION);
-    let mut head = [0; HEAD];
+    packed.len = HEAD;
+    let head = &mut packed.bytes;
     (head[0], head[1]) = (flags, grant.holds as u8);
-    head[2..9].copy_from_slice(&grant.token.to_le_bytes()[..7]);
-    head[9..15].copy_from_slice(&grant.granted_ms.to_le_bytes()[..6]);
-    head[15..21].copy_from_slice(&grant.end_ms.to_le_bytes()[..6]);
-    head[21..27].copy_from_slice(&grant.client.id.to_le_bytes()[..6]);
+    // Each in a whole word, whose last bytes are zero and come to lie under the next one.
+    head[2..10].copy_from_slice(&grant.token.to_le_bytes());
+    head[9..17].copy_from_slice(&grant.granted_ms.to_le_bytes());
+    head[15..23].copy_from_slice(&grant.end_ms.to_le_bytes());
+    head[21..29].copy_from_slice(&grant.client.id.to_le_bytes());
     head[27..31].copy_from_slice(&grant.client.slot.to_le_bytes());
-    into.clear();
-    into.extend_from_slice(&head);
     if flags & MAX_END != 0 {
-        into.extend_from_slice(&grant.max_end_ms.to_le_bytes()[..6]);
+        packed.push(&grant.max_end_ms.to_le_bytes()[..6]);
     }
     if flags & DELAY != 0 {
-        into.extend_from_slice(&grant.delay_ms.to_le_bytes());
+        packed.push(&grant.delay_ms.to_le_bytes());
     }
-    into.extend_from_slice(&grant.owner);
+    packed.push(&grant.owner);
     true
 }
 
 /// What [`pack`] has packed; `None` for any other bytes that are too few.
+#[inline(always)]
 pub fn unpack(bytes: &[u8]) -> Option<Grant> {
-    let (head, mut rest) = bytes.split_at_checked(HEAD)?;
-    let number = |bytes: &[u8]| {
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        u64::from_le_bytes(word)
+    let (head, mut rest) = bytes.split_first_chunk::<HEAD>()?;
+    let word = |at: usize, mask: u64| -> u64 {
+        let word: [u8; 8] = std::array::from_fn(|i| head[at + i]);
+        u64::from_le_bytes(word) & mask
     };
-    let mut take = |flag: u8, len: usize| -> Option<u64> {
-        if head[0] & flag == 0 {
-            return Some(0);
-        }
-        let (taken, left) = rest.split_at_checked(len)?;
-        rest = left;
-        Some(number(taken))
-    };
-    let (max_end_ms, delay_ms) = (take(MAX_END, 6)?, take(DELAY, 4)? as u32);
+    let (mut max_end_ms, mut delay_ms) = (0, 0);
+    if head[0] & MAX_END != 0 {
+        let (taken, left) = rest.split_first_chunk::<6>()?;
+        (max_end_ms, rest) = (u64::from_le_bytes([taken[0], taken[1], taken[2], taken[3], taken[4], taken[5], 0, 0]), left);
+    }
+    if head[0] & DELAY != 0 {
+        let (taken, left) = rest.split_first_chunk::<4>()?;
+        (delay_ms, rest) = (u32::from_le_bytes(*taken), left);
+    }
     Some(Grant {
         owner: Owner::from_slice(rest),
-        token: number(&head[2..9]),
+        token: word(2, U56),
         holds: u32::from(head[1]),
         mode: Mode::Exclusive,
         permits: 1,
-        granted_ms: number(&head[9..15]),
-        end_ms: number(&head[15..21]),
+        granted_ms: word(9, U48),
+        end_ms: word(15, U48),
         max_end_ms,
         delay_ms,
         session: head[0] & SESSION != 0,
-        client: Client { id: number(&head[21..27]), slot: number(&head[27..31]) as u32 },
+        client: Client { id: word(21, U48), slot: u32::from_le_bytes([head[27], head[28], head[29], head[30]]) },
     })
 }
 
@@ -187,7 +219,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_packed_comes_out_as_it_was(
-            owner in proptest::collection::vec(any::<u8>(), 0..60),
+            owner in prop_oneof![proptest::collection::vec(any::<u8>(), 0..60), proptest::collection::vec(any::<u8>(), OWNER_MAX - 2..OWNER_MAX + 2)],
             (token, holds, granted_ms, end_ms) in (1u64..1 << 53, 1u32..300, 0u64..1 << 45, 0u64..1 << 50),
             (max_end_ms, delay_ms, session) in (prop_oneof![Just(0), 1u64..1 << 45], prop_oneof![Just(0), any::<u32>()], any::<bool>()),
             (id, slot, shared) in (1u64..1 << 48, any::<u32>(), any::<bool>()),
@@ -196,12 +228,12 @@ mod tests {
             let owner = Owner::from_slice(&owner);
             let client = Client { id, slot };
             let grant = Grant { owner, token, holds, mode, permits: 1, granted_ms, end_ms, max_end_ms, delay_ms, session, client };
-            let mut bytes = SmallVec::new();
-            if pack(&grant, &mut bytes) {
+            let mut packed = Packed::new();
+            if pack(&grant, &mut packed) {
                 prop_assert!(!shared);
-                prop_assert_eq!(unpack(&bytes), Some(grant));
+                prop_assert_eq!(unpack(packed.bytes()), Some(grant));
             } else {
-                prop_assert!(shared || holds > 255 || end_ms >> 48 != 0);
+                prop_assert!(shared || holds > 255 || end_ms >> 48 != 0 || grant.owner.len() > OWNER_MAX);
             }
         }
 

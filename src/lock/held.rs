@@ -1,6 +1,5 @@
 //! How many locks are held and how many permits are out, in each database.
 
-use crate::lock::grant::Grant;
 use crate::lock::holders::Lock;
 
 /// What is held in a database.
@@ -21,6 +20,7 @@ pub struct Held {
 pub struct HeldByDb(Vec<Held>);
 
 impl HeldByDb {
+    #[inline]
     fn of(&mut self, db: u32) -> &mut Held {
         let db = db as usize;
         if self.0.len() <= db {
@@ -29,8 +29,9 @@ impl HeldByDb {
         &mut self.0[db]
     }
 
-    /// Somebody was granted a lock, which is as it is with the grant in it.
-    pub fn granted(&mut self, db: u32, lock: &Lock, grant: &Grant) {
+    /// Somebody was granted a lock, or so many permits, which is as it is with the grant in it.
+    #[inline]
+    pub fn granted(&mut self, db: u32, lock: &Lock, permits: u32) {
         let held = self.of(db);
         let first = u64::from(lock.holders.len() == 1);
         held.grants += 1;
@@ -38,12 +39,13 @@ impl HeldByDb {
             held.locks += first;
         } else {
             held.semaphores += first;
-            held.permits += u64::from(grant.permits);
+            held.permits += u64::from(permits);
         }
     }
 
-    /// A grant is over, and was taken out of its lock.
-    pub fn ended(&mut self, db: u32, lock: &Lock, grant: &Grant) {
+    /// A grant of so many permits is over, and was taken out of its lock.
+    #[inline]
+    pub fn ended(&mut self, db: u32, lock: &Lock, permits: u32) {
         let held = self.of(db);
         let last = u64::from(lock.holders.is_empty());
         held.grants -= 1;
@@ -51,7 +53,7 @@ impl HeldByDb {
             held.locks -= last;
         } else {
             held.semaphores -= last;
-            held.permits -= u64::from(grant.permits);
+            held.permits -= u64::from(permits);
         }
     }
 

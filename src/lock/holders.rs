@@ -18,6 +18,15 @@ pub enum Holders {
     Many(Box<Many>),
 }
 
+/// Which one of the holders of a lock, as long as none of them goes and none is added.
+#[derive(Clone, Copy, Debug)]
+pub enum Holder {
+    /// The one at this index.
+    Nth(usize),
+    /// The one with this token.
+    Token(u64),
+}
+
 /// Grants that are found by their owners and by the ends of their leases.
 #[derive(Clone, Debug, Default)]
 pub struct Many {
@@ -56,7 +65,17 @@ impl Holders {
         few.into_iter().flatten().chain(many.into_iter().flatten())
     }
 
+    /// Which of them an owner is.
+    #[inline]
+    pub fn find(&self, owner: &[u8]) -> Option<Holder> {
+        match self {
+            Holders::Few(few) => few.iter().position(|grant| grant.owner[..] == *owner).map(Holder::Nth),
+            Holders::Many(many) => many.owners.get(owner).copied().map(Holder::Token),
+        }
+    }
+
     /// An owner's grant.
+    #[inline]
     pub fn get(&self, owner: &[u8]) -> Option<&Grant> {
         match self {
             Holders::Few(few) => few.iter().find(|grant| grant.owner[..] == *owner),
@@ -74,7 +93,17 @@ impl Holders {
 
     /// The grant of the only holder.
     pub fn only(&self) -> Option<&Grant> {
-        if self.len() == 1 { self.iter().next() } else { None }
+        match self {
+            Holders::Few(few) => {
+                if let [grant] = &few[..] {
+                    Some(grant)
+                } else {
+                    None
+                }
+            }
+            Holders::Many(many) if many.grants.len() == 1 => many.grants.values().next(),
+            Holders::Many(_) => None,
+        }
     }
 
     /// Permits that are out, one for each holder of a lock.
@@ -102,6 +131,7 @@ impl Holders {
     }
 
     /// Adds the grant of an owner who has none, and whose token is the largest.
+    #[inline]
     pub fn insert(&mut self, grant: Grant) {
         debug_assert!(self.get(&grant.owner).is_none(), "an owner has one grant");
         match self {
@@ -117,18 +147,22 @@ impl Holders {
 
     /// Takes an owner's grant out.
     pub fn remove(&mut self, owner: &[u8]) -> Option<Grant> {
-        match self {
-            Holders::Few(few) => {
-                let at = few.iter().position(|grant| grant.owner[..] == *owner)?;
-                Some(few.remove(at))
-            }
-            Holders::Many(many) => {
-                let token = many.owners.remove(owner)?;
+        self.find(owner).and_then(|holder| self.take(holder))
+    }
+
+    /// Takes a holder's grant out; `None` where it is not there any more.
+    #[inline]
+    pub fn take(&mut self, holder: Holder) -> Option<Grant> {
+        match (self, holder) {
+            (Holders::Few(few), Holder::Nth(at)) if at < few.len() => Some(few.remove(at)),
+            (Holders::Many(many), Holder::Token(token)) => {
                 let grant = many.grants.remove(&token)?;
+                many.owners.remove(&grant.owner);
                 many.ends.remove(&(grant.end_ms, token));
                 many.permits -= u64::from(grant.permits);
                 Some(grant)
             }
+            _ => None,
         }
     }
 
@@ -138,24 +172,25 @@ impl Holders {
             Holders::Few(few) if few.is_empty() => None,
             Holders::Few(few) => Some(few.remove(0)),
             Holders::Many(many) => {
-                let owner = many.grants.first_key_value()?.1.owner.clone();
-                self.remove(&owner)
+                let token = *many.grants.first_key_value()?.0;
+                self.take(Holder::Token(token))
             }
         }
     }
 
-    /// Changes an owner's grant, but neither its owner nor its token nor its permits; `None` where there is none.
-    pub fn change<T>(&mut self, owner: &[u8], change: impl FnOnce(&mut Grant) -> T) -> Option<T> {
-        match self {
-            Holders::Few(few) => few.iter_mut().find(|grant| grant.owner[..] == *owner).map(change),
-            Holders::Many(many) => {
-                let token = *many.owners.get(owner)?;
+    /// Changes a holder's grant, but neither its owner nor its token nor its permits; `None` where it is not there any more.
+    #[inline]
+    pub fn change<T>(&mut self, holder: Holder, change: impl FnOnce(&mut Grant) -> T) -> Option<T> {
+        match (self, holder) {
+            (Holders::Few(few), Holder::Nth(at)) => few.get_mut(at).map(change),
+            (Holders::Many(many), Holder::Token(token)) => {
                 let grant = many.grants.get_mut(&token)?;
                 many.ends.remove(&(grant.end_ms, token));
                 let changed = change(grant);
                 many.ends.insert((grant.end_ms, token));
                 Some(changed)
             }
+            _ => None,
         }
     }
 
@@ -172,8 +207,7 @@ impl Holders {
                 if end_ms > now_ms {
                     return None;
                 }
-                let owner = many.grants.get(&token)?.owner.clone();
-                self.remove(&owner)
+                self.take(Holder::Token(token))
             }
         }
     }

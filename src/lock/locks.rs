@@ -16,7 +16,7 @@ use crate::engine::time::Now;
 use crate::lock::grant::{Mode, Owner, Reason};
 use crate::lock::held::HeldByDb;
 use crate::lock::history::{History, What};
-use crate::lock::holders::Lock;
+use crate::lock::holders::{Holder, Lock};
 use crate::lock::queue::{Queues, Wanted};
 use crate::lock::stats::Stats;
 pub use crate::lock::terms::{Acquired, Cause, Found, Keys, Outcome, Refusal, Request};
@@ -121,7 +121,7 @@ impl Locks {
         keys: &mut impl Keys,
         now: Now,
         name: (u32, &[u8]),
-        request: Request<'_>,
+        request: &Request<'_>,
         wait: Option<Option<u64>>,
     ) -> Result<Acquired, Refusal> {
         match self.try_acquire(keys, now, name, request, wait) {
@@ -138,19 +138,17 @@ impl Locks {
         keys: &mut impl Keys,
         now: Now,
         (db, name): (u32, &[u8]),
-        request: Request<'_>,
+        request: &Request<'_>,
         wait: Option<Option<u64>>,
     ) -> Result<Acquired, Refusal> {
-        let found = self.open(keys, now, db, name);
-        let wanted = request.wanted;
-        let (mut lock, plain) = match found {
+        let mut lock = Lock::default();
+        let plain = match self.open(keys, now, (db, name), &mut lock) {
             Found::Native => return Err(Refusal::WrongType),
-            Found::Plain => (Lock::default(), true),
-            Found::Free => (Lock::default(), false),
-            Found::Lock(lock) => (lock, false),
+            found => found == Found::Plain,
         };
+        let wanted = &request.wanted;
         if let Err(refusal) = fits(&lock, wanted) {
-            keys.put_back(db, name, lock);
+            keys.put_back(db, name, &mut lock);
             return Err(refusal);
         }
         let queue = self.queues.find(db, name);
@@ -161,7 +159,7 @@ impl Locks {
         {
             self.reenter(now, (db, name), &mut lock, request, false);
             self.history.note(db, name, now.mono_ms(), What::Reentered, request.owner, client);
-            self.close(keys, (db, name), lock);
+            self.close(keys, (db, name), &mut lock);
             return Ok(Acquired::Granted(token));
         }
         let (upgrade, waited_for) = (held.is_some(), queue.and_then(|queue| self.queues.first(queue)).is_some());
@@ -171,17 +169,17 @@ impl Locks {
             if let Some(queue) = queue {
                 self.serve_again(queue, request.owner);
             }
-            self.close(keys, (db, name), lock);
+            self.close(keys, (db, name), &mut lock);
             return Ok(Acquired::Granted(token));
         }
         let Some(deadline_ms) = wait else {
-            self.put_aside(keys, (db, name), lock, plain);
+            self.put_aside(keys, (db, name), &mut lock, plain);
             self.history.note(db, name, now.mono_ms(), What::Refused, request.owner, client);
             return Ok(Acquired::Busy);
         };
         let queue = self.contend(db, name, &lock);
         let waits = self.wait(keys, now, request, deadline_ms, (upgrade, false), &[queue]);
-        self.close_unchanged(keys, (db, name), lock, plain);
+        self.close_unchanged(keys, (db, name), &mut lock, plain);
         if plain {
             self.todo.push(queue);
         }
@@ -195,7 +193,7 @@ impl Locks {
         now: Now,
         db: u32,
         names: &[&[u8]],
-        request: Request<'_>,
+        request: &Request<'_>,
         wait: Option<Option<u64>>,
     ) -> Result<Result<SmallVec<[u64; 1]>, Option<u32>>, Refusal> {
         match self.try_acquire_all(keys, now, db, names, request, wait) {
@@ -213,20 +211,21 @@ impl Locks {
         now: Now,
         db: u32,
         names: &[&[u8]],
-        request: Request<'_>,
+        request: &Request<'_>,
         wait: Option<Option<u64>>,
     ) -> Result<Result<SmallVec<[u64; 1]>, Option<u32>>, Refusal> {
         let mut free = true;
         for name in names {
-            match self.open(keys, now, db, name) {
+            let mut lock = Lock::default();
+            match self.open(keys, now, (db, name), &mut lock) {
                 Found::Native => return Err(Refusal::WrongType),
                 Found::Plain => free = false,
                 Found::Free => free &= self.is_unclaimed(db, name),
-                Found::Lock(lock) => {
-                    let fitting = fits(&lock, request.wanted);
+                Found::Lock => {
+                    let fitting = fits(&lock, &request.wanted);
                     let held = lock.holders.get(request.owner).is_some_and(|grant| grant.mode == Mode::Exclusive);
-                    free &= held || (self.is_unclaimed(db, name) && grantable(&lock, request.wanted, request.owner));
-                    keys.put_back(db, name, lock);
+                    free &= held || (self.is_unclaimed(db, name) && grantable(&lock, &request.wanted, request.owner));
+                    keys.put_back(db, name, &mut lock);
                     fitting?;
                 }
             }
@@ -243,11 +242,11 @@ impl Locks {
         };
         let mut queues: SmallVec<[u32; 8]> = SmallVec::new();
         for name in names {
-            let found = keys.take(db, name);
-            let lock = if let Found::Lock(lock) = found { lock } else { Lock::default() };
+            let mut lock = Lock::default();
+            keys.take(db, name, &mut lock);
             queues.push(self.contend(db, name, &lock));
             if !lock.is_free() {
-                keys.put_back(db, name, lock);
+                keys.put_back(db, name, &mut lock);
             }
         }
         let waits = self.wait(keys, now, request, deadline_ms, (false, true), &queues);
@@ -264,14 +263,15 @@ impl Locks {
         owner: &[u8],
         (all, semaphore): (bool, bool),
     ) -> Result<u32, Refusal> {
-        let mut lock = self.open_held(keys, now, (db, name), owner, semaphore)?;
-        let left = lock.holders.change(owner, |grant| {
+        let mut lock = Lock::default();
+        let holder = self.open_held(keys, now, (db, name), owner, semaphore, &mut lock)?;
+        let left = lock.holders.change(holder, |grant| {
             grant.holds = if all { 0 } else { grant.holds - 1 };
             grant.holds
         });
         let left = left.unwrap_or(0);
         if left == 0
-            && let Some(grant) = lock.holders.remove(owner)
+            && let Some(grant) = lock.holders.take(holder)
         {
             self.end(db, name, &lock, &grant);
             self.stats.releases += 1;
@@ -279,7 +279,7 @@ impl Locks {
             keys.happened(db, name, What::Released);
             self.serve(keys, now, (db, name), &mut lock);
         }
-        self.close(keys, (db, name), lock);
+        self.close(keys, (db, name), &mut lock);
         self.work(keys, now);
         Ok(left)
     }
@@ -293,12 +293,13 @@ impl Locks {
         owner: &[u8],
         (lease_ms, semaphore): (u64, bool),
     ) -> Result<u64, Refusal> {
-        let mut lock = self.open_held(keys, now, (db, name), owner, semaphore)?;
-        let end_ms = lock.holders.change(owner, |grant| {
+        let mut lock = Lock::default();
+        let holder = self.open_held(keys, now, (db, name), owner, semaphore, &mut lock)?;
+        let end_ms = lock.holders.change(holder, |grant| {
             grant.renew(now.deadline_in(lease_ms));
             grant.end_ms
         });
-        self.close(keys, (db, name), lock);
+        self.close(keys, (db, name), &mut lock);
         Ok(now.left_ms(end_ms.unwrap_or(0)))
     }
 
@@ -310,10 +311,11 @@ impl Locks {
         (db, name): (u32, &[u8]),
         see: impl FnOnce(Option<&Lock>) -> T,
     ) -> T {
-        match self.open(keys, now, db, name) {
-            Found::Lock(lock) => {
+        let mut lock = Lock::default();
+        match self.open(keys, now, (db, name), &mut lock) {
+            Found::Lock => {
                 let seen = see(Some(&lock));
-                keys.put_back(db, name, lock);
+                keys.put_back(db, name, &mut lock);
                 seen
             }
             _ => see(None),
@@ -344,9 +346,11 @@ impl Locks {
         while let Some(number) = self.todo.pop() {
             let Some(queue) = self.queues.get(number) else { continue };
             let (db, name) = (queue.db, queue.name.clone());
-            match self.open(keys, now, db, &name) {
+            let mut lock = Lock::default();
+            let found = self.open(keys, now, (db, &name), &mut lock);
+            match found {
                 Found::Plain => {
-                    self.track((db, &name), &Lock::default());
+                    self.track((db, &name), &lock);
                     // Its end is seen to in time, so that nobody who comes then is before those who wait.
                     if let (Some(queue), Some(end_ms)) = (self.queues.find(db, &name), keys.plain_end_ms(db, &name)) {
                         self.set_due(queue, end_ms);
@@ -354,42 +358,41 @@ impl Locks {
                 }
                 Found::Native => {
                     self.turn_away(number, &name);
-                    self.track((db, &name), &Lock::default());
+                    self.track((db, &name), &lock);
                 }
-                Found::Free => {
-                    let mut lock = Lock::default();
+                Found::Free | Found::Lock => {
+                    if found == Found::Lock {
+                        self.mirror(number, &lock);
+                    }
                     self.serve(keys, now, (db, &name), &mut lock);
-                    self.close(keys, (db, &name), lock);
-                }
-                Found::Lock(mut lock) => {
-                    self.mirror(number, &lock);
-                    self.serve(keys, now, (db, &name), &mut lock);
-                    self.close(keys, (db, &name), lock);
+                    self.close(keys, (db, &name), &mut lock);
                 }
             }
         }
         self.again.clear();
     }
 
-    /// Takes what a name holds, without grants whose leases have ended.
-    fn open(&mut self, keys: &mut impl Keys, now: Now, db: u32, name: &[u8]) -> Found {
-        let found = keys.take(db, name);
-        let Found::Lock(mut lock) = found else { return found };
-        if lock.due_ms().is_some_and(|at| now.reached(at)) {
-            self.expire(keys, now, (db, name), &mut lock);
-            self.serve(keys, now, (db, name), &mut lock);
-            if lock.is_free() {
-                self.close(keys, (db, name), lock);
-                return Found::Free;
-            }
-            self.track((db, name), &lock);
-            keys.put(db, name, lock);
-            return keys.take(db, name);
+    /// Takes what a name holds, without grants whose leases have ended; see [`Keys::take`].
+    fn open(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) -> Found {
+        let found = keys.take(db, name, lock);
+        if found == Found::Lock && lock.due_ms().is_some_and(|at| now.reached(at)) {
+            return self.open_overdue(keys, now, (db, name), lock);
         }
-        Found::Lock(lock)
+        found
     }
 
-    /// As [`Locks::open`] for a holder.
+    /// As [`Locks::open`] for a lock that was taken, and of which something has ended.
+    #[cold]
+    fn open_overdue(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) -> Found {
+        self.expire(keys, now, (db, name), lock);
+        self.serve(keys, now, (db, name), lock);
+        let free = lock.is_free();
+        self.close(keys, (db, name), lock);
+        *lock = Lock::default();
+        if free { Found::Free } else { keys.take(db, name, lock) }
+    }
+
+    /// As [`Locks::open`] for a holder, who is found in the lock.
     fn open_held(
         &mut self,
         keys: &mut impl Keys,
@@ -397,25 +400,22 @@ impl Locks {
         (db, name): (u32, &[u8]),
         owner: &[u8],
         semaphore: bool,
-    ) -> Result<Lock, Refusal> {
-        match self.open(keys, now, db, name) {
-            Found::Lock(lock) if (lock.limit > 0) != semaphore => {
-                keys.put_back(db, name, lock);
-                Err(Refusal::WrongType)
-            }
-            Found::Lock(lock) if lock.holders.get(owner).is_some() => Ok(lock),
-            Found::Lock(lock) => {
-                let cause = self.cause(now, (db, name), Some(&lock), owner);
-                keys.put_back(db, name, lock);
-                Err(Refusal::NotHeld(cause))
-            }
-            Found::Free => Err(Refusal::NotHeld(self.cause(now, (db, name), None, owner))),
-            Found::Native | Found::Plain => Err(Refusal::WrongType),
-        }
+        lock: &mut Lock,
+    ) -> Result<Holder, Refusal> {
+        let refusal = match self.open(keys, now, (db, name), lock) {
+            Found::Native | Found::Plain => return Err(Refusal::WrongType),
+            Found::Lock if (lock.limit > 0) != semaphore => Refusal::WrongType,
+            Found::Lock | Found::Free => match lock.holders.find(owner) {
+                Some(holder) => return Ok(holder),
+                None => Refusal::NotHeld(self.cause(now, (db, name), lock, owner)),
+            },
+        };
+        self.put_aside(keys, (db, name), lock, false);
+        Err(refusal)
     }
 
     /// Why an owner does not hold what it thinks it holds.
-    fn cause(&self, now: Now, (db, name): (u32, &[u8]), lock: Option<&Lock>, owner: &[u8]) -> Cause {
+    fn cause(&self, now: Now, (db, name): (u32, &[u8]), lock: &Lock, owner: &[u8]) -> Cause {
         if let Some(event) = self.history.last_of(db, name, owner) {
             let ago = |at_ms| now.mono_ms().saturating_sub(at_ms);
             if let What::Granted { .. } = event.what {
@@ -433,7 +433,7 @@ impl Locks {
                 };
             }
         }
-        match lock.and_then(|lock| lock.holders.iter().next()) {
+        match lock.holders.iter().next() {
             Some(grant) => {
                 let for_ms = now.mono_ms().saturating_sub(grant.granted_ms);
                 Cause::HeldBy { owner: grant.owner.to_vec(), for_ms }
@@ -443,17 +443,17 @@ impl Locks {
     }
 
     /// Puts a lock back that has changed, and keeps account of it.
-    fn close(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), lock: Lock) {
-        self.track((db, name), &lock);
+    fn close(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), lock: &mut Lock) {
+        self.track((db, name), lock);
         keys.put(db, name, lock);
     }
 
-    fn close_unchanged(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), lock: Lock, plain: bool) {
-        self.track((db, name), &lock);
+    fn close_unchanged(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), lock: &mut Lock, plain: bool) {
+        self.track((db, name), lock);
         self.put_aside(keys, (db, name), lock, plain);
     }
 
-    fn put_aside(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), lock: Lock, plain: bool) {
+    fn put_aside(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), lock: &mut Lock, plain: bool) {
         if !plain && !lock.is_free() {
             keys.put_back(db, name, lock);
         }
@@ -480,7 +480,7 @@ impl Locks {
 }
 
 /// Whether a lock is of the kind that is wanted.
-fn fits(lock: &Lock, wanted: Wanted) -> Result<(), Refusal> {
+fn fits(lock: &Lock, wanted: &Wanted) -> Result<(), Refusal> {
     if lock.is_free() || lock.limit == wanted.limit {
         return Ok(());
     }

@@ -71,19 +71,21 @@ fn text(name: &[u8]) -> &'static str {
 }
 
 impl Keys for Map {
-    fn take(&mut self, _: u32, name: &[u8]) -> Found {
+    fn take(&mut self, _: u32, name: &[u8], into: &mut Lock) -> Found {
+        assert!(into.is_free() && into.limit == 0, "a lock is taken into one that is free");
         assert!(!self.taken.contains(text(name)), "what was taken is put back before it is taken again");
         match self.held.get(text(name)) {
             None => Found::Free,
             Some(None) => Found::Plain,
             Some(Some(lock)) => {
                 self.taken.insert(text(name));
-                Found::Lock(lock.clone())
+                *into = lock.clone();
+                Found::Lock
             }
         }
     }
 
-    fn put(&mut self, _: u32, name: &[u8], lock: Lock) {
+    fn put(&mut self, _: u32, name: &[u8], lock: &mut Lock) {
         self.taken.remove(text(name));
         if lock.is_free() {
             if !matches!(self.held.get(text(name)), Some(None)) {
@@ -92,11 +94,11 @@ impl Keys for Map {
         } else {
             lock.holders.check_invariants();
             assert!(lock.deadline_ms() > self.now_ms, "what has ended is not kept");
-            self.held.insert(text(name), Some(lock));
+            self.held.insert(text(name), Some(std::mem::take(lock)));
         }
     }
 
-    fn put_back(&mut self, _: u32, name: &[u8], _: Lock) {
+    fn put_back(&mut self, _: u32, name: &[u8], _: &mut Lock) {
         self.taken.remove(text(name));
     }
 
@@ -363,7 +365,7 @@ impl World {
         let deadline = wait.map(|ms| (ms > 0).then(|| self.now.deadline_in(ms)));
         let names: Vec<&[u8]> = new.names.iter().map(|name| name.as_bytes()).collect();
         let got = if new.all {
-            let got = self.locks.acquire_all(&mut self.map, self.now, 0, &names, request, deadline);
+            let got = self.locks.acquire_all(&mut self.map, self.now, 0, &names, &request, deadline);
             got.map(|got| match got {
                 Ok(tokens) => {
                     assert_eq!(tokens.len(), names.len());
@@ -373,7 +375,7 @@ impl World {
                 Err(None) => Acquired::Busy,
             })
         } else {
-            self.locks.acquire(&mut self.map, self.now, (0, names[0]), request, deadline)
+            self.locks.acquire(&mut self.map, self.now, (0, names[0]), &request, deadline)
         };
         self.locks.work(&mut self.map, self.now);
 

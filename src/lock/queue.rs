@@ -179,9 +179,11 @@ impl Queues {
     /// The queue of a name.
     #[inline]
     pub fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
-        if self.queues.is_empty() {
-            return None;
-        }
+        if self.queues.is_empty() { None } else { self.find_among(db, name) }
+    }
+
+    #[inline(never)]
+    fn find_among(&self, db: u32, name: &[u8]) -> Option<u32> {
         self.names.find(self.hash((db, name)), |number| {
             self.queues.get(number).is_some_and(|queue| queue.db == db && *queue.name == *name)
         })

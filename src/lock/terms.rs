@@ -9,15 +9,15 @@ use crate::lock::queue::Wanted;
 
 /// Where locks are kept.
 pub trait Keys {
-    /// What a name holds. A lock is taken out of there, and comes back by [`Keys::put`] or [`Keys::put_back`] before anything else
-    /// happens to the name.
-    fn take(&mut self, db: u32, name: &[u8]) -> Found;
+    /// What a name holds. A lock is taken out of there into `lock`, which is free, and comes back by [`Keys::put`] or
+    /// [`Keys::put_back`] before anything else happens to the name; of anything else `lock` is left as it is.
+    fn take(&mut self, db: u32, name: &[u8], lock: &mut Lock) -> Found;
 
-    /// Keeps a lock as it is now under its name, or takes the name away where the lock is free.
-    fn put(&mut self, db: u32, name: &[u8], lock: Lock);
+    /// Keeps a lock as it is now under its name, or takes the name away where the lock is free. What is left in `lock` is for nobody.
+    fn put(&mut self, db: u32, name: &[u8], lock: &mut Lock);
 
     /// As [`Keys::put`] for a lock that was not changed.
-    fn put_back(&mut self, db: u32, name: &[u8], lock: Lock);
+    fn put_back(&mut self, db: u32, name: &[u8], lock: &mut Lock);
 
     /// When a plain key of this name ends by itself, in monotonic milliseconds.
     fn plain_end_ms(&self, _db: u32, _name: &[u8]) -> Option<u64> {
@@ -29,12 +29,12 @@ pub trait Keys {
 }
 
 /// What a name holds.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
     Free,
     /// A lock or a semaphore.
-    Lock(Lock),
+    Lock,
     /// Something else that is no plain key either: whoever wants a lock of that name is wrong.
     Native,
     /// A plain key: it is in the way until it goes.

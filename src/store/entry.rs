@@ -115,19 +115,21 @@ impl Entry {
     /// An entry without a timer.
     #[inline]
     pub fn new(key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Entry {
-        match value {
-            NewValue::Bytes(bytes)
-                if bytes.len() <= INLINE_MAX && key.len() <= KEY_MAX && deadline.is_none_or(|d| d <= DEADLINE_MAX) =>
-            {
-                Entry::short(key, bytes, deadline)
-            }
-            value => Entry::general(key, value, deadline),
+        let (kind, bytes) = match &value {
+            NewValue::Bytes(bytes) => (0, *bytes),
+            NewValue::Grant(bytes) => (KIND_GRANT, *bytes),
+            _ => return Entry::general(key, value, deadline),
+        };
+        if bytes.len() <= INLINE_MAX && key.len() <= KEY_MAX && deadline.is_none_or(|d| d <= DEADLINE_MAX) {
+            Entry::short(key, kind, bytes, deadline)
+        } else {
+            Entry::general(key, value, deadline)
         }
     }
 
-    /// As [`Entry::new`], for a string, a key and a deadline that need neither a box nor an extension.
+    /// As [`Entry::new`], for what is kept inside as bytes, a key and a deadline that need neither a box nor an extension.
     #[inline]
-    fn short(key: &[u8], bytes: &[u8], deadline: Option<u64>) -> Entry {
+    fn short(key: &[u8], kind: u8, bytes: &[u8], deadline: Option<u64>) -> Entry {
         let layout = layout(0, key.len(), bytes.len());
         let deadline = deadline.map_or(0, |d| d.max(1));
         // SAFETY: the layout is not empty, and head, key and bytes are what it adds up.
@@ -135,7 +137,7 @@ impl Entry {
             let Some(ptr) = NonNull::new(alloc(layout)) else { handle_alloc_error(layout) };
             let base = ptr.as_ptr();
             base.cast::<u64>().write(deadline << 20);
-            base.cast::<u64>().add(1).write(((key.len() as u64) << 20) | ((bytes.len() as u64) << 8));
+            base.cast::<u64>().add(1).write(((key.len() as u64) << 20) | ((bytes.len() as u64) << 8) | u64::from(kind));
             copy(key, base.add(HEAD));
             copy(bytes, base.add(HEAD + key.len()));
             Entry { ptr }

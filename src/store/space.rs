@@ -187,6 +187,15 @@ impl Space {
         }
     }
 
+    /// Has it remembered where the key is that is known, or no more; gives whether it was.
+    #[inline]
+    pub fn set_remembering(&mut self, remembers: bool) -> bool {
+        if !self.remembers {
+            self.sought_in.set(NOT_YET);
+        }
+        std::mem::replace(&mut self.remembers, remembers)
+    }
+
     /// Ends what [`Space::know`] began, before anything else may lie where the key lay.
     #[inline]
     pub fn forget_known(&mut self) {

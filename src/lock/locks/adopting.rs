@@ -27,7 +27,7 @@ impl Locks {
                 }
             }
             kept.holders.insert(grant.clone());
-            self.held.granted(db, &kept, grant);
+            self.held.granted(db, &kept, grant.permits);
         }
         for owner in ended {
             if let Some(grant) = kept.holders.remove(&owner) {
@@ -35,6 +35,6 @@ impl Locks {
                 self.lose(keys, now, (db, name), &mut kept, grant, Reason::Session);
             }
         }
-        self.close(keys, (db, name), kept);
+        self.close(keys, (db, name), &mut kept);
     }
 }

@@ -26,7 +26,8 @@ impl Locks {
             *budget -= 1;
             let Some((home, name)) = self.bound.remove(&(of, token)) else { break };
             let db = self.db_at_home(home);
-            if let Found::Lock(mut lock) = self.open(keys, now, db, &name) {
+            let mut lock = Lock::default();
+            if self.open(keys, now, (db, &name), &mut lock) == Found::Lock {
                 let owner = lock.holders.with_token(token).map(|grant| grant.owner.clone());
                 if let Some(grant) = owner.and_then(|owner| lock.holders.remove(&owner)) {
                     self.stats.session_ends += 1;
@@ -34,7 +35,7 @@ impl Locks {
                     // Others are served when all of its grants are over, for it may have several of one name.
                     self.gone(db, &name);
                 }
-                self.close(keys, (db, &name), lock);
+                self.close(keys, (db, &name), &mut lock);
             }
         }
         self.work(keys, now);
@@ -59,8 +60,9 @@ impl Locks {
     }
 
     /// Keeps no account of a grant any more that is over, and was taken out of its lock.
+    #[inline]
     pub(super) fn end(&mut self, db: u32, name: &[u8], lock: &Lock, grant: &Grant) {
-        self.held.ended(db, lock, grant);
+        self.held.ended(db, lock, grant.permits);
         if grant.session {
             self.bound.remove(&(grant.client.id, grant.token));
         }

@@ -11,23 +11,30 @@ use crate::lock::queue::Wanted;
 
 impl Locks {
     /// Grants a lock that is in hand to those at the head of its queue, as far as they go together.
+    #[inline]
     pub(super) fn serve(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) {
-        let Some(queue) = self.queues.find(db, name) else { return };
+        if let Some(queue) = self.queues.find(db, name) {
+            self.serve_queue(keys, now, (db, name), queue, lock);
+        }
+    }
+
+    #[inline(never)]
+    fn serve_queue(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), queue: u32, lock: &mut Lock) {
         while let Some(number) = self.queues.first(queue).and_then(|link| self.queues.link(link)).map(|link| link.waiter) {
             let Some(waiter) = self.queues.waiter(number) else { break };
             let (wanted, client, all, since_us) = (waiter.wanted, waiter.client, waiter.all, waiter.since_us);
             let Some(node) = self.queues.owner(waiter.owner) else { break };
             let (owner, waits_again) = (node.name.clone(), node.waits.len() > 1);
             if !lock.is_free()
-                && let Err(refusal) = fits(lock, wanted)
+                && let Err(refusal) = fits(lock, &wanted)
             {
                 self.refuse(number, name, refusal);
                 continue;
             }
-            if !grantable(lock, wanted, &owner) || (all && !self.can_have_all(keys, now, number, (db, name))) {
+            if !grantable(lock, &wanted, &owner) || (all && !self.can_have_all(keys, now, number, (db, name))) {
                 break;
             }
-            let request = Request { owner: &owner, client, wanted };
+            let request = &Request { owner: &owner, client, wanted };
             let waited_us = now.mono_us.saturating_sub(since_us);
             let names: SmallVec<[(u32, Box<[u8]>); 4]> = if all {
                 let of = |queue| self.queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
@@ -95,7 +102,7 @@ impl Locks {
             let (client, wanted, token) = (waiter.client, waiter.wanted, grant.token);
             let waited_us = now.mono_us.saturating_sub(waiter.since_us);
             self.withdraw(number);
-            self.reenter(now, (db, name), lock, Request { owner, client, wanted }, true);
+            self.reenter(now, (db, name), lock, &Request { owner, client, wanted }, true);
             self.history.note(db, name, now.mono_ms(), What::Reentered, owner, client);
             self.stats.queued += 1;
             self.stats.waited(waited_us);
@@ -117,14 +124,15 @@ impl Locks {
             }
             let first =
                 self.queues.first(queue).and_then(|link| self.queues.link(link)).is_some_and(|link| link.waiter == waiter);
-            match keys.take(db, &name) {
+            let mut lock = Lock::default();
+            match keys.take(db, &name, &mut lock) {
                 Found::Free => first,
                 Found::Plain | Found::Native => false,
-                Found::Lock(lock) => {
+                Found::Lock => {
                     // What has ended and was not seen to yet is free when it is; its own turn comes.
                     let settled = !lock.due_ms().is_some_and(|at| now.reached(at));
-                    let free = first && settled && fits(&lock, wanted).is_ok() && grantable(&lock, wanted, &owner);
-                    keys.put_back(db, &name, lock);
+                    let free = first && settled && fits(&lock, &wanted).is_ok() && grantable(&lock, &wanted, &owner);
+                    keys.put_back(db, &name, &mut lock);
                     free
                 }
             }
@@ -137,17 +145,17 @@ impl Locks {
         keys: &mut impl Keys,
         now: Now,
         (db, name): (u32, &[u8]),
-        request: Request<'_>,
+        request: &Request<'_>,
         waited_us: Option<u64>,
     ) -> u64 {
-        let found = keys.take(db, name);
-        let mut lock = if let Found::Lock(lock) = found { lock } else { Lock::default() };
+        let mut lock = Lock::default();
+        keys.take(db, name, &mut lock);
         let queue = self.queues.find(db, name);
         let token = self.give(keys, now, (db, name), queue, &mut lock, request, waited_us);
         if let Some(queue) = queue {
             self.serve_again(queue, request.owner);
         }
-        self.close(keys, (db, name), lock);
+        self.close(keys, (db, name), &mut lock);
         token
     }
 
@@ -160,10 +168,10 @@ impl Locks {
         (db, name): (u32, &[u8]),
         queue: Option<u32>,
         lock: &mut Lock,
-        request: Request<'_>,
+        request: &Request<'_>,
         waited_us: Option<u64>,
     ) -> u64 {
-        let Request { owner, client, wanted } = request;
+        let &Request { owner, client, wanted } = request;
         let before = lock.holders.get(owner).map(|grant| (grant.mode, grant.token));
         if let Some((mode, token)) = before
             && (mode == wanted.mode || mode == Mode::Exclusive)
@@ -175,7 +183,7 @@ impl Locks {
         // One that shared it and is alone now holds it anew: its token is to be larger than those of all who shared it.
         let shared = before.and_then(|_| lock.holders.remove(owner));
         if let Some(grant) = &shared {
-            self.held.ended(db, lock, grant);
+            self.held.ended(db, lock, grant.permits);
             self.bound.remove(&(grant.client.id, grant.token));
         }
         let token = self.next_token;
@@ -210,9 +218,7 @@ impl Locks {
         }
         (lock.limit, lock.held_back_ms) = (wanted.limit, 0);
         lock.holders.insert(grant);
-        if let Some(grant) = lock.holders.with_token(token) {
-            self.held.granted(db, lock, grant);
-        }
+        self.held.granted(db, lock, wanted.permits);
         if let Some(queue) = queue
             && wanted.limit <= 1
         {
@@ -231,11 +237,12 @@ impl Locks {
         now: Now,
         (db, name): (u32, &[u8]),
         lock: &mut Lock,
-        request: Request<'_>,
+        request: &Request<'_>,
         has_waited: bool,
     ) {
-        let Request { owner, client, wanted } = request;
-        let bound = lock.holders.change(owner, |grant| {
+        let &Request { owner, client, wanted } = request;
+        let Some(holder) = lock.holders.find(owner) else { return };
+        let bound = lock.holders.change(holder, |grant| {
             grant.holds = grant.holds.saturating_add(1);
             if wanted.max_hold_ms != 0 {
                 let max_end_ms = grant.granted_ms.saturating_add(wanted.max_hold_ms).max(1);
@@ -257,7 +264,8 @@ impl Locks {
 }
 
 /// Whether a lock can be granted to an owner now, as far as its holders go. One that shares it may have it alone when nobody else does.
-pub(super) fn grantable(lock: &Lock, wanted: Wanted, owner: &[u8]) -> bool {
+#[inline]
+pub(super) fn grantable(lock: &Lock, wanted: &Wanted, owner: &[u8]) -> bool {
     if lock.held_back_ms != 0 {
         return false;
     }

@@ -75,8 +75,9 @@ impl Locks {
         let watched: Vec<Name> = watched.map(|(_, queue)| (if queue.db == a { b } else { a }, queue.name.clone())).collect();
         self.changed_as_a_whole(|of| of == a || of == b);
         for (db, name) in watched {
-            if let Found::Lock(lock) = self.open(keys, now, db, &name) {
-                self.close(keys, (db, &name), lock);
+            let mut lock = Lock::default();
+            if self.open(keys, now, (db, &name), &mut lock) == Found::Lock {
+                self.close(keys, (db, &name), &mut lock);
             }
         }
     }

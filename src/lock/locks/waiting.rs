@@ -37,9 +37,17 @@ impl Locks {
     }
 
     /// Notes when something about a name changes by itself, where that is to be known here, and drops its queue where nobody waits.
+    #[inline]
     pub(super) fn track(&mut self, (db, name): (u32, &[u8]), lock: &Lock) {
         // What ends before the key does.
         let several = lock.holders.len() > 1 || (lock.held_back_ms != 0 && !lock.holders.is_empty());
+        if several || !self.queues.is_empty() {
+            self.track_queue((db, name), lock, several);
+        }
+    }
+
+    #[inline(never)]
+    fn track_queue(&mut self, (db, name): (u32, &[u8]), lock: &Lock, several: bool) {
         let queue = match self.queues.find(db, name) {
             Some(queue) => queue,
             None if several => self.contend(db, name, lock),
@@ -57,10 +65,11 @@ impl Locks {
     /// Notes of a queue what [`Locks::track`] does, after a look at what its name holds.
     pub(super) fn look_after(&mut self, keys: &mut impl Keys, queue: u32) {
         let Some((db, name)) = self.queues.get(queue).map(|queue| (queue.db, queue.name.clone())) else { return };
-        match keys.take(db, &name) {
-            Found::Lock(lock) => self.close_unchanged(keys, (db, &name), lock, false),
+        let mut lock = Lock::default();
+        match keys.take(db, &name, &mut lock) {
+            Found::Lock => self.close_unchanged(keys, (db, &name), &mut lock, false),
             _ => {
-                self.track((db, &name), &Lock::default());
+                self.track((db, &name), &lock);
                 self.todo.push(queue);
             }
         }
@@ -94,12 +103,12 @@ impl Locks {
         &mut self,
         keys: &mut impl Keys,
         now: Now,
-        request: Request<'_>,
+        request: &Request<'_>,
         deadline_ms: Option<u64>,
         (upgrade, all): (bool, bool),
         queues: &[u32],
     ) -> Result<u32, Refusal> {
-        let Request { owner, client, wanted } = request;
+        let &Request { owner, client, wanted } = request;
         let name_of = |queues: &Queues, queue| queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
         let cycle = if wanted.limit <= 1 {
             graph::find_cycle(&mut self.queues, Wish { owner, mode: wanted.mode, upgrade, all, queues })
