@@ -489,3 +489,24 @@ fn a_server_that_is_to_end_does_not_wait_for_its_scripts() {
         }
     }
 }
+
+#[test]
+fn a_client_whose_replies_were_held_back_may_run_a_long_script() {
+    let mut config = Config::default();
+    config.set("port", b"0").unwrap();
+    config.set("lua-time-limit", THRESHOLD_MS.to_string().as_bytes()).unwrap();
+    let server = Server::start(config, Options { test_mode: true, frozen: true, ..Options::default() }).unwrap();
+    let addr = server.addresses()[0];
+    let (mut client, mut other) = (Client::new(addr), Client::new(addr));
+    let value = "v".repeat(100);
+    client.send(&[&["SET", "k", &value], &["FAULT", "ADD", "slow", "DELAY-REPLY", "50", "ON", "get", "TIMES", "1"]]);
+    client.send(&[&["PING"], &["GET", "k"]]);
+    client.expect("+OK\r\n+OK\r\n+PONG\r\n");
+    // What is held back may be written now, but behind it comes the script, and then the server has a look at all sockets.
+    client.send(&[&["CLOCK", "ADVANCE", "50"], &["EVAL", FOREVER, "0"], &["PING"]]);
+    other.wait_until_busy();
+    assert_eq!(other.ask(&["SCRIPT", "KILL"]), "+OK\r\n");
+    client.expect(&format!("$100\r\n{value}\r\n+OK\r\n"));
+    assert!(is_killed(&client.line()));
+    client.expect("+PONG\r\n");
+}

@@ -279,6 +279,10 @@ impl Watch {
         let mut polled = Vec::new();
         for (index, watched) in connections.iter().enumerate() {
             let (Some(watched), Some(session)) = (watched, engine.sessions.get(index)) else { continue };
+            if index == running.0 as usize {
+                // Its outbox is taken, which may have been written in part.
+                continue;
+            }
             let (decrypted, encrypted) = watched.tls.as_ref().map_or((false, false), tls::holds);
             // What is held back waits for the script, too.
             let gated = session.flags.contains(SessionFlags::GATED);
@@ -289,7 +293,7 @@ impl Watch {
             let blocked = session.flags.contains(SessionFlags::BLOCKED);
             flags.set(PollFlags::IN, !ended && !blocked && session.query_buffer == 0 && unsent <= UNSENT_MAX);
             flags.set(PollFlags::OUT, unsent > 0);
-            if index == running.0 as usize || flags.is_empty() {
+            if flags.is_empty() {
                 continue;
             }
             // SAFETY: as in `serve`.
