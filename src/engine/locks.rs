@@ -131,7 +131,7 @@ impl Keys for Kept<'_> {
         db.keyspace.natives = true;
         let deadline = Ttl::At(lock.deadline_ms());
         let alone = if lock.limit == 0 && lock.held_back_ms == 0 { lock.holders.only() } else { None };
-        let mut packed = Packed::new();
+        let mut packed = Packed::default();
         if alone.is_some_and(|grant| grant::pack(grant, &mut packed)) {
             db.put_at(hash, place, name, NewValue::Grant(packed.bytes()), deadline);
             db.emit(name, Event::SILENT, Effect::SetLock { lock });

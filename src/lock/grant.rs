@@ -125,13 +125,14 @@ pub struct Packed {
     len: usize,
 }
 
-impl Packed {
-    /// Nothing in it yet.
+impl Default for Packed {
     #[inline]
-    pub fn new() -> Self {
+    fn default() -> Self {
         Packed { bytes: [0; PACKED_MAX], len: 0 }
     }
+}
 
+impl Packed {
     /// The bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -228,7 +229,7 @@ mod tests {
             let owner = Owner::from_slice(&owner);
             let client = Client { id, slot };
             let grant = Grant { owner, token, holds, mode, permits: 1, granted_ms, end_ms, max_end_ms, delay_ms, session, client };
-            let mut packed = Packed::new();
+            let mut packed = Packed::default();
             if pack(&grant, &mut packed) {
                 prop_assert!(!shared);
                 prop_assert_eq!(unpack(packed.bytes()), Some(grant));
