@@ -1,0 +1,91 @@
+//! Keys that hold strings.
+
+use super::{Db, Keyspace, Ttl};
+use crate::engine::change::{Effect, Event};
+use crate::engine::error::{Error, Result};
+use crate::engine::number::parse_i64;
+use crate::store::dict::{KeyHash, Place};
+use crate::store::entry::{Form, NewValue};
+
+impl Db<'_> {
+    /// The string that a command reads, an error where the key holds another type.
+    #[inline]
+    pub fn string(&mut self, key: &[u8]) -> Result<Option<&[u8]>> {
+        match self.read(key) {
+            None => Ok(None),
+            Some(entry) => entry.bytes().map(Some).ok_or(Error::WRONG_TYPE),
+        }
+    }
+
+    /// Makes the key hold a string, whatever it held before.
+    pub fn put_string(&mut self, key: &[u8], value: &[u8], ttl: Ttl, event: Event) {
+        let (hash, place) = self.locate_here(key);
+        self.put_string_at(hash, place, key, value, ttl, event);
+    }
+
+    /// As [`Db::put_string`] for a key that was just located.
+    pub(crate) fn put_string_at(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        key: &[u8],
+        value: &[u8],
+        ttl: Ttl,
+        event: Event,
+    ) {
+        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl);
+        let deadline = deadline.map(|d| self.now.unix_of(d));
+        self.emit(key, event, Effect::SetString { value, deadline });
+    }
+
+    /// Makes the key there hold a string that follows from the one it holds; an error where it holds another type. It keeps its
+    /// deadline. Made for counters, which most often have as many digits as before.
+    #[inline]
+    pub(crate) fn rewrite_string<'v>(
+        &mut self,
+        hash: KeyHash,
+        place: Place,
+        key: &[u8],
+        event: Event,
+        new: impl FnOnce(&[u8]) -> Result<&'v [u8]>,
+    ) -> Result {
+        let mut entry = self.keyspace.space.get_mut(self.dict, place);
+        let value = new(entry.read().bytes().ok_or(Error::WRONG_TYPE)?)?;
+        if entry.overwrite(value) {
+            let deadline = entry.read().deadline().map(|d| self.now.unix_of(d));
+            self.note_use(place);
+            self.emit(key, event, Effect::SetString { value, deadline });
+        } else {
+            self.put_string_at(hash, Some(place), key, value, Ttl::Keep, event);
+        }
+        Ok(())
+    }
+
+    /// Adds to the counter there if that changes nothing but its last digit, as most steps of a counter do: it is neither written
+    /// anew nor moved. `None`, and nothing done, for any other counter, sum or value.
+    #[inline]
+    pub(crate) fn add_to_last_digit(&mut self, place: Place, key: &[u8], increment: i64, event: Event) -> Option<i64> {
+        let Keyspace { space, changes, uses, .. } = &mut *self.keyspace;
+        let mut entry = space.get_mut(self.dict, place);
+        let text = entry.inline_mut()?;
+        let old = parse_i64(text)?;
+        let new = old.checked_add(increment)?;
+        let last = text.last_mut()?;
+        let digit = u8::try_from(increment.checked_add(i64::from(*last - b'0'))?).ok()?;
+        if old < 0 || digit > 9 {
+            return None;
+        }
+        *last = b'0' + digit;
+        entry.set_form(Form::Shortest);
+        if !uses.counted {
+            entry.touch(self.now.second());
+        }
+        changes.count += 1;
+        if uses.counted || changes.is_heeded() {
+            changes.count -= 1;
+            self.note_use(place);
+            self.emit_stored(place, key, event);
+        }
+        Some(new)
+    }
+}
