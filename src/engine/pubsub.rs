@@ -9,18 +9,20 @@
 //!                           └─▶ patterns that match, oldest first ─▶ theirs
 //! ```
 
+mod events;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+pub use events::publish_pending;
 use foldhash::fast::FixedState;
 use slab::Slab;
 
-use crate::engine::change::Classes;
 use crate::engine::config::OutputLimit;
 use crate::engine::session::{Session, SessionFlags, SessionId};
 use crate::engine::stats::Stats;
-use crate::engine::{Engine, expiry_publish, glob};
+use crate::engine::{Engine, glob};
 use crate::resp::reply::{Protocol, Sink, WireReply};
 use crate::store::chunks::Chunks;
 use crate::store::segments::Segments;
@@ -652,43 +654,6 @@ fn encode(frame: &mut Vec<u8>, parts: &[&[u8]]) {
     for part in parts {
         reply.bulk(part);
     }
-}
-
-/// Publishes the keyspace events that wait, in order: for each the message on the key's channel, then that on the event's.
-pub fn publish_pending(engine: &mut Engine) {
-    let mut pending = std::mem::take(&mut engine.keyspace.changes.pending);
-    let notify = engine.keyspace.changes.notify;
-    let mut channel = std::mem::take(&mut engine.pubsub.channel);
-    for waiting in &pending {
-        let Some(event) = waiting.event else {
-            expiry_publish::publish_expired(engine, waiting.db, &waiting.key);
-            continue;
-        };
-        if notify.contains(Classes::KEYSPACE) {
-            name_channel(&mut channel, b"__keyspace@", waiting.db, &waiting.key);
-            publish(engine, Kind::Channel, &channel, event.name.as_bytes());
-        }
-        if notify.contains(Classes::KEYEVENT) {
-            name_channel(&mut channel, b"__keyevent@", waiting.db, event.name.as_bytes());
-            publish(engine, Kind::Channel, &channel, &waiting.key);
-        }
-    }
-    if channel.capacity() <= KEPT {
-        engine.pubsub.channel = channel;
-    }
-    pending.clear();
-    if pending.capacity() <= KEPT {
-        engine.keyspace.changes.pending = pending;
-    }
-}
-
-/// `<prefix><db>__:<rest>`
-fn name_channel(channel: &mut Vec<u8>, prefix: &[u8], db: u32, rest: &[u8]) {
-    channel.clear();
-    channel.extend_from_slice(prefix);
-    channel.extend_from_slice(itoa::Buffer::new().format(db).as_bytes());
-    channel.extend_from_slice(b"__:");
-    channel.extend_from_slice(rest);
 }
 
 /// Ends all subscriptions of a session without telling it.
