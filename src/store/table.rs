@@ -477,6 +477,8 @@ impl Table {
                 return Some(entry);
             }
         }
+        // All of its slots were empty, and are gone.
+        (self.capacity, self.shrink_below, self.full_at) = (0, 0, 0);
         None
     }
 

@@ -167,6 +167,25 @@ fn keys_of_every_length_are_told_apart() {
 }
 
 #[test]
+fn one_that_was_emptied_and_looked_through_can_be_filled_again() {
+    let key = |n: u16| n.to_be_bytes();
+    let mut table = Table::default();
+    for round in 0..3 {
+        for n in 0..50 {
+            let hash = hash_of_key(0, &key(n));
+            table.insert(hash, Entry::new(&key(n), NewValue::Bytes(b"v"), None));
+            table.check_invariants(|key| hash_of_key(0, key));
+        }
+        for n in 0..50 {
+            let position = table.find(hash_of_key(0, &key(n)), &key(n)).unwrap();
+            table.remove(position);
+        }
+        assert!(table.pop().is_none(), "round {round}");
+        table.check_invariants(|key| hash_of_key(0, key));
+    }
+}
+
+#[test]
 fn gives_memory_back() {
     let mut table = Table::default();
     let key = |n: u32| n.to_be_bytes();
