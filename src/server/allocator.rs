@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use crate::server::{cells, heap};
+use crate::server::heap;
 
 /// Blocks of so many bytes are mapped by themselves, and go back to the system at once when they are freed: all that the executor's heap
 /// does not hold. A list that has grown leaves none of its earlier, smaller selves behind.
@@ -57,6 +57,8 @@ pub fn return_free() {
 thread_local! {
     /// Bytes given out to this thread less those taken back from it.
     static BALANCE: Cell<i64> = const { Cell::new(0) };
+    /// Whether what this thread is given was found to be counted.
+    static CHARGED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The system's allocator, counting what each thread has of it.
@@ -84,7 +86,8 @@ pub fn balance() -> Option<u64> {
 /// As [`balance`], but without the small blocks of a thread that has a heap for them: what the C library has given it.
 #[inline]
 pub fn library_balance() -> Option<i64> {
-    BALANCE.try_with(Cell::get).ok().filter(|&bytes| bytes > 0)
+    // A thread may give back what others have been given.
+    BALANCE.try_with(Cell::get).ok().filter(|&bytes| bytes > 0 || CHARGED.try_with(Cell::get).is_ok_and(|charged| charged))
 }
 
 /// A heap for the calling thread, which has none yet; `None` where [`Counting`] is not the program's allocator, which would take nothing
@@ -106,6 +109,7 @@ pub fn own_heap() -> Option<heap::Owner> {
         }
         charged
     };
+    CHARGED.set(charged);
     charged.then(heap::Owner::new).flatten()
 }
 
@@ -120,15 +124,11 @@ unsafe fn alloc(layout: Layout) -> *mut u8 {
         return block;
     }
     count(block_bytes(layout.size()));
-    if cells::is_cell(layout) {
-        return cells::take();
-    }
     // SAFETY: as promised to us.
     unsafe { System.alloc(layout) }
 }
 
-// SAFETY: every call is passed on to the system's allocator as it came, or to that of cells where the layout is one of theirs; counting
-// allocates nothing.
+// SAFETY: every call is passed on to the system's allocator as it came; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -143,16 +143,6 @@ unsafe impl GlobalAlloc for Counting {
         if !block.is_null() {
             return block;
         }
-        if cells::is_cell(layout) {
-            // SAFETY: as promised to us; the block is as long as its layout says.
-            return unsafe {
-                let block = self.alloc(layout);
-                if !block.is_null() {
-                    block.write_bytes(0, layout.size());
-                }
-                block
-            };
-        }
         count(block_bytes(layout.size()));
         // SAFETY: as promised to us.
         unsafe { System.alloc_zeroed(layout) }
@@ -166,7 +156,7 @@ unsafe impl GlobalAlloc for Counting {
         if small && heap::alike(layout, grown) {
             return block;
         }
-        if small || layout.align() == cells::ALIGN {
+        if small {
             // SAFETY: as promised to us: the new size is that of a layout, and both blocks have the smaller one's bytes.
             return unsafe {
                 let new = self.alloc(grown);
@@ -189,10 +179,6 @@ unsafe impl GlobalAlloc for Counting {
             return unsafe { heap::give_back(block, layout) };
         }
         count(-block_bytes(layout.size()));
-        if cells::is_cell(layout) {
-            // SAFETY: as promised to us: a block of that layout is a cell.
-            return unsafe { cells::give_back(block) };
-        }
         // SAFETY: as promised to us.
         unsafe { System.dealloc(block, layout) }
     }
@@ -225,24 +211,5 @@ mod tests {
         })
         .join()
         .unwrap();
-    }
-
-    #[test]
-    fn what_is_in_a_cell_stays_as_it_is_while_the_block_grows_and_shrinks() {
-        let layout = |size| Layout::from_size_align(size, cells::ALIGN).unwrap();
-        // SAFETY: each block is used within its layout alone, and given back with the one that it has then.
-        unsafe {
-            let mut block = Counting.alloc_zeroed(layout(200));
-            assert!(std::slice::from_raw_parts(block, 200).iter().all(|&byte| byte == 0));
-            (0..200).for_each(|at| block.add(at).write(at as u8));
-            let mut len = 200;
-            for size in [256, 1000, 5000, 300, 256, 200] {
-                block = Counting.realloc(block, layout(len), size);
-                assert!(block.addr().is_multiple_of(cells::ALIGN));
-                assert!((0..200).all(|at| block.add(at).read() == at as u8), "{len} to {size}");
-                len = size;
-            }
-            Counting.dealloc(block, layout(len));
-        }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   script ─▶ bounds: ask ─▶ Engine::supervisor ─▶ poll(2) ─▶ recv, parse, execute, send
-//!                                                     └─────▶ accept: a session at once, a task of its own after the script
+//!                                                     └─────▶ accept: a session at once, a connection after the script
 //!          ◀─ goes on, or ends with an error ◀─┘
 //! ```
 //!
@@ -17,27 +17,22 @@
 //! A script that never ends must not keep the server from ending either: where it has been asked to, a run that goes on for more than
 //! a moment is ended from here, whatever it has done. The log of changes ends before it.
 //!
-//! The tasks of the connections cannot run meanwhile, since the one whose script runs has the shell. What was received here and is
+//! The connections have no turns meanwhile, since the one whose script runs has not ended its own. What was received here and is
 //! no complete request is kept, and the connection goes on with it afterwards. A connection whose input was cut by the
 //! beginning of the script in the middle of a request is left alone: its bytes wait in the socket.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{BorrowedFd, RawFd};
-use std::os::unix::net::UnixStream;
-use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Waker};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::time::{ClockId, clock_gettime};
 use smallvec::SmallVec;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
@@ -45,9 +40,10 @@ use crate::engine::{Action, Engine};
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, Progress, RequestParser};
 use crate::script::bounds::Verdict;
+use crate::server::accept;
+use crate::server::connection::Stream;
 use crate::server::handshake::{Greeted, Handshakes};
-use crate::server::listener;
-use crate::server::shell::Shell;
+use crate::server::listener::{self, Accepted, Newcomer};
 use crate::server::tls::{self, Tls};
 
 /// Sockets are looked at so often, in microseconds: often enough for a client that waits for each reply, seldom enough for the script
@@ -78,16 +74,6 @@ pub(super) enum Listening {
     Tls(RawFd),
 }
 
-/// A connection that was accepted while a script ran.
-pub(super) enum Accepted {
-    /// Over TCP.
-    Tcp(TcpStream),
-    /// Over a unix socket.
-    Unix(UnixStream),
-    /// Over TLS, its handshake done.
-    Tls(Tls, SocketAddr),
-}
-
 /// What was received of one connection during a script.
 #[derive(Default)]
 struct Received {
@@ -116,6 +102,8 @@ pub(super) struct Busy {
     stashed: Cell<usize>,
     /// The TLS handshakes that are under way; `None` without TLS.
     handshakes: RefCell<Option<Rc<Handshakes>>>,
+    /// Who was let in during a script and has no connection yet.
+    newcomers: RefCell<Vec<Newcomer>>,
 }
 
 impl Busy {
@@ -148,6 +136,17 @@ impl Busy {
     /// Has TLS handshakes looked after.
     pub(super) fn set_handshakes(&self, handshakes: Rc<Handshakes>) {
         *self.handshakes.borrow_mut() = Some(handshakes);
+    }
+
+    /// Whether somebody was let in during a script and has no connection yet.
+    #[inline]
+    pub(super) fn has_newcomers(&self) -> bool {
+        !self.newcomers.borrow().is_empty()
+    }
+
+    /// Those who were let in during a script, to be given their connections.
+    pub(super) fn take_newcomers(&self) -> Vec<Newcomer> {
+        std::mem::take(&mut *self.newcomers.borrow_mut())
     }
 
     fn tls(&self, id: SessionId) -> Option<Tls> {
@@ -188,7 +187,6 @@ fn monotonic_us() -> u64 {
 /// Watches over the scripts of an engine.
 pub(super) struct Watch {
     busy: Rc<Busy>,
-    shell: Weak<RefCell<Shell>>,
     /// Whether the server has been asked to end, and since when it is known.
     ending: Arc<AtomicBool>,
     ending_since_us: Option<u64>,
@@ -201,8 +199,8 @@ pub(super) struct Watch {
 
 impl Watch {
     /// One for the engine of this shell.
-    pub(super) fn new(busy: Rc<Busy>, shell: Weak<RefCell<Shell>>, ending: Arc<AtomicBool>) -> Self {
-        Watch { busy, shell, ending, ending_since_us: None, began_us: 0, look_us: 0, long: false, buffer: Vec::new() }
+    pub(super) fn new(busy: Rc<Busy>, ending: Arc<AtomicBool>) -> Self {
+        Watch { busy, ending, ending_since_us: None, began_us: 0, look_us: 0, long: false, buffer: Vec::new() }
     }
 
     /// Looks after the sockets if it is time to; the engine's supervisor.
@@ -240,30 +238,23 @@ impl Watch {
 
     fn serve(&mut self, engine: &mut Engine, now: Now, running: SessionId) -> Verdict {
         self.buffer.resize(RECEIVED_MAX, 0);
-        let handshakes = self.busy.handshakes();
-        if let Some(handshakes) = &handshakes {
-            handshakes.set_direct(true);
-        }
         self.accept(engine, now);
-        if let Some(handshakes) = &handshakes {
-            for Greeted { tls, addr } in handshakes.go_on() {
-                self.welcome(engine, now, Accepted::Tls(Rc::new(RefCell::new(tls)), addr));
+        if let Some(handshakes) = self.busy.handshakes() {
+            for Greeted { tls, addr } in handshakes.go_on_with_all() {
+                self.welcome(engine, now, Accepted::tls(tls, addr));
             }
         }
         for (id, fd, readable) in self.ready(engine, running) {
-            // SAFETY: a connection's socket is open for as long as it is watched, and no task that could close it runs meanwhile.
+            // SAFETY: a connection's socket is open for as long as it is watched, and no connection that could close it has a turn meanwhile.
             let socket = Socket { fd: unsafe { BorrowedFd::borrow_raw(fd) }, tls: self.busy.tls(id) };
             if readable {
                 self.receive(engine, now, id, &socket);
             }
             send(engine, id, &socket);
-            // Its task looks at what has become of it when the script has ended.
+            // Its connection looks at what has become of it when the script has ended.
             engine.mark_dirty(id);
         }
         self.buffer = Vec::new();
-        if let Some(handshakes) = &handshakes {
-            handshakes.set_direct(false);
-        }
         let actions = engine.take_actions();
         let shutdown = actions.contains(&Action::Shutdown);
         for action in actions {
@@ -356,39 +347,33 @@ impl Watch {
             // SAFETY: what is listened on is open for as long as the server runs.
             let socket = unsafe { BorrowedFd::borrow_raw(fd) };
             for _ in 0..ACCEPTED_MAX {
-                let Ok(accepted) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else { break };
-                match listening {
-                    Listening::Tcp(_) => self.welcome(engine, now, Accepted::Tcp(accepted.into())),
-                    Listening::Unix(_) => self.welcome(engine, now, Accepted::Unix(accepted.into())),
-                    Listening::Tls(_) => self.greet(accepted.into()),
+                let Ok((accepted, addr)) = accept::accept(socket) else { break };
+                match (listening, addr) {
+                    (Listening::Unix(_), _) => self.welcome(engine, now, Accepted::unix(accepted)),
+                    (Listening::Tcp(_), Some(addr)) => self.welcome(engine, now, Accepted::tcp(accepted, addr)),
+                    (Listening::Tls(_), Some(addr)) => self.greet(accepted.into(), addr),
+                    (Listening::Tcp(_) | Listening::Tls(_), None) => {}
                 }
             }
         }
     }
 
     /// Begins a TLS handshake, which goes on here for as long as the script runs.
-    fn greet(&self, stream: TcpStream) {
-        let (Some(handshakes), Some(shell), Ok(addr)) = (self.busy.handshakes(), self.shell.upgrade(), stream.peer_addr()) else {
-            return;
-        };
-        if let (true, Ok(stream)) = (handshakes.has_room(), tokio::net::TcpStream::from_std(stream)) {
-            handshakes.begin(shell, stream, addr);
+    fn greet(&self, stream: TcpStream, addr: SocketAddr) {
+        if let Some(handshakes) = self.busy.handshakes()
+            && handshakes.has_room()
+        {
+            handshakes.begin(stream, addr);
         }
     }
 
     fn welcome(&self, engine: &mut Engine, now: Now, accepted: Accepted) {
-        let Some(newcomer) = listener::welcome_during_script(engine, now, accepted) else { return };
+        let Some(newcomer) = listener::welcome(engine, now, accepted) else { return };
         self.busy.watch(newcomer.id, newcomer.fd());
-        if let Accepted::Tls(tls, _) = &newcomer.stream {
+        if let Stream::Tls(tls) = &newcomer.stream {
             self.busy.watch_tls(newcomer.id, Rc::clone(tls));
         }
-        let shell = self.shell.clone();
-        // It gets its turn when the task that runs the script has ended its own.
-        tokio::task::spawn_local(async move {
-            if let Some(shell) = shell.upgrade() {
-                listener::settle_in(&shell, newcomer);
-            }
-        });
+        self.busy.newcomers.borrow_mut().push(newcomer);
     }
 }
 
@@ -402,18 +387,14 @@ impl Socket<'_> {
     fn receive(&self, into: &mut [u8]) -> Result<usize, Errno> {
         match &self.tls {
             None => rustix::net::recv(self.fd, into, RecvFlags::DONTWAIT).map(|(count, _)| count),
-            Some(tls) => {
-                let mut into = ReadBuf::new(into);
-                at_once(|cx| Pin::new(&mut *tls.borrow_mut()).poll_read(cx, &mut into))?;
-                Ok(into.filled().len())
-            }
+            Some(tls) => tls::receive(tls, into),
         }
     }
 
     fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
         match &self.tls {
             None => rustix::net::send(self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
-            Some(tls) => at_once(|cx| Pin::new(&mut *tls.borrow_mut()).poll_write(cx, bytes)),
+            Some(tls) => tls::send(tls, bytes),
         }
     }
 
@@ -421,7 +402,7 @@ impl Socket<'_> {
     fn flush(&self) -> Result<(), Errno> {
         match &self.tls {
             None => Ok(()),
-            Some(tls) => at_once(|cx| Pin::new(&mut *tls.borrow_mut()).poll_flush(cx)),
+            Some(tls) => tls::flush(tls),
         }
     }
 
@@ -430,14 +411,6 @@ impl Socket<'_> {
             tls::say_goodbye(tls);
         }
         let _ = rustix::net::shutdown(self.fd, Shutdown::Both);
-    }
-}
-
-/// What polling once comes to. Nobody is woken: it is polled again at the next look.
-fn at_once<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Result<T, Errno> {
-    match poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Pending => Err(Errno::AGAIN),
-        Poll::Ready(done) => done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::CONNRESET)),
     }
 }
 

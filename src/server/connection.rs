@@ -4,30 +4,27 @@
 //!   readable ─▶ recv into the shared buffer ─▶ parse, execute, parse, execute … ─▶ one send of all replies
 //! ```
 //!
-//! Written by hand as a future, since there may be tens of thousands of idle ones: it owns a socket, a session's number and
-//! nothing else. Only an incomplete request, or requests that wait because their client does not read, have a buffer of
-//! their own.
+//! There may be tens of thousands of idle ones: it owns a socket, a session's number and next to nothing else. Only an incomplete
+//! request, or requests that wait because their client does not read, have a buffer of their own.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::convert::Infallible;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
 
 use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
-use crate::engine::turns::Task;
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, RequestParser};
+use crate::server::poller::Readiness;
 use crate::server::shell::{READ_BUFFER, Shell};
 use crate::server::sweep::OUTBOX_FREE;
 use crate::server::tls::{self, Tls};
@@ -42,7 +39,7 @@ const REPLIES_PER_WRITE: usize = 256 << 10;
 /// machine it delivers them, too.
 const WRITTEN_PER_TURN: usize = 256 << 10;
 
-/// A connected socket.
+/// A connected socket, none of whose calls waits.
 pub enum Stream {
     /// Over TCP.
     Tcp(TcpStream),
@@ -53,20 +50,46 @@ pub enum Stream {
 }
 
 impl Stream {
-    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    /// Its descriptor.
+    pub fn fd(&self) -> RawFd {
         match self {
-            Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_read(cx, buf),
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
+            Stream::Tls(stream) => stream.borrow().get_ref().0.stream().as_raw_fd(),
         }
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    /// Does something with its descriptor.
+    pub(super) fn with_fd<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
         match self {
-            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_write(cx, bytes),
+            Stream::Tcp(stream) => act(stream.as_fd()),
+            Stream::Unix(stream) => act(stream.as_fd()),
+            Stream::Tls(stream) => act(stream.borrow().get_ref().0.stream().as_fd()),
         }
+    }
+
+    #[inline]
+    fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        match self {
+            Stream::Tcp(stream) => rustix::net::recv(stream, buffer, RecvFlags::empty()).map(|(count, _)| count),
+            Stream::Unix(stream) => rustix::net::recv(stream, buffer, RecvFlags::empty()).map(|(count, _)| count),
+            Stream::Tls(stream) => tls::receive(stream, buffer),
+        }
+    }
+
+    #[inline]
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        match self {
+            Stream::Tcp(stream) => rustix::net::send(stream, bytes, SendFlags::NOSIGNAL),
+            Stream::Unix(stream) => rustix::net::send(stream, bytes, SendFlags::NOSIGNAL),
+            Stream::Tls(stream) => tls::send(stream, bytes),
+        }
+    }
+
+    /// Whether a read that fills less than its buffer has emptied the socket.
+    #[inline]
+    fn tells_all(&self) -> bool {
+        !matches!(self, Stream::Tls(_))
     }
 
     /// Has the connection end by a TCP reset when it is closed, as if the machine had lost it.
@@ -84,10 +107,10 @@ impl Stream {
 
     /// Sees to it that the socket has got all that was written. Only what is encrypted may wait before it.
     #[inline]
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn flush(&self) -> Result<(), Errno> {
         match self {
-            Stream::Tcp(_) | Stream::Unix(_) => Poll::Ready(Ok(())),
-            Stream::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_flush(cx),
+            Stream::Tcp(_) | Stream::Unix(_) => Ok(()),
+            Stream::Tls(stream) => tls::flush(stream),
         }
     }
 }
@@ -144,11 +167,26 @@ impl Held {
 
 /// One connection, from accept to close.
 pub struct Connection {
-    shell: Rc<RefCell<Shell>>,
     stream: Stream,
     held: Option<Box<Held>>,
     id: SessionId,
-    watched: bool,
+    /// What is known of the socket: the system tells only what is new.
+    readable: bool,
+    writable: bool,
+    hung_up: bool,
+}
+
+/// What is to become of a connection at the end of its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It has nothing to do until its socket or somebody else has something for it.
+    Wait,
+    /// It goes on after those who are in line.
+    Soon,
+    /// It goes on after all others that have something to do, those included who are not known yet to have.
+    Later,
+    /// It is closed.
+    Close,
 }
 
 /// How a batch of requests ended.
@@ -163,31 +201,51 @@ enum Batch {
 
 impl Connection {
     /// A connection whose session the shell has registered.
-    pub fn new(shell: Rc<RefCell<Shell>>, stream: Stream, id: SessionId) -> Self {
-        Connection { shell, stream, held: None, id, watched: false }
+    pub fn new(stream: Stream, id: SessionId) -> Self {
+        // The system tells of the socket what there is; but it cannot know what is decrypted already.
+        let readable = !stream.tells_all();
+        Connection { stream, held: None, id, readable, writable: true, hung_up: false }
     }
 
-    /// Goes on until it must wait; ready when the connection is to be closed.
-    fn turn(&mut self, shell: &mut Shell, cx: &mut Context<'_>) -> Poll<()> {
+    /// Takes note of what has happened to its socket.
+    #[inline]
+    pub fn note(&mut self, readiness: Readiness) {
+        self.readable |= readiness.readable;
+        self.writable |= readiness.writable;
+        self.hung_up |= readiness.hung_up;
+    }
+
+    /// Its socket.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Goes on until it must wait or others are to have their turn.
+    #[inline]
+    pub fn turn(&mut self, shell: &mut Shell) -> Next {
+        let Err(next) = self.go_on(shell);
+        next
+    }
+
+    fn go_on(&mut self, shell: &mut Shell) -> Result<Infallible, Next> {
         let mut turn_left = READ_BUFFER;
         loop {
             if shell.aborted(self.id) {
-                return Poll::Ready(());
+                return Err(Next::Close);
             }
             if shell.gives_way() {
-                return wait_for_others(cx);
+                return Err(Next::Later);
             }
             if std::mem::take(&mut shell.others_first) && turn_left > 0 {
                 // They are in line already.
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+                return Err(Next::Soon);
             }
-            match ready!(self.flush(shell, cx)) {
-                Ok(()) if !shell.closing(self.id) => {}
-                _ => return Poll::Ready(()),
+            self.flush(shell)?;
+            if shell.closing(self.id) {
+                return Err(Next::Close);
             }
             if turn_left == 0 {
-                return wait_for_others(cx);
+                return Err(Next::Later);
             }
             if let Some(bytes) = shell.busy.take(self.id) {
                 // Nothing is held: a connection that holds something is not received from while a script runs long.
@@ -201,45 +259,57 @@ impl Connection {
                 }
                 continue;
             }
-            let read = match ready!(self.read(shell, cx)) {
-                Ok(0) | Err(_) => return Poll::Ready(()),
-                Ok(read) => read,
-            };
-            turn_left = turn_left.saturating_sub(read);
+            turn_left = turn_left.saturating_sub(self.read(shell)?);
         }
     }
 
-    /// Receives once and executes what came.
-    fn read(&mut self, shell: &mut Shell, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    /// Receives once and executes what came; gives how many bytes that was.
+    #[inline]
+    fn read(&mut self, shell: &mut Shell) -> Result<usize, Next> {
+        if !self.readable {
+            return Err(Next::Wait);
+        }
         let mut buffer = std::mem::take(&mut shell.read_buffer);
-        let mut into = ReadBuf::new(&mut buffer);
-        let polled = self.stream.poll_read(cx, &mut into);
-        let read = into.filled().len();
-        if let Poll::Ready(Ok(())) = polled
-            && read > 0
-        {
-            shell.count_read(self.id, read);
-            match &mut self.held {
-                Some(held) => {
-                    if shell.blocked(self.id) {
-                        held.append_behind(&buffer[..read]);
-                    } else {
-                        held.bytes.extend_from_slice(&buffer[..read]);
-                    }
-                    held.ready = true;
-                    shell.note_held(self.id, held.len());
-                }
-                // What comes behind a request that waits is kept; that the client is gone is noticed.
-                None if shell.blocked(self.id) => {
-                    let bytes = buffer[..read].to_vec();
-                    shell.note_held(self.id, bytes.len());
-                    self.held = Some(Held::new(bytes, RequestParser::new(), true));
-                }
-                None => self.execute_fresh(shell, &buffer[..read]),
-            }
+        let received = self.stream.read(&mut buffer);
+        if let Ok(count @ 1..) = received {
+            // What comes after this is told anew, but that nothing more comes has been.
+            self.readable = count == buffer.len() || self.hung_up || !self.stream.tells_all();
+            self.take_in(shell, &buffer[..count]);
         }
         shell.read_buffer = buffer;
-        polled.map_ok(|()| read)
+        match received {
+            Ok(0) => Err(Next::Close),
+            Ok(count) => Ok(count),
+            Err(Errno::INTR) => Ok(0),
+            Err(Errno::AGAIN) => {
+                self.readable = false;
+                Err(Next::Wait)
+            }
+            Err(_) => Err(Next::Close),
+        }
+    }
+
+    /// Executes what was received, or keeps it.
+    #[inline]
+    fn take_in(&mut self, shell: &mut Shell, input: &[u8]) {
+        shell.count_read(self.id, input.len());
+        match &mut self.held {
+            Some(held) => {
+                if shell.blocked(self.id) {
+                    held.append_behind(input);
+                } else {
+                    held.bytes.extend_from_slice(input);
+                }
+                held.ready = true;
+                shell.note_held(self.id, held.len());
+            }
+            // What comes behind a request that waits is kept; that the client is gone is noticed.
+            None if shell.blocked(self.id) => {
+                shell.note_held(self.id, input.len());
+                self.held = Some(Held::new(input.to_vec(), RequestParser::new(), true));
+            }
+            None => self.execute_fresh(shell, input),
+        }
     }
 
     /// Executes requests out of the shared buffer and keeps what is left of them.
@@ -281,49 +351,72 @@ impl Connection {
         }
     }
 
-    /// Writes the session's outbox; ready when all of it is written.
+    /// Writes the session's outbox, all of it.
     #[inline]
-    fn flush(&mut self, shell: &mut Shell, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn flush(&mut self, shell: &mut Shell) -> Result<(), Next> {
         let mut left = WRITTEN_PER_TURN;
         loop {
             let Some(bytes) = shell.unsent(self.id) else {
                 if shell.gated(self.id) {
-                    return self.wait_at_gate(shell, cx);
+                    return self.wait_at_gate(shell);
                 }
                 shell.reclaim(self.id);
-                return self.stream.poll_flush(cx);
+                return self.flush_stream();
             };
             if left == 0 {
-                return wait_for_others(cx).map(Ok);
+                return Err(Next::Later);
             }
-            match self.stream.poll_write(cx, &bytes[..bytes.len().min(left)]) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(written)) => {
+            if !self.writable {
+                return Err(Next::Wait);
+            }
+            match self.stream.write(&bytes[..bytes.len().min(left)]) {
+                Ok(0) => return Err(Next::Close),
+                Ok(written) => {
                     shell.count_written(self.id, written);
                     left -= written;
                 }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.writable = false;
+                    return Err(Next::Wait);
+                }
+                Err(_) => return Err(Next::Close),
             }
         }
     }
 
-    /// What may be written is, and the rest is held back: others' requests go on meanwhile, and the client's own, if the outbox is not full.
-    /// Who opens a gate wakes the task.
-    #[cold]
-    fn wait_at_gate(&mut self, shell: &Shell, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.stream.poll_flush(cx))?;
-        let full = shell.engine.sessions[self.id.0 as usize].out.len() > REPLIES_PER_WRITE;
-        if full || shell.closing(self.id) { Poll::Pending } else { Poll::Ready(Ok(())) }
+    #[inline]
+    fn flush_stream(&mut self) -> Result<(), Next> {
+        match self.stream.flush() {
+            Ok(()) => Ok(()),
+            Err(Errno::AGAIN) => {
+                self.writable = false;
+                Err(Next::Wait)
+            }
+            Err(_) => Err(Next::Close),
+        }
     }
-}
 
-/// Ends a connection's turn: it goes on when all others that have something to do have had theirs. A task that wakes itself would come before
-/// those who are not known yet to have something to do, and that for sixty turns, as the runtime looks for them only so often.
-fn wait_for_others(cx: &mut Context<'_>) -> Poll<()> {
-    let asked = std::pin::pin!(tokio::task::yield_now()).poll(cx);
-    debug_assert!(asked.is_pending(), "whoever yields waits");
-    Poll::Pending
+    /// What may be written is, and the rest is held back: others' requests go on meanwhile, and the client's own, if the outbox is not full.
+    /// Who opens a gate has the connection have a turn.
+    #[cold]
+    fn wait_at_gate(&mut self, shell: &Shell) -> Result<(), Next> {
+        self.flush_stream()?;
+        let full = shell.engine.sessions[self.id.0 as usize].out.len() > REPLIES_PER_WRITE;
+        if full || shell.closing(self.id) { Err(Next::Wait) } else { Ok(()) }
+    }
+
+    /// Ends it, and its session.
+    pub fn close(mut self, shell: &mut Shell) {
+        if let Stream::Tls(stream) = &self.stream {
+            tls::say_goodbye(stream);
+        }
+        if shell.engine.sessions[self.id.0 as usize].flags.contains(SessionFlags::RESET_SOCKET) {
+            self.stream.reset_when_closed();
+        }
+        self.let_go(shell);
+        shell.disconnect(self.id);
+    }
 }
 
 /// Executes what a session sent as its connection does with what it has received, but without a socket, for those who count what that
@@ -440,38 +533,4 @@ fn between_requests(shell: &mut Shell, now: Now, id: SessionId, out: &mut Vec<u8
     shell.check_output(id, now);
     *out = shell.engine.take_outbox(id);
     (now, shell.engine.sessions[id.0 as usize].flags)
-}
-
-impl Future for Connection {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        let shell = Rc::clone(&this.shell);
-        let mut shell = shell.borrow_mut();
-        let _guard = shell.stop.on_panic();
-        if !this.watched {
-            this.watched = true;
-            shell.watch(this.id, cx.waker());
-        }
-        let polled = this.turn(&mut shell, cx);
-        shell.end_turn(Task::Client(this.id));
-        polled
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Stream::Tls(stream) = &self.stream {
-            tls::say_goodbye(stream);
-        }
-        let shell = Rc::clone(&self.shell);
-        let mut shell = shell.borrow_mut();
-        if shell.engine.sessions[self.id.0 as usize].flags.contains(SessionFlags::RESET_SOCKET) {
-            self.stream.reset_when_closed();
-        }
-        self.let_go(&mut shell);
-        shell.disconnect(self.id);
-        shell.end_turn(Task::Client(self.id));
-    }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::system::{sysinfo, uname};
 
 use crate::engine::environment::{Environment, Usage};
-use crate::server::allocator;
+use crate::server::{allocator, turns};
 
 /// The process that serves `addresses`, `tls_addresses` over TLS, and what comes by a unix socket.
 pub fn describe(
@@ -40,7 +40,7 @@ pub fn describe(
         allocator: "libc",
         system_memory: memory.totalram as u64 * u64::from(memory.mem_unit),
         usage: Some(usage),
-        event_loop: Some(event_loop),
+        event_loop: Some(turns::event_loop),
         // Asked for by the thread that is to execute commands, whose allocations they are: where they are counted there, they are here.
         allocated: allocator::balance().map(|_| allocated as fn() -> u64),
     }
@@ -85,15 +85,6 @@ fn usage() -> Usage {
         thread_system_us: us(by_thread.ru_stime),
         thread_user_us: us(by_thread.ru_utime),
     }
-}
-
-/// How often the runtime of this thread has begun to wait for its sockets, and for how many microseconds it had something to do
-/// between such waits: it counts that anyway.
-fn event_loop() -> [u64; 2] {
-    tokio::runtime::Handle::try_current().map_or([0; 2], |runtime| {
-        let metrics = runtime.metrics();
-        [metrics.worker_park_count(0), metrics.worker_total_busy_duration(0).as_micros() as u64]
-    })
 }
 
 #[cfg(test)]

@@ -5,28 +5,19 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
-use std::io;
-use std::net::SocketAddr;
+use std::future::Future;
+use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
-use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use rustix::io::Errno;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
-use crate::engine::turns::Task;
-use crate::server::listener::{self, pause};
-use crate::server::shell::Shell;
-use crate::server::tls::Socket;
-use crate::server::turns;
+use crate::server::poller::{Registry, Source};
+use crate::server::tls::{self, Socket};
 
 /// Handshakes that may be under way at once.
 const UNFINISHED_MAX: usize = 256;
@@ -35,14 +26,11 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How long one is safe from being given up for others.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-type Shared = Rc<RefCell<Pin<Box<Accept<Socket>>>>>;
-
 /// A handshake that is under way.
 struct Unfinished {
     since: Instant,
     addr: SocketAddr,
-    accept: Shared,
-    task: Option<AbortHandle>,
+    accept: Pin<Box<Accept<Socket>>>,
 }
 
 /// A client whose handshake is done.
@@ -54,23 +42,15 @@ pub(super) struct Greeted {
 /// The handshakes of a server.
 pub(super) struct Handshakes {
     settings: RefCell<Arc<ServerConfig>>,
-    unfinished: RefCell<BTreeMap<u64, Unfinished>>,
-    begun: Cell<u64>,
-    ended: Notify,
-    /// Whether sockets are to be used past the runtime.
-    direct: Rc<Cell<bool>>,
+    unfinished: RefCell<BTreeMap<u32, Unfinished>>,
+    begun: Cell<u32>,
+    registry: Registry,
 }
 
 impl Handshakes {
     /// None is under way yet.
-    pub(super) fn new(settings: Arc<ServerConfig>) -> Handshakes {
-        Handshakes {
-            settings: RefCell::new(settings),
-            unfinished: RefCell::default(),
-            begun: Cell::new(0),
-            ended: Notify::new(),
-            direct: Rc::default(),
-        }
+    pub(super) fn new(settings: Arc<ServerConfig>, registry: Registry) -> Handshakes {
+        Handshakes { settings: RefCell::new(settings), unfinished: RefCell::default(), begun: Cell::new(0), registry }
     }
 
     /// Has the handshakes to come made by something else.
@@ -78,105 +58,84 @@ impl Handshakes {
         *self.settings.borrow_mut() = settings;
     }
 
-    /// Has all sockets used past the runtime from now on, or through it.
-    pub(super) fn set_direct(&self, direct: bool) {
-        self.direct.set(direct);
-    }
-
-    /// Begins one.
-    pub(super) fn begin(self: &Rc<Self>, shell: Rc<RefCell<Shell>>, stream: TcpStream, addr: SocketAddr) {
+    /// Begins one. What comes of it is told by [`Handshakes::go_on`], when its socket has something.
+    pub(super) fn begin(&self, stream: TcpStream, addr: SocketAddr) {
         let number = self.begun.get();
-        self.begun.set(number + 1);
-        let socket = Socket::new(stream, Rc::clone(&self.direct));
+        self.begun.set(number.wrapping_add(1));
+        if let Err(error) = self.registry.add(&stream, Source::Handshake(number)) {
+            tracing::warn!(%error, "cannot wait for a TLS handshake");
+            return;
+        }
         let acceptor = TlsAcceptor::from(Arc::clone(&self.settings.borrow()));
-        let accept: Shared = Rc::new(RefCell::new(Box::pin(acceptor.accept(socket))));
-        let unfinished = Unfinished { since: Instant::now(), addr, accept: Rc::clone(&accept), task: None };
-        self.unfinished.borrow_mut().insert(number, unfinished);
-        let this = Rc::clone(self);
-        let state = Rc::clone(&shell);
-        let task = tokio::task::spawn_local(turns::timed(&state, Task::Accept, async move {
-            let done = timeout(HANDSHAKE_MAX, poll_fn(|cx| accept.borrow_mut().as_mut().poll(cx))).await;
-            this.end(number);
-            match done {
-                Ok(Ok(tls)) => listener::welcome_tls(&shell, Greeted { tls, addr }).await,
-                Ok(Err(error)) => tell(addr, &error),
-                Err(_) => tracing::debug!(%addr, "a TLS handshake took too long"),
-            }
-        }));
-        if let Some(unfinished) = self.unfinished.borrow_mut().get_mut(&number) {
-            unfinished.task = Some(task.abort_handle());
+        let accept = Box::pin(acceptor.accept(Socket::new(stream)));
+        self.unfinished.borrow_mut().insert(number, Unfinished { since: Instant::now(), addr, accept });
+    }
+
+    /// Goes on with one, as far as that can be done at once; gives the client when it is done by that.
+    pub(super) fn go_on(&self, number: u32) -> Option<Greeted> {
+        let mut unfinished = self.unfinished.borrow_mut();
+        let handshake = unfinished.get_mut(&number)?;
+        let (addr, done) = (handshake.addr, tls::go_on(|cx| handshake.accept.as_mut().poll(cx)));
+        if matches!(done, Err(Errno::AGAIN)) {
+            return None;
         }
-    }
-
-    fn end(&self, number: u64) -> Option<Unfinished> {
-        let ended = self.unfinished.borrow_mut().remove(&number);
-        self.ended.notify_one();
-        ended
-    }
-
-    /// Waits until another may begin.
-    async fn room(&self) {
-        loop {
-            let oldest = {
-                let unfinished = self.unfinished.borrow();
-                if unfinished.len() < UNFINISHED_MAX {
-                    return;
-                }
-                unfinished.first_key_value().map(|(number, oldest)| (*number, oldest.since.elapsed()))
-            };
-            let Some((number, age)) = oldest else { return };
-            if age < PATIENCE {
-                let _ = timeout(PATIENCE - age, self.ended.notified()).await;
-            } else if let Some(Unfinished { task: Some(task), .. }) = self.end(number) {
-                task.abort();
+        unfinished.remove(&number);
+        match done {
+            Ok(tls) => Some(Greeted { tls, addr }),
+            Err(error) => {
+                tracing::debug!(%addr, %error, "a TLS handshake failed");
+                None
             }
         }
     }
 
-    /// Goes on with all handshakes without waiting for any, while a script has the thread; gives those that are done by that. Sockets
-    /// must be used past the runtime.
-    pub(super) fn go_on(&self) -> Vec<Greeted> {
-        let numbers: Vec<u64> = self.unfinished.borrow().keys().copied().collect();
-        let mut greeted = Vec::new();
-        for number in numbers {
-            let Some(accept) = self.unfinished.borrow().get(&number).map(|unfinished| Rc::clone(&unfinished.accept)) else {
-                continue;
-            };
-            let mut cx = Context::from_waker(Waker::noop());
-            let polled = match accept.try_borrow_mut() {
-                Ok(mut accept) => accept.as_mut().poll(&mut cx),
-                Err(_) => continue,
-            };
-            let Poll::Ready(done) = polled else { continue };
-            let Some(Unfinished { addr, task, .. }) = self.end(number) else { continue };
-            if let Some(task) = task {
-                task.abort();
+    /// Goes on with all of them.
+    pub(super) fn go_on_with_all(&self) -> Vec<Greeted> {
+        let numbers: Vec<u32> = self.unfinished.borrow().keys().copied().collect();
+        numbers.into_iter().filter_map(|number| self.go_on(number)).collect()
+    }
+
+    /// Gives those up that have taken too long.
+    pub(super) fn give_up_late(&self) {
+        self.unfinished.borrow_mut().retain(|_, handshake| {
+            let late = handshake.since.elapsed() >= HANDSHAKE_MAX;
+            if late {
+                tracing::debug!(addr = %handshake.addr, "a TLS handshake took too long");
             }
-            match done {
-                Ok(tls) => greeted.push(Greeted { tls, addr }),
-                Err(error) => tell(addr, &error),
-            }
-        }
-        greeted
+            !late
+        });
+    }
+
+    /// When one will have taken too long, if all are silent from now on.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.unfinished.borrow().values().map(|handshake| handshake.since).min().map(|since| since + HANDSHAKE_MAX)
+    }
+
+    /// Whether none is under way.
+    pub(super) fn are_done(&self) -> bool {
+        self.unfinished.borrow().is_empty()
     }
 
     /// Whether another may begin at once.
     pub(super) fn has_room(&self) -> bool {
         self.unfinished.borrow().len() < UNFINISHED_MAX
     }
-}
 
-fn tell(addr: SocketAddr, error: &io::Error) {
-    tracing::debug!(%addr, %error, "a TLS handshake failed");
-}
-
-/// Accepts on a socket for TLS for as long as the runtime runs.
-pub(super) async fn accept(shell: Rc<RefCell<Shell>>, handshakes: Rc<Handshakes>, listener: TcpListener) {
-    loop {
-        handshakes.room().await;
-        match listener.accept().await {
-            Ok((stream, addr)) => handshakes.begin(Rc::clone(&shell), stream, addr),
-            Err(error) => pause(error).await,
+    /// Makes room for another, if need be by giving one up that has been silent for a while. Fails with when to try again.
+    pub(super) fn make_room(&self, now: Instant) -> Result<(), Instant> {
+        if self.has_room() {
+            return Ok(());
+        }
+        let mut unfinished = self.unfinished.borrow_mut();
+        let oldest =
+            unfinished.iter().min_by_key(|(_, handshake)| handshake.since).map(|(number, oldest)| (*number, oldest.since));
+        match oldest {
+            Some((_, since)) if since + PATIENCE > now => Err(since + PATIENCE),
+            Some((number, _)) => {
+                unfinished.remove(&number);
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 }

@@ -1,36 +1,26 @@
-//! Listening: binds the configured addresses and turns what they accept into connections.
+//! Listening: binds the configured addresses, and lets in whom they accept, or tells them why not.
 
 use std::cell::RefCell;
 use std::fmt;
-use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener, ToSocketAddrs};
-use std::os::fd::{AsRawFd, RawFd};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener as StdUnixListener;
+use std::os::unix::net::UnixListener;
 use std::rc::Rc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
 
 use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::session::{Peer, SessionId};
 use crate::engine::time::Now;
-use crate::engine::turns::Task;
-use crate::server::busy::{Accepted, Listening};
-use crate::server::connection::{Connection, Stream};
+use crate::server::connection::Stream;
 use crate::server::directory::Entry;
-use crate::server::handshake::{self, Greeted};
-use crate::server::shell::Shell;
-use crate::server::{tls, turns};
+use crate::server::tls;
 
-/// After an accept that failed for want of descriptors or memory, the next attempt waits so long.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Connections are let in before others get their turn, at most: each takes some 15 µs.
-const ACCEPTED_MAX: u64 = 16;
 /// Ports tried where any will do but all addresses must have the same.
 const FREE_PORT_ATTEMPTS: usize = 16;
 
@@ -44,8 +34,6 @@ you can just disable the protected mode by editing the Redis configuration file,
 and then restarting the server. 3) If you started the server manually just for testing, restart it with the '--protected-mode no' \
 option. 4) Set up an authentication password for the default user. NOTE: You only need to do one of the above things in order for \
 the server to start accepting connections from the outside.\r\n";
-/// How long a client that is refused may take to be told why.
-const REFUSAL_MAX: Duration = Duration::from_secs(1);
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// An address that cannot be listened on.
@@ -84,11 +72,11 @@ impl std::error::Error for BindError {
 #[derive(Debug, Default)]
 pub struct Listeners {
     /// TCP, all on one port.
-    pub tcp: Vec<StdTcpListener>,
+    pub tcp: Vec<TcpListener>,
     /// TCP for TLS, all on one port.
-    pub tls: Vec<StdTcpListener>,
+    pub tls: Vec<TcpListener>,
     /// The unix socket.
-    pub unix: Option<StdUnixListener>,
+    pub unix: Option<UnixListener>,
 }
 
 impl Listeners {
@@ -123,32 +111,9 @@ impl Listeners {
     pub fn tls_addresses(&self) -> Vec<SocketAddr> {
         addresses(&self.tls)
     }
-
-    /// Accepts on all of them for as long as the runtime runs.
-    pub(super) fn serve(self, shell: &Rc<RefCell<Shell>>) -> io::Result<()> {
-        let busy = Rc::clone(&shell.borrow().busy);
-        for listener in self.tcp {
-            busy.listen(Listening::Tcp(listener.as_raw_fd()));
-            let accepting = accept_tcp(Rc::clone(shell), TcpListener::from_std(listener)?);
-            tokio::task::spawn_local(turns::timed(shell, Task::Accept, accepting));
-        }
-        let handshakes = busy.handshakes();
-        for listener in self.tls {
-            let Some(handshakes) = handshakes.clone() else { continue };
-            busy.listen(Listening::Tls(listener.as_raw_fd()));
-            let accepting = handshake::accept(Rc::clone(shell), handshakes, TcpListener::from_std(listener)?);
-            tokio::task::spawn_local(turns::timed(shell, Task::Accept, accepting));
-        }
-        if let Some(listener) = self.unix {
-            busy.listen(Listening::Unix(listener.as_raw_fd()));
-            let accepting = accept_unix(Rc::clone(shell), UnixListener::from_std(listener)?);
-            tokio::task::spawn_local(turns::timed(shell, Task::Accept, accepting));
-        }
-        Ok(())
-    }
 }
 
-fn addresses(listeners: &[StdTcpListener]) -> Vec<SocketAddr> {
+fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
     listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
 }
 
@@ -156,8 +121,8 @@ fn in_use(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse
 }
 
-fn bind_all(config: &Config, mut port: u16) -> Result<Vec<StdTcpListener>, BindError> {
-    let mut listeners: Vec<StdTcpListener> = Vec::new();
+fn bind_all(config: &Config, mut port: u16) -> Result<Vec<TcpListener>, BindError> {
+    let mut listeners: Vec<TcpListener> = Vec::new();
     let mut missing = None;
     for word in &config.bind {
         let (host, optional) = match word.strip_prefix('-') {
@@ -192,7 +157,7 @@ fn bind_all(config: &Config, mut port: u16) -> Result<Vec<StdTcpListener>, BindE
     }
 }
 
-fn bind_host(host: &str, port: u16, backlog: u32) -> io::Result<StdTcpListener> {
+fn bind_host(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {
     let addr = (host, port).to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -204,7 +169,7 @@ fn bind_host(host: &str, port: u16, backlog: u32) -> io::Result<StdTcpListener> 
     Ok(socket.into())
 }
 
-fn bind_unix(path: &str, config: &Config) -> io::Result<StdUnixListener> {
+fn bind_unix(path: &str, config: &Config) -> io::Result<UnixListener> {
     // A socket that a server left behind when it was killed would be in the way.
     let _ = std::fs::remove_file(path);
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
@@ -216,44 +181,35 @@ fn bind_unix(path: &str, config: &Config) -> io::Result<StdUnixListener> {
     Ok(socket.into())
 }
 
-async fn accept_tcp(shell: Rc<RefCell<Shell>>, listener: TcpListener) {
-    for accepted in 1u64.. {
-        if accepted % ACCEPTED_MAX == 0 {
-            tokio::task::yield_now().await;
-        }
-        match listener.accept().await {
-            Ok((stream, addr)) => welcome_tcp(&shell, stream, addr),
-            Err(error) => pause(error).await,
-        }
-    }
+/// Somebody who was accepted and is yet to be let in.
+pub(super) struct Accepted {
+    pub(super) stream: Stream,
+    /// From where; `None` over a unix socket.
+    remote: Option<SocketAddr>,
 }
 
-async fn accept_unix(shell: Rc<RefCell<Shell>>, listener: UnixListener) {
-    let path = shell.borrow().engine.config.unixsocket.clone();
-    for accepted in 1u64.. {
-        if accepted % ACCEPTED_MAX == 0 {
-            tokio::task::yield_now().await;
-        }
-        match listener.accept().await {
-            Ok((stream, _)) => welcome_unix(&shell, stream, &path),
-            Err(error) => pause(error).await,
-        }
+impl Accepted {
+    /// Over TCP.
+    pub(super) fn tcp(socket: OwnedFd, addr: SocketAddr) -> Accepted {
+        Accepted { stream: Stream::Tcp(socket.into()), remote: Some(addr) }
     }
-}
 
-pub(super) async fn pause(error: io::Error) {
-    tracing::warn!(%error, "cannot accept a connection");
-    // A client that is gone already is no reason to wait; anything else will be no better in an instant.
-    if error.kind() != io::ErrorKind::ConnectionAborted {
-        tokio::time::sleep(ACCEPT_PAUSE).await;
+    /// Over a unix socket.
+    pub(super) fn unix(socket: OwnedFd) -> Accepted {
+        Accepted { stream: Stream::Unix(socket.into()), remote: None }
+    }
+
+    /// Over TLS, the handshake done.
+    pub(super) fn tls(tls: TlsStream<tls::Socket>, addr: SocketAddr) -> Accepted {
+        Accepted { stream: Stream::Tls(Rc::new(RefCell::new(tls))), remote: Some(addr) }
     }
 }
 
 /// A connection that is let in, and whose session the engine knows.
 pub(super) struct Newcomer {
     pub(super) id: SessionId,
-    entry: Entry,
-    pub(super) stream: Accepted,
+    pub(super) entry: Entry,
+    pub(super) stream: Stream,
 }
 
 impl Newcomer {
@@ -261,45 +217,6 @@ impl Newcomer {
     pub(super) fn fd(&self) -> RawFd {
         self.entry.fd
     }
-}
-
-fn welcome_tcp(shell: &Rc<RefCell<Shell>>, stream: TcpStream, addr: SocketAddr) {
-    let mut state = shell.borrow_mut();
-    if let Some(refusal) = refusal(&state.engine, Some(addr.ip())) {
-        state.engine.stats.rejected += 1;
-        // One attempt: the socket's buffer is empty, and the client is told as a courtesy.
-        let _ = stream.try_write(refusal);
-        return;
-    }
-    prepare(&SockRef::from(&stream), &state.engine.config);
-    let (peer, entry) = describe_tcp(addr, stream.local_addr(), stream.as_raw_fd());
-    let id = state.connect(peer, entry);
-    drop(state);
-    tokio::task::spawn_local(Connection::new(Rc::clone(shell), Stream::Tcp(stream), id));
-}
-
-/// Lets a client in whose handshake is done, or tells it why not.
-pub(super) async fn welcome_tls(shell: &Rc<RefCell<Shell>>, greeted: Greeted) {
-    let Greeted { mut tls, addr } = greeted;
-    let refused = refusal(&shell.borrow().engine, Some(addr.ip()));
-    if let Some(refusal) = refused {
-        shell.borrow_mut().engine.stats.rejected += 1;
-        let _ = timeout(REFUSAL_MAX, async {
-            tls.write_all(refusal).await?;
-            tls.shutdown().await
-        })
-        .await;
-        return;
-    }
-    let mut state = shell.borrow_mut();
-    let socket = tls.get_ref().0.stream();
-    prepare(&SockRef::from(socket), &state.engine.config);
-    let (peer, entry) = describe_tcp(addr, socket.local_addr(), socket.as_raw_fd());
-    let tls = Rc::new(RefCell::new(tls));
-    let id = state.connect(peer, entry);
-    state.busy.watch_tls(id, Rc::clone(&tls));
-    drop(state);
-    tokio::task::spawn_local(Connection::new(Rc::clone(shell), Stream::Tls(tls), id));
 }
 
 fn prepare(socket: &SockRef<'_>, config: &Config) {
@@ -314,7 +231,7 @@ fn prepare(socket: &SockRef<'_>, config: &Config) {
     }
 }
 
-fn describe_tcp(addr: SocketAddr, local: io::Result<SocketAddr>, fd: RawFd) -> (Peer, Entry) {
+fn describe_tcp(addr: SocketAddr, local: Option<SocketAddr>, fd: RawFd) -> (Peer, Entry) {
     let laddr = local.map(|addr| addr.to_string()).unwrap_or_default().into();
     let peer = Peer { addr: addr.to_string().into(), laddr, unix: false };
     (peer, Entry { addr: Some(addr), fd, connected_at: 0, bytes_in: 0, bytes_out: 0 })
@@ -325,74 +242,31 @@ fn describe_unix(path: &str, fd: RawFd) -> (Peer, Entry) {
     (peer, Entry { addr: None, fd, connected_at: 0, bytes_in: 0, bytes_out: 0 })
 }
 
-fn welcome_unix(shell: &Rc<RefCell<Shell>>, stream: UnixStream, path: &str) {
-    let mut state = shell.borrow_mut();
-    if let Some(refusal) = refusal(&state.engine, None) {
-        state.engine.stats.rejected += 1;
-        let _ = stream.try_write(refusal);
-        return;
-    }
-    let (peer, entry) = describe_unix(path, stream.as_raw_fd());
-    let id = state.connect(peer, entry);
-    drop(state);
-    tokio::task::spawn_local(Connection::new(Rc::clone(shell), Stream::Unix(stream), id));
-}
-
-/// Lets a client in while a script runs: its session begins at once, its task with [`settle_in`]. `None` where it is refused.
-pub(super) fn welcome_during_script(engine: &mut Engine, now: Now, mut stream: Accepted) -> Option<Newcomer> {
-    let remote = match &stream {
-        // Without an address it is gone already.
-        Accepted::Tcp(stream) => Some(stream.peer_addr().ok()?),
-        Accepted::Tls(_, addr) => Some(*addr),
-        Accepted::Unix(_) => None,
-    };
+/// Lets a client in: its session begins. `None` where it is refused.
+pub(super) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Option<Newcomer> {
+    let Accepted { stream, remote } = accepted;
     if let Some(refusal) = refusal(engine, remote.map(|addr| addr.ip())) {
         engine.stats.rejected += 1;
-        let _ = match &mut stream {
-            Accepted::Tcp(stream) => stream.write(refusal),
-            Accepted::Unix(stream) => stream.write(refusal),
-            Accepted::Tls(tls, _) => {
-                let written = tls.borrow_mut().get_mut().1.writer().write(refusal);
-                tls::say_goodbye(tls);
-                written
-            }
-        };
+        // One attempt: the socket's buffer is empty, and the client is told as a courtesy.
+        let _ = stream.write(refusal);
+        if let Stream::Tls(tls) = &stream {
+            tls::say_goodbye(tls);
+        }
         return None;
     }
-    let (peer, entry) = match (&stream, remote) {
-        (Accepted::Tcp(stream), Some(addr)) => {
-            prepare(&SockRef::from(stream), &engine.config);
-            describe_tcp(addr, stream.local_addr(), stream.as_raw_fd())
+    let (peer, entry) = match remote {
+        Some(addr) => {
+            let local = stream.with_fd(|fd| {
+                let socket = SockRef::from(&fd);
+                prepare(&socket, &engine.config);
+                socket.local_addr()
+            });
+            describe_tcp(addr, local.ok().and_then(|addr| addr.as_socket()), stream.fd())
         }
-        (Accepted::Tls(tls, addr), _) => {
-            let tls = tls.borrow();
-            let socket = tls.get_ref().0.stream();
-            prepare(&SockRef::from(socket), &engine.config);
-            describe_tcp(*addr, socket.local_addr(), socket.as_raw_fd())
-        }
-        (Accepted::Tcp(stream), None) => describe_unix(&engine.config.unixsocket, stream.as_raw_fd()),
-        (Accepted::Unix(stream), _) => describe_unix(&engine.config.unixsocket, stream.as_raw_fd()),
+        None => describe_unix(&engine.config.unixsocket, stream.fd()),
     };
     let id = engine.connect(now, peer);
     Some(Newcomer { id, entry, stream })
-}
-
-/// Gives a client that was let in during a script its task.
-pub(super) fn settle_in(shell: &Rc<RefCell<Shell>>, newcomer: Newcomer) {
-    let Newcomer { id, entry, stream } = newcomer;
-    shell.borrow_mut().enter(id, entry);
-    let stream = match stream {
-        Accepted::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp),
-        Accepted::Unix(stream) => UnixStream::from_std(stream).map(Stream::Unix),
-        Accepted::Tls(tls, _) => Ok(Stream::Tls(tls)),
-    };
-    match stream {
-        Ok(stream) => drop(tokio::task::spawn_local(Connection::new(Rc::clone(shell), stream, id))),
-        Err(error) => {
-            tracing::warn!(%error, "cannot go on with a connection");
-            shell.borrow_mut().disconnect(id);
-        }
-    }
 }
 
 /// Why a client that has just connected is not let in.

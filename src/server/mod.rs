@@ -1,35 +1,36 @@
 //! The server: sockets, clock and signals round the engine.
 //!
-//! One OS thread, the executor, runs everything that touches the engine: the connections, the listeners and the timer are tasks
-//! of its single-threaded runtime and call the engine inline. Other threads talk to it through [`Server::control`], never on a
-//! request's way.
+//! One OS thread, the executor, runs everything that touches the engine: the connections, the listeners and the timer have their turns
+//! in its loop and call the engine inline. Other threads talk to it through [`Server::control`], never on a request's way.
 //!
 //! ```text
-//!   listener ──▶ connection ──▶ shell: engine, clock, shared buffers ◀── timer
+//!   listener ──▶ connection ──▶ shell: engine, clock, shared buffers ◀── timer        event_loop: who has a turn, and when
 //!                                 ▲
 //!                 Server::control ┘ (tests, signals)
 //! ```
 
+mod accept;
 pub mod allocator;
 mod busy;
-mod cells;
 pub mod cli;
 pub mod clock;
 pub mod connection;
+mod control;
 pub mod descriptors;
 pub mod directory;
 pub mod environment;
+mod event_loop;
 pub mod file;
 mod handshake;
 mod heap;
 pub mod listener;
 pub mod log;
 mod orders;
+mod poller;
 pub mod program;
 mod returns;
 pub mod shell;
 mod spans;
-pub mod stop;
 mod sweep;
 pub mod timer;
 pub mod tls;
@@ -37,10 +38,10 @@ mod turns;
 pub mod users_file;
 mod window;
 
-use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,28 +49,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
-use tokio::sync::mpsc;
 use tokio_rustls::rustls::ServerConfig;
 
 use crate::commands;
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
-use crate::engine::turns::Task;
 use crate::engine::users::Users;
+use crate::server::accept::Doors;
 use crate::server::busy::Watch;
 use crate::server::clock::Clock;
+use crate::server::control::{Control, Inbox, Order};
 use crate::server::directory::Directory;
+use crate::server::event_loop::EventLoop;
 use crate::server::file::UserLine;
 use crate::server::handshake::Handshakes;
 use crate::server::listener::{BindError, Listeners};
+use crate::server::poller::Poller;
 use crate::server::shell::Shell;
 
 /// Stack of the executor's thread, in bytes; Lua and nested replies live on it.
 const STACK: usize = 64 << 20;
-
-/// What is run on the executor's thread on behalf of another.
-type Order = Box<dyn FnOnce(&mut Shell) + Send>;
 
 /// How a server is started, beyond its configuration.
 #[derive(Clone, Debug, Default)]
@@ -117,7 +116,7 @@ pub struct Server {
     executor: Option<JoinHandle<io::Result<()>>>,
     /// Where connections are not accepted yet, and what is to be said then.
     accept: Option<Box<(SyncSender<Environment>, Environment)>>,
-    orders: mpsc::UnboundedSender<Order>,
+    orders: Control,
     /// Set when it has been asked to end: a script that runs is told by it.
     ending: Arc<AtomicBool>,
     addresses: Vec<SocketAddr>,
@@ -139,12 +138,7 @@ impl Prepared {
         let thread = std::thread::Builder::new().name("executor".into()).stack_size(STACK);
         let thread = thread.spawn(move || {
             let _heap = allocator::own_heap();
-            let runtime = Builder::new_current_thread()
-                .enable_io()
-                .enable_time()
-                .on_thread_unpark(turns::begin)
-                .build_local(LocalOptions::default())?;
-            given.recv().map_or(Ok(()), |executor| executor.run(&runtime))
+            given.recv().map_or(Ok(()), Executor::run)
         });
         Ok(Prepared { thread: thread.map_err(StartError::System)?, work })
     }
@@ -167,7 +161,7 @@ impl Prepared {
             None => getrandom::u64().map_err(|error| StartError::System(io::Error::other(error.to_string())))?,
         };
         let directory = Arc::new(Directory::default());
-        let (orders, inbox) = mpsc::unbounded_channel();
+        let (orders, inbox) = control::orders().map_err(StartError::System)?;
         let (accept, accepting) = sync_channel(1);
         let config_file = options.config_file.clone();
         let ending = Arc::new(AtomicBool::new(false));
@@ -233,8 +227,7 @@ impl Server {
             shell.after_order();
             let _ = done.send(outcome);
         });
-        self.orders.send(order).ok()?;
-        result.recv().ok()
+        if self.orders.send(order) { result.recv().ok() } else { None }
     }
 
     /// What [`Server::stop`] does, for a thread that does not own the server.
@@ -242,7 +235,7 @@ impl Server {
         let (orders, ending) = (self.orders.clone(), Arc::clone(&self.ending));
         move || {
             ending.store(true, Ordering::Relaxed);
-            drop(orders.send(Box::new(|shell| shell.stop.now())));
+            orders.send(Box::new(|shell| shell.ending = true));
         }
     }
 
@@ -283,68 +276,52 @@ struct Executor {
     listeners: Listeners,
     /// Tells when connections are to be accepted, and what `INFO` says of the process; without a word, that none ever are.
     accept: Receiver<Environment>,
-    inbox: mpsc::UnboundedReceiver<Order>,
+    inbox: Inbox,
     ending: Arc<AtomicBool>,
     directory: Arc<Directory>,
 }
 
 impl Executor {
-    fn run(mut self, runtime: &LocalRuntime) -> io::Result<()> {
-        runtime.block_on(async {
-            turns::begin();
-            let mut clock = Clock::new();
-            if self.options.frozen {
-                clock.freeze();
+    fn run(mut self) -> io::Result<()> {
+        let poller = Poller::new()?;
+        let mut clock = Clock::new();
+        if self.options.frozen {
+            clock.freeze();
+        }
+        self.config.maxclients = descriptors::raise(self.config.maxclients);
+        let users_file = users_file::open(&self.config);
+        let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
+        shell.engine.users = self.users;
+        shell.engine.test_mode = self.options.test_mode;
+        shell.engine.users_file = users_file;
+        if let Some(settings) = self.tls {
+            let handshakes = Rc::new(Handshakes::new(settings, poller.registry.clone()));
+            shell.busy.set_handshakes(Rc::clone(&handshakes));
+            shell.engine.apply_config = Some(Box::new(move |config, names| renew_tls(&handshakes, config, names)));
+        }
+        if self.options.seed.is_none() {
+            shell.engine.entropy = Some(Box::new(|bytes| getrandom::fill(bytes).is_ok()));
+        }
+        if let Some(path) = self.options.config_file {
+            let write =
+                move |config: &Config, users: &[Vec<u8>]| file::rewrite(&path, config, users).map_err(|error| error.to_string());
+            shell.engine.rewrite_config = Some(Box::new(write));
+        }
+        let mut watch = Watch::new(Rc::clone(&shell.busy), self.ending);
+        shell.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.look(engine, now, id, first)));
+        let Ok(environment) = self.accept.recv() else { return Ok(()) };
+        shell.engine.environment = environment;
+        let doors = Doors::open(self.listeners, &poller.registry, &shell.busy)?;
+        let mut event_loop = EventLoop::new(shell, poller, doors, self.inbox)?;
+        // After a panic in the middle of a command the engine may be in a state that no command could have left it in. A lock server
+        // that goes on from there may give one lock to two clients, so it ends instead, and says so.
+        match catch_unwind(AssertUnwindSafe(|| event_loop.run())) {
+            Ok(ended) => {
+                event_loop.close();
+                ended
             }
-            self.config.maxclients = descriptors::raise(self.config.maxclients);
-            let users_file = users_file::open(&self.config);
-            let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
-            shell.engine.users = self.users;
-            shell.engine.test_mode = self.options.test_mode;
-            shell.engine.users_file = users_file;
-            if let Some(settings) = self.tls {
-                let handshakes = Rc::new(Handshakes::new(settings));
-                shell.busy.set_handshakes(Rc::clone(&handshakes));
-                shell.engine.apply_config = Some(Box::new(move |config, names| renew_tls(&handshakes, config, names)));
-            }
-            if self.options.seed.is_none() {
-                shell.engine.entropy = Some(Box::new(|bytes| getrandom::fill(bytes).is_ok()));
-            }
-            if let Some(path) = self.options.config_file {
-                let write = move |config: &Config, users: &[Vec<u8>]| {
-                    file::rewrite(&path, config, users).map_err(|error| error.to_string())
-                };
-                shell.engine.rewrite_config = Some(Box::new(write));
-            }
-            let stop = Rc::clone(&shell.stop);
-            let shell = Rc::new(RefCell::new(shell));
-            {
-                let mut state = shell.borrow_mut();
-                let mut watch = Watch::new(Rc::clone(&state.busy), Rc::downgrade(&shell), self.ending);
-                state.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.look(engine, now, id, first)));
-            }
-            let (run, guard) = (timer::run(Rc::clone(&shell)), stop.on_panic());
-            let timer = async move {
-                let _guard = guard;
-                if let Err(error) = run.await {
-                    tracing::error!(%error, "the timer failed: keys end only when they are looked at");
-                }
-            };
-            tokio::task::spawn_local(turns::timed(&shell, Task::Timer, timer));
-            let Ok(environment) = self.accept.recv() else { return Ok(()) };
-            shell.borrow_mut().engine.environment = environment;
-            self.listeners.serve(&shell)?;
-            let guard = stop.on_panic();
-            let state = Rc::clone(&shell);
-            let orders = async move {
-                let _guard = guard;
-                while let Some(order) = self.inbox.recv().await {
-                    order(&mut state.borrow_mut());
-                }
-            };
-            tokio::task::spawn_local(turns::timed(&shell, Task::Control, orders));
-            if stop.wait().await { Ok(()) } else { Err(io::Error::other("a task of the executor panicked")) }
-        })
+            Err(_) => Err(io::Error::other("the executor panicked")),
+        }
     }
 }
 

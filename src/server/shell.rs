@@ -1,10 +1,10 @@
 //! The shell round the engine: what all connections of one server share. It lives on the executor's thread alone.
 
+use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 use crate::engine::config::Config;
@@ -18,8 +18,8 @@ use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
 use crate::server::returns::{Returns, Use};
 use crate::server::spans::{self, Spans};
-use crate::server::stop::Stop;
 use crate::server::timer::Timer;
+use crate::server::turns::Turn;
 use crate::server::window::Window;
 use crate::server::{descriptors, environment, heap, log};
 
@@ -43,19 +43,14 @@ const ADVANCE_EVERY_US: u64 = 1000;
 /// What the shell knows of a connection beside its session.
 #[derive(Default)]
 pub(super) struct Slot {
-    /// Its task.
-    waker: Option<Waker>,
+    /// Whether it belongs to a connection, and not to somebody inside the process.
+    pub(super) connected: bool,
+    /// Whether it is in line for a turn.
+    in_line: bool,
     /// Since when its outbox has exceeded its soft limit, in monotonic milliseconds; none, or it has not.
     pub(super) soft_since_ms: Option<NonZeroU64>,
     /// When the directory was last told of its traffic.
     traffic_ms: u64,
-}
-
-impl Slot {
-    /// Whether it belongs to a connection, and not to somebody inside the process.
-    pub(super) fn has_task(&self) -> bool {
-        self.waker.is_some()
-    }
 }
 
 /// The engine and what drives it.
@@ -70,8 +65,11 @@ pub struct Shell {
     pub directory: Arc<Directory>,
     /// Limits of the request parser, as configured.
     pub limits: Limits,
-    /// Told when the server is to end.
-    pub stop: Rc<Stop>,
+    /// Whether the server is to end.
+    pub ending: bool,
+    /// Who is to have a turn, in this order.
+    line: VecDeque<SessionId>,
+    pub(super) turn: Turn,
     /// Read by all connections, one at a time; empty while one has it.
     pub read_buffer: Vec<u8>,
     /// Lent like the read buffer, for the sake of the room it keeps.
@@ -109,7 +107,9 @@ impl Shell {
             timer: Timer::new()?,
             directory,
             limits,
-            stop: Rc::default(),
+            ending: false,
+            line: VecDeque::new(),
+            turn: Turn::begin(),
             read_buffer: vec![0; READ_BUFFER],
             parser: RequestParser::new(),
             window: Window::default(),
@@ -142,6 +142,7 @@ impl Shell {
         if self.slots.len() <= id.0 as usize {
             self.slots.resize_with(id.0 as usize + 1, Slot::default);
         }
+        self.slots[id.0 as usize].connected = true;
         self.busy.watch(id, entry.fd);
         self.directory.insert(self.engine.sessions[id.0 as usize].id, entry);
         self.expect_idle(now);
@@ -158,15 +159,13 @@ impl Shell {
         self.settle(now, None);
     }
 
-    /// Remembers the task to wake when somebody else writes to the session.
-    pub fn watch(&mut self, id: SessionId, waker: &Waker) {
-        self.slots[id.0 as usize].waker = Some(waker.clone());
-    }
-
     /// The instant for a batch of requests. What is due by then is ended first.
     #[inline]
     pub fn begin(&mut self, id: SessionId) -> Now {
         let (now, mut at_ns) = self.clock.now_and_stopwatch();
+        if !self.clock.is_frozen() {
+            self.note_execution(at_ns);
+        }
         if self.may_be_due(now)
             && now.mono_us >= self.help_from_us
             && self.engine.next_deadline().is_some_and(|at| now.reached(at))
@@ -324,11 +323,30 @@ impl Shell {
         self.dirty = dirty;
     }
 
-    /// Has the session's task look at its outbox and flags.
-    pub(super) fn wake(&self, id: SessionId) {
-        if let Some(waker) = self.slots.get(id.0 as usize).and_then(|slot| slot.waker.as_ref()) {
-            waker.wake_by_ref();
+    /// Has the session's connection have a turn, in which it looks at its socket, its outbox and its flags.
+    #[inline]
+    pub(super) fn wake(&mut self, id: SessionId) {
+        if let Some(slot) = self.slots.get_mut(id.0 as usize)
+            && slot.connected
+            && !slot.in_line
+        {
+            slot.in_line = true;
+            self.line.push_back(id);
         }
+    }
+
+    /// Whose turn it is, if there is anybody in line.
+    #[inline]
+    pub(super) fn next_in_line(&mut self) -> Option<SessionId> {
+        let id = self.line.pop_front()?;
+        self.slots[id.0 as usize].in_line = false;
+        Some(id)
+    }
+
+    /// How many are in line.
+    #[inline]
+    pub(super) fn in_line(&self) -> usize {
+        self.line.len()
     }
 
     /// When something is to be done even if no request comes, in monotonic milliseconds.
@@ -353,7 +371,7 @@ impl Shell {
     fn carry_out(&mut self, actions: Vec<Action>) -> Now {
         for action in actions {
             match action {
-                Action::Shutdown => self.stop.now(),
+                Action::Shutdown => self.ending = true,
                 Action::Sleep(us) if self.clock.is_frozen() => {
                     self.clock.advance_us(us);
                     while self.tick() {}

@@ -36,7 +36,7 @@ impl Shell {
                 // It goes as soon as its task runs.
                 continue;
             }
-            if timeout_ms > 0 && session.subscriptions == [0; 3] && self.slots.get(index).is_some_and(|slot| slot.has_task()) {
+            if timeout_ms > 0 && session.subscriptions == [0; 3] && self.slots.get(index).is_some_and(|slot| slot.connected) {
                 // Whoever waits is not idle.
                 let waits = session.flags.contains(SessionFlags::BLOCKED) || self.asking == Some(id);
                 let due = if waits { now.mono_ms() } else { session.last_ms } + timeout_ms + 1;

@@ -1,17 +1,14 @@
 //! The timer: wakes the engine for its next deadline and for nothing else.
 //!
-//! A timerfd, since the runtime's own timers return up to a millisecond late. It is armed anew only when the next deadline is
+//! A timerfd, since to wait for sockets takes whole milliseconds. It is armed anew only when the next deadline is
 //! earlier than the one it is armed for, or after it fired: a server whose leases are all of one length hardly ever touches it.
 
-use std::cell::RefCell;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
-use tokio::io::unix::AsyncFd;
 
-use crate::server::shell::Shell;
+use crate::server::poller::{Registry, Source};
 
 /// The timerfd and what it is armed for.
 pub struct Timer {
@@ -25,6 +22,11 @@ impl Timer {
     pub fn new() -> io::Result<Self> {
         let fd = rustix::time::timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         Ok(Timer { fd, armed_ms: None })
+    }
+
+    /// Has the executor woken when it fires.
+    pub(super) fn register(&self, registry: &Registry) -> io::Result<()> {
+        registry.add(&self.fd, Source::Timer)
     }
 
     /// Makes sure that it fires at `deadline_ms` at the latest; `raw_us` gives the clock reading that belongs to it.
@@ -50,29 +52,15 @@ impl Timer {
         self.armed_ms
     }
 
+    /// Notes that it has fired.
+    pub(super) fn fired(&mut self) {
+        // Whether it was moved meanwhile does not matter: the clock decides what is due.
+        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+        self.reset();
+    }
+
     /// Forgets what it is armed for, so that the next call of [`Timer::arm`] arms it anew.
     pub fn reset(&mut self) {
         self.armed_ms = None;
-    }
-}
-
-/// Runs for as long as the server: lets time reach the engine whenever the timer fires.
-pub async fn run(shell: Rc<RefCell<Shell>>) -> io::Result<()> {
-    let fd = shell.borrow().timer.fd.try_clone()?;
-    // SAFETY: an `OwnedFd` is open until it is dropped and always names the same descriptor; the `AsyncFd` owns it.
-    let fd = unsafe { AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE) }?;
-    loop {
-        let mut ready = fd.readable().await?;
-        let mut count = [0; 8];
-        // Whether it fired or was moved in between does not matter: the clock decides what is due.
-        let _ = ready.try_io(|fd| rustix::io::read(fd.get_ref(), &mut count).map_err(io::Error::from));
-        drop(ready);
-        shell.borrow_mut().timer.reset();
-        while shell.borrow_mut().tick() {
-            // Much is due at once. A client that shares the processor gets it, which the kernel would else deny it for
-            // milliseconds; then connections get their turn.
-            std::thread::yield_now();
-            tokio::task::yield_now().await;
-        }
     }
 }

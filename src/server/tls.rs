@@ -1,21 +1,21 @@
-//! TLS: from the directives to what a handshake is made by, and a socket that can be read past the runtime.
+//! TLS: from the directives to what a handshake is made by, and a socket that is read and written without waiting.
 //!
 //! ```text
 //!   tls-cert-file, tls-key-file, … ─▶ settings ─▶ handshake ─▶ Tls ─▶ connection
 //!                       CONFIG SET ─▶ settings ─────┘ (those who are connected keep what they have)
 //! ```
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
+use std::net::TcpStream;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -115,16 +115,15 @@ fn versions(protocols: &str) -> Result<Vec<&'static SupportedProtocolVersion>, S
     Ok(versions)
 }
 
-/// A TCP socket that can also be read and written past the runtime, which does not learn what is ready while a script runs.
+/// A TCP socket none of whose calls waits. It has nobody woken: whoever uses it learns elsewhere when to try again.
 pub struct Socket {
     stream: TcpStream,
-    direct: Rc<Cell<bool>>,
 }
 
 impl Socket {
-    /// One that goes past the runtime for as long as `direct` is set.
-    pub fn new(stream: TcpStream, direct: Rc<Cell<bool>>) -> Socket {
-        Socket { stream, direct }
+    /// One whose calls do not wait.
+    pub fn new(stream: TcpStream) -> Socket {
+        Socket { stream }
     }
 
     /// The socket itself.
@@ -133,8 +132,7 @@ impl Socket {
     }
 }
 
-/// What a system call that does not wait came to. Nobody is woken when it has to be tried again: who goes past the runtime tries
-/// again by itself.
+/// What a system call that does not wait came to.
 fn at_once<T>(result: Result<T, Errno>) -> Poll<io::Result<T>> {
     match result {
         Err(Errno::AGAIN | Errno::INTR) => Poll::Pending,
@@ -143,35 +141,52 @@ fn at_once<T>(result: Result<T, Errno>) -> Poll<io::Result<T>> {
 }
 
 impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.direct.get() {
-            let into = buf.initialize_unfilled();
-            return at_once(rustix::net::recv(&this.stream, into, RecvFlags::DONTWAIT)).map_ok(|(count, _)| buf.advance(count));
-        }
-        Pin::new(&mut this.stream).poll_read(cx, buf)
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let into = buf.initialize_unfilled();
+        at_once(rustix::net::recv(&self.stream, into, RecvFlags::DONTWAIT)).map_ok(|(count, _)| buf.advance(count))
     }
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if this.direct.get() {
-            return at_once(rustix::net::send(&this.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL));
-        }
-        Pin::new(&mut this.stream).poll_write(cx, bytes)
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        at_once(rustix::net::send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        at_once(rustix::net::shutdown(&self.stream, Shutdown::Write))
     }
 }
 
-/// A connection whose handshake is done. Shared by its task and by what looks after the sockets while a script runs.
+/// What going on with something comes to at once, as a system call would say it.
+pub fn go_on<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Result<T, Errno> {
+    match poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Pending => Err(Errno::AGAIN),
+        Poll::Ready(done) => done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::CONNRESET)),
+    }
+}
+
+/// Receives what is decrypted.
+pub fn receive(tls: &Tls, into: &mut [u8]) -> Result<usize, Errno> {
+    let mut into = ReadBuf::new(into);
+    go_on(|cx| Pin::new(&mut *tls.borrow_mut()).poll_read(cx, &mut into))?;
+    Ok(into.filled().len())
+}
+
+/// Encrypts and sends.
+pub fn send(tls: &Tls, bytes: &[u8]) -> Result<usize, Errno> {
+    go_on(|cx| Pin::new(&mut *tls.borrow_mut()).poll_write(cx, bytes))
+}
+
+/// Sees to it that the socket has got all that was sent.
+pub fn flush(tls: &Tls) -> Result<(), Errno> {
+    go_on(|cx| Pin::new(&mut *tls.borrow_mut()).poll_flush(cx))
+}
+
+/// A connection whose handshake is done. Shared by the connection and by what looks after the sockets while a script runs.
 pub type Tls = Rc<RefCell<TlsStream<Socket>>>;
 
 /// Whether something is decrypted and waits to be read, and whether something is encrypted and waits to be sent.
