@@ -6,6 +6,7 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::Ttl;
 use crate::engine::number::{LongDouble, parse_i64};
+use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::Form;
 
 const COUNTER: Command = Command {
@@ -64,20 +65,24 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
+const ADDED: Event = Event::new(Classes::STRING, "incrby");
+
 fn add(cx: &mut Context<'_>, key: &[u8], increment: i64) -> Result {
-    let mut db = cx.db();
-    let (hash, place) = db.locate_here(key);
-    let event = Event::new(Classes::STRING, "incrby");
-    if let Some(place) = place
-        && let Some(new) = db.add_to_last_digit(place, key, increment, event)
-    {
-        cx.reply.integer(new);
-        return Ok(());
+    match cx.db().add_to_last_digit(key, increment, ADDED) {
+        Ok(new) => cx.reply.integer(new),
+        Err((hash, place)) => add_anew(cx, (hash, place), key, increment)?,
     }
+    Ok(())
+}
+
+/// Adds to the counter there, or makes one.
+#[inline(never)]
+fn add_anew(cx: &mut Context<'_>, (hash, place): (KeyHash, Option<Place>), key: &[u8], increment: i64) -> Result {
+    let mut db = cx.db();
     let (mut new, mut digits) = (increment, itoa::Buffer::new());
     match place {
-        None => db.put_string_at(hash, None, key, digits.format(new).as_bytes(), Ttl::Clear, event),
-        Some(place) => db.rewrite_string(hash, place, key, event, |old| {
+        None => db.put_string_at(hash, None, key, digits.format(new).as_bytes(), Ttl::Clear, ADDED),
+        Some(place) => db.rewrite_string(hash, place, key, ADDED, |old| {
             let old = parse_i64(old).ok_or(Error::NOT_INTEGER)?;
             new = old.checked_add(increment).ok_or(Error::OVERFLOW)?;
             Ok(digits.format(new).as_bytes())

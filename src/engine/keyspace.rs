@@ -330,8 +330,7 @@ impl<'a> Db<'a> {
         let space = &self.keyspace.space;
         let (hash, found) = space.locate(self.dict, key);
         let Some((place, entry)) = found else { return (hash, None) };
-        let ended = entry.deadline().is_some_and(|deadline| self.now.reached(deadline));
-        if ended || (entry.is_boxed() && fields_ended(entry, self.now)) {
+        if ended(entry, self.now) {
             self.end(place);
             return (hash, None);
         }
@@ -618,6 +617,7 @@ fn fields_ended(entry: EntryRef<'_>, now: Now) -> bool {
 }
 
 /// Whether a key has ended, by its own deadline or with its last field.
+#[inline(always)]
 pub(crate) fn ended(entry: EntryRef<'_>, now: Now) -> bool {
-    entry.deadline().is_some_and(|deadline| now.reached(deadline)) || fields_ended(entry, now)
+    entry.deadline().is_some_and(|deadline| now.reached(deadline)) || (entry.is_boxed() && fields_ended(entry, now))
 }

@@ -14,6 +14,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use crate::store::integer;
 use crate::store::value::Value;
 use crate::store::wheel::TIMER_LIMIT;
 
@@ -489,16 +490,25 @@ impl<'a> EntryMut<'a> {
         true
     }
 
-    /// The bytes of an inline string, to be changed; `None` for any other value.
+    /// The number that an inline string of at most eight digits is in its canonical form, see [`integer::parse_i64`], and its last digit,
+    /// to be changed; `None` for any other value.
     #[inline]
-    pub fn inline_mut(&mut self) -> Option<&mut [u8]> {
+    pub fn short_number(&mut self) -> Option<(u32, &mut u8)> {
         let entry = self.read();
         if entry.kind() & NO_STRING != 0 {
             return None;
         }
-        let (at, len) = (entry.key_offset() + entry.key_len(), entry.inline_len());
-        // SAFETY: the inline value lies there, and we alone may access it.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr().add(at), len) })
+        let len = entry.inline_len();
+        if !(1..=8).contains(&len) {
+            return None;
+        }
+        // SAFETY: there the inline value ends, of which we alone may access the last byte. With the head at least eight bytes of the
+        // allocation come before its end, all of them written.
+        unsafe {
+            let end = self.ptr.as_ptr().add(entry.key_offset() + entry.key_len() + len);
+            let number = integer::parse_word(end.sub(8).cast::<[u8; 8]>().read(), len)?;
+            Some((number as u32, &mut *end.sub(1)))
+        }
     }
 
     /// Gives the field of a hash that is kept inside another number; false where there is none, or the number is too large.

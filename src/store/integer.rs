@@ -2,6 +2,11 @@
 
 /// An integer in its one canonical form: no `+`, no space, no leading zero, no `-0`; `None` for anything else and outside of an i64.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
+    if let Some(word) = last_word(text)
+        && let Some(number) = parse_word(word, text.len())
+    {
+        return Some(number as i64);
+    }
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
         _ => (false, text),
@@ -12,34 +17,51 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
         _ => return None,
     }
     let mut magnitude = 0u64;
-    if let (4..=8, Some(first), Some(last)) = (digits.len(), digits.first_chunk(), digits.last_chunk()) {
-        magnitude = parse_word(*first, *last, digits.len())?;
-    } else {
-        for &b in digits {
-            if !b.is_ascii_digit() {
-                return None;
-            }
-            // Nineteen digits stay below 10^19, which a u64 holds.
-            magnitude = magnitude * 10 + u64::from(b - b'0');
+    for &b in digits {
+        if !b.is_ascii_digit() {
+            return None;
         }
+        // Nineteen digits stay below 10^19, which a u64 holds.
+        magnitude = magnitude * 10 + u64::from(b - b'0');
     }
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// The number of 4 to 8 digits, all of them at once, of which the first and the last four are given: they meet or overlap.
+/// A text of 1 to 8 bytes at the end of a word; what is before it there is any.
 #[inline]
-fn parse_word(first: [u8; 4], last: [u8; 4], len: usize) -> Option<u64> {
-    // The last digit in the lowest byte, and zeros before the first one.
-    let unused = 8 * (8 - len as u32);
-    let text = (u64::from(u32::from_be_bytes(first)) << (32 - unused)) | u64::from(u32::from_be_bytes(last));
-    let digits = text ^ (0x3030_3030_3030_3030 >> unused);
+fn last_word(text: &[u8]) -> Option<[u8; 8]> {
+    let (len, unused) = (text.len(), 64u32.wrapping_sub(8 * text.len() as u32));
+    let word = match len {
+        // The first and the last four bytes meet or overlap.
+        4..=8 => {
+            let (first, last) = (text.first_chunk()?, text.last_chunk()?);
+            (u64::from(u32::from_le_bytes(*first)) << unused) | (u64::from(u32::from_le_bytes(*last)) << 32)
+        }
+        // So do the first byte, the middle one and the last.
+        1..=3 => {
+            let at = |index: usize| u64::from(text[index]) << (unused + 8 * index as u32);
+            at(0) | at(len / 2) | at(len - 1)
+        }
+        _ => return None,
+    };
+    Some(word.to_le_bytes())
+}
+
+/// The number that the last `len` bytes of a word, 1 to 8, are in its one canonical form, all of them at once; `None` where they are none,
+/// or less than zero.
+#[inline]
+pub(crate) fn parse_word(word: [u8; 8], len: usize) -> Option<u64> {
+    // The first digit in the lowest byte, and zeros before it.
+    let unused = 64 - 8 * len as u32;
+    let digits = (u64::from_le_bytes(word) ^ 0x3030_3030_3030_3030) & (u64::MAX << unused);
     // A byte of more than 9 gets its highest bit set, or has it. Only one that has it carries into the next.
-    if (digits | (digits + 0x7676_7676_7676_7676)) & 0x8080_8080_8080_8080 != 0 {
+    let wrong = (digits | digits.wrapping_add(0x7676_7676_7676_7676)) & 0x8080_8080_8080_8080;
+    if wrong != 0 || ((digits >> unused) & 0xff == 0 && len > 1) {
         return None;
     }
-    let pairs = (digits & 0x00ff_00ff_00ff_00ff) + 10 * (digits >> 8 & 0x00ff_00ff_00ff_00ff);
-    let fours = (pairs & 0x0000_ffff_0000_ffff) + 100 * (pairs >> 16 & 0x0000_ffff_0000_ffff);
-    Some((fours & 0xffff_ffff) + 10_000 * (fours >> 32))
+    let pairs = (digits * 10 + (digits >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
+    Some((fours * 10_000 + (fours >> 32)) & 0xffff_ffff)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ mod known;
 
 use std::cell::Cell;
 
-use known::{Hashed, NOT_YET};
+use known::{Found, Hashed, NOT_YET};
 
 use crate::lock::Origin;
 use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
@@ -66,7 +66,7 @@ pub struct Space {
     /// The dictionary in which it was looked for, [`NOT_YET`] where it is to be looked for again, and where it was found there, if it
     /// was.
     sought_in: Cell<usize>,
-    found: Cell<Option<Place>>,
+    found: Cell<Option<Found>>,
     wheel: Wheel,
     graveyard: Vec<Grave>,
     /// Locks that were in dictionaries in the graveyard, and whose holders are to be told.
@@ -242,7 +242,7 @@ impl Space {
         let mut entry = Entry::new(current.key(), value, deadline);
         entry.change().set_timer(timer);
         entry.change().touch(u64::from(access));
-        let mut buried = self.dicts[dict].replace(place, entry);
+        let mut buried = self.exchange(dict, place, entry);
         buried.change().set_timer(0);
         self.volatile_hashes[dict] -= usize::from(field_timer(buried.read()) != 0);
         if timer != 0 {
@@ -265,7 +265,7 @@ impl Space {
         if !entry.set_deadline(deadline) {
             // Too far away for a short head.
             let long = self.take_for_rebuild(dict, place).with_deadline(deadline);
-            drop(self.dicts[dict].replace(place, long));
+            drop(self.exchange(dict, place, long));
             let entry = self.dicts[dict].get(place);
             let (timer, fields, address) = (entry.timer(), field_timer(entry), entry.address());
             if timer != 0 {
@@ -278,10 +278,16 @@ impl Space {
         self.arm(dict, place, old);
     }
 
+    /// Puts an entry with the same key in the place of the one there, which it gives back.
+    fn exchange(&mut self, dict: usize, place: Place, entry: Entry) -> Entry {
+        self.sought_in.set(NOT_YET);
+        self.dicts[dict].replace(place, entry)
+    }
+
     /// Takes an entry out of its place, leaving an empty one with the same key.
     fn take_for_rebuild(&mut self, dict: usize, place: Place) -> Entry {
         let empty = Entry::new(self.dicts[dict].get(place).key(), NewValue::Bytes(&[]), None);
-        self.dicts[dict].replace(place, empty)
+        self.exchange(dict, place, empty)
     }
 
     /// Takes a key out. The entry has no timer any more.

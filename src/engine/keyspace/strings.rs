@@ -1,9 +1,8 @@
 //! Keys that hold strings.
 
-use super::{Db, Keyspace, Ttl};
+use super::{Db, Keyspace, Ttl, ended};
 use crate::engine::change::{Effect, Event};
 use crate::engine::error::{Error, Result};
-use crate::engine::number::parse_i64;
 use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Form, NewValue};
 
@@ -61,31 +60,36 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Adds to the counter there if that changes nothing but its last digit, as most steps of a counter do: it is neither written
-    /// anew nor moved. `None`, and nothing done, for any other counter, sum or value.
+    /// Adds to a counter of at most eight digits if that changes nothing but the last of them, as most steps of a counter do: it is neither
+    /// written anew nor moved. Where it does not, nothing is done, and it gives where the key is.
     #[inline]
-    pub(crate) fn add_to_last_digit(&mut self, place: Place, key: &[u8], increment: i64, event: Event) -> Option<i64> {
+    pub(crate) fn add_to_last_digit(
+        &mut self,
+        key: &[u8],
+        increment: i64,
+        event: Event,
+    ) -> std::result::Result<i64, (KeyHash, Option<Place>)> {
         let Keyspace { space, changes, uses, .. } = &mut *self.keyspace;
-        let mut entry = space.get_mut(self.dict, place);
-        let text = entry.inline_mut()?;
-        let old = parse_i64(text)?;
-        let new = old.checked_add(increment)?;
-        let last = text.last_mut()?;
-        let digit = u8::try_from(increment.checked_add(i64::from(*last - b'0'))?).ok()?;
-        if old < 0 || digit > 9 {
-            return None;
+        let (hash, found) = space.locate_mut(self.dict, key);
+        let Some((place, mut entry)) = found else { return Err((hash, None)) };
+        if ended(entry.read(), self.now) {
+            self.end(place);
+            return Err((hash, None));
         }
-        *last = b'0' + digit;
+        let Some((old, last)) = entry.short_number() else { return Err((hash, Some(place))) };
+        let digit = increment.wrapping_add(i64::from(*last - b'0'));
+        if !(0..=9).contains(&digit) {
+            return Err((hash, Some(place)));
+        }
+        *last = b'0' + digit as u8;
         entry.set_form(Form::Shortest);
-        if !uses.counted {
-            entry.touch(self.now.second());
-        }
-        changes.count += 1;
         if uses.counted || changes.is_heeded() {
-            changes.count -= 1;
             self.note_use(place);
             self.emit_stored(place, key, event);
+        } else {
+            entry.touch(self.now.second());
+            changes.count += 1;
         }
-        Some(new)
+        Ok(i64::from(old) + increment)
     }
 }

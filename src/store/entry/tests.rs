@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::store::hash::Hash;
+use crate::store::integer::parse_i64;
 
 #[derive(Clone, Debug)]
 enum Content {
@@ -32,7 +33,9 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let len = prop_oneof![4 => 0..4usize, 2 => 0..50usize, 1 => 4090..4100usize];
-    (len, any::<u8>()).prop_map(|(len, b)| (0..len).map(|i| b.wrapping_add(i as u8)).collect())
+    let row = (len, any::<u8>()).prop_map(|(len, b)| (0..len).map(|i| b.wrapping_add(i as u8)).collect());
+    let number = (0..10u32, any::<u32>()).prop_map(|(digits, n)| (n % 10u32.pow(digits)).to_string().into_bytes());
+    prop_oneof![3 => row, 1 => number]
 }
 
 fn content() -> impl Strategy<Value = Content> {
@@ -144,11 +147,15 @@ proptest! {
                     prop_assert_eq!(read.bytes(), Some(&bytes[..]));
                     prop_assert_eq!(matches!(read.value(), ValueRef::Boxed(_)), bytes.len() > INLINE_MAX);
                     prop_assert_eq!(read.type_name(), "string");
+                    let number = parse_i64(bytes).filter(|number| bytes.len() <= 8 && *number >= 0);
+                    let last = bytes.last().copied();
+                    let found = entry.change().short_number().map(|(number, last)| (i64::from(number), Some(*last)));
+                    prop_assert_eq!(found, number.map(|number| (number, last)));
                 }
                 Content::Count(name, number) => {
                     let is_same = matches!(read.value(), ValueRef::Count { field, count } if field == name && count == *number);
                     prop_assert!(is_same, "another field or number");
-                    prop_assert!(read.bytes().is_none() && entry.change().inline_mut().is_none());
+                    prop_assert!(read.bytes().is_none() && entry.change().short_number().is_none());
                     prop_assert_eq!(entry.read().type_name(), "hash");
                 }
                 Content::Hash => {

@@ -1,6 +1,6 @@
 //! The key that a request or a script is about: its hash is worked out once, and for a script it is remembered where the key is.
 
-use super::{EntryRef, KeyHash, Place, Space};
+use super::{EntryMut, EntryRef, KeyHash, Place, Space};
 
 /// A key, by where it lies, and its hash.
 #[derive(Clone, Copy)]
@@ -13,6 +13,13 @@ pub(super) struct Hashed {
 impl Hashed {
     /// No key lies there.
     pub(super) const NONE: Hashed = Hashed { start: std::ptr::null(), len: 0, hash: KeyHash::ZERO };
+}
+
+/// Where the key that is known was found: its place, and the address of the entry there.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    place: Place,
+    address: u64,
 }
 
 /// The number of no dictionary.
@@ -55,6 +62,14 @@ impl Space {
         none
     }
 
+    /// As [`Space::remember_places`] for a script that asks for a copy of this key. The copy, too, must stay where it is until
+    /// `forget_places(true)` ends this.
+    #[inline]
+    pub fn remember_places_of_copy(&mut self, key: &[u8], copy: &[u8]) {
+        self.know(copy, self.hash(key));
+        self.remembers = true;
+    }
+
     /// Ends what [`Space::remember_places`] began, which has given this.
     #[inline]
     pub fn forget_places(&mut self, none_was_known: bool) {
@@ -82,24 +97,39 @@ impl Space {
     /// The hash of a key, and where it is, ended or not, with its entry.
     #[inline(always)]
     pub fn locate(&self, dict: usize, key: &[u8]) -> (KeyHash, Option<(Place, EntryRef<'_>)>) {
-        let hash = self.hash(key);
-        (hash, if self.remembers { self.recall(dict, hash, key) } else { self.find_entry(dict, hash, key) })
-    }
-
-    /// As [`Space::find_entry`], while it is remembered where the key is that is known: until a key comes or goes.
-    #[inline(never)]
-    fn recall(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<(Place, EntryRef<'_>)> {
         let known = self.is_known(key);
         if known && self.sought_in.get() == dict {
-            let place = self.found.get();
-            debug_assert_eq!(place, self.find(dict, hash, key), "what moves keys has them looked for again");
-            return place.map(|place| (place, self.get(dict, place)));
+            return (self.hashed.hash, self.recall(dict, key));
         }
+        let hash = if known { self.hashed.hash } else { self.hasher.hash(key) };
         let found = self.find_entry(dict, hash, key);
-        if known {
-            self.found.set(found.map(|(place, _)| place));
+        if known & self.remembers {
+            self.found.set(found.map(|(place, entry)| Found { place, address: entry.address() }));
             self.sought_in.set(dict);
         }
-        found
+        (hash, found)
+    }
+
+    /// As [`Space::locate`], the entry to be changed as by [`Space::get_mut`].
+    #[inline(always)]
+    pub fn locate_mut(&mut self, dict: usize, key: &[u8]) -> (KeyHash, Option<(Place, EntryMut<'_>)>) {
+        let (hash, found) = self.locate(dict, key);
+        let found = found.map(|(place, entry)| (place, entry.address()));
+        // SAFETY: a dictionary of ours has the entry, and nothing else can look at it or drop it as long as this borrow of it lasts.
+        (hash, found.map(|(place, address)| (place, unsafe { EntryMut::at(address) })))
+    }
+
+    /// Where the key that is known was found in the dictionary in which it was looked for last. No entry has come, gone or been put in
+    /// another's place since then: whatever does that has the key looked for again.
+    #[inline(always)]
+    fn recall(&self, dict: usize, key: &[u8]) -> Option<(Place, EntryRef<'_>)> {
+        let found = self.found.get();
+        debug_assert_eq!(
+            found.map(|found| (found.place, found.address)),
+            self.find_entry(dict, self.hashed.hash, key).map(|(place, entry)| (place, entry.address())),
+            "what moves keys has them looked for again"
+        );
+        // SAFETY: the dictionary still has the entry, and `&self` keeps it as it is.
+        found.map(|found| (found.place, unsafe { EntryRef::at(found.address) }))
     }
 }
