@@ -145,6 +145,8 @@ const KEPT_ARGV: c_int = 7;
 const STACK_MIN: c_int = 60;
 /// Where the error function lies on the stack, under everything else.
 const ERROR_FUNCTION: c_int = 1;
+/// Where the copy of the first key lies above it while a script runs: it is not collected, whatever becomes of `KEYS`.
+const FIRST_KEY: c_int = 2;
 
 impl Interpreter {
     /// A new interpreter that may take so many bytes; to be freed by [`Interpreter::free`].
@@ -319,9 +321,13 @@ impl Interpreter {
         unsafe {
             let lua = (*this).lua;
             debug_assert_eq!(lua_gettop(lua), ERROR_FUNCTION, "nothing is left of earlier runs");
+            lua_pushnil(lua);
             lua_rawgeti_(lua, LUA_REGISTRYINDEX, function.reference);
             for (list, kept) in [keys, args].into_iter().zip(&mut (*this).parameters) {
                 if function.forgets { kept.push(lua, list) } else { parameters::push_new(lua, list, list.len()) }
+            }
+            if let Some(key) = keys.first() {
+                Self::remember_places(this, key);
             }
             if function.globals {
                 lua_rawgeti_(lua, LUA_REGISTRYINDEX, GLOBALS);
@@ -340,6 +346,11 @@ impl Interpreter {
             (*this).memory.strict = true;
             let status = lua_pcall(lua, function.locals.map_or(0, Locals::count), 1, ERROR_FUNCTION);
             (*this).memory.strict = false;
+            // The result in its place, as far down as it would lie without it.
+            lua_replace(lua, FIRST_KEY);
+            if !keys.is_empty() {
+                (*(*this).frame.engine).keyspace.space.forget_places(true);
+            }
             if status == LUA_ERRMEM || (*this).memory.is_swollen() {
                 bounds::collect(this);
                 (*this).memory.note_collected();
@@ -348,6 +359,20 @@ impl Interpreter {
             (*this).memory.thread = ptr::null_mut();
             (*this).memory.pace(lua);
             status == LUA_OK
+        }
+    }
+
+    /// Has it remembered where the first key is, which most calls are about. They are given its copy in the table of keys, which lies
+    /// under that of arguments.
+    unsafe fn remember_places(this: *mut Interpreter, key: &[u8]) {
+        // SAFETY: as for `run`, which has put a nil in the place for the copy, and a table with the key in the one for keys.
+        unsafe {
+            let lua = (*this).lua;
+            let copy = layout::first_element(lua, layout::count(lua) - 2);
+            layout::replace(lua, FIRST_KEY as usize - 1, copy);
+            if let Some(copy) = copy.text() {
+                (*(*this).frame.engine).keyspace.space.remember_places_of_copy(key, copy);
+            }
         }
     }
 

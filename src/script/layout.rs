@@ -122,6 +122,26 @@ pub(super) unsafe fn values<'a>(lua: *mut lua_State) -> &'a [Value] {
     unsafe { std::slice::from_raw_parts((*lua.cast::<State>()).base, count(lua)) }
 }
 
+/// The first value of the array of a table on the stack, by its index among the values there.
+///
+/// # Safety
+/// It is a table whose array has a place.
+#[inline]
+pub(super) unsafe fn first_element(lua: *mut lua_State, table: usize) -> Value {
+    // SAFETY: as promised; a table's value points to it, and its array has all its places initialized.
+    unsafe { *(*values(lua)[table].bits.pointer.cast::<Table>()).array }
+}
+
+/// Puts a value that was read from the same state in the place of one on the stack, by its index among those of the function that runs.
+///
+/// # Safety
+/// There is one, and what the new value points to is alive.
+#[inline]
+pub(super) unsafe fn replace(lua: *mut lua_State, index: usize, value: Value) {
+    // SAFETY: as promised.
+    unsafe { (*lua.cast::<State>()).base.add(index).write(value) }
+}
+
 /// What was given to `lua_newstate` for the allocation function.
 ///
 /// # Safety
@@ -239,6 +259,10 @@ pub(super) unsafe fn check(lua: *mut lua_State, given: *mut c_void) {
         lua_pushnumber(lua, 7.0);
         lua_rawseti_(lua, -2, 2);
         assert_eq!((*table).places().iter().map(Value::number).collect::<Vec<_>>(), [None, Some(7.0)], "a table's places");
+        lua_pushnumber(lua, 5.0);
+        lua_rawseti_(lua, -2, 1);
+        replace(lua, base as usize, first_element(lua, base as usize + 3));
+        assert_eq!(lua_tonumber(lua, base + 1), 5.0, "what was read from a table and put on the stack");
         lua_pushnumber(lua, 7.0);
         lua_rawseti_(lua, -2, 3);
         assert!(!(*table).is_array_of(2, empty), "a table's other places");

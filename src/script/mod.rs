@@ -594,6 +594,8 @@ fn hex(digest: Sha1) -> Sha {
 }
 
 #[cfg(test)]
+mod places_tests;
+#[cfg(test)]
 mod semantics_tests;
 #[cfg(test)]
 mod tests;
