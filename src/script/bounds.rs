@@ -191,11 +191,18 @@ pub(super) fn least_work(command: &Command) -> u64 {
 pub(super) unsafe fn charge_call(interpreter: *mut Interpreter, least: u64, arguments: usize, elements: usize) {
     // SAFETY: as promised; the engine is used nowhere else now.
     unsafe {
-        let frame = &mut (*interpreter).frame;
-        let visited = std::mem::take(&mut (*frame.engine).visited);
-        let work = call_work(least, arguments, (elements as u64).saturating_add(visited));
-        frame.bounds.work = frame.bounds.work.saturating_add(work);
+        let seen = (elements as u64).saturating_add((*(*interpreter).frame.engine).visited);
+        let work = if seen == 0 { call_work(least, arguments, 0) } else { long_work(interpreter, least, arguments, seen) };
+        charge(interpreter, work);
     }
+}
+
+/// What a call counts that has seen so many elements: those that the engine has visited are in it, and are forgotten.
+#[inline(never)]
+unsafe fn long_work(interpreter: *mut Interpreter, least: u64, arguments: usize, seen: u64) -> u64 {
+    // SAFETY: as for `charge_call`.
+    unsafe { (*(*interpreter).frame.engine).visited = 0 };
+    call_work(least, arguments, seen)
 }
 
 /// As [`charge_call`] for a call whose work is known where the command visits nothing: what it counts at least, and its arguments.

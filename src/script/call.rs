@@ -48,7 +48,7 @@ pub(super) unsafe extern "C-unwind" fn pcall(lua: *mut lua_State) -> c_int {
 }
 
 /// Carries the call out and pushes its reply; whether that is an error.
-#[inline]
+#[inline(always)]
 unsafe fn perform(lua: *mut lua_State) -> bool {
     // SAFETY: called by functions of the interpreter while a script runs. Until allocations cannot fail any more, nothing with a
     // destructor is alive; the arguments stay on the stack, which keeps their bytes, until the handler has returned.
@@ -148,7 +148,7 @@ pub(super) fn format_number(value: f64, text: &mut [u8; DOUBLE_MAX]) -> &[u8] {
 
 /// Finds the command, checks that a script may call it, and runs it. Pushes its reply; whether that is an error. `name` is the address
 /// of the first argument where that is a string.
-#[inline]
+#[inline(always)]
 unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Option<usize>, args: &[&[u8]]) -> bool {
     // SAFETY: a script runs, so the frame's engine is valid and nobody else has a reference to it. Allocations cannot fail.
     unsafe {
