@@ -364,7 +364,7 @@ impl<'a> Db<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn drop_key(&mut self, place: Place, event: Event) {
         let entry = self.keyspace.space.remove(self.dict, place);
         self.emit(entry.read().key(), event, Effect::Delete);

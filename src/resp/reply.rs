@@ -122,7 +122,7 @@ impl<'a> WireReply<'a> {
     }
 
     /// One line: its kind, a text without line ends, CR and LF.
-    #[inline]
+    #[inline(always)]
     fn line(&mut self, kind: u8, text: &[u8]) {
         self.out.reserve(text.len() + 3);
         self.out.push(kind);
