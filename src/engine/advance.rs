@@ -100,11 +100,8 @@ impl Engine {
         let locks_ms = if self.keyspace.keep_ended { u64::MAX } else { self.keyspace.changes.locks_due_ms };
         let ordered_ms = self.faults.next_ms().min(self.gates.next_ms());
         let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(ordered_ms).min(locks_ms);
-        match self.keyspace.next_wake() {
-            Some(at) => Some(at.min(next_ms)),
-            None if next_ms == u64::MAX => None,
-            None => Some(next_ms),
-        }
+        let next_ms = self.keyspace.next_wake().unwrap_or(u64::MAX).min(next_ms);
+        (next_ms != u64::MAX).then_some(next_ms)
     }
 }
 

@@ -352,12 +352,11 @@ impl Shell {
     /// When something is to be done even if no request comes, in monotonic milliseconds.
     #[inline]
     fn next_wake(&self) -> Option<u64> {
-        let sooner = |a: Option<u64>, b: Option<u64>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        let next = sooner(sooner(self.engine.next_deadline(), self.sweep_ms), self.spans.due_ms());
-        sooner(next, allocator::library_balance().and_then(|in_use| self.returns.next_ms(in_use)))
+        let memory_ms = allocator::library_balance().and_then(|in_use| self.returns.next_ms(in_use));
+        let others = [self.sweep_ms, self.spans.due_ms(), memory_ms];
+        let next_ms = self.engine.next_deadline().unwrap_or(u64::MAX);
+        let next_ms = others.into_iter().flatten().fold(next_ms, u64::min);
+        (next_ms != u64::MAX).then_some(next_ms)
     }
 
     /// Does what the engine asked of its driver; gives the instant after it.

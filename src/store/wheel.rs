@@ -16,6 +16,7 @@
 //! allows and time goes on meanwhile, the newly due goes first, so that a mass expiry does not delay everybody else's.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::cell::Cell;
 use std::fmt;
 
 use crate::store::table::prefetch;
@@ -46,6 +47,7 @@ const URGENT_MS: u64 = 64;
 
 /// Later deadlines count as this, so that no time is without a next one.
 const LAST_MS: u64 = u64::MAX - 1;
+const UNKNOWN: u64 = u64::MAX;
 
 const CHUNK_BITS: u32 = 12;
 const CHUNK: usize = 1 << CHUNK_BITS;
@@ -162,6 +164,8 @@ pub struct Wheel {
     /// Slots that hold a timer, for levels from 1 on, and the levels that have one.
     far: [u128; LEVELS],
     far_levels: u16,
+    /// What [`Wheel::next_wake`] found, as long as no slot was filled or emptied since, and the wheel was not polled; or [`UNKNOWN`].
+    wake_ms: Cell<u64>,
 }
 
 /// The first level that may reach as far as a distance, by the place of the highest bit of that: from that of [`NEAR_SLOTS`] on.
@@ -206,6 +210,7 @@ impl Wheel {
             near_words: 0,
             far: [0; LEVELS],
             far_levels: 0,
+            wake_ms: Cell::new(UNKNOWN),
         }
     }
 
@@ -267,10 +272,18 @@ impl Wheel {
     }
 
     /// When to call [`Wheel::poll`] next: no timer is due before. A time that is past means at once.
+    #[inline]
     pub fn next_wake(&self) -> Option<u64> {
         if self.len == 0 {
             return None;
         }
+        if self.wake_ms.get() == UNKNOWN {
+            self.wake_ms.set(self.find_wake());
+        }
+        Some(self.wake_ms.get())
+    }
+
+    fn find_wake(&self) -> u64 {
         let mut wake = self.next_near(self.at).unwrap_or(u64::MAX);
         let mut levels = self.far_levels;
         while levels != 0 {
@@ -286,7 +299,7 @@ impl Wheel {
                 self.seen + 1
             });
         }
-        Some(wake)
+        wake
     }
 
     /// The next timer that is due at `now_ms`, taken off the wheel; `None` when none is, or the budget is used up (then
@@ -294,6 +307,7 @@ impl Wheel {
     ///
     /// `deadline_of` gives a token's deadline in milliseconds: that of its insertion, or a later one.
     pub fn poll(&mut self, now_ms: u64, budget: &mut u32, mut deadline_of: impl FnMut(u64) -> u64) -> Option<u64> {
+        self.wake_ms.set(UNKNOWN);
         if now_ms.min(LAST_MS) > self.seen {
             self.fresh = self.seen + 1;
             self.seen = now_ms.min(LAST_MS);
@@ -474,6 +488,7 @@ impl Wheel {
     /// Marks the slot of a deadline, which holds its first timer.
     #[inline]
     fn mark(&mut self, slot: usize, deadline: u64) {
+        self.wake_ms.set(UNKNOWN);
         if slot < NEAR_SLOTS {
             self.near[slot / 64] |= 1 << (slot % 64);
             self.near_words |= 1 << (slot / 64);
@@ -501,6 +516,7 @@ impl Wheel {
 
     #[inline(never)]
     fn vacate(&mut self, slot: usize) {
+        self.wake_ms.set(UNKNOWN);
         if slot < NEAR_SLOTS {
             self.near[slot / 64] &= !(1 << (slot % 64));
             if self.near[slot / 64] == 0 {
@@ -517,6 +533,8 @@ impl Wheel {
 
     /// Panics where the wheel is not what it should be. Walks everything.
     pub fn check_invariants(&self) {
+        let known = self.wake_ms.get();
+        assert!(self.len == 0 || known == UNKNOWN || known == self.find_wake(), "woken at {known}, not at {}", self.find_wake());
         assert!(self.at <= self.seen && self.fresh <= self.seen, "at {} fresh {} seen {}", self.at, self.fresh, self.seen);
         let mut count = 0;
         for slot in 0..SLOTS {
