@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use common::servers::{Server, on_path};
 use common::wire::Wire;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -276,6 +277,30 @@ fn silent_clients_do_not_keep_others_out() {
         line.push(byte[0]);
     }
     drop(silent);
+}
+
+#[test]
+fn without_descriptors_a_handshake_under_way_hurries_no_attempt_to_accept() {
+    let papers = Papers::new("descriptors");
+    let server = papers.server("no", &[]);
+    let mut known = ping(server.addr, papers.client(None, "ca.crt", None)).expect("a reply");
+    let _half = TcpStream::connect(server.addr).expect("a connection");
+    exchange(&mut known, "PING\r\n", "+PONG\r\n").expect("a reply");
+    let pid = Pid::from_raw(server.pid() as i32);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("its descriptors").count() as u64;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).expect("its limits");
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("that on open files");
+    let [soft, hard] = [0, 1].map(|nth| files.split_whitespace().nth(nth).and_then(|word| word.parse().ok()));
+    prlimit(pid, Resource::Nofile, Rlimit { current: Some(open), maximum: hard }).expect("a limit");
+    let mut late = connect(server.addr, papers.client(None, "ca.crt", None));
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(300) {
+        exchange(&mut known, "PING\r\n", "+PONG\r\n").expect("a reply");
+    }
+    let attempts = server.log().matches("cannot accept a connection").count() as u128;
+    assert!((1..=2 + began.elapsed().as_millis() / 100).contains(&attempts), "{attempts} attempts in {:?}", began.elapsed());
+    prlimit(pid, Resource::Nofile, Rlimit { current: soft, maximum: hard }).expect("a limit");
+    exchange(&mut late, "PING\r\n", "+PONG\r\n").expect("a reply");
 }
 
 #[test]

@@ -37,7 +37,7 @@ struct Door {
     socket: OwnedFd,
     /// Whether somebody may be waiting there.
     knocked: bool,
-    /// Until when nobody is let in.
+    /// Until when nobody is let in after an accept that failed.
     closed_until: Option<Instant>,
 }
 
@@ -85,7 +85,11 @@ impl Doors {
 
     /// When somebody may be let in who may be waiting: at once, later, or never, as nobody is.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.doors.iter().filter(|door| door.knocked).map(|door| door.closed_until.unwrap_or_else(Instant::now)).min()
+        let opens = |door: &Door| {
+            let handshakes = self.handshakes.as_ref().filter(|_| door.kind == Kind::Tls);
+            door.closed_until.max(handshakes.and_then(|handshakes| handshakes.full_until()))
+        };
+        self.doors.iter().filter(|door| door.knocked).map(|door| opens(door).unwrap_or_else(Instant::now)).min()
     }
 
     /// Accepts some of those who wait.
@@ -99,8 +103,7 @@ impl Doors {
             door.closed_until = None;
             for _ in 0..ACCEPTED_MAX {
                 let handshakes = self.handshakes.as_ref().filter(|_| door.kind == Kind::Tls);
-                if let Some(Err(until)) = handshakes.map(|handshakes| handshakes.make_room(now)) {
-                    door.closed_until = Some(until);
+                if handshakes.is_some_and(|handshakes| !handshakes.make_room(now)) {
                     break;
                 }
                 match (accept(&door.socket), door.kind, handshakes) {
@@ -126,10 +129,5 @@ impl Doors {
             }
         }
         accepted
-    }
-
-    /// Has those let in at once who waited for a handshake to end.
-    pub(super) fn reopen(&mut self) {
-        self.doors.iter_mut().filter(|door| door.kind == Kind::Tls).for_each(|door| door.closed_until = None);
     }
 }

@@ -227,7 +227,9 @@ impl EventLoop {
     /// Goes on with the TLS handshakes of these numbers.
     fn greet(&mut self, numbers: Vec<u32>) {
         let Some(handshakes) = self.handshakes.clone() else { return };
-        self.shell.close_turn();
+        if !numbers.is_empty() {
+            self.shell.close_turn();
+        }
         for number in numbers {
             if let Some(Greeted { tls, addr }) = handshakes.go_on(number) {
                 self.welcome(Accepted::tls(tls, addr));
@@ -235,8 +237,5 @@ impl EventLoop {
             self.shell.end_turn(Task::Accept);
         }
         handshakes.give_up_late();
-        if handshakes.has_room() {
-            self.doors.reopen();
-        }
     }
 }

@@ -95,20 +95,24 @@ impl Handshakes {
         numbers.into_iter().filter_map(|number| self.go_on(number)).collect()
     }
 
+    /// When the oldest began: there may be many, so none is looked for. Numbers begin anew only after four billion.
+    fn oldest(&self) -> Option<(u32, Instant)> {
+        self.unfinished.borrow().first_key_value().map(|(number, oldest)| (*number, oldest.since))
+    }
+
     /// Gives those up that have taken too long.
     pub(super) fn give_up_late(&self) {
-        self.unfinished.borrow_mut().retain(|_, handshake| {
-            let late = handshake.since.elapsed() >= HANDSHAKE_MAX;
-            if late {
-                tracing::debug!(addr = %handshake.addr, "a TLS handshake took too long");
-            }
-            !late
-        });
+        while let Some((number, since)) = self.oldest()
+            && since.elapsed() >= HANDSHAKE_MAX
+        {
+            let late = self.unfinished.borrow_mut().remove(&number);
+            tracing::debug!(addr = ?late.map(|handshake| handshake.addr), "a TLS handshake took too long");
+        }
     }
 
     /// When one will have taken too long, if all are silent from now on.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.unfinished.borrow().values().map(|handshake| handshake.since).min().map(|since| since + HANDSHAKE_MAX)
+        self.oldest().map(|(_, since)| since + HANDSHAKE_MAX)
     }
 
     /// Whether none is under way.
@@ -121,21 +125,20 @@ impl Handshakes {
         self.unfinished.borrow().len() < UNFINISHED_MAX
     }
 
-    /// Makes room for another, if need be by giving one up that has been silent for a while. Fails with when to try again.
-    pub(super) fn make_room(&self, now: Instant) -> Result<(), Instant> {
-        if self.has_room() {
-            return Ok(());
-        }
-        let mut unfinished = self.unfinished.borrow_mut();
-        let oldest =
-            unfinished.iter().min_by_key(|(_, handshake)| handshake.since).map(|(number, oldest)| (*number, oldest.since));
-        match oldest {
-            Some((_, since)) if since + PATIENCE > now => Err(since + PATIENCE),
-            Some((number, _)) => {
-                unfinished.remove(&number);
-                Ok(())
+    /// Until when no other may begin if none of those under way ends; `None` where one may at once.
+    pub(super) fn full_until(&self) -> Option<Instant> {
+        if self.has_room() { None } else { self.oldest().map(|(_, since)| since + PATIENCE) }
+    }
+
+    /// Makes room for another, if need be by giving one up that has been silent for a while; false where there is none yet.
+    pub(super) fn make_room(&self, now: Instant) -> bool {
+        match self.oldest() {
+            Some((_, since)) if !self.has_room() && since + PATIENCE > now => false,
+            Some((number, _)) if !self.has_room() => {
+                self.unfinished.borrow_mut().remove(&number);
+                true
             }
-            None => Ok(()),
+            _ => true,
         }
     }
 }

@@ -111,12 +111,22 @@ impl Server {
         }
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
     /// An error when the process has ended.
     pub fn check(&mut self) -> io::Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => {
-                let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+                let log = self.log();
                 let tail: Vec<&str> = log.lines().rev().take(40).collect();
                 let tail: Vec<&str> = tail.into_iter().rev().collect();
                 Err(io::Error::other(format!("the server ended: {status}\n{}", tail.join("\n"))))
