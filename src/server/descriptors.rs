@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors beside those of clients: listeners, the runtime's, the log.
+/// Descriptors beside those of clients: listeners, the executor's own, the log.
 const RESERVED: u64 = 32;
 
 /// Raises the limit on open files so that `maxclients` clients fit; gives how many fit in the end.

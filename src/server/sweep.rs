@@ -33,7 +33,7 @@ impl Shell {
         for (index, session) in &self.engine.sessions {
             let id = SessionId(index as u32);
             if session.flags.contains(SessionFlags::CLOSE_NOW) {
-                // It goes as soon as its task runs.
+                // It goes as soon as it has a turn.
                 continue;
             }
             if timeout_ms > 0 && session.subscriptions == [0; 3] && self.slots.get(index).is_some_and(|slot| slot.connected) {
