@@ -227,6 +227,37 @@ fn turns_of_the_executor_are_timed_and_the_longest_is_named() {
 }
 
 #[test]
+fn a_long_turn_is_named_after_its_client_not_after_whom_it_wrote_to() {
+    let server = TestServer::start();
+    let mut wire = Wire::connect(server.addr()).unwrap();
+    let mut listening = Wire::connect(server.addr()).unwrap();
+    listening.call(&["SUBSCRIBE", "news"]).unwrap();
+    wire.call(&["CONFIG", "RESETSTAT"]).unwrap();
+    wire.send_raw(b"DEBUG SLEEP 0.05\r\nPUBLISH news x\r\n").unwrap();
+    listening.raw_until(b"x\r\n").unwrap();
+    assert_eq!([wire.reply().unwrap().raw, wire.reply().unwrap().raw], [b"+OK\r\n".to_vec(), b":1\r\n".to_vec()]);
+    let longest = turns(&mut wire, "longest_usec");
+    assert!(longest >= 50_000, "{longest}");
+    let shown = fields(&mut wire, "portcullis");
+    let command = shown.iter().find(|(field, _)| field.ends_with(":turn_longest_command")).map(|(_, value)| value.as_str());
+    if longest < 100_000 {
+        assert_eq!(command, Some("publish"));
+    }
+}
+
+#[test]
+fn the_event_loop_is_busy_for_at_least_as_long_as_its_commands() {
+    let server = TestServer::start();
+    let mut wire = Wire::connect(server.addr()).unwrap();
+    // The executor has not waited since the first of these when it comes to the last.
+    wire.send_raw(b"DEBUG SLEEP 0.05\r\nINFO stats\r\n").unwrap();
+    wire.reply().unwrap();
+    let shown = String::from_utf8(wire.reply().unwrap().raw).unwrap();
+    let busy = shown.lines().find_map(|line| line.strip_prefix("eventloop_duration_sum:")).unwrap();
+    assert!(busy.parse::<u64>().unwrap() >= 50_000, "{busy}");
+}
+
+#[test]
 fn turns_are_not_timed_by_a_clock_that_stands_still() {
     let server = TestServer::builder().frozen(true).start();
     let mut wire = Wire::connect(server.addr()).unwrap();

@@ -295,6 +295,7 @@ impl Connection {
         shell.count_read(self.id, input.len());
         match &mut self.held {
             Some(held) => {
+                shell.close_turn();
                 if shell.blocked(self.id) {
                     held.append_behind(input);
                 } else {
@@ -305,6 +306,7 @@ impl Connection {
             }
             // What comes behind a request that waits is kept; that the client is gone is noticed.
             None if shell.blocked(self.id) => {
+                shell.close_turn();
                 shell.note_held(self.id, input.len());
                 self.held = Some(Held::new(input.to_vec(), RequestParser::new(), true));
             }
@@ -354,6 +356,7 @@ impl Connection {
     /// Writes the session's outbox, all of it.
     #[inline]
     fn flush(&mut self, shell: &mut Shell) -> Result<(), Next> {
+        shell.begin_to_write(self.id);
         let mut left = WRITTEN_PER_TURN;
         loop {
             let Some(bytes) = shell.unsent(self.id) else {

@@ -25,6 +25,7 @@ use crate::server::handshake::{Greeted, Handshakes};
 use crate::server::listener::{self, Accepted, Newcomer};
 use crate::server::poller::{Poller, Source};
 use crate::server::shell::Shell;
+use crate::server::turns;
 
 /// So many turns of connections go by before it is looked whether others have something to do.
 const TURNS_MAX: usize = 64;
@@ -93,7 +94,12 @@ impl EventLoop {
             Next::Wait => {}
             Next::Soon => self.shell.wake(id),
             Next::Later => self.later.push(id),
-            Next::Close => place.take().into_iter().for_each(|connection| connection.close(&mut self.shell)),
+            Next::Close => {
+                // What it has done is counted while its session is there to tell of it.
+                self.shell.end_client_turn(id);
+                self.shell.close_turn();
+                place.take().into_iter().for_each(|connection| connection.close(&mut self.shell));
+            }
         }
         self.shell.end_client_turn(id);
     }
@@ -122,9 +128,11 @@ impl EventLoop {
             self.shell.end_turn(Task::Accept);
         }
         if self.shell.busy.has_newcomers() {
+            self.shell.close_turn();
             for newcomer in self.shell.busy.take_newcomers() {
                 self.settle_in(newcomer);
             }
+            self.shell.end_turn(Task::Accept);
         }
     }
 
@@ -181,6 +189,7 @@ impl EventLoop {
         let has_work =
             self.due || self.ordered || !self.later.is_empty() || self.shell.in_line() > 0 || self.shell.busy.has_newcomers();
         if has_work {
+            turns::count_look();
             self.poller.wait(Some(&NO_TIME))?;
         } else {
             let timeout = self.timeout();

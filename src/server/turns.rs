@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A client's turn ends, as it is counted, when the next one's requests are about to be executed: there the clock is looked at anyway. So
-//! what one receives is counted with what the one before it has executed and sent. While the clock stands still, turns are not counted.
+//! what one receives is counted with what the one before it has executed and sent. Whoever sends without having executed anything, or
+//! keeps what it cannot execute, looks at the clock before. While the clock stands still, turns are not counted.
 
 use std::cell::Cell;
 
@@ -15,15 +16,33 @@ use crate::engine::turns::Task;
 use crate::server::clock::monotonic_ns;
 use crate::server::shell::Shell;
 
-thread_local! {
-    /// How often the executor has waited for its descriptors, and for how many nanoseconds it had something to do between such waits.
-    static WAITS: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
+/// What is counted of the looks at the descriptors.
+#[derive(Clone, Copy, Default)]
+struct Looks {
+    /// All of them, with or without a wait.
+    count: u64,
+    /// For how many nanoseconds the executor had something to do before it last waited.
+    busy_ns: u64,
+    /// Since when it has again; 0 where there is no executor.
+    woke_ns: u64,
 }
 
-/// How often the executor whose thread this is has waited, and for how many microseconds it had something to do in between.
+thread_local! {
+    static LOOKS: Cell<Looks> = const { Cell::new(Looks { count: 0, busy_ns: 0, woke_ns: 0 }) };
+}
+
+/// How often the executor whose thread this is has looked at its descriptors, and for how many microseconds it had something to do.
 pub(super) fn event_loop() -> [u64; 2] {
-    let [waits, busy_ns] = WAITS.get();
-    [waits, busy_ns / 1000]
+    let Looks { count, busy_ns, woke_ns } = LOOKS.get();
+    let since_ns = if woke_ns == 0 { 0 } else { monotonic_ns().saturating_sub(woke_ns) };
+    [count, (busy_ns + since_ns) / 1000]
+}
+
+/// Counts a look at the descriptors that waits for nothing.
+#[inline]
+pub(super) fn count_look() {
+    let looks = LOOKS.get();
+    LOOKS.set(Looks { count: looks.count + 1, ..looks });
 }
 
 /// What is known of the turn that goes on, in nanoseconds of the monotonic clock.
@@ -31,8 +50,6 @@ pub(super) fn event_loop() -> [u64; 2] {
 pub(super) struct Turn {
     /// When it began, as it is counted.
     began_ns: u64,
-    /// When the executor woke.
-    woke_ns: u64,
     /// Whether requests were executed in it.
     executed: bool,
     /// Whose turn has ended without a look at the clock.
@@ -42,8 +59,7 @@ pub(super) struct Turn {
 impl Turn {
     /// The first.
     pub(super) fn begin() -> Turn {
-        let at_ns = monotonic_ns();
-        Turn { began_ns: at_ns, woke_ns: at_ns, executed: false, open: None }
+        Turn { began_ns: monotonic_ns(), executed: false, open: None }
     }
 }
 
@@ -53,6 +69,9 @@ impl Shell {
     pub(super) fn end_client_turn(&mut self, id: SessionId) {
         if std::mem::take(&mut self.turn.executed) {
             self.turn.open = Some(Task::Client(id));
+        } else if self.turn.open.is_some() {
+            // It had next to nothing to do: that is counted with the turn before it, and not the other way round.
+            self.close_turn();
         } else {
             self.end_turn(Task::Client(id));
         }
@@ -80,6 +99,14 @@ impl Shell {
         }
     }
 
+    /// Sees to it that what a session is sent without having asked for it in its turn is not counted with the turn of another.
+    #[inline]
+    pub(super) fn begin_to_write(&mut self, id: SessionId) {
+        if self.turn.open.is_some() && self.unsent(id).is_some() {
+            self.close_turn();
+        }
+    }
+
     /// Has the turn that goes on end, and the next one begin.
     #[inline]
     pub(super) fn end_turn(&mut self, task: Task) {
@@ -99,11 +126,12 @@ impl Shell {
     pub(super) fn while_waiting<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         let at_ns = monotonic_ns();
         self.close_turn_at(at_ns);
-        let [waits, busy_ns] = WAITS.get();
-        WAITS.set([waits + 1, busy_ns + at_ns.saturating_sub(self.turn.woke_ns)]);
+        let looks = LOOKS.get();
+        let busy_ns = looks.busy_ns + if looks.woke_ns == 0 { 0 } else { at_ns.saturating_sub(looks.woke_ns) };
         let waited = wait();
-        let at_ns = monotonic_ns();
-        (self.turn.began_ns, self.turn.woke_ns) = (at_ns, at_ns);
+        let woke_ns = monotonic_ns();
+        self.turn.began_ns = woke_ns;
+        LOOKS.set(Looks { count: looks.count + 1, busy_ns, woke_ns });
         waited
     }
 }
