@@ -125,6 +125,23 @@ fn requests_may_come_byte_by_byte_or_cut_anywhere() {
 }
 
 #[test]
+fn what_comes_behind_an_urgent_byte_is_read_with_what_comes_before_it() {
+    let server = TestServer::start();
+    let mut other = Raw::to(&server);
+    for _ in 0..5 {
+        let mut raw = Raw::to(&server);
+        raw.send("PING\r\n").expect("+PONG\r\n");
+        // All of it is there when it is looked at: a read ends before such a byte, as a terminal sends when it is interrupted.
+        other.send("DEBUG SLEEP 0.02\r\n");
+        std::thread::sleep(Duration::from_millis(5));
+        raw.send("PI");
+        socket2::SockRef::from(&raw.0).send_out_of_band(b"!").unwrap();
+        raw.send("NG\r\n").expect("+PONG\r\n").send("PING\r\n").expect("+PONG\r\n");
+        other.expect("+OK\r\n");
+    }
+}
+
+#[test]
 fn people_may_type_requests() {
     let server = TestServer::start();
     Raw::to(&server)

@@ -173,7 +173,8 @@ pub struct Connection {
     /// What is known of the socket: the system tells only what is new.
     readable: bool,
     writable: bool,
-    hung_up: bool,
+    /// Whether there is more than a read that fills less than its buffer has told.
+    read_on: bool,
 }
 
 /// What is to become of a connection at the end of its turn.
@@ -204,7 +205,7 @@ impl Connection {
     pub fn new(stream: Stream, id: SessionId) -> Self {
         // The system tells of the socket what there is; but it cannot know what is decrypted already.
         let readable = !stream.tells_all();
-        Connection { stream, held: None, id, readable, writable: true, hung_up: false }
+        Connection { stream, held: None, id, readable, writable: true, read_on: false }
     }
 
     /// Takes note of what has happened to its socket.
@@ -212,7 +213,7 @@ impl Connection {
     pub fn note(&mut self, readiness: Readiness) {
         self.readable |= readiness.readable;
         self.writable |= readiness.writable;
-        self.hung_up |= readiness.hung_up;
+        self.read_on |= readiness.read_on;
     }
 
     /// Its socket.
@@ -273,7 +274,7 @@ impl Connection {
         let received = self.stream.read(&mut buffer);
         if let Ok(count @ 1..) = received {
             // What comes after this is told anew, but that nothing more comes has been.
-            self.readable = count == buffer.len() || self.hung_up || !self.stream.tells_all();
+            self.readable = count == buffer.len() || self.read_on || !self.stream.tells_all();
             self.take_in(shell, &buffer[..count]);
         }
         shell.read_buffer = buffer;
@@ -282,7 +283,7 @@ impl Connection {
             Ok(count) => Ok(count),
             Err(Errno::INTR) => Ok(0),
             Err(Errno::AGAIN) => {
-                self.readable = false;
+                (self.readable, self.read_on) = (false, false);
                 Err(Next::Wait)
             }
             Err(_) => Err(Next::Close),

@@ -38,8 +38,9 @@ pub struct Readiness {
     pub readable: bool,
     /// There is room to write.
     pub writable: bool,
-    /// Nothing more comes, or nothing more goes.
-    pub hung_up: bool,
+    /// A read that fills less than its buffer has not emptied the socket: its end comes behind that, or what was sent as urgent, at which
+    /// a read stops.
+    pub read_on: bool,
 }
 
 impl Source {
@@ -69,7 +70,9 @@ impl Source {
     const fn interest(self) -> EventFlags {
         let flags = EventFlags::ET.union(EventFlags::IN);
         match self {
-            Source::Client(_) | Source::Handshake(_) => flags.union(EventFlags::OUT).union(EventFlags::RDHUP),
+            Source::Client(_) | Source::Handshake(_) => {
+                flags.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::PRI)
+            }
             Source::Timer | Source::Orders | Source::Listener(_) => flags,
         }
     }
@@ -121,9 +124,9 @@ impl Poller {
         self.events.iter().map(|event| {
             let (flags, data) = (event.flags, event.data);
             let broken = flags.intersects(EventFlags::HUP | EventFlags::ERR);
-            let hung_up = broken || flags.contains(EventFlags::RDHUP);
-            let readable = hung_up || flags.contains(EventFlags::IN);
-            (Source::of(data.u64()), Readiness { readable, writable: broken || flags.contains(EventFlags::OUT), hung_up })
+            let read_on = broken || flags.intersects(EventFlags::RDHUP | EventFlags::PRI);
+            let readable = read_on || flags.contains(EventFlags::IN);
+            (Source::of(data.u64()), Readiness { readable, writable: broken || flags.contains(EventFlags::OUT), read_on })
         })
     }
 }
@@ -165,7 +168,7 @@ mod tests {
         let mut poller = Poller::new().unwrap();
         let source = Source::Client(SessionId(3));
         poller.registry.add(&here, source).unwrap();
-        let ready = |readable, hung_up| vec![(source, Readiness { readable, writable: true, hung_up })];
+        let ready = |readable, read_on| vec![(source, Readiness { readable, writable: true, read_on })];
         assert_eq!(told(&mut poller), ready(false, false));
         assert_eq!(told(&mut poller), []);
         there.write_all(b"PING").unwrap();
