@@ -280,6 +280,39 @@ fn silent_clients_do_not_keep_others_out() {
 }
 
 #[test]
+fn a_storm_of_handshakes_goes_on_among_the_requests_of_others() {
+    let papers = Papers::new("storm");
+    let server = papers.server("no", &[]);
+    let mut known = ping(server.addr, papers.client(None, "ca.crt", None)).expect("a reply");
+    let mut sleeping = ping(server.addr, papers.client(None, "ca.crt", None)).expect("a reply");
+    let config = Arc::new(papers.client(None, "ca.crt", None));
+    let mut storm: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(server.addr).expect("a connection")).collect();
+    exchange(&mut known, "PING\r\n", "+PONG\r\n").expect("a reply");
+    std::thread::sleep(Duration::from_millis(50));
+    // All of it is there when it is looked at.
+    sleeping.write_all(b"DEBUG SLEEP 0.2\r\n").and_then(|()| sleeping.flush()).expect("it is sent");
+    std::thread::sleep(Duration::from_millis(20));
+    for stream in &mut storm {
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut client = ClientConnection::new(Arc::clone(&config), name).expect("a client");
+        client.write_tls(stream).expect("a hello is sent");
+    }
+    exchange(&mut known, "PING\r\n", "+PONG\r\n").expect("a reply");
+    let answered = |stream: &TcpStream| {
+        stream.set_nonblocking(true).expect("a socket that does not wait");
+        stream.peek(&mut [0]).is_ok_and(|count| count > 0)
+    };
+    let before = storm.iter().filter(|stream| answered(stream)).count();
+    assert!(before < 150, "{before} of 200 handshakes went on before a request of another");
+    exchange(&mut sleeping, "", "+OK\r\n").expect("a reply");
+    let end = Instant::now() + Duration::from_secs(5);
+    while !storm.iter().all(answered) {
+        assert!(Instant::now() < end, "all are answered");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
 fn without_descriptors_a_handshake_under_way_hurries_no_attempt_to_accept() {
     let papers = Papers::new("descriptors");
     let server = papers.server("no", &[]);

@@ -29,6 +29,8 @@ use crate::server::turns;
 
 /// So many turns of connections go by before it is looked whether others have something to do.
 const TURNS_MAX: usize = 64;
+/// TLS handshakes that go on before others get their turn: by RSA, each takes up to a millisecond.
+const GREETED_MAX: usize = 4;
 /// Orders of other threads that are carried out before others get their turn.
 const ORDERS_MAX: usize = 64;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -127,6 +129,9 @@ impl EventLoop {
             }
             self.shell.end_turn(Task::Accept);
         }
+        if self.handshakes.as_ref().is_some_and(|handshakes| handshakes.are_in_line()) {
+            self.greet();
+        }
         if self.shell.busy.has_newcomers() {
             self.shell.close_turn();
             for newcomer in self.shell.busy.take_newcomers() {
@@ -186,8 +191,12 @@ impl EventLoop {
 
     /// Looks at the descriptors: without waiting where somebody has something to do, else until one of them has.
     fn look(&mut self) -> io::Result<()> {
-        let has_work =
-            self.due || self.ordered || !self.later.is_empty() || self.shell.in_line() > 0 || self.shell.busy.has_newcomers();
+        let has_work = self.due
+            || self.ordered
+            || !self.later.is_empty()
+            || self.shell.in_line() > 0
+            || self.shell.busy.has_newcomers()
+            || self.handshakes.as_ref().is_some_and(|handshakes| handshakes.are_in_line());
         if has_work {
             turns::count_look();
             self.poller.wait(Some(&NO_TIME))?;
@@ -196,7 +205,6 @@ impl EventLoop {
             let poller = &mut self.poller;
             self.shell.while_waiting(|| poller.wait(timeout.as_ref()))?;
         }
-        let mut greeted = Vec::new();
         for (source, readiness) in self.poller.events() {
             match source {
                 Source::Client(id) => {
@@ -211,16 +219,18 @@ impl EventLoop {
                 }
                 Source::Orders => self.ordered = true,
                 Source::Listener(number) => self.doors.note(number),
-                Source::Handshake(number) => greeted.push(number),
+                Source::Handshake(number) => {
+                    if let Some(handshakes) = &self.handshakes {
+                        handshakes.note(number);
+                    }
+                }
             }
         }
         for id in self.later.drain(..) {
             self.shell.wake(id);
         }
-        if let Some(handshakes) = &self.handshakes
-            && !handshakes.are_done()
-        {
-            self.greet(greeted);
+        if let Some(handshakes) = &self.handshakes {
+            handshakes.give_up_late();
         }
         Ok(())
     }
@@ -233,18 +243,16 @@ impl EventLoop {
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
 
-    /// Goes on with the TLS handshakes of these numbers.
-    fn greet(&mut self, numbers: Vec<u32>) {
+    /// Goes on with some of the TLS handshakes whose sockets have something.
+    #[cold]
+    fn greet(&mut self) {
         let Some(handshakes) = self.handshakes.clone() else { return };
-        if !numbers.is_empty() {
-            self.shell.close_turn();
-        }
-        for number in numbers {
+        self.shell.close_turn();
+        for number in (0..GREETED_MAX).map_while(|_| handshakes.next_in_line()) {
             if let Some(Greeted { tls, addr }) = handshakes.go_on(number) {
                 self.welcome(Accepted::tls(tls, addr));
             }
             self.shell.end_turn(Task::Accept);
         }
-        handshakes.give_up_late();
     }
 }

@@ -4,7 +4,7 @@
 //! not for long. A storm of clients that mean it waits in the backlog; clients that are silent make room after a second.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
@@ -31,6 +31,8 @@ struct Unfinished {
     since: Instant,
     addr: SocketAddr,
     accept: Pin<Box<Accept<Socket>>>,
+    /// Whether it is in line to go on.
+    in_line: bool,
 }
 
 /// A client whose handshake is done.
@@ -44,13 +46,21 @@ pub(super) struct Handshakes {
     settings: RefCell<Arc<ServerConfig>>,
     unfinished: RefCell<BTreeMap<u32, Unfinished>>,
     begun: Cell<u32>,
+    /// Those whose sockets have something, in this order.
+    line: RefCell<VecDeque<u32>>,
     registry: Registry,
 }
 
 impl Handshakes {
     /// None is under way yet.
     pub(super) fn new(settings: Arc<ServerConfig>, registry: Registry) -> Handshakes {
-        Handshakes { settings: RefCell::new(settings), unfinished: RefCell::default(), begun: Cell::new(0), registry }
+        Handshakes {
+            settings: RefCell::new(settings),
+            unfinished: RefCell::default(),
+            begun: Cell::new(0),
+            line: RefCell::default(),
+            registry,
+        }
     }
 
     /// Has the handshakes to come made by something else.
@@ -68,13 +78,33 @@ impl Handshakes {
         }
         let acceptor = TlsAcceptor::from(Arc::clone(&self.settings.borrow()));
         let accept = Box::pin(acceptor.accept(Socket::new(stream)));
-        self.unfinished.borrow_mut().insert(number, Unfinished { since: Instant::now(), addr, accept });
+        self.unfinished.borrow_mut().insert(number, Unfinished { since: Instant::now(), addr, accept, in_line: false });
+    }
+
+    /// Notes that the socket of one has something.
+    pub(super) fn note(&self, number: u32) {
+        if let Some(handshake) = self.unfinished.borrow_mut().get_mut(&number)
+            && !std::mem::replace(&mut handshake.in_line, true)
+        {
+            self.line.borrow_mut().push_back(number);
+        }
+    }
+
+    /// Whether one is to go on.
+    pub(super) fn are_in_line(&self) -> bool {
+        !self.line.borrow().is_empty()
+    }
+
+    /// The next that is to go on.
+    pub(super) fn next_in_line(&self) -> Option<u32> {
+        self.line.borrow_mut().pop_front()
     }
 
     /// Goes on with one, as far as that can be done at once; gives the client when it is done by that.
     pub(super) fn go_on(&self, number: u32) -> Option<Greeted> {
         let mut unfinished = self.unfinished.borrow_mut();
         let handshake = unfinished.get_mut(&number)?;
+        handshake.in_line = false;
         let (addr, done) = (handshake.addr, tls::go_on(|cx| handshake.accept.as_mut().poll(cx)));
         if matches!(done, Err(Errno::AGAIN)) {
             return None;
@@ -113,11 +143,6 @@ impl Handshakes {
     /// When one will have taken too long, if all are silent from now on.
     pub(super) fn next(&self) -> Option<Instant> {
         self.oldest().map(|(_, since)| since + HANDSHAKE_MAX)
-    }
-
-    /// Whether none is under way.
-    pub(super) fn are_done(&self) -> bool {
-        self.unfinished.borrow().is_empty()
     }
 
     /// Whether another may begin at once.
