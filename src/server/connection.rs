@@ -216,11 +216,6 @@ impl Connection {
         self.read_on |= readiness.read_on;
     }
 
-    /// Its socket.
-    pub fn stream(&self) -> &Stream {
-        &self.stream
-    }
-
     /// Goes on until it must wait or others are to have their turn.
     #[inline]
     pub fn turn(&mut self, shell: &mut Shell) -> Next {
