@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 
-use crate::server::busy::{Busy, Listening};
+use crate::server::busy::{Busy, Kind};
 use crate::server::handshake::Handshakes;
 use crate::server::listener::{Accepted, Listeners};
 use crate::server::poller::{Registry, Source};
@@ -22,13 +22,6 @@ const ACCEPTED_MAX: usize = 16;
 pub(super) fn accept(listener: impl AsFd) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
     let (socket, addr) = acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     Ok((socket, addr.and_then(|addr| SocketAddr::try_from(addr).ok())))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Tcp,
-    Tls,
-    Unix,
 }
 
 /// A socket that is listened on.
@@ -58,12 +51,7 @@ impl Doors {
         let unix = unix.into_iter().map(|listener| (Kind::Unix, OwnedFd::from(listener)));
         let mut doors = Vec::new();
         for (number, (kind, socket)) in (0..).zip(tcp.chain(tls).chain(unix)) {
-            let fd = socket.as_raw_fd();
-            busy.listen(match kind {
-                Kind::Tcp => Listening::Tcp(fd),
-                Kind::Tls => Listening::Tls(fd),
-                Kind::Unix => Listening::Unix(fd),
-            });
+            busy.listen(kind, socket.as_raw_fd());
             registry.add(&socket, Source::Listener(number))?;
             doors.push(Door { kind, socket, knocked: false, closed_until: None });
         }

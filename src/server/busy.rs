@@ -63,15 +63,15 @@ const ACCEPTED_MAX: usize = 64;
 /// Records of one TLS connection that are decrypted at one look.
 const RECORDS_MAX: usize = 16;
 
-/// A socket that is listened on.
-#[derive(Clone, Copy)]
-pub(super) enum Listening {
-    /// Over TCP.
-    Tcp(RawFd),
+/// What comes by a socket that is listened on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Clients over TCP.
+    Tcp,
     /// Over a unix socket.
-    Unix(RawFd),
+    Unix,
     /// Over TCP, for TLS.
-    Tls(RawFd),
+    Tls,
 }
 
 /// What was received of one connection during a script.
@@ -97,7 +97,8 @@ struct Watched {
 pub(super) struct Busy {
     /// By the number of the session.
     connections: RefCell<Vec<Option<Watched>>>,
-    listening: RefCell<Vec<Listening>>,
+    /// What is listened on.
+    listening: RefCell<Vec<(Kind, RawFd)>>,
     /// Connections with something received.
     stashed: Cell<usize>,
     /// The TLS handshakes that are under way; `None` without TLS.
@@ -162,8 +163,8 @@ impl Busy {
     }
 
     /// Notes a socket that is listened on, for as long as the server runs.
-    pub(super) fn listen(&self, listening: Listening) {
-        self.listening.borrow_mut().push(listening);
+    pub(super) fn listen(&self, kind: Kind, fd: RawFd) {
+        self.listening.borrow_mut().push((kind, fd));
     }
 
     /// What was received of a connection during a script and is yet to be parsed, if anything.
@@ -342,17 +343,16 @@ impl Watch {
 
     /// Lets new clients in: the one who kills the script may be among them.
     fn accept(&self, engine: &mut Engine, now: Now) {
-        for listening in self.busy.listening.borrow().iter() {
-            let (Listening::Tcp(fd) | Listening::Unix(fd) | Listening::Tls(fd)) = *listening;
+        for &(kind, fd) in self.busy.listening.borrow().iter() {
             // SAFETY: what is listened on is open for as long as the server runs.
             let socket = unsafe { BorrowedFd::borrow_raw(fd) };
             for _ in 0..ACCEPTED_MAX {
                 let Ok((accepted, addr)) = accept::accept(socket) else { break };
-                match (listening, addr) {
-                    (Listening::Unix(_), _) => self.welcome(engine, now, Accepted::unix(accepted)),
-                    (Listening::Tcp(_), Some(addr)) => self.welcome(engine, now, Accepted::tcp(accepted, addr)),
-                    (Listening::Tls(_), Some(addr)) => self.greet(accepted.into(), addr),
-                    (Listening::Tcp(_) | Listening::Tls(_), None) => {}
+                match (kind, addr) {
+                    (Kind::Unix, _) => self.welcome(engine, now, Accepted::unix(accepted)),
+                    (Kind::Tcp, Some(addr)) => self.welcome(engine, now, Accepted::tcp(accepted, addr)),
+                    (Kind::Tls, Some(addr)) => self.greet(accepted.into(), addr),
+                    (Kind::Tcp | Kind::Tls, None) => {}
                 }
             }
         }

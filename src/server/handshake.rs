@@ -157,13 +157,11 @@ impl Handshakes {
 
     /// Makes room for another, if need be by giving one up that has been silent for a while; false where there is none yet.
     pub(super) fn make_room(&self, now: Instant) -> bool {
-        match self.oldest() {
-            Some((_, since)) if !self.has_room() && since + PATIENCE > now => false,
-            Some((number, _)) if !self.has_room() => {
-                self.unfinished.borrow_mut().remove(&number);
-                true
-            }
-            _ => true,
+        if self.has_room() {
+            return true;
         }
+        let Some((number, _)) = self.oldest().filter(|(_, since)| *since + PATIENCE <= now) else { return false };
+        self.unfinished.borrow_mut().remove(&number);
+        true
     }
 }
