@@ -111,41 +111,127 @@ fn what_a_script_reads_is_tracked() {
           A: EVAL redis.call('set',KEYS[1],ARGV[1],'NX','PX',50)return\sredis.call('get',KEYS[1]) 1 lock me => $2 me
           pass 100
           A <= >2 $10 invalidate *1 $4 lock
-          # What a script is told of as its keys and does not read is not.
+          # A script that calls nothing that reads is tracked by none of its keys.
           A: EVAL return\s1 1 k => :1
           A: EVAL_RO return\s1 1 k => :1
+          A: EVAL_RO redis.call('ping') 1 k => _
+          A: EVAL redis.call('set','other',1) 1 k => _
           B: SET k 1 => +OK
           A: EVAL_RO return\sredis.call('get',KEYS[1]) 1 k => $1 1
           B: SET k 2 => +OK
           A <= >2 $10 invalidate *1 $1 k
           A: PING => +PONG",
     );
-    // Redis 7.0 takes the keys of the script for those that were read.
-    play_as_newer(
+}
+
+#[test]
+fn a_script_that_reads_is_tracked_by_all_keys_that_it_declares_and_by_no_other() {
+    play(
         r"A: HELLO 3 => %7*
           A: CLIENT TRACKING ON => +OK
-          A: EVAL redis.call('get','a')redis.call('set','a',1)redis.call('get','b')redis.call('set','b',1) 0 => _
-          A <= >2 $10 invalidate *1 $1 a
-          A <= >2 $10 invalidate *1 $1 b
+          A: EVAL redis.call('get','key3') 2 key1 key2 => _
+          B: SET key3 1 => +OK
+          B: MSET key2 1 key1 1 => +OK
+          A <= >2 $10 invalidate *1 $4 key2
+          A <= >2 $10 invalidate *1 $4 key1
+          A: EVAL return\sredis.call('get','key1') 0 => $1 1
+          B: SET key1 2 => +OK
+          # Any command that reads will do, even one without keys, and one that fails.
+          A: EVAL_RO redis.call('dbsize') 1 key1 => _
+          B: DEL key1 => :1
+          A <= >2 $10 invalidate *1 $4 key1
+          A: EVAL redis.pcall('llen','key2') 1 key1 => _
+          B: SET key1 1 => +OK
+          A <= >2 $10 invalidate *1 $4 key1
+          # They are tracked when a command has read, not when the script ends.
+          A: EVAL redis.call('set',KEYS[1],5)redis.call('get',KEYS[1]) 1 key1 => _
+          B: SET key1 1 => +OK
+          A <= >2 $10 invalidate *1 $4 key1
+          A: EVAL redis.call('get',KEYS[1])redis.call('set',KEYS[1],5) 1 key1 => _
+          A <= >2 $10 invalidate *1 $4 key1
+          B: SET key1 1 => +OK
+          A: EVAL redis.call('get','x')redis.call('set',KEYS[1],5)redis.call('get','x') 1 key1 => _
+          A <= >2 $10 invalidate *1 $4 key1
+          B: SET key1 1 => +OK
+          A <= >2 $10 invalidate *1 $4 key1
           # What another script changes is told as soon as it has ended.
-          A: EVAL_RO return\sredis.call('get','a') 0 => $1 1
+          A: EVAL_RO return\sredis.call('get','a') 1 a => _
           B: EVAL redis.call('set','a',2)return\sredis.call('set','a',3) 0 => +OK
-          A <= >2 $10 invalidate *1 $1 a",
+          A <= >2 $10 invalidate *1 $1 a
+          # A transaction tracks each script by its own keys.
+          A: MULTI => +OK
+          A: EVAL redis.call('get','x') 1 key1 => +QUEUED
+          A: EVAL redis.call('ping') 1 key2 => +QUEUED
+          A: EVAL redis.call('get','x') 1 key3 => +QUEUED
+          A: EXEC => *3 _ _ _
+          B: MSET key1 1 key2 1 key3 1 => +OK
+          A <= >2 $10 invalidate *1 $4 key1
+          A <= >2 $10 invalidate *1 $4 key3
+          # A cached script, and one that does not end well.
+          A: SCRIPT LOAD return\sredis.call('get','x') => $40*
+          A: EVALSHA db94c2918043c41a85e5c7f5b637c7a9c9c7119c 1 key1 => _
+          B: SET key1 1 => +OK
+          A <= >2 $10 invalidate *1 $4 key1
+          A: EVAL redis.call('get','x')error('no') 1 key1 => -*
+          B: SET key1 1 => +OK
+          A <= >2 $10 invalidate *1 $4 key1
+          # B's scripts track nothing for A.
+          B: EVAL redis.call('get','x') 1 key1 => $-1
+          B: SET key1 2 => +OK
+          A: PING => +PONG",
     );
 }
 
 #[test]
-fn what_a_function_reads_is_tracked() {
+fn what_a_script_reads_is_tracked_as_the_client_asked_for() {
+    play(
+        r"A: HELLO 3 => %7*
+          A: CLIENT TRACKING ON OPTIN => +OK
+          A: EVAL redis.call('get','x') 1 k => _
+          B: SET k 1 => +OK
+          A: CLIENT CACHING YES => +OK
+          A: EVAL redis.call('get','x') 1 k => _
+          B: SET k 2 => +OK
+          A <= >2 $10 invalidate *1 $1 k
+          A: EVAL redis.call('get','x') 1 k => _
+          B: SET k 2 => +OK
+          A: CLIENT TRACKING OFF => +OK
+          A: CLIENT TRACKING ON OPTOUT => +OK
+          A: CLIENT CACHING NO => +OK
+          A: EVAL redis.call('get','x') 1 k => _
+          B: SET k 2 => +OK
+          A: EVAL redis.call('get','x') 1 k => _
+          B: SET k 2 => +OK
+          A <= >2 $10 invalidate *1 $1 k
+          A: CLIENT TRACKING OFF => +OK
+          # All of its own keys, but not what it changes itself.
+          A: CLIENT TRACKING ON NOLOOP => +OK
+          A: EVAL redis.call('get','x')redis.call('set','l',1) 2 k l => _
+          B: MSET k 1 l 2 => +OK
+          A <= >2 $10 invalidate *1 $1 k
+          A: CLIENT TRACKING OFF => +OK
+          # Prefixes are told of what changes, not of what was read.
+          A: CLIENT TRACKING ON BCAST PREFIX p => +OK
+          A: EVAL redis.call('get','x') 2 k p1 => _
+          B: MSET k 1 p1 2 => +OK
+          A <= >2 $10 invalidate *1 $2 p1
+          A: PING => +PONG",
+    );
+}
+
+#[test]
+fn a_function_that_reads_is_tracked_by_its_declared_keys() {
     use common::wire::Wire;
     use portcullis::testing::TestServer;
 
     let server = TestServer::start();
     let mut a = Wire::connect(server.addr()).expect("connect");
-    let library = "#!lua name=lib\nredis.register_function{function_name='f', callback=function(keys) return redis.call('get', keys[1]) end}";
+    let library = "#!lua name=lib\nredis.register_function{function_name='f', callback=function(keys) return redis.call('get', 'other') end}";
     a.call(&["FUNCTION", "LOAD", library]).expect("the library");
     a.call(&["HELLO", "3"]).expect("HELLO");
     a.call(&["CLIENT", "TRACKING", "ON"]).expect("OK");
-    assert_eq!(a.call(&["FCALL", "f", "1", "k"]).expect("a reply").raw, b"_\r\n");
+    assert_eq!(a.call(&["FCALL", "f", "2", "j", "k"]).expect("a reply").raw, b"_\r\n");
+    assert_eq!(a.call(&["SET", "other", "1"]).expect("a reply").raw, b"+OK\r\n");
     assert_eq!(a.call(&["SET", "k", "1"]).expect("a reply").raw, b"+OK\r\n");
     assert_eq!(a.reply().expect("a push").raw, b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n");
 }
@@ -405,6 +491,20 @@ fn a_full_table_gives_up_keys() {
          A <= _
          A <= >2 $10 invalidate *1*
          B: CONFIG SET tracking-table-max-keys 0 => +OK",
+    );
+}
+
+#[test]
+fn a_table_that_may_hold_less_shrinks_by_itself() {
+    play(
+        "A: HELLO 3 => %7*
+         A: CLIENT TRACKING ON => +OK
+         A: MGET a b c => *3 _ _ _
+         B: CONFIG SET tracking-table-max-keys 1 => +OK
+         pass 200
+         A <= >2 $10 invalidate *1 $1*
+         A <= >2 $10 invalidate *1 $1*
+         A: PING => +PONG",
     );
 }
 

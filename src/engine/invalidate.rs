@@ -5,6 +5,7 @@
 
 use crate::engine::Engine;
 use crate::engine::command::{Command, Flags};
+use crate::engine::context::Origin;
 use crate::engine::interest::NIL;
 use crate::engine::pubsub;
 use crate::engine::session::{Session, SessionId};
@@ -38,12 +39,21 @@ impl Engine {
         }
     }
 
-    /// After a command: notes what its client may have now.
-    pub(super) fn remember_reads(&mut self, id: SessionId, command: &'static Command, args: &[&[u8]]) {
+    /// The keys that a command declares for the script that it runs; empty for any other command, and where its client does not track.
+    pub(super) fn declared_keys(&self, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Vec<Box<[u8]>> {
+        let tracks = self.keyspace.changes.tracking.get(self.sessions[id.0 as usize].tracker).is_some();
+        if !tracks || !command.flags.contains(Flags::SKIP_MONITOR) {
+            return Vec::new();
+        }
+        command.key_positions(args).into_iter().flatten().map(|key| args[key.position].into()).collect()
+    }
+
+    /// After a command: notes what its client may have now. Of a script these are the keys that it declared.
+    pub(super) fn remember_reads(&mut self, id: SessionId, origin: Origin, command: &'static Command, args: &[&[u8]]) {
         let number = self.sessions[id.0 as usize].tracker;
         let tracking = &mut self.keyspace.changes.tracking;
         let Some(tracker) = tracking.get(number) else { return };
-        // What a script reads is known by the commands it calls, and nothing is read of a channel.
+        // Whether a script reads is known by the commands it calls, and nothing is read of a channel.
         let reads =
             command.flags.contains(Flags::READONLY) && !command.flags.intersects(Flags::SKIP_MONITOR.union(Flags::PUBSUB));
         let caching = tracker.options.contains(Options::CACHING);
@@ -56,9 +66,17 @@ impl Engine {
         if !reads || !wanted {
             return;
         }
-        let (keys_max, bytes_max) = (self.config.tracking_table_max_keys, self.config.client_query_buffer_limit);
+        let bytes_max = self.config.client_query_buffer_limit;
+        if origin == Origin::Script {
+            let declared = std::mem::take(&mut tracking.declared);
+            for key in &declared {
+                tracking.remember(number, key, bytes_max);
+            }
+            tracking.declared = declared;
+            return;
+        }
         for key in command.key_positions(args).into_iter().flatten() {
-            tracking.remember(number, args[key.position], keys_max, bytes_max);
+            tracking.remember(number, args[key.position], bytes_max);
         }
     }
 

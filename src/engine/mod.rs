@@ -324,6 +324,7 @@ impl Engine {
         engine.keyspace.zset_limits = engine.config.zset_limits();
         engine.keyspace.set_limits = engine.config.set_limits();
         engine.keyspace.stream_limits = engine.config.stream_limits();
+        engine.keyspace.changes.tracking.keys_max = engine.config.tracking_table_max_keys;
         engine.update_timing();
         engine.bound_scripts();
         engine.update_circumstances();

@@ -74,12 +74,19 @@ impl Engine {
         if command.flags.contains(Flags::SKIP_MONITOR) {
             self.show(now, id, *db, origin, command, args);
         }
+        let declares = origin == Origin::Client;
+        if declares {
+            self.keyspace.changes.tracking.declared = self.declared_keys(id, command, args);
+        }
         self.handle(now, id, db, origin, (command, slot), args, reply);
+        if declares {
+            self.keyspace.changes.tracking.declared.clear();
+        }
         // Whoever has waited was shown when it began to.
         if first_time && !command.flags.intersects(Flags::SKIP_MONITOR.union(Flags::ADMIN)) {
             self.show(now, id, *db, origin, command, args);
         }
-        self.remember_reads(id, command, args);
+        self.remember_reads(id, origin, command, args);
         let tracking = &mut self.keyspace.changes.tracking;
         (tracking.current, tracking.from_script) = (outer, from_outer);
         self.tell_others();

@@ -29,6 +29,7 @@ impl Engine {
         self.keyspace.zset_limits = self.config.zset_limits();
         self.keyspace.set_limits = self.config.set_limits();
         self.keyspace.stream_limits = self.config.stream_limits();
+        self.keyspace.changes.tracking.keys_max = self.config.tracking_table_max_keys;
         self.update_timing();
         self.bound_lock_records();
         self.bound_scripts();

@@ -1,7 +1,7 @@
 //! `CLIENT TRACKING`: who may have which keys in a cache of its own, and is told when they change.
 //!
-//! Every change of a key comes by [`crate::engine::change::Changes::emit`]. Who has read the key since it was told of it last, by a
-//! command of its own or in a script, is noted there as one to be told, and is not among the key's readers any more. Who asked for all keys
+//! Every change of a key comes by [`crate::engine::change::Changes::emit`]. Who has read the key since it was told of it last is noted
+//! there as one to be told, and is not among the key's readers any more. Who asked for all keys
 //! with a prefix is told of them at the end of the turn, of all that have changed in it at once.
 //!
 //! ```text
@@ -9,6 +9,9 @@
 //!   SET k  ─▶ emit ─┬─▶ its readers     ─▶ after the command ─▶ >2 invalidate [k]
 //!                   └─▶ prefixes of it  ─▶ after the turn    ─▶ >2 invalidate [k, l, m]
 //! ```
+//!
+//! A script is tracked by the keys that it **declares**: once it calls a command that reads, its client may have all of them, whichever
+//! key that command read. The client caches the reply of the script, and knows of that script nothing but its declared keys.
 //!
 //! As in Redis, a key is its name alone, in whichever database it is. What bounds the memory is `tracking-table-max-keys`: where there is no
 //! more room, whoever may have some other key, chosen by chance, is told that it changed.
@@ -23,7 +26,7 @@ use crate::engine::change::{Change, Classes, Effect};
 use crate::engine::interest::{AT_ONCE, Interests, NIL};
 use crate::engine::session::SessionId;
 
-/// Keys of other names that make room for one at most, where the table was made smaller.
+/// Maximum number of keys that make room for a new one.
 const EVICTIONS: u32 = 16;
 
 /// Places of the table that are looked at in the search for a key to make room.
@@ -136,6 +139,10 @@ pub struct Tracking {
     pub current: u64,
     /// Whether a script called it. Who tracks by prefixes is told of what its own scripts change, whatever it said of loops.
     pub from_script: bool,
+    /// The keys that the running script declared, where its client tracks: the script's reads are tracked by them.
+    pub(super) declared: Vec<Box<[u8]>>,
+    /// Maximum number of keys in the table, which shrinks to it bit by bit; 0 for no maximum.
+    pub(super) keys_max: u64,
     /// For others than the current client.
     others: Vec<Message>,
     /// For the current client, after its reply.
@@ -155,6 +162,8 @@ impl Tracking {
             retired: Vec::new(),
             current: 0,
             from_script: false,
+            declared: Vec::new(),
+            keys_max: 0,
             others: Vec::new(),
             own: Vec::new(),
             random: seed,
@@ -295,15 +304,15 @@ impl Tracking {
         }
     }
 
-    /// Notes that a tracker has read a key. There is room for `keys_max` keys (0: for any number) and, of one tracker, for `bytes_max`.
-    pub fn remember(&mut self, number: u32, key: &[u8], keys_max: u64, bytes_max: u64) {
+    /// Notes that a tracker has read a key. The keys of one tracker take at most `bytes_max` bytes.
+    pub fn remember(&mut self, number: u32, key: &[u8], bytes_max: u64) {
         let Some(tracker) = self.trackers.get_mut(number as usize) else { return };
         if tracker.reader == NIL {
             tracker.reader = self.readers.enter(number);
         }
         let reader = tracker.reader;
-        if keys_max > 0 && self.readers.keys() as u64 >= keys_max && self.readers.find(0, key).is_none() {
-            self.evict(keys_max);
+        if self.keys_max > 0 && self.readers.keys() as u64 >= self.keys_max && self.readers.find(0, key).is_none() {
+            self.evict(self.keys_max - 1, &mut { EVICTIONS });
         }
         if !self.readers.link(reader, 0, key, false) {
             return;
@@ -317,18 +326,21 @@ impl Tracking {
         }
     }
 
-    /// Makes room for one more key, as far as that is done soon.
-    fn evict(&mut self, keys_max: u64) {
-        for _ in 0..EVICTIONS {
-            if (self.readers.keys() as u64) < keys_max {
-                return;
-            }
+    /// Forgets keys, chosen by chance, until no more than `keys` are left or the budget is used up.
+    fn evict(&mut self, keys: u64, budget: &mut u32) {
+        while *budget > 0 && self.readers.keys() as u64 > keys {
+            *budget -= 1;
             self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let from = (self.random >> 33) as usize;
             let Some(key) = self.readers.some_key(from, PROBES) else { return };
             let name: Box<[u8]> = self.readers.key(key).1.into();
             self.forget_key(key, name, false);
         }
+    }
+
+    /// Whether the table has more keys than it may: the maximum was lowered.
+    fn is_too_large(&self) -> bool {
+        self.keys_max > 0 && self.readers.keys() as u64 > self.keys_max
     }
 
     /// A key was changed, or all of a database were.
@@ -461,15 +473,18 @@ impl Tracking {
         messages
     }
 
-    /// Whether something of those who track no more waits to be taken out.
+    /// Whether [`Tracking::free_some`] has something to do.
     pub fn has_retired(&self) -> bool {
-        self.readers.has_retired() || !self.retired.is_empty()
+        self.readers.has_retired() || !self.retired.is_empty() || self.is_too_large()
     }
 
-    /// Takes keys and prefixes out of those who track no more, at most `budget` of them.
+    /// Removes the keys and prefixes of those who track no more, and keys for which there is no room any more, at most `budget` of them.
     pub fn free_some(&mut self, budget: &mut u32) {
         self.readers.free_some(budget);
         self.free_prefixes(budget);
+        if self.is_too_large() {
+            self.evict(self.keys_max, budget);
+        }
     }
 
     /// Panics where the state is not what it should be. Walks everything.
@@ -510,6 +525,7 @@ impl Tracking {
         assert_eq!(self.lengths, lengths, "prefixes are counted by their lengths");
         assert!(self.own.is_empty() && self.others.is_empty(), "who is to be told is told with the command");
         assert_eq!(self.current, 0, "no command runs");
+        assert!(self.declared.is_empty(), "no script runs");
     }
 }
 

@@ -42,14 +42,14 @@ fn whoever_read_a_key_is_told_once() {
     let a = tracking.track(NIL, client(1), Options::empty(), None, &[]);
     let b = tracking.track(NIL, client(2), Options::NOLOOP, None, &[]);
     for tracker in [a, b, a] {
-        tracking.remember(tracker, b"k", 0, u64::MAX);
+        tracking.remember(tracker, b"k", u64::MAX);
     }
     assert_eq!((tracking.keys(), tracking.items()), (1, 2));
     assert_eq!(changed(&mut tracking, 2, "other"), NOBODY);
     assert_eq!(changed(&mut tracking, 2, "k"), [1], "one that changed it itself does not want to know");
     assert_eq!(changed(&mut tracking, 3, "k"), NOBODY, "and nobody has it any more");
     assert_eq!(tracking.keys(), 0);
-    tracking.remember(a, b"k", 0, u64::MAX);
+    tracking.remember(a, b"k", u64::MAX);
     tracking.untrack(a);
     assert_eq!(changed(&mut tracking, 3, "k"), NOBODY);
     tracking.untrack(b);
@@ -59,22 +59,30 @@ fn whoever_read_a_key_is_told_once() {
 #[test]
 fn a_full_table_makes_room_and_tells_who_loses_a_key() {
     let mut tracking = Tracking::new(1);
+    tracking.keys_max = 100;
     let a = tracking.track(NIL, client(1), Options::NOLOOP, None, &[]);
     tracking.current = 1;
     let mut lost = 0;
     for i in 0..1000u32 {
-        tracking.remember(a, &i.to_le_bytes(), 100, u64::MAX);
+        tracking.remember(a, &i.to_le_bytes(), u64::MAX);
         tracking.current = 0;
         lost += told(&mut tracking).len();
         tracking.current = 1;
     }
     assert_eq!((tracking.keys(), lost), (100, 900));
-    // Made smaller, it shrinks with what is read.
+    // Made smaller, it shrinks with time, and with what is read.
+    tracking.keys_max = 10;
+    tracking.current = 0;
+    assert!(tracking.has_retired(), "there is something to do");
+    tracking.free_some(&mut { 20 });
+    assert_eq!((tracking.keys(), told(&mut tracking).len()), (80, 20));
+    tracking.current = 1;
     for i in 1000..1010u32 {
-        tracking.remember(a, &i.to_le_bytes(), 10, u64::MAX);
+        tracking.remember(a, &i.to_le_bytes(), u64::MAX);
     }
     told(&mut tracking);
     assert_eq!(tracking.keys(), 10);
+    assert!(!tracking.has_retired());
 }
 
 #[test]
@@ -82,9 +90,9 @@ fn long_names_make_room_among_the_readers_own() {
     let mut tracking = Tracking::new(1);
     let a = tracking.track(NIL, client(1), Options::empty(), None, &[]);
     let b = tracking.track(NIL, client(2), Options::empty(), None, &[]);
-    tracking.remember(b, b"small", 0, 100_000);
+    tracking.remember(b, b"small", 100_000);
     for i in 0..100u8 {
-        tracking.remember(a, &[i; 10_000], 0, 100_000);
+        tracking.remember(a, &[i; 10_000], 100_000);
     }
     assert!(told(&mut tracking).iter().all(|&to| to == 1));
     assert!(tracking.keys() < 12 && tracking.bytes(a) < 101_000, "{} keys", tracking.keys());
@@ -97,7 +105,7 @@ fn all_are_told_once_that_everything_is_gone() {
     let a = tracking.track(NIL, client(1), Options::empty(), None, &[]);
     tracking.track(NIL, client(2), Options::BCAST, None, &[]);
     for i in 0..1000u32 {
-        tracking.remember(a, &i.to_le_bytes(), 0, u64::MAX);
+        tracking.remember(a, &i.to_le_bytes(), u64::MAX);
     }
     for _ in 0..16 {
         tracking.note(&change("", Event::DEL, Effect::Flush));
@@ -107,7 +115,7 @@ fn all_are_told_once_that_everything_is_gone() {
     let name = String::from_utf8(5u32.to_le_bytes().to_vec()).unwrap();
     assert_eq!(changed(&mut tracking, 3, &name), NOBODY);
     tracking.take_changed();
-    tracking.remember(a, name.as_bytes(), 0, u64::MAX);
+    tracking.remember(a, name.as_bytes(), u64::MAX);
     assert_eq!(changed(&mut tracking, 3, &name), [1]);
     tracking.take_changed();
     let mut turns = 0;
