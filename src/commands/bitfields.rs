@@ -1,8 +1,8 @@
 //! `BITFIELD`: integers of any width and sign at any bit of a string.
 
 use crate::commands::bitmaps::{BITMAP, SETBIT, WRITE, check_growth, parse_offset};
-use crate::engine::command::{Access, Command, Flags};
-use crate::engine::command_keys::uses;
+use crate::engine::command::{Access, Command, Flags, Natives};
+use crate::engine::command_keys::{KeyUse, uses};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
@@ -17,6 +17,8 @@ pub const COMMANDS: &[Command] = &[
         access: Access::ReadWrite,
         since: "3.2.0",
         key_uses: uses::SET_OR_READ,
+        use_in: |args| if only_gets(&args[2..]) { (Access::Read, KeyUse::ACCESS) } else { CHANGES },
+        natives: Natives::Checked,
         key_notes: &["Its operations read, or change, or both."],
         summary: "Reads, sets and increments integers in a string, each of so many bits at an offset.",
         complexity: "O(1) for each operation",
@@ -42,6 +44,20 @@ pub const COMMANDS: &[Command] = &[
         ..BITMAP
     },
 ];
+
+const CHANGES: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE));
+
+/// Whether operations of `BITFIELD` only read. What is no operation may write.
+fn only_gets(mut operations: &[&[u8]]) -> bool {
+    loop {
+        operations = match operations {
+            [] => return true,
+            [word, _, _, rest @ ..] if word.eq_ignore_ascii_case(b"get") => rest,
+            [word, _, rest @ ..] if word.eq_ignore_ascii_case(b"overflow") => rest,
+            _ => return false,
+        };
+    }
+}
 
 /// Redis's documentation repeats the choice, as is the notation's way; the second time stands for any number.
 const SYNTAX: &str = concat!(

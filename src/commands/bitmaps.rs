@@ -309,7 +309,7 @@ fn bitop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         len = len.max(db.string(key)?.map_or(0, <[u8]>::len));
     }
     if len == 0 {
-        db.delete(target, Event::DEL);
+        db.delete(target, Event::DEL)?;
         cx.reply.integer(0);
         return Ok(());
     }
@@ -326,9 +326,9 @@ fn bitop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
     }
     if len > INLINE_MAX {
-        db.put(target, Box::new(Value::Bytes(result)), Ttl::Clear, Event::SET);
+        db.put(target, Box::new(Value::Bytes(result)), Ttl::Clear, Event::SET)?;
     } else {
-        db.put_string(target, &result, Ttl::Clear, Event::SET);
+        db.put_string(target, &result, Ttl::Clear, Event::SET)?;
         db.set_form(target, Form::Raw);
     }
     cx.reply.integer(len as i64);

@@ -81,7 +81,7 @@ fn add_anew(cx: &mut Context<'_>, (hash, place): (KeyHash, Option<Place>), key: 
     let mut db = cx.db();
     let (mut new, mut digits) = (increment, itoa::Buffer::new());
     match place {
-        None => db.put_string_at(hash, None, key, digits.format(new).as_bytes(), Ttl::Clear, ADDED),
+        None => db.put_string_at(hash, None, key, digits.format(new).as_bytes(), Ttl::Clear, ADDED)?,
         Some(place) => db.rewrite_string(hash, place, key, ADDED, |old| {
             let old = parse_i64(old).ok_or(Error::NOT_INTEGER)?;
             new = old.checked_add(increment).ok_or(Error::OVERFLOW)?;
@@ -107,7 +107,7 @@ fn incrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let text = new.to_fixed();
     let event = Event::new(Classes::STRING, "incrbyfloat");
-    db.put_string_at(hash, place, args[1], text.as_ref(), Ttl::Keep, event);
+    db.put_string_at(hash, place, args[1], text.as_ref(), Ttl::Keep, event)?;
     db.set_form(args[1], Form::Text);
     cx.reply.bulk(text.as_ref());
     Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Emptying takes one step whatever is in there; the memory is freed in pieces afterwards, so `ASYNC` and `SYNC` do the same.
 
-use crate::engine::command::{Access, Categories, Command, Flags, Group};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Natives};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
@@ -24,6 +24,7 @@ pub const COMMANDS: &[Command] = &[
         complexity: "O(1) for each database; the memory is freed bit by bit afterwards",
         syntax: "[ASYNC | SYNC]",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        natives: Natives::Deleted,
         handler: |cx, args| flush(cx, args, true),
         ..WHOLE
     },
@@ -34,6 +35,7 @@ pub const COMMANDS: &[Command] = &[
         complexity: "O(1); the memory is freed bit by bit afterwards",
         syntax: "[ASYNC | SYNC]",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        natives: Natives::Deleted,
         handler: |cx, args| flush(cx, args, false),
         ..WHOLE
     },

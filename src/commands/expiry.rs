@@ -2,7 +2,7 @@
 
 use crate::commands::deadline::Unit;
 use crate::engine::change::Event;
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -14,6 +14,7 @@ const SET: Command = Command {
     flags: Flags::WRITE.union(Flags::FAST),
     keys: Keys::ONE,
     access: Access::ReadWrite,
+    natives: Natives::Checked,
     group: Group::Generic,
     categories: Categories::KEYSPACE,
     ..Command::DEFAULT
@@ -155,11 +156,11 @@ fn expire(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) -> Resul
     let mut db = cx.db();
     let done = match db.peek(args[1]) {
         None => false,
-        Some(entry) if entry.is_lock() => return Err(Error::WRONG_TYPE),
+        Some(entry) if entry.has_own_deadline() => return Err(Error::WRONG_TYPE),
         Some(entry) if !replace.allows(entry.deadline(), new) => false,
         Some(_) => match new {
-            Some(deadline) => db.set_deadline(args[1], Some(deadline), Event::EXPIRE),
-            None => db.delete(args[1], Event::DEL),
+            Some(deadline) => db.set_deadline(args[1], Some(deadline), Event::EXPIRE)?,
+            None => db.delete(args[1], Event::DEL)?,
         },
     };
     cx.reply.integer(i64::from(done));
@@ -169,11 +170,11 @@ fn expire(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) -> Resul
 fn persist(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     let entry = db.peek(args[1]);
-    if entry.is_some_and(EntryRef::is_lock) {
+    if entry.is_some_and(EntryRef::has_own_deadline) {
         return Err(Error::WRONG_TYPE);
     }
     let volatile = entry.is_some_and(|entry| entry.deadline().is_some());
-    let done = volatile && db.set_deadline(args[1], None, Event::PERSIST);
+    let done = volatile && db.set_deadline(args[1], None, Event::PERSIST)?;
     cx.reply.integer(i64::from(done));
     Ok(())
 }

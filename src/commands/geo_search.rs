@@ -332,7 +332,7 @@ fn search(cx: &mut Context<'_>, args: &[&[u8]], form: Form) -> Result {
     items.sort_unstable_by(|a, b| compare(*a, *b));
     let stored = ZSet::from_sorted(&hasher, limits, &items);
     let len = stored.len();
-    db.store_zset(destination, stored, form.event());
+    db.store_zset(destination, stored, form.event())?;
     reply.integer(len as i64);
     Ok(())
 }

@@ -102,9 +102,10 @@ fn checked(bytes: &[u8]) -> Result<&[u8]> {
 }
 
 /// Makes the key hold a HyperLogLog; its deadline stays.
-fn put(db: &mut Db<'_>, key: &[u8], bytes: &[u8], event: Event) {
-    db.put_string(key, bytes, Ttl::Keep, event);
+fn put(db: &mut Db<'_>, key: &[u8], bytes: &[u8], event: Event) -> Result {
+    db.put_string(key, bytes, Ttl::Keep, event)?;
     db.set_form(key, Form::Raw);
+    Ok(())
 }
 
 fn sparse_max(cx: &Context<'_>) -> usize {
@@ -140,14 +141,14 @@ fn pfadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
                     Ok(news) => changed |= news,
                     Err(corrupt) => {
                         // What was seen before the registers ended is kept, though nobody is told.
-                        put(&mut db, key, &bytes, Event::SILENT);
+                        put(&mut db, key, &bytes, Event::SILENT)?;
                         return sound(Err(corrupt));
                     }
                 }
             }
             if changed {
                 hll::forget(&mut bytes);
-                put(&mut db, key, &bytes, PFADD);
+                put(&mut db, key, &bytes, PFADD)?;
             }
         }
     }
@@ -209,7 +210,7 @@ fn pfmerge(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         sound(hll::raise(&mut merged, index, *value, sparse_max))?;
     }
     hll::forget(&mut merged);
-    put(&mut db, args[1], &merged, PFADD);
+    put(&mut db, args[1], &merged, PFADD)?;
     cx.reply.ok();
     Ok(())
 }
@@ -222,7 +223,7 @@ fn pfdebug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         b"getreg" | b"todense" => {
             let changed = sound(hll::to_dense(&mut bytes))?;
             if changed {
-                put(&mut db, key, &bytes, Event::SILENT);
+                put(&mut db, key, &bytes, Event::SILENT)?;
             }
             if what == b"todense" {
                 reply.integer(i64::from(changed));

@@ -2,7 +2,7 @@
 //! [`super::scan`].
 
 use crate::engine::change::{Classes, Event};
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -30,6 +30,7 @@ pub const COMMANDS: &[Command] = &[
         complexity: "O(N) for N keys; big values are freed in pieces",
         syntax: "key [key ...]",
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        natives: Natives::Deleted,
         handler: del,
         ..KEY
     },
@@ -44,6 +45,7 @@ pub const COMMANDS: &[Command] = &[
         complexity: "O(N) for N keys; big values are freed in pieces",
         syntax: "key [key ...]",
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        natives: Natives::Deleted,
         handler: del,
         ..KEY
     },
@@ -119,6 +121,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Copies a key's value and deadline to another key.",
         complexity: "O(N) for a collection of N elements",
         syntax: "source destination [DB destination-db] [REPLACE]",
+        natives: Natives::Checked,
         handler: copy,
         ..KEY
     },
@@ -193,7 +196,7 @@ fn count(cx: &mut Context<'_>, keys: &[&[u8]], mut hit: impl FnMut(&mut Db<'_>, 
 }
 
 fn del(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    count(cx, &args[1..], |db, key| db.delete(key, Event::DEL))
+    count(cx, &args[1..], |db, key| db.force_delete(key, Event::DEL))
 }
 
 fn exists(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -217,8 +220,8 @@ fn type_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 const RENAMED: (Event, Event) = (Event::new(Classes::GENERIC, "rename_from"), Event::new(Classes::GENERIC, "rename_to"));
 const MOVED: (Event, Event) = (Event::new(Classes::GENERIC, "move_from"), Event::new(Classes::GENERIC, "move_to"));
 
-fn rename_to(cx: &mut Context<'_>, from: &[u8], to: &[u8]) {
-    cx.engine.keyspace.relocate(cx.now, (cx.db, from), (cx.db, to), RENAMED);
+fn rename_to(cx: &mut Context<'_>, from: &[u8], to: &[u8]) -> Result {
+    cx.engine.keyspace.relocate(cx.now, (cx.db, from), (cx.db, to), RENAMED).map(drop)
 }
 
 fn rename(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -226,7 +229,7 @@ fn rename(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(Error::NO_SUCH_KEY);
     }
     if args[1] != args[2] {
-        rename_to(cx, args[1], args[2]);
+        rename_to(cx, args[1], args[2])?;
     }
     cx.reply.ok();
     Ok(())
@@ -238,7 +241,7 @@ fn renamenx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let free = !cx.db().contains(args[2]);
     if free {
-        rename_to(cx, args[1], args[2]);
+        rename_to(cx, args[1], args[2])?;
     }
     cx.reply.integer(i64::from(free));
     Ok(())
@@ -289,14 +292,14 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.integer(0);
         return Ok(());
     }
-    db.make_way(args[2]);
+    db.make_way(args[2])?;
     let ttl = deadline.map_or(Ttl::Clear, Ttl::At);
     let event = Event::new(Classes::GENERIC, "copy_to");
     if let Value::Bytes(bytes) = &value {
-        db.put_string(args[2], bytes, ttl, event);
+        db.put_string(args[2], bytes, ttl, event)?;
         db.set_form(args[2], form);
     } else {
-        db.put(args[2], Box::new(value), ttl, event);
+        db.put(args[2], Box::new(value), ttl, event)?;
     }
     cx.reply.integer(1);
     Ok(())
@@ -312,7 +315,7 @@ fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let movable = cx.db().contains(args[1]) && !cx.db_at(target).contains(args[1]);
     if movable {
-        cx.engine.keyspace.relocate(cx.now, (cx.db, args[1]), (target, args[1]), MOVED);
+        cx.engine.keyspace.relocate(cx.now, (cx.db, args[1]), (target, args[1]), MOVED)?;
     }
     cx.reply.integer(i64::from(movable));
     Ok(())

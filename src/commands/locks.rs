@@ -1,7 +1,7 @@
 //! `LOCK.*`: locks with queues, fencing tokens and leases, kept by the server. `LOCKS.md` of the project's papers is their contract.
 
 use crate::engine::change::{Classes, Event};
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::Ttl;
@@ -19,6 +19,7 @@ const NAMES_MAX: usize = 1024;
 
 pub(super) const LOCK: Command = Command {
     group: Group::Lock,
+    natives: Natives::Own,
     since: "Portcullis 0.1.0",
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     keys: Keys::ONE,
@@ -277,7 +278,7 @@ fn guard(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(Error::quoting(&format!("STALE token {token} is behind {seen} for '"), args[1], "'"));
     }
     if seen != Some(token) {
-        db.put(args[1], Box::new(Value::Guard(token)), Ttl::Keep, Event::new(Classes::LOCK, "lock.guard"));
+        db.put(args[1], Box::new(Value::Guard(token)), Ttl::Keep, Event::new(Classes::LOCK, "lock.guard"))?;
         db.keyspace.natives = true;
     }
     cx.reply.ok();

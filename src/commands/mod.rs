@@ -20,6 +20,8 @@ mod debug;
 mod debug_digest;
 pub mod expiry;
 mod fault;
+#[cfg(test)]
+pub(crate) mod forms;
 pub mod functions;
 pub mod geo;
 pub mod geo_search;

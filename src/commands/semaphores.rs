@@ -137,7 +137,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let set = left(cx, args[1])?.is_none_or(|left| left == 0);
     if set {
         let mut db = cx.db();
-        db.put(args[1], Box::new(Value::Latch(count)), ttl, SET);
+        db.put(args[1], Box::new(Value::Latch(count)), ttl, SET)?;
         db.keyspace.natives = true;
     }
     cx.reply.integer(i64::from(set));
@@ -156,7 +156,7 @@ fn down(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     };
     let left = before.saturating_sub(by);
     if left != before {
-        cx.db().put(args[1], Box::new(Value::Latch(left)), Ttl::Keep, DOWN);
+        cx.db().put(args[1], Box::new(Value::Latch(left)), Ttl::Keep, DOWN)?;
     }
     cx.reply.integer(i64::try_from(left).unwrap_or(i64::MAX));
     Ok(())

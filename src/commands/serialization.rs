@@ -122,11 +122,11 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let ended = matches!(&value, Value::Hash(hash) if hash.is_empty());
     match deadline {
         Some(deadline) if !ended => {
-            db.make_way(key);
+            db.make_way(key)?;
             let event = Event::new(Classes::GENERIC, "restore");
             match value {
-                Value::Bytes(bytes) => db.put_string(key, &bytes, deadline, event),
-                value => db.put(key, Box::new(value), deadline, event),
+                Value::Bytes(bytes) => db.put_string(key, &bytes, deadline, event)?,
+                value => db.put(key, Box::new(value), deadline, event)?,
             }
             if let Some(seconds) = options.idle_seconds {
                 db.set_idle(key, seconds);
@@ -136,7 +136,7 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             }
         }
         _ => {
-            db.delete(key, Event::DEL);
+            db.delete(key, Event::DEL)?;
         }
     }
     cx.reply.ok();

@@ -7,8 +7,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::commands::deadline::Unit;
 use crate::engine::change::Event;
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
-use crate::engine::command_keys::uses;
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives};
+use crate::engine::command_keys::{KeyUse, uses};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::Ttl;
@@ -23,7 +23,9 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,
         key_uses: uses::SET_OR_READ,
+        use_in: |args| if says(args, b"GET") { GETS } else { SETS },
         key_notes: &["The old value is read with GET alone."],
+        only_creates: |args| says(args, b"NX"),
         summary: "Sets a key's string, on a condition and to end in time where asked to.",
         syntax: "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         handler: set,
@@ -49,6 +51,7 @@ pub const COMMANDS: &[Command] = &[
         since: "9.0.0",
         summary: "Deletes a key, provided that its string equals the one given (Valkey).",
         syntax: "key value",
+        natives: Natives::Checked,
         handler: delifeq,
         ..STRING
     },
@@ -64,6 +67,14 @@ pub const COMMANDS: &[Command] = &[
         ..STRING
     },
 ];
+
+const GETS: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE));
+const SETS: (Access, KeyUse) = (Access::Overwrite, KeyUse::UPDATE);
+
+/// Whether this word is among the options of a `SET`.
+fn says(args: &[&[u8]], word: &[u8]) -> bool {
+    args.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(word))
+}
 
 /// What must hold for the value that is there.
 #[derive(Clone, Copy)]
@@ -168,7 +179,7 @@ impl<'a> Options<'a> {
 fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (key, value) = (args[1], args[2]);
     if args.len() == 3 {
-        cx.db().put_string(key, value, Ttl::Clear, Event::SET);
+        cx.db().put_string(key, value, Ttl::Clear, Event::SET)?;
         cx.reply.ok();
         return Ok(());
     }
@@ -190,6 +201,13 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         Some(Condition::Present) => place.is_some(),
         Some(comparison) => comparison.met_by(old),
     };
+    // Before it replies: what is native stays.
+    if let Some(place) = place
+        && met
+        && db.keyspace.space.get(db.dict, place).is_native()
+    {
+        return Err(Error::WRONG_TYPE);
+    }
     if options.get {
         match old {
             Some(old) => reply.bulk(old),
@@ -201,7 +219,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         reply.null();
     }
     if met {
-        db.put_string_at(hash, place, key, value, options.ttl, Event::SET);
+        db.put_string_at(hash, place, key, value, options.ttl, Event::SET)?;
         if let Ttl::At(_) = options.ttl {
             db.also(key, Event::EXPIRE);
         }
@@ -211,7 +229,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// Deletes the key where the condition was met, and says whether it did.
 fn delete_if(cx: &mut Context<'_>, key: &[u8], met: bool) -> Result {
-    let gone = met && cx.db().delete(key, Event::DEL);
+    let gone = met && cx.db().delete(key, Event::DEL)?;
     cx.reply.integer(i64::from(gone));
     Ok(())
 }

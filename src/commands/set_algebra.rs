@@ -270,9 +270,9 @@ fn store(
     let set = compute(&db.sets(&args[2..])?, &hasher, limits);
     let len = set.len();
     if len == 0 {
-        db.delete(args[1], Event::DEL);
+        db.delete(args[1], Event::DEL)?;
     } else {
-        db.put(args[1], Box::new(Value::Set(set)), Ttl::Clear, event);
+        db.put(args[1], Box::new(Value::Set(set)), Ttl::Clear, event)?;
     }
     cx.reply.integer(len as i64);
     Ok(())

@@ -240,7 +240,7 @@ fn spop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             reply.set(len);
             edit.view().iter().for_each(|member| write_member(reply, &member));
             edit.finish(&[Event::SPOP]);
-            db.delete(args[1], Event::DEL);
+            db.delete(args[1], Event::DEL)?;
         }
         _ => {
             if let Some(count) = count {

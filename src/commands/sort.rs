@@ -422,7 +422,7 @@ fn give<'v>(cx: &mut Context<'_>, options: &Options<'_>, values: impl ExactSizeI
     let values: Vec<&[u8]> = values.map(Option::unwrap_or_default).collect();
     let now = cx.now;
     cx.engine.check_room(now, values.iter().map(|value| value.len()).sum())?;
-    cx.db().store_list(key, &values, Event::SORTSTORE);
+    cx.db().store_list(key, &values, Event::SORTSTORE)?;
     cx.reply.integer(values.len() as i64);
     Ok(())
 }

@@ -110,6 +110,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::Counted { numkeys: 1, step: 2 },
         access: Access::Overwrite,
         since: "8.4.0",
+        only_creates: |args| options_of_msetex(args).any(|option| option.eq_ignore_ascii_case(b"NX")),
         summary: "Sets the strings of several keys at once, with a common expiry and condition.",
         complexity: "O(N) for N keys",
         syntax: "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
@@ -220,7 +221,7 @@ fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn getdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     get(cx, args)?;
-    cx.db().delete(args[1], Event::DEL);
+    cx.db().delete(args[1], Event::DEL)?;
     Ok(())
 }
 
@@ -273,14 +274,14 @@ fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         NewDeadline::Leave => {}
         NewDeadline::Persist => {
             if db.peek(args[1]).is_some_and(|entry| entry.deadline().is_some()) {
-                db.set_deadline(args[1], None, Event::PERSIST);
+                db.set_deadline(args[1], None, Event::PERSIST)?;
             }
         }
         NewDeadline::At(Some(deadline)) => {
-            db.set_deadline(args[1], Some(deadline), Event::EXPIRE);
+            db.set_deadline(args[1], Some(deadline), Event::EXPIRE)?;
         }
         NewDeadline::At(None) => {
-            db.delete(args[1], Event::DEL);
+            db.delete(args[1], Event::DEL)?;
         }
     }
     Ok(())
@@ -288,8 +289,7 @@ fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn getset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     get(cx, &args[..2])?;
-    cx.db().put_string(args[1], args[2], Ttl::Clear, Event::SET);
-    Ok(())
+    cx.db().put_string(args[1], args[2], Ttl::Clear, Event::SET)
 }
 
 fn mget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -305,21 +305,22 @@ fn mget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 /// Sets keys and values that alternate.
-fn set_pairs(cx: &mut Context<'_>, pairs: &[&[u8]], ttl: Ttl) {
+fn set_pairs(cx: &mut Context<'_>, pairs: &[&[u8]], ttl: Ttl) -> Result {
     let mut db = cx.db();
     for pair in pairs.chunks_exact(2) {
-        db.put_string(pair[0], pair[1], ttl, Event::SET);
+        db.put_string(pair[0], pair[1], ttl, Event::SET)?;
         if let Ttl::At(_) = ttl {
             db.also(pair[0], Event::EXPIRE);
         }
     }
+    Ok(())
 }
 
 fn mset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if args.len().is_multiple_of(2) {
         return Err(Error::arity("mset"));
     }
-    set_pairs(cx, &args[1..], Ttl::Clear);
+    set_pairs(cx, &args[1..], Ttl::Clear)?;
     cx.reply.ok();
     Ok(())
 }
@@ -331,10 +332,16 @@ fn msetnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     let any = args[1..].chunks_exact(2).any(|pair| db.contains(pair[0]));
     if !any {
-        set_pairs(cx, &args[1..], Ttl::Clear);
+        set_pairs(cx, &args[1..], Ttl::Clear)?;
     }
     cx.reply.integer(i64::from(!any));
     Ok(())
+}
+
+/// The words behind the pairs; none where their number is not to be told.
+fn options_of_msetex<'a>(args: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
+    let pairs = parse_i64(args[1]).and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
+    args.iter().copied().skip(pairs.saturating_mul(2).saturating_add(2))
 }
 
 fn msetex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -365,7 +372,7 @@ fn msetex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     let met = condition.is_none_or(|wanted| pairs.chunks_exact(2).all(|pair| db.contains(pair[0]) == wanted));
     if met {
-        set_pairs(cx, pairs, ttl.unwrap_or(Ttl::Clear));
+        set_pairs(cx, pairs, ttl.unwrap_or(Ttl::Clear))?;
     }
     cx.reply.integer(i64::from(met));
     Ok(())
@@ -375,7 +382,7 @@ fn setnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     let (hash, place) = db.locate(args[1]);
     if place.is_none() {
-        db.put_string_at(hash, None, args[1], args[2], Ttl::Clear, Event::SET);
+        db.put_string_at(hash, None, args[1], args[2], Ttl::Clear, Event::SET)?;
     }
     cx.reply.integer(i64::from(place.is_none()));
     Ok(())
@@ -384,7 +391,7 @@ fn setnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn set_with_lease(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) -> Result {
     let deadline = unit.positive_deadline(cx.now, args[2], name)?;
     let mut db = cx.db();
-    db.put_string(args[1], args[3], Ttl::At(deadline), Event::SET);
+    db.put_string(args[1], args[3], Ttl::At(deadline), Event::SET)?;
     db.also(args[1], Event::EXPIRE);
     cx.reply.ok();
     Ok(())

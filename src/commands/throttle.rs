@@ -5,7 +5,7 @@
 //! a step of the system clock changes nothing.
 
 use crate::engine::change::{Classes, Event};
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::Ttl;
@@ -22,6 +22,7 @@ pub const COMMANDS: &[Command] = &[Command {
     access: Access::ReadWrite,
     summary: "Counts a request against a rate limit, and says whether it is within it.",
     syntax: "key max-burst count period [quantity]",
+    natives: Natives::Checked,
     handler: throttle,
     ..Command::DEFAULT
 }];
@@ -95,7 +96,7 @@ fn throttle(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !verdict.limited && kept_after > now_us && kept_after != kept {
         let deadline = (kept_after + 999) / 1000;
         let early = (deadline * 1000 - kept_after).to_string();
-        db.put_string(args[1], early.as_bytes(), Ttl::At(deadline as u64), THROTTLE);
+        db.put_string(args[1], early.as_bytes(), Ttl::At(deadline as u64), THROTTLE)?;
     }
     let seconds = |us: i128| i64::try_from((us + 999_999) / 1_000_000).unwrap_or(i64::MAX);
     cx.reply.array(5);

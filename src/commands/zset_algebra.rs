@@ -285,7 +285,7 @@ fn store(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation, event: &'st
     let options = Options::parse(operation, keys.len(), options, true)?;
     let stored = ZSet::from_sorted(&hasher, limits, &options.combine(&sources, hasher.state()));
     let len = stored.len();
-    db.store_zset(args[1], stored, Event::new(Classes::ZSET, event));
+    db.store_zset(args[1], stored, Event::new(Classes::ZSET, event))?;
     cx.reply.integer(len as i64);
     Ok(())
 }

@@ -307,7 +307,7 @@ fn zrangestore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         None => ZSet::default(),
     };
     let len = stored.len();
-    db.store_zset(args[1], stored, Event::new(Classes::ZSET, "zrangestore"));
+    db.store_zset(args[1], stored, Event::new(Classes::ZSET, "zrangestore"))?;
     cx.reply.integer(len as i64);
     Ok(())
 }

@@ -203,6 +203,23 @@ impl Channels {
     }
 }
 
+/// What a command that writes may do to a held lock, a queue, a semaphore, a latch or a guard. Only their own commands change them, and
+/// only a deletion that says so ends them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Natives {
+    /// Nothing. The engine refuses a request with WRONGTYPE before it runs, if it changes, replaces, moves or removes such a key: its key
+    /// specifications say which keys those are. Commands for one type of value are asked only about keys that they overwrite, as they
+    /// look at the type of all others.
+    #[default]
+    Refused,
+    /// Nothing. The handler looks at the type of each key before it changes anything.
+    Checked,
+    /// Deletes them: the administrator's way to end what is held.
+    Deleted,
+    /// It is one of their own commands.
+    Own,
+}
+
 /// What carries a command out.
 pub type Handler = fn(&mut Context<'_>, &[&[u8]]) -> Result;
 
@@ -222,8 +239,14 @@ pub struct Command {
     /// What it does to them more exactly, where that does not follow from `access` (which it then replaces): one entry for all keys, or
     /// one for each key of a range, the last standing for all that remain. See [`crate::engine::command_keys`].
     pub key_uses: &'static [(Access, KeyUse)],
+    /// Of a key specification with [`KeyUse::VARIABLE`]: what this very request does, given its arguments.
+    pub use_in: fn(&[&[u8]]) -> (Access, KeyUse),
     /// What is to be said about each of its key specifications, in our words; nothing where that is empty.
     pub key_notes: &'static [&'static str],
+    /// What it may do to locks, semaphores, latches and guards.
+    pub natives: Natives,
+    /// Whether this very request, given its arguments, writes only keys that are not there: with a word like NX.
+    pub only_creates: fn(&[&[u8]]) -> bool,
     /// Which of its arguments are channels.
     pub channels: Channels,
     /// Its group.
@@ -256,7 +279,10 @@ impl Command {
         keys: Keys::None,
         access: Access::Read,
         key_uses: &[],
+        use_in: |_| (Access::ReadWrite, KeyUse::UNKNOWN),
         key_notes: &[],
+        natives: Natives::Refused,
+        only_creates: |_| false,
         channels: Channels::None,
         group: Group::Generic,
         categories: Categories::empty(),

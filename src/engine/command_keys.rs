@@ -303,28 +303,7 @@ impl Command {
 
 /// What a command with variable use does in this very request: `SET` reads only for `GET`, and `BITFIELD` may only read.
 fn refine(command: &Command, spec: KeySpec, args: &[&[u8]]) -> (Access, KeyUse) {
-    if !spec.uses.contains(KeyUse::VARIABLE) {
-        return (spec.access, spec.uses);
-    }
-    if command.name == "bitfield" {
-        let access =
-            if only_gets(&args[2..]) { (Access::Read, KeyUse::ACCESS) } else { (spec.access, spec.uses - KeyUse::VARIABLE) };
-        return access;
-    }
-    let reads = command.name != "set" || args.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(b"get"));
-    if reads { (spec.access, spec.uses - KeyUse::VARIABLE) } else { (Access::Overwrite, KeyUse::UPDATE) }
-}
-
-/// Whether operations of `BITFIELD` only read. What is no operation may write.
-fn only_gets(mut operations: &[&[u8]]) -> bool {
-    loop {
-        operations = match operations {
-            [] => return true,
-            [word, _, _, rest @ ..] if word.eq_ignore_ascii_case(b"get") => rest,
-            [word, _, rest @ ..] if word.eq_ignore_ascii_case(b"overflow") => rest,
-            _ => return false,
-        };
-    }
+    if spec.uses.contains(KeyUse::VARIABLE) { (command.use_in)(args) } else { (spec.access, spec.uses) }
 }
 
 /// The number that a text begins with, above 0, and whether it is a proper number: where it is none, Redis guesses by `atoi`.

@@ -114,8 +114,8 @@ pub struct Slot {
     row: Option<&'static Command>,
     /// Whether what it costs is bounded by its arguments and its reply.
     pub bounded: bool,
-    /// Whether it writes over keys whatever they hold, so that locks are to be guarded from it.
-    pub writes_over: bool,
+    /// Whether its requests are looked at while there are locks: see `Command::needs_guard`.
+    pub guarded: bool,
     /// How often it was executed.
     pub calls: u64,
     /// How often it was refused before it was executed.
@@ -165,7 +165,7 @@ impl CommandStats {
     #[cold]
     fn enter(&mut self, at: usize, command: &'static Command) -> usize {
         let bounded = command.flags.contains(Flags::FAST) || BOUNDED.contains(&command.name);
-        self.slots[at] = Slot { row: Some(command), bounded, writes_over: command.writes_over(), ..Slot::default() };
+        self.slots[at] = Slot { row: Some(command), bounded, guarded: command.needs_guard(), ..Slot::default() };
         at
     }
 
@@ -185,7 +185,7 @@ impl CommandStats {
     /// Sets all figures back; numbers of slots stay what they are.
     pub fn reset(&mut self) {
         for slot in self.slots.iter_mut() {
-            *slot = Slot { row: slot.row, bounded: slot.bounded, writes_over: slot.writes_over, ..Slot::default() };
+            *slot = Slot { row: slot.row, bounded: slot.bounded, guarded: slot.guarded, ..Slot::default() };
         }
     }
 

@@ -123,7 +123,8 @@ impl Keyspace {
             }
             ImageValue::String(bytes, form) => {
                 let mut db = self.db(db, now);
-                db.put_string(key, &bytes, ttl, Event::SILENT);
+                // It is not there, so nothing is in the way.
+                let _ = db.put_string(key, &bytes, ttl, Event::SILENT);
                 // Put there with a deadline that is over, it is gone already when it is looked at.
                 if matches!(ttl, Ttl::Clear) || matches!(ttl, Ttl::At(at) if !now.reached(at)) {
                     db.set_form(key, form);
@@ -140,7 +141,7 @@ impl Keyspace {
                         hash.set_deadline(self.space.hasher(), &field, Some(deadline));
                     }
                 }
-                self.db(db, now).put(key, value, ttl, Event::SILENT);
+                let _ = self.db(db, now).put(key, value, ttl, Event::SILENT);
             }
         }
     }

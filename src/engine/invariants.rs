@@ -17,6 +17,7 @@ impl Engine {
         self.pubsub.check_invariants();
         assert_eq!(self.keyspace.changes.heard, self.pubsub.has_listeners(), "events are published if anybody listens");
         self.keyspace.changes.check_invariants();
+        self.check_held();
         self.check_access_invariants();
         self.check_client_memory();
         self.check_observers();

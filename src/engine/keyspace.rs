@@ -6,7 +6,9 @@ mod strings;
 pub use ahead::Ahead;
 
 use crate::engine::change::{Change, Changes, Effect, Event};
+use crate::engine::error::{Error, Result};
 use crate::engine::eviction::Evictor;
+use crate::engine::natives::may_replace;
 use crate::engine::time::Now;
 use crate::engine::uses::Uses;
 use crate::lock::Origin;
@@ -166,19 +168,19 @@ impl Keyspace {
     }
 
     /// Takes a key to another name or another database, in the place of whatever is there; false where there is no such key. The
-    /// events are what it is called where the key leaves and where it comes.
-    pub fn relocate(&mut self, now: Now, from: (u32, &[u8]), to: (u32, &[u8]), events: (Event, Event)) -> bool {
+    /// events are what it is called where the key leaves and where it comes. Errors, and changes nothing, where either key is native.
+    pub fn relocate(&mut self, now: Now, from: (u32, &[u8]), to: (u32, &[u8]), events: (Event, Event)) -> Result<bool> {
+        self.db(from.0, now).check_plain(from.1)?;
+        self.db(to.0, now).make_way(to.1)?;
         let mut source = self.db(from.0, now);
-        let Some(place) = source.locate(from.1).1 else { return false };
+        let Some(place) = source.locate(from.1).1 else { return Ok(false) };
         let dict = source.dict;
         let entry = self.space.remove(dict, place);
-        let mut target = self.db(to.0, now);
-        target.make_way(to.1);
         // Published in Redis's order: it adds the one before it removes the other.
         self.changes.publish(to.0, Event::NEW, to.1);
         self.db(from.0, now).emit(from.1, events.0, Effect::Delete);
         self.db(to.0, now).settle(to.1, entry, events.1);
-        true
+        Ok(true)
     }
 
     /// When [`Keyspace::advance`] has something to do at the earliest, in monotonic milliseconds: a key or a field ends, or, at 0,
@@ -442,12 +444,14 @@ impl<'a> Db<'a> {
         *(if found { &mut stats.hits } else { &mut stats.misses }) += 1;
     }
 
-    /// Makes the key hold a boxed value, whatever it held before.
-    pub fn put(&mut self, key: &[u8], value: Box<Value>, ttl: Ttl, event: Event) {
+    /// Makes the key hold a boxed value, whatever it held before. Errors where it holds what is native and of another kind.
+    pub fn put(&mut self, key: &[u8], value: Box<Value>, ttl: Ttl, event: Event) -> Result {
         let (hash, place) = self.locate(key);
-        self.put_at(hash, place, key, NewValue::Boxed(value), ttl);
-        let Some(place) = self.keyspace.space.find(self.dict, hash, key) else { return };
-        self.emit_stored(place, key, event);
+        self.put_here(hash, place, key, NewValue::Boxed(value), ttl)?;
+        if let Some(place) = self.keyspace.space.find(self.dict, hash, key) {
+            self.emit_stored(place, key, event);
+        }
+        Ok(())
     }
 
     /// Reports that the key there holds what it holds now.
@@ -470,12 +474,14 @@ impl<'a> Db<'a> {
         changes.emit(Change { now: self.now, db: self.index, key, event, effect });
     }
 
-    /// Removes a key in whose place another is about to come, which will be reported.
-    pub(crate) fn make_way(&mut self, key: &[u8]) {
+    /// Removes a key in whose place another is about to come, which will be reported. Errors where it is native.
+    pub(crate) fn make_way(&mut self, key: &[u8]) -> Result {
+        self.check_plain(key)?;
         if let Some(place) = self.locate(key).1 {
             let entry = self.keyspace.space.remove(self.dict, place);
             self.keyspace.space.bury(entry);
         }
+        Ok(())
     }
 
     /// Puts an entry that was taken out elsewhere under a name that is free. It keeps its deadline and its access clock.
@@ -499,7 +505,8 @@ impl<'a> Db<'a> {
         self.emit_stored(place, key, event);
     }
 
-    /// Makes the key hold this, whatever it held before, and tells nobody but of a new key; gives its deadline.
+    /// Makes the key hold this, and reports nothing but a new key. Returns its deadline. The caller has looked at what is there: it is of
+    /// the same type.
     pub(crate) fn put_at(
         &mut self,
         hash: KeyHash,
@@ -508,12 +515,30 @@ impl<'a> Db<'a> {
         value: NewValue<'_>,
         ttl: Ttl,
     ) -> Option<u64> {
-        self.put_here(hash, place, key, value, ttl)
+        self.store_here(hash, place, key, value, ttl)
     }
 
-    /// As [`Db::put_at`], where it pays to have it inlined.
+    /// Makes the key hold this, whatever it held before, and reports nothing but a new key. Returns its deadline. Errors where it holds
+    /// what is native and of another kind.
     #[inline(always)]
-    fn put_here(&mut self, hash: KeyHash, place: Option<Place>, key: &[u8], value: NewValue<'_>, ttl: Ttl) -> Option<u64> {
+    fn put_here(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        key: &[u8],
+        value: NewValue<'_>,
+        ttl: Ttl,
+    ) -> Result<Option<u64>> {
+        if let Some(place) = place
+            && !may_replace(self.keyspace.space.get(self.dict, place), &value)
+        {
+            return Err(Error::WRONG_TYPE);
+        }
+        Ok(self.store_here(hash, place, key, value, ttl))
+    }
+
+    #[inline(always)]
+    fn store_here(&mut self, hash: KeyHash, place: Option<Place>, key: &[u8], value: NewValue<'_>, ttl: Ttl) -> Option<u64> {
         let space = &mut self.keyspace.space;
         let deadline = match (ttl, place) {
             (Ttl::At(deadline), _) => Some(deadline),
@@ -536,21 +561,36 @@ impl<'a> Db<'a> {
         deadline
     }
 
-    /// Removes a key; false where there was none.
+    /// Removes a key; false where there was none. Errors where it is native.
     #[inline]
-    pub fn delete(&mut self, key: &[u8], event: Event) -> bool {
+    pub fn delete(&mut self, key: &[u8], event: Event) -> Result<bool> {
+        let Some(place) = self.locate_here(key).1 else { return Ok(false) };
+        if self.keyspace.space.get(self.dict, place).is_native() {
+            return Err(Error::WRONG_TYPE);
+        }
+        self.drop_key(place, event);
+        Ok(true)
+    }
+
+    /// Removes a key, whatever it holds; false where there was none. What is held under the name ends, and its holders are told.
+    #[inline]
+    pub fn force_delete(&mut self, key: &[u8], event: Event) -> bool {
         let Some(place) = self.locate_here(key).1 else { return false };
         self.drop_key(place, event);
         true
     }
 
-    /// Sets or clears a key's deadline (monotonic milliseconds); false where there is no such key.
-    pub fn set_deadline(&mut self, key: &[u8], deadline: Option<u64>, event: Event) -> bool {
-        let Some(place) = self.locate(key).1 else { return false };
+    /// Sets or clears a key's deadline (monotonic milliseconds); false where there is no such key. Errors where a lock, a semaphore or a
+    /// latch is there. A guard can be given a deadline, as nothing else would ever end it.
+    pub fn set_deadline(&mut self, key: &[u8], deadline: Option<u64>, event: Event) -> Result<bool> {
+        let Some(place) = self.locate(key).1 else { return Ok(false) };
+        if self.keyspace.space.get(self.dict, place).has_own_deadline() {
+            return Err(Error::WRONG_TYPE);
+        }
         self.keyspace.space.set_deadline(self.dict, place, deadline);
         let deadline = deadline.map(|d| self.now.unix_of(d));
         self.emit(key, event, Effect::Deadline(deadline));
-        true
+        Ok(true)
     }
 
     /// Reports a second event for a change that was already reported, such as `expire` for a `SET` with a lease.

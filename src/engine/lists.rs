@@ -146,14 +146,14 @@ impl<'a> Db<'a> {
         Ok(Some(element))
     }
 
-    /// Makes the key hold a list of these elements, whatever it held before; without elements the key is deleted.
-    pub fn store_list(&mut self, key: &[u8], elements: &[&[u8]], event: Event) {
+    /// Makes the key hold a list of these elements, whatever it held before; without elements the key is deleted. Errors where it is
+    /// native.
+    pub fn store_list(&mut self, key: &[u8], elements: &[&[u8]], event: Event) -> Result {
         if elements.is_empty() {
-            self.delete(key, Event::DEL);
-            return;
+            return self.delete(key, Event::DEL).map(drop);
         }
         let list = List::from_elements(elements.iter().copied(), self.keyspace.list_cuts);
-        self.put(key, Box::new(Value::List(list)), Ttl::Clear, event);
+        self.put(key, Box::new(Value::List(list)), Ttl::Clear, event)
     }
 }
 

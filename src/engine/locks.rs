@@ -13,12 +13,10 @@
 
 use crate::engine::Engine;
 use crate::engine::change::{Change, Classes, Effect, Event};
-use crate::engine::command::{Access, Command, Flags, Group};
-use crate::engine::command_keys::KeyUse;
-use crate::engine::error::{Error, Result};
+use crate::engine::command::{Command, Flags, Natives};
+use crate::engine::error::Error;
 use crate::engine::interest::NIL;
 use crate::engine::keyspace::{Keyspace, Ttl};
-use crate::engine::number::parse_i64;
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
 use crate::lock::grant::{self, Client, Packed};
@@ -432,7 +430,7 @@ impl Engine {
         let mut names = command.key_positions(args).into_iter().flatten().map(|key| args[key.position]).peekable();
         if names.peek().is_none() && command.flags.intersects(Flags::WRITE.union(Flags::READONLY)) {
             self.keyspace.with_locks(now, |locks, keys| locks.advance(keys, now, &mut { u32::MAX }));
-        } else if !is_native(command) {
+        } else if command.natives != Natives::Own {
             self.keyspace.with_locks(now, |locks, keys| {
                 for name in names {
                     locks.look(keys, now, (db, name), |_| ());
@@ -441,81 +439,6 @@ impl Engine {
             });
         }
     }
-
-    /// Refuses a command that would write over a lock, as only the commands of locks change those; deleting them is allowed. It is asked
-    /// before those of [`Command::writes_over`] alone: all others look at what type of value they change, and refuse by themselves.
-    #[cold]
-    pub(crate) fn guard_natives(
-        &mut self,
-        now: Now,
-        id: SessionId,
-        db: u32,
-        command: &'static Command,
-        args: &[&[u8]],
-    ) -> Result {
-        self.keyspace.changes.client = self.lock_client(id);
-        let says = |from: usize, word: &[u8]| args.iter().skip(from).any(|arg| arg.eq_ignore_ascii_case(word));
-        let pairs = || args.get(1).and_then(|count| parse_i64(count)).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
-        let keys = match command.name {
-            "del" | "unlink" | "setnx" | "msetnx" | "flushdb" | "flushall" | "swapdb" => 0,
-            // Without a condition it is a DEL.
-            "delex" if args.len() == 2 => 0,
-            "set" if says(3, b"nx") => 0,
-            "msetex" if says(pairs().saturating_mul(2).saturating_add(2), b"nx") => 0,
-            // A name that is taken is a reply of theirs.
-            "renamenx" => 1,
-            "copy" if !says(3, b"replace") => 1,
-            _ => usize::MAX,
-        };
-        if keys == 0 {
-            return Ok(());
-        }
-        let mut db_of = [db; 2];
-        if command.name == "copy" {
-            let target = args.iter().skip(3).position(|arg| arg.eq_ignore_ascii_case(b"db")).and_then(|at| args.get(at + 4));
-            let target = target.and_then(|text| parse_i64(text)).and_then(|index| u32::try_from(index).ok());
-            db_of[1] = target.filter(|&index| (index as usize) < self.keyspace.databases()).unwrap_or(db);
-        }
-        for (at, key) in command.key_positions(args).into_iter().flatten().take(keys).enumerate() {
-            let db = if at == 1 { db_of[1] } else { db };
-            if self.keyspace.db(db, now).peek(args[key.position]).is_some_and(EntryRef::is_native) {
-                return Err(Error::WRONG_TYPE);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Command {
-    /// Whether it changes, moves or replaces keys without a look at the type of what they hold. Those that set deadlines do look.
-    pub fn writes_over(&self) -> bool {
-        if !self.flags.contains(Flags::WRITE) || is_native(self) {
-            return false;
-        }
-        let typed = match self.group {
-            Group::Generic => SETS_DEADLINES.contains(&self.name),
-            Group::String => self.name != "delex",
-            Group::Hash
-            | Group::List
-            | Group::Set
-            | Group::SortedSet
-            | Group::Stream
-            | Group::Bitmap
-            | Group::Hyperloglog
-            | Group::Geo => true,
-            _ => false,
-        };
-        let replaces = |&(access, of): &(Access, KeyUse)| access == Access::Overwrite || of.contains(KeyUse::VARIABLE);
-        !typed || self.access == Access::Overwrite || self.key_uses.iter().any(replaces)
-    }
-}
-
-/// Commands that leave locks alone by themselves: how long one is held is its holder's to say. Guards and latches they may keep longer.
-const SETS_DEADLINES: [&str; 5] = ["expire", "pexpire", "expireat", "pexpireat", "persist"];
-
-/// Whether a command is one of those for locks, semaphores, latches and guards.
-pub(crate) fn is_native(command: &Command) -> bool {
-    command.group == Group::Lock
 }
 
 /// A refusal as an error reply; `wanted` is the limit that was asked for.

@@ -50,6 +50,7 @@ pub mod lists;
 pub mod locks;
 pub mod memory;
 pub mod monitor;
+mod natives;
 pub mod number;
 pub mod pause;
 pub mod pubsub;
@@ -600,7 +601,7 @@ impl Engine {
         let observed = self.lasts(Circumstances::OBSERVERS);
         let counted = self.command_stats.slot(slot);
         counted.calls += 1;
-        if observed | self.keyspace.behind | (self.keyspace.natives & counted.writes_over) {
+        if observed | self.keyspace.behind | (self.keyspace.natives & counted.guarded) {
             return self.run_with_care(now, id, db, origin, (command, slot), args, reply);
         }
         self.handle(now, id, db, origin, (command, slot), args, reply);
@@ -624,7 +625,7 @@ impl Engine {
             self.settle_names(now, *db, command, args);
         }
         if self.keyspace.natives
-            && self.command_stats.slot(slot).writes_over
+            && self.command_stats.slot(slot).guarded
             && let Err(error) = self.guard_natives(now, id, *db, command, args)
         {
             self.command_stats.slot(slot).failed += 1;

@@ -177,12 +177,12 @@ impl<'a> Db<'a> {
         Ok(ZSetEdit { db: self, key, place })
     }
 
-    /// Stores a whole result in the place of whatever the key holds; an empty one deletes the key.
-    pub fn store_zset(&mut self, key: &[u8], zset: ZSet, event: Event) {
+    /// Stores a whole result in the place of whatever the key holds; an empty one deletes the key. Errors where it is native.
+    pub fn store_zset(&mut self, key: &[u8], zset: ZSet, event: Event) -> Result {
         if zset.is_empty() {
-            self.delete(key, Event::DEL);
+            self.delete(key, Event::DEL).map(drop)
         } else {
-            self.put(key, Box::new(Value::ZSet(zset)), Ttl::Clear, event);
+            self.put(key, Box::new(Value::ZSet(zset)), Ttl::Clear, event)
         }
     }
 

@@ -374,17 +374,24 @@ impl<'a> EntryRef<'a> {
     /// Whether it is a lock, a semaphore, a latch or a guard: what plain commands do not change.
     #[inline]
     pub fn is_native(self) -> bool {
-        match self.value() {
-            ValueRef::Bytes(_) | ValueRef::Count { .. } => false,
-            ValueRef::Grant(_) => true,
-            ValueRef::Boxed(value) => value.is_native(),
-        }
+        let kind = self.kind();
+        kind & (KIND_GRANT | KIND_BOXED) != 0 && (kind & KIND_GRANT != 0 || self.has_native_box())
+    }
+
+    #[inline(never)]
+    fn has_native_box(self) -> bool {
+        matches!(self.value(), ValueRef::Boxed(value) if value.is_native())
     }
 
     /// Whether it is a lock or a semaphore: what its holders alone keep longer.
     #[inline]
     pub fn is_lock(self) -> bool {
         matches!(self.value(), ValueRef::Grant(_) | ValueRef::Boxed(Value::Lock(_)))
+    }
+
+    /// Whether its own commands alone say when it ends: it is a lock, a semaphore or a latch.
+    pub fn has_own_deadline(self) -> bool {
+        self.is_lock() || matches!(self.value(), ValueRef::Boxed(Value::Latch(_)))
     }
 
     /// What `TYPE` answers.

@@ -16,10 +16,10 @@ impl Db<'_> {
         }
     }
 
-    /// Makes the key hold a string, whatever it held before.
-    pub fn put_string(&mut self, key: &[u8], value: &[u8], ttl: Ttl, event: Event) {
+    /// Makes the key hold a string, whatever it held before. Errors where that is native.
+    pub fn put_string(&mut self, key: &[u8], value: &[u8], ttl: Ttl, event: Event) -> Result {
         let (hash, place) = self.locate_here(key);
-        self.put_string_at(hash, place, key, value, ttl, event);
+        self.put_string_at(hash, place, key, value, ttl, event)
     }
 
     /// As [`Db::put_string`] for a key that was just located.
@@ -31,10 +31,11 @@ impl Db<'_> {
         value: &[u8],
         ttl: Ttl,
         event: Event,
-    ) {
-        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl);
+    ) -> Result {
+        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
         let deadline = deadline.map(|d| self.now.unix_of(d));
         self.emit(key, event, Effect::SetString { value, deadline });
+        Ok(())
     }
 
     /// Makes the key there hold a string that follows from the one it holds; an error where it holds another type. It keeps its
@@ -54,10 +55,10 @@ impl Db<'_> {
             let deadline = entry.read().deadline().map(|d| self.now.unix_of(d));
             self.note_use(place);
             self.emit(key, event, Effect::SetString { value, deadline });
+            Ok(())
         } else {
-            self.put_string_at(hash, Some(place), key, value, Ttl::Keep, event);
+            self.put_string_at(hash, Some(place), key, value, Ttl::Keep, event)
         }
-        Ok(())
     }
 
     /// Adds to a counter of at most eight digits if that changes nothing but the last of them, as most steps of a counter do: it is neither

@@ -124,43 +124,6 @@ fn what_has_ended_and_was_not_seen_to_is_no_deadlock() {
     h.engine.check_invariants();
 }
 
-/// Whatever a plain command is called with, a lock stays as it was: most look at the type of what they change, others are guarded.
-#[test]
-fn no_plain_command_changes_a_lock_but_those_that_delete_it() {
-    const WORDS: [&str; 16] =
-        ["lock", "lock", "lock", "other", "1", "1", "0", "2", "x", "STORE", "REPLACE", "LEFT", "MAX", "COUNT", "ASC", "*"];
-    const DELETE: [&str; 5] = ["del", "unlink", "flushdb", "flushall", "swapdb"];
-    let mut h = Harness::new();
-    let token = h.run("LOCK.ACQUIRE lock me 1000000");
-    let mut random = 1_u64;
-    let mut tried = 0;
-    for command in crate::commands::all().filter(|command| command.flags.contains(Flags::WRITE) && !is_native(command)) {
-        if DELETE.contains(&command.name) {
-            continue;
-        }
-        tried += 1;
-        for round in 0..300 {
-            // Without a condition it is a DEL.
-            let least = if command.name == "delex" { 2 } else { 0 };
-            let mut words = vec![command.name];
-            for _ in 0..command.arity.unsigned_abs() as usize - 1 + if command.arity < 0 { (round % 4).max(least) } else { 0 } {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                words.push(WORDS[(random >> 60) as usize]);
-            }
-            let request = words.join(" ");
-            let id = h.join();
-            h.say(id, &request);
-            h.engine.disconnect(h.now, id);
-            let held = h.engine.keyspace.db(0, h.now).peek(b"lock").and_then(lock_of);
-            let tokens: Vec<String> =
-                held.iter().flat_map(|lock| lock.holders.iter()).map(|grant| format!(":{}", grant.token)).collect();
-            assert_eq!(tokens, [&*token], "{request}");
-            assert_eq!(held.map(|lock| lock.deadline_ms()), Some(h.now.mono_ms() + 1_000_000), "{request}");
-        }
-    }
-    assert!(tried > 100, "{tried}");
-}
-
 #[test]
 fn a_connection_that_ends_with_very_many_grants_ends_them_bit_by_bit() {
     let mut h = Harness::new();
