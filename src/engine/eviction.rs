@@ -1,7 +1,8 @@
 //! Which keys give way when memory is used up.
 //!
 //! As in Redis, the key that was used longest ago, or least often, or that ends next, is looked for among samples: some keys from a random
-//! place of each database, and the best of those seen before. Keys that a `volatile` policy must leave alone are never considered.
+//! place of each database, and the best of those seen before. Keys that a `volatile` policy must leave alone are never considered, nor
+//! are locks, semaphores, latches and guards under any policy: what is held is not a cache.
 //!
 //! ```text
 //!   wheel (volatile) or tables (all keys) ─ samples ─▶ pool of the best 16 ─ still there, not used since? ─▶ gone, event `evicted`
@@ -17,7 +18,7 @@ use crate::store::frequency::{self, Rules};
 
 /// Candidates that are remembered.
 const POOL_MAX: usize = 16;
-/// Nodes of the wheel that are looked at for one key with a deadline.
+/// Nodes of the wheel, or keys, that are looked at for one key that may go.
 const SAMPLE_STEPS: u32 = 64;
 /// Bytes of a key's slot in its table.
 const SLOT_BYTES: usize = 8;
@@ -144,8 +145,7 @@ impl Keyspace {
     /// Has one key give way, chosen by the policy. With `weigh`, its bytes are counted, which takes longer the more it holds.
     pub(crate) fn evict_one(&mut self, now: Now, weigh: bool) -> Evicted {
         let Some(policy) = self.evictor.policy else { return Evicted::Nothing };
-        let count = |dict| if policy.volatile { self.space.volatile(dict) } else { self.space.dict(dict).len() };
-        if (0..self.space.dicts()).all(|dict| count(dict) == 0) {
+        if (0..self.space.dicts()).all(|dict| self.space.plain(dict, policy.volatile) == 0) {
             self.evictor.forget();
             return Evicted::Nothing;
         }
@@ -155,6 +155,7 @@ impl Keyspace {
         };
         let Some((dict, place)) = found else { return Evicted::NotFound };
         let entry = self.space.get(dict, place);
+        assert!(!entry.is_native(), "what is held does not give way");
         let bytes = if weigh { bytes_of(entry) } else { 0 };
         let ended = entry.deadline().is_some_and(|deadline| now.reached(deadline));
         let event = if ended { Event::EXPIRED } else { Event::EVICTED };
@@ -176,14 +177,25 @@ impl Keyspace {
         }
         let dicts = self.space.dicts();
         let next = self.evictor.next;
-        let dict = (0..dicts).map(|turn| (next + turn) % dicts).find(|&dict| !self.space.dict(dict).is_empty())?;
+        let dict = (0..dicts).map(|turn| (next + turn) % dicts).find(|&dict| self.space.plain(dict, false) > 0)?;
         self.evictor.next = dict + 1;
         let random = self.uses.random();
         let (space, mut hash) = (&self.space, None);
-        space.dict(dict).sample(random, 1, |entry| hash = Some(space.hash(entry.key())));
+        space.dict(dict).sample(random, self.keys_for(dict, 1), |entry| {
+            if hash.is_none() && !entry.is_native() {
+                hash = Some(space.hash(entry.key()));
+            }
+        });
         Some((dict, space.dict(dict).find_hash(hash?)?))
     }
 
+    /// How many keys of a dictionary to look at for so many that may go: more, where most are native.
+    fn keys_for(&self, dict: usize, wanted: usize) -> usize {
+        let (all, plain) = (self.space.dict(dict).len(), self.space.plain(dict, false).max(1));
+        wanted.saturating_mul(all / plain).clamp(wanted, wanted.max(SAMPLE_STEPS as usize))
+    }
+
+    /// A plain key with a deadline.
     fn sample_volatile(&mut self) -> Option<(usize, KeyHash, Place)> {
         let from = match self.evictor.sweep.take() {
             Some(from) => from,
@@ -207,12 +219,15 @@ impl Keyspace {
             }
         } else {
             for dict in 0..self.space.dicts() {
-                if self.space.dict(dict).is_empty() {
+                if self.space.plain(dict, false) == 0 {
                     continue;
                 }
-                let random = self.uses.random();
+                let (random, count) = (self.uses.random(), self.keys_for(dict, samples));
                 let Keyspace { space, evictor, .. } = self;
-                space.dict(dict).sample(random, samples, |entry| {
+                space.dict(dict).sample(random, count, |entry| {
+                    if entry.is_native() {
+                        return;
+                    }
                     let hash = space.hash(entry.key());
                     evictor.offer(Candidate { score: score(entry, policy.order, now, rules), dict, hash });
                 });
@@ -223,7 +238,7 @@ impl Keyspace {
             let entry = self.space.get(candidate.dict, place);
             // It may have lost its deadline since it was seen, or have been used.
             let may_go = !policy.volatile || entry.deadline().is_some();
-            if may_go && score(entry, policy.order, now, rules) >= candidate.score {
+            if !entry.is_native() && may_go && score(entry, policy.order, now, rules) >= candidate.score {
                 return Some((candidate.dict, place));
             }
         }
@@ -245,6 +260,9 @@ fn bytes_of(entry: EntryRef<'_>) -> usize {
     SLOT_BYTES + entry.allocated() + boxed
 }
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod natives_tests;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

@@ -3,10 +3,12 @@
 //! The wheel's tokens name entries by address. What keeps that sound: an entry that has a timer is either in a dictionary or in
 //! the graveyard, and its timer is cancelled before it is freed.
 
+mod counts;
 mod known;
 
 use std::cell::Cell;
 
+use counts::Counts;
 use known::{Found, Hashed, NOT_YET};
 
 use crate::lock::Origin;
@@ -54,10 +56,8 @@ pub enum Due {
 /// The databases. Dictionaries are named by number, which `SWAPDB` does not change.
 pub struct Space {
     dicts: Vec<Dict>,
-    /// Keys with a deadline, by dictionary.
-    volatile: Vec<usize>,
-    /// Hashes with a field that has a deadline, by dictionary.
-    volatile_hashes: Vec<usize>,
+    /// Counts of keys, by dictionary.
+    counts: Vec<Counts>,
     hasher: KeyHasher,
     /// The key whose hash is known already.
     hashed: Hashed,
@@ -83,8 +83,7 @@ impl Space {
     pub fn new(count: usize, seed: u64, now_ms: u64) -> Self {
         Space {
             dicts: (0..count).map(|_| Dict::default()).collect(),
-            volatile: vec![0; count],
-            volatile_hashes: vec![0; count],
+            counts: vec![Counts::default(); count],
             hasher: KeyHasher::new(seed),
             hashed: Hashed::NONE,
             remembers: false,
@@ -142,15 +141,21 @@ impl Space {
 
     /// How many of a dictionary's keys have a deadline.
     pub fn volatile(&self, dict: usize) -> usize {
-        self.volatile[dict]
+        self.counts[dict].volatile
     }
 
     /// How many of a dictionary's hashes have fields with a deadline.
     pub fn volatile_hashes(&self, dict: usize) -> usize {
-        self.volatile_hashes[dict]
+        self.counts[dict].hashes
     }
 
-    /// A key with a deadline, of any dictionary, from a random place on; see [`Wheel::sample`].
+    /// How many of a dictionary's keys, or of those with a deadline alone, are no locks, semaphores, latches or guards.
+    pub fn plain(&self, dict: usize, volatile: bool) -> usize {
+        let counts = self.counts[dict];
+        if volatile { counts.volatile - counts.volatile_natives } else { self.dicts[dict].len() - counts.natives }
+    }
+
+    /// A key with a deadline that is no lock, semaphore, latch or guard, of any dictionary, from a random place on; see [`Wheel::sample`].
     pub fn sample_volatile(&self, from: u64, steps: u32) -> Option<(usize, KeyHash, Place)> {
         self.wheel.sample(from, steps, |token| {
             if token & FIELDS != 0 {
@@ -158,7 +163,11 @@ impl Space {
             }
             let (address, dict) = (token & ADDRESS_MASK, (token >> 48) as usize & 0x7fff);
             // SAFETY: a timer's entry is alive: see the module's first lines.
-            let hash = self.hasher.hash(unsafe { EntryRef::at(address) }.key());
+            let entry = unsafe { EntryRef::at(address) };
+            if entry.is_native() {
+                return None;
+            }
+            let hash = self.hasher.hash(entry.key());
             // One that lies in the graveyard is in no dictionary.
             self.dicts[dict].find_address(hash, address).map(|place| (dict, hash, place))
         })
@@ -203,7 +212,8 @@ impl Space {
     pub fn insert_entry(&mut self, dict: usize, hash: KeyHash, mut entry: Entry) -> Place {
         debug_assert_eq!(entry.read().timer(), 0, "another's timer");
         self.sought_in.set(NOT_YET);
-        arm(&mut self.wheel, &mut self.volatile[dict], dict, entry.change(), None);
+        self.counts[dict].come(entry.read());
+        arm(&mut self.wheel, &mut self.counts[dict], dict, entry.change(), None);
         if dict == 0
             && let Some(index) = &mut self.slots
         {
@@ -228,7 +238,7 @@ impl Space {
             NewValue::Boxed(_) | NewValue::Count { .. } => false,
         };
         if overwritten && entry.set_deadline(deadline) {
-            arm(&mut self.wheel, &mut self.volatile[dict], dict, entry, old);
+            arm(&mut self.wheel, &mut self.counts[dict], dict, entry, old);
         } else {
             self.replace_entry(dict, place, value, deadline, old);
         }
@@ -244,7 +254,8 @@ impl Space {
         entry.change().touch(u64::from(access));
         let mut buried = self.exchange(dict, place, entry);
         buried.change().set_timer(0);
-        self.volatile_hashes[dict] -= usize::from(field_timer(buried.read()) != 0);
+        self.counts[dict].hashes -= usize::from(field_timer(buried.read()) != 0);
+        self.counts[dict].replaced(buried.read(), self.dicts[dict].get(place), old.is_some());
         if timer != 0 {
             let token = token(dict, self.dicts[dict].get(place).address());
             self.wheel.set_token(timer, token);
@@ -255,7 +266,7 @@ impl Space {
     }
 
     fn arm(&mut self, dict: usize, place: Place, old: Option<u64>) {
-        arm(&mut self.wheel, &mut self.volatile[dict], dict, self.dicts[dict].get_mut(place), old);
+        arm(&mut self.wheel, &mut self.counts[dict], dict, self.dicts[dict].get_mut(place), old);
     }
 
     /// Sets or clears the deadline of the key there.
@@ -318,11 +329,9 @@ impl Space {
             self.wheel.cancel(timer);
             entry.change().set_timer(0);
         }
-        if entry.read().deadline().is_some() {
-            self.volatile[dict] -= 1;
-        }
+        self.counts[dict].gone(entry.read());
         if entry.read().is_boxed() {
-            self.volatile_hashes[dict] -= usize::from(field_timer(entry.read()) != 0);
+            self.counts[dict].hashes -= usize::from(field_timer(entry.read()) != 0);
             self.disarm_fields(entry);
         }
     }
@@ -371,8 +380,7 @@ impl Space {
     pub fn clear(&mut self, dict: usize, origin: Origin) -> usize {
         self.sought_in.set(NOT_YET);
         let old = std::mem::take(&mut self.dicts[dict]);
-        self.volatile[dict] = 0;
-        self.volatile_hashes[dict] = 0;
+        self.counts[dict] = Counts::default();
         let len = old.len();
         if len > 0 {
             self.buried += len;
@@ -478,8 +486,8 @@ impl Space {
         }
         let armed = hash.next_field_deadline().map_or(0, |d| self.wheel.insert(d, token(dict, address) | FIELDS));
         hash.set_field_timer(armed);
-        self.volatile_hashes[dict] += usize::from(armed != 0);
-        self.volatile_hashes[dict] -= usize::from(timer != 0);
+        self.counts[dict].hashes += usize::from(armed != 0);
+        self.counts[dict].hashes -= usize::from(timer != 0);
     }
 
     /// When to call [`Space::next_due`] next.
@@ -527,7 +535,7 @@ impl Space {
                 hash.set_field_timer(0);
             }
             if let Some(place) = place {
-                self.volatile_hashes[dict] -= 1;
+                self.counts[dict].hashes -= 1;
                 return Some(Due::Fields { dict, place });
             }
         }
@@ -551,9 +559,14 @@ impl Space {
         };
         for (number, dict) in self.dicts.iter().enumerate() {
             dict.check_invariants(&self.hasher);
-            assert_eq!(dict.iter().filter(|e| e.deadline().is_some()).count(), self.volatile[number], "volatile keys");
-            let hashes = dict.iter().filter(|e| field_timer(*e) != 0).count();
-            assert_eq!(hashes, self.volatile_hashes[number], "volatile hashes");
+            let count = |wanted: fn(&EntryRef<'_>) -> bool| dict.iter().filter(wanted).count();
+            let counts = Counts {
+                volatile: count(|entry| entry.deadline().is_some()),
+                hashes: count(|entry| field_timer(*entry) != 0),
+                natives: count(|entry| entry.is_native()),
+                volatile_natives: count(|entry| entry.is_native() && entry.deadline().is_some()),
+            };
+            assert_eq!(counts, self.counts[number], "keys of each sort");
             for entry in dict.iter() {
                 assert_eq!(entry.deadline().is_some(), entry.timer() != 0, "a deadline without a timer, or the reverse");
                 match entry.value() {
@@ -601,14 +614,12 @@ impl Space {
 }
 
 /// Keeps the wheel right after the deadline of an entry changed from `old`: a timer may go off too early (it is then armed again),
-/// never too late. The dictionary, of which so many keys have a deadline, has the entry or is about to get it.
+/// never too late. The dictionary, whose keys are counted, has the entry or is about to get it.
 #[inline]
-fn arm(wheel: &mut Wheel, volatile: &mut usize, dict: usize, mut entry: EntryMut<'_>, old: Option<u64>) {
+fn arm(wheel: &mut Wheel, counts: &mut Counts, dict: usize, mut entry: EntryMut<'_>, old: Option<u64>) {
     let (new, timer, address) = (entry.read().deadline(), entry.read().timer(), entry.read().address());
-    match (old.is_some(), new.is_some()) {
-        (false, true) => *volatile += 1,
-        (true, false) => *volatile -= 1,
-        _ => {}
+    if old.is_some() != new.is_some() {
+        counts.deadline_changed(entry.read(), (old.is_some(), new.is_some()));
     }
     let armed = match new {
         None => {
