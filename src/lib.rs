@@ -26,22 +26,58 @@
 //! # }
 //! ```
 //!
-//! [`engine`] is the state machine under both; it knows nothing of sockets and clocks. [`server`] is the shell round it. [`client`] is an
-//! asynchronous client of this server and of others that speak its protocol.
+//! [`Server`] is a server as a part of another program. [`client`] is an asynchronous client of this server and of others that speak its
+//! protocol. [`recipes`] are the lock algorithms that run on the client's side.
+//!
+//! All else is private: the engine, a state machine that knows nothing of sockets and clocks; the shell round it; and the tools.
 
-pub mod bench;
 pub mod client;
-pub mod commands;
-pub mod engine;
-pub mod lock;
+#[doc(hidden)]
+pub mod program;
 pub mod recipes;
-pub mod resp;
-pub mod script;
-pub mod server;
-pub mod store;
 pub mod testing;
+
+// The rest is private. The feature `internals` opens it to benches, fuzz targets and the tests that look inside.
+#[cfg(not(feature = "internals"))]
+mod bench;
+#[cfg(feature = "internals")]
+pub mod bench;
+#[cfg(not(feature = "internals"))]
+mod commands;
+#[cfg(feature = "internals")]
+pub mod commands;
+#[cfg(not(feature = "internals"))]
+mod engine;
+#[cfg(feature = "internals")]
+pub mod engine;
+#[cfg(not(feature = "internals"))]
+mod lock;
+#[cfg(feature = "internals")]
+pub mod lock;
+#[cfg(not(feature = "internals"))]
+mod resp;
+#[cfg(feature = "internals")]
+pub mod resp;
+#[cfg(not(feature = "internals"))]
+mod script;
+#[cfg(feature = "internals")]
+pub mod script;
+#[cfg(not(feature = "internals"))]
+mod server;
+#[cfg(feature = "internals")]
+pub mod server;
+#[cfg(not(feature = "internals"))]
+mod store;
+#[cfg(feature = "internals")]
+pub mod store;
+#[cfg(not(feature = "internals"))]
+mod torture;
+#[cfg(feature = "internals")]
 pub mod torture;
 
+pub use engine::config::Config;
+pub use server::directory::{Directory, Entry};
+pub use server::{Server, ServerOptions, StartError};
 pub use testing::TestServer;
 
 /// Its examples compile.

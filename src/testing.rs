@@ -23,7 +23,7 @@ use crate::engine::session::{Peer, SessionId};
 use crate::engine::time::Now;
 use crate::resp::reply::Protocol;
 use crate::server::shell::Shell;
-use crate::server::{Options, Server, StartError};
+use crate::server::{Server, ServerOptions, StartError};
 
 /// A server on a free port of the loopback interface. Any number of them may run in one process.
 ///
@@ -89,7 +89,7 @@ impl TestServerBuilder {
 
     /// Starts it, or says why it could not.
     pub fn try_start(self) -> Result<TestServer, StartError> {
-        let options = Options { seed: Some(self.seed), frozen: self.frozen, test_mode: true, ..Options::default() };
+        let options = ServerOptions { seed: Some(self.seed), frozen: self.frozen, test_mode: true, ..ServerOptions::default() };
         let server = TestServer { server: Server::start(self.config, options)?, lock_keys: self.lock_keys };
         let (rules, journal) = (self.rules, self.journal);
         server.control(move |shell| {

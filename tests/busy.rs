@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use portcullis::engine::config::Config;
-use portcullis::server::{Options, Server};
+use portcullis::{Server, ServerOptions};
 
 const BUSY: &str = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n";
 const FOREVER: &str = "while true do end";
@@ -20,7 +20,7 @@ fn start() -> Server {
     let mut config = Config::default();
     config.set("port", b"0").unwrap();
     config.set("lua-time-limit", THRESHOLD_MS.to_string().as_bytes()).unwrap();
-    Server::start(config, Options::default()).unwrap()
+    Server::start(config, ServerOptions::default()).unwrap()
 }
 
 struct Client(TcpStream);
@@ -495,7 +495,7 @@ fn a_client_whose_replies_were_held_back_may_run_a_long_script() {
     let mut config = Config::default();
     config.set("port", b"0").unwrap();
     config.set("lua-time-limit", THRESHOLD_MS.to_string().as_bytes()).unwrap();
-    let server = Server::start(config, Options { test_mode: true, frozen: true, ..Options::default() }).unwrap();
+    let server = Server::start(config, ServerOptions { test_mode: true, frozen: true, ..ServerOptions::default() }).unwrap();
     let addr = server.addresses()[0];
     let (mut client, mut other) = (Client::new(addr), Client::new(addr));
     let value = "v".repeat(100);

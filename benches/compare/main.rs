@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 use plan::Plan;
 use portcullis::bench::rows::{Section, verdict};
-use portcullis::bench::{machine, process, writable};
+use portcullis::bench::{accounts, machine, process, writable};
 use serde_json::json;
 
 /// Where the README has the tables.
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
 fn end_when_told() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(process::told_to_end());
-    process::end_all();
+    accounts::end_all();
     eprintln!("compare: told to end before it was done");
     std::process::exit(1);
 }

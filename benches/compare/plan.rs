@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use portcullis::bench::identity::title;
 use portcullis::bench::peer::Peer;
 use portcullis::bench::process::Process;
-use portcullis::bench::wire::{call, title};
+use portcullis::bench::wire::call;
 
 const ABOUT: &str = "Measures Portcullis side by side with redis-server, valkey-server and kevy";
 const AFTER: &str = "\

@@ -6,9 +6,10 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use portcullis::bench::accounts::Meter;
 use portcullis::bench::figures::{median, quantile};
 use portcullis::bench::peer::Peer;
-use portcullis::bench::process::{Meter, Process};
+use portcullis::bench::process::Process;
 use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
 use portcullis::bench::wire::{call, connect, encode, encode_onto, wrong};
 use serde_json::{Map, Value, json};

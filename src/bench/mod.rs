@@ -13,21 +13,27 @@
 //! as may is checked meanwhile, by something that has nothing to do with the lock: see [`section`].
 //!
 //! `cargo bench --bench compare` measures servers more finely, by requests of its own, and shares what lies beneath: [`peer`] and [`process`]
-//! (programs, their flags, the system's accounts of them), [`wire`], [`figures`], [`rows`] (servers side by side, with bars).
+//! (programs and their flags), `accounts` (what the system has noted of them), `wire`, [`figures`], `rows` (servers side by side, with bars).
 
+#[cfg(any(test, feature = "internals"))]
+pub mod accounts;
 pub mod chart;
 pub mod cli;
 pub mod drive;
 pub mod figures;
+pub mod identity;
 pub mod json;
 pub mod lapse;
+#[cfg(any(test, feature = "internals"))]
 pub mod machine;
 pub mod peer;
 pub mod process;
+#[cfg(any(test, feature = "internals"))]
 pub mod rows;
 pub mod section;
 pub mod table;
 pub mod target;
+#[cfg(any(test, feature = "internals"))]
 pub mod wire;
 pub mod work;
 pub mod world;

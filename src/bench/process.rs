@@ -1,10 +1,8 @@
 //! Servers as processes on loopback: started, measured by the system's accounts, ended.
 
-use std::fs::File;
 use std::future::poll_fn;
 use std::io::{Error, Result};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::task::Poll;
@@ -60,30 +58,6 @@ impl Process {
         Ok(())
     }
 
-    /// Nanoseconds of CPU that its threads have used.
-    ///
-    /// # Errors
-    /// Where it has ended.
-    pub fn cpu_ns(&self) -> Result<u64> {
-        cpu_ns(self.pid()).ok_or_else(ended)
-    }
-
-    /// Nanoseconds that its threads were ready to run and waited for a processor: how far other processes disturbed it.
-    ///
-    /// # Errors
-    /// Where it has ended.
-    pub fn waited_ns(&self) -> Result<u64> {
-        waited_ns(self.pid()).ok_or_else(ended)
-    }
-
-    /// Its resident memory.
-    ///
-    /// # Errors
-    /// Where it has ended.
-    pub fn resident_bytes(&self) -> Result<u64> {
-        resident_bytes(self.pid()).ok_or_else(ended)
-    }
-
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -103,27 +77,8 @@ impl Drop for Process {
     }
 }
 
-fn folder_prefix() -> String {
+pub(super) fn folder_prefix() -> String {
     format!("portcullis-bench-{}-", std::process::id())
-}
-
-/// Ends all processes that this one has started, and removes their folders: for one that is about to end without dropping them.
-pub fn end_all() {
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    for pid in children.flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()) {
-        if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-    }
-    let folders = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    for folder in folders.filter(|folder| folder.file_name().to_string_lossy().starts_with(&folder_prefix())) {
-        let _ = std::fs::remove_dir_all(folder.path());
-    }
-}
-
-fn ended() -> Error {
-    Error::other("the server has ended")
 }
 
 /// Returns when this process is told to end (SIGINT, SIGTERM, SIGHUP): whatever was started by then has to be dropped, which a process that
@@ -148,7 +103,7 @@ pub fn free_port() -> Result<u16> {
 }
 
 /// A field of what the scheduler has noted of all threads of a process, added up.
-fn scheduled(pid: u32, field: usize) -> Option<u64> {
+pub(super) fn scheduled(pid: u32, field: usize) -> Option<u64> {
     let spent = |task: Result<std::fs::DirEntry>| -> Option<u64> {
         let stat = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
         stat.split(' ').nth(field)?.trim().parse().ok()
@@ -158,45 +113,7 @@ fn scheduled(pid: u32, field: usize) -> Option<u64> {
     Some(tasks.filter_map(spent).sum())
 }
 
-/// The accounts of those threads of a process that there are now, kept open: to be read often.
-#[derive(Debug)]
-pub struct Meter(Vec<File>);
-
-impl Meter {
-    /// Of a process.
-    ///
-    /// # Errors
-    /// Where the system does not tell.
-    pub fn of(process: &Process) -> Result<Meter> {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid()))?;
-        tasks.map(|task| File::open(task?.path().join("schedstat"))).collect::<Result<_>>().map(Meter)
-    }
-
-    /// Nanoseconds of CPU that those of them have used that have not ended.
-    pub fn cpu_ns(&self) -> u64 {
-        let spent = |file: &File| {
-            let mut text = [0; 64];
-            let count = file.read_at(&mut text, 0).ok()?;
-            let first = text[..count].iter().take_while(|byte| byte.is_ascii_digit());
-            Some(first.fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
-        };
-        self.0.iter().filter_map(spent).sum()
-    }
-}
-
 /// Nanoseconds of CPU that a process's threads have used; `None` where the system does not tell.
 pub fn cpu_ns(pid: u32) -> Option<u64> {
     scheduled(pid, 0)
-}
-
-/// Nanoseconds that its threads were ready to run and waited for a processor: how far other processes disturbed it.
-pub fn waited_ns(pid: u32) -> Option<u64> {
-    scheduled(pid, 1)
-}
-
-/// Resident memory of a process.
-pub fn resident_bytes(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()? * 1024)
 }

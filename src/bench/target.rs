@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::bench::identity::{field, title};
 use crate::bench::peer::{Peer, on_path};
 use crate::bench::process::{self, Process};
-use crate::bench::wire::{field, title};
 use crate::client::{Client, Command, Error, Options, Value};
 
 /// Servers that are started for what needs several.

@@ -41,7 +41,10 @@ pub mod lists;
 pub mod lists_whole;
 mod lock_info;
 pub mod locks;
+#[cfg(any(test, feature = "internals"))]
+mod markdown;
 pub mod memory;
+#[cfg(any(test, feature = "internals"))]
 pub mod missing;
 pub mod modules;
 pub mod numbers;
@@ -79,7 +82,8 @@ use crate::engine::error::Error;
 
 pub use index::{Index, lookup};
 pub use introspect::find;
-pub use introspect_docs::{markdown_names, markdown_page};
+#[cfg(any(test, feature = "internals"))]
+pub use markdown::{markdown_names, markdown_page};
 
 /// The families, in the order in which `COMMAND` lists them. A static: rows are told apart by where they lie, which a constant may
 /// do several times.

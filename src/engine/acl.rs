@@ -82,7 +82,7 @@ fn of_group(group: Group) -> Categories {
         Group::Connection => Categories::CONNECTION,
         Group::Scripting => Categories::SCRIPTING,
         Group::Lock => Categories::LOCK,
-        Group::Generic | Group::PubSub | Group::Server | Group::Cluster | Group::Sentinel => Categories::empty(),
+        Group::Generic | Group::PubSub | Group::Server | Group::Cluster => Categories::empty(),
     }
 }
 

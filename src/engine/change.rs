@@ -130,6 +130,7 @@ impl Event {
 
 /// The effect of a change on the data, free of anything relative: applied in order to an equal state it gives an equal state.
 /// Deadlines are unix times in milliseconds.
+#[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "the log that reads it is to come; tests read it"))]
 #[derive(Debug)]
 pub enum Effect<'a> {
     /// The key holds this string now.
@@ -359,6 +360,7 @@ impl Effect<'_> {
 }
 
 /// One change of the data.
+#[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "the log that reads it is to come; tests read it"))]
 #[derive(Debug)]
 pub struct Change<'a> {
     /// When.

@@ -125,7 +125,6 @@ pub enum Group {
     Server,
     Scripting,
     Cluster,
-    Sentinel,
     Lock,
 }
 

@@ -104,14 +104,17 @@ impl Directive {
 }
 
 impl Config {
-    /// Sets a directive by name, as [`Directive::set_from_value`] does.
+    /// Sets a directive by name to one value, in which several words are separated by spaces, as `CONFIG SET` does.
+    ///
+    /// # Errors
+    /// Why it does not take the value, in Redis's words; the configuration is as before.
     pub fn set(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
         let (directive, _) = Directive::find(name.as_bytes()).ok_or("no such directive")?;
         directive.set_from_value(self, value)
     }
 
     /// How far a hash may grow as one buffer.
-    pub fn hash_limits(&self) -> Limits {
+    pub(crate) fn hash_limits(&self) -> Limits {
         Limits {
             entries: usize::try_from(self.hash_max_listpack_entries).unwrap_or(usize::MAX),
             value: usize::try_from(self.hash_max_listpack_value).unwrap_or(usize::MAX),
@@ -119,12 +122,12 @@ impl Config {
     }
 
     /// How far a list may grow as one buffer, and one of its nodes.
-    pub fn list_cuts(&self) -> Cuts {
+    pub(crate) fn list_cuts(&self) -> Cuts {
         Cuts::new(self.list_max_listpack_size)
     }
 
     /// How far a sorted set may grow as one buffer.
-    pub fn zset_limits(&self) -> zset::Limits {
+    pub(crate) fn zset_limits(&self) -> zset::Limits {
         zset::Limits {
             entries: usize::try_from(self.zset_max_listpack_entries).unwrap_or(usize::MAX),
             value: usize::try_from(self.zset_max_listpack_value).unwrap_or(usize::MAX),
@@ -132,7 +135,7 @@ impl Config {
     }
 
     /// How far a set may grow in its compact forms.
-    pub fn set_limits(&self) -> crate::store::set::Limits {
+    pub(crate) fn set_limits(&self) -> crate::store::set::Limits {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         crate::store::set::Limits {
             ints: size(self.set_max_intset_entries),
@@ -142,7 +145,7 @@ impl Config {
     }
 
     /// Where a block of a stream ends.
-    pub fn stream_limits(&self) -> BlockLimits {
+    pub(crate) fn stream_limits(&self) -> BlockLimits {
         BlockLimits {
             bytes: usize::try_from(self.stream_node_max_bytes).unwrap_or(usize::MAX),
             entries: usize::try_from(self.stream_node_max_entries).unwrap_or(usize::MAX),

@@ -63,7 +63,7 @@ pub enum Fault {
         /// By a reset.
         reset: bool,
     },
-    /// The server is as a process that was killed and started again: see [`crate::engine::Engine::restart`].
+    /// The server is as a process that was killed and started again: see `Engine::restart`.
     Restart {
         /// When that happens.
         when: When,

@@ -71,11 +71,6 @@ impl<'a> HashView<'a> {
         }
     }
 
-    /// Whether there is none. There always is one.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The field of this name.
     pub fn get(&self, name: &[u8]) -> Option<Field<'a>> {
         match self.hash {

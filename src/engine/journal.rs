@@ -80,11 +80,6 @@ impl Journal {
         self.units.len()
     }
 
-    /// Whether none can.
-    pub fn is_empty(&self) -> bool {
-        self.units.is_empty()
-    }
-
     /// Notes a change, which has happened already. False where it changes nothing.
     pub(super) fn note(&mut self, change: &Change<'_>) -> bool {
         let of = |dbs: [u32; 2], known: &mut dyn Iterator<Item = &Key>| -> Vec<Key> {

@@ -107,15 +107,6 @@ impl<'a> Db<'a> {
         Ok(len)
     }
 
-    /// Takes one element from an end of a list; `None` where there is no such key.
-    pub fn list_pop(&mut self, key: &[u8], end: End) -> Result<Option<Vec<u8>>> {
-        let Some(mut edit) = self.edit_list(key)? else { return Ok(None) };
-        let element = edit.list().iter(end).next().map(Element::to_vec);
-        edit.pop(end, 1);
-        edit.finish(Some(end.popped()));
-        Ok(element)
-    }
-
     /// Takes one element from an end of a list and puts it at an end of another, which may be the same and need not be there. `None`
     /// where there is no list to take from.
     pub fn list_move(&mut self, from: (&[u8], End), to: (&[u8], End)) -> Result<Option<Vec<u8>>> {

@@ -13,7 +13,7 @@ use crate::engine::time::Now;
 use crate::engine::users::log::Log;
 use crate::lock::Client;
 
-/// What a server held at some time: [`Engine::snapshot`].
+/// What a server held at some time: `Engine::snapshot`.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     images: Images,

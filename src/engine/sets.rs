@@ -252,7 +252,7 @@ impl SetEdit<'_, '_> {
             return self.keep(remaining, random, visit);
         }
         if self.view().set().is_packed() {
-            let popped: Vec<Vec<u8>> = self.view().sample(count, random).iter().map(Member::to_vec).collect();
+            let popped: Vec<Vec<u8>> = self.view().sample(count, random).into_iter().map(Member::to_vec).collect();
             for member in popped {
                 self.remove(&member);
                 visit(&member);
@@ -272,8 +272,11 @@ impl SetEdit<'_, '_> {
         let kept = self.change(|set, hasher| {
             let mut kept = if set.is_ints() { Set::default() } else { Set::packed() };
             let view = SetView { set, hasher };
-            let sampled: Vec<Vec<u8>> =
-                if set.is_packed() { view.sample(count, &mut random).iter().map(Member::to_vec).collect() } else { Vec::new() };
+            let sampled: Vec<Vec<u8>> = if set.is_packed() {
+                view.sample(count, &mut random).into_iter().map(Member::to_vec).collect()
+            } else {
+                Vec::new()
+            };
             for index in 0..count {
                 let drawn = sampled.get(index).cloned().or_else(|| set.random(&mut random).map(|member| member.to_vec()));
                 let Some(member) = drawn else { break };

@@ -52,16 +52,6 @@ impl Transaction {
         self.queue.len()
     }
 
-    /// Whether nothing is queued.
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// All flags of what is queued.
-    pub fn flags(&self) -> Flags {
-        self.flags
-    }
-
     /// Bytes that the queue takes up.
     pub fn memory(&self) -> usize {
         size_of::<Transaction>()

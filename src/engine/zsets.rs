@@ -214,11 +214,6 @@ impl ZSetEdit<'_, '_> {
         self.zset().len()
     }
 
-    /// Whether there is none: only of one that was just made, or that has lost its last.
-    pub fn is_empty(&self) -> bool {
-        self.zset().is_empty()
-    }
-
     /// The score of a member.
     pub fn score(&self, member: &[u8]) -> Option<f64> {
         self.zset().score(self.db.keyspace.space.hasher(), member)

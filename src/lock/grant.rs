@@ -16,6 +16,7 @@ pub enum Mode {
 
 impl Mode {
     /// Whether two owners can hold a lock like this at the same time.
+    #[cfg(any(test, feature = "internals"))]
     pub fn goes_with(self, other: Mode) -> bool {
         self == Mode::Shared && other == Mode::Shared
     }

@@ -37,8 +37,6 @@ pub struct Wish<'a> {
     pub mode: Mode,
     /// It shares the name already, and will stand before all others.
     pub upgrade: bool,
-    /// It wants all of them at once.
-    pub all: bool,
     /// The queues that it will stand in.
     pub queues: &'a [u32],
 }
@@ -369,13 +367,13 @@ mod tests {
 
     fn wish_for(queues: &mut Queues, what: &[u8], owner: &[u8]) -> Option<Vec<Step>> {
         let queue = queues.find_or_make(0, what);
-        find_cycle(queues, Wish { owner, mode: Mode::Exclusive, upgrade: false, all: false, queues: &[queue] })
+        find_cycle(queues, Wish { owner, mode: Mode::Exclusive, upgrade: false, queues: &[queue] })
     }
 
     /// Whether no more than so many steps are needed to see that there is no cycle.
     fn is_seen_within(queues: &mut Queues, what: &[u8], owner: &[u8], steps: u32) -> bool {
         let wanted = [queues.find_or_make(0, what)];
-        let wish = Wish { owner, mode: Mode::Exclusive, upgrade: false, all: false, queues: &wanted };
+        let wish = Wish { owner, mode: Mode::Exclusive, upgrade: false, queues: &wanted };
         let Some(wanting) = queues.find_owner(owner) else { return true };
         let awaited = Awaited { queues, wish, wanting, also: &[], seen: BTreeSet::new(), next: Vec::new(), steps };
         matches!(awaited.leads_to_wish(), Ok(false)) || matches!(Search::new(queues, wish, wanting, steps).cycle(), Ok(None))

@@ -90,7 +90,6 @@ impl HeldByDb {
             permits: sum.permits + held.permits,
         })
     }
-
     /// What is held in a database.
     pub fn in_db(&self, db: u32) -> Held {
         self.0.get(db as usize).copied().unwrap_or_default()

@@ -161,11 +161,6 @@ impl History {
         self.records.len()
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
-    }
-
     /// What has just happened to a name is often followed by more of it.
     fn is_newest(&self, db: u32, name: &[u8]) -> bool {
         self.records.get(self.newest).is_some_and(|record| record.db == db && *record.name == *name)
@@ -373,7 +368,7 @@ mod tests {
         history.free_some(&mut budget);
         assert_eq!((history.len(), budget), (1, 0), "in pieces");
         history.free_some(&mut 2);
-        assert!(history.is_empty() && !history.exceeds());
+        assert!(history.len() == 0 && !history.exceeds());
         history.check_invariants();
     }
 }

@@ -27,7 +27,7 @@ pub mod terms;
 #[cfg(test)]
 mod model_tests;
 
-pub use grant::{Client, Grant, Mode, Owner, Reason};
+pub use grant::{Client, Grant, Mode};
 pub use holders::{Holders, Lock};
 pub use locks::Locks;
 pub use locks::losing::Origin;

@@ -57,8 +57,6 @@ pub struct Waiter {
     pub deadline_ms: Option<u64>,
     /// Since when it waits, in monotonic microseconds.
     pub since_us: u64,
-    /// It shares the lock and wants it alone.
-    pub upgrade: bool,
     /// It wants all of its names at once, and an array as its reply.
     pub all: bool,
     /// Its places in queues, in the order of its names.
@@ -150,11 +148,6 @@ impl Queues {
             order: 0,
             contended: 0,
         }
-    }
-
-    /// Number of names with a queue.
-    pub fn len(&self) -> usize {
-        self.queues.len()
     }
 
     /// Whether there is none.
@@ -372,7 +365,7 @@ impl Queues {
         let owner = self.owner_of(owner);
         let links = SmallVec::new();
         let serial = self.order + 1;
-        let waiter = Waiter { owner, client, wanted, deadline_ms, since_us, upgrade, all, links, serial, complex: false };
+        let waiter = Waiter { owner, client, wanted, deadline_ms, since_us, all, links, serial, complex: false };
         let number = self.waiters.insert(waiter);
         for &queue in queues {
             let link = self.join(number, queue, upgrade, wanted.mode);

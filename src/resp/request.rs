@@ -244,8 +244,8 @@ impl RequestParser {
         self.stage = Stage::Start;
     }
 
-    /// Bytes that are surely missing after [`Progress::Incomplete`], such as the rest of an argument: a hint for the size of the next
-    /// read, at most `max_bulk_len + 2`. It is the client's word only; how much is reserved ahead of the bytes is the caller's choice.
+    /// Bytes that are surely missing after [`Progress::Incomplete`], such as the rest of an argument, at most `max_bulk_len + 2`.
+    #[cfg(any(test, feature = "internals"))]
     pub fn needed(&self) -> usize {
         self.needed as usize
     }

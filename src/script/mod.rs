@@ -187,11 +187,6 @@ impl Scripts {
         self.scripts.len()
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.scripts.is_empty()
-    }
-
     /// Bytes that the interpreter has taken.
     pub fn interpreter_bytes(&self) -> usize {
         // SAFETY: it is valid as long as it is here.

@@ -420,6 +420,7 @@ impl Connection {
 
 /// Executes what a session sent as its connection does with what it has received, but without a socket, for those who count what that
 /// takes. The replies are in the session's outbox. Gives how many bytes of the input are done with.
+#[cfg(any(test, feature = "internals"))]
 pub fn execute_input(shell: &mut Shell, id: SessionId, input: &[u8]) -> usize {
     let mut parser = std::mem::take(&mut shell.parser);
     let (consumed, _) = execute(shell, id, &mut parser, input);

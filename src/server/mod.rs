@@ -72,7 +72,7 @@ const STACK: usize = 64 << 20;
 
 /// How a server is started, beyond its configuration.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ServerOptions {
     /// What all randomness in the engine follows from; drawn from the system where it is `None`.
     pub seed: Option<u64>,
     /// Start with the clock standing still.
@@ -144,7 +144,7 @@ impl Prepared {
     }
 
     /// Binds and returns. From here on connections can be made; they wait for [`Server::accept`].
-    pub fn start(self, mut config: Config, options: Options) -> Result<Server, StartError> {
+    pub fn start(self, mut config: Config, options: ServerOptions) -> Result<Server, StartError> {
         let users = users_file::at_start(&config, &options.users).map_err(StartError::Users)?;
         let tls = match config.tls_port {
             0 => None,
@@ -189,7 +189,7 @@ impl Prepared {
 
 impl Server {
     /// Binds, starts the executor and returns; connections are accepted from here on.
-    pub fn start(config: Config, options: Options) -> Result<Server, StartError> {
+    pub fn start(config: Config, options: ServerOptions) -> Result<Server, StartError> {
         let mut server = Prepared::new()?.start(config, options)?;
         server.accept();
         Ok(server)
@@ -220,7 +220,7 @@ impl Server {
     }
 
     /// Runs something on the executor's thread, between two turns, and gives what it returned; `None` when the server has ended.
-    pub fn control<T: Send + 'static>(&self, what: impl FnOnce(&mut Shell) -> T + Send + 'static) -> Option<T> {
+    pub(crate) fn control<T: Send + 'static>(&self, what: impl FnOnce(&mut Shell) -> T + Send + 'static) -> Option<T> {
         let (done, result) = sync_channel(1);
         let order: Order = Box::new(move |shell| {
             let outcome = what(shell);
@@ -272,7 +272,7 @@ struct Executor {
     users: Users,
     tls: Option<Arc<ServerConfig>>,
     seed: u64,
-    options: Options,
+    options: ServerOptions,
     listeners: Listeners,
     /// Tells when connections are to be accepted, and what `INFO` says of the process; without a word, that none ever are.
     accept: Receiver<Environment>,

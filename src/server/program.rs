@@ -14,7 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
 use crate::server::cli::Invocation;
-use crate::server::{Options, Prepared, allocator, descriptors, log};
+use crate::server::{Prepared, ServerOptions, allocator, descriptors, log};
 
 /// Whoever cannot be asked whether it has ended leaves a server that does not no longer than this.
 const LAST_WAY_OUT: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     if test_mode {
         tracing::warn!("test mode: clients may move the clock and have requests go wrong");
     }
-    let options = Options { config_file: file, users: extra.users, test_mode, ..Options::default() };
+    let options = ServerOptions { config_file: file, users: extra.users, test_mode, ..ServerOptions::default() };
     let mut server = prepared.start(config, options).map_err(|error| error.to_string())?;
     let signals = Signals::install().map_err(|error| error.to_string())?;
     // From here on a signal ends the server as it should, and nobody who is answered can have sent one before.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::config::Config;
-use crate::engine::session::{Peer, SessionFlags, SessionId};
+#[cfg(any(test, feature = "internals"))]
+use crate::engine::session::Peer;
+use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
 use crate::engine::{Action, Engine};
 use crate::resp::request::{Limits, RequestParser};
@@ -128,6 +130,7 @@ impl Shell {
     }
 
     /// Registers a connection with the engine.
+    #[cfg(any(test, feature = "internals"))]
     pub fn connect(&mut self, peer: Peer, entry: Entry) -> SessionId {
         let now = self.clock.now();
         let id = self.engine.connect(now, peer);

@@ -71,6 +71,7 @@ impl<T> Chunks<T> {
     }
 
     /// Bytes taken by the places, vacant ones included.
+    #[cfg(any(test, feature = "internals"))]
     pub fn allocated(&self) -> usize {
         let places: usize = self.chunks.iter().map(|chunk| chunk.places.capacity() * size_of::<Place<T>>()).sum();
         places + self.chunks.capacity() * size_of::<Chunk<T>>() + self.unused.capacity() * size_of::<u32>()

@@ -279,6 +279,7 @@ impl Hash {
     }
 
     /// Number of fields with a deadline.
+    #[cfg(any(test, feature = "internals"))]
     pub fn timed(&self) -> usize {
         match &self.0 {
             Form::Packed(_) => 0,

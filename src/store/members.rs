@@ -22,11 +22,6 @@ impl<'b> Members<'b> {
         self.iter().count()
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// All, in the order in which they came.
     pub fn iter(self) -> impl Iterator<Item = &'b [u8]> {
         let bytes = self.0;

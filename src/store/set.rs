@@ -54,7 +54,7 @@ impl Member<'_> {
     }
 
     /// Its bytes, copied.
-    pub fn to_vec(&self) -> Vec<u8> {
+    pub fn to_vec(self) -> Vec<u8> {
         self.text(&mut itoa::Buffer::new()).to_vec()
     }
 

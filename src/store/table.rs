@@ -126,11 +126,6 @@ impl Table {
         self.len as usize
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Bytes taken by the slots.
     pub fn allocated(&self) -> usize {
         self.slots.capacity() * 8

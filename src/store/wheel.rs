@@ -219,12 +219,8 @@ impl Wheel {
         self.len
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Bytes taken. Nodes are used again, but never given back.
+    #[cfg(any(test, feature = "internals"))]
     pub fn allocated(&self) -> usize {
         self.nodes.chunks.len() * CHUNK * size_of::<Node>() + size_of::<Self>()
     }

@@ -29,6 +29,7 @@ pub fn entry(subject: &Subject, fault: Option<Fault>, simulated_us: u64) -> Opti
 }
 
 /// Runs one episode of an entry, and gives what is violated in it.
+#[cfg(any(test, feature = "internals"))]
 pub fn episode(subject: &Subject, fault: Option<Fault>, episode: u64) -> Option<Vec<Property>> {
     let algorithm = subject.simulated()?;
     let settings = subject.settings(&Settings { faults: fault.into_iter().collect(), ..Settings::default() });

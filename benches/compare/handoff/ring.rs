@@ -5,8 +5,9 @@ use std::io::{Error, Result};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use portcullis::bench::identity::field;
 use portcullis::bench::process::Process;
-use portcullis::bench::wire::{PATIENCE, call, call_for, encode, field, wrong};
+use portcullis::bench::wire::{PATIENCE, call, call_for, encode, wrong};
 use rustix::event::{Timespec, epoll};
 
 use super::Way;

@@ -23,9 +23,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All of them, in the order in which `INFO` counts them.
-    pub const ALL: [Reason; 4] = [Reason::Auth, Reason::Command, Reason::Key, Reason::Channel];
-
     /// As `ACL LOG` shows it.
     pub fn name(self) -> &'static str {
         match self {
@@ -147,7 +144,7 @@ impl Log {
         self.entries = VecDeque::new();
     }
 
-    /// How often something of each of [`Reason::ALL`] was denied since the start.
+    /// How often something of each [`Reason`], in their order, was denied since the start.
     pub fn denied(&self) -> [u64; 4] {
         self.denied
     }

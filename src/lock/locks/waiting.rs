@@ -111,7 +111,7 @@ impl Locks {
         let &Request { owner, client, wanted } = request;
         let name_of = |queues: &Queues, queue| queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
         let cycle = if wanted.limit <= 1 {
-            graph::find_cycle(&mut self.queues, Wish { owner, mode: wanted.mode, upgrade, all, queues })
+            graph::find_cycle(&mut self.queues, Wish { owner, mode: wanted.mode, upgrade, queues })
         } else {
             None
         };

@@ -45,11 +45,6 @@ impl<'a> Entry<'a> {
         self.fields
     }
 
-    /// Whether it has no fields. Every entry has some.
-    pub fn is_empty(&self) -> bool {
-        self.fields == 0
-    }
-
     /// Names and values, in the order in which they were given.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let (mut names, mut values) = (self.names, self.values);

@@ -59,11 +59,6 @@ impl Stream {
         self.len
     }
 
-    /// Whether there is none; a stream may well be empty.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Number of blocks.
     pub fn blocks(&self) -> usize {
         self.blocks.len()
@@ -77,11 +72,6 @@ impl Stream {
     /// The id of the last entry that is there.
     pub fn last_present(&self) -> Option<StreamId> {
         self.range_back(StreamId::MIN, StreamId::MAX).next().map(|entry| entry.id)
-    }
-
-    /// The id that an entry gets at this unix millisecond; `None` where there is no greater one.
-    pub fn next_id(&self, now_ms: u64) -> Option<StreamId> {
-        if now_ms > self.last_id.ms { Some(StreamId::new(now_ms, 0)) } else { self.last_id.next() }
     }
 
     /// Adds an entry, whose id must be greater than the last; `pairs` are names and values, one after the other.

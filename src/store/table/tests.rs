@@ -137,7 +137,6 @@ proptest! {
             }
             table.check_invariants(|key| hash_of_key(kind, key));
             prop_assert_eq!(table.len(), model.len());
-            prop_assert_eq!(table.is_empty(), model.is_empty());
             for (n, version) in &model {
                 let key = n.to_be_bytes();
                 let position = table.find(hash_of_key(kind, &key), &key).unwrap();
@@ -217,5 +216,5 @@ fn entries_that_are_removed_in_the_order_of_a_scan_do_not_crowd_the_rest() {
         assert!(at - table.home(hash(n)) <= DISPLACED_MAX, "{n} stands at {at}");
         drop(table.remove(position));
     }
-    assert!(table.is_empty() && table.allocated() < before / 100);
+    assert!(table.len() == 0 && table.allocated() < before / 100);
 }

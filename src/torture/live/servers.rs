@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Client, Command, Result};
 use crate::engine::config::Config;
-use crate::server::{Options, Server};
+use crate::server::{Server, ServerOptions};
 
 /// How long a server that is started here may take until it accepts connections.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -157,7 +157,8 @@ fn end(child: &mut Option<Child>) {
 /// A server of this crate on loopback, in test mode.
 fn own(port: u16) -> std::result::Result<Server, String> {
     let config = Config { port, bind: vec!["127.0.0.1".to_owned()], ..Config::default() };
-    let server = Server::start(config, Options { test_mode: true, ..Options::default() }).map_err(|error| error.to_string())?;
+    let server = Server::start(config, ServerOptions { test_mode: true, ..ServerOptions::default() })
+        .map_err(|error| error.to_string())?;
     server.control(|shell| {
         shell.engine.faults.journal = JOURNAL;
         shell.engine.update_journal();

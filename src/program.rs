@@ -1,0 +1,50 @@
+//! The program's entry: its command line, and the tools behind it. Of no use to anything but `src/main.rs`.
+
+use std::process::ExitCode;
+
+use clap::Command;
+
+use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+pub use crate::server::allocator::Counting;
+use crate::server::cli::{self, Given};
+use crate::server::program;
+use crate::{bench, torture};
+
+fn command() -> Command {
+    Command::new("portcullis")
+        .about("An in-memory lock server that speaks the Redis protocol")
+        .version(format!("{PORTCULLIS_VERSION} (speaks as Redis {REDIS_VERSION})"))
+        .arg_required_else_help(true)
+        .subcommand_required(true)
+        .subcommand(cli::command())
+        .subcommand(bench::cli::command())
+        .subcommand(torture::cli::command())
+}
+
+/// Runs the program with the arguments of this process.
+pub fn main() -> ExitCode {
+    let words = cli::join_words(std::env::args());
+    if let Some(given) = Given::plainly(&words) {
+        return serve(given);
+    }
+    let matches = match command().try_get_matches_from(words) {
+        Ok(matches) => matches,
+        Err(error) => error.exit(),
+    };
+    match matches.subcommand() {
+        Some(("serve", matches)) => serve(Given::of(matches)),
+        Some(("bench", matches)) => bench::cli::run(matches),
+        Some(("torture", matches)) => torture::cli::run(matches),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn serve(given: Given) -> ExitCode {
+    match given.read() {
+        Ok(invocation) => program::run(invocation),
+        Err(message) => {
+            eprintln!("portcullis: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
