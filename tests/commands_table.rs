@@ -252,11 +252,6 @@ fn what_is_missing_is_said() {
             wrong.push(format!("{name} is there, and said to be missing"));
         }
     }
-    for name in missing::REFUSED.iter().flat_map(|(_, names)| names.iter()) {
-        if !ours.contains_key(*name) {
-            wrong.push(format!("{name} is said to be refused, and is not there"));
-        }
-    }
     let names = wire.call(&["COMMAND", "LIST"]).unwrap().frame;
     for name in names.elements().unwrap() {
         let name = String::from_utf8(name.text().unwrap().to_vec()).unwrap();

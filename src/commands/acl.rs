@@ -44,6 +44,7 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "deluser",
+            secrets: |args| (2..args.len()).collect(),
             arity: -3,
             summary: "Removes users and closes their connections.",
             complexity: "O(1) amortized time considering the typical user.",
@@ -73,6 +74,7 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "getuser",
+            secrets: |args| (2..args.len()).collect(),
             arity: 3,
             summary: "Gives the rules of a user.",
             complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
@@ -114,6 +116,7 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "setuser",
+            secrets: |args| (2..args.len()).collect(),
             arity: -3,
             summary: "Makes a user, or changes its rules.",
             complexity: "O(N). Where N is the number of rules provided.",

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::engine::change::{Classes, Event};
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -22,6 +22,8 @@ pub(super) const SETBIT: Event = Event::new(Classes::STRING, "setbit");
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "setbit",
+        replies: Replies::Integer,
+
         arity: 4,
         flags: WRITE,
         access: Access::ReadWrite,
@@ -32,6 +34,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "getbit",
+        replies: Replies::Integer,
+
         arity: 3,
         flags: Flags::READONLY.union(Flags::FAST),
         summary: "Gives a bit of a string, 0 beyond its end.",
@@ -41,6 +45,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bitcount",
+        replies: Replies::Integer,
+
         arity: -2,
         flags: Flags::READONLY,
         since: "2.6.0",
@@ -52,6 +58,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bitpos",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: Flags::READONLY,
         since: "2.8.7",
@@ -63,6 +71,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bitop",
+        replies: Replies::Integer,
+
         arity: -4,
         flags: WRITE,
         keys: Keys::Range { first: 2, last: -1, step: 1 },

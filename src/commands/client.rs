@@ -1,7 +1,7 @@
 //! CLIENT and its subcommands.
 
 use crate::commands::{client_blocking, client_list, client_tracking, help};
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
@@ -14,7 +14,8 @@ const ADMIN: Flags = OWN.union(Flags::ADMIN);
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
 /// A row of `CLIENT` to start from.
-const SUB: Command = Command { arity: 2, flags: OWN, group: Group::Connection, ..Command::DEFAULT };
+const SUB: Command =
+    Command { traits: Traits::KEEPS_CACHING, arity: 2, flags: OWN, group: Group::Connection, ..Command::DEFAULT };
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[Command {

@@ -1,6 +1,6 @@
 //! `CLIENT PAUSE`, `UNPAUSE` and `UNBLOCK`: making others wait, and ending that.
 
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
@@ -8,6 +8,7 @@ use crate::engine::pause::Mode;
 use crate::engine::session::SessionId;
 
 const ADMIN: Command = Command {
+    traits: Traits::KEEPS_CACHING,
     arity: -3,
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::ADMIN),
     group: Group::Connection,

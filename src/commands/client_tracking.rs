@@ -1,12 +1,13 @@
 //! `CLIENT TRACKING`, `CACHING`, `GETREDIR` and `TRACKINGINFO`: being told when keys change that the client may have in a cache of its own.
 
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, Traits};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
 use crate::engine::tracking::{Client, Options};
 
 const SUB: Command = Command {
+    traits: Traits::KEEPS_CACHING,
     arity: 2,
     flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
     group: Group::Connection,

@@ -16,6 +16,8 @@ const CHANGE: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
 /// What all rows here have in common.
+const ONE_NODE: &str = "A cluster here is one node that holds all slots: nothing can be assigned, met or handed over.";
+
 const ROW: Command = Command { flags: Flags::STALE, group: Group::Cluster, since: "3.0.0", handler: refuse, ..Command::DEFAULT };
 
 /// A subcommand that asks something.
@@ -25,7 +27,7 @@ const fn ask(name: &'static str, arity: i32, syntax: &'static str, summary: &'st
 
 /// A subcommand that would change the cluster.
 const fn change(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str) -> Command {
-    Command { name, arity, flags: CHANGE, syntax, summary, handler: refuse, ..ROW }
+    Command { name, arity, flags: CHANGE, syntax, summary, refused: ONE_NODE, handler: refuse, ..ROW }
 }
 
 type Handler = crate::engine::command::Handler;

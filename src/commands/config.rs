@@ -1,10 +1,11 @@
 //! CONFIG and its subcommands.
 
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, Positions};
 use crate::engine::config::{Config, Directive};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::glob;
+use crate::engine::redact;
 
 const ADMIN: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
@@ -55,6 +56,7 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "set",
+            secrets: secret_values,
             arity: -4,
             summary: "Sets directives, all of them or none.",
             complexity: "O(N) when N is the number of configuration parameters provided",
@@ -66,6 +68,11 @@ pub const COMMANDS: &[Command] = &[Command {
     ],
     ..Command::DEFAULT
 }];
+
+/// Values of a `CONFIG SET` that are secrets.
+fn secret_values(args: &[&[u8]]) -> Positions {
+    (2..args.len()).step_by(2).filter(|&at| redact::is_secret(args[at])).map(|at| at + 1).filter(|&at| at < args.len()).collect()
+}
 
 fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut found: Vec<(&[u8], &Directive)> = Vec::new();

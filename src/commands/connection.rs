@@ -1,7 +1,7 @@
 //! The handshake: AUTH, HELLO, PING, SELECT and the like.
 
 use crate::commands::client;
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Group, Positions, Replies, Traits};
 use crate::engine::context::{Context, Origin};
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
@@ -19,6 +19,8 @@ const HANDSHAKE: Flags =
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "auth",
+        secrets: |args| (1..args.len()).collect(),
+
         arity: -2,
         flags: HANDSHAKE,
         group: Group::Connection,
@@ -31,6 +33,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "echo",
+        replies: Replies::Scalar,
+
         arity: 2,
         flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
         group: Group::Connection,
@@ -42,6 +46,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hello",
+        secrets: secrets_of_hello,
+
         arity: -1,
         flags: HANDSHAKE,
         group: Group::Connection,
@@ -53,6 +59,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "ping",
+        traits: Traits::WHILE_SUBSCRIBED,
+
         arity: -1,
         flags: Flags::FAST,
         group: Group::Connection,
@@ -65,6 +73,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "quit",
+        traits: Traits::AT_ONCE.union(Traits::WHILE_SUBSCRIBED),
+
         arity: -1,
         flags: HANDSHAKE,
         group: Group::Connection,
@@ -75,6 +85,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "reset",
+        traits: Traits::AT_ONCE.union(Traits::WHILE_SUBSCRIBED),
+
         arity: 1,
         flags: HANDSHAKE,
         group: Group::Connection,
@@ -95,6 +107,20 @@ pub const COMMANDS: &[Command] = &[
         ..Command::DEFAULT
     },
 ];
+
+/// Names and passwords behind each `AUTH`; the name behind `SETNAME` may be such a word.
+fn secrets_of_hello(args: &[&[u8]]) -> Positions {
+    let (mut secrets, mut at) = (Positions::new(), 2);
+    while at < args.len() {
+        if args[at].eq_ignore_ascii_case(b"auth") && at + 2 < args.len() {
+            secrets.extend([at + 1, at + 2]);
+            at += 3;
+        } else {
+            at += if args[at].eq_ignore_ascii_case(b"setname") { 2 } else { 1 };
+        }
+    }
+    secrets
+}
 
 fn ping(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if args.len() > 2 {

@@ -1,7 +1,7 @@
 //! Strings that hold numbers.
 
 use crate::engine::change::{Classes, Event};
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::keyspace::Ttl;
@@ -21,6 +21,8 @@ const COUNTER: Command = Command {
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "incr",
+        replies: Replies::Integer,
+
         arity: 2,
         summary: "Adds one to the integer of a key.",
         syntax: "key",
@@ -29,6 +31,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "decr",
+        replies: Replies::Integer,
+
         arity: 2,
         summary: "Takes one from the integer of a key.",
         syntax: "key",
@@ -37,6 +41,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "incrby",
+        replies: Replies::Integer,
+
         arity: 3,
         summary: "Adds to the integer of a key.",
         syntax: "key increment",
@@ -45,6 +51,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "decrby",
+        replies: Replies::Integer,
+
         arity: 3,
         summary: "Takes from the integer of a key.",
         syntax: "key decrement",
@@ -56,6 +64,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "incrbyfloat",
+        replies: Replies::Scalar,
+
         arity: 3,
         since: "2.6.0",
         summary: "Adds to the floating point number of a key.",

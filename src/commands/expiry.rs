@@ -2,7 +2,7 @@
 
 use crate::commands::deadline::Unit;
 use crate::engine::change::Event;
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -26,6 +26,8 @@ const ASK: Command = Command { arity: 2, flags: Flags::READONLY.union(Flags::FAS
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "expire",
+        replies: Replies::Integer,
+
         key_uses: uses::CHANGED,
         summary: "Sets after how many seconds a key ends.",
         syntax: "key seconds [NX | XX | GT | LT]",
@@ -34,6 +36,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "pexpire",
+        replies: Replies::Integer,
+
         since: "2.6.0",
         key_uses: uses::CHANGED,
         summary: "Sets after how many milliseconds a key ends.",
@@ -43,6 +47,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "expireat",
+        replies: Replies::Integer,
+
         since: "1.2.0",
         key_uses: uses::CHANGED,
         summary: "Sets the unix time in seconds at which a key ends.",
@@ -52,6 +58,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "pexpireat",
+        replies: Replies::Integer,
+
         since: "2.6.0",
         key_uses: uses::CHANGED,
         summary: "Sets the unix time in milliseconds at which a key ends.",
@@ -61,6 +69,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "persist",
+        replies: Replies::Integer,
+
         arity: 2,
         since: "2.2.0",
         key_uses: uses::CHANGED,
@@ -71,6 +81,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "ttl",
+        replies: Replies::Integer,
+
         summary: "Gives the seconds until a key ends.",
         tips: &["nondeterministic_output"],
         handler: |cx, args| ask(cx, args, Unit::EX),
@@ -78,6 +90,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "pttl",
+        replies: Replies::Integer,
+
         since: "2.6.0",
         summary: "Gives the milliseconds until a key ends.",
         tips: &["nondeterministic_output"],
@@ -86,6 +100,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "expiretime",
+        replies: Replies::Integer,
+
         since: "7.0.0",
         summary: "Gives the unix time in seconds at which a key ends.",
         handler: |cx, args| ask(cx, args, Unit::EXAT),
@@ -93,6 +109,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "pexpiretime",
+        replies: Replies::Integer,
+
         since: "7.0.0",
         summary: "Gives the unix time in milliseconds at which a key ends.",
         handler: |cx, args| ask(cx, args, Unit::PXAT),

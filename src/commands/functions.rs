@@ -1,7 +1,7 @@
 //! FUNCTION, FCALL and FCALL_RO.
 
 use crate::commands::help;
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Runs, Traits};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::glob;
@@ -18,6 +18,9 @@ const TO_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:a
 
 const FCALL: Command = Command {
     name: "fcall",
+    traits: Traits::BOUNDED,
+    runs: Runs::Function,
+
     arity: -3,
     flags: Flags::NOSCRIPT
         .union(Flags::STALE)
@@ -40,6 +43,9 @@ pub const COMMANDS: &[Command] = &[
     FCALL,
     Command {
         name: "fcall_ro",
+        traits: Traits::BOUNDED,
+        runs: Runs::Function,
+
         flags: FCALL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
         access: Access::Read,
         summary: "Calls a function of a library, which cannot write.",

@@ -1,7 +1,7 @@
 //! Members with places: sorted sets whose scores are positions on the earth. Searches are in [`crate::commands::geo_search`].
 
 use crate::commands::zsets;
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::geohash::Point;
@@ -23,6 +23,8 @@ pub(super) const GEO: Command = Command {
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "geoadd",
+        replies: Replies::Integer,
+
         arity: -5,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,

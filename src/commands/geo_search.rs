@@ -2,7 +2,7 @@
 
 use crate::commands::geo::{GEO, parse_point, parse_unit, place, write_distance, write_point};
 use crate::engine::change::{Classes, Event};
-use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::command::{Access, Command, Flags, Keys, Positions};
 use crate::engine::command_keys::{Begin, Find, KeySpec, KeyUse, uses};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -58,6 +58,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "georadius",
+        slot_args: Some(slot_args),
+
         arity: -6,
         flags: STORING,
         keys: Keys::Specified(&stored_behind_words(6)),
@@ -80,6 +82,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "georadiusbymember",
+        slot_args: Some(slot_args),
+
         arity: -5,
         flags: STORING,
         keys: Keys::Specified(&stored_behind_words(5)),
@@ -103,6 +107,20 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 const STORING: Flags = Flags::WRITE.union(Flags::DENYOOM);
+
+/// The source, and where the last of several options stores what is found: Redis finds slots by that one.
+fn slot_args(args: &[&[u8]]) -> Positions {
+    let (mut at, mut positions) = (5, Positions::from_slice(&[1]));
+    while at + 1 < args.len() {
+        if args[at].eq_ignore_ascii_case(b"STORE") || args[at].eq_ignore_ascii_case(b"STOREDIST") {
+            at += 1;
+            positions.truncate(1);
+            positions.push(at);
+        }
+        at += 1;
+    }
+    positions
+}
 
 /// Which command it is.
 #[derive(Clone, Copy, PartialEq, Eq)]

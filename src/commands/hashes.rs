@@ -2,7 +2,7 @@
 
 use crate::commands::scan::{ScanOptions, parse_cursor, write_cursor};
 use crate::engine::change::Event;
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -26,6 +26,8 @@ pub(super) const RANDOM_MAX: u64 = 10_000_000;
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "hset",
+        replies: Replies::Integer,
+
         arity: -4,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
@@ -37,6 +39,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hmset",
+        replies: Replies::Scalar,
+
         arity: -4,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
@@ -48,6 +52,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hsetnx",
+        replies: Replies::Integer,
+
         arity: 4,
         flags: GROW_FAST,
         key_uses: uses::EXTENDED,
@@ -58,6 +64,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hget",
+        replies: Replies::Scalar,
+
         arity: 3,
         flags: READ_FAST,
         access: Access::Read,
@@ -79,6 +87,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hgetall",
+        traits: Traits::BOUNDED,
+
         arity: 2,
         flags: READ,
         access: Access::Read,
@@ -91,6 +101,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hkeys",
+        traits: Traits::BOUNDED,
+
         arity: 2,
         flags: READ,
         access: Access::Read,
@@ -103,6 +115,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hvals",
+        traits: Traits::BOUNDED,
+
         arity: 2,
         flags: READ,
         access: Access::Read,
@@ -115,6 +129,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hlen",
+        replies: Replies::Integer,
+
         arity: 2,
         flags: READ_FAST,
         access: Access::Read,
@@ -130,6 +146,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hstrlen",
+        replies: Replies::Integer,
+
         arity: 3,
         flags: READ_FAST,
         access: Access::Read,
@@ -146,6 +164,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hexists",
+        replies: Replies::Integer,
+
         arity: 3,
         flags: READ_FAST,
         access: Access::Read,
@@ -161,6 +181,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hdel",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
@@ -172,6 +194,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hincrby",
+        replies: Replies::Integer,
+
         arity: 4,
         flags: GROW_FAST,
         summary: "Adds to the integer in a field; a field that is not there counts as 0.",
@@ -181,6 +205,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "hincrbyfloat",
+        replies: Replies::Scalar,
+
         arity: 4,
         flags: GROW_FAST,
         since: "2.6.0",

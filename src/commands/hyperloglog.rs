@@ -1,7 +1,7 @@
 //! HyperLogLogs: estimates of how many different elements were seen. They are strings, with the bytes that Redis gives them.
 
 use crate::engine::change::{Classes, Event};
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
 use crate::engine::command_keys::KeyUse;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -18,6 +18,8 @@ const READ_AND_CACHED: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS);
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "pfadd",
+        replies: Replies::Integer,
+
         arity: -2,
         flags: GROW.union(Flags::FAST),
         key_uses: &[(Access::ReadWrite, KeyUse::INSERT)],
@@ -29,6 +31,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "pfcount",
+        replies: Replies::Integer,
+
         arity: -2,
         flags: Flags::READONLY.union(Flags::MAY_REPLICATE),
         keys: Keys::ALL,
@@ -42,6 +46,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "pfmerge",
+        replies: Replies::Scalar,
+
         arity: -2,
         flags: GROW,
         keys: Keys::ALL,

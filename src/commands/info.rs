@@ -361,7 +361,7 @@ fn stats(r: &mut Report<'_>) {
     r.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
     let [all_cycles, all_busy_us] = r.engine.event_loop();
     // What a transaction runs is counted by itself.
-    let commands = known_commands(r.engine).filter(|(row, _)| row.name != "exec");
+    let commands = known_commands(r.engine).filter(|(row, _)| !row.is_exec());
     let command_us = commands.map(|(_, slot)| slot.ns).sum::<u64>() / 1000;
     r.line("eventloop_cycles", all_cycles);
     r.line("eventloop_duration_sum", all_busy_us);

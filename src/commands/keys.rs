@@ -2,7 +2,7 @@
 //! [`super::scan`].
 
 use crate::engine::change::{Classes, Event};
-use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives};
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -22,6 +22,9 @@ const KEY: Command = Command { group: Group::Generic, keys: Keys::ONE, categorie
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "del",
+        replies: Replies::Integer,
+        traits: Traits::BOUNDED,
+
         arity: -2,
         flags: Flags::WRITE,
         keys: Keys::ALL,
@@ -36,6 +39,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "unlink",
+        replies: Replies::Integer,
+
         arity: -2,
         flags: WRITE_FAST,
         keys: Keys::ALL,
@@ -51,6 +56,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "exists",
+        replies: Replies::Integer,
         arity: -2,
         flags: READ_FAST,
         keys: Keys::ALL,
@@ -64,6 +70,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "touch",
+        replies: Replies::Integer,
+
         arity: -2,
         flags: READ_FAST,
         keys: Keys::ALL,
@@ -78,6 +86,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "type",
+        replies: Replies::Scalar,
+
         arity: 2,
         flags: READ_FAST,
         key_uses: uses::EXAMINED,
@@ -88,6 +98,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "rename",
+        replies: Replies::Scalar,
+
         arity: 3,
         flags: Flags::WRITE,
         keys: Keys::TWO,
@@ -100,6 +112,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "renamenx",
+        replies: Replies::Integer,
+
         arity: 3,
         flags: WRITE_FAST,
         keys: Keys::TWO,
@@ -112,6 +126,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "copy",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: Keys::TWO,
@@ -127,6 +143,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "move",
+        replies: Replies::Integer,
+
         arity: 3,
         flags: WRITE_FAST,
         access: Access::ReadWrite,

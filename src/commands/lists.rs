@@ -1,6 +1,6 @@
 //! Lists: pushing, popping, looking. What goes through a whole list is in [`super::lists_whole`].
 
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -19,6 +19,8 @@ const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "lpush",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: GROW_FAST,
         key_uses: uses::EXTENDED,
@@ -30,6 +32,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "rpush",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: GROW_FAST,
         key_uses: uses::EXTENDED,
@@ -41,6 +45,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lpushx",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: GROW_FAST,
         since: "2.2.0",
@@ -53,6 +59,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "rpushx",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: GROW_FAST,
         since: "2.2.0",
@@ -65,6 +73,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lpop",
+        replies: Replies::ScalarWithoutCount,
+
         arity: -2,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
@@ -76,6 +86,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "rpop",
+        replies: Replies::ScalarWithoutCount,
+
         arity: -2,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
@@ -100,6 +112,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lmove",
+        replies: Replies::Scalar,
+        traits: Traits::BOUNDED,
+
         arity: 5,
         flags: GROW,
         keys: Keys::TWO,
@@ -112,6 +127,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "rpoplpush",
+        replies: Replies::Scalar,
+        traits: Traits::BOUNDED,
+
         arity: 3,
         flags: GROW,
         keys: Keys::TWO,
@@ -124,6 +142,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "llen",
+        replies: Replies::Integer,
+
         arity: 2,
         flags: Flags::READONLY.union(Flags::FAST),
         access: Access::Read,
@@ -135,6 +155,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lindex",
+        replies: Replies::Scalar,
+
         arity: 3,
         flags: Flags::READONLY,
         access: Access::Read,

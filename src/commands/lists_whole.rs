@@ -2,7 +2,7 @@
 
 use crate::commands::lists::{GROW, LIST, index, range};
 use crate::engine::change::Event;
-use crate::engine::command::{Access, Command, Flags};
+use crate::engine::command::{Access, Command, Flags, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -13,6 +13,8 @@ use crate::store::list::{End, Needle};
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "lset",
+        replies: Replies::Scalar,
+
         arity: 4,
         flags: GROW,
         key_uses: uses::CHANGED,
@@ -24,6 +26,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "linsert",
+        replies: Replies::Integer,
+
         arity: 5,
         flags: GROW,
         since: "2.2.0",
@@ -36,6 +40,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "lrem",
+        replies: Replies::Integer,
+
         arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
@@ -47,6 +53,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "ltrim",
+        replies: Replies::Scalar,
+
         arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,

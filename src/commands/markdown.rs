@@ -1,5 +1,6 @@
 //! The README's table of commands and the page of all of them, made of the rows.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::commands;
@@ -76,14 +77,21 @@ pub fn markdown_page() -> String {
             let _ = writeln!(text, "| `{}` | {summary} | {cost} | {} |", cell(&line), command.since);
         }
     }
-    reasons(&mut text, "What Redis 7.4 has and Portcullis has not", &[missing::COMMANDS, missing::OPTIONS]);
-    reasons(&mut text, "What is there to be refused", &[missing::REFUSED]);
+    let has_not = [missing::COMMANDS, missing::OPTIONS].concat();
+    let has_not = has_not.iter().map(|(why, names)| (*why, names.iter().map(|name| (*name).to_owned()).collect()));
+    reasons(&mut text, "What Redis 7.4 has and Portcullis has not", has_not);
+    let mut refused: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for row in commands::all().flat_map(|row| std::iter::once(row).chain(row.subcommands)).filter(|row| !row.refused.is_empty()) {
+        refused.entry(row.refused).or_default().push(commands::full_name(row).into_owned());
+    }
+    refused.values_mut().for_each(|names| names.sort());
+    reasons(&mut text, "What is there to be refused", refused.into_iter());
     text
 }
 
-fn reasons(text: &mut String, heading: &str, all: &[missing::Reasons]) {
+fn reasons<'a>(text: &mut String, heading: &str, all: impl Iterator<Item = (&'a str, Vec<String>)>) {
     let _ = write!(text, "\n## {heading}\n\n");
-    for (why, names) in all.iter().copied().flatten() {
+    for (why, names) in all {
         let names: Vec<String> = names.iter().map(|name| format!("`{}`", name.replace('|', " ").to_uppercase())).collect();
         let _ = writeln!(text, "- {why} {}", names.join(" "));
     }

@@ -8,32 +8,6 @@ pub type Reasons = &'static [(&'static str, &'static [&'static str])];
 pub const COMMANDS: Reasons =
     &[("A cluster here is one node: there is none to hand a key over to.", &["migrate", "restore-asking"])];
 
-/// Commands that are there to refuse what they ask for.
-pub const REFUSED: Reasons = &[
-    (
-        "A cluster here is one node that holds all slots: nothing can be assigned, met or handed over.",
-        &[
-            "cluster|addslots",
-            "cluster|addslotsrange",
-            "cluster|bumpepoch",
-            "cluster|delslots",
-            "cluster|delslotsrange",
-            "cluster|failover",
-            "cluster|flushslots",
-            "cluster|forget",
-            "cluster|meet",
-            "cluster|replicate",
-            "cluster|reset",
-            "cluster|saveconfig",
-            "cluster|set-config-epoch",
-            "cluster|setslot",
-        ],
-    ),
-    ("There is no replication.", &["failover", "psync", "replconf", "replicaof", "slaveof", "sync"]),
-    ("There are no loadable modules.", &["module|load", "module|loadex", "module|unload"]),
-    ("Nothing is written to disk.", &["bgrewriteaof", "bgsave", "save"]),
-];
-
 /// Options of commands that are there, written `command OPTION`, by the reason for which they are not.
 pub const OPTIONS: Reasons = &[
     (

@@ -77,7 +77,7 @@ pub mod zsets;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use crate::engine::command::{Command, Group};
+use crate::engine::command::Command;
 use crate::engine::error::Error;
 
 pub use index::{Index, lookup};
@@ -209,21 +209,10 @@ pub fn full_name(command: &'static Command) -> Cow<'static, str> {
     }
 }
 
-/// Whether it is `RESET`, and no subcommand of that name.
-pub fn is_reset(command: &Command) -> bool {
-    command.name == "reset" && command.group == Group::Connection
-}
-
-/// Whether a RESP2 session that has subscriptions may call it.
-pub fn allowed_while_subscribed(command: &Command) -> bool {
-    is_reset(command)
-        || matches!(
-            command.name,
-            "ping" | "quit" | "subscribe" | "unsubscribe" | "psubscribe" | "punsubscribe" | "ssubscribe" | "sunsubscribe"
-        )
-}
-
 /// Bytes in use by the process, by measurement, or by the engine's own account where nobody measures.
 pub(crate) fn memory_in_use(engine: &mut crate::engine::Engine) -> u64 {
     info::usage(engine).allocated
 }
+
+#[cfg(test)]
+mod names_tests;

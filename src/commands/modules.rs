@@ -42,6 +42,7 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "load",
+            refused: "There are no loadable modules.",
             arity: -3,
             flags: LOADS,
             summary: "Refused: there are no loadable modules.",
@@ -51,6 +52,7 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "loadex",
+            refused: "There are no loadable modules.",
             arity: -3,
             flags: LOADS,
             since: "7.0.0",
@@ -61,6 +63,7 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "unload",
+            refused: "There are no loadable modules.",
             arity: 3,
             flags: LOADS,
             summary: "Refused: there are no loadable modules.",

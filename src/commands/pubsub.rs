@@ -2,7 +2,7 @@
 
 use crate::commands::help;
 use crate::engine::Engine;
-use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys, Positions, Replies, Traits};
 use crate::engine::command_keys::KeyUse;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -24,6 +24,8 @@ const NOT_KEYS: &[(Access, KeyUse)] = &[(Access::Read, KeyUse::NOT_KEY)];
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "psubscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+
         arity: -2,
         flags: SUBSCRIBING,
         channels: Channels::Patterns,
@@ -37,6 +39,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "publish",
+        replies: Replies::Integer,
+
         arity: 3,
         flags: PUBLISHING,
         channels: Channels::First,
@@ -129,6 +133,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "punsubscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+
         arity: -1,
         flags: SUBSCRIBING,
         group: Group::PubSub,
@@ -141,6 +147,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "spublish",
+        replies: Replies::Integer,
+        slot_args: Some(first_channel),
+
         arity: 3,
         flags: PUBLISHING,
         channels: Channels::First,
@@ -156,6 +165,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "ssubscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+        slot_args: Some(all_channels),
+
         arity: -2,
         flags: SUBSCRIBING,
         channels: Channels::All,
@@ -171,6 +183,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "subscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+
         arity: -2,
         flags: SUBSCRIBING,
         channels: Channels::All,
@@ -184,6 +198,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sunsubscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+        slot_args: Some(all_channels),
+
         arity: -1,
         flags: SUBSCRIBING,
         keys: Keys::ALL,
@@ -198,6 +215,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "unsubscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+
         arity: -1,
         flags: SUBSCRIBING,
         group: Group::PubSub,
@@ -211,6 +230,15 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 /// Tells the session how many subscriptions it has now that one was added or ended.
+/// In a cluster shard channels have slots, as keys have.
+fn all_channels(args: &[&[u8]]) -> Positions {
+    (1..args.len()).collect()
+}
+
+fn first_channel(_: &[&[u8]]) -> Positions {
+    Positions::from_slice(&[1])
+}
+
 fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
     let session = &mut cx.engine.sessions[cx.session.0 as usize];
     let count = counted(session, kind);

@@ -5,8 +5,12 @@ use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
 
-const ROW: Command =
-    Command { group: Group::Server, flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::STALE), ..Command::DEFAULT };
+const ROW: Command = Command {
+    refused: "There is no replication.",
+    group: Group::Server,
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::STALE),
+    ..Command::DEFAULT
+};
 
 const REPLICA_OF: Command = Command {
     arity: 3,

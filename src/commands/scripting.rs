@@ -2,7 +2,7 @@
 
 use crate::commands::help;
 use crate::engine::Engine;
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Runs, Traits};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::number::parse_i64;
@@ -11,6 +11,9 @@ use crate::script::{self, Request, Source};
 
 const EVAL: Command = Command {
     name: "eval",
+    traits: Traits::BOUNDED,
+    runs: Runs::Source,
+
     arity: -3,
     flags: Flags::NOSCRIPT
         .union(Flags::STALE)
@@ -37,6 +40,9 @@ pub const COMMANDS: &[Command] = &[
     EVAL,
     Command {
         name: "evalsha",
+        traits: Traits::BOUNDED,
+        runs: Runs::Digest,
+
         key_notes: &[],
         summary: "Runs a cached script by the SHA-1 of its source.",
         syntax: "sha1 numkeys [key [key ...]] [arg [arg ...]]",
@@ -45,6 +51,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "eval_ro",
+        traits: Traits::BOUNDED,
+        runs: Runs::Source,
+
         flags: EVAL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
         access: Access::Read,
         since: "7.0.0",
@@ -54,6 +63,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "evalsha_ro",
+        traits: Traits::BOUNDED,
+        runs: Runs::Digest,
+
         flags: EVAL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
         access: Access::Read,
         since: "7.0.0",

@@ -2,7 +2,7 @@
 
 use crate::commands::{debug, info};
 use crate::engine::Action;
-use crate::engine::command::{Categories, Command, Flags, Group};
+use crate::engine::command::{Categories, Command, Flags, Group, Traits};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
 use crate::engine::monitor;
@@ -84,6 +84,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "save",
+        refused: "Nothing is written to disk.",
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
         group: Group::Server,
         summary: "Refused: snapshots are not written.",
@@ -92,6 +93,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bgsave",
+        refused: "Nothing is written to disk.",
         arity: -1,
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
         group: Group::Server,
@@ -102,6 +104,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bgrewriteaof",
+        refused: "Nothing is written to disk.",
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
         group: Group::Server,
         summary: "Refused: there is no log on disk.",
@@ -120,6 +123,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "debug",
+        traits: Traits::DEBUG,
         arity: -2,
         flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT),
         group: Group::Server,

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::commands::deadline::Unit;
 use crate::engine::change::Event;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, Replies, Traits};
 use crate::engine::command_keys::{KeyUse, uses};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -19,6 +19,9 @@ const STRING: Command = Command { group: Group::String, keys: Keys::ONE, ..Comma
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "set",
+        replies: Replies::Scalar,
+        traits: Traits::BOUNDED,
+
         arity: -3,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::commands::sets::{SET, write_member};
 use crate::engine::change::Event;
-use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -58,6 +58,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sinterstore",
+        replies: Replies::Integer,
+
         summary: "Stores the members that all of the sets have, and gives their number.",
         complexity: INTERSECTION,
         handler: |cx, args| store(cx, args, Event::SINTERSTORE, intersection),
@@ -72,6 +74,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sunionstore",
+        replies: Replies::Integer,
+
         summary: "Stores the members that at least one of the sets has, and gives their number.",
         complexity: SUM,
         handler: |cx, args| store(cx, args, Event::SUNIONSTORE, union),
@@ -86,6 +90,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sdiffstore",
+        replies: Replies::Integer,
+
         summary: "Stores the members of the first set that none of the others has, and gives their number.",
         complexity: SUM,
         handler: |cx, args| store(cx, args, Event::SDIFFSTORE, difference),

@@ -3,7 +3,7 @@
 use crate::commands::hashes::{RANDOM_MAX, Sequence};
 use crate::commands::scan::{ScanOptions, parse_cursor, write_cursor};
 use crate::engine::change::Event;
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -22,6 +22,8 @@ const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "sadd",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: WRITE_FAST.union(Flags::DENYOOM),
         key_uses: uses::EXTENDED,
@@ -33,6 +35,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "srem",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
@@ -44,6 +48,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "smove",
+        replies: Replies::Integer,
+
         arity: 4,
         flags: WRITE_FAST,
         keys: Keys::TWO,
@@ -55,6 +61,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "sismember",
+        replies: Replies::Integer,
+
         arity: 3,
         flags: READ_FAST,
         access: Access::Read,
@@ -82,6 +90,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "scard",
+        replies: Replies::Integer,
+
         arity: 2,
         flags: READ_FAST,
         access: Access::Read,
@@ -97,6 +107,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "smembers",
+        traits: Traits::BOUNDED,
+
         arity: 2,
         flags: Flags::READONLY,
         access: Access::Read,
@@ -109,6 +121,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "spop",
+        replies: Replies::ScalarWithoutCount,
+
         arity: -2,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
@@ -121,6 +135,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "srandmember",
+        replies: Replies::ScalarWithoutCount,
+
         arity: -2,
         flags: Flags::READONLY,
         access: Access::Read,

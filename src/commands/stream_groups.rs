@@ -5,7 +5,7 @@ use crate::commands::streams::{
     READ, STREAM, WRITE_FAST, parse_any_id, parse_count, parse_end, parse_id, parse_ids, parse_start, write_id,
 };
 use crate::engine::change::Event;
-use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -26,6 +26,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xack",
+        replies: Replies::Integer,
+
         arity: -4,
         flags: WRITE_FAST,
         key_uses: uses::CHANGED,

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::commands::streams::{STREAM, parse_count, parse_id, write_entry, write_id};
 use crate::engine::blocking::Wake;
-use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::command::{Access, Command, Flags, Keys, Positions};
 use crate::engine::command_keys::{Begin, Find, KeySpec, KeyUse};
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -29,6 +29,8 @@ const XREADGROUP_KEYS: &[KeySpec] = &[streams_from(4)];
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "xread",
+        slot_args: Some(slot_args),
+
         arity: -4,
         flags: Flags::READONLY.union(Flags::BLOCKING),
         keys: Keys::Specified(XREAD_KEYS),
@@ -41,6 +43,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xreadgroup",
+        slot_args: Some(slot_args),
+
         arity: -7,
         flags: Flags::WRITE.union(Flags::BLOCKING),
         keys: Keys::Specified(XREADGROUP_KEYS),
@@ -224,6 +228,25 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
 }
 
 /// Gives a consumer again what it was given and has not acknowledged. An entry that was deleted meanwhile has no fields.
+/// The streams, if as many ids are named: of any other request Redis knows no keys here, as the command refuses it.
+fn slot_args(args: &[&[u8]]) -> Positions {
+    let mut at = 1;
+    while let Some(arg) = args.get(at) {
+        let is = |word: &str| arg.eq_ignore_ascii_case(word.as_bytes());
+        at += match () {
+            () if is("NOACK") => 1,
+            () if is("BLOCK") || is("COUNT") => 2,
+            () if is("GROUP") => 3,
+            () => {
+                let named = args.len() - at - 1;
+                let paired = is("STREAMS") && named > 0 && named.is_multiple_of(2);
+                return if paired { (at + 1..=at + named / 2).collect() } else { Positions::new() };
+            }
+        };
+    }
+    Positions::new()
+}
+
 fn give_history(
     db: &mut Db<'_>,
     reply: &mut dyn Sink,

@@ -2,7 +2,7 @@
 //! [`super::stream_claims`], what is known of a stream in [`super::stream_info`].
 
 use crate::engine::change::Event;
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -26,6 +26,8 @@ const ENTRY_BYTES_MAX: usize = 1 << 30;
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "xadd",
+        replies: Replies::Scalar,
+
         arity: -5,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
@@ -39,6 +41,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xlen",
+        replies: Replies::Integer,
+
         arity: 2,
         flags: Flags::READONLY.union(Flags::FAST),
         access: Access::Read,
@@ -76,6 +80,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xdel",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
@@ -87,6 +93,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "xtrim",
+        replies: Replies::Integer,
+
         arity: -4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,

@@ -3,7 +3,7 @@
 use crate::commands::bitmaps::check_growth;
 use crate::commands::deadline::Unit;
 use crate::engine::change::{Classes, Event};
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -22,6 +22,8 @@ const STRING: Command = Command { group: Group::String, keys: Keys::ONE, ..Comma
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "get",
+        replies: Replies::Scalar,
+
         arity: 2,
         flags: READ_FAST,
         summary: "Gives the string that a key holds.",
@@ -31,6 +33,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "getdel",
+        replies: Replies::Scalar,
+
         arity: 2,
         flags: Flags::WRITE.union(Flags::FAST),
         access: Access::Remove,
@@ -43,6 +47,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "getex",
+        replies: Replies::Scalar,
+
         arity: -2,
         flags: Flags::WRITE.union(Flags::FAST),
         access: Access::ReadWrite,
@@ -55,6 +61,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "getset",
+        replies: Replies::Scalar,
+
         arity: 3,
         flags: WRITE_FAST,
         access: Access::ReadWrite,
@@ -77,6 +85,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "mset",
+        replies: Replies::Scalar,
+
         arity: -3,
         flags: WRITE,
         keys: Keys::PAIRS,
@@ -91,6 +101,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "msetnx",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: WRITE,
         keys: Keys::PAIRS,
@@ -119,6 +131,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "setnx",
+        replies: Replies::Integer,
+
         arity: 3,
         flags: WRITE_FAST,
         access: Access::Overwrite,
@@ -130,6 +144,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "setex",
+        replies: Replies::Scalar,
+        traits: Traits::BOUNDED,
+
         arity: 4,
         flags: WRITE,
         access: Access::Overwrite,
@@ -141,6 +158,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "psetex",
+        replies: Replies::Scalar,
+        traits: Traits::BOUNDED,
+
         arity: 4,
         flags: WRITE,
         access: Access::Overwrite,
@@ -152,6 +172,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "append",
+        replies: Replies::Integer,
+
         arity: 3,
         flags: WRITE_FAST,
         access: Access::ReadWrite,
@@ -165,6 +187,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "strlen",
+        replies: Replies::Integer,
+
         arity: 2,
         flags: READ_FAST,
         since: "2.2.0",
@@ -176,6 +200,9 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "getrange",
+        replies: Replies::Scalar,
+        traits: Traits::BOUNDED,
+
         arity: 4,
         flags: READ,
         since: "2.4.0",
@@ -187,6 +214,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "substr",
+        replies: Replies::Scalar,
+
         arity: 4,
         flags: READ,
         summary: "Gives a part of a key's string; the old name of GETRANGE.",
@@ -197,6 +226,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "setrange",
+        replies: Replies::Integer,
+
         arity: 4,
         flags: WRITE,
         access: Access::ReadWrite,

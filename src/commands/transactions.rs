@@ -1,6 +1,6 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`. How requests are queued and run: [`crate::engine::transaction`].
 
-use crate::engine::command::{Command, Flags, Group, Keys};
+use crate::engine::command::{Command, Flags, Group, Keys, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -15,6 +15,8 @@ const TRANSACTION: Command = Command { group: Group::Transactions, flags: ANY_TI
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "discard",
+        traits: Traits::AT_ONCE,
+
         since: "2.0.0",
         summary: "Throws away what was queued since MULTI, and forgets the watched keys.",
         complexity: "O(1) for the queue, and O(N) where N is the number of watched keys",
@@ -23,6 +25,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "exec",
+        traits: Traits::AT_ONCE.union(Traits::EXEC),
+
         flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::SKIP_SLOWLOG),
         since: "1.2.0",
         summary: "Runs what was queued since MULTI in one step, unless a watched key has changed.",
@@ -32,6 +36,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "multi",
+        traits: Traits::AT_ONCE,
+
         since: "1.2.0",
         summary: "Begins a transaction: requests are queued until EXEC.",
         handler: multi,
@@ -47,6 +53,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "watch",
+        traits: Traits::AT_ONCE,
+
         arity: -2,
         keys: Keys::ALL,
         key_uses: uses::EXAMINED,

@@ -6,7 +6,7 @@ use foldhash::quality::FixedState;
 
 use crate::commands::zsets::{READ, ZSET, write_head, write_item};
 use crate::engine::change::{Classes, Event};
-use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::command_keys::STORE_OF_COUNTED;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -65,6 +65,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zinterstore",
+        replies: Replies::Integer,
+
         summary: "Stores the members that all of the sorted sets have under another key.",
         complexity: INTER_COST,
         syntax: "destination numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>]",

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::commands::zsets::{READ, ZSET, write_head, write_item};
 use crate::engine::change::{Classes, Event};
-use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -102,6 +102,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zremrangebyrank",
+        replies: Replies::Integer,
+
         arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
@@ -114,6 +116,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zremrangebyscore",
+        replies: Replies::Integer,
+
         arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
@@ -125,6 +129,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zremrangebylex",
+        replies: Replies::Integer,
+
         arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,

@@ -10,7 +10,7 @@ use crate::commands::hashes::{RANDOM_MAX, Sequence};
 use crate::commands::scan::{ScanOptions, VISITED_MAX, parse_cursor, write_cursor};
 use crate::commands::zset_ranges::{parse_lex_range, parse_score_range};
 use crate::engine::change::Event;
-use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -32,6 +32,8 @@ pub(super) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "zadd",
+        replies: Replies::Scalar,
+
         arity: -4,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
@@ -43,6 +45,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zincrby",
+        replies: Replies::Scalar,
+
         arity: 4,
         flags: GROW_FAST,
         summary: "Adds to the score of a member; one that is not there counts as 0.",
@@ -53,6 +57,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zrem",
+        replies: Replies::Integer,
+
         arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
@@ -64,6 +70,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zscore",
+        replies: Replies::Scalar,
+
         arity: 3,
         flags: READ_FAST,
         access: Access::Read,
@@ -86,6 +94,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zcard",
+        replies: Replies::Integer,
+
         arity: 2,
         flags: READ_FAST,
         access: Access::Read,
@@ -101,6 +111,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zcount",
+        replies: Replies::Integer,
+
         arity: 4,
         flags: READ_FAST,
         access: Access::Read,
@@ -118,6 +130,8 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zlexcount",
+        replies: Replies::Integer,
+
         arity: 4,
         flags: READ_FAST,
         access: Access::Read,

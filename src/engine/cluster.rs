@@ -44,48 +44,11 @@ pub fn request_slot(command: &Command, args: &[&[u8]]) -> Result<Option<u16>> {
         Some(slot) if slot != key_slot(key) => Err(Error::CROSS_SLOT),
         _ => Ok(Some(key_slot(key))),
     };
-    match command.name {
-        "ssubscribe" | "sunsubscribe" => args[1..].iter().try_fold(None, |slot, channel| same(slot, channel)),
-        "spublish" => same(None, args[1]),
-        "georadius" | "georadiusbymember" => {
-            let stored = last_destination(args);
-            std::iter::once(1).chain(stored).try_fold(None, |slot, at| same(slot, args[at]))
-        }
-        // Of a request that names not as many ids as streams Redis knows no keys here: the command refuses it.
-        "xread" | "xreadgroup" if !pairs_streams(args) => Ok(None),
-        _ => {
-            let keys = command.key_positions(args).unwrap_or_default();
-            keys.iter().try_fold(None, |slot, key| same(slot, args[key.position]))
-        }
+    if let Some(slot_args) = command.slot_args {
+        return slot_args(args).into_iter().try_fold(None, |slot, at| same(slot, args[at]));
     }
-}
-
-/// Where `GEORADIUS` and its like store what they find: the last such option counts.
-fn last_destination(args: &[&[u8]]) -> Option<usize> {
-    let (mut at, mut found) = (5, None);
-    while at + 1 < args.len() {
-        if args[at].eq_ignore_ascii_case(b"STORE") || args[at].eq_ignore_ascii_case(b"STOREDIST") {
-            at += 1;
-            found = Some(at);
-        }
-        at += 1;
-    }
-    found
-}
-
-/// Whether the options of `XREAD` and `XREADGROUP` lead to `STREAMS` and an even number of arguments.
-fn pairs_streams(args: &[&[u8]]) -> bool {
-    let mut at = 1;
-    while let Some(arg) = args.get(at) {
-        let is = |word: &str| arg.eq_ignore_ascii_case(word.as_bytes());
-        at += match () {
-            () if is("NOACK") => 1,
-            () if is("BLOCK") || is("COUNT") => 2,
-            () if is("GROUP") => 3,
-            () => return is("STREAMS") && args.len() > at + 1 && (args.len() - at - 1).is_multiple_of(2),
-        };
-    }
-    false
+    let keys = command.key_positions(args).unwrap_or_default();
+    keys.iter().try_fold(None, |slot, key| same(slot, args[key.position]))
 }
 
 impl Engine {

@@ -3,6 +3,8 @@
 //! A family file in `commands/` declares its rows as constants beside their handlers. Arity errors, `COMMAND` and its subcommands,
 //! ACL categories, key positions and the README's table are all derived from the row.
 
+use smallvec::SmallVec;
+
 use crate::engine::command_keys::{KeySpec, KeyUse};
 use crate::engine::context::Context;
 use crate::engine::error::Result;
@@ -104,6 +106,57 @@ bitflags::bitflags! {
         const LOCK = 1 << 21;
     }
 }
+
+bitflags::bitflags! {
+    /// What the engine knows of a command beyond what `COMMAND INFO` shows.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Traits: u8 {
+        /// Its cost is bounded by its arguments and its reply, though it is not [`Flags::FAST`]: what it frees is freed later. Scripts
+        /// count their own work.
+        const BOUNDED = 1 << 0;
+        /// Runs at once, even between `MULTI` and `EXEC`.
+        const AT_ONCE = 1 << 1;
+        /// A client on RESP2 may call it while it has subscriptions.
+        const WHILE_SUBSCRIBED = 1 << 2;
+        /// Runs the queue of a transaction.
+        const EXEC = 1 << 3;
+        /// Scripts may call it after `DEBUG SET-DISABLE-DENY-SCRIPTS`.
+        const DEBUG = 1 << 4;
+        /// `CLIENT CACHING` still holds for the request after it.
+        const KEEPS_CACHING = 1 << 5;
+    }
+}
+
+/// What a command replies with, where a script's plan may call it: see `script::plan`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replies {
+    /// An aggregate, or whatever it is.
+    #[default]
+    Any,
+    /// A number, unless it fails.
+    Integer,
+    /// A number, a string, a status or nothing.
+    Scalar,
+    /// The same, unless its second argument is a count.
+    ScalarWithoutCount,
+}
+
+/// What a command runs that has flags of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Runs {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The script that is its first argument.
+    Source,
+    /// The script whose digest is its first argument.
+    Digest,
+    /// The function whose name is its first argument.
+    Function,
+}
+
+/// Positions of arguments; 0 is the command's name.
+pub type Positions = SmallVec<[usize; 4]>;
 
 /// The group a command is listed under in `COMMAND DOCS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,6 +301,18 @@ pub struct Command {
     pub only_creates: fn(&[&[u8]]) -> bool,
     /// Which of its arguments are channels.
     pub channels: Channels,
+    /// The arguments that decide about the slot in a cluster, where those are not its keys.
+    pub slot_args: Option<fn(&[&[u8]]) -> Positions>,
+    /// The arguments that are secrets: `MONITOR` and the slow log do not show them.
+    pub secrets: fn(&[&[u8]]) -> Positions,
+    /// What else the engine knows of it.
+    pub traits: Traits,
+    /// What it replies with.
+    pub replies: Replies,
+    /// What it runs.
+    pub runs: Runs,
+    /// Why it refuses all that it is asked for; empty where it does not.
+    pub refused: &'static str,
     /// Its group.
     pub group: Group,
     /// ACL categories beyond those that follow from group and flags.
@@ -283,6 +348,12 @@ impl Command {
         natives: Natives::Refused,
         only_creates: |_| false,
         channels: Channels::None,
+        slot_args: None,
+        secrets: |_| Positions::new(),
+        traits: Traits::empty(),
+        replies: Replies::Any,
+        runs: Runs::Nothing,
+        refused: "",
         group: Group::Generic,
         categories: Categories::empty(),
         since: "1.0.0",
@@ -293,6 +364,16 @@ impl Command {
         handler: no_handler,
         subcommands: &[],
     };
+
+    /// Whether its cost is bounded by its arguments and its reply.
+    pub fn is_bounded(&self) -> bool {
+        self.flags.contains(Flags::FAST) || self.traits.contains(Traits::BOUNDED)
+    }
+
+    /// Whether it is `EXEC`.
+    pub fn is_exec(&self) -> bool {
+        self.traits.contains(Traits::EXEC)
+    }
 
     /// Whether `argc` arguments, the name included, are a number it takes.
     pub fn takes(&self, argc: usize) -> bool {

@@ -1,6 +1,6 @@
 //! What is known of each command: how often it was called, how long it took. `INFO commandstats` and `latencystats` show it.
 
-use crate::engine::command::{Command, Flags};
+use crate::engine::command::Command;
 
 /// Slots of the table; a power of two, more than twice the number of rows.
 const SLOTS: usize = 1024;
@@ -9,25 +9,6 @@ const SUB: usize = 32;
 /// Durations from here on count as this, in nanoseconds: one second.
 const NS_MAX: u64 = 1 << 30;
 const BUCKETS: usize = SUB * (NS_MAX.ilog2() as usize - SUB.ilog2() as usize + 2);
-
-/// Commands that are not `FAST` by their flag, and whose cost is nonetheless bounded by what they are sent and reply. Scripts say by
-/// themselves when they have run long.
-const BOUNDED: [&str; 14] = [
-    "set",
-    "del",
-    "setex",
-    "psetex",
-    "getrange",
-    "hgetall",
-    "smembers",
-    "lmove",
-    "eval",
-    "evalsha",
-    "eval_ro",
-    "evalsha_ro",
-    "fcall",
-    "fcall_ro",
-];
 
 /// How often durations occurred: 32 buckets to each power of two of nanoseconds, so that what is read from it is right to 3 %.
 #[derive(Debug)]
@@ -164,8 +145,8 @@ impl CommandStats {
 
     #[cold]
     fn enter(&mut self, at: usize, command: &'static Command) -> usize {
-        let bounded = command.flags.contains(Flags::FAST) || BOUNDED.contains(&command.name);
-        self.slots[at] = Slot { row: Some(command), bounded, guarded: command.needs_guard(), ..Slot::default() };
+        self.slots[at] =
+            Slot { row: Some(command), bounded: command.is_bounded(), guarded: command.needs_guard(), ..Slot::default() };
         at
     }
 

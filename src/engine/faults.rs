@@ -209,7 +209,7 @@ impl Engine {
         self.pass_over(id);
         let error = Error::new(text);
         // What could not be queued is not executed; nor is anything after an EXEC that failed.
-        let is_exec = name.eq_ignore_ascii_case(b"exec");
+        let is_exec = commands::lookup(name).is_some_and(Command::is_exec);
         let said = self.refused(id, is_exec, error.clone());
         let error = if is_exec { error } else { said };
         let session = &mut self.sessions[id.0 as usize];

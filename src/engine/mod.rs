@@ -88,7 +88,7 @@ use crate::commands;
 use crate::engine::access::UsersFile;
 use crate::engine::circumstances::Circumstances;
 use crate::engine::client_memory::ClientMemory;
-use crate::engine::command::{Command, Flags};
+use crate::engine::command::{Command, Flags, Traits};
 use crate::engine::command_stats::CommandStats;
 use crate::engine::config::Config;
 use crate::engine::context::{Context, Origin};
@@ -507,7 +507,7 @@ impl Engine {
                     self.show_refused(now, id, args);
                 }
                 self.command_stats.of(command).rejected += 1;
-                let error = self.refused(id, command.name == "exec", error);
+                let error = self.refused(id, command.is_exec(), error);
                 self.refuse(&error, reply);
             }
         }
@@ -528,7 +528,7 @@ impl Engine {
                 self.show_refused(now, id, args);
             }
             if let Some(error) = error {
-                let error = self.refused(id, name.eq_ignore_ascii_case(b"exec"), error);
+                let error = self.refused(id, commands::lookup(name).is_some_and(Command::is_exec), error);
                 self.refuse(&error, reply);
             }
         }
@@ -541,7 +541,7 @@ impl Engine {
             self.check_access(now, id, command, args, self.place(id))?;
         }
         let session = &self.sessions[id.0 as usize];
-        if session.subscribed_mode() && !commands::allowed_while_subscribed(command) {
+        if session.subscribed_mode() && !command.traits.contains(Traits::WHILE_SUBSCRIBED) {
             if self.in_cluster() {
                 cluster::request_slot(command, args)?;
             }

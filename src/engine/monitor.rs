@@ -4,10 +4,9 @@
 
 use std::borrow::Cow;
 
-use crate::commands::full_name;
 use crate::engine::Engine;
 use crate::engine::circumstances::Circumstances;
-use crate::engine::command::{Command, Flags};
+use crate::engine::command::{Command, Flags, Traits};
 use crate::engine::context::{Context, Origin};
 use crate::engine::error::{Error, Result};
 use crate::engine::pubsub;
@@ -103,8 +102,8 @@ impl Engine {
         self.tell_others();
         self.tell_own();
         let session = &self.sessions[id.0 as usize];
-        let is_client = || command.is_some_and(|command| full_name(command).starts_with("client|"));
-        if !session.flags.contains(SessionFlags::MULTI) && !is_client() {
+        let keeps = command.is_some_and(|command| command.traits.contains(Traits::KEEPS_CACHING));
+        if !session.flags.contains(SessionFlags::MULTI) && !keeps {
             self.forget_caching(session.tracker);
         }
     }
@@ -112,9 +111,7 @@ impl Engine {
     /// After a request was refused: an `EXEC` is shown all the same, as its `MULTI` was.
     #[cold]
     pub(super) fn show_refused(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
-        if args[0].eq_ignore_ascii_case(b"exec")
-            && let Some(command) = crate::commands::lookup(b"exec")
-        {
+        if let Some(command) = crate::commands::lookup(args[0]).filter(|command| command.is_exec()) {
             let db = self.sessions[id.0 as usize].db;
             self.show(now, id, db, Origin::Client, command, args);
         }

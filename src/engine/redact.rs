@@ -2,7 +2,6 @@
 
 use smallvec::SmallVec;
 
-use crate::commands::full_name;
 use crate::engine::command::Command;
 
 /// What is shown in their place.
@@ -11,31 +10,16 @@ const REDACTED: &[u8] = b"(redacted)";
 /// Directives whose values are secrets.
 const SECRETS: [&[u8]; 4] = [b"requirepass", b"masterauth", b"masteruser", b"tls-key-file-pass"];
 
+/// Whether the value of a directive is a secret.
+pub fn is_secret(directive: &[u8]) -> bool {
+    SECRETS.iter().any(|secret| secret.eq_ignore_ascii_case(directive))
+}
+
 /// The arguments of a request as others may see them.
 pub fn shown<'a>(command: &'static Command, args: &[&'a [u8]]) -> SmallVec<[&'a [u8]; 16]> {
     let mut shown = SmallVec::from_slice(args);
-    match command.name {
-        "auth" => shown[1..].fill(REDACTED),
-        "hello" => {
-            let mut at = 2;
-            while at < args.len() {
-                if args[at].eq_ignore_ascii_case(b"auth") && at + 2 < args.len() {
-                    shown[at + 1..at + 3].fill(REDACTED);
-                    at += 3;
-                } else {
-                    at += if args[at].eq_ignore_ascii_case(b"setname") { 2 } else { 1 };
-                }
-            }
-        }
-        "setuser" | "deluser" | "getuser" if full_name(command).starts_with("acl|") => shown[2..].fill(REDACTED),
-        "set" if full_name(command) == "config|set" => {
-            for pair in shown[2..].chunks_exact_mut(2) {
-                if SECRETS.iter().any(|secret| secret.eq_ignore_ascii_case(pair[0])) {
-                    pair[1] = REDACTED;
-                }
-            }
-        }
-        _ => {}
+    for position in (command.secrets)(args) {
+        shown[position] = REDACTED;
     }
     shown
 }

@@ -8,11 +8,11 @@
 //!
 //! The queue counts as part of the session's query buffer: a client whose queue outgrows `client-query-buffer-limit` is closed.
 
-use crate::commands::{self, is_reset};
+use crate::commands;
 use crate::engine::Engine;
 use crate::engine::arguments::split;
 use crate::engine::cluster;
-use crate::engine::command::{Command, Flags};
+use crate::engine::command::{Command, Flags, Traits};
 use crate::engine::context::{Context, Origin};
 use crate::engine::error::{Error, Result};
 use crate::engine::interest::NIL;
@@ -70,11 +70,6 @@ impl Transaction {
     }
 }
 
-/// What is executed at once even after `MULTI`.
-fn is_immediate(command: &Command) -> bool {
-    matches!(command.name, "exec" | "discard" | "multi" | "watch" | "quit") || is_reset(command)
-}
-
 /// What becomes of a request that may be executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -101,11 +96,11 @@ impl Engine {
             let slot = cluster::request_slot(command, args)?;
             let lost = self.watched_touched(id);
             if let Some(transaction) = &mut self.sessions[id.0 as usize].transaction {
-                if command.name == "exec" && transaction.crosses {
+                if command.is_exec() && transaction.crosses {
                     return Ok(Fate::Cross);
                 }
                 // What will not be queued any more has no say.
-                let slot = slot.filter(|_| !lost && !transaction.refused && !is_immediate(command));
+                let slot = slot.filter(|_| !lost && !transaction.refused && !command.traits.contains(Traits::AT_ONCE));
                 transaction.crosses |= slot.is_some() && transaction.slot.is_some_and(|first| Some(first) != slot);
                 transaction.slot = transaction.slot.or(slot);
             }
@@ -113,7 +108,7 @@ impl Engine {
         let monitors = self.sessions[id.0 as usize].flags.contains(SessionFlags::MONITOR);
         self.check_memory(now, command, args)?;
         let mut flags = script::command_flags(self, command, args);
-        if command.name == "exec"
+        if command.is_exec()
             && let Some(transaction) = &self.sessions[id.0 as usize].transaction
         {
             flags |= transaction.flags;
@@ -127,14 +122,14 @@ impl Engine {
             let touches = flags.intersects(Flags::READONLY.union(Flags::WRITE).union(Flags::MAY_REPLICATE));
             return match touches {
                 true => Err(Error::REPLICA_AND_KEYSPACE),
-                false if in_multi && !is_immediate(command) => Ok(Fate::Queue),
+                false if in_multi && !command.traits.contains(Traits::AT_ONCE) => Ok(Fate::Queue),
                 false => Ok(Fate::Run),
             };
         }
         if self.pause.holds(flags) && !flags.contains(Flags::TEST_MODE) {
             return Ok(Fate::Hold);
         }
-        Ok(if in_multi && !is_immediate(command) { Fate::Queue } else { Fate::Run })
+        Ok(if in_multi && !command.traits.contains(Traits::AT_ONCE) { Fate::Queue } else { Fate::Run })
     }
 
     /// Queues a request.
@@ -311,7 +306,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
 impl Engine {
     /// Whether a queued request may still be run.
     fn admit_queued(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result {
-        debug_assert!(!is_immediate(command), "{} is not queued", commands::full_name(command));
+        debug_assert!(!command.traits.contains(Traits::AT_ONCE), "{} is not queued", commands::full_name(command));
         if self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
             return Ok(());
         }

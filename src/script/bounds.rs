@@ -27,7 +27,7 @@ use std::ptr::NonNull;
 use mlua::ffi::*;
 
 use crate::engine::Engine;
-use crate::engine::command::{Command, Flags};
+use crate::engine::command::Command;
 use crate::engine::error::Error;
 use crate::engine::session::SessionId;
 use crate::engine::time::Now;
@@ -46,11 +46,6 @@ pub(super) const BYTES_PER_STEP: u64 = 64;
 const CALL: u64 = 20;
 const ARGUMENT: u64 = 4;
 const ELEMENT: u64 = 8;
-
-/// Commands that do not call themselves fast, as they may free or give much, and are so all the same: what they free goes later, and
-/// what they give is counted.
-const QUICK: [&str; 11] =
-    ["set", "del", "setex", "psetex", "getrange", "hgetall", "hkeys", "hvals", "smembers", "rpoplpush", "lmove"];
 
 /// Once there was a block of this size, in bytes, the hook comes more often, in proportion: one instruction may copy all of it.
 pub(super) const LARGE_BLOCK: usize = 64 << 10;
@@ -179,7 +174,7 @@ pub(super) unsafe fn spend_quietly(interpreter: *mut Interpreter, work: u64) -> 
 
 /// What a call of this command counts at least: of one that may take long the run is asked about after each.
 pub(super) fn least_work(command: &Command) -> u64 {
-    if command.flags.contains(Flags::FAST) || QUICK.contains(&command.name) { CALL } else { INTERVAL as u64 }
+    if command.is_bounded() { CALL } else { INTERVAL as u64 }
 }
 
 /// Counts the call of a command that has given its reply: its [`least_work`], or more for so many arguments and elements. Whoever calls

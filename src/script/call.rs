@@ -11,7 +11,7 @@ use mlua::ffi::*;
 use crate::commands;
 use crate::engine::Engine;
 use crate::engine::cluster;
-use crate::engine::command::{Command, Flags};
+use crate::engine::command::{Command, Flags, Traits};
 use crate::engine::context::Origin;
 use crate::engine::error::Error;
 use crate::resp::double::{DOUBLE_MAX, format_double};
@@ -213,7 +213,7 @@ unsafe fn admit_with_care(frame: &mut Frame, known: &Known, args: &[&[u8]]) -> R
     unsafe {
         let engine = &mut *frame.engine;
         let command = known.command;
-        let admitted = if !(known.common || engine.debug_from_scripts && command.name == "debug") {
+        let admitted = if !(known.common || engine.debug_from_scripts && command.traits.contains(Traits::DEBUG)) {
             Err(Error::new(NOT_ALLOWED))
         } else if !frame.unrestricted
             && let Err(error) = engine.check_access_of_script(frame.now, frame.session, command, args)

@@ -41,7 +41,7 @@ use std::rc::Rc;
 use sha1::{Digest, Sha1};
 use slab::Slab;
 
-use crate::engine::command::{Command, Flags, Group};
+use crate::engine::command::{Command, Flags, Runs};
 use crate::engine::command_stats::CommandStats;
 use crate::engine::context::Context;
 use crate::engine::error::{Error, Result};
@@ -436,13 +436,14 @@ impl<'a> Request<'a> {
 
 /// The flags of a command with these arguments: those of its row, unless it runs a script or a function that says of itself what it is.
 pub(crate) fn command_flags(engine: &Engine, command: &Command, args: &[&[u8]]) -> Flags {
-    if command.group != Group::Scripting || !command.flags.contains(Flags::MOVABLEKEYS) || args.len() < 2 {
+    if args.len() < 2 {
         return command.flags;
     }
-    let flags = match command.name {
-        "eval" | "eval_ro" => shebang::split(args[1]).ok().map(|(flags, _)| flags),
-        "evalsha" | "evalsha_ro" => engine.scripts.find(args[1]).map(|index| engine.scripts.scripts[index].flags),
-        _ => engine.functions.flags(args[1]),
+    let flags = match command.runs {
+        Runs::Nothing => return command.flags,
+        Runs::Source => shebang::split(args[1]).ok().map(|(flags, _)| flags),
+        Runs::Digest => engine.scripts.find(args[1]).map(|index| engine.scripts.scripts[index].flags),
+        Runs::Function => engine.functions.flags(args[1]),
     };
     flags.map_or(command.flags, |flags| shebang::command_flags(command.flags, flags))
 }

@@ -180,7 +180,7 @@ impl Prepared {
         // Where the thread could not get ready, it has ended: whoever waits for it learns why.
         let _ = self.work.send(executor);
         // Meanwhile, what it needs no sooner than there is a request: to know all commands by their names, and where it runs.
-        commands::lookup(b"ping");
+        commands::lookup(b"");
         let environment = environment::describe(unix_socket.as_deref(), &addresses, &tls_addresses, config_file.as_deref());
         let (executor, accept) = (Some(self.thread), Some(Box::new((accept, environment))));
         Ok(Server { executor, accept, orders, ending, addresses, tls_addresses, directory, unix_socket })

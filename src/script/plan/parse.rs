@@ -276,7 +276,7 @@ impl<'a> Parser<'a, '_> {
         }
         self.expect(Token::Symbol(")"))?;
         let (command, count) = (commands::lookup(&name)?, 1 + arguments.len());
-        reply(command.name, count)?;
+        reply(command, count)?;
         let known = Known::new(command, self.stats);
         let callable = known.common && known.takes(count) && count <= FEW;
         let work = bounds::call_work(known.least_work, count, 0);
@@ -298,7 +298,7 @@ impl<'a> Parser<'a, '_> {
         match value {
             Value::Number(_) => true,
             Value::Local(place) => self.locals[*place].1,
-            Value::Call(call) => reply(call.known.command.name, 1 + call.arguments.len()) == Some(Reply::Integer),
+            Value::Call(call) => reply(call.known.command, 1 + call.arguments.len()) == Some(Reply::Integer),
             _ => false,
         }
     }

@@ -1,0 +1,105 @@
+//! One fact, one place: what a command is stands in its row. No code outside of rows and handlers knows a command by its name.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What asks a row for its name. Where handlers are, only that is looked at: they may say their own names, and words of options.
+const ASKS: [&str; 5] = [".name ==", ".name !=", "matches!(", "match command.name", "match row.name"];
+
+/// Where no command is named.
+const FOLDERS: [&str; 6] = ["engine", "script", "server", "lock", "store", "commands"];
+
+/// Words that are the names of commands, and mean something else there.
+const OTHER_WORDS: [(&str, &[&str], &str); 17] = [
+    ("engine/acl.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
+    ("engine/command_keys.rs", &["get", "limit", "by", "store"], "words of SORT, whose key specification stands here"),
+    ("engine/config/kind.rs", &["pubsub"], "a class of clients"),
+    ("engine/config/table.rs", &["debug", "save", "replicaof", "slaveof"], "a log level, and directives"),
+    ("engine/eviction.rs", &["ttl"], "an eviction policy"),
+    ("engine/fault_rules.rs", &["restart", "reset", "client"], "words of a fault's rule"),
+    ("engine/latency.rs", &["command"], "an event of the latency monitor"),
+    ("engine/timing.rs", &["command"], "an event of the latency monitor"),
+    ("engine/turns.rs", &["client"], "who has a turn"),
+    ("engine/users/log.rs", &["auth", "command", "multi"], "reasons and places of the ACL log"),
+    ("engine/users/user.rs", &["reset"], "a rule for a user"),
+    ("server/log.rs", &["debug"], "a log level"),
+    ("store/value.rs", &["list", "set", "stream"], "types of values"),
+    ("script/plan/parse.rs", &["keys"], "a global of Lua"),
+    ("script/locals.rs", &["keys", "function"], "words of Lua"),
+    ("script/functions/mod.rs", &["script"], "a target of the log"),
+    ("script/api.rs", &["script"], "a target of the log"),
+];
+
+/// The source files in a folder and those in it, without tests.
+fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("it can be read").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        if path.is_dir() {
+            sources(&path, files);
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") && name != "harness.rs" && name != "forms.rs" {
+            files.push(path);
+        }
+    }
+}
+
+/// The string literals of a line, without those of C and those in comments.
+fn literals(line: &str) -> Vec<&str> {
+    let code = if line.trim_start().starts_with("//") { "" } else { line };
+    let parts: Vec<&str> = code.split('"').collect();
+    (1..parts.len()).step_by(2).filter(|&at| !parts[at - 1].ends_with('c')).map(|at| parts[at]).collect()
+}
+
+#[test]
+fn commands_are_named_in_rows_and_handlers_alone() {
+    let names: BTreeSet<String> = super::all()
+        .flat_map(|row| {
+            let subcommands = row.subcommands.iter().map(|sub| format!("{}|{}", row.name, sub.name));
+            let prefix = (!row.subcommands.is_empty()).then(|| format!("{}|", row.name));
+            std::iter::once(row.name.to_owned()).chain(subcommands).chain(prefix)
+        })
+        .collect();
+    assert!(names.len() > 250 && names.contains("config|set"), "{}", names.len());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut wrong, mut used, mut seen) = (Vec::new(), BTreeSet::new(), 0);
+    for folder in FOLDERS {
+        let mut files = Vec::new();
+        sources(&root.join(folder), &mut files);
+        for path in files {
+            let text = fs::read_to_string(&path).expect("it can be read");
+            let file = path.strip_prefix(&root).expect("it lies there").to_string_lossy().into_owned();
+            // Tests stand last.
+            let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+            let code = code.split("#[cfg(test)]\n#[allow(clippy::unwrap_used)]\nmod tests").next().unwrap_or_default();
+            seen += 1;
+            for (number, line) in code.lines().enumerate() {
+                if ["contains(&command.name)", "contains(&row.name)"].iter().any(|asked| line.contains(asked)) {
+                    wrong.push(format!("{file}:{}: a list of names: {}", number + 1, line.trim()));
+                }
+                // An event has a name of its own, which is most often that of the command.
+                let asks = folder != "commands" || ASKS.iter().any(|words| line.contains(words));
+                for literal in literals(line).into_iter().filter(|_| asks && !line.contains("Event::new(")) {
+                    let word = literal.to_ascii_lowercase();
+                    if !names.contains(&word) {
+                        continue;
+                    }
+                    match OTHER_WORDS.iter().find(|(of, words, _)| *of == file && words.contains(&word.as_str())) {
+                        Some((of, ..)) => _ = used.insert(*of),
+                        None => wrong.push(format!("{file}:{}: {}", number + 1, line.trim())),
+                    }
+                }
+            }
+        }
+    }
+    assert!(seen > 200, "{seen} files");
+    assert!(wrong.is_empty(), "commands are named outside of their rows:\n{}", wrong.join("\n"));
+    let unused: Vec<_> = OTHER_WORDS.iter().map(|(of, ..)| *of).filter(|of| !used.contains(of)).collect();
+    assert!(unused.is_empty(), "not needed any more: {unused:?}");
+}
+
+#[test]
+fn literals_are_found() {
+    assert_eq!(literals(r#"matches!(command.name, "get" | "set") || x == b"DEL""#), ["get", "set", "DEL"]);
+    assert!(literals(r#"// "get""#).is_empty() && literals(r#"(c"get", get)"#).is_empty());
+}
