@@ -213,6 +213,3 @@ pub fn full_name(command: &'static Command) -> Cow<'static, str> {
 pub(crate) fn memory_in_use(engine: &mut crate::engine::Engine) -> u64 {
     info::usage(engine).allocated
 }
-
-#[cfg(test)]
-mod names_tests;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use portcullis::commands::all;
+
 /// What asks a row for its name. Where handlers are, only that is looked at: they may say their own names, and words of options.
 const ASKS: [&str; 5] = [".name ==", ".name !=", "matches!(", "match command.name", "match row.name"];
 
@@ -53,7 +55,7 @@ fn literals(line: &str) -> Vec<&str> {
 
 #[test]
 fn commands_are_named_in_rows_and_handlers_alone() {
-    let names: BTreeSet<String> = super::all()
+    let names: BTreeSet<String> = all()
         .flat_map(|row| {
             let subcommands = row.subcommands.iter().map(|sub| format!("{}|{}", row.name, sub.name));
             let prefix = (!row.subcommands.is_empty()).then(|| format!("{}|", row.name));
