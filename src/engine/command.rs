@@ -158,6 +158,9 @@ pub enum Runs {
 /// Positions of arguments; 0 is the command's name.
 pub type Positions = SmallVec<[usize; 4]>;
 
+/// Finds arguments of a request.
+pub type Finds = fn(&[&[u8]]) -> Positions;
+
 /// The group a command is listed under in `COMMAND DOCS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -302,9 +305,9 @@ pub struct Command {
     /// Which of its arguments are channels.
     pub channels: Channels,
     /// The arguments that decide about the slot in a cluster, where those are not its keys.
-    pub slot_args: Option<fn(&[&[u8]]) -> Positions>,
+    pub slot_args: Option<Finds>,
     /// The arguments that are secrets: `MONITOR` and the slow log do not show them.
-    pub secrets: fn(&[&[u8]]) -> Positions,
+    pub secrets: Finds,
     /// What else the engine knows of it.
     pub traits: Traits,
     /// What it replies with.
