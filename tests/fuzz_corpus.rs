@@ -5,14 +5,29 @@
 use std::fs;
 use std::path::Path;
 
+#[path = "../fuzz/bodies/allocation.rs"]
+mod allocation;
+#[path = "../fuzz/bodies/config_file.rs"]
+mod config_file;
+#[path = "../fuzz/bodies/decoder.rs"]
+mod decoder;
+#[path = "../fuzz/bodies/driver.rs"]
+mod driver;
 #[path = "../fuzz/bodies/engine.rs"]
 mod engine;
 #[path = "../fuzz/bodies/frames.rs"]
 mod frames;
+#[path = "../fuzz/bodies/locks.rs"]
+mod locks;
+#[path = "../fuzz/bodies/rdb.rs"]
+mod rdb;
 #[path = "../fuzz/bodies/request_parser.rs"]
 mod request_parser;
 #[path = "../fuzz/bodies/script.rs"]
 mod script;
+
+#[global_allocator]
+static ALLOCATOR: allocation::Counting = allocation::Counting;
 
 /// Runs every input of a target, in the order of their names, and names the one that fails.
 fn replay(target: &str, run: fn(&[u8])) {
@@ -34,10 +49,51 @@ fn request_parser_inputs() {
 
 #[test]
 fn engine_inputs() {
-    replay("engine", engine::run);
+    replay("engine", |data| {
+        engine::run(data);
+        engine::run_twice(data);
+    });
 }
 
 #[test]
 fn script_inputs() {
-    replay("script", script::run);
+    replay("script", |data| {
+        script::run(data);
+        script::run_thoroughly(data);
+    });
+}
+
+#[test]
+fn rdb_inputs() {
+    replay("rdb", rdb::run);
+}
+
+#[test]
+fn decoder_inputs() {
+    replay("decoder", decoder::run);
+}
+
+#[test]
+fn config_file_inputs() {
+    replay("config_file", config_file::run);
+}
+
+#[test]
+fn locks_inputs() {
+    replay("locks", locks::run);
+}
+
+/// As many as a test has time for: the target goes on from there.
+#[test]
+fn locks_do_what_the_model_does_for_inputs_by_chance() {
+    let mut state = 1_u64;
+    let mut byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    for length in 0..300 {
+        let data: Vec<u8> = (0..(7 * length) % 600).map(|_| byte()).collect();
+        let failed = std::panic::catch_unwind(|| locks::run(&data)).is_err();
+        assert!(!failed, "{data:?} fails");
+    }
 }

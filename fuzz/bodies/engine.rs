@@ -1,6 +1,9 @@
 //! The engine on any stream of commands, from two sessions and with any steps of time: it never panics, every reply is well-formed,
 //! its invariants hold, and the same input gives the same bytes a second time.
 //!
+//! Each input has an engine of its own: to make one takes a twentieth of what the input takes. What is dear is done now and then, as
+//! the input's digest says: the second run, and the invariants once more when time has come to its end.
+//!
 //! An input is text that a person can write: requests as inline or multibulk, one behind the other. A byte 0xff is followed by two
 //! bytes of control: the session that goes on (odd or even), and how much time passes before it does. A line that holds a part of a
 //! request is kept until its session goes on.
@@ -15,7 +18,9 @@ use portcullis::engine::time::Now;
 use portcullis::resp::request::{Limits, Progress, RequestParser};
 
 /// Requests of one input; the rest of it is not run.
-const REQUESTS_MAX: usize = 300;
+const REQUESTS_MAX: usize = 150;
+/// One input in so many is run twice.
+const TWICE: u64 = 8;
 /// Replies longer than this are not decoded, for speed.
 const DECODED_MAX: usize = 16 * 1024;
 /// What a script is replaced by, so that none runs for ever.
@@ -30,11 +35,30 @@ const SCRIPTS: [&[u8]; 6] = [
 
 /// Runs one input.
 pub fn run(data: &[u8]) {
-    let first = Run::new().play(data);
-    let second = Run::new().play(data);
+    let digest = digest(data);
+    let first = Run::new().play(data, true);
+    if digest.is_multiple_of(TWICE) {
+        compare(&first, data);
+    }
+}
+
+/// Runs one input twice, whatever its digest.
+#[allow(dead_code, reason = "the targets leave it to the digest")]
+pub fn run_twice(data: &[u8]) {
+    compare(&Run::new().play(data, true), data);
+}
+
+fn compare(first: &[u64], data: &[u8]) {
+    let second = Run::new().play(data, false);
     if let Some(step) = (0..first.len().max(second.len())).find(|&step| first.get(step) != second.get(step)) {
         panic!("the second run differs from the first after {step} replies");
     }
+}
+
+fn digest(bytes: &[u8]) -> u64 {
+    let mut digest = DefaultHasher::new();
+    digest.write(bytes);
+    digest.finish()
 }
 
 /// One of the two clients.
@@ -62,7 +86,7 @@ impl Run {
         Run { engine, now, clients, digests: Vec::new() }
     }
 
-    fn play(mut self, data: &[u8]) -> Vec<u64> {
+    fn play(mut self, data: &[u8], checked: bool) -> Vec<u64> {
         let mut chunks = data.split(|&byte| byte == 0xff);
         self.receive(0, chunks.next().unwrap_or_default());
         for chunk in chunks {
@@ -70,7 +94,9 @@ impl Run {
             self.pass(*time);
             self.receive(*client as usize % 2, text);
         }
-        self.engine.check_invariants();
+        if checked {
+            self.engine.check_invariants();
+        }
         // Whatever is left comes to its end when its time has come.
         while let Some(deadline) = self.engine.next_deadline()
             && self.digests.len() < 4 * REQUESTS_MAX
@@ -78,7 +104,9 @@ impl Run {
             self.now.mono_us = self.now.mono_us.max(deadline.saturating_mul(1000));
             self.settle();
         }
-        self.engine.check_invariants();
+        if checked && self.digests.len().is_multiple_of(4) {
+            self.engine.check_invariants();
+        }
         self.digests
     }
 
@@ -109,9 +137,7 @@ impl Run {
             if out.len() <= DECODED_MAX {
                 frames::assert_whole(&out, session.protocol, false);
             }
-            let mut digest = DefaultHasher::new();
-            digest.write(&out);
-            self.digests.push(digest.finish());
+            self.digests.push(if out.is_empty() { 0 } else { digest(&out) });
             if session.flags.intersects(SessionFlags::CLOSE_NOW | SessionFlags::CLOSE_AFTER_REPLY) {
                 self.reconnect(index);
             }

@@ -11,6 +11,18 @@ pub fn assert_whole(out: &[u8], protocol: Protocol, free: bool) {
     }
 }
 
+/// The replies and pushes in an outbox. Panics where there is anything else.
+#[allow(dead_code, reason = "not every target takes an outbox apart")]
+pub fn split(out: &[u8], protocol: Protocol) -> Vec<&[u8]> {
+    let (mut parts, mut rest) = (Vec::new(), out);
+    while !rest.is_empty() {
+        let behind = frame(rest, protocol, false, 0).unwrap_or_else(|| panic!("no whole replies: {}", out.escape_ascii()));
+        parts.push(&rest[..rest.len() - behind.len()]);
+        rest = behind;
+    }
+    parts
+}
+
 /// What follows the reply at the beginning; `None` when there is none, or one that is not as the protocol has it.
 fn frame(out: &[u8], protocol: Protocol, free: bool, depth: usize) -> Option<&[u8]> {
     let end = out.iter().position(|&byte| byte == b'\r' || byte == b'\n')?;

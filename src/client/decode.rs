@@ -19,7 +19,7 @@ const LINE_MAX: usize = 1 << 20;
 const COPIED: usize = 1024;
 
 /// Reads replies from a buffer, each byte once.
-pub(crate) struct Decoder {
+pub struct Decoder {
     /// Aggregates that are not complete yet, the outermost first.
     open: Vec<Open>,
     /// Bytes that the reply in hand has taken.

@@ -39,6 +39,9 @@ mod wish;
 pub use client::{Client, Dedicated};
 pub(crate) use command::Patience;
 pub use command::{Argument, Command};
+#[cfg(feature = "internals")]
+pub use decode::Decoder;
+#[cfg(not(feature = "internals"))]
 pub(crate) use decode::Decoder;
 pub use error::{Deadlock, Error, ReplyError, Result, Wait};
 pub use guard::{LockGuard, Lost};

@@ -661,11 +661,15 @@ impl World {
 /// So many times so many steps at most, half of them on average: a million, enough that nothing that goes wrong once in thousands is
 /// missed.
 const CASES: u32 = 10_500;
+/// As many as the environment asks for, as `fuzz/long` does.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES)
+}
 const STEPS_MAX: usize = 200;
 
 proptest! {
     // The generator of random numbers that is cheap without optimization: the other took a third of the time.
-    #![proptest_config(ProptestConfig { cases: CASES, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
 
     #[test]
     fn locks_do_what_a_naive_reference_does(ops in proptest::collection::vec(op(), 1..=STEPS_MAX)) {

@@ -47,17 +47,25 @@ pub type UserLine = Vec<Vec<u8>>;
 
 /// Sets what the file says; gives what is in it beside.
 pub fn load(path: &Path, config: &mut Config) -> Result<Extra, FileError> {
+    load_with(path, config, &mut |path| std::fs::read(path))
+}
+
+/// Gives the bytes of a file.
+pub type ReadFile<'a> = &'a mut dyn FnMut(&Path) -> io::Result<Vec<u8>>;
+
+/// As [`load`], but reads this file, and those that it includes, by `read`.
+pub fn load_with(path: &Path, config: &mut Config, read: ReadFile<'_>) -> Result<Extra, FileError> {
     let mut extra = Extra::default();
-    load_nested(path, config, &mut extra, INCLUDE_DEPTH)?;
+    load_nested(path, config, &mut extra, read, INCLUDE_DEPTH)?;
     Ok(extra)
 }
 
-fn load_nested(path: &Path, config: &mut Config, extra: &mut Extra, depth: u32) -> Result<(), FileError> {
+fn load_nested(path: &Path, config: &mut Config, extra: &mut Extra, read: ReadFile<'_>, depth: u32) -> Result<(), FileError> {
     let fail = |line, reason: String| FileError { path: path.to_owned(), line, reason };
     if depth == 0 {
         return Err(fail(0, "files include files too deeply".to_owned()));
     }
-    let text = std::fs::read(path).map_err(|error| fail(0, error.to_string()))?;
+    let text = read(path).map_err(|error| fail(0, error.to_string()))?;
     for (index, line) in text.split(|&b| b == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() || line[0] == b'#' {
@@ -68,7 +76,7 @@ fn load_nested(path: &Path, config: &mut Config, extra: &mut Extra, depth: u32) 
         let shown = String::from_utf8_lossy(name).into_owned();
         if name.eq_ignore_ascii_case(b"include") {
             let [value] = values else { return Err(fail(index + 1, "include: one file name is wanted".to_owned())) };
-            load_nested(Path::new(&*String::from_utf8_lossy(value)), config, extra, depth - 1)?;
+            load_nested(Path::new(&*String::from_utf8_lossy(value)), config, extra, read, depth - 1)?;
             continue;
         }
         if name.eq_ignore_ascii_case(b"user") && !values.is_empty() {
@@ -114,7 +122,8 @@ pub fn rewrite(path: &Path, config: &Config, users: &[Vec<u8>]) -> io::Result<()
     std::fs::rename(&fresh, path).inspect_err(|_| drop(std::fs::remove_file(&fresh)))
 }
 
-fn rewritten(old: &[u8], config: &Config, users: &[Vec<u8>]) -> Vec<u8> {
+/// The text of a file after [`rewrite`], where `old` is its text before.
+pub fn rewritten(old: &[u8], config: &Config, users: &[Vec<u8>]) -> Vec<u8> {
     let mut text = Vec::with_capacity(old.len() + 256);
     let mut written = HashSet::new();
     let mut users = users.iter();
@@ -230,6 +239,8 @@ mod tests {
             ("port x\n", "line 1: port: argument couldn't be parsed into an integer"),
             ("port\n", "line 1: port: wrong number of arguments"),
             ("requirepass \"a\n", "line 1: unbalanced quotes"),
+            ("bind \"a b\"\n", "line 1: bind: argument(s) must be plain words"),
+            ("bind \"'\"\n", "line 1: bind: argument(s) must be plain words"),
             ("daemonize yes\n", "line 1: daemonize: Portcullis stays in the foreground"),
         ] {
             let path = write(&dir, "bad.conf", text);

@@ -267,6 +267,10 @@ impl Dict {
     pub fn check_invariants(&self, hasher: &KeyHasher) {
         let mut len = 0;
         for (number, table) in self.tables.iter().enumerate() {
+            if table.len() == 0 && table.allocated() == 0 {
+                // Most are, and fuzzing comes by here often.
+                continue;
+            }
             len += table.len();
             table.check_invariants(|key| {
                 let hash = hasher.hash(key);

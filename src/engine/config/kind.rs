@@ -124,8 +124,12 @@ impl Kind {
                 found.map(|known| Raw::Choice(known)).ok_or_else(refusal)
             }
             Kind::Words => {
+                // What CONFIG GET shows and CONFIG REWRITE writes has them one behind the other as they are.
+                let plain = |word: &str| word.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'\\'));
+                let word = |word: &&[u8]| std::str::from_utf8(word).ok().filter(|word| plain(word)).map(str::to_owned);
                 let words = words.iter().filter(|word| !word.is_empty());
-                Ok(Raw::Words(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()))
+                let words = words.map(word).collect::<Option<_>>().ok_or("argument(s) must be plain words")?;
+                Ok(Raw::Words(words))
             }
             Kind::Percentiles => {
                 let percent = |word: &&[u8]| match parse_f64(word) {

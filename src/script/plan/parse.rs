@@ -262,7 +262,7 @@ impl<'a> Parser<'a, '_> {
         let Token::Number(number) = self.token else { return None };
         self.advance()?;
         self.expect(Token::Symbol("]"))?;
-        (number.fract() == 0.0 && (1.0..1e9).contains(&number)).then_some(number as usize - 1)
+        (number.fract() == 0.0 && (1.0..1e9).contains(&number)).then(|| number as usize - 1)
     }
 
     /// What is behind `redis.call`.

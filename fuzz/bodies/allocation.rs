@@ -1,0 +1,77 @@
+//! Memory that one input takes: an allocator that counts, and a bound that is asserted.
+//!
+//! A program that uses it declares `#[global_allocator] static ALLOCATOR: allocation::Counting = allocation::Counting;`.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    /// Bytes that this thread has taken and not given back. Negative where it gives back what another thread took.
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    /// The most that was live since [`bounded`] began.
+    static PEAK: Cell<isize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, with an account of each thread.
+pub struct Counting;
+
+fn count(bytes: isize) {
+    // A thread that ends has no account any more.
+    let _ = LIVE.try_with(|live| {
+        live.set(live.get() + bytes);
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
+    });
+}
+
+// SAFETY: every call goes on to the system's allocator as it is; the accounts allocate nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // While it is moved, both blocks are there.
+        count(size as isize);
+        count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+/// Runs `work` and panics where more than `bytes` were live in it at a time, beyond those that were live before.
+pub fn bounded<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    let before = LIVE.get();
+    PEAK.set(before);
+    let done = work();
+    let took = (PEAK.get() - before).max(0) as usize;
+    assert!(took <= bytes, "took {took} bytes where {bytes} are the bound");
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bounded;
+
+    #[test]
+    fn what_is_taken_is_counted_and_bounded() {
+        bounded(10_000, || drop(vec![1_u8; 9_000]));
+        // One after the other is not both at a time.
+        bounded(10_000, || (0..5).for_each(|_| drop(std::hint::black_box(vec![1_u8; 9_000]))));
+        let over = std::panic::catch_unwind(|| bounded(10_000, || drop(std::hint::black_box(vec![1_u8; 11_000]))));
+        assert!(over.is_err());
+    }
+}
