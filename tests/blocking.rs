@@ -532,3 +532,41 @@ fn until(mut done: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+#[test]
+fn one_who_waits_for_replicas_waits_for_the_whole_time() {
+    play(
+        "A: WAIT 0 0 => :0
+         A: WAIT -1 100 => :0
+         A: WAIT x 0 => -ERR value is not an integer or out of range
+         A: WAIT 1 x => -ERR timeout is not an integer or out of range
+         A: WAIT 1 -1 => -ERR timeout is negative
+         A: MULTI => +OK
+         A: WAIT 1 0 => +QUEUED
+         A: EXEC => *1 :0
+         A: WAIT 1 300
+         B: WAIT 2 0
+         C: EVAL return\\stonumber(redis.call('exists','k')) 0 => :0
+         pass 400
+         A <= :0
+         C: CLIENT UNBLOCK <B> => :1
+         B <= :0
+         B: WAIT 2 0
+         C: CLIENT UNBLOCK <B> ERROR => :1
+         B <= -UNBLOCKED client unblocked via CLIENT UNBLOCK
+         B: WAIT 2 0
+         B closes
+         A: PING => +PONG",
+    );
+    play_as_newer(
+        "A: WAITAOF 0 0 0 => *2 :0 :0
+         A: EVAL return\\sredis.call('wait',1,0) 0 => :0
+         A: WAITAOF 1 0 0 => -ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.
+         A: WAITAOF 0 1 200
+         B: WAITAOF 0 1 0
+         pass 300
+         A <= *2 :0 :0
+         C: CLIENT UNBLOCK <B> => :1
+         B <= *2 :0 :0",
+    );
+}

@@ -222,6 +222,11 @@ fn turns_of_the_executor_are_timed_and_the_longest_is_named() {
     if longest < 100_000 {
         assert_eq!((value(":turn_longest_task"), value(":turn_longest_command")), ("client", "debug"));
     }
+    // It slept, so the thread did not have the processor.
+    let worked = turns(&mut wire, "longest_processor_usec");
+    assert!(worked <= longest - 40_000, "{worked} of {longest}");
+    // Each is rounded down.
+    assert!(turns(&mut wire, "without_processor_usec") >= longest - worked - 1);
     let (_, most) = value(":turn_histogram_usec").rsplit_once('=').unwrap();
     assert!(most.parse::<i64>().unwrap() >= after, "{most} turns of {after}");
 }

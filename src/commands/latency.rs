@@ -155,16 +155,20 @@ fn histogram(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn turns(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let turns = &cx.engine.turns;
-    cx.reply.map(8);
+    cx.reply.map(10);
     cx.reply.bulk(b"turns");
     cx.reply.integer(turns.histogram.total() as i64);
     cx.reply.bulk(b"usec");
     cx.reply.integer((turns.ns / 1000) as i64);
     cx.reply.bulk(b"over_1_millisecond");
     cx.reply.integer(turns.long as i64);
-    let Longest { ns, unix_ms, task, command } = turns.longest.unwrap_or_default();
+    cx.reply.bulk(b"without_processor_usec");
+    cx.reply.integer((turns.off_cpu_ns / 1000) as i64);
+    let Longest { ns, cpu_ns, unix_ms, task, command } = turns.longest.unwrap_or_default();
     cx.reply.bulk(b"longest_usec");
     cx.reply.integer((ns / 1000) as i64);
+    cx.reply.bulk(b"longest_processor_usec");
+    cx.reply.integer((cpu_ns / 1000) as i64);
     cx.reply.bulk(b"longest_time");
     cx.reply.integer(unix_ms.div_euclid(1000));
     cx.reply.bulk(b"longest_task");

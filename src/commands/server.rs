@@ -53,7 +53,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Generic,
         categories: Categories::CONNECTION,
         since: "3.0.0",
-        summary: "Counts the replicas that have this connection's writes; there are none, so it never waits.",
+        summary: "Waits until so many replicas have this connection's writes, or for a time-out; there are none, so it gives 0.",
         syntax: "numreplicas timeout",
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         handler: wait,
@@ -66,7 +66,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Generic,
         categories: Categories::CONNECTION,
         since: "7.2.0",
-        summary: "Counts the logs on disk that have this connection's writes; there are none, so it never waits.",
+        summary: "Waits until so many logs on disk have this connection's writes, or for a time-out; there are none, so it gives 0 and 0.",
         syntax: "numlocal numreplicas timeout",
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         handler: waitaof,
@@ -183,20 +183,25 @@ fn role(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// A time to wait at most, in milliseconds.
-fn timeout_ms(text: &[u8]) -> Result<i64> {
+/// The deadline of a time-out in milliseconds, in monotonic milliseconds; `None` for 0, which is no time-out.
+fn deadline(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
     match parse_i64(text) {
         None => Err(Error::TIMEOUT_NOT_INTEGER),
         Some(ms) if ms < 0 => Err(Error::TIMEOUT_NEGATIVE),
-        Some(ms) => Ok(ms),
+        Some(0) => Ok(None),
+        Some(ms) => Ok(Some(cx.now.deadline_in(ms as u64))),
     }
 }
 
-/// No replica can come, so the count is final at once: Redis would wait for as long as it is told to.
+/// There are no replicas: who asks for at least one waits for the whole time.
 fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
-    timeout_ms(args[2])?;
-    cx.reply.integer(0);
+    let replicas = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
+    let deadline = deadline(cx, args[2])?;
+    if replicas > 0 && cx.may_block() {
+        cx.block_in_vain(args, deadline, 1);
+    } else {
+        cx.reply.integer(0);
+    }
     Ok(())
 }
 
@@ -205,14 +210,18 @@ fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !(0..=1).contains(&numlocal) {
         return Err(Error::NOT_ZERO_OR_ONE);
     }
-    parse_i64(args[2]).filter(|n| *n >= 0).ok_or(Error::NOT_POSITIVE)?;
-    timeout_ms(args[3])?;
+    let replicas = parse_i64(args[2]).filter(|n| *n >= 0).ok_or(Error::NOT_POSITIVE)?;
+    let deadline = deadline(cx, args[3])?;
     if numlocal > 0 {
         return Err(Error::WAITAOF_WITHOUT_AOF);
     }
-    cx.reply.array(2);
-    cx.reply.integer(0);
-    cx.reply.integer(0);
+    if replicas > 0 && cx.may_block() {
+        cx.block_in_vain(args, deadline, 2);
+    } else {
+        cx.reply.array(2);
+        cx.reply.integer(0);
+        cx.reply.integer(0);
+    }
     Ok(())
 }
 
@@ -285,7 +294,11 @@ mod tests {
         Harness::new().script(&[
             ("ROLE", "*3 $6 master :0 *0"),
             ("WAIT 0 0", ":0"),
-            ("WAIT 3 100", ":0"),
+            ("WAIT -1 5", ":0"),
+            ("MULTI", "+OK"),
+            ("WAIT 3 0", "+QUEUED"),
+            ("WAITAOF 0 3 0", "+QUEUED"),
+            ("EXEC", "*2 :0 *2 :0 :0"),
             ("WAIT x 0", "-ERR value is not an integer or out of range"),
             ("WAIT 0 x", "-ERR timeout is not an integer or out of range"),
             ("WAIT 0 -1", "-ERR timeout is negative"),

@@ -256,7 +256,9 @@ fn spop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             reply.set(len);
             edit.view().iter().for_each(|member| write_member(reply, &member));
             edit.finish(&[Event::SPOP]);
+            let before = db.keyspace.changes.count;
             db.delete(args[1], Event::DEL)?;
+            db.keyspace.changes.count_as(before, len as u64);
         }
         _ => {
             if let Some(count) = count {

@@ -422,7 +422,12 @@ fn give<'v>(cx: &mut Context<'_>, options: &Options<'_>, values: impl ExactSizeI
     let values: Vec<&[u8]> = values.map(Option::unwrap_or_default).collect();
     let now = cx.now;
     cx.engine.check_room(now, values.iter().map(|value| value.len()).sum())?;
-    cx.db().store_list(key, &values, Event::SORTSTORE)?;
+    let mut db = cx.db();
+    let before = db.keyspace.changes.count;
+    db.store_list(key, &values, Event::SORTSTORE)?;
+    if !values.is_empty() {
+        db.keyspace.changes.count_as(before, values.len() as u64);
+    }
     cx.reply.integer(values.len() as i64);
     Ok(())
 }

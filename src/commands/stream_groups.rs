@@ -153,6 +153,7 @@ fn create(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(Error::subcommand_syntax(args));
     }
     let id = if args[4] == b"$" { last_id.unwrap_or_default() } else { parse_id(args[4], 0)? };
+    let before = db.keyspace.changes.count;
     let mut edit = db.edit_or_create_stream(key)?;
     if last_id.is_none() {
         edit.made();
@@ -162,6 +163,7 @@ fn create(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     edit.set_group(group, id, entries_read);
     edit.event(Event::XGROUP_CREATE);
+    db.keyspace.changes.count_as(before, 1);
     cx.reply.ok();
     Ok(())
 }

@@ -210,6 +210,7 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
             reply.array(2);
         }
         reply.bulk(key);
+        let before = db.keyspace.changes.count;
         match (request.group, from) {
             (None, From::Behind(id)) => {
                 let stream = db.stream(key)?;
@@ -222,6 +223,10 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
             (Some(names), From::Behind(id)) => give_history(db, reply, request, key, names, id)?,
             (Some(names), From::New) => give_new(db, reply, request, key, names)?,
             (None, From::New) => reply.array(0),
+        }
+        if request.group.is_some() {
+            // However many entries it gave.
+            db.keyspace.changes.count_as(before, 1);
         }
     }
     Ok(true)

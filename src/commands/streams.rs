@@ -319,6 +319,7 @@ fn xtrim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         removed = edit.trim(trim);
         if removed > 0 {
             edit.event(Event::XTRIM);
+            db.keyspace.changes.count += removed;
         }
     }
     cx.reply.integer(removed as i64);

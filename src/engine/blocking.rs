@@ -91,6 +91,32 @@ impl Wake {
     }
 }
 
+/// The reply to a command whose time to wait is over.
+#[derive(Clone, Copy, Debug)]
+enum TimeOut {
+    /// A null array, as from commands that reply with arrays.
+    NullArray,
+    /// Null.
+    Null,
+    /// So many zeros, in an array where there are several: of the replicas and logs that were waited for, none has come.
+    Zeros(usize),
+}
+
+impl TimeOut {
+    fn write(self, reply: &mut dyn Sink) {
+        match self {
+            TimeOut::NullArray => reply.null_array(),
+            TimeOut::Null => reply.null(),
+            TimeOut::Zeros(count) => {
+                if count > 1 {
+                    reply.array(count);
+                }
+                (0..count).for_each(|_| reply.integer(0));
+            }
+        }
+    }
+}
+
 /// A session that waits.
 #[derive(Debug)]
 pub struct Waiter {
@@ -102,6 +128,7 @@ pub struct Waiter {
     wake: Wake,
     /// Monotonic milliseconds.
     deadline: Option<u64>,
+    time_out: TimeOut,
 }
 
 /// All who wait, and the keys that are ready for them. A session knows the number of its waiter, [`NIL`] where it waits for no key.
@@ -279,11 +306,28 @@ impl Context<'_> {
     /// Has the session wait until one of the keys holds what wakes it, or until a deadline (monotonic milliseconds): then the request is
     /// executed again, or a null array is its reply. The handler must not have replied, and be allowed to wait.
     pub fn block<'k>(&mut self, args: &[&[u8]], keys: impl Iterator<Item = &'k [u8]>, wake: Wake, deadline: Option<u64>) {
+        let time_out = if wake.contains(Wake::LATCH) { TimeOut::Null } else { TimeOut::NullArray };
+        self.wait(args, keys, wake, deadline, time_out);
+    }
+
+    /// Has the session wait until a deadline (monotonic milliseconds) for what never comes; then its reply is so many zeros.
+    pub fn block_in_vain(&mut self, args: &[&[u8]], deadline: Option<u64>, zeros: usize) {
+        self.wait(args, std::iter::empty(), Wake::empty(), deadline, TimeOut::Zeros(zeros));
+    }
+
+    fn wait<'k>(
+        &mut self,
+        args: &[&[u8]],
+        keys: impl Iterator<Item = &'k [u8]>,
+        wake: Wake,
+        deadline: Option<u64>,
+        time_out: TimeOut,
+    ) {
         let (id, command, db) = (self.session, self.command, self.db);
         // Whoever waits on goes on waiting for no longer than it said at first.
         let deadline = self.engine.resumed.unwrap_or(deadline);
         let client = self.session().id;
-        let waiter = Waiter { session: id, client, command, args: Arguments::new(args), wake, deadline };
+        let waiter = Waiter { session: id, client, command, args: Arguments::new(args), wake, deadline, time_out };
         let changes = &mut self.engine.keyspace.changes;
         let number = changes.waits.enter(waiter, db, keys);
         changes.update_observed();
@@ -394,9 +438,11 @@ impl Engine {
     fn end_wait(&mut self, now: Now, number: u32, error: Option<&Error>) -> bool {
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return false };
         self.keyspace.changes.update_observed();
-        self.stats.commands += 1;
+        // It was counted when it began to wait, and then not any more, as one that is served is executed again.
+        self.count(waiter.command);
         if let Some(error) = error {
             self.stats.error(error);
+            self.command_stats.of(waiter.command).failed += 1;
         }
         let session = &mut self.sessions[waiter.session.0 as usize];
         session.waiter = NIL;
@@ -405,9 +451,7 @@ impl Engine {
             let mut reply = WireReply::new(&mut session.out, session.protocol);
             match error {
                 Some(error) => reply.error(error.text()),
-                // The others would have replied with arrays.
-                None if waiter.wake.contains(Wake::LATCH) => reply.null(),
-                None => reply.null_array(),
+                None => waiter.time_out.write(&mut reply),
             }
         }
         self.wake_up(now, waiter.session);

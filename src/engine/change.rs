@@ -343,6 +343,20 @@ pub enum Effect<'a> {
 }
 
 impl Effect<'_> {
+    /// How many changes it counts as in [`Changes::count`]: elements of a list count one by one, what is beside the data not at all.
+    #[inline(always)]
+    fn weight(&self) -> u64 {
+        match self {
+            Effect::ListPush { elements, .. } => elements.len() as u64,
+            Effect::ListPop { count, .. } | Effect::ListRemove { count, .. } => *count as u64,
+            // A consumer that comes into being counts; that it was given something does not. Trimming counts with what is added, and
+            // XTRIM counts what it removes.
+            Effect::ConsumerSet { active_ms, .. } => u64::from(active_ms.is_none()),
+            Effect::None | Effect::StreamTrim { .. } => 0,
+            _ => 1,
+        }
+    }
+
     /// Whether it changes only how far groups have read a stream, or its counters: to Redis the value is the same as before, for those
     /// who watch its key and for those who have it cached.
     fn is_beside_the_value(&self) -> bool {
@@ -420,7 +434,8 @@ pub struct Changes {
     depth: u32,
     /// Whether the log was told of changes that are not committed.
     uncommitted: bool,
-    /// Changes since the start.
+    /// Changes since the start, counted as Redis counts them for `rdb_changes_since_last_save`: see [`Effect::weight`] and
+    /// [`Changes::count_as`].
     pub count: u64,
     /// Keys that sessions watch.
     pub watches: Watches,
@@ -469,16 +484,31 @@ impl Changes {
     /// Reports a change.
     #[inline(always)]
     pub fn emit(&mut self, change: Change<'_>) {
-        if self.note() {
+        self.count += 1;
+        if self.is_heeded() {
             self.report(change);
         }
     }
 
     /// Counts a change, and tells whether it is to be reported: one nobody wants to know of need not even be formed.
     #[inline(always)]
-    pub(crate) fn note(&mut self) -> bool {
-        self.count += 1;
+    pub(crate) fn note(&mut self, effect: &Effect<'_>) -> bool {
+        self.count += effect.weight();
         self.is_heeded()
+    }
+
+    /// Reports a change that does not count: a key has ended.
+    #[inline]
+    pub(crate) fn emit_end(&mut self, change: Change<'_>) {
+        if self.is_heeded() {
+            self.report(change);
+        }
+    }
+
+    /// Has everything since the count was `before` count as so many changes, where Redis counts by another measure than effects.
+    #[inline]
+    pub(crate) fn count_as(&mut self, before: u64, changes: u64) {
+        self.count = before + changes;
     }
 
     /// Whether anybody wants to know of changes.

@@ -123,6 +123,13 @@ impl Default for CommandStats {
     }
 }
 
+impl Slot {
+    /// The command's row.
+    pub fn row(&self) -> Option<&'static Command> {
+        self.row
+    }
+}
+
 impl CommandStats {
     /// The number of a command's slot.
     #[inline]

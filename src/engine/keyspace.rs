@@ -172,6 +172,7 @@ impl Keyspace {
     pub fn relocate(&mut self, now: Now, from: (u32, &[u8]), to: (u32, &[u8]), events: (Event, Event)) -> Result<bool> {
         self.db(from.0, now).check_plain(from.1)?;
         self.db(to.0, now).make_way(to.1)?;
+        let before = self.changes.count;
         let mut source = self.db(from.0, now);
         let Some(place) = source.locate(from.1).1 else { return Ok(false) };
         let dict = source.dict;
@@ -180,6 +181,7 @@ impl Keyspace {
         self.changes.publish(to.0, Event::NEW, to.1);
         self.db(from.0, now).emit(from.1, events.0, Effect::Delete);
         self.db(to.0, now).settle(to.1, entry, events.1);
+        self.changes.count_as(before, 1);
         Ok(true)
     }
 
@@ -205,7 +207,7 @@ impl Keyspace {
                     self.stats.expired += 1;
                     let late_ms = entry.read().deadline().map_or(0, |deadline| now.mono_ms().saturating_sub(deadline));
                     self.stats.late_ms_max = self.stats.late_ms_max.max(late_ms);
-                    self.changes.emit(Change {
+                    self.changes.emit_end(Change {
                         now,
                         db: index,
                         key: entry.read().key(),
@@ -357,7 +359,8 @@ impl<'a> Db<'a> {
     fn expire(&mut self, place: Place) {
         self.keyspace.stats.expired += 1;
         let entry = self.keyspace.space.remove(self.dict, place);
-        self.emit(entry.read().key(), Event::EXPIRED, Effect::Delete);
+        let (now, key) = (self.now, entry.read().key());
+        self.keyspace.changes.emit_end(Change { now, db: self.index, key, event: Event::EXPIRED, effect: Effect::Delete });
         self.keyspace.changes.expired(self.index, entry.read().key());
         if entry.read().is_native() {
             self.keyspace.lock_lapsed(self.now, self.index, entry);
@@ -379,7 +382,7 @@ impl<'a> Db<'a> {
 
     #[inline(always)]
     pub(crate) fn emit(&mut self, key: &[u8], event: Event, effect: Effect<'_>) {
-        if self.keyspace.changes.note() {
+        if self.keyspace.changes.note(&effect) {
             self.keyspace.changes.report(Change { now: self.now, db: self.index, key, event, effect });
         }
     }
@@ -621,7 +624,9 @@ impl<'a> Db<'a> {
         }
         self.keyspace.natives &= (0..self.keyspace.databases()).any(|db| !self.keyspace.space.dict(db).is_empty());
         let event = Event::new(Default::default(), "flushdb");
+        let before = self.keyspace.changes.count;
         self.emit(b"", event, Effect::Flush);
+        self.keyspace.changes.count_as(before, len as u64);
         len
     }
 

@@ -110,6 +110,15 @@ impl<'a> Db<'a> {
     /// Takes one element from an end of a list and puts it at an end of another, which may be the same and need not be there. `None`
     /// where there is no list to take from.
     pub fn list_move(&mut self, from: (&[u8], End), to: (&[u8], End)) -> Result<Option<Vec<u8>>> {
+        let before = self.keyspace.changes.count;
+        let moved = self.move_element(from, to)?;
+        if moved.is_some() {
+            self.keyspace.changes.count_as(before, 1);
+        }
+        Ok(moved)
+    }
+
+    fn move_element(&mut self, from: (&[u8], End), to: (&[u8], End)) -> Result<Option<Vec<u8>>> {
         let Some(mut source) = self.edit_list(from.0)? else { return Ok(None) };
         let cuts = source.cuts();
         if from.0 == to.0 {

@@ -527,6 +527,9 @@ impl Engine {
             if self.lasts(Circumstances::OBSERVERS) {
                 self.show_refused(now, id, args);
             }
+            if let Some(command) = commands::named(args) {
+                self.command_stats.of(command).rejected += 1;
+            }
             if let Some(error) = error {
                 let error = self.refused(id, commands::lookup(name).is_some_and(Command::is_exec), error);
                 self.refuse(&error, reply);

@@ -56,6 +56,17 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// Commands that were timed together and took long altogether, by their names: which of them it was is not known.
+    pub fn of_group(now: Now, mut names: Vec<Vec<u8>>) -> Self {
+        let count = names.len();
+        names.dedup();
+        names.truncate(ARGUMENTS_MAX - 1);
+        names.push(format!("... ({count} commands, timed together)").into_bytes());
+        Entry { id: 0, unix_s: now.unix_ms().div_euclid(1000), us: 0, args: names, addr: String::new(), name: Vec::new() }
+    }
+}
+
 /// The log.
 #[derive(Debug, Default)]
 pub struct SlowLog {

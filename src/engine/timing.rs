@@ -6,11 +6,12 @@
 //! own; so has every command while `slowlog-log-slower-than` is below `EACH_BELOW_US`.
 //!
 //! So: the number of calls is exact. The time of what shares a look is a mean; that of what does not is exact but for up to
-//! `GROUP` small commands before it, whose part is estimated. Commands that share a look are not in the slow log: if one of them
-//! took long, the machine was busy elsewhere, and `LATENCY` shows it as `fast-command`.
+//! `GROUP` small commands before it, whose part is estimated. Commands that share a look and took long altogether are in the slow log as
+//! one entry, which names them: most likely the machine was busy elsewhere, as `LATENCY TURNS` tells; `LATENCY` shows it as `fast-command`.
 //!
 //! Without a stopwatch, as in simulations and while the clock stands still, commands take no time but what `DEBUG SLEEP` adds to it.
 
+use crate::commands::full_name;
 use crate::engine::circumstances::Circumstances;
 use crate::engine::command::{Command, Flags};
 use crate::engine::interest::NIL;
@@ -140,6 +141,28 @@ impl Engine {
             }
         }
         self.note_pause("fast-command", now, passed_ns);
+        // Where each has a look of its own, these came before that was asked for.
+        if !self.timing.each && self.is_slow(passed_ns) {
+            self.log_slow_group(now, &group[..waiting], passed_ns / 1000);
+        }
+    }
+
+    /// Whether what took so long belongs into the slow log.
+    #[inline]
+    fn is_slow(&self, ns: u64) -> bool {
+        let threshold = self.config.slowlog_log_slower_than;
+        threshold >= 0 && ns / 1000 >= threshold as u64 && self.config.slowlog_max_len > 0
+    }
+
+    /// Has commands that share a look in the slow log. Those that are not to be in there are timed alone while every command is.
+    #[cold]
+    fn log_slow_group(&mut self, now: Now, group: &[u16], us: u64) {
+        let rows = group.iter().filter_map(|&number| self.command_stats.slot(number as usize).row());
+        let rows = rows.filter(|row| !row.flags.contains(Flags::SKIP_SLOWLOG));
+        let names: Vec<Vec<u8>> = rows.map(|row| full_name(row).into_owned().into_bytes()).collect();
+        if !names.is_empty() {
+            self.slowlog.push(Entry::of_group(now, names), us, self.config.slowlog_max_len);
+        }
     }
 
     /// Notes a pause, if it is one.
@@ -254,10 +277,8 @@ impl Engine {
         }
         let event = if command.flags.contains(Flags::FAST) { "fast-command" } else { "command" };
         self.note_pause(event, now, ns);
-        let (threshold, max) = (self.config.slowlog_log_slower_than, self.config.slowlog_max_len);
-        let us = ns / 1000;
-        if threshold >= 0 && us >= threshold as u64 && max > 0 && !command.flags.contains(Flags::SKIP_SLOWLOG) {
-            self.slowlog.push(entry, us, max);
+        if self.is_slow(ns) && !command.flags.contains(Flags::SKIP_SLOWLOG) {
+            self.slowlog.push(entry, ns / 1000, self.config.slowlog_max_len);
         }
     }
 
@@ -274,5 +295,32 @@ impl Engine {
     /// Goes by the configuration. Circumstances follow.
     pub(crate) fn update_timing(&mut self) {
         self.timing.each = (0..EACH_BELOW_US).contains(&self.config.slowlog_log_slower_than) && self.config.slowlog_max_len > 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn commands_that_share_a_look_are_in_the_slow_log_where_they_took_long_together() {
+        /// What the stopwatch of this test shows.
+        static SHOWN_NS: AtomicU64 = AtomicU64::new(0);
+        let mut h = Harness::new();
+        for (took_ms, logged) in [(9, ":0"), (138, ":1")] {
+            let began_ns = SHOWN_NS.load(Relaxed);
+            h.engine.begin_batch(h.now, began_ns, Some(|| SHOWN_NS.load(Relaxed)));
+            for request in [["GET", "k"], ["GET", "k"], ["INCR", "n"]] {
+                h.engine.execute(h.now, h.session, &request.map(str::as_bytes));
+            }
+            SHOWN_NS.store(began_ns + took_ms * 1_000_000, Relaxed);
+            h.engine.end_batch(h.now);
+            h.engine.sessions[h.session.0 as usize].out.clear();
+            assert_eq!(h.run("SLOWLOG LEN"), logged);
+        }
+        let entry = h.run("SLOWLOG GET");
+        assert!(entry.contains(":138000 *3 $3 get $4 incr $32 ... (3 commands, timed together) $0  $0"), "{entry}");
     }
 }

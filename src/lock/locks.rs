@@ -50,6 +50,8 @@ pub struct Locks {
     /// How much is held.
     pub held: HeldByDb,
     next_token: u64,
+    /// What ends by itself while there is a queue, in monotonic milliseconds: the section "Two mechanisms end leases" of
+    /// [`crate::lock`] says why these are not on the wheel.
     deadlines: BTreeSet<(u64, Due)>,
     next_ms: u64,
     /// Queues whose first waiters may be granted something.

@@ -12,6 +12,27 @@
 //!
 //! Times are monotonic. A lock that nobody waits for is what is kept under its name and nothing beside; there its lease is the
 //! deadline of the key. Only of names that are contended, or shared, is there a queue, and a place among the deadlines here.
+//!
+//! # Two mechanisms end leases
+//!
+//! ```text
+//!   lease of a lock without a queue ─▶ deadline of the key ─▶ store::wheel ─▶ the key is removed       millions; 3 ns to file
+//!   lease of a lock with a queue    ─┐
+//!   time-out of a waiter            ─┼▶ Locks::deadlines, a BTreeSet ─▶ the queue's first is granted   as many as there are queues
+//!   end of a delay or a plain key   ─┘                                                                 and waiters
+//! ```
+//!
+//! A key's timer on the [wheel](crate::store::wheel) stays filed while the lock has a queue, but the set is due first:
+//! `Engine::advance` settles it before it polls the wheel, and commands settle it before they run, so that a lease that ends is passed on in
+//! the same step and no command can come in between. The set gives what the wheel does not have:
+//!
+//! - **an exact order** at one instant: queues before waiters, waiters by their arrival, so that a lease and a time-out of the same millisecond
+//!   end in the same order in every replay. The wheel orders by deadline only.
+//! - **its first element**, which every command compares with `now` ([`Locks::next_ms`]); the wheel finds its next slot by a search.
+//! - **removal** when a queue's next event moves to earlier or a waiter leaves, as most do; on the wheel a timer that moves to earlier is
+//!   filed anew.
+//!
+//! It costs 0.3 to 1 µs an entry instead of 3 to 50 ns, but a lock that is not contended is never in it.
 
 pub mod grant;
 pub mod graph;

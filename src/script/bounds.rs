@@ -39,6 +39,12 @@ use crate::script::interpreter::Interpreter;
 /// Ten times as often as Redis looks: an instruction may call a C function that takes long.
 pub(super) const INTERVAL: c_int = 10_000;
 
+/// Nanoseconds of an instruction of Lua, about: `os.clock()` advances by them, the same on every machine.
+const STEP_NS: u64 = 5;
+
+/// What a call of `os.clock()` counts.
+pub(super) const CLOCK: u64 = 10;
+
 /// Bytes that are copied, compared or searched in the time of an instruction.
 pub(super) const BYTES_PER_STEP: u64 = 64;
 
@@ -88,6 +94,8 @@ pub(super) struct Bounds {
     asked: bool,
     /// Work of C functions that the hook has not counted, in instructions.
     work: u64,
+    /// Part of the work and the steps that was counted so that the run is asked about, and took no time.
+    padding: u64,
     /// The arguments of the command whose run it is, while it runs.
     command: Option<NonNull<[&'static [u8]]>>,
 }
@@ -97,6 +105,12 @@ impl Bounds {
     pub(super) fn of(command: &[&[u8]]) -> Self {
         let command: *const [&[u8]] = command;
         Bounds { command: NonNull::new(command as *mut [&'static [u8]]), ..Bounds::default() }
+    }
+
+    /// Nanoseconds that the run has taken so far, judged by what was counted: the hook counts every 10,000 instructions, so the time
+    /// moves in jumps of 50 µs, and with every call of a command.
+    pub(super) fn elapsed_ns(&self) -> u64 {
+        self.steps.saturating_add(self.work).saturating_sub(self.padding).saturating_mul(STEP_NS)
     }
 }
 
@@ -187,17 +201,30 @@ pub(super) unsafe fn charge_call(interpreter: *mut Interpreter, least: u64, argu
     // SAFETY: as promised; the engine is used nowhere else now.
     unsafe {
         let seen = (elements as u64).saturating_add((*(*interpreter).frame.engine).visited);
-        let work = if seen == 0 { call_work(least, arguments, 0) } else { long_work(interpreter, least, arguments, seen) };
+        let work = if seen == 0 { cost(arguments, 0) } else { long_work(interpreter, arguments, seen) };
         charge(interpreter, work);
+        if least > CALL {
+            pad(interpreter, least.saturating_sub(work));
+        }
+    }
+}
+
+/// Counts work that is not done, for the run to be asked about.
+#[inline(never)]
+unsafe fn pad(interpreter: *mut Interpreter, work: u64) {
+    // SAFETY: as for `charge_call`.
+    unsafe {
+        charge(interpreter, work);
+        (*interpreter).frame.bounds.padding += work;
     }
 }
 
 /// What a call counts that has seen so many elements: those that the engine has visited are in it, and are forgotten.
 #[inline(never)]
-unsafe fn long_work(interpreter: *mut Interpreter, least: u64, arguments: usize, seen: u64) -> u64 {
+unsafe fn long_work(interpreter: *mut Interpreter, arguments: usize, seen: u64) -> u64 {
     // SAFETY: as for `charge_call`.
     unsafe { (*(*interpreter).frame.engine).visited = 0 };
-    call_work(least, arguments, seen)
+    cost(arguments, seen)
 }
 
 /// As [`charge_call`] for a call whose work is known where the command visits nothing: what it counts at least, and its arguments.
@@ -216,10 +243,15 @@ pub(super) unsafe fn charge_planned(interpreter: *mut Interpreter, work: u64, (l
     }
 }
 
-/// What the call of a command counts, at least its [`least_work`]: for so many arguments and elements.
+/// What the call of a command counts that visits no elements: at least its [`least_work`], or more for so many arguments.
+pub(super) fn call_work(least: u64, arguments: usize) -> u64 {
+    cost(arguments, 0).max(least)
+}
+
+/// What it costs to call a command with so many arguments that visits so many elements; never less than [`CALL`].
 #[inline]
-pub(super) fn call_work(least: u64, arguments: usize, elements: u64) -> u64 {
-    (CALL + ARGUMENT * arguments as u64).saturating_add(ELEMENT.saturating_mul(elements)).max(least)
+fn cost(arguments: usize, elements: u64) -> u64 {
+    (CALL + ARGUMENT * arguments as u64).saturating_add(ELEMENT.saturating_mul(elements))
 }
 
 /// Counts work. Whoever calls this calls [`settle`], too.

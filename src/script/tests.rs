@@ -451,10 +451,47 @@ fn errors_are_counted_once() {
     }
 }
 
+/// What a script says that measures, in microseconds, how far `os.clock()` comes with this.
+fn clocked(server: &mut Scripted, work: &str) -> i64 {
+    let script = format!("local began = os.clock() {work} return (os.clock() - began) * 1e6");
+    let reply = server.eval(&script);
+    reply.trim_start_matches(':').trim_end().parse().unwrap_or_else(|_| panic!("{work}: {reply}"))
+}
+
 #[test]
-fn time_stands_still_in_a_script() {
+fn the_clock_of_a_script_advances_by_the_work_that_it_does() {
     let mut server = Scripted::new();
-    assert_eq!(server.eval("local a = os.clock() for i = 1, 1e5 do end return os.clock() == a"), ":1\r\n");
+    server.send(&["RPUSH", "l", "a", "b", "c"]);
+    assert!(clocked(&mut server, "").abs() < 10);
+    // A million instructions are 5 ms, and a call about as much as twenty of them, of whatever kind it is.
+    for (work, least, most) in [
+        ("for i = 1, 1e6 do end", 4_900, 5_100),
+        ("for i = 1, 1e4 do redis.call('get', 'k') end", 1_000, 2_500),
+        ("for i = 1, 1e4 do redis.call('lrange', 'l', 0, 2) end", 1_000, 4_500),
+        ("for i = 1, 1e4 do redis.pcall('get', 'l') end", 1_000, 2_500),
+        ("coroutine.wrap(function() for i = 1, 1e6 do end end)()", 4_900, 5_100),
+    ] {
+        let took = clocked(&mut server, work);
+        assert!((least..=most).contains(&took), "{work}: {took}");
+        assert_eq!(
+            clocked(&mut Scripted::new(), "redis.call('rpush', 'l', 'a', 'b', 'c')"),
+            clocked(&mut Scripted::new(), "redis.call('rpush', 'l', 'a', 'b', 'c')"),
+            "it is the same again"
+        );
+    }
+    // It never goes back, and TIME does not move.
+    let steps = "local last = os.clock() for i = 1, 1e5 do local now = os.clock() if now <= last then return 0 end last = now end return 1";
+    assert_eq!(server.eval(steps), ":1\r\n");
+    let time =
+        "local a = redis.call('time') for i = 1, 1e5 do end local b = redis.call('time') return a[1] == b[1] and a[2] == b[2]";
+    assert_eq!(server.eval(time), ":1\r\n");
+}
+
+#[test]
+fn a_script_that_waits_by_its_clock_ends() {
+    let mut server = Scripted::new();
+    let waits = "local began = os.clock() while os.clock() - began < 0.05 do end return 'done'";
+    assert_eq!(server.eval(waits), "$4\r\ndone\r\n");
 }
 
 #[test]

@@ -37,6 +37,12 @@ pub(super) fn monotonic_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// Nanoseconds for which the calling thread had the processor. A system call.
+pub(super) fn thread_cpu_ns() -> u64 {
+    let t = clock_gettime(ClockId::ThreadCPUTime);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
 fn read_us(id: ClockId) -> i64 {
     let t = clock_gettime(id);
     t.tv_sec * 1_000_000 + t.tv_nsec / 1000

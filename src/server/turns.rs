@@ -8,12 +8,15 @@
 //! A client's turn ends, as it is counted, when the next one's requests are about to be executed: there the clock is looked at anyway. So
 //! what one receives is counted with what the one before it has executed and sent. Whoever sends without having executed anything, or
 //! keeps what it cannot execute, looks at the clock before. While the clock stands still, turns are not counted.
+//!
+//! For how long the thread had the processor is a system call to ask. So it is asked at most once a millisecond of work, and at the end of
+//! a long turn: what it had since the last time is what it had in the turn, and up to a millisecond before.
 
 use std::cell::Cell;
 
 use crate::engine::session::SessionId;
-use crate::engine::turns::Task;
-use crate::server::clock::monotonic_ns;
+use crate::engine::turns::{LONG_NS, Task};
+use crate::server::clock::{monotonic_ns, thread_cpu_ns};
 use crate::server::shell::Shell;
 
 /// What is counted of the looks at the descriptors.
@@ -54,12 +57,16 @@ pub(super) struct Turn {
     executed: bool,
     /// Whose turn has ended without a look at the clock.
     open: Option<Task>,
+    /// When the thread's processor time was last asked for, and what it was.
+    asked_ns: u64,
+    cpu_ns: u64,
 }
 
 impl Turn {
     /// The first.
     pub(super) fn begin() -> Turn {
-        Turn { began_ns: monotonic_ns(), executed: false, open: None }
+        let began_ns = monotonic_ns();
+        Turn { began_ns, executed: false, open: None, asked_ns: began_ns, cpu_ns: thread_cpu_ns() }
     }
 }
 
@@ -117,9 +124,21 @@ impl Shell {
     #[inline]
     fn count_turn(&mut self, task: Task, at_ns: u64) {
         let began_ns = std::mem::replace(&mut self.turn.began_ns, at_ns);
-        if !self.clock.is_frozen() {
-            self.engine.note_turn(self.clock.at(at_ns), task, at_ns.saturating_sub(began_ns));
+        let mut cpu_ns = None;
+        if at_ns.saturating_sub(self.turn.asked_ns) > LONG_NS {
+            cpu_ns = Some(self.processor_time(at_ns));
         }
+        if !self.clock.is_frozen() {
+            self.engine.note_turn(self.clock.at(at_ns), task, at_ns.saturating_sub(began_ns), cpu_ns);
+        }
+    }
+
+    /// For how long the thread had the processor since this was last asked.
+    #[cold]
+    fn processor_time(&mut self, at_ns: u64) -> u64 {
+        let before_ns = std::mem::replace(&mut self.turn.cpu_ns, thread_cpu_ns());
+        self.turn.asked_ns = at_ns;
+        self.turn.cpu_ns.saturating_sub(before_ns)
     }
 
     /// Has the executor wait for its descriptors by `wait`: that is nobody's turn.

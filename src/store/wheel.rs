@@ -12,6 +12,9 @@
 //! The wheel does not keep deadlines. It asks for them by token when a slot's time has come, and files a timer whose deadline has
 //! moved to later again: a renewal costs nothing until then.
 //!
+//! Leases of locks that others wait for do not end by the wheel but by the ordered set beside it, `Locks::deadlines`: the section "Two
+//! mechanisms end leases" in [`crate::lock`] says why, and shows both.
+//!
 //! Order: what became due between two times of polling fires in the order of its deadlines. When more is due than the budget
 //! allows and time goes on meanwhile, the newly due goes first, so that a mass expiry does not delay everybody else's.
 

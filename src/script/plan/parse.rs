@@ -279,7 +279,7 @@ impl<'a> Parser<'a, '_> {
         reply(command, count)?;
         let known = Known::new(command, self.stats);
         let callable = known.common && known.takes(count) && count <= FEW;
-        let work = bounds::call_work(known.least_work, count, 0);
+        let work = bounds::call_work(known.least_work, count);
         callable.then(|| Call { known, work, name, arguments: arguments.into(), line })
     }
 
