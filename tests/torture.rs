@@ -4,11 +4,12 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Instant;
 
 use portcullis::torture::check::Property;
 use portcullis::torture::plan::{Fault, Plan, Settings};
 use portcullis::torture::run::{self, Outcome, run};
-use portcullis::torture::shrink::shrink;
+use portcullis::torture::shrink::{Effort, shrink};
 use portcullis::torture::subject::Subject;
 use portcullis::torture::{known, table, timeline};
 
@@ -118,9 +119,15 @@ fn a_violation_is_shrunk_to_what_matters_and_drawn() {
     let settings = subject.settings(&Settings { faults: vec![Fault::Pause], ..Settings::default() });
     let algorithm = subject.simulated().unwrap();
     let rules = run::rules(&settings, &algorithm);
-    let shown = shrink(&Plan::draw(&settings, 0), &algorithm, &rules, Property::Sections, 300).unwrap();
+    let (mut runs, mut told) = (0, 0);
+    let mut progress = |tried, _: &Plan| (runs, told) = (tried, told + 1);
+    let effort = Effort { runs: 300, until: None, progress: &mut progress };
+    let shown = shrink(&Plan::draw(&settings, 0), &algorithm, &rules, Property::Sections, effort).unwrap();
+    assert_eq!((runs, told), (shown.tried, shown.tried - 1), "each run but the first is told of");
     assert_eq!((shown.plan.wishes(), shown.plan.faults.len()), (2, 1), "two who want it, and a pause");
-    let again = shrink(&shown.plan, &algorithm, &rules, Property::Sections, 1).unwrap();
+    let mut never = |_, _: &Plan| panic!("there is no time");
+    let spent = Effort { runs: 300, until: Some(Instant::now()), progress: &mut never };
+    let again = shrink(&shown.plan, &algorithm, &rules, Property::Sections, spent).unwrap();
     assert_eq!(again.history, shown.history);
     let page = timeline::page("set-nx-px", &shown.history, Some(&shown.violation), "again");
     assert!(page.contains("class=\"bad\"") && page.contains("class=\"pause\"") && page.contains("violated</text>"));
@@ -135,7 +142,11 @@ fn the_readme_shows_the_verdicts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let update = std::env::var_os("UPDATE_README").is_some_and(|set| set == "1");
     let known = match update {
-        true => table::entries().iter().map(|(subject, fault)| table::entry(subject, *fault, table::ENTRY_US).unwrap()).collect(),
+        true => {
+            let entry =
+                |(subject, faults): &(Subject, Vec<Fault>)| table::entry(subject, faults, table::length_us(faults)).unwrap();
+            table::entries().iter().map(entry).collect()
+        }
         false => known::all(),
     };
     let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
@@ -164,33 +175,36 @@ fn the_readme_shows_what_is_said() {
     }
 }
 
-/// Every algorithm is there under every fault, and one entry of each is run again in short.
+/// Every algorithm is there under every fault, every pair and all of them, and two entries of each are run again in short.
 #[test]
 fn the_verdicts_are_true() {
     let known = known::all();
     let entries = table::entries();
     let same = known
         .iter()
-        .map(|entry| (entry.label.clone(), entry.fault))
-        .eq(entries.iter().map(|(subject, fault)| (subject.label(), *fault)));
+        .map(|entry| (entry.label.clone(), entry.faults.clone()))
+        .eq(entries.iter().map(|(subject, faults)| (subject.label(), faults.clone())));
     assert!(
         same,
         "the verdicts are those of other algorithms: run the_readme_shows_the_verdicts with UPDATE_README=1 and --release"
     );
-    let columns = Fault::ALL.len() + 1;
-    let rows = entries.len() / columns;
-    let check = |row: usize| {
-        // Another column in each row.
-        let at = row * columns + row * 2 % columns;
-        let (entry, (subject, fault)) = (&known[at], &entries[at]);
+    let columns = table::columns().len();
+    let (rows, alone) = (entries.len() / columns, Fault::ALL.len() + 1);
+    let check_entry = |at: usize| {
+        let (entry, (subject, faults)) = (&known[at], &entries[at]);
         let episode = entry.violated.iter().map(|(_, episode)| *episode).min().unwrap_or(0);
-        let violated = table::episode(subject, *fault, episode).unwrap();
+        let violated = table::episode(subject, faults, episode).unwrap();
         for (property, first) in &entry.violated {
-            assert_eq!(violated.contains(property), *first == episode, "{} under {fault:?}: {property}", entry.label);
+            assert_eq!(violated.contains(property), *first == episode, "{} under {faults:?}: {property}", entry.label);
         }
         for property in violated {
-            assert!(entry.violated.iter().any(|(known, _)| *known == property), "{} under {fault:?}: {property}", entry.label);
+            assert!(entry.violated.iter().any(|(known, _)| *known == property), "{} under {faults:?}: {property}", entry.label);
         }
+    };
+    let check = |row: usize| {
+        // Other columns in each row: one of a fault alone, and one of several.
+        check_entry(row * columns + row * 2 % alone);
+        check_entry(row * columns + alone + row * 5 % (columns - alone));
     };
     std::thread::scope(|scope| {
         for half in 0..2 {

@@ -101,6 +101,14 @@ pub(crate) fn lease_ms(lease: Duration) -> u64 {
     u64::try_from(lease.min(LONGEST).as_nanos().div_ceil(1_000_000).max(1)).unwrap_or(u64::MAX)
 }
 
+/// A holder counts on its lease less this part of it: its clock may be slower than the server's.
+const DRIFT_PART: u32 = 100;
+
+/// Until when a holder may count on a lease that it asked for at a moment; `None` where that is beyond all time.
+pub(crate) fn counted_on(asked: Duration, lease: Duration) -> Option<Duration> {
+    Some(asked.checked_add(lease)? - lease / DRIFT_PART)
+}
+
 /// A lock that was taken.
 #[derive(Clone, Debug)]
 pub struct Grant {
@@ -110,7 +118,8 @@ pub struct Grant {
     pub owner: Vec<u8>,
     /// For how long, from when it was asked for or renewed.
     pub lease: Duration,
-    /// Until when the holder may think that it has it, by [`World::elapsed`]; `None` where it has no end. Where a watchdog renews it,
+    /// Until when the holder may think that it has it, by [`World::elapsed`]: a hundredth less than the lease, as clocks differ in speed. `None`
+    /// where it has no end. Where a watchdog renews it,
     /// [`Grant::held_until`] knows better.
     pub valid_until: Option<Duration>,
     /// The fencing token, where the algorithm gives one: larger than those of all earlier grants.
@@ -132,7 +141,7 @@ impl Grant {
             name: request.name.clone(),
             owner: request.owner.clone(),
             lease: request.lease,
-            valid_until: asked.checked_add(request.lease),
+            valid_until: counted_on(asked, request.lease),
             token: None,
             memo: Vec::new(),
             shared: false,
@@ -155,7 +164,7 @@ impl Grant {
     /// The lease begins anew at the moment when that was asked for, if it was done; whether it was.
     pub(crate) fn renewed(&mut self, asked: Duration, done: bool) -> bool {
         if done {
-            self.valid_until = asked.checked_add(self.lease);
+            self.valid_until = counted_on(asked, self.lease);
         }
         done
     }
@@ -221,5 +230,16 @@ mod tests {
         let of_us = |us| lease_ms(Duration::from_micros(us));
         assert_eq!([0, 1, 999, 1_000, 1_001, 1_999].map(of_us), [1, 1, 1, 1, 2, 2]);
         assert_eq!(lease_ms(Duration::MAX), 100 * 365 * 86_400_000);
+    }
+
+    #[test]
+    fn a_holder_whose_clock_is_slow_stops_before_its_lease_ends() {
+        let (asked, lease) = (Duration::from_secs(5), Duration::from_secs(10));
+        let mut grant = Grant::new(&Request::new("door", "alice", lease), asked);
+        // After 9.9 s by a clock that is half a percent slow, not yet 9.95 s have passed.
+        assert_eq!(grant.held_until(), Some(Duration::from_millis(14_900)));
+        assert!(grant.renewed(asked + lease, true));
+        assert_eq!(grant.held_until(), Some(Duration::from_millis(24_900)));
+        assert_eq!(counted_on(asked, Duration::MAX), None);
     }
 }

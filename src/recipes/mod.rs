@@ -80,6 +80,7 @@ pub use multi::Multi;
 pub use native::{Native, guard};
 pub use nodes::Nodes;
 pub use permits::Permits;
+pub(crate) use race::within;
 pub use rates::{Clock, Decision, SlidingWindow, TokenBucket};
 pub use read_write::ReadWrite;
 pub use redlock::RedLock;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::client::{Command, Error, Result};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, lease_ms};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, counted_on, lease_ms};
 use crate::recipes::call::ask;
 use crate::recipes::world::World;
 
@@ -105,7 +105,7 @@ impl<W: World> Algorithm<W> for Native {
             let command = Command::new("LOCK.RENEW").arg(&grant.name).arg(&grant.owner).arg(lease_ms(grant.lease)).idempotent();
             match ask::<u64>(world, 0, command).await {
                 Ok(left_ms) => {
-                    grant.valid_until = asked.checked_add(Duration::from_millis(left_ms));
+                    grant.valid_until = counted_on(asked, Duration::from_millis(left_ms));
                     Ok(true)
                 }
                 Err(Error::NotHeld(_)) => Ok(false),

@@ -4,18 +4,20 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::bench::writable;
-use crate::torture::check::{Property, Violation};
+use crate::torture::check::{Property, Rules, Violation};
 use crate::torture::known;
 use crate::torture::live;
 use crate::torture::plan::{Fault, Plan, Settings};
 use crate::torture::report::Report;
 use crate::torture::run;
-use crate::torture::shrink::{self, Shown};
+use crate::torture::shrink::{self, Effort, Shown};
+use crate::torture::sim::Simulated;
 use crate::torture::subject::Subject;
 use crate::torture::table;
 use crate::torture::timeline;
@@ -41,6 +43,10 @@ const EPISODE_LEASES: u64 = 30;
 const EPISODE_MAX_S: u64 = 30 * 86_400;
 /// Runs that are made to find a shorter schedule.
 const SHRINKS_MAX: u32 = 600;
+/// Seconds that a search for a shorter schedule takes at most, unless given.
+const SHRINK_S: u64 = 20;
+
+const HOUR_US: u64 = 3_600_000_000;
 
 /// A restart is delayed by a day at most.
 const DELAY_MAX_MS: u64 = 86_400_000;
@@ -103,10 +109,14 @@ fn with_arguments(command: Command) -> Command {
         .arg(number("seconds", "S", "With --live: how long [20]".to_owned()))
         .arg(flag("no-fencing", "The guarded resource does not look at fencing tokens"))
         .arg(flag("no-shrink", "Shows what was violated first, not the shortest schedule that does"))
+        .arg(number("shrink-s", "S", format!("Looks no longer for a shorter schedule, for each property [{SHRINK_S}]")))
         .arg(flag("expect-known", "Fails where something else is violated than what is known to be, and where that is not"))
         .arg(file("timeline", "Writes the first schedule that is shown as a page of HTML"))
         .arg(file("history", "Writes all that has happened, a line an event"))
-        .arg(flag("table", "Runs every algorithm under each fault alone, and writes the table of what came of it, in Markdown"))
+        .arg(flag(
+            "table",
+            "Runs every algorithm under each fault alone, each pair and all, and writes the table of what came of it",
+        ))
         .arg(file("verdicts", "With --table: writes what is known by it, as src/torture/verdicts.txt has it"))
         .arg(flag("json", "Writes JSON, a line an algorithm"))
 }
@@ -203,11 +213,11 @@ fn torture(matches: &ArgMatches) -> Result<bool, String> {
 }
 
 fn draw_table(matches: &ArgMatches) -> Result<(), String> {
-    let simulated_us = matches.get_one::<f64>("hours").map_or(table::ENTRY_US, |hours| (hours * 3.6e9) as u64);
+    let hours = matches.get_one::<f64>("hours").map(|hours| (hours * 3.6e9) as u64);
     let entries = table::entries();
     let mut known = Vec::with_capacity(entries.len());
-    for (subject, fault) in &entries {
-        let entry = table::entry(subject, *fault, simulated_us)
+    for (subject, faults) in &entries {
+        let entry = table::entry(subject, faults, hours.unwrap_or_else(|| table::length_us(faults)))
             .ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
         // Only to show how far it is.
         let _ = std::io::stderr().write_all(entry.line().as_bytes());
@@ -283,29 +293,57 @@ impl Wanted<'_> {
         let (from, simulated_us) = self.episode.map_or((0, self.simulated_us), |episode| (episode, 0));
         let mut histories = self.matches.get_one::<PathBuf>("history").map(|_| String::new());
         let began = Instant::now();
-        let outcome = run::run(&settings, &algorithm, from, simulated_us, |_, history, _| {
+        let bar = progress(&label, (simulated_us / HOUR_US).max(1), "hours");
+        let outcome = run::run(&settings, &algorithm, from, simulated_us, |_, history, outcome| {
+            bar.set_position(outcome.simulated_us / HOUR_US);
             if let Some(text) = &mut histories {
                 text.push_str(&history.text());
             }
             ControlFlow::Continue(())
         });
+        bar.finish_and_clear();
         let took = began.elapsed();
         if let (Some(text), Some(path)) = (histories, self.matches.get_one::<PathBuf>("history")) {
             write(path, &text)?;
         }
         let rules = run::rules(&settings, &algorithm);
-        let most = if self.matches.get_flag("no-shrink") { 0 } else { SHRINKS_MAX };
-        let shorten = |property: Property, episode: u64| {
-            shrink::shrink(&Plan::draw(&settings, episode), &algorithm, &rules, property, most)
-        };
         let shown = outcome
             .violated()
-            .filter_map(|verdict| shorten(verdict.property, verdict.first.as_ref().map_or(0, |(episode, _)| *episode)))
+            .filter_map(|verdict| {
+                let episode = verdict.first.as_ref().map_or(0, |(episode, _)| *episode);
+                self.shorten(&Plan::draw(&settings, episode), &algorithm, &rules, verdict.property)
+            })
             .collect();
         let summary = algorithm.facts().summary.to_owned();
         let known = known::of(&label, &settings.faults);
         let like_known = Subject::labelled(&label).settings(&Settings { faults: settings.faults.clone(), ..Settings::default() });
         let usual = self.episode.is_none() && settings == like_known;
         Ok(Report { label, summary, settings, outcome, shown, known, usual, took, live: Vec::new() })
+    }
+
+    /// The shortest schedule that shows a violation, as far as it is found in time.
+    fn shorten(&self, plan: &Plan, algorithm: &Simulated, rules: &Rules, property: Property) -> Option<Shown> {
+        let runs = if self.matches.get_flag("no-shrink") { 0 } else { SHRINKS_MAX };
+        let seconds = self.matches.get_one::<u64>("shrink-s").copied().unwrap_or(SHRINK_S);
+        let bar = progress(&format!("shrinking {property}"), u64::from(runs), "runs");
+        let mut told = |tried: u32, plan: &Plan| {
+            bar.set_position(u64::from(tried));
+            bar.set_message(format!("runs, {} wishes and {} faults left", plan.wishes(), plan.faults.len()));
+        };
+        let until = Instant::now().checked_add(Duration::from_secs(seconds));
+        let shown = shrink::shrink(plan, algorithm, rules, property, Effort { runs, until, progress: &mut told });
+        bar.finish_and_clear();
+        shown
+    }
+}
+
+/// Shows on a terminal how far something has come.
+fn progress(what: &str, all: u64, of: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{prefix} [{bar:40}] {pos} of {len} {msg}, {eta} left");
+    let bar = ProgressBar::new(all).with_prefix(what.to_owned()).with_message(of.to_owned());
+    match style {
+        Ok(style) => bar.with_style(style),
+        // It has a usual style.
+        Err(_) => bar,
     }
 }

@@ -25,8 +25,13 @@ pub struct Trace {
     pub first: Option<Stamp>,
     /// When the last reply was given.
     pub last: Option<Stamp>,
+    /// When a command that waits on the server got what it waited for, the last time.
+    pub served: Option<Stamp>,
     /// Whether a command was sent again, after its connection broke.
     pub resent: bool,
+    /// True time, in microseconds, at which the last command without a reply was given up or sent again: it may have been carried out, and
+    /// may still be.
+    pub lost_us: Option<u64>,
 }
 
 /// What became of something that the client asked for.
@@ -64,6 +69,8 @@ pub enum What {
         token: Option<u64>,
         /// Until when the holder thinks that it has it, in true time.
         valid_until_us: Option<u64>,
+        /// Whether a watchdog renews it from now on.
+        watched: bool,
         /// What servers did.
         trace: Trace,
     },
@@ -104,6 +111,11 @@ pub enum What {
         op: Op,
         /// Whether it was accepted.
         outcome: Outcome,
+    },
+    /// The holder begins to renew its lease.
+    Renew {
+        /// Which acquisition.
+        op: Op,
     },
     /// A renewal ended.
     Renewed {
@@ -274,11 +286,11 @@ impl Bytes<'_> {
     }
 
     fn trace(&mut self, trace: &Trace) -> &mut Self {
-        for stamp in [trace.first, trace.last] {
+        for stamp in [trace.first, trace.last, trace.served] {
             self.maybe(stamp.map(|stamp| stamp.order)).maybe(stamp.map(|stamp| stamp.at_us));
         }
         self.0.push(trace.resent as u8);
-        self
+        self.maybe(trace.lost_us)
     }
 }
 
@@ -291,12 +303,14 @@ impl Event {
             What::Acquire { op, lock, lease_us, wait_us, wish } => {
                 out.number(u64::from(*op) << 32 | u64::from(*lock)).number(*lease_us).number(*wait_us).number(u64::from(*wish))
             }
-            What::Granted { op, token, valid_until_us, trace } => {
-                out.number(u64::from(*op)).maybe(*token).maybe(*valid_until_us).trace(trace)
+            What::Granted { op, token, valid_until_us, watched, trace } => {
+                out.number(u64::from(*op) << 1 | u64::from(*watched)).maybe(*token).maybe(*valid_until_us).trace(trace)
             }
             What::NotGranted { op, trace } => out.number(u64::from(*op)).trace(trace),
             What::Failed { op, maybe, trace } => out.number(u64::from(*op) << 1 | u64::from(*maybe)).trace(trace),
-            What::Enter { op } | What::Exit { op } | What::Write { op } | What::Release { op } => out.number(u64::from(*op)),
+            What::Enter { op } | What::Exit { op } | What::Write { op } | What::Renew { op } | What::Release { op } => {
+                out.number(u64::from(*op))
+            }
             What::Written { op, outcome } => out.number(u64::from(*op) << 2 | *outcome as u64),
             What::Renewed { op, outcome, valid_until_us, trace } => {
                 out.number(u64::from(*op) << 2 | *outcome as u64).maybe(*valid_until_us).trace(trace)
@@ -350,6 +364,7 @@ impl What {
             What::Loss { .. } => 21,
             What::Resend { .. } => 22,
             What::Stored { .. } => 23,
+            What::Renew { .. } => 24,
         }
     }
 
@@ -364,6 +379,7 @@ impl What {
             | What::Exit { op }
             | What::Write { op }
             | What::Written { op, .. }
+            | What::Renew { op }
             | What::Renewed { op, .. }
             | What::Release { op }
             | What::Released { op, .. } => Some(*op),
@@ -394,18 +410,16 @@ impl fmt::Display for Event {
 
 impl fmt::Display for What {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let served = |f: &mut fmt::Formatter<'_>, trace: &Trace| match (trace.first, trace.last) {
-            (Some(first), Some(last)) => {
-                write!(
-                    f,
-                    " (servers: #{} at {} to #{} at {})",
-                    first.order,
-                    Seconds(first.at_us),
-                    last.order,
-                    Seconds(last.at_us)
-                )
+        let served = |f: &mut fmt::Formatter<'_>, trace: &Trace| {
+            if let (Some(first), Some(last)) = (trace.first, trace.last) {
+                let (from, to) = (Seconds(first.at_us), Seconds(last.at_us));
+                write!(f, " (servers: #{} at {from} to #{} at {to})", first.order, last.order)?;
             }
-            _ => Ok(()),
+            match trace.lost_us {
+                Some(_) if trace.resent => f.write_str(", sent twice"),
+                Some(lost_us) => write!(f, ", a reply lost at {}", Seconds(lost_us)),
+                None => Ok(()),
+            }
         };
         let until = |f: &mut fmt::Formatter<'_>, at_us: &Option<u64>| match at_us {
             Some(at_us) => write!(f, ", valid until {}", Seconds(*at_us)),
@@ -420,7 +434,7 @@ impl fmt::Display for What {
             What::Acquire { op, lock, lease_us, wait_us, .. } => {
                 write!(f, "acquire #{op} of lock {lock}, lease {} s, wait {} s", Seconds(*lease_us), Seconds(*wait_us))
             }
-            What::Granted { op, token, valid_until_us, trace } => {
+            What::Granted { op, token, valid_until_us, trace, .. } => {
                 write!(f, "granted #{op}")?;
                 if let Some(token) = token {
                     write!(f, ", token {token}")?;
@@ -437,8 +451,9 @@ impl fmt::Display for What {
             What::Exit { op } => write!(f, "exit #{op}"),
             What::Write { op } => write!(f, "write #{op}"),
             What::Written { op, outcome: which } => write!(f, "written #{op}: {}", outcome(which)),
+            What::Renew { op } => write!(f, "renew #{op}"),
             What::Renewed { op, outcome: which, valid_until_us, trace } => {
-                write!(f, "renew #{op}: {}", outcome(which))?;
+                write!(f, "renewed #{op}: {}", outcome(which))?;
                 until(f, valid_until_us)?;
                 served(f, trace)
             }

@@ -45,6 +45,15 @@ impl Fault {
         }
     }
 
+    /// Writes a list as [`Fault::read_list`] reads it.
+    pub fn write_list(faults: &[Fault]) -> String {
+        match faults {
+            [] => "none".to_owned(),
+            faults if faults.len() == Fault::ALL.len() => "all".to_owned(),
+            faults => faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(","),
+        }
+    }
+
     /// Reads a list such as `pause,skew`, `all` or `none`.
     ///
     /// # Errors
@@ -445,5 +454,8 @@ mod tests {
         assert_eq!(Fault::read_list("all").unwrap(), Fault::ALL);
         assert_eq!(Fault::read_list("none").unwrap(), []);
         assert!(Fault::read_list("rain").is_err());
+        for list in ["none", "all", "pause", "crash,drop"] {
+            assert_eq!(Fault::write_list(&Fault::read_list(list).unwrap()), list);
+        }
     }
 }

@@ -4,13 +4,15 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::torture::check::Property;
-use crate::torture::history::Seconds;
-use crate::torture::plan::Settings;
+use crate::torture::history::{Event, Op, Seconds, What};
+use crate::torture::plan::{Fault, Settings};
 use crate::torture::run::Outcome;
 use crate::torture::shrink::Shown;
 
-/// Events of a schedule that are shown as text, at most.
-const EVENTS_MAX: usize = 100;
+/// Events of a schedule that are shown as text, at most: with what is said of them a violation takes no more than sixty lines.
+const EVENTS_MAX: usize = 54;
+/// Holders around a stale write that are shown.
+const WRITERS_SHOWN: usize = 4;
 
 /// All that there is to say of one algorithm.
 pub struct Report {
@@ -55,6 +57,33 @@ fn plural(number: usize, what: &str) -> String {
     format!("{number} {end}")
 }
 
+/// What a resource has accepted, summed up: how many writes, and those around the ones that a violation is about.
+fn writes(ops: &[Op], concerned: &[Op]) -> String {
+    let mut runs: Vec<(Op, usize)> = Vec::new();
+    for op in ops {
+        match runs.last_mut() {
+            Some((last, times)) if last == op => *times += 1,
+            _ => runs.push((*op, 1)),
+        }
+    }
+    let mut text = plural(ops.len(), "write");
+    // The stale one is the last of those that are concerned.
+    let Some(at) = runs.iter().rposition(|(op, _)| concerned.contains(op)) else { return text };
+    let from = at.saturating_sub(WRITERS_SHOWN);
+    let shown = &runs[from..(at + WRITERS_SHOWN).min(runs.len())];
+    text.push_str(if from > 0 { ": …" } else { ":" });
+    for (op, times) in shown {
+        let _ = match times {
+            1 => write!(text, " #{op}"),
+            times => write!(text, " #{op} ({times} times)"),
+        };
+    }
+    if from + shown.len() < runs.len() {
+        text.push_str(" …");
+    }
+    text
+}
+
 impl Report {
     /// Whether it violated something; and where what is known is expected, whether it violated anything else, or not what is known.
     pub fn failed(&self, expect_known: bool) -> bool {
@@ -84,19 +113,13 @@ impl Report {
         known.filter(|(_, episode)| told(episode)).map(|(property, _)| *property).collect()
     }
 
-    fn faults(&self) -> String {
-        match &self.settings.faults[..] {
-            [] => "none".to_owned(),
-            faults => faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(","),
-        }
-    }
-
     /// The command that runs an episode again.
     pub fn command(&self, episode: u64) -> String {
         let settings = &self.settings;
         let usual = Settings::default();
         let subject = crate::torture::subject::Subject::labelled(&self.label);
-        let mut command = format!("portcullis torture --algorithm {} --faults {}", subject.algorithm, self.faults());
+        let mut command =
+            format!("portcullis torture --algorithm {} --faults {}", subject.algorithm, Fault::write_list(&self.settings.faults));
         let _ = write!(command, " --seed {}", settings.seed);
         let mut differs = |name: &str, value: u64, usual: u64| {
             if value != usual {
@@ -123,7 +146,7 @@ impl Report {
         let _ = writeln!(
             out,
             "  faults: {}; seed {}; {}, {}, {}; lease {} ms",
-            self.faults(),
+            Fault::write_list(&self.settings.faults),
             settings.seed,
             plural(settings.clients as usize, "client"),
             plural(settings.locks as usize, "lock"),
@@ -195,13 +218,30 @@ impl Report {
                 plural(shown.tried as usize, "run")
             ),
         };
-        let events = &shown.history.events;
-        let left_out = events.len().saturating_sub(EVENTS_MAX);
+        let concerning;
+        let mut history = &shown.history;
+        if history.events.len() > EVENTS_MAX {
+            concerning = history.concerning(&violation.ops);
+            history = &concerning;
+        }
+        // The last ones tell most, and what became of the resource is told anyway.
+        let (stored, events): (Vec<&Event>, Vec<&Event>) =
+            history.events.iter().partition(|event| matches!(event.what, What::Stored { .. }));
+        let left_out = shown.history.events.len() - stored.len() - events.len().min(EVENTS_MAX);
         for (at, event) in events.iter().enumerate() {
-            match at.checked_sub(EVENTS_MAX / 4) {
-                Some(0) if left_out > 0 => drop(writeln!(out, "    … {left_out} more, which --timeline and --json show")),
-                Some(behind) if behind < left_out => {}
+            match at.checked_sub(EVENTS_MAX / 3) {
+                Some(behind) if behind < events.len().saturating_sub(EVENTS_MAX) => {}
                 _ => drop(writeln!(out, "    {event}")),
+            }
+        }
+        if left_out > 0 {
+            let _ = writeln!(out, "    … without {left_out} more, which --history, --timeline and --json show");
+        }
+        for event in &shown.history.events {
+            if let What::Stored { lock, ops } = &event.what
+                && violation.property == Property::Writes
+            {
+                let _ = writeln!(out, "    the resource of lock {lock} has accepted {}", writes(ops, &violation.ops));
             }
         }
         if let Some((episode, _)) = &self.outcome.of(violation.property).first

@@ -1,5 +1,7 @@
 //! The shortest schedule that still shows a violation: less time, fewer clients, fewer faults, fewer wishes. Each candidate is run again.
 
+use std::time::Instant;
+
 use crate::torture::check::{self, Property, Rules, Violation};
 use crate::torture::history::{History, What};
 use crate::torture::plan::{Harm, Plan, Planned, When};
@@ -26,29 +28,43 @@ pub fn show(plan: &Plan, algorithm: &Simulated, rules: &Rules, property: Propert
     Some(Shown { plan: plan.clone(), history, violation, tried: 1 })
 }
 
-struct Shrinker<'a> {
+/// How much may be spent on a shorter schedule.
+pub struct Effort<'a> {
+    /// Runs at most.
+    pub runs: u32,
+    /// Until when at most: what has been found by then is what there is. `None` for as long as it takes.
+    pub until: Option<Instant>,
+    /// Is told after each run how many there were, and of the shortest plan so far.
+    pub progress: &'a mut dyn FnMut(u32, &Plan),
+}
+
+struct Shrinker<'a, 'e> {
     algorithm: &'a Simulated,
     rules: &'a Rules,
     property: Property,
     best: Shown,
     tried: u32,
-    most: u32,
+    effort: Effort<'e>,
 }
 
-impl Shrinker<'_> {
+impl Shrinker<'_, '_> {
     /// Tries a smaller plan; whether it shows the violation, too, and is the best now.
     fn accept(&mut self, plan: Plan) -> bool {
-        if self.tried >= self.most {
+        if self.is_spent() {
             return false;
         }
         self.tried += 1;
-        match show(&plan, self.algorithm, self.rules, self.property) {
-            Some(shown) => {
-                self.best = shown;
-                true
-            }
-            None => false,
+        let shown = show(&plan, self.algorithm, self.rules, self.property);
+        let accepted = shown.is_some();
+        if let Some(shown) = shown {
+            self.best = shown;
         }
+        (self.effort.progress)(self.tried, &self.best.plan);
+        accepted
+    }
+
+    fn is_spent(&self) -> bool {
+        self.tried >= self.effort.runs || self.effort.until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Takes away as much of a list as it can, in pieces that become smaller.
@@ -169,22 +185,22 @@ fn is_of(what: &What, client: u32, harm: &Harm) -> bool {
     }
 }
 
-/// Shrinks an episode that shows a violation, by at most `most` runs; `None` where it does not.
-pub fn shrink(plan: &Plan, algorithm: &Simulated, rules: &Rules, property: Property, most: u32) -> Option<Shown> {
+/// Shrinks an episode that shows a violation, with so much effort; `None` where it shows none.
+pub fn shrink(plan: &Plan, algorithm: &Simulated, rules: &Rules, property: Property, effort: Effort<'_>) -> Option<Shown> {
     let best = show(plan, algorithm, rules, property)?;
-    let mut shrinker = Shrinker { algorithm, rules, property, best, tried: 1, most };
+    let mut shrinker = Shrinker { algorithm, rules, property, best, tried: 1, effort };
     shrinker.cut_end();
     shrinker.pin();
     shrinker.thin_clients();
     loop {
-        let size = |shrinker: &Shrinker<'_>| (shrinker.best.plan.wishes(), shrinker.best.plan.faults.len());
+        let size = |shrinker: &Shrinker<'_, '_>| (shrinker.best.plan.wishes(), shrinker.best.plan.faults.len());
         let before = size(&shrinker);
         shrinker.thin(|plan| plan.faults.clone(), |plan, faults| plan.faults = faults);
         for client in 0..plan.clients.len() {
             shrinker.thin(move |plan| plan.clients[client].clone(), move |plan, wishes| plan.clients[client] = wishes);
         }
         shrinker.cut_end();
-        if size(&shrinker) == before || shrinker.tried >= most {
+        if size(&shrinker) == before || shrinker.is_spent() {
             break;
         }
     }

@@ -1,4 +1,4 @@
-//! All algorithms under each fault alone, and the README's table of what came of it.
+//! All algorithms under each fault alone, under each pair of them and under all together, and the README's table of what came of it.
 
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -10,29 +10,49 @@ use crate::torture::plan::{Fault, Settings};
 use crate::torture::run;
 use crate::torture::subject::Subject;
 
-/// Simulated time of each entry: enough that what happens once in some thousand operations is seen.
-pub const ENTRY_US: u64 = 10 * 3_600_000_000;
+/// Simulated time of each entry for at most one fault: enough that what happens once in some thousand operations is seen.
+pub const ENTRY_US: u64 = 10 * HOUR_US;
+/// Of those for several.
+pub const COMBINED_US: u64 = 2 * HOUR_US;
+
+const HOUR_US: u64 = 3_600_000_000;
+
+/// The faults of the entries of one algorithm: none, each alone, each pair, all.
+pub fn columns() -> Vec<Vec<Fault>> {
+    let mut columns = vec![Vec::new()];
+    columns.extend(Fault::ALL.map(|fault| vec![fault]));
+    for (at, one) in Fault::ALL.into_iter().enumerate() {
+        columns.extend(Fault::ALL[at + 1..].iter().map(|other| vec![one, *other]));
+    }
+    columns.push(Fault::ALL.to_vec());
+    columns
+}
 
 /// What each entry of the table is about.
-pub fn entries() -> Vec<(Subject, Option<Fault>)> {
-    let faults = || std::iter::once(None).chain(Fault::ALL.into_iter().map(Some));
-    Subject::all().into_iter().flat_map(|subject| faults().map(move |fault| (subject.clone(), fault))).collect()
+pub fn entries() -> Vec<(Subject, Vec<Fault>)> {
+    let of = |subject: Subject| columns().into_iter().map(move |faults| (subject.clone(), faults));
+    Subject::all().into_iter().flat_map(of).collect()
+}
+
+/// How long an entry is run.
+pub fn length_us(faults: &[Fault]) -> u64 {
+    if faults.len() > 1 { COMBINED_US } else { ENTRY_US }
 }
 
 /// Runs one entry for so long; `None` where there is no such algorithm.
-pub fn entry(subject: &Subject, fault: Option<Fault>, simulated_us: u64) -> Option<Known> {
+pub fn entry(subject: &Subject, faults: &[Fault], simulated_us: u64) -> Option<Known> {
     let algorithm = subject.simulated()?;
-    let settings = subject.settings(&Settings { faults: fault.into_iter().collect(), ..Settings::default() });
+    let settings = subject.settings(&Settings { faults: faults.to_vec(), ..Settings::default() });
     let outcome = run::run(&settings, &algorithm, 0, simulated_us, |_, _, _| ControlFlow::Continue(()));
     let violated = outcome.violated().filter_map(|verdict| Some((verdict.property, verdict.first.as_ref()?.0))).collect();
-    Some(Known { label: subject.label(), fault, violated })
+    Some(Known { label: subject.label(), faults: faults.to_vec(), violated })
 }
 
 /// Runs one episode of an entry, and gives what is violated in it.
 #[cfg(any(test, feature = "internals"))]
-pub fn episode(subject: &Subject, fault: Option<Fault>, episode: u64) -> Option<Vec<Property>> {
+pub fn episode(subject: &Subject, faults: &[Fault], episode: u64) -> Option<Vec<Property>> {
     let algorithm = subject.simulated()?;
-    let settings = subject.settings(&Settings { faults: fault.into_iter().collect(), ..Settings::default() });
+    let settings = subject.settings(&Settings { faults: faults.to_vec(), ..Settings::default() });
     let outcome = run::run(&settings, &algorithm, episode, 0, |_, _, _| ControlFlow::Continue(()));
     Some(outcome.violated().map(|verdict| verdict.property).collect())
 }
@@ -55,22 +75,22 @@ pub fn markdown(known: &[Known]) -> String {
     for fault in Fault::ALL {
         let _ = write!(out, " {fault} |");
     }
-    out.push_str("\n| --- | --- | --- |");
-    out.push_str(&" --- |".repeat(Fault::ALL.len()));
+    out.push_str(" all |\n| --- | --- | --- |");
+    out.push_str(&" --- |".repeat(Fault::ALL.len() + 1));
     out.push('\n');
     let facts: Vec<_> = recipes::all::<Live>().into_iter().map(|recipe| recipe.facts).collect();
     for subject in Subject::all() {
         let label = subject.label();
-        let of = |fault: Option<Fault>| known.iter().find(|entry| entry.label == label && entry.fault == fault);
+        let of = |faults: &[Fault]| known.iter().find(|entry| entry.label == label && entry.faults == faults);
         let number = facts.iter().find(|facts| facts.name == subject.algorithm).map_or(0, |facts| facts.number);
         let order =
-            of(None).map_or("?", |entry| match entry.violated.iter().any(|(property, _)| *property == Property::Fairness) {
+            of(&[]).map_or("?", |entry| match entry.violated.iter().any(|(property, _)| *property == Property::Fairness) {
                 true => "",
                 false => "✓",
             });
         let _ = write!(out, "| {number} | `{label}` | {order} |");
-        for fault in Fault::ALL {
-            let _ = write!(out, " {} |", of(Some(fault)).map_or_else(|| "?".to_owned(), faults_of));
+        for faults in Fault::ALL.iter().map(std::slice::from_ref).chain([&Fault::ALL[..]]) {
+            let _ = write!(out, " {} |", of(faults).map_or_else(|| "?".to_owned(), faults_of));
         }
         out.push('\n');
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Command, Error};
-use crate::recipes::{Algorithm, Grant, Request, Retry};
+use crate::recipes::{Algorithm, Grant, Request, Retry, within};
 use crate::torture::arena::Arena;
 use crate::torture::history::{Op, Outcome, What};
 use crate::torture::plan::Wish;
@@ -77,7 +77,7 @@ async fn fulfil<A: Arena>(world: &A, client: u32, algorithm: &dyn Algorithm<A>, 
         Err(error) => return world.record(What::Failed { op, maybe: error.maybe_applied(), trace }),
     };
     let valid_until_us = grant.held_until().map(|until| world.true_of(until));
-    world.record(What::Granted { op, token: grant.token, valid_until_us, trace });
+    world.record(What::Granted { op, token: grant.token, valid_until_us, watched: grant.watch.is_some(), trace });
     if holds(world, &grant) {
         world.record(What::Enter { op });
         work(world, algorithm, wish, terms, op, &mut grant).await;
@@ -86,25 +86,38 @@ async fn fulfil<A: Arena>(world: &A, client: u32, algorithm: &dyn Algorithm<A>, 
     release(world, algorithm, op, &grant).await;
 }
 
+/// How long it may still think that it holds it.
+fn left<A: Arena>(world: &A, grant: &Grant) -> Duration {
+    grant.held_until().map_or(Duration::MAX, |until| until.saturating_sub(world.elapsed()))
+}
+
 /// Whether it may think that it holds it.
 fn holds<A: Arena>(world: &A, grant: &Grant) -> bool {
-    grant.held_until().is_none_or(|until| world.elapsed() < until)
+    !left(world, grant).is_zero()
+}
+
+/// Waits for something for no longer than the holder may think that it holds the lock. A client gives a reply up after a fifth of a lease: no
+/// clock is needed where much more is left.
+async fn while_held<A: Arena, T>(world: &A, lease: Duration, left: Duration, future: impl Future<Output = T>) -> Option<T> {
+    if left > lease / 2 { Some(future.await) } else { within(world, left, future).await }
 }
 
 async fn work<A: Arena>(world: &A, algorithm: &dyn Algorithm<A>, wish: &Wish, terms: &Terms, op: Op, grant: &mut Grant) {
     for step_us in &wish.steps_us {
-        if !holds(world, grant) {
+        let compute = Duration::from_micros(wish.compute_us);
+        // What it cannot end in time it does not begin.
+        if left(world, grant) <= compute {
             return;
         }
-        world.sleep(Duration::from_micros(wish.compute_us)).await;
+        world.sleep(compute).await;
         write(world, wish.lock, terms, op, grant).await;
-        if !holds(world, grant) {
+        // No step goes on for longer than it may think to hold the lock.
+        let left = left(world, grant);
+        if left.is_zero() {
             return;
         }
-        // No step goes on for longer than it may think to hold the lock.
-        let left = grant.held_until().map_or(Duration::MAX, |until| until.saturating_sub(world.elapsed()));
         world.sleep(left.min(Duration::from_micros(*step_us))).await;
-        if wish.renews && !renew(world, algorithm, op, grant).await {
+        if wish.renews && !(holds(world, grant) && renew(world, algorithm, terms, op, grant).await) {
             return;
         }
     }
@@ -124,23 +137,27 @@ async fn write<A: Arena>(world: &A, lock: u32, terms: &Terms, op: Op, grant: &Gr
         }
         None => Command::new("RPUSH").arg(resource_name(&terms.prefix, lock)).arg(u64::from(op)),
     };
-    let outcome = match world.call(world.store(), command).await {
-        Ok(_) => Outcome::Yes,
-        Err(error) if error.is_of_connection() => Outcome::Unknown,
-        Err(_) => Outcome::No,
+    let written = while_held(world, terms.lease, left(world, grant), world.call(world.store(), command)).await;
+    let outcome = match written {
+        Some(Ok(_)) => Outcome::Yes,
+        Some(Err(error)) if !error.is_of_connection() => Outcome::No,
+        Some(Err(_)) | None => Outcome::Unknown,
     };
     world.record(What::Written { op, outcome });
 }
 
 /// Whether the work may go on.
-async fn renew<A: Arena>(world: &A, algorithm: &dyn Algorithm<A>, op: Op, grant: &mut Grant) -> bool {
+async fn renew<A: Arena>(world: &A, algorithm: &dyn Algorithm<A>, terms: &Terms, op: Op, grant: &mut Grant) -> bool {
+    world.record(What::Renew { op });
     let traced = world.traced();
-    let (outcome, on) = match algorithm.renew(&traced, grant).await {
-        Ok(true) => (Outcome::Yes, true),
+    let left = left(world, grant);
+    let (outcome, on) = match while_held(world, terms.lease, left, algorithm.renew(&traced, grant)).await {
+        Some(Ok(true)) => (Outcome::Yes, true),
         // It cannot, or it has lost it. It is to be out of there soon.
-        Ok(false) => (Outcome::No, false),
+        Some(Ok(false)) => (Outcome::No, false),
         // The old lease is what it can count on.
-        Err(_) => (Outcome::Unknown, true),
+        Some(Err(_)) => (Outcome::Unknown, true),
+        None => (Outcome::Unknown, false),
     };
     let valid_until_us = grant.held_until().map(|until| world.true_of(until));
     world.record(What::Renewed { op, outcome, valid_until_us, trace: traced.trace() });

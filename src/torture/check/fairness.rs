@@ -12,8 +12,8 @@ pub(super) fn check(accounts: &Accounts) -> Finding {
     for of_lock in accounts.by_lock() {
         let mut grants: Vec<_> = of_lock
             .iter()
-            .filter(|account| !account.trace.resent && !paused(account))
-            .filter_map(|account| Some((account.trace.first?.order, account.order()?.order, account.op)))
+            .filter(|account| account.trace.lost_us.is_none() && !paused(account))
+            .filter_map(|account| Some((account.trace.first?.order, account.served()?.order, account.op)))
             .collect();
         grants.sort_unstable();
         finding.checked += grants.len() as u64;

@@ -62,8 +62,9 @@ pub(super) fn check(accounts: &Accounts, rules: &Rules) -> Finding {
             finding.checked += 1;
             let (from_us, to_us) = (waiter.trace.first.map_or(waiter.asked_us, |first| first.at_us), waiter.waited_until_us());
             let to_us = to_us.min(accounts.end_us);
-            // Nor is one who failed, or who is not there, a witness.
+            // Nor is one that failed, or crashed, or may have had it unknowingly, a witness.
             if waiter.failed_us.is_some()
+                || waiter.trace.lost_us.is_some()
                 || waiter.crashed_us == Some(to_us)
                 || to_us.saturating_sub(from_us) <= rules.patience_us
             {
@@ -92,7 +93,7 @@ fn violation(accounts: &Accounts, waiter: &Account, gap: &Gap, rules: &Rules) ->
     let before = gap.after.and_then(|op| accounts.get(op));
     let in_vain = waiter.granted_us.is_none() && free_us > 3 * rules.patience_us;
     let released =
-        before.is_none_or(|before| before.given.is_some() && before.possible().is_none_or(|(_, to)| to < lease_end(before)));
+        before.is_none_or(|before| before.given.is_some() && before.possible().is_none_or(|(_, to)| to < before.latest_us()));
     let (property, since) = match (in_vain, released) {
         (true, _) => (Property::Stuck, "nobody held it"),
         (false, true) => (Property::WakeUp, "it was released"),
@@ -104,9 +105,4 @@ fn violation(accounts: &Accounts, waiter: &Account, gap: &Gap, rules: &Rules) ->
         ops: before.map(|before| before.op).into_iter().chain([waiter.op]).collect(),
         says: format!("#{} waited for it for {} s after {since} at {} s", waiter.op, Seconds(free_us), Seconds(gap.from_us)),
     }
-}
-
-fn lease_end(account: &Account) -> u64 {
-    let start_us = account.trace.last.map_or(account.asked_us, |last| last.at_us);
-    account.renewed_us.unwrap_or(start_us).max(start_us).saturating_add(account.lease_us)
 }

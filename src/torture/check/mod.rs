@@ -2,6 +2,9 @@
 //!
 //! A grant is counted from when a server gave it, where that is known, until the holder began to give it back, crashed, or could not think any
 //! more that it had it: within that time it was held for certain. Whether a lock was free is asked of the opposite: nobody can have held it.
+//!
+//! The outcome of an operation whose reply was lost is unknown: it may have happened, and a history has several readings ([`Account`]). A
+//! violation is what is wrong in all of them.
 
 mod account;
 mod expiry;
@@ -12,6 +15,8 @@ mod release;
 mod stale;
 mod tokens;
 
+#[cfg(test)]
+mod readings;
 #[cfg(test)]
 mod tests;
 

@@ -20,9 +20,10 @@ pub(super) fn check(accounts: &Accounts) -> Finding {
             let trace = account.release_trace;
             let from_us = trace.first.map_or(account.release_us.unwrap_or(released_us), |first| first.at_us);
             let to_us = trace.last.map_or(released_us, |last| last.at_us);
-            // Of two that both hold it, either may release it; but for one who does not look whether he does.
-            let own = account.certain().filter(|(_, end_us)| Some(*end_us) == account.release_us);
-            if own.is_some() && account.given == Some(Given::Back) {
+            // Of two that both hold it, either may release it, and it may hold it for as long as renewals of unknown outcome allow; but for one
+            // that does not look whether it does.
+            let own = account.start_us().is_some_and(|start_us| start_us <= to_us) && from_us <= account.latest_us();
+            if own && account.given == Some(Given::Back) {
                 continue;
             }
             let began = held.partition_point(|(start_us, ..)| *start_us < from_us);

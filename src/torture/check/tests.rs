@@ -4,12 +4,12 @@ use super::*;
 use crate::recipes::Given;
 use crate::torture::history::{NOBODY, Outcome, Stamp, Trace, What};
 
-const S: u64 = 1_000_000;
-const LEASE_US: u64 = 10 * S;
+pub(super) const S: u64 = 1_000_000;
+pub(super) const LEASE_US: u64 = 10 * S;
 
 /// Writes a history; times are in seconds.
 #[derive(Default)]
-struct Story {
+pub(super) struct Story {
     history: History,
     order: u64,
     ended_us: u64,
@@ -18,7 +18,7 @@ struct Story {
 }
 
 impl Story {
-    fn at(&mut self, at_s: f64, client: u32, what: What) -> &mut Self {
+    pub(super) fn at(&mut self, at_s: f64, client: u32, what: What) -> &mut Self {
         let at_us = (at_s * S as f64) as u64;
         assert!(at_us >= self.ended_us, "in the order in which it happened");
         self.ended_us = at_us;
@@ -27,62 +27,62 @@ impl Story {
     }
 
     /// What servers did for an acquisition until a millisecond before.
-    fn answered(&mut self, at_s: f64, op: Op) -> Trace {
+    pub(super) fn answered(&mut self, at_s: f64, op: Op) -> Trace {
         let arrived = self.arrived.iter().find(|(other, _)| *other == op).map(|(_, stamp)| *stamp);
         Trace { first: arrived, ..self.served(at_s) }
     }
 
     /// What a server did a millisecond before.
-    fn served(&mut self, at_s: f64) -> Trace {
+    pub(super) fn served(&mut self, at_s: f64) -> Trace {
         self.order += 1;
         let stamp = Stamp { order: self.order, at_us: (at_s * S as f64) as u64 - 1_000 };
-        Trace { first: Some(stamp), last: Some(stamp), resent: false }
+        Trace { first: Some(stamp), last: Some(stamp), ..Trace::default() }
     }
 
-    fn acquire(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
+    pub(super) fn acquire(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
         self.order += 1;
         self.arrived.push((op, Stamp { order: self.order, at_us: (at_s * S as f64) as u64 + 1_000 }));
         self.at(at_s, client, What::Acquire { op, lock: 0, lease_us: LEASE_US, wait_us: 30 * S, wish: 0 })
     }
 
-    fn granted(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
+    pub(super) fn granted(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
         self.fenced(at_s, client, op, None)
     }
 
-    fn fenced(&mut self, at_s: f64, client: u32, op: Op, token: Option<u64>) -> &mut Self {
+    pub(super) fn fenced(&mut self, at_s: f64, client: u32, op: Op, token: Option<u64>) -> &mut Self {
         let trace = self.answered(at_s, op);
         let valid_until_us = Some((at_s * S as f64) as u64 + LEASE_US - 2_000);
-        self.at(at_s, client, What::Granted { op, token, valid_until_us, trace })
+        self.at(at_s, client, What::Granted { op, token, valid_until_us, watched: false, trace })
     }
 
     /// Without an end of the lease.
-    fn granted_for_ever(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
+    pub(super) fn granted_for_ever(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
         let trace = self.answered(at_s, op);
-        self.at(at_s, client, What::Granted { op, token: None, valid_until_us: None, trace })
+        self.at(at_s, client, What::Granted { op, token: None, valid_until_us: None, watched: false, trace })
     }
 
-    fn refused(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
+    pub(super) fn refused(&mut self, at_s: f64, client: u32, op: Op) -> &mut Self {
         let trace = self.answered(at_s, op);
         self.at(at_s, client, What::NotGranted { op, trace })
     }
 
-    fn works(&mut self, at_s: f64, until_s: f64, client: u32, op: Op) -> &mut Self {
+    pub(super) fn works(&mut self, at_s: f64, until_s: f64, client: u32, op: Op) -> &mut Self {
         self.at(at_s, client, What::Enter { op });
         self.at(until_s, client, What::Exit { op })
     }
 
-    fn released(&mut self, at_s: f64, client: u32, op: Op, given: Given) -> &mut Self {
+    pub(super) fn released(&mut self, at_s: f64, client: u32, op: Op, given: Given) -> &mut Self {
         self.at(at_s, client, What::Release { op });
         let trace = self.served(at_s + 0.002);
         self.at(at_s + 0.002, client, What::Released { op, given: Some(given), tries: 1, trace })
     }
 
-    fn stored(&mut self, at_s: f64, ops: &[Op]) -> &mut Self {
+    pub(super) fn stored(&mut self, at_s: f64, ops: &[Op]) -> &mut Self {
         self.at(at_s, NOBODY, What::Stored { lock: 0, ops: ops.to_vec() })
     }
 
     /// What is violated.
-    fn violated(&self) -> Vec<Property> {
+    pub(super) fn violated(&self) -> Vec<Property> {
         self.violated_of(1)
     }
 

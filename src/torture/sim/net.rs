@@ -92,8 +92,10 @@ pub struct Answer {
     pub result: Result<Value>,
     /// When the command arrived, and when it was answered, if it was.
     pub stamps: Option<(Stamp, Stamp)>,
-    /// Whether it was sent again.
-    pub resent: bool,
+    /// When it was sent again, if it was.
+    pub resent_us: Option<u64>,
+    /// Whether it waited on the server.
+    pub waited: bool,
 }
 
 /// Who uses a connection.
@@ -140,7 +142,7 @@ struct Call {
     command: Option<Command>,
     /// Whether it is sent again when its connection breaks.
     again: bool,
-    resent: bool,
+    resent_us: Option<u64>,
     waker: Option<Waker>,
     done: Option<Answer>,
 }

@@ -345,6 +345,7 @@ impl Server {
         journal.writes = Rc::default();
         engine.keyspace.changes.log = Some(Box::new(Writes(Rc::clone(&journal.writes))));
         let mut sessions: BTreeMap<ConnId, SessionId> = BTreeMap::new();
+        let mut last_us = journal.began_us;
         for (at_us, writes, entry) in &mut journal.entries {
             let at = now(*at_us);
             match entry {
@@ -364,15 +365,18 @@ impl Server {
                 }
                 Entry::Tick => advance(&mut engine, at),
                 Entry::Start => {
-                    for id in std::mem::take(&mut sessions).into_values() {
-                        engine.disconnect(at, id);
-                    }
+                    // Tokens go on above all that were ever given, before anything can be granted: as on a server that starts.
                     engine.keyspace.first_token(at);
+                    // Its connections ended with it, before time went on.
+                    for id in std::mem::take(&mut sessions).into_values() {
+                        engine.disconnect(now(last_us), id);
+                    }
                 }
             }
             engine.take_actions();
             engine.take_dirty(&mut Vec::new());
             *writes = journal.writes.get();
+            last_us = *at_us;
         }
         self.engine = engine;
     }

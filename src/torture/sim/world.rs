@@ -56,8 +56,9 @@ impl Future for Reply {
         let Some(key) = this.key else { return Poll::Pending };
         let Some(done) = net.poll_call(key, context.waker()) else { return Poll::Pending };
         this.key = None;
+        let now_us = net.now_us;
         drop(net);
-        this.world.note(&done);
+        this.world.note(&done, now_us);
         Poll::Ready(done.result)
     }
 }
@@ -65,7 +66,11 @@ impl Future for Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            lock(&self.world.net).drop_call(key);
+            let mut net = lock(&self.world.net);
+            net.drop_call(key);
+            let now_us = net.now_us;
+            drop(net);
+            self.world.change_trace(|trace| trace.lost_us = Some(now_us));
         }
     }
 }
@@ -104,13 +109,26 @@ impl Drop for Sleep {
 }
 
 impl SimWorld {
-    fn note(&self, answer: &Answer) {
-        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((arrived, answered)) = answer.stamps {
-            trace.first = Some(trace.first.map_or(arrived, |first| first.min(arrived)));
-            trace.last = Some(trace.last.map_or(answered, |last| last.max(answered)));
-        }
-        trace.resent |= answer.resent;
+    fn change_trace(&self, change: impl FnOnce(&mut Trace)) {
+        change(&mut self.trace.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn note(&self, answer: &Answer, now_us: u64) {
+        let lost_us = match &answer.result {
+            Err(error) if error.is_of_connection() && error.maybe_applied() => Some(now_us),
+            _ => answer.resent_us,
+        };
+        self.change_trace(|trace| {
+            if let Some((arrived, answered)) = answer.stamps {
+                trace.first = Some(trace.first.map_or(arrived, |first| first.min(arrived)));
+                trace.last = Some(trace.last.map_or(answered, |last| last.max(answered)));
+                if answer.waited && answer.result.as_ref().is_ok_and(|value| *value != Value::Null) {
+                    trace.served = Some(answered);
+                }
+            }
+            trace.resent |= answer.resent_us.is_some();
+            trace.lost_us = trace.lost_us.max(lost_us);
+        });
     }
 }
 

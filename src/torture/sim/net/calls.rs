@@ -29,7 +29,7 @@ impl Net {
         // As the client of this crate does: what does no harm twice is sent again.
         let again = self.loses && command.is_idempotent();
         let kept = (again || self.keeps).then(|| command.clone());
-        let call = Call { number, conn, command: kept, again, resent: false, waker: None, done: None };
+        let call = Call { number, conn, command: kept, again, resent_us: None, waker: None, done: None };
         let key = Key { index: self.calls.insert(call) as u32, number };
         self.conns[conn as usize].in_flight.push_back(key);
         if let Some(wait) = wait.filter(|_| self.loses) {
@@ -85,14 +85,15 @@ impl Net {
             && matches!(result, Err(Error::Disconnected { .. }))
             && let Some(command) = call.command.take()
         {
-            (call.again, call.resent) = (false, true);
+            (call.again, call.resent_us) = (false, Some(self.now_us));
             let Conn { client, server, usage, .. } = self.conns[call.conn as usize];
             let conn = self.conn_for(client, server, usage);
             self.calls[key.index as usize].conn = conn;
             self.conns[conn as usize].in_flight.push_back(key);
             return self.send(conn, ToServer::Request(command));
         }
-        call.done = Some(Answer { result, stamps, resent: call.resent });
+        let waited = self.conns[call.conn as usize].usage == Use::Pooled;
+        call.done = Some(Answer { result, stamps, resent_us: call.resent_us, waited });
         if let Some(waker) = call.waker.take() {
             waker.wake();
         }
