@@ -227,6 +227,8 @@ pub const NOBODY: u32 = u32::MAX;
 pub struct History {
     /// In the order in which it happened.
     pub events: Vec<Event>,
+    /// Commands that clients have sent to servers; 0 where they were not counted.
+    pub commands: u64,
 }
 
 impl History {
@@ -249,7 +251,8 @@ impl History {
         let (Some(first), Some(last)) = (first, last) else { return History::default() };
         // A crash of one ends what is told of it.
         let within = self.events[first..=(last + 1).min(self.events.len() - 1)].iter();
-        History { events: within.filter(|event| of_ops(event) || event.what.op().is_none()).cloned().collect() }
+        let events = within.filter(|event| of_ops(event) || event.what.op().is_none()).cloned().collect();
+        History { events, commands: 0 }
     }
 
     /// Adds it, byte for byte, to a digest.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::torture::check::Property;
 use crate::torture::history::{Event, Op, Seconds, What};
+use crate::torture::known;
 use crate::torture::plan::{Fault, Settings};
 use crate::torture::run::Outcome;
 use crate::torture::shrink::Shown;
@@ -153,17 +154,19 @@ impl Report {
             plural(settings.servers as usize, "server"),
             settings.lease_us / 1000
         );
-        let rate = outcome.operations as f64 / self.took.as_secs_f64().max(1e-9);
+        let rate = |times: u64| (times as f64 / self.took.as_secs_f64().max(1e-9)) as u64;
         match &self.live[..] {
             [] => {
                 let _ = writeln!(
                     out,
-                    "  {:.1} simulated hours in {}, {} lock operations in {:.2} s: {} a second; digest {:016x}",
+                    "  {:.1} simulated hours in {}, {} lock operations ({} commands) in {:.2} s: {} a second ({}); digest {:016x}",
                     outcome.simulated_us as f64 / 3.6e9,
                     plural(outcome.episodes as usize, "episode"),
                     thousands(outcome.operations),
+                    thousands(outcome.commands),
                     self.took.as_secs_f64(),
-                    thousands(rate as u64),
+                    thousands(rate(outcome.operations)),
+                    thousands(rate(outcome.commands)),
                     outcome.digest
                 );
             }
@@ -180,7 +183,13 @@ impl Report {
         out.push('\n');
         for verdict in &outcome.verdicts {
             let name = verdict.property.name();
-            let known = if self.knows(verdict.property) { " (known)" } else { "" };
+            let reason = known::reason(&self.label, &self.settings.faults, verdict.property);
+            let reason = reason.filter(|_| self.settings.faults.len() > 1);
+            let known = match (self.knows(verdict.property), reason) {
+                (false, _) => String::new(),
+                (true, None) => " (known)".to_owned(),
+                (true, Some(reason)) => format!(" (known: {reason})"),
+            };
             let _ = match (verdict.checked, verdict.violations) {
                 (0, _) => continue,
                 (checked, 0) => writeln!(out, "  {name:<10} holds in {} operations", thousands(checked)),
@@ -265,6 +274,7 @@ impl Report {
         json.list("live", self.live.iter().map(|server| quoted(server)));
         json.number("episodes", self.outcome.episodes);
         json.number("operations", self.outcome.operations);
+        json.number("commands", self.outcome.commands);
         json.raw("simulated_seconds", &Seconds(self.outcome.simulated_us).to_string());
         json.raw("real_seconds", &format!("{:.6}", self.took.as_secs_f64()));
         json.string("digest", &format!("{:016x}", self.outcome.digest));

@@ -31,6 +31,8 @@ pub struct Outcome {
     pub episodes: u64,
     /// Calls of `acquire`, `renew` and `release`.
     pub operations: u64,
+    /// Commands that clients sent for them, and to the guarded resource.
+    pub commands: u64,
     /// Simulated time of all clients together is this times their number.
     pub simulated_us: u64,
     /// Digest of all histories.
@@ -41,7 +43,7 @@ impl Outcome {
     fn new() -> Outcome {
         let verdict = |property| Verdict { property, checked: 0, violations: 0, first: None };
         let verdicts = Property::ALL.into_iter().map(verdict).collect();
-        Outcome { verdicts, episodes: 0, operations: 0, simulated_us: 0, digest: 0 }
+        Outcome { verdicts, episodes: 0, operations: 0, commands: 0, simulated_us: 0, digest: 0 }
     }
 
     /// Properties that were violated.
@@ -56,6 +58,7 @@ impl Outcome {
 
     fn add(&mut self, episode: u64, history: &History, rules: &Rules) {
         self.operations += history.operations();
+        self.commands += history.commands;
         self.simulated_us += history.events.last().map_or(0, |event| event.at_us);
         for (verdict, (_, finding)) in self.verdicts.iter_mut().zip(check::judge(history, rules)) {
             verdict.checked += finding.checked;

@@ -70,9 +70,9 @@ impl Shrinker<'_, '_> {
     /// Takes away as much of a list as it can, in pieces that become smaller.
     fn thin<T: Clone>(&mut self, of: impl Fn(&Plan) -> Vec<T>, with: impl Fn(&mut Plan, Vec<T>)) {
         let mut size = of(&self.best.plan).len();
-        while size > 0 {
+        while size > 0 && !self.is_spent() {
             let mut at = 0;
-            while at < of(&self.best.plan).len() {
+            while at < of(&self.best.plan).len() && !self.is_spent() {
                 let mut items = of(&self.best.plan);
                 items.drain(at..(at + size).min(items.len()));
                 let mut plan = self.best.plan.clone();
@@ -189,6 +189,9 @@ fn is_of(what: &What, client: u32, harm: &Harm) -> bool {
 pub fn shrink(plan: &Plan, algorithm: &Simulated, rules: &Rules, property: Property, effort: Effort<'_>) -> Option<Shown> {
     let best = show(plan, algorithm, rules, property)?;
     let mut shrinker = Shrinker { algorithm, rules, property, best, tried: 1, effort };
+    if shrinker.is_spent() {
+        return Some(shrinker.best);
+    }
     shrinker.cut_end();
     shrinker.pin();
     shrinker.thin_clients();

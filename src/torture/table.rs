@@ -10,10 +10,10 @@ use crate::torture::plan::{Fault, Settings};
 use crate::torture::run;
 use crate::torture::subject::Subject;
 
-/// Simulated time of each entry for at most one fault: enough that what happens once in some thousand operations is seen.
-pub const ENTRY_US: u64 = 10 * HOUR_US;
-/// Of those for several.
-pub const COMBINED_US: u64 = 2 * HOUR_US;
+/// Simulated time of each entry for at most one fault: that is some thousand operations.
+pub const ENTRY_US: u64 = HOUR_US;
+/// Of those for several, of which there are many.
+pub const COMBINED_US: u64 = HOUR_US / 10;
 
 const HOUR_US: u64 = 3_600_000_000;
 

@@ -10,7 +10,7 @@ use crate::client::{Command, Error};
 use crate::recipes::{Algorithm, Grant, Request, Retry, within};
 use crate::torture::arena::Arena;
 use crate::torture::history::{Op, Outcome, What};
-use crate::torture::plan::Wish;
+use crate::torture::plan::{Plan, Wish};
 
 /// Attempts to release.
 const RELEASES_MAX: u32 = 3;
@@ -22,19 +22,18 @@ const POLLS: u32 = 50;
 /// A write that is accepted only with a fencing token that is not behind another that was seen.
 const FENCED_WRITE: &str = "redis.call('LOCK.GUARD', KEYS[1], ARGV[1]) return redis.call('RPUSH', KEYS[2], ARGV[2])";
 
-/// The key of a lock.
-fn lock_name(prefix: &str, lock: u32) -> Vec<u8> {
-    format!("{prefix}lock:{lock}").into_bytes()
-}
-
-/// The key of what a lock guards: a list of who has written.
+/// The key of what a lock guards: a list of the acquisitions that have written.
 pub fn resource_name(prefix: &str, lock: u32) -> Vec<u8> {
     format!("{prefix}resource:{lock}").into_bytes()
 }
 
-/// The key of the highest fencing token that came with a write.
-fn guard_name(prefix: &str, lock: u32) -> Vec<u8> {
-    format!("{prefix}guard:{lock}").into_bytes()
+/// The keys of a lock.
+#[derive(Clone, Debug)]
+struct Names {
+    lock: Vec<u8>,
+    resource: Vec<u8>,
+    /// The highest fencing token that came with a write.
+    guard: Vec<u8>,
 }
 
 /// What all clients have in common.
@@ -45,7 +44,26 @@ pub struct Terms {
     /// The lease of every acquisition.
     pub lease: Duration,
     /// Whether the resource looks at fencing tokens.
-    pub fencing: bool,
+    fencing: bool,
+    /// By the number of the lock.
+    names: Arc<[Names]>,
+}
+
+impl Terms {
+    /// Those of a plan, with keys that begin so.
+    pub fn new(plan: &Plan, prefix: String) -> Terms {
+        let names = |lock: u32| Names {
+            lock: format!("{prefix}lock:{lock}").into_bytes(),
+            resource: resource_name(&prefix, lock),
+            guard: format!("{prefix}guard:{lock}").into_bytes(),
+        };
+        let names = (0..plan.locks).map(names).collect();
+        Terms { lease: Duration::from_micros(plan.lease_us), fencing: plan.fencing, names, prefix }
+    }
+
+    fn names(&self, lock: u32) -> &Names {
+        &self.names[lock as usize]
+    }
 }
 
 /// One client's life, until it crashes or has nothing more to do. Wishes whose time has passed when it starts are not its own.
@@ -64,7 +82,7 @@ pub async fn live<A: Arena>(world: A, client: u32, algorithm: Arc<dyn Algorithm<
 
 async fn fulfil<A: Arena>(world: &A, client: u32, algorithm: &dyn Algorithm<A>, (number, wish): (u32, &Wish), terms: &Terms) {
     let op = world.next_op();
-    let request = Request::new(lock_name(&terms.prefix, wish.lock), format!("c{client}.{op}"), terms.lease);
+    let request = Request::new(&terms.names(wish.lock).lock, format!("c{client}.{op}"), terms.lease);
     let request = request.wait(Duration::from_micros(wish.wait_us)).retry(Retry::Fixed { pause: terms.lease / POLLS });
     let lease_us = terms.lease.as_micros() as u64;
     world.record(What::Acquire { op, lock: wish.lock, lease_us, wait_us: wish.wait_us, wish: number });
@@ -126,16 +144,13 @@ async fn work<A: Arena>(world: &A, algorithm: &dyn Algorithm<A>, wish: &Wish, te
 /// Writes to what the lock guards. That it is refused, or lost, is no reason to stop.
 async fn write<A: Arena>(world: &A, lock: u32, terms: &Terms, op: Op, grant: &Grant) {
     world.record(What::Write { op });
+    let names = terms.names(lock);
     let command = match grant.token.filter(|_| terms.fencing) {
         Some(token) => {
-            let eval = Command::new("EVAL")
-                .arg(FENCED_WRITE)
-                .arg(2)
-                .arg(guard_name(&terms.prefix, lock))
-                .arg(resource_name(&terms.prefix, lock));
+            let eval = Command::new("EVAL").arg(FENCED_WRITE).arg(2).arg(&names.guard).arg(&names.resource);
             eval.arg(token).arg(u64::from(op))
         }
-        None => Command::new("RPUSH").arg(resource_name(&terms.prefix, lock)).arg(u64::from(op)),
+        None => Command::new("RPUSH").arg(&names.resource).arg(u64::from(op)),
     };
     let written = while_held(world, terms.lease, left(world, grant), world.call(world.store(), command)).await;
     let outcome = match written {

@@ -5,6 +5,8 @@ use crate::torture::history::{Op, Seconds};
 
 /// So long after a server is there again, clients have found it.
 const FOUND_AGAIN_US: u64 = 3_000_000;
+/// What lasts longer than so many times the patience of a waiter is looked at for each.
+const LONG_PATIENCES: u64 = 8;
 
 /// A time in which fewer held a lock than may, and what had ended when it began.
 struct Gap {
@@ -13,19 +15,48 @@ struct Gap {
     after: Option<Op>,
 }
 
-/// The times within `from_us` to `to_us` in which fewer than `most` spans last.
-fn gaps(spans: &[(u64, u64, Op)], most: usize, from_us: u64, to_us: u64) -> Vec<Gap> {
-    let within: Vec<_> = spans.iter().filter(|(start, end, _)| *start < to_us && *end > from_us).collect();
-    // What ended before does not count, but for what it was.
-    let before = spans.iter().filter(|(_, end, _)| *end <= from_us).max_by_key(|(_, end, _)| *end).map(|(_, _, op)| *op);
-    let mut edges: Vec<(u64, i32, Op)> = Vec::with_capacity(2 * within.len());
+/// Spans of time, each of an acquisition, among which those that meet another are found without looking at all.
+struct Spans {
+    /// By their beginnings.
+    sorted: Vec<(u64, u64, Op)>,
+    /// How long the longest of them is.
+    longest_us: u64,
+    /// Those that are far longer than the others, such as those without end.
+    long: Vec<(u64, u64, Op)>,
+}
+
+impl Spans {
+    fn new(mut sorted: Vec<(u64, u64, Op)>, long_us: u64) -> Spans {
+        sorted.sort_unstable();
+        let long = sorted.extract_if(.., |(from, to, _)| to.saturating_sub(*from) > long_us).collect();
+        let longest_us = sorted.iter().map(|(from, to, _)| to.saturating_sub(*from)).max().unwrap_or(0);
+        Spans { sorted, longest_us, long }
+    }
+
+    /// Those that last at some time from one moment to another.
+    fn meeting(&self, from_us: u64, to_us: u64) -> impl Iterator<Item = (u64, u64, Op)> {
+        let first = self.sorted.partition_point(|(start, ..)| start.saturating_add(self.longest_us) < from_us);
+        let among = self.sorted[first..].iter().take_while(move |(start, ..)| *start < to_us);
+        among.chain(&self.long).copied().filter(move |(start, end, _)| *start < to_us && *end > from_us)
+    }
+
+    /// The last that had ended by then, but for one.
+    fn last_before(&self, at_us: u64, but: Op) -> Option<Op> {
+        let ended = self.sorted.iter().chain(&self.long).filter(|(_, end, op)| *end <= at_us && *op != but);
+        ended.max_by_key(|(_, end, _)| *end).map(|(_, _, op)| *op)
+    }
+}
+
+/// The times within `from_us` to `to_us` in which fewer than `most` spans last. Those that end before are not among them.
+fn gaps(within: impl Iterator<Item = (u64, u64, Op)>, most: usize, from_us: u64, to_us: u64) -> Vec<Gap> {
+    let mut edges: Vec<(u64, i32, Op)> = Vec::new();
     for (start, end, op) in within {
-        edges.push((*start.max(&from_us), 1, *op));
-        edges.push((*end.min(&to_us), -1, *op));
+        edges.push((start.max(from_us), 1, op));
+        edges.push((end.min(to_us), -1, op));
     }
     edges.sort_unstable_by_key(|(at, step, op)| (*at, *step, *op));
     let (mut held, mut gaps) = (0, Vec::new());
-    let mut open = Some((from_us, before));
+    let mut open = Some((from_us, None));
     for (at_us, step, op) in edges {
         held += step;
         if held < most as i32 {
@@ -58,6 +89,7 @@ pub(super) fn check(accounts: &Accounts, rules: &Rules) -> Finding {
         // While a server is away, it is as if it were held.
         let away = accounts.away.iter().map(|(from, to)| (*from, to.saturating_add(FOUND_AGAIN_US), Op::MAX));
         spans.extend(away.flat_map(|span| std::iter::repeat_n(span, most as usize)));
+        let spans = Spans::new(spans, LONG_PATIENCES * rules.patience_us);
         for waiter in &of_lock {
             finding.checked += 1;
             let (from_us, to_us) = (waiter.trace.first.map_or(waiter.asked_us, |first| first.at_us), waiter.waited_until_us());
@@ -70,12 +102,13 @@ pub(super) fn check(accounts: &Accounts, rules: &Rules) -> Finding {
             {
                 continue;
             }
-            let of_others: Vec<_> = (spans.iter().copied())
-                .filter(|(_, _, op)| *op != waiter.op)
-                .chain(pauses(accounts, waiter).flat_map(|(from, to)| std::iter::repeat_n((from, to, Op::MAX), most as usize)))
-                .collect();
-            let longest = gaps(&of_others, most as usize, from_us, to_us).into_iter().max_by_key(|gap| gap.to_us - gap.from_us);
-            if let Some(gap) = longest.filter(|gap| gap.to_us - gap.from_us > rules.patience_us) {
+            let of_others = spans.meeting(from_us, to_us).filter(|(_, _, op)| *op != waiter.op);
+            let own = pauses(accounts, waiter).filter(|(from, to)| *from < to_us && *to > from_us);
+            let own = own.flat_map(|(from, to)| std::iter::repeat_n((from, to, Op::MAX), most as usize));
+            let gaps = gaps(of_others.chain(own), most as usize, from_us, to_us);
+            let longest = gaps.into_iter().max_by_key(|gap| gap.to_us - gap.from_us);
+            if let Some(mut gap) = longest.filter(|gap| gap.to_us - gap.from_us > rules.patience_us) {
+                gap.after = gap.after.or_else(|| spans.last_before(from_us, waiter.op));
                 finding.violations.push(violation(accounts, waiter, &gap, rules));
             }
         }

@@ -4,9 +4,10 @@
 //! started here are ended and started again; those of this crate in test mode are told to by `FAULT`, also to lose their last writes. Clients
 //! pause, crash and have wrong clocks as in the simulation. The guarded resources are on a server of this crate that nothing happens to.
 //!
-//! The plan follows from the seed; what happens does not, as real time comes in. What servers did in which order cannot be seen: a grant counts
-//! from when its holder knew of it.
+//! The plan follows from the seed; what happens does not, as real time comes in. In which order servers granted native locks is known of those
+//! that were started here, by their change logs; of others a grant counts from when its holder knew of it.
 
+mod orders;
 mod proxy;
 mod servers;
 mod world;
@@ -23,6 +24,7 @@ use crate::bench::unless_told_to_end;
 use crate::client::{Client, Command, Options, Result};
 use crate::recipes::{Algorithm, Live};
 use crate::torture::history::{History, NOBODY, Op, What};
+use crate::torture::live::orders::Orders;
 use crate::torture::live::proxy::Proxy;
 use crate::torture::live::servers::Backend;
 use crate::torture::live::world::{LiveWorld, Machine, Order, Shared, lock};
@@ -55,6 +57,8 @@ struct Torture<'a> {
     algorithm: Arc<dyn Algorithm<LiveWorld>>,
     shared: Arc<Shared>,
     orders: UnboundedReceiver<Order>,
+    /// What servers did in which order.
+    done: Arc<Orders>,
     /// The last one has the guarded resources.
     backends: Vec<Backend>,
     /// Of each client to each server.
@@ -73,12 +77,13 @@ impl<'a> Torture<'a> {
         algorithm: Arc<dyn Algorithm<LiveWorld>>,
         servers: &[String],
     ) -> std::result::Result<Torture<'a>, String> {
-        let mut backends = Vec::new();
-        for word in servers.iter().map(String::as_str).chain(["self"]) {
-            backends.push(Backend::new(word).await?);
-        }
         let (sender, orders) = unbounded_channel();
         let shared = Arc::new(Shared::new(sender));
+        let done = Orders::new(shared.start);
+        let mut backends = Vec::new();
+        for word in servers.iter().map(String::as_str).chain(["self"]) {
+            backends.push(Backend::new(word, Arc::clone(&done)).await?);
+        }
         let (mut proxies, mut machines) = (Vec::new(), Vec::new());
         for client in 0..plan.clients.len() as u32 {
             let mut of_client = Vec::new();
@@ -100,9 +105,9 @@ impl<'a> Torture<'a> {
             machines.push(Arc::new(Machine::new(client, Arc::clone(&shared), servers.len(), triggers)));
         }
         let prefix = format!("torture:{:x}:", std::process::id() as u64 ^ plan.seed);
-        let terms = Terms { lease: Duration::from_micros(plan.lease_us), fencing: plan.fencing, prefix };
+        let terms = Terms::new(plan, prefix);
         let (alive, up) = (vec![0; machines.len()], vec![true; backends.len()]);
-        Ok(Torture { plan, algorithm, shared, orders, backends, proxies, machines, alive, lives: 0, up, terms })
+        Ok(Torture { plan, algorithm, shared, orders, done, backends, proxies, machines, alive, lives: 0, up, terms })
     }
 
     async fn run(&mut self) -> std::result::Result<(), String> {
@@ -242,7 +247,9 @@ impl<'a> Torture<'a> {
         for backend in &self.backends {
             backend.clean(&self.terms.prefix).await;
         }
-        Ok(std::mem::take(&mut *lock(&self.shared.history)))
+        let mut history = std::mem::take(&mut *lock(&self.shared.history));
+        self.done.complete(&mut history);
+        Ok(history)
     }
 }
 

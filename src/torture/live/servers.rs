@@ -2,11 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::client::{Client, Command, Result};
 use crate::engine::config::Config;
 use crate::server::{Server, ServerOptions};
+use crate::torture::live::orders::Orders;
 
 /// How long a server that is started here may take until it accepts connections.
 const START_MAX: Duration = Duration::from_secs(10);
@@ -30,6 +32,8 @@ pub struct Backend {
     /// What comes before and behind that in its URL.
     around: (String, String),
     kind: Kind,
+    /// Where what it does is noted, if it is started here.
+    orders: Arc<Orders>,
 }
 
 impl Backend {
@@ -37,24 +41,24 @@ impl Backend {
     ///
     /// # Errors
     /// Where that does not work.
-    pub async fn new(word: &str) -> std::result::Result<Backend, String> {
+    pub async fn new(word: &str, orders: Arc<Orders>) -> std::result::Result<Backend, String> {
         let around = ("redis://".to_owned(), String::new());
         match word {
             "self" => {
-                let server = own(0)?;
+                let server = own(0, &orders)?;
                 let addr = server.addresses().first().map(ToString::to_string).unwrap_or_default();
-                Ok(Backend { addr, around, kind: Kind::Own(Some(server)) })
+                Ok(Backend { addr, around, kind: Kind::Own(Some(server)), orders })
             }
             "redis-server" => {
                 let port = free_port().map_err(|error| error.to_string())?;
                 let child = redis(port)?;
-                Ok(Backend { addr: format!("127.0.0.1:{port}"), around, kind: Kind::Redis(Some(child)) })
+                Ok(Backend { addr: format!("127.0.0.1:{port}"), around, kind: Kind::Redis(Some(child)), orders })
             }
-            url => Self::given(url).await,
+            url => Self::given(url, orders).await,
         }
     }
 
-    async fn given(url: &str) -> std::result::Result<Backend, String> {
+    async fn given(url: &str, orders: Arc<Orders>) -> std::result::Result<Backend, String> {
         let rest = url.strip_prefix("redis://").ok_or_else(|| format!("'{url}' is no URL of the kind redis://host:port"))?;
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let begin = rest[..end].rfind('@').map_or(0, |at| at + 1);
@@ -63,7 +67,7 @@ impl Backend {
         let addr = if addr.contains(':') { addr.to_owned() } else { format!("{addr}:6379") };
         let client = Client::connect(url).await.map_err(|error| format!("{url}: {error}"))?;
         let test_mode = client.command(&["FAULT", "JOURNAL", &JOURNAL.to_string()]).await.is_ok();
-        Ok(Backend { addr, around, kind: Kind::Given { test_mode } })
+        Ok(Backend { addr, around, kind: Kind::Given { test_mode }, orders })
     }
 
     /// Its URL, by way of another address.
@@ -110,7 +114,7 @@ impl Backend {
     pub fn up(&mut self) -> std::result::Result<(), String> {
         let port = self.addr.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0);
         match &mut self.kind {
-            Kind::Own(server @ None) => *server = Some(own(port)?),
+            Kind::Own(server @ None) => *server = Some(own(port, &self.orders)?),
             Kind::Redis(child @ None) => *child = Some(redis(port)?),
             _ => {}
         }
@@ -154,12 +158,14 @@ fn end(child: &mut Option<Child>) {
     }
 }
 
-/// A server of this crate on loopback, in test mode.
-fn own(port: u16) -> std::result::Result<Server, String> {
+/// A server of this crate on loopback, in test mode, whose changes are followed.
+fn own(port: u16, orders: &Arc<Orders>) -> std::result::Result<Server, String> {
     let config = Config { port, bind: vec!["127.0.0.1".to_owned()], ..Config::default() };
     let server = Server::start(config, ServerOptions { test_mode: true, ..ServerOptions::default() })
         .map_err(|error| error.to_string())?;
-    server.control(|shell| {
+    let log = orders.log();
+    server.control(move |shell| {
+        shell.engine.keyspace.changes.log = Some(log);
         shell.engine.faults.journal = JOURNAL;
         shell.engine.update_journal();
     });

@@ -8,7 +8,6 @@ pub mod server;
 pub mod world;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use crate::recipes::Algorithm;
 use crate::torture::history::{History, NOBODY, Op, What};
@@ -40,6 +39,7 @@ struct Simulation<'a> {
     servers: Vec<Server>,
     clients: Vec<State>,
     wishes: Vec<Arc<[Wish]>>,
+    terms: Terms,
     /// Luck of servers.
     random: Random,
 }
@@ -59,6 +59,7 @@ pub fn run(plan: &Plan, algorithm: &Simulated) -> History {
         servers: (0..=plan.servers).map(server).collect(),
         clients: vec![State::Lives; plan.clients.len()],
         wishes: plan.clients.iter().map(|wishes| Arc::from(wishes.as_slice())).collect(),
+        terms: Terms::new(plan, String::new()),
         random: Random::new(plan.seed, purpose::ENGINE, u64::MAX),
     };
     for client in 0..plan.clients.len() as u32 {
@@ -127,8 +128,7 @@ impl Simulation<'_> {
         self.clients[client as usize] = State::Lives;
         let world = SimWorld::new(Arc::clone(&self.net), client);
         let wishes = Arc::clone(&self.wishes[client as usize]);
-        let terms = Terms { prefix: String::new(), lease: Duration::from_micros(self.plan.lease_us), fencing: self.plan.fencing };
-        let life = workload::live(world, client, Arc::clone(self.algorithm), wishes, terms);
+        let life = workload::live(world, client, Arc::clone(self.algorithm), wishes, self.terms.clone());
         self.executor.spawn(client, Box::pin(life));
     }
 
@@ -202,6 +202,7 @@ impl Simulation<'_> {
             let ops = store.list(now_us, &workload::resource_name("", lock)).into_iter().map(|op| op as Op).collect();
             net.record(NOBODY, What::Stored { lock, ops });
         }
+        net.history.commands = net.clients.iter().map(|client| client.sent).sum();
         std::mem::take(&mut net.history)
     }
 }

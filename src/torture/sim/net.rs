@@ -27,6 +27,9 @@ const TIMEOUTS_IN_LEASE: u64 = 5;
 /// A server does after so many leases at the latest.
 const NOTICED_LEASES: u64 = 2;
 
+/// Events of most episodes, for which there is room from the beginning.
+const HISTORY_USUAL: usize = 4_096;
+
 /// Number of a connection, never given twice.
 pub type ConnId = u32;
 
@@ -230,7 +233,7 @@ impl Net {
         let link = |number: u64| Link::new(Random::new(plan.seed, purpose::LINK, number));
         let mut net = Net {
             now_us: 0,
-            history: History::default(),
+            history: History { events: Vec::with_capacity(HISTORY_USUAL), commands: 0 },
             clients: (0..clients).map(client).collect(),
             spawned: Vec::new(),
             servers: plan.servers,

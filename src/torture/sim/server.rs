@@ -385,9 +385,60 @@ impl Server {
     pub fn list(&mut self, at_us: u64, key: &[u8]) -> Vec<u64> {
         let id = connect(&mut self.engine, now(at_us));
         execute(&mut self.engine, now(at_us), id, &Command::new("LRANGE").arg(key).arg(0).arg(-1));
-        let mut bytes = BytesMut::from(&self.engine.sessions[id.0 as usize].out[..]);
-        let reply = self.decoder.decode(&mut bytes).ok().flatten();
-        let items = reply.as_ref().and_then(Value::as_array).unwrap_or_default();
-        items.iter().filter_map(|item| item.as_integer().map(|number| number as u64)).collect()
+        // The lines of the reply: those of lengths, and those that are numbers.
+        let lines = self.engine.sessions[id.0 as usize].out.split(|byte| *byte == b'\n');
+        lines.filter_map(|line| std::str::from_utf8(line.strip_suffix(b"\r")?).ok()?.parse().ok()).collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::torture::plan::{Plan, Settings};
+
+    /// Has everything happen until then.
+    fn run(net: &Shared, server: &mut Server, until_us: u64) {
+        loop {
+            let Some(event) = lock(net).next(until_us) else { break };
+            match event {
+                Event::ToServer(conn) => server.arrive(net, conn),
+                Event::Tick(_) => server.tick(net),
+                _ => {}
+            }
+        }
+        lock(net).now_us = until_us;
+    }
+
+    fn ask(server: &mut Server, at_us: u64, command: Command) -> String {
+        let id = connect(&mut server.engine, now(at_us));
+        execute(&mut server.engine, now(at_us), id, &command);
+        String::from_utf8(server.engine.sessions[id.0 as usize].out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_failover_gives_no_token_twice_though_a_waiter_was_to_have_it_when_time_went_on() {
+        let net = Arc::new(Mutex::new(Net::new(&Plan::draw(&Settings::default(), 0))));
+        let mut server = Server::new(0, 1, true);
+        let acquire = |owner: &str| Command::new("LOCK.ACQUIRE").arg("door").arg(owner).arg(10_000);
+        lock(&net).call(0, 0, acquire("alice"));
+        run(&net, &mut server, 1_000_000);
+        lock(&net).call(1, 0, acquire("bob").arg("WAIT").arg(0));
+        // Alice's lease ends, and bob is granted the lock.
+        run(&net, &mut server, 10_500_000);
+        let next = |server: &Server| server.engine.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
+        let of_bob = next(&server) - 1;
+        let check = |token: u64| Command::new("LOCK.CHECK").arg("door").arg(token);
+        assert_eq!(ask(&mut server, 10_500_000, check(of_bob)), ":1\r\n");
+        // The replica has not heard of that, and its clock is past the end of Alice's lease.
+        assert!(server.down(&net, Some(1), false));
+        lock(&net).now_us = 11_000_000;
+        server.start(&net);
+        assert!(next(&server) > of_bob);
+        assert_eq!(ask(&mut server, 11_000_000, check(of_bob)), ":0\r\n", "bob has the token again");
+        let token = ask(&mut server, 11_000_000, acquire("carol"));
+        assert!(token.trim().trim_start_matches(':').parse::<u64>().unwrap() > of_bob, "{token}");
     }
 }
