@@ -189,13 +189,17 @@ impl Interpreter {
         }
     }
 
-    /// Ends an interpreter.
+    /// Ends an interpreter. One in which a run has begun and not ended is left as it is, and its memory with it: the run may go on, as
+    /// when the engine's supervisor, which is asked during a run, drops the scripts; or it was broken off by a panic.
     ///
     /// # Safety
-    /// It came from [`Interpreter::create`], and is not used any more.
+    /// It came from [`Interpreter::create`], and nothing but a run that goes on uses it any more.
     pub(super) unsafe fn free(this: NonNull<Interpreter>) {
         // SAFETY: as promised; the account outlives the state.
         unsafe {
+            if Self::is_running(this.as_ptr()) {
+                return;
+            }
             lua_close(this.as_ref().lua);
             drop(Box::from_raw(this.as_ptr()));
         }

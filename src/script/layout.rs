@@ -8,6 +8,8 @@ use std::os::raw::{c_int, c_void};
 
 use mlua::ffi::*;
 
+use crate::script::memory::{self, Memory};
+
 /// A value on the stack or in a table.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -229,6 +231,20 @@ impl Value {
     #[inline]
     pub(super) fn clear(&mut self) {
         self.kind = LUA_TNIL;
+    }
+}
+
+/// Panics where Lua lays its values out in another way than is believed here: for the start, long before the first script. Each
+/// interpreter is checked again when it is made.
+pub(crate) fn check_at_start() {
+    let mut memory = Memory::new(usize::MAX);
+    let account: *mut c_void = (&raw mut memory).cast();
+    // SAFETY: the account outlives the state, which is new and is closed as it was made. Allocations cannot fail: they are not strict.
+    unsafe {
+        let lua = lua_newstate(memory::allocate, account);
+        assert!(!lua.is_null(), "the state is allocated or the process ends");
+        check(lua, account);
+        lua_close(lua);
     }
 }
 

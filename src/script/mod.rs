@@ -50,6 +50,7 @@ use crate::engine::{Action, Engine};
 use crate::resp::reply::Sink;
 use crate::script::bounds::Bounds;
 use crate::script::interpreter::{Frame, Function, Interpreter};
+pub(crate) use crate::script::layout::check_at_start as check_layout;
 pub use crate::script::libraries::random::ScriptRandom;
 pub use crate::script::memory::LIMIT as MEMORY_LIMIT;
 use crate::script::plan::Plan;
@@ -149,9 +150,6 @@ pub struct Scripts {
     pub(crate) without_plans: bool,
 }
 
-// SAFETY: the interpreter is reached through this value alone, and nothing in it belongs to a thread.
-unsafe impl Send for Scripts {}
-
 impl Default for Scripts {
     fn default() -> Self {
         Scripts {
@@ -175,7 +173,7 @@ impl Default for Scripts {
 impl Drop for Scripts {
     fn drop(&mut self) {
         if let Some(interpreter) = self.interpreter.take() {
-            // SAFETY: nobody else has it.
+            // SAFETY: nobody else has it; `free` leaves one alone that runs.
             unsafe { Interpreter::free(interpreter) }
         }
     }

@@ -38,9 +38,6 @@ pub(crate) struct Retired {
     scripts: Vec<slab::IntoIter<Script>>,
 }
 
-// SAFETY: the interpreters are reached through this value alone, and nothing in them belongs to a thread.
-unsafe impl Send for Retired {}
-
 impl Retired {
     /// Takes an interpreter over.
     ///
@@ -49,6 +46,7 @@ impl Retired {
     pub(super) unsafe fn add(&mut self, interpreter: NonNull<Interpreter>) {
         // SAFETY: as promised.
         unsafe {
+            assert!(!Interpreter::is_running(interpreter.as_ptr()), "an interpreter that runs is not taken over");
             if (*interpreter.as_ptr()).memory.used <= SMALL {
                 return Interpreter::free(interpreter);
             }

@@ -515,7 +515,10 @@ fn an_interpreter_that_was_left_in_the_middle_is_not_used_again() {
     assert_eq!(server.eval("return 2"), ":2\r\n");
     assert_eq!(server.0.engine.scripts.len(), 1);
     // SAFETY: it was left behind whole, in truth.
-    unsafe { crate::script::interpreter::Interpreter::free(interpreter) };
+    unsafe {
+        (*interpreter.as_ptr()).frame.engine = std::ptr::null_mut();
+        crate::script::interpreter::Interpreter::free(interpreter);
+    }
 }
 
 #[test]
@@ -609,4 +612,20 @@ fn run_crash_list() {
         assert!(reply.starts_with('-') && reply.contains(error), "{reply} for {script}");
         assert_eq!(server.eval("return 7"), ":7\r\n");
     }
+}
+
+#[test]
+fn scripts_that_the_supervisor_drops_are_not_freed_while_one_of_them_runs() {
+    use crate::script::Scripts;
+    use crate::script::bounds::Verdict;
+    let mut harness = Harness::new();
+    harness.engine.supervisor = Some(Box::new(|engine, _, _, _| {
+        engine.scripts = Scripts::default();
+        Verdict::Continue
+    }));
+    let script = b"local t = {} for i = 1, 1e6 do t[i % 100] = {} end return 'done'";
+    assert_eq!(harness.args(&[b"EVAL", script, b"0"]), b"$4\r\ndone\r\n");
+    harness.engine.supervisor = None;
+    assert_eq!(harness.args(&[b"EVAL", script, b"0"]), b"$4\r\ndone\r\n");
+    harness.engine.scripts.check_invariants();
 }

@@ -14,6 +14,7 @@
 
 use std::alloc::Layout;
 use std::cell::Cell;
+use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -56,7 +57,7 @@ const REGION_MIN: usize = 256 << 20;
 const NONE: u32 = u32::MAX;
 
 /// Where the region begins, how long it is, and the heads of its spans. Its length is 0 until the rest is known.
-static BASE: AtomicUsize = AtomicUsize::new(0);
+static BASE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 static LEN: AtomicUsize = AtomicUsize::new(0);
 static HEADS: AtomicPtr<Head> = AtomicPtr::new(ptr::null_mut());
 static SHARED: Mutex<Shared> = Mutex::new(Shared { free: NONE, next: 0, accessible: 0, orphans: ptr::null_mut() });
@@ -94,9 +95,11 @@ impl Shared {
 }
 
 /// What is known of a span. All zeros is the head of one that nobody has ever had.
+///
+/// Other threads read `owner` while the owner changes the rest: the head is reached through its fields, never by a reference to all of it.
 struct Head {
-    /// Whose it is.
-    owner: AtomicPtr<Heap>,
+    /// The list of strays of the heap whose it is.
+    owner: AtomicPtr<Strays>,
     /// Its first free block, which begins with the address of the next one. Those that were never used are not among them.
     free: *mut u8,
     /// Offset of the first block that was never used.
@@ -131,6 +134,10 @@ struct Cache {
     max: u32,
 }
 
+/// The blocks of one heap that other threads have freed: all that other threads reach of a heap. An allocation of its own, because a
+/// thread has its heap by a unique reference.
+struct Strays(AtomicPtr<u8>);
+
 /// The small blocks of one thread.
 pub struct Heap {
     caches: [Cache; CLASSES],
@@ -144,8 +151,8 @@ pub struct Heap {
     spans: usize,
     /// Bytes of the blocks that the thread was given less those that it has given back.
     in_use: i64,
-    /// Blocks that others have freed.
-    strays: AtomicPtr<u8>,
+    /// Lives for ever, as the heap does.
+    strays: &'static Strays,
     /// The next heap whose thread has ended.
     next_orphan: *mut Heap,
 }
@@ -154,8 +161,8 @@ thread_local! {
     static HEAP: Cell<*mut Heap> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// While it lives, its thread takes small blocks from a heap of its own.
-pub struct Owner(());
+/// While it lives, its thread takes small blocks from a heap of its own. It stays on that thread, and so is not `Send`.
+pub struct Owner(PhantomData<*mut Heap>);
 
 impl Owner {
     /// Gives the thread that calls it a heap, whatever the program's allocator is. `None` where it has one, or the system has no room
@@ -174,13 +181,14 @@ impl Owner {
             shared.orphans = unsafe { (*heap).next_orphan };
         }
         HEAP.set(heap);
-        Some(Owner(()))
+        Some(Owner(PhantomData))
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
         let heap = HEAP.replace(ptr::null_mut());
+        assert!(!heap.is_null(), "a heap's owner is dropped by the thread that has the heap");
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: it was this thread's and is used no more.
         unsafe { (*heap).next_orphan = shared.orphans };
@@ -246,7 +254,7 @@ pub fn take_zeroed(layout: Layout) -> *mut u8 {
 pub fn owns(block: *mut u8) -> bool {
     // What was stored before the length is seen with it.
     let len = LEN.load(Ordering::Acquire);
-    block.addr().wrapping_sub(BASE.load(Ordering::Relaxed)) < len
+    block.addr().wrapping_sub(BASE.load(Ordering::Relaxed).addr()) < len
 }
 
 /// Takes a block back.
@@ -330,7 +338,7 @@ pub fn return_spans(count: usize) -> usize {
 unsafe fn stray(block: *mut u8) {
     // SAFETY: its span has a block in use, and so an owner, which lives for ever.
     unsafe {
-        let strays = &(*(*head_of(block)).owner.load(Ordering::Relaxed)).strays;
+        let Strays(strays) = &*(*head_of(block)).owner.load(Ordering::Relaxed);
         let mut first = strays.load(Ordering::Relaxed);
         loop {
             block.cast::<*mut u8>().write(first);
@@ -358,7 +366,7 @@ fn reserve() -> bool {
         let (region, heads) = (map(len + SPAN, libc::PROT_NONE), map(heads, libc::PROT_READ | libc::PROT_WRITE));
         if !region.is_null() && !heads.is_null() {
             HEADS.store(heads.cast(), Ordering::Relaxed);
-            BASE.store(region.addr().next_multiple_of(SPAN), Ordering::Relaxed);
+            BASE.store(region.wrapping_add(region.align_offset(SPAN)), Ordering::Relaxed);
             LEN.store(len, Ordering::Release);
             return true;
         }
@@ -389,7 +397,7 @@ fn head(span: u32) -> *mut Head {
 }
 
 fn span_of(block: *mut u8) -> u32 {
-    ((block.addr() - BASE.load(Ordering::Relaxed)) / SPAN) as u32
+    ((block.addr() - BASE.load(Ordering::Relaxed).addr()) / SPAN) as u32
 }
 
 fn head_of(block: *mut u8) -> *mut Head {
@@ -397,7 +405,8 @@ fn head_of(block: *mut u8) -> *mut Head {
 }
 
 fn start_of(span: u32) -> *mut u8 {
-    ptr::with_exposed_provenance_mut(BASE.load(Ordering::Relaxed) + span as usize * SPAN)
+    // Only called for spans of the region.
+    BASE.load(Ordering::Relaxed).wrapping_add(span as usize * SPAN)
 }
 
 impl Heap {
@@ -414,7 +423,7 @@ impl Heap {
             fewest_empties: 0,
             spans: 0,
             in_use: 0,
-            strays: AtomicPtr::new(ptr::null_mut()),
+            strays: Box::leak(Box::new(Strays(AtomicPtr::new(ptr::null_mut())))),
             next_orphan: ptr::null_mut(),
         }
     }
@@ -465,7 +474,7 @@ impl Heap {
     #[cold]
     #[inline(never)]
     fn refill(&mut self, class: usize) -> *mut u8 {
-        if !self.strays.load(Ordering::Relaxed).is_null() {
+        if !self.strays.0.load(Ordering::Relaxed).is_null() {
             self.collect_strays();
         }
         if self.open[class] == NONE && self.open_span(class).is_none() {
@@ -475,32 +484,32 @@ impl Heap {
         let (start, size) = (start_of(span), SIZES[class] as usize);
         // SAFETY: an open span is ours, and what lies in it below its end and is free is, too.
         unsafe {
-            let head = &mut *head(span);
+            let head = head(span);
             let mut wanted = (self.caches[class].max / 2).max(1);
-            let first = if head.free.is_null() {
+            let first = if (*head).free.is_null() {
                 // In the order of their addresses.
-                let fresh = ((SPAN - head.fresh as usize) / size).min(wanted as usize);
-                let first = start.add(head.fresh as usize);
+                let fresh = ((SPAN - (*head).fresh as usize) / size).min(wanted as usize);
+                let first = start.add((*head).fresh as usize);
                 for number in 0..fresh {
                     let block = first.add(number * size);
                     let next = if number + 1 < fresh { block.add(size) } else { ptr::null_mut() };
                     block.cast::<*mut u8>().write(next);
                 }
-                head.fresh += (fresh * size) as u32;
+                (*head).fresh += (fresh * size) as u32;
                 wanted = fresh as u32;
                 first
             } else {
                 // One only: where blocks were freed here and there, each has to be waited for to know the next, but that one is asked for
                 // now and comes until it is wanted.
-                let first = head.free;
-                head.free = first.cast::<*mut u8>().read();
+                let first = (*head).free;
+                (*head).free = first.cast::<*mut u8>().read();
                 first.cast::<*mut u8>().write(ptr::null_mut());
-                prefetch(head.free);
+                prefetch((*head).free);
                 wanted = 1;
                 first
             };
-            head.used += wanted;
-            if head.free.is_null() && SPAN - (head.fresh as usize) < size {
+            (*head).used += wanted;
+            if (*head).free.is_null() && SPAN - ((*head).fresh as usize) < size {
                 self.unlink(span, class);
             }
             let cache = &mut self.caches[class];
@@ -542,7 +551,7 @@ impl Heap {
     /// Puts what others have freed where it belongs.
     #[cold]
     fn collect_strays(&mut self) {
-        let mut block = self.strays.swap(ptr::null_mut(), Ordering::Acquire);
+        let mut block = self.strays.0.swap(ptr::null_mut(), Ordering::Acquire);
         while !block.is_null() {
             // SAFETY: a stray is one of ours that nobody uses, and begins with the address of the next one.
             unsafe {
@@ -563,22 +572,21 @@ impl Heap {
         // SAFETY: as promised to us: its span has a block in use.
         unsafe {
             let head = head(span);
-            if !ptr::eq((*head).owner.load(Ordering::Relaxed), self) {
+            if !ptr::eq((*head).owner.load(Ordering::Relaxed), self.strays) {
                 return stray(block);
             }
-            let head = &mut *head;
-            block.cast::<*mut u8>().write(head.free);
-            head.free = block;
-            head.used -= 1;
-            let class = head.class as usize;
-            if head.used == 0 {
-                if head.linked {
+            block.cast::<*mut u8>().write((*head).free);
+            (*head).free = block;
+            (*head).used -= 1;
+            let class = (*head).class as usize;
+            if (*head).used == 0 {
+                if (*head).linked {
                     self.unlink(span, class);
                 }
-                head.next = self.empty;
+                (*head).next = self.empty;
                 self.empty = span;
                 self.empties += 1;
-            } else if !head.linked {
+            } else if !(*head).linked {
                 self.link(span, class);
             }
         }
@@ -609,10 +617,10 @@ impl Heap {
                 }
                 self.spans += 1;
             }
-            let head = &mut *head(span);
-            head.owner.store(self, Ordering::Relaxed);
-            (head.free, head.fresh, head.used, head.linked) = (ptr::null_mut(), 0, 0, false);
-            (head.size, head.class) = (SIZES[class], class as u32);
+            let head = head(span);
+            (*head).owner.store(ptr::from_ref(self.strays).cast_mut(), Ordering::Relaxed);
+            ((*head).free, (*head).fresh, (*head).used, (*head).linked) = (ptr::null_mut(), 0, 0, false);
+            ((*head).size, (*head).class) = (SIZES[class], class as u32);
             self.link(span, class);
         }
         Some(was)
@@ -640,8 +648,8 @@ impl Heap {
         // SAFETY: as promised to us, and so is the first one.
         unsafe {
             let first = self.open[class];
-            let head_of_span = &mut *head(span);
-            (head_of_span.prev, head_of_span.next, head_of_span.linked) = (NONE, first, true);
+            let head_of_span = head(span);
+            ((*head_of_span).prev, (*head_of_span).next, (*head_of_span).linked) = (NONE, first, true);
             if first != NONE {
                 (*head(first)).prev = span;
             }

@@ -43,7 +43,7 @@ impl Heap {
         for span in 0..next {
             // SAFETY: nobody else is at work on this heap, and others' spans are only asked whose they are.
             unsafe {
-                if !ptr::eq((*head(span)).owner.load(Ordering::Relaxed), self) {
+                if !ptr::eq((*head(span)).owner.load(Ordering::Relaxed), self.strays) {
                     continue;
                 }
                 let head = &*head(span);
@@ -254,4 +254,20 @@ fn zeroed_blocks_are_zeros_whoever_had_them_before() {
             }
         }
     }
+}
+
+/// Does not compile where an owner can be moved to another thread, or be shared with one: both would let it be dropped, or used, where
+/// the heap is not the thread's.
+#[test]
+fn an_owner_stays_on_its_thread() {
+    trait Otherwise<Marker> {
+        fn holds() {}
+    }
+    struct IsSend;
+    struct IsSync;
+    impl<T: ?Sized> Otherwise<()> for T {}
+    impl<T: ?Sized + Send> Otherwise<IsSend> for T {}
+    impl<T: ?Sized + Sync> Otherwise<IsSync> for T {}
+    // Ambiguous, and an error, where the type has one of the two.
+    <Owner as Otherwise<_>>::holds();
 }

@@ -55,6 +55,7 @@ use crate::commands;
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
 use crate::engine::users::Users;
+use crate::script;
 use crate::server::accept::Doors;
 use crate::server::busy::Watch;
 use crate::server::clock::Clock;
@@ -181,6 +182,7 @@ impl Prepared {
         let _ = self.work.send(executor);
         // Meanwhile, what it needs no sooner than there is a request: to know all commands by their names, and where it runs.
         commands::lookup(b"");
+        script::check_layout();
         let environment = environment::describe(unix_socket.as_deref(), &addresses, &tls_addresses, config_file.as_deref());
         let (executor, accept) = (Some(self.thread), Some(Box::new((accept, environment))));
         Ok(Server { executor, accept, orders, ending, addresses, tls_addresses, directory, unix_socket })

@@ -559,7 +559,7 @@ impl<'a> EntryMut<'a> {
     /// Remembers the wheel's timer (below [`TIMER_LIMIT`]).
     #[inline]
     pub fn set_timer(&mut self, timer: u32) {
-        debug_assert!(timer < TIMER_LIMIT);
+        assert!(timer < TIMER_LIMIT, "a timer's number would be cut off");
         let word = self.read().word(1) & ((1 << 36) - 1);
         self.set_word(1, word | (u64::from(timer) << 36));
     }

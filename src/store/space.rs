@@ -210,7 +210,7 @@ impl Space {
 
     /// Adds a new entry, whose key is not there.
     pub fn insert_entry(&mut self, dict: usize, hash: KeyHash, mut entry: Entry) -> Place {
-        debug_assert_eq!(entry.read().timer(), 0, "another's timer");
+        assert!(entry.read().timer() == 0, "another entry's timer");
         self.sought_in.set(NOT_YET);
         self.counts[dict].come(entry.read());
         arm(&mut self.wheel, &mut self.counts[dict], dict, entry.change(), None);
@@ -349,7 +349,7 @@ impl Space {
     /// Frees an entry that was taken out: at once when it is small, else in pieces by [`Space::free_some`].
     #[inline]
     pub fn bury(&mut self, entry: Entry) {
-        debug_assert_eq!(entry.read().timer(), 0, "a timer would outlive its entry");
+        assert!(entry.read().timer() == 0, "a timer would outlive its entry, which it has the address of");
         if entry.read().is_boxed() {
             self.bury_boxed(entry);
         }
@@ -369,7 +369,7 @@ impl Space {
 
     /// Frees a value that was taken out of its entry.
     pub fn bury_value(&mut self, value: Box<Value>) {
-        debug_assert!(!matches!(&*value, Value::Hash(hash) if hash.field_timer() != 0), "a timer would outlive its entry");
+        assert!(!matches!(&*value, Value::Hash(hash) if hash.field_timer() != 0), "a timer would outlive its entry");
         if value.weight() > 64 {
             self.buried += 1;
             self.graveyard.push(Grave::Value(value));

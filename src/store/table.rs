@@ -38,13 +38,15 @@ pub struct Table {
     full_at: u32,
 }
 
-/// Where an entry stands, until the table is changed.
+/// Where an entry stands, until the table is changed. After that it may stand for another entry, or for none: then it ends the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position(pub(super) u32);
 
+#[inline]
 fn slot_of(hash: u32, address: u64) -> u64 {
     debug_assert!(hash < HASH_LIMIT);
-    debug_assert!(address & 7 == 0 && address >> 48 == 0, "{address:#x}");
+    // An address that does not come out of the slot as it went in would be followed to somewhere else.
+    assert!(address & !(ADDRESS_MASK << 3) == 0, "{address:#x} does not fit into a slot");
     (u64::from(hash) << ADDRESS_BITS) | (address >> 3)
 }
 
@@ -65,6 +67,12 @@ fn hash_of(slot: u64) -> u32 {
 
 fn address_of(slot: u64) -> u64 {
     (slot & ADDRESS_MASK) << 3
+}
+
+#[cold]
+#[inline(never)]
+fn stale() -> ! {
+    panic!("a position is used after its table was changed");
 }
 
 /// Whether two keys are the same. Those of 4 to 32 bytes, as most are, without a call: both ends are compared, which meet or overlap.
@@ -194,10 +202,19 @@ impl Table {
         }
     }
 
+    /// The address in a slot, which is not empty. A position that has outlived its entry ends here, or gets another entry.
+    #[inline]
+    fn taken(&self, at: usize) -> u64 {
+        let slot = self.slots[at];
+        if slot == 0 {
+            stale();
+        }
+        address_of(slot)
+    }
+
     #[inline]
     fn entry_at(&self, at: usize) -> EntryRef<'_> {
-        let address = address_of(self.slots[at]);
-        debug_assert!(address != 0);
+        let address = self.taken(at);
         // SAFETY: a slot that is not zero holds the address of an entry that this table owns; `&self` keeps it as it is.
         unsafe { EntryRef::at(address) }
     }
@@ -211,8 +228,7 @@ impl Table {
     /// The entry there, to be changed in place.
     #[inline]
     pub fn get_mut(&mut self, position: Position) -> EntryMut<'_> {
-        let address = address_of(self.slots[position.0 as usize]);
-        debug_assert!(address != 0);
+        let address = self.taken(position.0 as usize);
         // SAFETY: as in `entry_at`; `&mut self` makes the access unique.
         unsafe { EntryMut::at(address) }
     }
@@ -221,7 +237,10 @@ impl Table {
     pub fn replace(&mut self, position: Position, entry: Entry) -> Entry {
         let at = position.0 as usize;
         let old = self.slots[at];
-        debug_assert!(old != 0 && self.entry_at(at).key() == entry.read().key());
+        if old == 0 {
+            stale();
+        }
+        debug_assert!(self.entry_at(at).key() == entry.read().key());
         self.slots[at] = slot_of(hash_of(old), entry.into_address());
         // SAFETY: the table owned the entry of this slot and has just forgotten it.
         unsafe { Entry::from_address(address_of(old)) }
@@ -279,9 +298,8 @@ impl Table {
     /// Takes the entry there out.
     pub fn remove(&mut self, position: Position) -> Entry {
         let (mut at, capacity) = (position.0 as usize, self.capacity);
+        let address = self.taken(at);
         let slots = self.slots.as_mut_slice();
-        let address = address_of(slots[at]);
-        debug_assert!(address != 0);
         // What follows and does not stand at its home moves down by one.
         loop {
             let next = slots[at + 1];

@@ -248,14 +248,14 @@ impl Wheel {
     /// Gives a timer another token.
     #[inline]
     pub fn set_token(&mut self, timer: TimerId, token: u64) {
-        debug_assert!(!self.nodes.at(timer).is_free(), "timer {timer} is not set");
+        assert!(!self.nodes.at(timer).is_free(), "timer {timer} is not set");
         self.nodes.at_mut(timer).token = token;
     }
 
     /// What a timer carries.
     #[inline]
     pub fn token(&self, timer: TimerId) -> u64 {
-        debug_assert!(!self.nodes.at(timer).is_free(), "timer {timer} is not set");
+        assert!(!self.nodes.at(timer).is_free(), "timer {timer} is not set");
         self.nodes.at(timer).token
     }
 
@@ -503,7 +503,7 @@ impl Wheel {
     #[inline(always)]
     fn unlink(&mut self, node: u32) {
         let here = self.nodes.at(node);
-        debug_assert!(node as usize >= SLOTS && !here.is_free(), "timer {node} is not set");
+        assert!(node as usize >= SLOTS && !here.is_free(), "timer {node} is not set");
         let (next, prev) = (here.next(node), here.prev(node));
         self.nodes.at_mut(prev).next = next ^ prev;
         self.nodes.at_mut(next).prev = prev ^ next;

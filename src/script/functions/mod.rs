@@ -185,13 +185,10 @@ impl Default for Functions {
     }
 }
 
-// SAFETY: the interpreter is reached through this value alone, and nothing in it belongs to a thread.
-unsafe impl Send for Functions {}
-
 impl Drop for Functions {
     fn drop(&mut self) {
         if let Some(interpreter) = self.interpreter.take() {
-            // SAFETY: nobody else has it.
+            // SAFETY: nobody else has it; `free` leaves one alone that runs.
             unsafe { Interpreter::free(interpreter) }
         }
     }

@@ -138,7 +138,10 @@ fn libraries_come_back_when_a_run_never_ended() {
     assert_eq!(send(&mut harness, &["FCALL", "f", "0"]), ":1\r\n");
     assert_eq!(send(&mut harness, &["FCALL", "f", "0"]), ":2\r\n");
     // SAFETY: it was left behind whole, in truth.
-    unsafe { crate::script::interpreter::Interpreter::free(interpreter) };
+    unsafe {
+        (*interpreter.as_ptr()).frame.engine = std::ptr::null_mut();
+        crate::script::interpreter::Interpreter::free(interpreter);
+    }
 }
 
 #[test]

@@ -114,8 +114,12 @@ impl Writer {
     }
 
     /// Appends bytes; raises an error where there is no memory for them, or where the script is to end.
+    ///
+    /// # Safety
+    /// An error jumps over the caller and all frames up to Lua: nothing with a destructor is alive in them, and `bytes` are none of the
+    /// buffer's own.
     #[inline]
-    pub(super) fn put(self, bytes: &[u8]) {
+    pub(super) unsafe fn put(self, bytes: &[u8]) {
         // SAFETY: as for `clear`.
         unsafe {
             let buffer = &(*self.interpreter).buffer;
@@ -127,18 +131,24 @@ impl Writer {
     }
 
     /// As [`Writer::put`] for many bytes at once, which are copied and so count less.
-    pub(super) fn put_many(self, bytes: &[u8]) {
-        self.put(bytes);
-        // SAFETY: as for `clear`; nothing is owned when an error is raised.
+    ///
+    /// # Safety
+    /// As for [`Writer::put`].
+    pub(super) unsafe fn put_many(self, bytes: &[u8]) {
+        // SAFETY: as for `clear`, and as promised; nothing is owned when an error is raised.
         unsafe {
+            self.put(bytes);
             (*self.interpreter).buffer.counted += bytes.len();
             bounds::spend(self.lua, self.interpreter, 1 + bytes.len() as u64 / bounds::BYTES_PER_STEP);
         }
     }
 
     /// Makes room for `more` bytes, and counts those that were written.
+    ///
+    /// # Safety
+    /// As for [`Writer::put`].
     #[cold]
-    fn make_free(self, more: usize) {
+    unsafe fn make_free(self, more: usize) {
         // SAFETY: as for `clear`. No reference to the buffer is left, and nothing owned, when an error is raised.
         unsafe {
             let work = (*self.interpreter).buffer.uncounted() + more as u64 / bounds::BYTES_PER_STEP;
@@ -151,13 +161,18 @@ impl Writer {
     }
 
     /// Makes room for so many bytes at once; raises an error where there is no memory for them.
-    pub(super) fn reserve(self, len: usize) {
+    ///
+    /// # Safety
+    /// As for [`Writer::put`].
+    pub(super) unsafe fn reserve(self, len: usize) {
         if !self.grow(len) {
             // Lua does not know that memory is short: it may have garbage.
-            // SAFETY: as for `clear`; all that is in use lies on the stack.
-            unsafe { lua_gc(self.lua, LUA_GCCOLLECT, 0) };
-            if !self.grow(len) {
-                self.out_of_memory();
+            // SAFETY: as for `clear`, and as promised; all that is in use lies on the stack.
+            unsafe {
+                lua_gc(self.lua, LUA_GCCOLLECT, 0);
+                if !self.grow(len) {
+                    self.out_of_memory();
+                }
             }
         }
     }
@@ -171,10 +186,14 @@ impl Writer {
         }
     }
 
-    /// Appends a byte, as [`Writer::put`].
+    /// Appends a byte.
+    ///
+    /// # Safety
+    /// As for [`Writer::put`].
     #[inline]
-    pub(super) fn byte(self, byte: u8) {
-        self.put(&[byte]);
+    pub(super) unsafe fn byte(self, byte: u8) {
+        // SAFETY: as promised.
+        unsafe { self.put(&[byte]) }
     }
 
     /// Number of bytes written.
@@ -186,7 +205,7 @@ impl Writer {
     /// Pushes what was written as a string, and begins anew.
     ///
     /// # Safety
-    /// The stack has room for it.
+    /// As for [`Writer::put`]; the stack has room for it.
     pub(super) unsafe fn push(self) {
         // SAFETY: as promised; Lua copies the bytes, and if it has no memory for that, they stay for the next writer to forget.
         unsafe {
@@ -198,8 +217,12 @@ impl Writer {
         self.clear();
     }
 
+    /// Raises Lua's error.
+    ///
+    /// # Safety
+    /// As for [`Writer::put`].
     #[cold]
-    fn out_of_memory(self) -> ! {
+    unsafe fn out_of_memory(self) -> ! {
         // SAFETY: a writer is used in functions that Lua called, and nothing with a destructor is alive in them. There is no room for
         // so much: Lua raises its own error, after which it collects its garbage.
         unsafe {

@@ -90,48 +90,57 @@ unsafe fn encode(lua: *mut lua_State, out: Writer, level: u32) {
 
 /// The head of something with a length: in the first byte itself up to some length, or as 8, 16 or 32 bits after a first byte; that
 /// of 32 bits follows that of 16.
-fn head(out: Writer, len: usize, fixed: Option<(u8, usize)>, of_8_bits: Option<u8>, of_16_bits: u8) {
-    match (fixed, of_8_bits) {
-        (Some((first, max)), _) if len <= max => out.byte(first | len as u8),
-        (_, Some(first)) if len <= 0xff => out.put(&[first, len as u8]),
-        _ if len <= 0xffff => {
-            out.byte(of_16_bits);
-            out.put(&(len as u16).to_be_bytes());
-        }
-        _ => {
-            out.byte(of_16_bits + 1);
-            out.put(&(len as u32).to_be_bytes());
+unsafe fn head(out: Writer, len: usize, fixed: Option<(u8, usize)>, of_8_bits: Option<u8>, of_16_bits: u8) {
+    // SAFETY: see above.
+    unsafe {
+        match (fixed, of_8_bits) {
+            (Some((first, max)), _) if len <= max => out.byte(first | len as u8),
+            (_, Some(first)) if len <= 0xff => out.put(&[first, len as u8]),
+            _ if len <= 0xffff => {
+                out.byte(of_16_bits);
+                out.put(&(len as u16).to_be_bytes());
+            }
+            _ => {
+                out.byte(of_16_bits + 1);
+                out.put(&(len as u32).to_be_bytes());
+            }
         }
     }
 }
 
-fn encode_number(out: Writer, number: f64) {
-    let whole = to_i64(number);
-    if whole as f64 == number {
-        encode_integer(out, whole);
-    } else if f64::from(number as f32) == number {
-        out.byte(0xca);
-        out.put(&(number as f32).to_be_bytes());
-    } else {
-        out.byte(0xcb);
-        out.put(&number.to_be_bytes());
+unsafe fn encode_number(out: Writer, number: f64) {
+    // SAFETY: see above.
+    unsafe {
+        let whole = to_i64(number);
+        if whole as f64 == number {
+            encode_integer(out, whole);
+        } else if f64::from(number as f32) == number {
+            out.byte(0xca);
+            out.put(&(number as f32).to_be_bytes());
+        } else {
+            out.byte(0xcb);
+            out.put(&number.to_be_bytes());
+        }
     }
 }
 
-fn encode_integer(out: Writer, number: i64) {
-    let (first, width) = match number {
-        -32..=0x7f => return out.byte(number as u8),
-        0x80..=0xff => (0xcc, 1),
-        0x100..=0xffff => (0xcd, 2),
-        0x1_0000..=0xffff_ffff => (0xce, 4),
-        0x1_0000_0000.. => (0xcf, 8),
-        -0x80..=-33 => (0xd0, 1),
-        -0x8000..=-0x81 => (0xd1, 2),
-        -0x8000_0000..=-0x8001 => (0xd2, 4),
-        ..=-0x8000_0001 => (0xd3, 8),
-    };
-    out.byte(first);
-    out.put(&number.to_be_bytes()[8 - width..]);
+unsafe fn encode_integer(out: Writer, number: i64) {
+    // SAFETY: see above.
+    unsafe {
+        let (first, width) = match number {
+            -32..=0x7f => return out.byte(number as u8),
+            0x80..=0xff => (0xcc, 1),
+            0x100..=0xffff => (0xcd, 2),
+            0x1_0000..=0xffff_ffff => (0xce, 4),
+            0x1_0000_0000.. => (0xcf, 8),
+            -0x80..=-33 => (0xd0, 1),
+            -0x8000..=-0x81 => (0xd1, 2),
+            -0x8000_0000..=-0x8001 => (0xd2, 4),
+            ..=-0x8000_0001 => (0xd3, 8),
+        };
+        out.byte(first);
+        out.put(&number.to_be_bytes()[8 - width..]);
+    }
 }
 
 /// Writes the table on top, and leaves it there.

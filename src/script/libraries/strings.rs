@@ -68,12 +68,16 @@ fn split_anchor(pattern: &[u8]) -> (&[u8], bool) {
     }
 }
 
-fn matcher<'a>(
+/// A matcher whose work is counted as the script's.
+///
+/// # Safety
+/// The interpreter is valid, and a script runs on it for as long as the matcher is used.
+unsafe fn matcher<'a>(
     interpreter: *mut Interpreter,
     subject: &'a [u8],
     pattern: &'a [u8],
 ) -> Matcher<'a, impl FnMut(u64) -> bool + use<'a>> {
-    // SAFETY: matchers are made by the functions below, while a script runs.
+    // SAFETY: as promised.
     Matcher::new(subject, pattern, move |work| unsafe { bounds::spend_quietly(interpreter, work) })
 }
 
@@ -507,28 +511,34 @@ unsafe fn format_large(lua: *mut lua_State, original: lua_CFunction) -> c_int {
 }
 
 /// Writes a text in pieces, so that each is counted.
-fn put_pieces(out: Writer, text: &[u8]) {
-    text.chunks(PIECE).for_each(|piece| out.put_many(piece));
+unsafe fn put_pieces(out: Writer, text: &[u8]) {
+    // SAFETY: see above.
+    unsafe {
+        text.chunks(PIECE).for_each(|piece| out.put_many(piece));
+    }
 }
 
 /// Writes a string as Lua reads it in a source.
-fn put_quoted(out: Writer, text: &[u8]) {
-    out.byte(b'"');
-    let mut rest = text;
-    while !rest.is_empty() {
-        let piece = &rest[..rest.len().min(PIECE)];
-        let Some(at) = piece.iter().position(|byte| matches!(byte, b'"' | b'\\' | b'\n' | b'\r' | 0)) else {
-            out.put(piece);
-            rest = &rest[piece.len()..];
-            continue;
-        };
-        out.put(&rest[..at]);
-        match rest[at] {
-            b'\r' => out.put(b"\\r"),
-            0 => out.put(b"\\000"),
-            byte => out.put(&[b'\\', byte]),
+unsafe fn put_quoted(out: Writer, text: &[u8]) {
+    // SAFETY: see above.
+    unsafe {
+        out.byte(b'"');
+        let mut rest = text;
+        while !rest.is_empty() {
+            let piece = &rest[..rest.len().min(PIECE)];
+            let Some(at) = piece.iter().position(|byte| matches!(byte, b'"' | b'\\' | b'\n' | b'\r' | 0)) else {
+                out.put(piece);
+                rest = &rest[piece.len()..];
+                continue;
+            };
+            out.put(&rest[..at]);
+            match rest[at] {
+                b'\r' => out.put(b"\\r"),
+                0 => out.put(b"\\000"),
+                byte => out.put(&[b'\\', byte]),
+            }
+            rest = &rest[at + 1..];
         }
-        rest = &rest[at + 1..];
+        out.byte(b'"');
     }
-    out.byte(b'"');
 }

@@ -25,9 +25,6 @@ pub(super) struct Found {
 /// The number of no dictionary.
 pub(super) const NOT_YET: usize = usize::MAX;
 
-// SAFETY: the address is compared and never followed.
-unsafe impl Send for Hashed {}
-
 impl Space {
     /// The hash of a key.
     #[inline]

@@ -218,3 +218,45 @@ fn entries_that_are_removed_in_the_order_of_a_scan_do_not_crowd_the_rest() {
     }
     assert!(table.len() == 0 && table.allocated() < before / 100);
 }
+
+/// A table whose only entry was removed, and where that stood.
+fn stale_position() -> (Table, Position) {
+    let mut table = Table::default();
+    let position = table.insert(7, Entry::new(b"k", NewValue::Bytes(b"v"), None));
+    drop(table.remove(position));
+    (table, position)
+}
+
+#[test]
+#[should_panic(expected = "a position is used after its table was changed")]
+fn a_stale_position_is_not_read() {
+    let (table, position) = stale_position();
+    let _ = table.get(position).key().len();
+}
+
+#[test]
+#[should_panic(expected = "a position is used after its table was changed")]
+fn a_stale_position_is_not_written() {
+    let (mut table, position) = stale_position();
+    table.get_mut(position).touch(1);
+}
+
+#[test]
+#[should_panic(expected = "a position is used after its table was changed")]
+fn nothing_is_put_into_a_stale_position() {
+    let (mut table, position) = stale_position();
+    drop(table.replace(position, Entry::new(b"k", NewValue::Bytes(b"w"), None)));
+}
+
+#[test]
+#[should_panic(expected = "a position is used after its table was changed")]
+fn nothing_is_removed_from_a_stale_position() {
+    let (mut table, position) = stale_position();
+    drop(table.remove(position));
+}
+
+#[test]
+#[should_panic(expected = "does not fit into a slot")]
+fn an_address_that_a_slot_has_no_room_for_is_refused() {
+    slot_of(7, 1 << 48);
+}

@@ -119,19 +119,25 @@ impl Default for ZSet {
 impl Large {
     fn insert(&mut self, hasher: &KeyHasher, item: Item<'_>) {
         let address = self.members.insert(hasher, item.member, item.score);
-        self.order.insert(Key { score: item.score, address }, before(item));
+        // SAFETY: the order asks at once, for its own keys.
+        self.order.insert(Key { score: item.score, address }, unsafe { before(item) });
     }
 
     fn rank(&self, item: Item<'_>) -> usize {
-        self.order.partition(before(item))
+        // SAFETY: the order asks at once, for its own keys.
+        self.order.partition(unsafe { before(item) })
     }
 }
 
-/// Whether a key of the order of a large set stands before an item, for the order's own use.
-fn before(item: Item<'_>) -> impl Fn(Key) -> bool {
+/// Whether a key of the order of a large set stands before an item.
+///
+/// # Safety
+/// What is returned is given only to the order of a large set, which asks for keys of its own, and nothing changes the set's members
+/// meanwhile.
+unsafe fn before(item: Item<'_>) -> impl Fn(Key) -> bool {
     move |key| {
         // Most scores differ: the member is only looked at where they do not.
-        // SAFETY: the order that asks is one of a large set, which nothing changes meanwhile.
+        // SAFETY: as promised.
         if key.score == item.score { unsafe { item_of(key) }.member < item.member } else { key.score < item.score }
     }
 }
@@ -269,7 +275,8 @@ impl ZSet {
         let rank = large.rank(Item { member, score: old });
         if let Some(key) = large.order.remove(rank) {
             large.members.set_score(hash, member, score);
-            large.order.insert(Key { score, ..key }, before(item));
+            // SAFETY: the order asks at once, for its own keys.
+            large.order.insert(Key { score, ..key }, unsafe { before(item) });
         }
         Some(old)
     }

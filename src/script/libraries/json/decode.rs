@@ -224,9 +224,9 @@ impl Parser {
     }
 
     /// Counts what was read since the last time.
-    fn count(&mut self) {
+    unsafe fn count(&mut self) {
         let read = self.at - std::mem::replace(&mut self.counted, self.at);
-        // SAFETY: see above.
+        // SAFETY: as for all of the parser: a script runs, and nothing with a destructor is alive when an error is raised.
         unsafe { bounds::spend(self.lua, Interpreter::of(self.lua), (read / READ_PER_STEP) as u64) }
     }
 
@@ -235,45 +235,48 @@ impl Parser {
         Token::Bad(why)
     }
 
-    fn next(&mut self) -> Token {
-        loop {
-            if self.at - self.counted >= LOOK_EVERY {
-                self.count();
-            }
-            if !matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
-                break;
-            }
-            self.at += 1;
-        }
-        self.token_at = self.at;
-        let (token, len) = match self.byte(self.at) {
-            b'{' => (Token::ObjectBegin, 1),
-            b'}' => (Token::ObjectEnd, 1),
-            b'[' => (Token::ArrayBegin, 1),
-            b']' => (Token::ArrayEnd, 1),
-            b':' => (Token::Colon, 1),
-            b',' => (Token::Comma, 1),
-            0 => (Token::End, 0),
-            b'"' => return self.string(),
-            b'-' | b'0'..=b'9' if !self.any_number && self.is_foreign_number() => return self.bad(c"invalid number"),
-            b'-' | b'0'..=b'9' => return self.number(),
-            first => {
-                let rest = self.text.get(self.at..).unwrap_or_default();
-                if rest.starts_with(b"true") {
-                    (Token::Boolean(true), 4)
-                } else if rest.starts_with(b"false") {
-                    (Token::Boolean(false), 5)
-                } else if rest.starts_with(b"null") {
-                    (Token::Null, 4)
-                } else if self.any_number && matches!(first, b'+' | b'i' | b'I' | b'n' | b'N') && self.is_foreign_number() {
-                    return self.number();
-                } else {
-                    return self.bad(c"invalid token");
+    unsafe fn next(&mut self) -> Token {
+        // SAFETY: as for `count` and `string`.
+        unsafe {
+            loop {
+                if self.at - self.counted >= LOOK_EVERY {
+                    self.count();
                 }
+                if !matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
+                    break;
+                }
+                self.at += 1;
             }
-        };
-        self.at += len;
-        token
+            self.token_at = self.at;
+            let (token, len) = match self.byte(self.at) {
+                b'{' => (Token::ObjectBegin, 1),
+                b'}' => (Token::ObjectEnd, 1),
+                b'[' => (Token::ArrayBegin, 1),
+                b']' => (Token::ArrayEnd, 1),
+                b':' => (Token::Colon, 1),
+                b',' => (Token::Comma, 1),
+                0 => (Token::End, 0),
+                b'"' => return self.string(),
+                b'-' | b'0'..=b'9' if !self.any_number && self.is_foreign_number() => return self.bad(c"invalid number"),
+                b'-' | b'0'..=b'9' => return self.number(),
+                first => {
+                    let rest = self.text.get(self.at..).unwrap_or_default();
+                    if rest.starts_with(b"true") {
+                        (Token::Boolean(true), 4)
+                    } else if rest.starts_with(b"false") {
+                        (Token::Boolean(false), 5)
+                    } else if rest.starts_with(b"null") {
+                        (Token::Null, 4)
+                    } else if self.any_number && matches!(first, b'+' | b'i' | b'I' | b'n' | b'N') && self.is_foreign_number() {
+                        return self.number();
+                    } else {
+                        return self.bad(c"invalid token");
+                    }
+                }
+            };
+            self.at += len;
+            token
+        }
     }
 
     /// Whether what comes next looks like a number that C reads and JSON does not have.
@@ -319,75 +322,84 @@ impl Parser {
         Token::Number(value)
     }
 
-    fn string(&mut self) -> Token {
-        self.at += 1;
-        let begin = self.at;
-        let mut escaped = false;
-        loop {
-            let rest = self.text.get(self.at..).unwrap_or_default();
-            let plain = memchr::memchr3(b'"', b'\\', 0, rest).unwrap_or(rest.len());
-            let end = self.at + plain;
-            match self.byte(end) {
-                b'"' if !escaped => {
-                    self.at = end + 1;
-                    return Token::Text(&self.text[begin..end]);
-                }
-                b'"' => {
-                    self.unescaped.put(&rest[..plain]);
-                    self.at = end + 1;
-                    return Token::Unescaped;
-                }
-                b'\\' => {
-                    if !escaped {
-                        self.unescaped.clear();
-                        escaped = true;
+    unsafe fn string(&mut self) -> Token {
+        // SAFETY: as for the functions above; what is unescaped is written to the buffer, and nothing with a destructor is alive.
+        unsafe {
+            self.at += 1;
+            let begin = self.at;
+            let mut escaped = false;
+            loop {
+                let rest = self.text.get(self.at..).unwrap_or_default();
+                let plain = memchr::memchr3(b'"', b'\\', 0, rest).unwrap_or(rest.len());
+                let end = self.at + plain;
+                match self.byte(end) {
+                    b'"' if !escaped => {
+                        self.at = end + 1;
+                        return Token::Text(&self.text[begin..end]);
                     }
-                    self.unescaped.put(&rest[..plain]);
-                    self.at = end;
-                    if let Err(why) = self.escape() {
-                        return self.bad(why);
+                    b'"' => {
+                        self.unescaped.put(&rest[..plain]);
+                        self.at = end + 1;
+                        return Token::Unescaped;
                     }
-                }
-                _ => {
-                    self.at = end;
-                    return self.bad(c"unexpected end of string");
+                    b'\\' => {
+                        if !escaped {
+                            self.unescaped.clear();
+                            escaped = true;
+                        }
+                        self.unescaped.put(&rest[..plain]);
+                        self.at = end;
+                        if let Err(why) = self.escape() {
+                            return self.bad(why);
+                        }
+                    }
+                    _ => {
+                        self.at = end;
+                        return self.bad(c"unexpected end of string");
+                    }
                 }
             }
         }
     }
 
     /// Reads what a backslash begins.
-    fn escape(&mut self) -> Result<(), &'static CStr> {
-        let byte = match self.byte(self.at + 1) {
-            byte @ (b'"' | b'\\' | b'/') => byte,
-            b'b' => 0x08,
-            b'f' => 0x0c,
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'u' => return self.unicode_escape().ok_or(c"invalid unicode escape code"),
-            _ => return Err(c"invalid escape code"),
-        };
-        self.unescaped.byte(byte);
-        self.at += 2;
-        Ok(())
+    unsafe fn escape(&mut self) -> Result<(), &'static CStr> {
+        // SAFETY: as for the functions above; what is unescaped is written to the buffer, and nothing with a destructor is alive.
+        unsafe {
+            let byte = match self.byte(self.at + 1) {
+                byte @ (b'"' | b'\\' | b'/') => byte,
+                b'b' => 0x08,
+                b'f' => 0x0c,
+                b'n' => b'\n',
+                b'r' => b'\r',
+                b't' => b'\t',
+                b'u' => return self.unicode_escape().ok_or(c"invalid unicode escape code"),
+                _ => return Err(c"invalid escape code"),
+            };
+            self.unescaped.byte(byte);
+            self.at += 2;
+            Ok(())
+        }
     }
 
     /// Reads `\uXXXX`, or two of them that are one character together.
-    fn unicode_escape(&mut self) -> Option<()> {
-        let (mut code, mut len) = (self.four_digits(self.at + 2)?, 6);
-        if (0xd800..0xe000).contains(&code) {
-            if code >= 0xdc00 || self.byte(self.at + 6) != b'\\' || self.byte(self.at + 7) != b'u' {
-                return None;
+    unsafe fn unicode_escape(&mut self) -> Option<()> {
+        // SAFETY: as for the functions above; what is unescaped is written to the buffer, and nothing with a destructor is alive.
+        unsafe {
+            let (mut code, mut len) = (self.four_digits(self.at + 2)?, 6);
+            if (0xd800..0xe000).contains(&code) {
+                if code >= 0xdc00 || self.byte(self.at + 6) != b'\\' || self.byte(self.at + 7) != b'u' {
+                    return None;
+                }
+                let low = self.four_digits(self.at + 8).filter(|low| (0xdc00..0xe000).contains(low))?;
+                code = 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff));
+                len = 12;
             }
-            let low = self.four_digits(self.at + 8).filter(|low| (0xdc00..0xe000).contains(low))?;
-            code = 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff));
-            len = 12;
+            let character = char::from_u32(code)?;
+            self.unescaped.put(character.encode_utf8(&mut [0; 4]).as_bytes());
+            self.at += len;
+            Some(())
         }
-        let character = char::from_u32(code)?;
-        self.unescaped.put(character.encode_utf8(&mut [0; 4]).as_bytes());
-        self.at += len;
-        Some(())
     }
 
     /// The number in four hexadecimal digits.

@@ -149,8 +149,8 @@ impl Encoder {
                 LUA_TSTRING => self.text(bytes(self.lua, -2).unwrap_or_default()),
                 kind => self.refuse(kind, c"table key must be a number or string"),
             }
+            self.out.byte(b':');
         }
-        self.out.byte(b':');
     }
 
     /// Writes the value on top, which is no table.
@@ -170,50 +170,55 @@ impl Encoder {
         }
     }
 
-    fn text(&self, text: &[u8]) {
-        self.out.byte(b'"');
-        let mut rest = text;
-        while let Some(at) = rest.iter().position(|byte| matches!(byte, 0..0x20 | b'"' | b'/' | b'\\' | 0x7f)) {
-            self.out.put(&rest[..at]);
-            let byte = rest[at];
-            let short = match byte {
-                0x08 => b'b',
-                b'\t' => b't',
-                b'\n' => b'n',
-                0x0c => b'f',
-                b'\r' => b'r',
-                b'"' | b'/' | b'\\' => byte,
-                _ => 0,
-            };
-            if short != 0 {
-                self.out.put(&[b'\\', short]);
-            } else {
-                let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
-                self.out.put(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte & 15)]);
+    unsafe fn text(&self, text: &[u8]) {
+        // SAFETY: see above.
+        unsafe {
+            self.out.byte(b'"');
+            let mut rest = text;
+            while let Some(at) = rest.iter().position(|byte| matches!(byte, 0..0x20 | b'"' | b'/' | b'\\' | 0x7f)) {
+                self.out.put(&rest[..at]);
+                let byte = rest[at];
+                let short = match byte {
+                    0x08 => b'b',
+                    b'\t' => b't',
+                    b'\n' => b'n',
+                    0x0c => b'f',
+                    b'\r' => b'r',
+                    b'"' | b'/' | b'\\' => byte,
+                    _ => 0,
+                };
+                if short != 0 {
+                    self.out.put(&[b'\\', short]);
+                } else {
+                    let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+                    self.out.put(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte & 15)]);
+                }
+                rest = &rest[at + 1..];
             }
-            rest = &rest[at + 1..];
+            self.out.put(rest);
+            self.out.byte(b'"');
         }
-        self.out.put(rest);
-        self.out.byte(b'"');
     }
 
     unsafe fn number(&self, number: f64) {
-        if !number.is_finite() {
-            match self.settings.encode_invalid_numbers {
-                // SAFETY: see above.
-                INVALID_REFUSED => unsafe { self.refuse(LUA_TNUMBER, c"must not be NaN or Inf") },
-                INVALID_WRITTEN if number.is_nan() => self.out.put(b"nan"),
-                INVALID_WRITTEN if number > 0.0 => self.out.put(b"inf"),
-                INVALID_WRITTEN => self.out.put(b"-inf"),
-                _ => self.out.put(b"null"),
+        // SAFETY: see above.
+        unsafe {
+            if !number.is_finite() {
+                match self.settings.encode_invalid_numbers {
+                    INVALID_REFUSED => self.refuse(LUA_TNUMBER, c"must not be NaN or Inf"),
+                    INVALID_WRITTEN if number.is_nan() => self.out.put(b"nan"),
+                    INVALID_WRITTEN if number > 0.0 => self.out.put(b"inf"),
+                    INVALID_WRITTEN => self.out.put(b"-inf"),
+                    _ => self.out.put(b"null"),
+                }
+                return;
             }
-            return;
+            let precision = self.settings.number_precision;
+            if number.fract() == 0.0 && number.abs() < 10f64.powi(precision) && (number != 0.0 || number.is_sign_positive()) {
+                return self.out.put(itoa::Buffer::new().format(number as i64).as_bytes());
+            }
+            self.out.put(NumberText::new(number, precision as usize).as_bytes());
         }
-        let precision = self.settings.number_precision;
-        if number.fract() == 0.0 && number.abs() < 10f64.powi(precision) && (number != 0.0 || number.is_sign_positive()) {
-            return self.out.put(itoa::Buffer::new().format(number as i64).as_bytes());
-        }
-        self.out.put(NumberText::new(number, precision as usize).as_bytes());
     }
 
     /// Raises the error for a value of that type.
