@@ -44,6 +44,8 @@ use portcullis::engine::config::Config;
 use portcullis::engine::session::{Peer, SessionFlags, SessionId};
 use portcullis::engine::time::Now;
 use portcullis::lock::grant::unpack;
+use portcullis::lock::requests::Remembered;
+use portcullis::lock::sessions::Session;
 use portcullis::lock::{Grant, Lock};
 use portcullis::script::bounds::Verdict;
 use portcullis::script::functions::Functions;
@@ -78,6 +80,35 @@ type Holders = Vec<(Vec<u8>, u64, u32, u32, i64)>;
 fn holders(lock: &Lock, now: Now) -> Holders {
     let of = |grant: &Grant| (grant.owner.to_vec(), grant.token, grant.holds, grant.permits, now.unix_of(grant.end_ms));
     lock.holders.iter().map(of).collect()
+}
+
+/// Requests that are remembered, by database, name and owner: ids and answers, and when they are forgotten, in unix milliseconds.
+type Requests = BTreeMap<(u32, Vec<u8>, Vec<u8>), (Vec<(Vec<u8>, String)>, Option<i64>)>;
+
+/// Named sessions by number: id, user, grace, and the end in unix milliseconds where there is no connection.
+type Sessions = BTreeMap<u64, (Vec<u8>, Vec<u8>, u64, Option<i64>)>;
+
+fn unix(at_ms: u64, now: Now) -> Option<i64> {
+    (at_ms != 0).then(|| now.unix_of(at_ms))
+}
+
+fn requests_of(remembered: &Remembered, now: Now) -> (Vec<(Vec<u8>, String)>, Option<i64>) {
+    let answers = remembered.answers.iter().map(|answered| (answered.id.to_vec(), format!("{:?}", answered.answer)));
+    (answers.collect(), unix(remembered.forget_ms, now))
+}
+
+fn session_of(session: &Session, now: Now) -> (Vec<u8>, Vec<u8>, u64, Option<i64>) {
+    (session.id.to_vec(), session.user.to_vec(), session.grace_ms, unix(session.end_ms, now))
+}
+
+/// What the engine knows of both.
+fn lock_records(engine: &Engine, now: Now) -> (Requests, Sessions) {
+    let locks = engine.keyspace.changes.locks.as_ref().unwrap();
+    let requests = locks.requests.iter().map(|(whose, remembered)| {
+        ((locks.db_at_home(whose.home), whose.name.to_vec(), whose.owner.to_vec()), requests_of(remembered, now))
+    });
+    let sessions = locks.sessions.iter().map(|(number, session)| (number, session_of(session, now)));
+    (requests.collect(), sessions.collect())
 }
 
 /// A stream, without when consumers last asked: that is not told.
@@ -139,6 +170,8 @@ type Libraries = BTreeMap<Vec<u8>, Vec<u8>>;
 struct Followed {
     databases: Databases,
     libraries: Libraries,
+    requests: Requests,
+    sessions: Sessions,
     /// Changes of a unit that is not whole.
     uncommitted: usize,
     /// Whole units.
@@ -213,7 +246,7 @@ struct Follower(Rc<RefCell<Followed>>);
 
 impl ChangeLog for Follower {
     fn record(&mut self, change: &Change<'_>) {
-        let Followed { databases, libraries, uncommitted, .. } = &mut *self.0.borrow_mut();
+        let Followed { databases, libraries, requests, sessions, uncommitted, .. } = &mut *self.0.borrow_mut();
         *uncommitted += 1;
         match change.effect {
             Effect::LoadLibrary { source } => return drop(libraries.insert(library_name(source), source.to_vec())),
@@ -222,12 +255,37 @@ impl ChangeLog for Follower {
                 return;
             }
             Effect::FlushLibraries => return libraries.clear(),
+            Effect::SetRequests { owner, remembered } => {
+                let key = (change.db, change.key.to_vec(), owner.to_vec());
+                return drop(requests.insert(key, requests_of(remembered, change.now)));
+            }
+            Effect::ForgetRequests { owner } => {
+                let key = (change.db, change.key.to_vec(), owner.to_vec());
+                assert!(requests.remove(&key).is_some(), "forgot what was not remembered: {change:?}");
+                return;
+            }
+            Effect::SetSession { number, session } => return drop(sessions.insert(number, session_of(session, change.now))),
+            Effect::EndSession { number } => {
+                assert!(sessions.remove(&number).is_some(), "ended what was no session: {change:?}");
+                return;
+            }
             _ => {}
         }
         if let Effect::Swap { with } = change.effect {
             let (a, b) = (databases.remove(&change.db), databases.remove(&with));
             a.into_iter().for_each(|a| drop(databases.insert(with, a)));
             b.into_iter().for_each(|b| drop(databases.insert(change.db, b)));
+            let swapped = |(db, name, owner): (u32, Vec<u8>, Vec<u8>)| {
+                let db = if db == change.db {
+                    with
+                } else if db == with {
+                    change.db
+                } else {
+                    db
+                };
+                (db, name, owner)
+            };
+            *requests = std::mem::take(requests).into_iter().map(|(key, of)| (swapped(key), of)).collect();
             return;
         }
         let keys = databases.entry(change.db).or_default();
@@ -567,6 +625,11 @@ fn who_follows_the_change_log_has_the_same_data() {
             }
             if random.one_in(3) {
                 while engine.advance(now) {}
+            }
+            {
+                let followed = follower.0.borrow();
+                let (requests, sessions) = lock_records(&engine, now);
+                assert_eq!((&followed.requests, &followed.sessions), (&requests, &sessions), "{history:?}");
             }
             let (expected, got) = (held(&mut engine, now), alive(follower.0.borrow().databases.clone(), now));
             if expected != got {

@@ -84,7 +84,17 @@ fn words_are_taken_in_any_case_and_order_and_refused_where_they_make_no_sense() 
         ("SEM.ACQUIRE s x 1000 LIMIT 1048577", "ERR limit must be between 1 and 1048576"),
         ("SEM.ACQUIRE s x 1000 LIMIT 2 PERMITS 0", "ERR permits must be between 1 and 1048576"),
         ("SEM.ACQUIRE s x 1000 LIMIT 2 SHARED", "ERR syntax error"),
-        ("SEM.RELEASE s x ALL", "ERR wrong number of arguments for 'sem.release' command"),
+        ("SEM.RELEASE s", "ERR wrong number of arguments for 'sem.release' command"),
+        ("SEM.RELEASE s x SOME", "ERR syntax error"),
+        ("LOCK.ACQUIRE a x 1000 REQUEST", "ERR syntax error"),
+        ("LOCK.RELEASE a x TOKEN", "ERR syntax error"),
+        ("LOCK.RELEASE a x TOKEN y", "ERR value is not an integer or out of range"),
+        ("LOCK.RENEW a x 1000 TOKEN", "ERR syntax error"),
+        ("LOCK.RENEW a x 1000 REQUEST r", "ERR syntax error"),
+        ("LOCK.SESSION s GRACE", "ERR syntax error"),
+        ("LOCK.SESSION s GRACE -1", "ERR grace is out of range, must be at least 0 ms"),
+        ("LOCK.SESSION s GRACE 1 END", "ERR syntax error"),
+        ("LOCK.SESSION", "ERR wrong number of arguments for 'lock.session' command"),
         ("LATCH.SET l -1", "ERR count is out of range, must be positive"),
         ("LATCH.SET l 1 PX 0", "ERR time is out of range, must be at least 1 ms"),
         ("LATCH.SET l 1 EX 1", "ERR syntax error"),
@@ -214,14 +224,12 @@ fn several_locks_are_taken_besides_those_that_are_held_already() {
 
 #[test]
 fn a_session_ends_for_whatever_reason_and_with_its_delay() {
-    for end in ["QUIT", "CLIENT KILL ID <A> SKIPME no"] {
-        let (request, reply) = (end, if end == "QUIT" { "+OK" } else { ":1" });
+    for (request, reply) in [("QUIT", "+OK"), ("CLIENT KILL ID <A> SKIPME no", ":1"), ("RESET", "+RESET")] {
         play_here(&format!(
             "A: LOCK.ACQUIRE a x 100000 SESSION => :*
              A: SEM.ACQUIRE s x 100000 LIMIT 1 SESSION => :*
              A: LOCK.ACQUIRE d x 100000 SESSION DELAY 50 => :*
              A: LOCK.ACQUIRE r x 100000 SESSION => :*
-             A: RESET => +RESET
              B: LOCK.ACQUIRE a y 1000 => $-1
              B: LOCK.ACQUIRE a y 1000 WAIT 0
              C: SEM.ACQUIRE s y 1000 LIMIT 1 WAIT 0

@@ -247,6 +247,9 @@ fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.engine.end_transaction(cx.session);
     cx.engine.untrack(cx.session);
     cx.engine.end_monitor(cx.session);
+    // To locks the connection has ended.
+    let now = cx.now;
+    cx.engine.end_lock_session(now, cx.session, true);
     cx.engine.log_out(cx.session);
     let session = cx.session();
     session.name = None;

@@ -9,7 +9,7 @@ use crate::engine::glob;
 use crate::engine::number::parse_i64;
 use crate::engine::time::Now;
 use crate::lock::history::What;
-use crate::lock::{Client, Grant, Lock, Locks};
+use crate::lock::{Bound, Client, Grant, Lock, Locks};
 use crate::resp::reply::Sink;
 
 const READ: Command = Command { flags: Flags::READONLY.union(Flags::FAST), access: Access::Read, ..LOCK };
@@ -82,6 +82,8 @@ pub const COMMANDS: &[Command] = &[
 struct Holder {
     grant: Grant,
     addr: String,
+    /// The id of the named session that it ends with.
+    session: Option<Box<[u8]>>,
 }
 
 /// One that waits, as it is shown.
@@ -124,7 +126,12 @@ fn shown(cx: &mut Context<'_>, name: &[u8]) -> Option<Shown> {
         return None;
     }
     let lock = lock.unwrap_or_default();
-    let holder = |grant: &Grant| Holder { grant: grant.clone(), addr: address(engine, grant.client) };
+    let holder = |grant: &Grant| {
+        let client = locks.client_of(grant);
+        let session = if let Bound::Session(number) = grant.bound { locks.sessions.get(number) } else { None };
+        let session = session.map(|session| session.id.clone());
+        Holder { grant: Grant { client, ..grant.clone() }, addr: address(engine, client), session }
+    };
     let holders: Vec<Holder> = lock.holders.iter().map(holder).collect();
     let last = locks.history.events(db, name).rev().find_map(|event| match event.what {
         What::Granted { token, .. } => Some(token),
@@ -186,8 +193,8 @@ fn write(cx: &mut Context<'_>, name: &[u8], shown: &Shown, named: bool) {
     field(reply, "fence", shown.fence);
     reply.bulk(b"holders");
     reply.array(shown.holders.len());
-    for Holder { grant, addr } in &shown.holders {
-        reply.map(9 + usize::from(semaphore));
+    for Holder { grant, addr, session } in &shown.holders {
+        reply.map(9 + usize::from(semaphore) + usize::from(session.is_some()));
         text(reply, "owner", &grant.owner);
         field(reply, "token", grant.token);
         field(reply, "holds", u64::from(grant.holds));
@@ -198,7 +205,10 @@ fn write(cx: &mut Context<'_>, name: &[u8], shown: &Shown, named: bool) {
         field(reply, "lease", now.left_ms(grant.end_ms));
         field(reply, "held", now.mono_ms().saturating_sub(grant.granted_ms));
         reply.bulk(b"session");
-        reply.boolean(grant.session);
+        reply.boolean(grant.bound != Bound::Lease);
+        if let Some(id) = session {
+            text(reply, "session-id", id);
+        }
         field(reply, "client", grant.client.id);
         text(reply, "addr", addr.as_bytes());
     }
@@ -311,6 +321,9 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         ("deadlocks-refused", stats.deadlocks),
         ("longest-queue", u64::from(stats.longest_queue)),
         ("waiting", locks.queues.waiters() as u64),
+        ("sessions", locks.sessions.len() as u64),
+        ("requests-remembered", locks.requests.len() as u64),
+        ("requests-forgotten-early", locks.requests.forgotten_early),
         ("wait-us-p50", stats.wait_percentile_us(50.0)),
         ("wait-us-p99", stats.wait_percentile_us(99.0)),
         ("wait-us-p99.9", stats.wait_percentile_us(99.9)),

@@ -8,7 +8,7 @@ use crate::engine::keyspace::Ttl;
 use crate::engine::locks::refusal_error;
 use crate::engine::number::parse_i64;
 use crate::lock::queue::Wanted;
-use crate::lock::{Acquired, Mode, Refusal, Request};
+use crate::lock::{Acquired, Bound, Claim, Mode, Refusal, Request, requests};
 use crate::store::entry::ValueRef;
 use crate::store::value::Value;
 
@@ -33,9 +33,9 @@ pub const COMMANDS: &[Command] = &[
         name: "lock.acquire",
         arity: -4,
         flags: LOCK.flags.union(Flags::BLOCKING),
-        summary: "Takes a lock or waits in line for it; gives the fencing token.",
+        summary: "Takes a lock or waits in line for it; gives the fencing token. Sent again with the same REQUEST, it gives the same token, and NOTHELD where that grant has ended.",
         complexity: "O(1), and O(W) where a wait might close a cycle of W waits",
-        syntax: "key owner lease [SHARED] [WAIT milliseconds] [SESSION] [DELAY milliseconds] [MAXHOLD milliseconds]",
+        syntax: "key owner lease [SHARED] [WAIT milliseconds] [SESSION] [DELAY milliseconds] [MAXHOLD milliseconds] [REQUEST id]",
         handler: acquire,
         ..LOCK
     },
@@ -46,7 +46,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::Counted { numkeys: 1, step: 1 },
         summary: "Takes several locks at once, or waits until all can be had.",
         complexity: "O(N) for N names",
-        syntax: "numkeys key [key ...] owner lease [WAIT milliseconds] [SESSION]",
+        syntax: "numkeys key [key ...] owner lease [WAIT milliseconds] [SESSION] [REQUEST id]",
         handler: acquire_all,
         ..LOCK
     },
@@ -54,17 +54,17 @@ pub const COMMANDS: &[Command] = &[
         name: "lock.release",
         arity: -3,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Gives a lock back; whoever waits first has it then. Gives how often it is still held.",
-        syntax: "key owner [ALL]",
+        summary: "Releases one hold of a lock, or all; the first waiter is granted a free one. Gives the remaining hold count. With TOKEN it ends no later grant; sent again with the same REQUEST, it gives the first reply, and a refused one is judged anew.",
+        syntax: "key owner [ALL] [TOKEN token] [REQUEST id]",
         handler: |cx, args| release(cx, args, false),
         ..LOCK
     },
     Command {
         name: "lock.renew",
-        arity: 4,
+        arity: -4,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Begins the lease of a holder anew; gives the milliseconds that are left of it.",
-        syntax: "key owner lease",
+        summary: "Restarts the lease of a holder. Gives the remaining milliseconds.",
+        syntax: "key owner lease [TOKEN token]",
         handler: |cx, args| renew(cx, args, false),
         ..LOCK
     },
@@ -90,17 +90,18 @@ pub const COMMANDS: &[Command] = &[
 
 /// The words behind the lease.
 #[derive(Default)]
-struct Options {
+struct Options<'a> {
     shared: bool,
     session: bool,
     /// `Some(None)` waits without limit.
     wait: Option<Option<u64>>,
     delay_ms: u32,
     max_hold_ms: u64,
+    request: Option<&'a [u8]>,
 }
 
-impl Options {
-    fn parse(cx: &Context<'_>, words: &[&[u8]], all: bool) -> Result<Options> {
+impl<'a> Options<'a> {
+    fn parse(cx: &Context<'_>, words: &[&'a [u8]], all: bool) -> Result<Options<'a>> {
         let mut options = Options::default();
         let mut rest = words.iter();
         while let Some(word) = rest.next() {
@@ -111,6 +112,8 @@ impl Options {
                 options.shared = true;
             } else if is(b"WAIT") {
                 options.wait = Some(wait(cx, rest.next().ok_or(Error::SYNTAX)?)?);
+            } else if is(b"REQUEST") {
+                options.request = Some(request_id(rest.next().ok_or(Error::SYNTAX)?)?);
             } else if is(b"DELAY") && !all {
                 options.delay_ms = u32::try_from(milliseconds(rest.next().ok_or(Error::SYNTAX)?, 0, "delay")?)
                     .map_err(|_| Error::new("ERR delay is out of range"))?;
@@ -122,6 +125,19 @@ impl Options {
         }
         Ok(options)
     }
+}
+
+/// What a client calls a request.
+pub(super) fn request_id(text: &[u8]) -> Result<&[u8]> {
+    if !(1..=requests::ID_MAX).contains(&text.len()) {
+        return Err(Error::new(format!("ERR a request id has between 1 and {} bytes", requests::ID_MAX)));
+    }
+    Ok(text)
+}
+
+/// What a grant ends with beside its lease, where `SESSION` is given.
+pub(super) fn bound(cx: &Context<'_>, session: bool) -> Bound {
+    if session { cx.engine.bound_of(cx.session) } else { Bound::Lease }
 }
 
 /// Milliseconds of at least `min`.
@@ -154,9 +170,9 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         lease_ms,
         max_hold_ms: options.max_hold_ms,
         delay_ms: options.delay_ms,
-        session: options.session,
+        bound: bound(cx, options.session),
     };
-    acquire_one(cx, (args[1], args[2]), wanted, options.wait)
+    acquire_one(cx, (args[1], args[2]), wanted, options.wait, options.request)
 }
 
 /// Takes a lock or permits of a semaphore, or has the session wait.
@@ -165,10 +181,11 @@ pub(super) fn acquire_one(
     (name, owner): (&[u8], &[u8]),
     wanted: Wanted,
     wait: Option<Option<u64>>,
+    id: Option<&[u8]>,
 ) -> Result {
     let wait = if cx.may_block() { wait } else { None };
     let (now, place) = (cx.now, (cx.db, name));
-    let request = Request { owner, client: cx.engine.lock_client(cx.session), wanted };
+    let request = Request { owner, client: cx.engine.lock_client(cx.session), wanted, id };
     let acquired = cx.engine.keyspace.with_locks(now, |locks, keys| {
         let acquired = locks.acquire(keys, now, place, &request, wait);
         locks.work(keys, now);
@@ -198,11 +215,11 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
         return Err(Error::new("ERR a name is given twice"));
     }
-    let wanted =
-        Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms, max_hold_ms: 0, delay_ms: 0, session: options.session };
+    let bound = bound(cx, options.session);
+    let wanted = Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };
     let wait = if cx.may_block() { options.wait } else { None };
     let (now, db) = (cx.now, cx.db);
-    let request = Request { owner, client: cx.engine.lock_client(cx.session), wanted };
+    let request = Request { owner, client: cx.engine.lock_client(cx.session), wanted, id: options.request };
     let acquired = cx.engine.keyspace.with_locks(now, |locks, keys| {
         let acquired = locks.acquire_all(keys, now, db, names, &request, wait);
         locks.work(keys, now);
@@ -222,16 +239,22 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 /// `LOCK.RELEASE` and `SEM.RELEASE`.
 pub(super) fn release(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
-    let all = match args[3..] {
-        [] => false,
-        [word] if word.eq_ignore_ascii_case(b"ALL") && !semaphore => true,
-        _ => return Err(Error::SYNTAX),
-    };
+    let (mut all, mut held_by, mut id) = (semaphore, None, None);
+    let mut rest = args[3..].iter();
+    while let Some(word) = rest.next() {
+        if word.eq_ignore_ascii_case(b"ALL") {
+            all = true;
+        } else if word.eq_ignore_ascii_case(b"TOKEN") {
+            held_by = Some(token(rest.next().ok_or(Error::SYNTAX)?)?);
+        } else if word.eq_ignore_ascii_case(b"REQUEST") {
+            id = Some(request_id(rest.next().ok_or(Error::SYNTAX)?)?);
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
     let (now, db) = (cx.now, cx.db);
-    let left = cx
-        .engine
-        .keyspace
-        .with_locks(now, |locks, keys| locks.release(keys, now, (db, args[1]), args[2], (all || semaphore, semaphore)));
+    let claim = Claim { owner: args[2], semaphore, token: held_by };
+    let left = cx.engine.keyspace.with_locks(now, |locks, keys| locks.release(keys, now, (db, args[1]), &claim, all, id));
     cx.reply.integer(i64::from(left.map_err(|refusal| refusal_error(&refusal, args[1], args[2], 0))?));
     Ok(())
 }
@@ -239,9 +262,15 @@ pub(super) fn release(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> 
 /// `LOCK.RENEW` and `SEM.RENEW`.
 pub(super) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
     let lease_ms = milliseconds(args[3], 1, "lease")?;
+    let held_by = match args[4..] {
+        [] => None,
+        [word, text] if word.eq_ignore_ascii_case(b"TOKEN") => Some(token(text)?),
+        _ => return Err(Error::SYNTAX),
+    };
     let (now, db) = (cx.now, cx.db);
+    let claim = Claim { owner: args[2], semaphore, token: held_by };
     let left = cx.engine.keyspace.with_locks(now, |locks, keys| {
-        let left = locks.renew(keys, now, (db, args[1]), args[2], (lease_ms, semaphore));
+        let left = locks.renew(keys, now, (db, args[1]), &claim, lease_ms);
         locks.work(keys, now);
         left
     });

@@ -40,6 +40,7 @@ pub mod lcs;
 pub mod lists;
 pub mod lists_whole;
 mod lock_info;
+mod lock_sessions;
 pub mod locks;
 #[cfg(any(test, feature = "internals"))]
 mod markdown;
@@ -120,6 +121,7 @@ static FAMILIES: &[&[Command]] = &[
     stream_info::COMMANDS,
     locks::COMMANDS,
     lock_info::COMMANDS,
+    lock_sessions::COMMANDS,
     semaphores::COMMANDS,
     throttle::COMMANDS,
     connection::COMMANDS,

@@ -1,6 +1,6 @@
 //! `SEM.*`, semaphores whose permits have leases, and `LATCH.*`, what opens when it was counted down.
 
-use crate::commands::locks::{LOCK, acquire_one, milliseconds, release, renew, wait};
+use crate::commands::locks::{LOCK, acquire_one, bound, milliseconds, release, renew, request_id, wait};
 use crate::engine::blocking::Wake;
 use crate::engine::change::{Classes, Event};
 use crate::engine::command::{Access, Command, Flags};
@@ -20,25 +20,25 @@ pub const COMMANDS: &[Command] = &[
         arity: -6,
         flags: LOCK.flags.union(Flags::BLOCKING),
         summary: "Takes permits of a semaphore or waits in line for them; gives the fencing token.",
-        syntax: "key id lease LIMIT limit [PERMITS permits] [WAIT milliseconds] [SESSION]",
+        syntax: "key id lease LIMIT limit [PERMITS permits] [WAIT milliseconds] [SESSION] [REQUEST id]",
         handler: acquire,
         ..LOCK
     },
     Command {
         name: "sem.release",
-        arity: 3,
+        arity: -3,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Gives permits of a semaphore back.",
-        syntax: "key id",
+        summary: "Releases the permits that an owner has of a semaphore.",
+        syntax: "key id [ALL] [TOKEN token] [REQUEST id]",
         handler: |cx, args| release(cx, args, true),
         ..LOCK
     },
     Command {
         name: "sem.renew",
-        arity: 4,
+        arity: -4,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Begins the lease of permits anew; gives the milliseconds that are left of it.",
-        syntax: "key id lease",
+        summary: "Restarts the lease of permits. Gives the remaining milliseconds.",
+        syntax: "key id lease [TOKEN token]",
         handler: |cx, args| renew(cx, args, true),
         ..LOCK
     },
@@ -80,7 +80,7 @@ const LIMIT_MAX: i64 = 1 << 20;
 
 fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let lease_ms = milliseconds(args[3], 1, "lease")?;
-    let (mut limit, mut permits, mut waits, mut session) = (None, 1, None, false);
+    let (mut limit, mut permits, mut waits, mut session, mut request) = (None, 1, None, false, None);
     let mut rest = args[4..].iter();
     while let Some(word) = rest.next() {
         let mut number = |what: &str| {
@@ -99,6 +99,8 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             waits = Some(wait(cx, rest.next().ok_or(Error::SYNTAX)?)?);
         } else if word.eq_ignore_ascii_case(b"SESSION") {
             session = true;
+        } else if word.eq_ignore_ascii_case(b"REQUEST") {
+            request = Some(request_id(rest.next().ok_or(Error::SYNTAX)?)?);
         } else {
             return Err(Error::SYNTAX);
         }
@@ -109,8 +111,9 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     // What has one permit is held by one alone.
     let mode = if limit == 1 { Mode::Exclusive } else { Mode::Shared };
-    let wanted = Wanted { mode, permits, limit, lease_ms, max_hold_ms: 0, delay_ms: 0, session };
-    acquire_one(cx, (args[1], args[2]), wanted, waits)
+    let bound = bound(cx, session);
+    let wanted = Wanted { mode, permits, limit, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };
+    acquire_one(cx, (args[1], args[2]), wanted, waits, request)
 }
 
 /// What is left of a latch; `None` where there is none.

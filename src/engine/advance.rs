@@ -27,6 +27,9 @@ impl Engine {
         if now.reached(self.keyspace.changes.locks_due_ms) && !self.keyspace.keep_ended {
             self.settle_locks(now, &mut budget);
         }
+        if now.reached(self.requests_due_ms()) {
+            self.keyspace.with_locks(now, |locks, _| locks.requests.forget_some(now.mono_ms(), &mut budget));
+        }
         let visited = self.visited;
         loop {
             // The changes of one deadline are a unit.
@@ -88,6 +91,11 @@ impl Engine {
         self.walking() || !self.ending.is_empty()
     }
 
+    /// When requests for locks are forgotten next, in monotonic milliseconds; the end of time where none is.
+    fn requests_due_ms(&self) -> u64 {
+        self.keyspace.changes.locks.as_ref().map_or(u64::MAX, |locks| locks.requests.next_ms())
+    }
+
     /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past
     /// means at once.
     pub fn next_deadline(&self) -> Option<u64> {
@@ -100,6 +108,7 @@ impl Engine {
         let locks_ms = if self.keyspace.keep_ended { u64::MAX } else { self.keyspace.changes.locks_due_ms };
         let ordered_ms = self.faults.next_ms().min(self.gates.next_ms());
         let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(ordered_ms).min(locks_ms);
+        let next_ms = next_ms.min(self.requests_due_ms());
         let next_ms = self.keyspace.next_wake().unwrap_or(u64::MAX).min(next_ms);
         (next_ms != u64::MAX).then_some(next_ms)
     }

@@ -7,6 +7,8 @@ use crate::engine::journal::Journal;
 use crate::engine::time::Now;
 use crate::engine::tracking::Tracking;
 use crate::engine::watch::Watches;
+use crate::lock::requests::Remembered;
+use crate::lock::sessions::Session;
 use crate::lock::{Client, Lock, Locks};
 use crate::store::list::End;
 use crate::store::stream::StreamId;
@@ -338,6 +340,31 @@ pub enum Effect<'a> {
         /// The lock.
         lock: &'a Lock,
     },
+    /// This is remembered now of an owner's requests for the lock that is the key. The times in it are as in a lock.
+    SetRequests {
+        /// The owner.
+        owner: &'a [u8],
+        /// What is remembered.
+        remembered: &'a Remembered,
+    },
+    /// Nothing is remembered any more of an owner's requests for the lock that is the key.
+    ForgetRequests {
+        /// The owner.
+        owner: &'a [u8],
+    },
+    /// A named session of locks is this now; the change's key is its id, in no database. The times in it are as in a lock. Grants name
+    /// it by its number.
+    SetSession {
+        /// Its number.
+        number: u64,
+        /// The session.
+        session: &'a Session,
+    },
+    /// A named session of locks has ended; the change's key is its id, in no database.
+    EndSession {
+        /// Its number.
+        number: u64,
+    },
     /// Nothing but the event: a second name for a change that was already reported.
     None,
 }
@@ -355,6 +382,14 @@ impl Effect<'_> {
             Effect::None | Effect::StreamTrim { .. } => 0,
             _ => 1,
         }
+    }
+
+    /// Whether it changes no key: what is known of requests for locks, and sessions.
+    pub fn is_beside_the_keys(&self) -> bool {
+        matches!(
+            self,
+            Effect::SetRequests { .. } | Effect::ForgetRequests { .. } | Effect::SetSession { .. } | Effect::EndSession { .. }
+        )
     }
 
     /// Whether it changes only how far groups have read a stream, or its counters: to Redis the value is the same as before, for those
@@ -517,6 +552,11 @@ impl Changes {
         self.heard || self.observed || self.log.is_some()
     }
 
+    /// Whether all changes are taken down.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.log.is_some() || self.journal.is_some()
+    }
+
     /// Reports a change that was counted.
     #[inline(never)]
     pub(crate) fn report(&mut self, change: Change<'_>) {
@@ -575,6 +615,9 @@ impl Changes {
     fn tell(&mut self, change: &Change<'_>) {
         if let Some(journal) = &mut self.journal {
             self.attention |= journal.note(change);
+        }
+        if change.effect.is_beside_the_keys() {
+            return;
         }
         if change.effect.is_beside_the_value() {
             self.attention |= self.waits.note(change.db, change.key, &change.effect);

@@ -36,7 +36,7 @@ impl Engine {
         self.forget_wait(now, id);
         self.faults.forget(id);
         self.gates.forget(id);
-        self.end_lock_session(now, id);
+        self.end_lock_session(now, id, false);
         if self.counts_clients() {
             self.forget_client(id);
         }

@@ -64,7 +64,7 @@ impl Image {
 }
 
 /// A time that is so many milliseconds later, where 0 is none.
-fn later(at_ms: u64, by_ms: i64) -> u64 {
+pub(crate) fn later(at_ms: u64, by_ms: i64) -> u64 {
     if at_ms == 0 { 0 } else { at_ms.saturating_add_signed(by_ms).max(1) }
 }
 

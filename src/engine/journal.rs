@@ -16,6 +16,9 @@ use crate::engine::Engine;
 use crate::engine::change::{Change, Effect, Event};
 use crate::engine::images::{Image, Images, Key};
 use crate::engine::keyspace::Keyspace;
+use crate::engine::lock_records::LockRecords;
+use crate::lock::requests::{Remembered, Whose};
+use crate::lock::sessions::Session;
 
 /// Writes at most that are kept.
 pub const WRITES_MAX: u64 = 100_000;
@@ -31,6 +34,8 @@ pub(crate) type Libraries = Vec<Box<[u8]>>;
 struct Unit {
     /// What keys held; `None` where they were not there.
     before: BTreeMap<Key, Option<Image>>,
+    requests: BTreeMap<Whose, Option<Remembered>>,
+    sessions: BTreeMap<u64, Option<Session>>,
     libraries: Option<Libraries>,
     bytes: usize,
 }
@@ -44,8 +49,11 @@ pub struct Journal {
     bytes: usize,
     /// What keys held at the end of the last unit.
     now: Images,
+    records: LockRecords,
     libraries: Libraries,
     touched: BTreeSet<Key>,
+    requests_touched: BTreeSet<Whose>,
+    sessions_touched: BTreeSet<u64>,
     libraries_touched: bool,
     /// What was touched was so by a request.
     written: bool,
@@ -58,7 +66,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    fn new(limit: usize, now: Images, libraries: Libraries) -> Self {
+    fn new(limit: usize, now: Images, records: LockRecords, libraries: Libraries) -> Self {
         let tokens = now.values().filter_map(Image::lock).flat_map(|lock| lock.holders.iter()).map(|grant| grant.token);
         Journal {
             limit,
@@ -66,8 +74,11 @@ impl Journal {
             bytes: 0,
             last_token: tokens.max().unwrap_or(0),
             now,
+            records,
             libraries,
             touched: BTreeSet::new(),
+            requests_touched: BTreeSet::new(),
+            sessions_touched: BTreeSet::new(),
             libraries_touched: false,
             written: false,
             by_time: false,
@@ -92,6 +103,15 @@ impl Journal {
                 let with = if let Effect::Swap { with } = change.effect { with } else { change.db };
                 let keys = of([change.db, with], &mut self.now.keys().chain(&self.touched));
                 self.touched.extend(keys);
+                if with != change.db {
+                    self.touch_requests_of([change.db, with]);
+                }
+            }
+            Effect::SetRequests { owner, .. } | Effect::ForgetRequests { owner } => {
+                self.requests_touched.insert(Whose { home: change.db, name: change.key.into(), owner: owner.into() });
+            }
+            Effect::SetSession { number, .. } | Effect::EndSession { number } => {
+                self.sessions_touched.insert(number);
             }
             Effect::LoadLibrary { .. } | Effect::DeleteLibrary { .. } | Effect::FlushLibraries => self.libraries_touched = true,
             _ => {
@@ -105,6 +125,44 @@ impl Journal {
         self.written |= token > self.last_token || (!self.by_time && change.event != Event::EXPIRED);
         self.last_token = self.last_token.max(token);
         true
+    }
+
+    fn touch_requests_of(&mut self, dbs: [u32; 2]) {
+        let known = self.records.requests.keys().chain(&self.requests_touched).filter(|whose| dbs.contains(&whose.home));
+        let both = known.flat_map(|whose| dbs.map(|home| Whose { home, ..whose.clone() }));
+        let both: Vec<Whose> = both.collect();
+        self.requests_touched.extend(both);
+    }
+
+    /// As [`Journal::settle`] for what is known of locks beside the keys.
+    fn settle_records(&mut self, keyspace: &Keyspace) {
+        for whose in std::mem::take(&mut self.requests_touched) {
+            let before = match keyspace.remembered(&whose) {
+                Some(remembered) => self.records.requests.insert(whose.clone(), remembered.clone()),
+                None => self.records.requests.remove(&whose),
+            };
+            if let Some(unit) = self.units.back_mut() {
+                unit.requests.entry(whose).or_insert_with_key(|whose| {
+                    let bytes = size_of::<(Whose, Option<Remembered>)>() + whose.name.len() + whose.owner.len();
+                    unit.bytes += bytes;
+                    self.bytes += bytes;
+                    before
+                });
+            }
+        }
+        for number in std::mem::take(&mut self.sessions_touched) {
+            let before = match keyspace.lock_session(number) {
+                Some(session) => self.records.sessions.insert(number, session.clone()),
+                None => self.records.sessions.remove(&number),
+            };
+            if let Some(unit) = self.units.back_mut() {
+                unit.sessions.entry(number).or_insert_with(|| {
+                    unit.bytes += size_of::<(u64, Option<Session>)>();
+                    self.bytes += size_of::<(u64, Option<Session>)>();
+                    before
+                });
+            }
+        }
     }
 
     /// Ends a unit: what was touched is as it is to be.
@@ -130,6 +188,7 @@ impl Journal {
                 });
             }
         }
+        self.settle_records(keyspace);
         if let (Some(unit), Some(libraries)) = (self.units.back_mut(), libraries) {
             unit.libraries.get_or_insert(libraries);
         }
@@ -154,6 +213,18 @@ impl Journal {
                     None => self.now.remove(&key),
                 };
             }
+            for (whose, before) in unit.requests {
+                match before {
+                    Some(remembered) => self.records.requests.insert(whose, remembered),
+                    None => self.records.requests.remove(&whose),
+                };
+            }
+            for (number, before) in unit.sessions {
+                match before {
+                    Some(session) => self.records.sessions.insert(number, session),
+                    None => self.records.sessions.remove(&number),
+                };
+            }
             if let Some(libraries) = unit.libraries {
                 self.libraries = libraries;
             }
@@ -162,13 +233,16 @@ impl Journal {
     }
 
     /// What there is, as far as it knows.
-    pub(super) fn state(&self) -> (Images, Libraries) {
-        (self.now.clone(), self.libraries.clone())
+    pub(super) fn state(&self) -> (Images, LockRecords, Libraries) {
+        (self.now.clone(), self.records.clone(), self.libraries.clone())
     }
 
     /// Everything was lost, and no write can be any more.
     pub(super) fn clear(&mut self) {
-        *self = Journal { last_token: self.last_token, ..Journal::new(self.limit, Images::new(), Libraries::new()) };
+        *self = Journal {
+            last_token: self.last_token,
+            ..Journal::new(self.limit, Images::new(), LockRecords::default(), Libraries::new())
+        };
     }
 }
 
@@ -189,7 +263,8 @@ impl Engine {
                 journal.trim();
             }
             None => {
-                let journal = Journal::new(limit, self.keyspace.images(None), self.library_sources());
+                let records = self.keyspace.lock_records();
+                let journal = Journal::new(limit, self.keyspace.images(None), records, self.library_sources());
                 self.keyspace.changes.journal = Some(Box::new(journal));
             }
         }
@@ -227,6 +302,9 @@ impl Engine {
     /// Begins to keep a journal once more, with what it knew before; what is different now is as if time had changed it.
     pub(super) fn resume_journal(&mut self, mut journal: Box<Journal>) {
         journal.touched = journal.now.keys().cloned().chain(self.keyspace.images(None).into_keys()).collect();
+        let records = self.keyspace.lock_records();
+        journal.requests_touched = journal.records.requests.keys().cloned().chain(records.requests.into_keys()).collect();
+        journal.sessions_touched = journal.records.sessions.keys().copied().chain(records.sessions.into_keys()).collect();
         journal.libraries_touched = true;
         journal.written = false;
         self.keyspace.changes.journal = Some(journal);

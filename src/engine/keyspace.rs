@@ -616,7 +616,8 @@ impl<'a> Db<'a> {
             self.keyspace.touch_flushed(self.index);
         }
         let next_token = self.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
-        let origin = Origin { db: self.index, at_ms: self.now.mono_ms(), by: self.keyspace.changes.client, next_token };
+        let home = self.keyspace.changes.locks.as_ref().map_or(self.index, |locks| locks.home(self.index));
+        let origin = Origin { db: self.index, home, at_ms: self.now.mono_ms(), by: self.keyspace.changes.client, next_token };
         let len = self.keyspace.space.clear(self.dict, origin);
         if let Some(locks) = &mut self.keyspace.changes.locks {
             locks.flushed(origin);

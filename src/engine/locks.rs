@@ -22,7 +22,7 @@ use crate::engine::time::Now;
 use crate::lock::grant::{self, Client, Packed};
 use crate::lock::history::What;
 use crate::lock::locks::Cause;
-use crate::lock::{Found, Keys, Lock, Locks, Outcome, Refusal};
+use crate::lock::{Bound, Found, Keys, Lock, Locks, Outcome, Refusal};
 use crate::resp::reply::{Protocol, Sink, WireReply};
 use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Entry, EntryRef, NewValue, ValueRef};
@@ -195,14 +195,21 @@ impl Keyspace {
     /// Works on locks. What comes of it for those who wait is told when the running command has ended.
     pub(crate) fn with_locks<T>(&mut self, now: Now, work: impl FnOnce(&mut Locks, &mut Kept<'_>) -> T) -> T {
         let Some(mut locks) = self.changes.locks.take() else { unreachable!("locks are worked on by one at a time") };
+        // A grant and what is remembered of its request belong together.
+        self.changes.begin();
         // A lock is looked for when it is taken out and when it is put back.
         let remembered = self.space.set_remembering(true);
         let done = work(&mut locks, &mut Kept { keyspace: self, now });
         self.space.set_remembering(remembered);
         self.changes.attention |= locks.has_work();
         self.changes.locks_due_ms = locks.next_ms();
+        let news = locks.has_news();
         self.changes.locks = Some(locks);
         self.changes.update_observed();
+        if news {
+            self.changes.tell_lock_news(now);
+        }
+        self.changes.end();
         done
     }
 
@@ -227,6 +234,9 @@ impl Keyspace {
         if let Some(locks) = &mut self.changes.locks {
             locks.deleted(now, (db, &name), lock, by);
             self.changes.attention |= locks.has_work();
+            if locks.has_news() {
+                self.changes.tell_lock_news(now);
+            }
         }
     }
 
@@ -258,6 +268,12 @@ impl Engine {
         Client { id: self.sessions[id.0 as usize].id, slot: id.0 }
     }
 
+    /// What a grant ends with that a session acquires with `SESSION`.
+    pub(crate) fn bound_of(&self, id: SessionId) -> Bound {
+        let locks = self.keyspace.changes.locks.as_ref();
+        locks.map_or(Bound::Connection, |locks| locks.bound_of(self.lock_client(id)))
+    }
+
     /// Has what is remembered of locks be as much as the configuration says.
     pub(super) fn bound_lock_records(&mut self) {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
@@ -266,6 +282,7 @@ impl Engine {
             locks.long_wait_ms = u64::try_from(config.lock_slowlog_log_slower_than).ok();
             locks.stats.set_long_max(size(config.lock_slowlog_max_len));
             locks.history.set_bounds(size(config.lock_history_max_names), size(config.lock_history_max_events));
+            locks.requests.set_bound(size(config.lock_requests_max));
         }
     }
 
@@ -290,7 +307,7 @@ impl Engine {
     #[cold]
     pub(super) fn attend_locks(&mut self, now: Now) {
         for client in std::mem::take(&mut self.closed_meanwhile) {
-            self.end_grants_of(now, client);
+            self.end_grants_of(now, client, ENDED_AT_ONCE);
         }
         while self.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.has_work()) {
             self.keyspace.with_locks(now, |locks, keys| locks.work(keys, now));
@@ -365,25 +382,31 @@ impl Engine {
         }
     }
 
-    /// A session is closed: what was bound to it ends.
-    pub(crate) fn end_lock_session(&mut self, now: Now, id: SessionId) {
+    /// A connection is closed, or begins anew (`RESET`): the grants that are bound to it end, and the grace of its named session begins.
+    pub(crate) fn end_lock_session(&mut self, now: Now, id: SessionId, begins_anew: bool) {
         self.forget_lock_wait(now, id);
         let client = self.sessions[id.0 as usize].id;
-        if self.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.has_bound(client)) {
+        let ends = |locks: &Locks| locks.has_bound(client) || locks.sessions.of_client(client).is_some();
+        if self.keyspace.changes.locks.as_deref().is_some_and(ends) {
             if self.long_run.is_some() {
                 // What a script sees does not change while it runs.
                 self.closed_meanwhile.push(client);
                 self.keyspace.changes.attention = true;
             } else {
-                self.end_grants_of(now, client);
+                // A connection that begins anew may have other grants before all of many have ended.
+                self.end_grants_of(now, client, if begins_anew { u32::MAX } else { ENDED_AT_ONCE });
             }
         }
     }
 
-    fn end_grants_of(&mut self, now: Now, client: u64) {
-        let mut budget = ENDED_AT_ONCE;
+    fn end_grants_of(&mut self, now: Now, client: u64, mut budget: u32) {
         self.keyspace.changes.begin();
-        let all = self.keyspace.with_locks(now, |locks, keys| locks.end_session(keys, now, client, &mut budget));
+        let all = self.keyspace.with_locks(now, |locks, keys| {
+            locks.leave_session(now, client);
+            let all = locks.end_bound(keys, now, client, &mut budget);
+            locks.end_over(keys, now, &mut budget);
+            all
+        });
         self.keyspace.changes.end();
         if !all {
             self.ending.push_back(client);
@@ -394,7 +417,7 @@ impl Engine {
     #[cold]
     pub(super) fn end_more_grants(&mut self, now: Now) {
         if let Some(client) = self.ending.pop_front() {
-            self.end_grants_of(now, client);
+            self.end_grants_of(now, client, ENDED_AT_ONCE);
             self.tell_outcomes(now);
         }
     }
@@ -447,10 +470,15 @@ pub(crate) fn refusal_error(refusal: &Refusal, name: &[u8], owner: &[u8], wanted
         Refusal::WrongType => Error::WRONG_TYPE,
         Refusal::Limit { has } => Error::quoting("LIMIT semaphore '", name, &format!("' has limit {has}, not {wanted}")),
         Refusal::Deadlock(cycle) => Error::quoting("DEADLOCK ", cycle, ""),
+        Refusal::Ended(name, cause) => refusal_error(&Refusal::NotHeld(cause.clone()), name, owner, wanted),
         Refusal::NotHeld(cause) => {
             let held = Error::quoting("NOTHELD lock '", name, "' is not held by '");
             let held = Error::quoting(&held.to_string(), owner, "': ");
             let cause = match cause {
+                Cause::OtherToken { token, for_ms } => {
+                    let by = Error::quoting("held by '", owner, &format!("' for {for_ms} ms with token {token}"));
+                    by.to_string()
+                }
                 Cause::Never => "never held".to_owned(),
                 Cause::LeaseEnded { ago_ms } => format!("its lease ended {ago_ms} ms ago"),
                 Cause::Released { ago_ms } => format!("released {ago_ms} ms ago"),

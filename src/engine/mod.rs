@@ -47,6 +47,7 @@ pub mod keyspace;
 pub mod latency;
 pub mod leaks;
 pub mod lists;
+pub mod lock_records;
 pub mod locks;
 pub mod memory;
 pub mod monitor;

@@ -8,6 +8,7 @@ use crate::engine::change::{Change, Effect, Event};
 use crate::engine::images::Images;
 use crate::engine::interest::NIL;
 use crate::engine::journal::Libraries;
+use crate::engine::lock_records::{Coming, LockRecords};
 use crate::engine::session::{SessionFlags, SessionId};
 use crate::engine::time::Now;
 use crate::engine::users::log::Log;
@@ -17,6 +18,7 @@ use crate::lock::Client;
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     images: Images,
+    records: LockRecords,
     libraries: Libraries,
     scripts: Vec<Box<[u8]>>,
     /// In monotonic milliseconds.
@@ -47,7 +49,7 @@ impl Engine {
                 journal.undo(writes);
                 Some(journal.state())
             }
-            (Some(_), None) => Some((self.keyspace.images(None), self.library_sources())),
+            (Some(_), None) => Some((self.keyspace.images(None), self.keyspace.lock_records(), self.library_sources())),
         };
         // With the same seed, as values are hashed by what follows from it.
         let mut old = std::mem::replace(self, Engine::new(self.config.clone(), self.seed, now));
@@ -79,8 +81,12 @@ impl Engine {
         self.keyspace.changes.log = old.keyspace.changes.log.take();
         self.keyspace.changes.begin();
         self.tell_log_of_the_end(now);
-        if let Some((images, libraries)) = state {
-            self.load(now, images, &libraries, 0, |_| false);
+        if self.keyspace.changes.log.is_some() {
+            self.keyspace.changes.tell_lock_records_lost(now, &old.keyspace.lock_records());
+        }
+        if let Some((images, records, libraries)) = state {
+            let coming = Coming::Restarted(self.config.lock_session_grace);
+            self.load(now, (images, records, &libraries), 0, coming, |_| false);
         }
         self.keyspace.changes.end();
         if let Some(journal) = journal {
@@ -124,7 +130,14 @@ impl Engine {
         self.keyspace.changes.emit(Change { now, db: 0, key: b"", event, effect: Effect::FlushLibraries });
     }
 
-    fn load(&mut self, now: Now, images: Images, libraries: &Libraries, later_ms: i64, connected: impl Fn(Client) -> bool) {
+    fn load(
+        &mut self,
+        now: Now,
+        (images, records, libraries): (Images, LockRecords, &Libraries),
+        later_ms: i64,
+        coming: Coming,
+        connected: impl Fn(Client) -> bool,
+    ) {
         for source in libraries {
             match self.functions.load(source, true) {
                 Ok(_) => self.keyspace.changes.emit(Change {
@@ -137,9 +150,11 @@ impl Engine {
                 Err(error) => tracing::error!(%error, "a library of functions cannot be loaded again"),
             }
         }
+        self.keyspace.put_lock_records(now, records, later_ms, coming, &connected);
         for ((db, key), image) in images {
             self.keyspace.put_image(now, (db, &key), image, later_ms, &connected);
         }
+        self.keyspace.with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
     }
 
     /// What it holds: the data with its deadlines, locks with their holders and queues of none, functions and cached scripts. Walks and
@@ -147,6 +162,7 @@ impl Engine {
     pub fn snapshot(&self, now: Now) -> Snapshot {
         Snapshot {
             images: self.keyspace.images(Some(now)),
+            records: self.keyspace.lock_records(),
             libraries: self.library_sources(),
             scripts: self.scripts.sources().map(Box::from).collect(),
             taken_ms: now.deadline_in(0),
@@ -203,6 +219,7 @@ impl Engine {
             self.keyspace.free_some(&mut { u32::MAX });
         }
         self.attend_locks(now);
+        self.keyspace.with_locks(now, |locks, _| locks.forget_all());
         for source in &snapshot.scripts {
             if let Err(error) = self.scripts.load(source) {
                 tracing::error!(%error, "a script cannot be loaded again");
@@ -210,7 +227,8 @@ impl Engine {
         }
         let connected: Vec<u64> = self.sessions.iter().map(|(_, session)| session.id).collect();
         let later_ms = now.deadline_in(0) as i64 - snapshot.taken_ms as i64;
-        self.load(now, snapshot.images.clone(), &snapshot.libraries, later_ms, |client| connected.contains(&client.id));
+        let state = (snapshot.images.clone(), snapshot.records.clone(), &snapshot.libraries);
+        self.load(now, state, later_ms, Coming::Restored, |client| connected.contains(&client.id));
         self.publish_events();
         self.keyspace.changes.end();
         self.attend(now);

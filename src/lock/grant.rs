@@ -39,6 +39,42 @@ pub struct Client {
     pub slot: u32,
 }
 
+/// What ends a grant beside its lease and its holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bound {
+    /// Nothing.
+    #[default]
+    Lease,
+    /// The end of the connection that acquired it.
+    Connection,
+    /// The end of the named session with this number: see [`crate::lock::sessions`].
+    Session(u64),
+}
+
+/// Sets the keys of sessions apart from those of connections.
+const SESSION_KEY: u64 = 1 << 63;
+
+impl Bound {
+    /// The key of what the grant ends with; `None` where it is bound to nothing.
+    pub fn key(self, client: Client) -> Option<u64> {
+        match self {
+            Bound::Lease => None,
+            Bound::Connection => Some(client.id),
+            Bound::Session(number) => Some(Bound::session_key(number)),
+        }
+    }
+
+    /// The key of a named session.
+    pub fn session_key(number: u64) -> u64 {
+        number | SESSION_KEY
+    }
+
+    /// The number of the named session of a key; `None` for the key of a connection.
+    pub fn session_of_key(key: u64) -> Option<u64> {
+        (key & SESSION_KEY != 0).then_some(key & !SESSION_KEY)
+    }
+}
+
 /// That an owner holds something. Times are monotonic milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
@@ -60,8 +96,8 @@ pub struct Grant {
     pub max_end_ms: u64,
     /// How long the next grant is held back where this one ends otherwise than by its release or the lock's deletion; milliseconds.
     pub delay_ms: u32,
-    /// Whether it ends with its connection.
-    pub session: bool,
+    /// What it ends with beside its lease.
+    pub bound: Bound,
     /// The connection that acquired it.
     pub client: Client,
 }
@@ -116,7 +152,10 @@ const PACKED_MAX: usize = 128;
 const OWNER_MAX: usize = PACKED_MAX - HEAD - 6 - 4;
 const MAX_END: u8 = 1;
 const DELAY: u8 = 2;
-const SESSION: u8 = 4;
+const CONNECTION: u8 = 4;
+const SESSION: u8 = 8;
+/// Bytes of a session's number.
+const SESSION_BYTES: usize = 7;
 const U48: u64 = (1 << 48) - 1;
 const U56: u64 = (1 << 56) - 1;
 
@@ -151,17 +190,24 @@ impl Packed {
 /// Gives whether it could be done.
 #[inline]
 pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
+    let session = if let Bound::Session(number) = grant.bound { number } else { 0 };
+    let owner_max = if session == 0 { OWNER_MAX } else { OWNER_MAX - SESSION_BYTES };
     let fits = grant.mode == Mode::Exclusive
         && grant.permits == 1
         && grant.holds <= u32::from(u8::MAX)
-        && grant.token <= U56
+        && (grant.token | session) <= U56
         && (grant.granted_ms | grant.end_ms | grant.max_end_ms | grant.client.id) <= U48
-        && grant.owner.len() <= OWNER_MAX;
+        && grant.owner.len() <= owner_max;
     if !fits {
         return false;
     }
     let flag = |is, flag| if is { flag } else { 0 };
-    let flags = flag(grant.max_end_ms != 0, MAX_END) | flag(grant.delay_ms != 0, DELAY) | flag(grant.session, SESSION);
+    let bound = match grant.bound {
+        Bound::Lease => 0,
+        Bound::Connection => CONNECTION,
+        Bound::Session(_) => SESSION,
+    };
+    let flags = flag(grant.max_end_ms != 0, MAX_END) | flag(grant.delay_ms != 0, DELAY) | bound;
     packed.len = HEAD;
     let head = &mut packed.bytes;
     (head[0], head[1]) = (flags, grant.holds as u8);
@@ -176,6 +222,9 @@ pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
     }
     if flags & DELAY != 0 {
         packed.push(&grant.delay_ms.to_le_bytes());
+    }
+    if flags & SESSION != 0 {
+        packed.push(&session.to_le_bytes()[..SESSION_BYTES]);
     }
     packed.push(&grant.owner);
     true
@@ -198,6 +247,12 @@ pub fn unpack(bytes: &[u8]) -> Option<Grant> {
         let (taken, left) = rest.split_first_chunk::<4>()?;
         (delay_ms, rest) = (u32::from_le_bytes(*taken), left);
     }
+    let mut bound = if head[0] & CONNECTION != 0 { Bound::Connection } else { Bound::Lease };
+    if head[0] & SESSION != 0 {
+        let (taken, left) = rest.split_first_chunk::<SESSION_BYTES>()?;
+        let number = taken.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte));
+        (bound, rest) = (Bound::Session(number), left);
+    }
     Some(Grant {
         owner: Owner::from_slice(rest),
         token: word(2, U56),
@@ -208,7 +263,7 @@ pub fn unpack(bytes: &[u8]) -> Option<Grant> {
         end_ms: word(15, U48),
         max_end_ms,
         delay_ms,
-        session: head[0] & SESSION != 0,
+        bound,
         client: Client { id: word(21, U48), slot: u32::from_le_bytes([head[27], head[28], head[29], head[30]]) },
     })
 }
@@ -223,19 +278,21 @@ mod tests {
         fn what_is_packed_comes_out_as_it_was(
             owner in prop_oneof![proptest::collection::vec(any::<u8>(), 0..60), proptest::collection::vec(any::<u8>(), OWNER_MAX - 2..OWNER_MAX + 2)],
             (token, holds, granted_ms, end_ms) in (1u64..1 << 53, 1u32..300, 0u64..1 << 45, 0u64..1 << 50),
-            (max_end_ms, delay_ms, session) in (prop_oneof![Just(0), 1u64..1 << 45], prop_oneof![Just(0), any::<u32>()], any::<bool>()),
+            (max_end_ms, delay_ms) in (prop_oneof![Just(0), 1u64..1 << 45], prop_oneof![Just(0), any::<u32>()]),
+            bound in prop_oneof![Just(Bound::Lease), Just(Bound::Connection), (1u64..1 << 53).prop_map(Bound::Session)],
             (id, slot, shared) in (1u64..1 << 48, any::<u32>(), any::<bool>()),
         ) {
             let mode = if shared { Mode::Shared } else { Mode::Exclusive };
             let owner = Owner::from_slice(&owner);
             let client = Client { id, slot };
-            let grant = Grant { owner, token, holds, mode, permits: 1, granted_ms, end_ms, max_end_ms, delay_ms, session, client };
+            let grant = Grant { owner, token, holds, mode, permits: 1, granted_ms, end_ms, max_end_ms, delay_ms, bound, client };
             let mut packed = Packed::default();
             if pack(&grant, &mut packed) {
                 prop_assert!(!shared);
                 prop_assert_eq!(unpack(packed.bytes()), Some(grant));
             } else {
-                prop_assert!(shared || holds > 255 || end_ms >> 48 != 0 || grant.owner.len() > OWNER_MAX);
+                let named = if matches!(bound, Bound::Session(_)) { SESSION_BYTES } else { 0 };
+                prop_assert!(shared || holds > 255 || end_ms >> 48 != 0 || grant.owner.len() + named > OWNER_MAX);
             }
         }
 

@@ -345,11 +345,12 @@ pub fn describe(cycle: &[Step]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::grant::Client;
+    use crate::lock::grant::{Bound, Client};
     use crate::lock::queue::Wanted;
+    use crate::lock::terms::Request;
 
     const WANTED: Wanted =
-        Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms: 1, max_hold_ms: 0, delay_ms: 0, session: false };
+        Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms: 1, max_hold_ms: 0, delay_ms: 0, bound: Bound::Lease };
 
     fn name(kind: &str, number: usize) -> Vec<u8> {
         format!("{kind}{number}").into_bytes()
@@ -362,7 +363,8 @@ mod tests {
 
     fn wait(queues: &mut Queues, what: &[u8], owner: &[u8]) {
         let queue = queues.find_or_make(0, what);
-        queues.enter(owner, Client::default(), WANTED, (None, 0), (false, false), &[queue]);
+        let request = Request { owner, client: Client::default(), wanted: WANTED, id: None };
+        queues.enter(&request, (None, 0), (false, false), &[queue]);
     }
 
     fn wish_for(queues: &mut Queues, what: &[u8], owner: &[u8]) -> Option<Vec<Step>> {

@@ -201,7 +201,7 @@ impl History {
     /// Notes the end of the grant with this token, which may have come before what was noted last; of a grant that is not remembered
     /// only as the last thing that has happened.
     pub fn note_end(&mut self, name: &[u8], token: u64, what: What, owner: &[u8], origin: Origin) {
-        let Origin { db, at_ms, by: client, next_token } = origin;
+        let Origin { db, at_ms, by: client, next_token, .. } = origin;
         let record = self.find(db, name).and_then(|number| self.records.get_mut(number));
         let events_max = self.events_max;
         let granted = |event: &Event| matches!(event.what, What::Granted { token: of, .. } if of == token);

@@ -4,6 +4,8 @@ mod adopting;
 mod ending;
 mod granting;
 pub mod losing;
+mod naming;
+mod repeating;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,13 +15,15 @@ use losing::{Lost, Origin};
 use smallvec::SmallVec;
 
 use crate::engine::time::Now;
-use crate::lock::grant::{Mode, Owner, Reason};
+use crate::lock::grant::{Bound, Mode, Owner, Reason};
 use crate::lock::held::HeldByDb;
 use crate::lock::history::{History, What};
 use crate::lock::holders::{Holder, Lock};
 use crate::lock::queue::{Queues, Wanted};
+use crate::lock::requests::{Answer, Requests};
+use crate::lock::sessions::Sessions;
 use crate::lock::stats::Stats;
-pub use crate::lock::terms::{Acquired, Cause, Found, Keys, Outcome, Refusal, Request};
+pub use crate::lock::terms::{Acquired, Cause, Claim, Found, Keys, Outcome, Refusal, Request};
 
 /// Waits that last as long as this are kept as long ones, in milliseconds.
 pub const LONG_WAIT_MS: u64 = 1000;
@@ -37,6 +41,8 @@ enum Due {
     Queue(u32),
     /// The time of a waiter is over: its serial number, and its number.
     Waiter(i64, u32),
+    /// The grace of a named session is over.
+    Session(u64),
 }
 
 /// All that is known of locks beside the locks themselves.
@@ -49,6 +55,10 @@ pub struct Locks {
     pub stats: Stats,
     /// How much is held.
     pub held: HeldByDb,
+    /// What is remembered of requests that were answered.
+    pub requests: Requests,
+    /// Named sessions.
+    pub sessions: Sessions,
     next_token: u64,
     /// What ends by itself while there is a queue, in monotonic milliseconds: the section "Two mechanisms end leases" of
     /// [`crate::lock`] says why these are not on the wheel.
@@ -60,9 +70,11 @@ pub struct Locks {
     again: Vec<(u32, Owner)>,
     /// What has to be told.
     pub outcomes: Vec<Outcome>,
-    /// Grants that end with their connections: the client's number, the token, and the name in the database that is [`Locks::home`] to
-    /// it. What was lost with its database goes when its holder is told.
+    /// Grants that end with their connections or named sessions: [`Bound::key`], the token, and the name in the database that is
+    /// [`Locks::home`] to it. What was lost with its database goes when its holder is told.
     bound: BTreeMap<(u64, u64), Name>,
+    /// Keys of named sessions that have ended, and whose grants are being ended.
+    over: VecDeque<u64>,
     /// What databases are called that have changed places.
     homes: Vec<u32>,
     /// Holders that are to be told that they have lost what they held.
@@ -81,6 +93,8 @@ impl Locks {
             history: History::new(seed ^ 0x5851_f42d_4c95_7f2d),
             stats: Stats::default(),
             held: HeldByDb::default(),
+            requests: Requests::new(seed ^ 0x9216_d5d9_8979_fb1b),
+            sessions: Sessions::default(),
             next_token: first_token.max(1),
             deadlines: BTreeSet::new(),
             next_ms: u64::MAX,
@@ -88,6 +102,7 @@ impl Locks {
             again: Vec::new(),
             outcomes: Vec::new(),
             bound: BTreeMap::new(),
+            over: VecDeque::new(),
             homes: Vec::new(),
             lost: VecDeque::new(),
             flushes: Vec::new(),
@@ -111,10 +126,16 @@ impl Locks {
         if self.todo.is_empty() { self.next_ms } else { 0 }
     }
 
-    /// Whether somebody has to be told something, or may be granted something.
+    /// Whether there are outcomes to tell, or queues to serve.
     #[inline]
     pub fn has_work(&self) -> bool {
         !self.todo.is_empty() || !self.outcomes.is_empty()
+    }
+
+    /// Whether what is remembered of requests, or a session, has changed.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        !self.requests.news.is_empty() || !self.sessions.news.is_empty()
     }
 
     /// Takes a lock, or waits for it until a deadline where one is given (`Some(None)` waits without limit).
@@ -126,6 +147,11 @@ impl Locks {
         request: &Request<'_>,
         wait: Option<Option<u64>>,
     ) -> Result<Acquired, Refusal> {
+        if let Some(id) = request.id
+            && let Some(answer) = self.repeated(keys, now, name, request, id, wait)
+        {
+            return answer;
+        }
         match self.try_acquire(keys, now, name, request, wait) {
             Err(Refusal::Deadlock(cycle)) if cycle.is_empty() => {
                 self.advance(keys, now, &mut { u32::MAX });
@@ -198,6 +224,11 @@ impl Locks {
         request: &Request<'_>,
         wait: Option<Option<u64>>,
     ) -> Result<Result<SmallVec<[u64; 1]>, Option<u32>>, Refusal> {
+        if let Some(id) = request.id
+            && let Some(answer) = self.repeated_all(keys, now, db, names, request, id, wait)
+        {
+            return answer;
+        }
         match self.try_acquire_all(keys, now, db, names, request, wait) {
             Err(Refusal::Deadlock(cycle)) if cycle.is_empty() => {
                 self.advance(keys, now, &mut { u32::MAX });
@@ -256,17 +287,25 @@ impl Locks {
         waits.map(|waiter| Err(Some(waiter)))
     }
 
-    /// Gives a lock back once, or altogether; gives how often it is still held.
+    /// Releases one hold, or all of them. Returns the remaining hold count. A release that is sent again by the same id has the
+    /// answer of the first one; one that was refused is judged anew, as it has changed nothing.
     pub fn release(
         &mut self,
         keys: &mut impl Keys,
         now: Now,
         (db, name): (u32, &[u8]),
-        owner: &[u8],
-        (all, semaphore): (bool, bool),
+        claim: &Claim<'_>,
+        all: bool,
+        id: Option<&[u8]>,
     ) -> Result<u32, Refusal> {
+        let owner = claim.owner;
+        if let Some(id) = id
+            && let Some(left) = self.requests.released(self.home(db), name, owner, id)
+        {
+            return Ok(left);
+        }
         let mut lock = Lock::default();
-        let holder = self.open_held(keys, now, (db, name), owner, semaphore, &mut lock)?;
+        let holder = self.open_held(keys, now, (db, name), claim, &mut lock)?;
         let left = lock.holders.change(holder, |grant| {
             grant.holds = if all { 0 } else { grant.holds - 1 };
             grant.holds
@@ -275,28 +314,32 @@ impl Locks {
         if left == 0
             && let Some(grant) = lock.holders.take(holder)
         {
-            self.end(db, name, &lock, &grant);
+            self.end(now.mono_ms(), (db, name), &lock, &grant);
             self.stats.releases += 1;
             self.history.note(db, name, now.mono_ms(), What::Released, owner, grant.client);
             keys.happened(db, name, What::Released);
             self.serve(keys, now, (db, name), &mut lock);
+        }
+        if let Some(id) = id {
+            let ended_ms = (left == 0).then(|| now.mono_ms());
+            self.requests.answered((self.home(db), name, owner), id, Answer::Released(left), ended_ms);
         }
         self.close(keys, (db, name), &mut lock);
         self.work(keys, now);
         Ok(left)
     }
 
-    /// Begins the lease of a holder anew; gives the milliseconds that are left of it.
+    /// Restarts the lease of a holder. Returns the remaining milliseconds.
     pub fn renew(
         &mut self,
         keys: &mut impl Keys,
         now: Now,
         (db, name): (u32, &[u8]),
-        owner: &[u8],
-        (lease_ms, semaphore): (u64, bool),
+        claim: &Claim<'_>,
+        lease_ms: u64,
     ) -> Result<u64, Refusal> {
         let mut lock = Lock::default();
-        let holder = self.open_held(keys, now, (db, name), owner, semaphore, &mut lock)?;
+        let holder = self.open_held(keys, now, (db, name), claim, &mut lock)?;
         let end_ms = lock.holders.change(holder, |grant| {
             grant.renew(now.deadline_in(lease_ms));
             grant.end_ms
@@ -337,9 +380,11 @@ impl Locks {
                     self.todo.push(queue);
                 }
                 Due::Waiter(_, waiter) => self.end_wait(keys, now, waiter, What::TimedOut),
+                Due::Session(number) => self.end_named(number),
             }
             self.work(keys, now);
         }
+        self.end_over(keys, now, budget);
         self.work(keys, now);
     }
 
@@ -400,16 +445,17 @@ impl Locks {
         keys: &mut impl Keys,
         now: Now,
         (db, name): (u32, &[u8]),
-        owner: &[u8],
-        semaphore: bool,
+        &Claim { owner, semaphore, token }: &Claim<'_>,
         lock: &mut Lock,
     ) -> Result<Holder, Refusal> {
         let refusal = match self.open(keys, now, (db, name), lock) {
             Found::Native | Found::Plain => return Err(Refusal::WrongType),
             Found::Lock if (lock.limit > 0) != semaphore => Refusal::WrongType,
             Found::Lock | Found::Free => match lock.holders.find(owner) {
-                Some(holder) => return Ok(holder),
-                None => Refusal::NotHeld(self.cause(now, (db, name), lock, owner)),
+                Some(holder) if token.is_none() || token == lock.holders.get(owner).map(|grant| grant.token) => {
+                    return Ok(holder);
+                }
+                _ => Refusal::NotHeld(self.cause(now, (db, name), lock, owner)),
             },
         };
         self.put_aside(keys, (db, name), lock, false);
@@ -418,6 +464,9 @@ impl Locks {
 
     /// Why an owner does not hold what it thinks it holds.
     fn cause(&self, now: Now, (db, name): (u32, &[u8]), lock: &Lock, owner: &[u8]) -> Cause {
+        if let Some(grant) = lock.holders.get(owner) {
+            return Cause::OtherToken { token: grant.token, for_ms: now.mono_ms().saturating_sub(grant.granted_ms) };
+        }
         if let Some(event) = self.history.last_of(db, name, owner) {
             let ago = |at_ms| now.mono_ms().saturating_sub(at_ms);
             if let What::Granted { .. } = event.what {
@@ -465,14 +514,25 @@ impl Locks {
     pub fn check_invariants(&self) {
         self.queues.check_invariants();
         self.history.check_invariants();
+        self.requests.check_invariants();
+        self.sessions.check_invariants();
         assert!(self.todo.is_empty(), "everybody was served who could be");
-        assert_eq!(self.next_ms, self.deadlines.first().map_or(u64::MAX, |first| first.0));
+        let first_ms = self.deadlines.first().map_or(u64::MAX, |first| first.0);
+        let expected_ms = if self.over.is_empty() { first_ms } else { 0 };
+        assert_eq!(self.next_ms, expected_ms, "what comes next is known");
         for &(at_ms, due) in &self.deadlines {
             let known = match due {
                 Due::Queue(queue) => self.queues.get(queue).is_some_and(|queue| queue.due_ms == at_ms),
                 Due::Waiter(_, waiter) => self.queues.waiter(waiter).is_some_and(|waiter| waiter.deadline_ms == Some(at_ms)),
+                Due::Session(number) => self.sessions.get(number).is_some_and(|session| session.end_ms == at_ms),
             };
             assert!(known, "a deadline is somebody's");
+        }
+        for (number, session) in self.sessions.iter() {
+            let key = Bound::session_key(number);
+            let bound = self.bound.range((key, 0)..=(key, u64::MAX)).count();
+            assert_eq!(session.grants, bound as u64, "a session knows how many grants it has");
+            assert!(session.end_ms == 0 || self.deadlines.contains(&(session.end_ms, Due::Session(number))));
         }
         for (number, queue) in self.queues.iter() {
             assert!(queue.len > 0 || queue.pinned, "a queue is for somebody");

@@ -42,14 +42,16 @@ pub mod holders;
 pub mod holds;
 pub mod locks;
 pub mod queue;
+pub mod requests;
+pub mod sessions;
 pub mod stats;
 pub mod terms;
 
 #[cfg(test)]
 mod model_tests;
 
-pub use grant::{Client, Grant, Mode};
+pub use grant::{Bound, Client, Grant, Mode};
 pub use holders::{Holders, Lock};
 pub use locks::Locks;
 pub use locks::losing::Origin;
-pub use terms::{Acquired, Found, Keys, Outcome, Refusal, Request};
+pub use terms::{Acquired, Claim, Found, Keys, Outcome, Refusal, Request};

@@ -1,5 +1,5 @@
-//! Locks against a naive reference: random operations by random owners over a few names, with leases that end, waits that time out and
-//! connections that close. The reference keeps plain lists, finds who can be granted what by looking at everybody, and cycles by
+//! Locks against a naive reference: random operations by random owners over a few names, with leases that end, waits that time out,
+//! requests that are sent again, connections that close, named sessions that outlive them or are taken over, and restarts. The reference keeps plain lists, finds who can be granted what by looking at everybody, and cycles by
 //! walking from owner to owner.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,14 +17,22 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const OWNERS: [&str; 5] = ["v", "w", "x", "y", "z"];
 /// The last name is that of a semaphore.
 const LIMIT: u32 = 3;
+const SESSIONS: [&str; 2] = ["s", "t"];
+const IDS: [&str; 4] = ["q", "r", "u", "p"];
+/// Milliseconds for which answers are kept, and a session waits at least after a restart.
+const KEPT_MS: u64 = 25;
+const GRACE_MIN_MS: u64 = 7;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Acquire { name: usize, owner: usize, client: u64, shared: bool, lease: u64, wait: Option<u64>, session: bool, extra: u64 },
-    AcquireAll { first: usize, count: usize, owner: usize, client: u64, lease: u64, wait: Option<u64> },
-    Semaphore { owner: usize, client: u64, permits: u32, lease: u64, wait: Option<u64> },
-    Release { name: usize, owner: usize, all: bool },
-    Renew { name: usize, owner: usize, lease: u64 },
+    Acquire { name: usize, owner: usize, shared: bool, session: bool, extra: u64, with: With },
+    AcquireAll { first: usize, count: usize, owner: usize, with: With },
+    Semaphore { owner: usize, permits: u32, with: With },
+    Release { name: usize, owner: usize, all: bool, token: Token, request: Option<usize> },
+    Renew { name: usize, owner: usize, lease: u64, token: Token },
+    NameSession { client: u64, session: usize, grace: Option<u64> },
+    EndSession { session: usize },
+    Restart,
     Delete { name: usize },
     Plain { name: usize },
     Close { client: u64 },
@@ -33,21 +41,50 @@ enum Op {
     Pass { ms: u64 },
 }
 
+/// What all acquisitions have.
+#[derive(Clone, Debug)]
+struct With {
+    client: u64,
+    lease: u64,
+    wait: Option<u64>,
+    request: Option<usize>,
+}
+
+/// Which token is given.
+#[derive(Clone, Copy, Debug)]
+enum Token {
+    None,
+    /// That of the owner's grant.
+    Current,
+    /// One that was given before.
+    Old,
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let (name, owner, client) = (0..3usize, 0..5usize, 1..9u64);
     let lease = prop_oneof![3 => 1..30u64, 1 => 100..200u64];
     let wait = prop_oneof![1 => Just(None), 2 => (1..40u64).prop_map(Some), 2 => Just(Some(0))];
-    let acquire =
-        (name.clone(), owner.clone(), client.clone(), any::<bool>(), lease.clone(), wait.clone(), any::<bool>(), 0..12u64);
+    let request = prop_oneof![2 => Just(None), 1 => (0..IDS.len()).prop_map(Some)];
+    let token = prop_oneof![4 => Just(Token::None), 2 => Just(Token::Current), 1 => Just(Token::Old)];
+    let with = (client.clone(), lease.clone(), wait, request.clone()).prop_map(|(client, lease, wait, request)| With {
+        client,
+        lease,
+        wait,
+        request,
+    });
+    let acquire = (name.clone(), owner.clone(), any::<bool>(), any::<bool>(), 0..12u64, with.clone());
     prop_oneof![
-        12 => acquire.prop_map(|(name, owner, client, shared, lease, wait, session, extra)| Op::Acquire {
-            name, owner, client, shared, lease, wait, session, extra }),
-        3 => (0..3usize, 1..4usize, owner.clone(), client.clone(), lease.clone(), wait.clone()).prop_map(
-            |(first, count, owner, client, lease, wait)| Op::AcquireAll { first, count, owner, client, lease, wait }),
-        3 => (owner.clone(), client.clone(), 1..=LIMIT, lease.clone(), wait).prop_map(
-            |(owner, client, permits, lease, wait)| Op::Semaphore { owner, client, permits, lease, wait }),
-        8 => (0..4usize, owner.clone(), any::<bool>()).prop_map(|(name, owner, all)| Op::Release { name, owner, all }),
-        2 => (0..4usize, owner, lease).prop_map(|(name, owner, lease)| Op::Renew { name, owner, lease }),
+        12 => acquire.prop_map(|(name, owner, shared, session, extra, with)| Op::Acquire {
+            name, owner, shared, session, extra, with }),
+        3 => (0..3usize, 1..4usize, owner.clone(), with.clone()).prop_map(
+            |(first, count, owner, with)| Op::AcquireAll { first, count, owner, with }),
+        3 => (owner.clone(), 1..=LIMIT, with).prop_map(|(owner, permits, with)| Op::Semaphore { owner, permits, with }),
+        8 => (0..4usize, owner.clone(), any::<bool>(), token.clone(), request).prop_map(
+            |(name, owner, all, token, request)| Op::Release { name, owner, all, token, request }),
+        2 => (0..4usize, owner, lease, token).prop_map(|(name, owner, lease, token)| Op::Renew { name, owner, lease, token }),
+        2 => (client.clone(), 0..2usize, prop_oneof![Just(None), (0..20u64).prop_map(Some)]).prop_map(
+            |(client, session, grace)| Op::NameSession { client, session, grace }),
+        1 => prop_oneof![(0..2usize).prop_map(|session| Op::EndSession { session }), Just(Op::Restart)],
         1 => (0..4usize).prop_map(|name| Op::Delete { name }),
         1 => name.prop_map(|name| Op::Plain { name }),
         1 => client.clone().prop_map(|client| Op::Close { client }),
@@ -113,7 +150,41 @@ struct Held {
     permits: u32,
     end: u64,
     delay: u64,
-    session: Option<u64>,
+    tie: Tie,
+    /// Tells grants apart; the actual token is known by [`Reference::tokens`].
+    grant: u64,
+}
+
+/// What a grant ends with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tie {
+    None,
+    Client(u64),
+    /// A session, by the number that the reference gives it.
+    Session(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// A grant.
+    Granted(u64),
+    /// Holds that were left.
+    Released(u32),
+}
+
+/// What is remembered of an owner's requests for a name.
+#[derive(Clone, Debug, Default)]
+struct Answers {
+    said: Vec<(&'static str, Said)>,
+    forget: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Named {
+    id: &'static str,
+    grace: u64,
+    client: Option<u64>,
+    end: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -128,9 +199,10 @@ struct Waiting {
     all: bool,
     lease: u64,
     extra: u64,
-    session: bool,
+    tie: Tie,
     deadline: Option<u64>,
     serial: u64,
+    request: Option<&'static str>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -156,9 +228,104 @@ struct Reference {
     waiting: Vec<Waiting>,
     told: Vec<Told>,
     serial: u64,
+    grants: u64,
+    /// The tokens of grants, as they were found.
+    tokens: BTreeMap<u64, u64>,
+    answers: BTreeMap<(&'static str, &'static str), Answers>,
+    sessions: BTreeMap<u64, Named>,
 }
 
 impl Reference {
+    /// What a grant can be tied to now.
+    fn usable(&self, tie: Tie, client: u64) -> Tie {
+        match tie {
+            Tie::Session(number) if self.sessions.get(&number).is_none_or(|session| session.client.is_none()) => {
+                Tie::Client(client)
+            }
+            tie => tie,
+        }
+    }
+
+    fn session_of(&self, client: u64) -> Option<u64> {
+        self.sessions.iter().find(|(_, session)| session.client == Some(client)).map(|(&number, _)| number)
+    }
+
+    fn named(&self, id: &str) -> Option<u64> {
+        self.sessions.iter().find(|(_, session)| session.id == id).map(|(&number, _)| number)
+    }
+
+    fn grants_of(&self, tie: Tie) -> usize {
+        self.names.values().flat_map(|of| &of.holders).filter(|held| held.tie == tie).count()
+    }
+
+    /// Sessions end that have neither a connection nor a grant.
+    fn drop_idle(&mut self) {
+        let idle = |(number, session): (&u64, &Named)| {
+            (session.client.is_none() && self.grants_of(Tie::Session(*number)) == 0).then_some(*number)
+        };
+        let idle: Vec<u64> = self.sessions.iter().filter_map(idle).collect();
+        idle.into_iter().for_each(|number| drop(self.sessions.remove(&number)));
+    }
+
+    /// Ends all that is tied to something.
+    fn end_tied(&mut self, tie: Tie) {
+        let now = self.now;
+        for (name, of) in &mut self.names {
+            let (ended, left): (Vec<_>, Vec<_>) = of.holders.drain(..).partition(|held| held.tie == tie);
+            of.holders = left;
+            for held in ended {
+                if held.delay > 0 {
+                    of.held_back = of.held_back.max(now + held.delay);
+                }
+                Self::note_end(&mut self.answers, now, name, held.owner);
+            }
+        }
+        self.drop_idle();
+        self.serve();
+    }
+
+    fn note_end(
+        answers: &mut BTreeMap<(&'static str, &'static str), Answers>,
+        now: u64,
+        name: &'static str,
+        owner: &'static str,
+    ) {
+        if let Some(answers) = answers.get_mut(&(name, owner)) {
+            answers.forget = Some(now + KEPT_MS);
+        }
+    }
+
+    fn remember(&mut self, name: &'static str, owner: &'static str, id: &'static str, said: Said, ended: bool) {
+        let answers = self.answers.entry((name, owner)).or_default();
+        answers.said.push((id, said));
+        if answers.said.len() > requests::ANSWERS {
+            answers.said.remove(0);
+        }
+        answers.forget = ended.then_some(self.now + KEPT_MS);
+    }
+
+    /// The grant that a request was given.
+    fn granted(&self, name: &'static str, owner: &'static str, id: &str) -> Option<u64> {
+        let said = &self.answers.get(&(name, owner))?.said;
+        said.iter().find_map(|&(of, said)| match said {
+            Said::Granted(grant) if of == id => Some(grant),
+            _ => None,
+        })
+    }
+
+    fn leave_session(&mut self, client: u64) {
+        let Some(number) = self.session_of(client) else { return };
+        let grants = self.grants_of(Tie::Session(number));
+        let now = self.now;
+        if let Some(session) = self.sessions.get_mut(&number) {
+            (session.client, session.end) = (None, now + session.grace);
+            if grants == 0 || session.grace == 0 {
+                self.sessions.remove(&number);
+                self.end_tied(Tie::Session(number));
+            }
+        }
+    }
+
     fn name(&mut self, name: &'static str) -> &mut Name {
         self.names.entry(name).or_default()
     }
@@ -189,16 +356,28 @@ impl Reference {
 
     fn hold(&mut self, name: &'static str, waiting: &Waiting, has_waited: bool) {
         let now = self.now;
+        let tie = self.usable(waiting.tie, waiting.client);
+        self.grants += 1;
+        let new = self.grants;
+        let held_tie = self.name(name).holders.iter().find(|held| held.owner == waiting.owner).map(|held| held.tie);
+        // A grant that is replaced is tied to nothing for a moment, in which its session may end.
+        let kept_tie = match held_tie {
+            Some(Tie::Client(_)) => Tie::Client(waiting.client),
+            Some(tie) => self.usable(tie, waiting.client),
+            None => Tie::None,
+        };
         let of = self.name(name);
         let end = now + waiting.lease;
+        let mut grant = new;
         if let Some(held) = of.holders.iter_mut().find(|held| held.owner == waiting.owner) {
             held.holds += 1;
             if held.mode == Mode::Shared && waiting.mode == Mode::Exclusive {
                 held.mode = Mode::Exclusive;
-                held.session = if waiting.session || held.session.is_some() { Some(waiting.client) } else { None };
-            } else if waiting.session && held.session.is_none() {
-                held.session = Some(waiting.client);
+                held.tie = if tie == Tie::None { kept_tie } else { tie };
+            } else if tie != Tie::None && held.tie == Tie::None {
+                held.tie = tie;
             }
+            grant = held.grant;
             held.delay = held.delay.max(waiting.extra);
             held.end = if has_waited { held.end.max(end) } else { end };
         } else {
@@ -209,9 +388,15 @@ impl Reference {
                 permits: waiting.permits,
                 end,
                 delay: waiting.extra,
-                session: waiting.session.then_some(waiting.client),
+                tie,
+                grant,
             });
         }
+        self.tokens.remove(&grant);
+        if let Some(id) = waiting.request {
+            self.remember(name, waiting.owner, id, Said::Granted(grant), false);
+        }
+        self.drop_idle();
     }
 
     /// Grants whatever can be.
@@ -288,18 +473,20 @@ impl Reference {
     fn tick(&mut self) {
         self.now += 1;
         let now = self.now;
-        for of in self.names.values_mut() {
+        for (name, of) in &mut self.names {
             let (ended, left): (Vec<_>, Vec<_>) = of.holders.drain(..).partition(|held| held.end <= now);
             of.holders = left;
             for held in ended {
                 if held.delay > 0 {
                     of.held_back = of.held_back.max(held.end + held.delay);
                 }
+                Self::note_end(&mut self.answers, now, name, held.owner);
             }
             if of.held_back <= now {
                 of.held_back = 0;
             }
         }
+        self.drop_idle();
         self.serve();
         let mut over: Vec<&Waiting> =
             self.waiting.iter().filter(|waiting| waiting.deadline.is_some_and(|at| at <= now)).collect();
@@ -313,6 +500,11 @@ impl Reference {
                 self.serve();
             }
         }
+        let over = |session: &Named| session.client.is_none() && session.end <= now;
+        let over: Vec<u64> = self.sessions.iter().filter(|(_, session)| over(session)).map(|(&number, _)| number).collect();
+        over.iter().for_each(|number| drop(self.sessions.remove(number)));
+        over.into_iter().for_each(|number| self.end_tied(Tie::Session(number)));
+        self.answers.retain(|_, answers| answers.forget.is_none_or(|at| at > now));
     }
 
     fn leave(&mut self, client: u64) {
@@ -332,14 +524,149 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        World {
+        let mut world = World {
             map: Map { now_ms: 1000, ..Map::default() },
             locks: Locks::new(5, 1),
             now: Now::new(1_000_000, 0),
             reference: Reference { now: 1000, ..Reference::default() },
             waiters: BTreeMap::new(),
             last_token: 0,
+        };
+        world.locks.requests.kept_ms = KEPT_MS;
+        world
+    }
+
+    /// A request that was sent before: what both say. `None` where it is new.
+    fn repeat(&mut self, new: &Waiting, wait: Option<u64>, got: &Result<Acquired, Refusal>) -> Option<Result<(), TestCaseError>> {
+        let id = new.request?;
+        let same =
+            |old: &Waiting| old.owner == new.owner && old.request == Some(id) && old.names == new.names && old.all == new.all;
+        if let Some(at) = self.reference.waiting.iter().position(same) {
+            let old = self.reference.waiting[at].client;
+            self.reference.told.push(Told::TimedOut(old));
+            let place = &mut self.reference.waiting[at];
+            if let Some(ms) = wait {
+                place.client = new.client;
+                place.deadline = (ms > 0).then(|| self.now.deadline_in(ms));
+                place.tie = if new.tie == Tie::None { place.tie } else { new.tie };
+                if place.tie == Tie::Client(old) {
+                    place.tie = Tie::Client(new.client);
+                }
+                let waiter = self.waiters.get(&old).copied();
+                if *got != Ok(Acquired::Waits(waiter.unwrap_or(u32::MAX))) {
+                    return Some(Err(TestCaseError::fail(format!("does not take {old}'s place over: {new:?} {got:?}"))));
+                }
+                self.waiters.extend(waiter.map(|waiter| (new.client, waiter)));
+            } else {
+                self.reference.waiting.remove(at);
+                self.reference.serve();
+                if *got != Ok(Acquired::Busy) {
+                    return Some(Err(TestCaseError::fail(format!("waits: {new:?} {got:?}"))));
+                }
+            }
+            return Some(Ok(()));
         }
+        let known: Vec<Option<u64>> = new.names.iter().map(|name| self.reference.granted(name, new.owner, id)).collect();
+        if known.iter().all(Option::is_none) {
+            return None;
+        }
+        let now = self.reference.now;
+        let tie = self.reference.usable(new.tie, new.client);
+        let holds = |reference: &Reference, (name, grant): (&&'static str, &Option<u64>)| {
+            let holders = reference.names.get(name).map(|of| &of.holders[..]).unwrap_or_default();
+            holders.iter().any(|held| held.owner == new.owner && Some(held.grant) == *grant)
+        };
+        let all = new.names.iter().zip(&known).all(|of| holds(&self.reference, of));
+        let right = match got {
+            Ok(Acquired::Granted(token)) => all && self.reference.tokens.get(&known[0].unwrap_or(0)) == Some(token),
+            Err(Refusal::Ended(..)) => !all,
+            _ => false,
+        };
+        if !right {
+            return Some(Err(TestCaseError::fail(format!("sent again: {new:?} {got:?}, holds: {all}"))));
+        }
+        if all {
+            for name in &new.names {
+                let of = self.reference.name(name);
+                for held in of.holders.iter_mut().filter(|held| held.owner == new.owner) {
+                    held.end = held.end.max(now + new.lease);
+                    held.tie = if tie == Tie::None { held.tie } else { tie };
+                }
+            }
+            self.reference.drop_idle();
+        }
+        Some(Ok(()))
+    }
+
+    /// What a grant of this client is bound to.
+    fn tie(&self, client: u64, session: bool) -> Tie {
+        match self.reference.session_of(client) {
+            _ if !session => Tie::None,
+            Some(number) => Tie::Session(number),
+            None => Tie::Client(client),
+        }
+    }
+
+    /// The actual number of the session that the reference has under another.
+    fn actual_session(&self, number: u64) -> Option<u64> {
+        let session = self.reference.sessions.get(&number)?;
+        self.locks.sessions.find(session.id.as_bytes())
+    }
+
+    /// Notes the tokens of new grants.
+    fn note_tokens(&mut self) {
+        for (name, of) in &self.reference.names {
+            let lock = self.map.held.get(name).and_then(Option::as_ref);
+            for held in &of.holders {
+                if let Some(grant) = lock.and_then(|lock| lock.holders.get(held.owner.as_bytes())) {
+                    self.reference.tokens.entry(held.grant).or_insert(grant.token);
+                }
+            }
+        }
+    }
+
+    fn token(&self, name: &'static str, owner: &'static str, which: Token) -> Option<u64> {
+        let holders = self.reference.names.get(name).map(|of| &of.holders[..]).unwrap_or_default();
+        let held = holders.iter().find(|held| held.owner == owner);
+        let token = held.and_then(|held| self.reference.tokens.get(&held.grant)).copied();
+        match which {
+            Token::None => None,
+            Token::Current => Some(token.unwrap_or(1)),
+            Token::Old => Some(self.reference.tokens.values().copied().filter(|&old| Some(old) != token).max().unwrap_or(0)),
+        }
+    }
+
+    /// All but the locks, their sessions and requests is lost.
+    fn restart(&mut self) {
+        let old = std::mem::replace(&mut self.locks, Locks::new(5, 1));
+        self.locks.requests.kept_ms = KEPT_MS;
+        self.locks.set_next_token(old.next_token());
+        for (number, session) in old.sessions.iter() {
+            let end_ms = self.now.deadline_in(session.grace_ms.max(GRACE_MIN_MS)).max(session.end_ms);
+            self.locks.adopt_session(number, sessions::Session { client: None, end_ms, ..session.clone() });
+        }
+        let mut requests: Vec<_> = old.requests.iter().collect();
+        requests.sort_by_key(|(_, remembered)| remembered.forget_ms);
+        for (whose, remembered) in requests {
+            self.locks.adopt_requests(whose, remembered.clone());
+        }
+        for name in NAMES {
+            if let Some(Some(lock)) = self.map.held.get(name).cloned() {
+                self.map.held.remove(name);
+                self.locks.adopt(&mut self.map, self.now, (0, name.as_bytes()), lock, |_| false);
+            }
+        }
+        self.locks.finish_adopting(&mut self.map, self.now);
+        self.waiters.clear();
+        let reference = &mut self.reference;
+        reference.waiting.clear();
+        let now = reference.now;
+        for session in reference.sessions.values_mut() {
+            let before = if session.client.is_none() { session.end } else { 0 };
+            (session.client, session.end) = (None, before.max(now + session.grace.max(GRACE_MIN_MS)));
+        }
+        (1..9).for_each(|client| reference.end_tied(Tie::Client(client)));
+        reference.drop_idle();
     }
 
     fn is_waiting(&self, client: u64) -> bool {
@@ -359,9 +686,14 @@ impl World {
             lease_ms: new.lease,
             max_hold_ms: 0,
             delay_ms: new.extra as u32,
-            session: new.session,
+            bound: match new.tie {
+                Tie::None => Bound::Lease,
+                Tie::Client(_) => Bound::Connection,
+                Tie::Session(number) => self.actual_session(number).map_or(Bound::Connection, Bound::Session),
+            },
         };
-        let request = Request { owner: new.owner.as_bytes(), client, wanted };
+        let id = new.request.map(str::as_bytes);
+        let request = Request { owner: new.owner.as_bytes(), client, wanted, id };
         let deadline = wait.map(|ms| (ms > 0).then(|| self.now.deadline_in(ms)));
         let names: Vec<&[u8]> = new.names.iter().map(|name| name.as_bytes()).collect();
         let got = if new.all {
@@ -379,6 +711,9 @@ impl World {
         };
         self.locks.work(&mut self.map, self.now);
 
+        if let Some(compared) = self.repeat(&new, wait, &got) {
+            return compared;
+        }
         // The reference.
         let mut new = new;
         let own = |name: &str, reference: &Reference| {
@@ -436,31 +771,51 @@ impl World {
             all: false,
             lease: 1,
             extra: 0,
-            session: false,
+            tie: Tie::None,
             deadline: None,
             serial: 0,
+            request: None,
         };
         match op {
-            Op::Acquire { name, owner, client, shared, lease, wait, session, extra } => {
+            Op::Acquire { name, owner, shared, session, extra, with: With { client, lease, wait, request } } => {
                 let mode = if shared { Mode::Shared } else { Mode::Exclusive };
                 // Mostly none.
                 let extra = extra.saturating_sub(8);
                 let (owner, names) = (OWNERS[owner], vec![NAMES[name]]);
-                self.acquire(Waiting { client, owner, names, mode, lease, extra, session, ..blank }, wait)?;
+                let (tie, request) = (self.tie(client, session), request.map(|id| IDS[id]));
+                self.acquire(Waiting { client, owner, names, mode, lease, extra, tie, request, ..blank }, wait)?;
             }
-            Op::AcquireAll { first, count, owner, client, lease, wait } => {
+            Op::AcquireAll { first, count, owner, with: With { client, lease, wait, request } } => {
                 let names = (0..count).map(|at| NAMES[(first + at) % 3]).collect();
-                self.acquire(Waiting { client, owner: OWNERS[owner], names, lease, all: true, ..blank }, wait)?;
+                let request = request.map(|id| IDS[id]);
+                self.acquire(Waiting { client, owner: OWNERS[owner], names, lease, all: true, request, ..blank }, wait)?;
             }
-            Op::Semaphore { owner, client, permits, lease, wait } => {
-                let (owner, names) = (OWNERS[owner], vec![NAMES[3]]);
-                self.acquire(Waiting { client, owner, names, permits, limit: LIMIT, lease, ..blank }, wait)?;
+            Op::Semaphore { owner, permits, with: With { client, lease, wait, request } } => {
+                let (owner, names, request) = (OWNERS[owner], vec![NAMES[3]], request.map(|id| IDS[id]));
+                self.acquire(Waiting { client, owner, names, permits, limit: LIMIT, lease, request, ..blank }, wait)?;
             }
-            Op::Release { name, owner, all } => {
-                let (name, owner) = (NAMES[name], OWNERS[owner]);
-                let got = self.locks.release(&mut self.map, self.now, (0, name.as_bytes()), owner.as_bytes(), (all, name == "d"));
+            Op::Release { name, owner, all, token, request } => {
+                let (name, owner, request) = (NAMES[name], OWNERS[owner], request.map(|id| IDS[id]));
+                let token = self.token(name, owner, token);
+                let claim = Claim { owner: owner.as_bytes(), semaphore: name == "d", token };
+                let id = request.map(str::as_bytes);
+                let got = self.locks.release(&mut self.map, self.now, (0, name.as_bytes()), &claim, all, id);
+                let before = request.and_then(|id| {
+                    let said = &self.reference.answers.get(&(name, owner))?.said;
+                    said.iter().find_map(|&(of, said)| match said {
+                        Said::Released(left) if of == id => Some(left),
+                        _ => None,
+                    })
+                });
+                if let Some(left) = before {
+                    prop_assert_eq!(got, Ok(left), "a release that is sent again has the first answer");
+                    return self.compare();
+                }
+                let now = self.reference.now;
+                let tokens = self.reference.tokens.clone();
                 let of = self.reference.name(name);
-                let at = of.holders.iter().position(|held| held.owner == owner);
+                let meant = |held: &Held| token.is_none() || tokens.get(&held.grant) == token.as_ref();
+                let at = of.holders.iter().position(|held| held.owner == owner && meant(held));
                 match (got, at) {
                     (Ok(left), Some(at)) => {
                         let holds = if all { 0 } else { of.holders[at].holds - 1 };
@@ -468,24 +823,35 @@ impl World {
                         of.holders[at].holds = holds;
                         if holds == 0 {
                             of.holders.remove(at);
+                            Reference::note_end(&mut self.reference.answers, now, name, owner);
                         }
+                        if let Some(id) = request {
+                            self.reference.remember(name, owner, id, Said::Released(holds), holds == 0);
+                        }
+                        self.reference.drop_idle();
                         self.reference.serve();
                     }
                     (Err(Refusal::NotHeld(cause)), None) => {
-                        if let Cause::HeldBy { owner: holder, .. } = cause {
-                            let holder = String::from_utf8_lossy(&holder).into_owned();
+                        if let Cause::HeldBy { owner: holder, .. } = &cause {
+                            let holder = String::from_utf8_lossy(holder).into_owned();
                             prop_assert!(of.holders.iter().any(|held| held.owner == holder));
                         }
+                        let other = of.holders.iter().any(|held| held.owner == owner);
+                        prop_assert_eq!(matches!(cause, Cause::OtherToken { .. }), other, "of another grant");
                     }
                     (Err(Refusal::WrongType), None) => prop_assert!(of.plain),
                     (got, at) => prop_assert!(false, "{got:?} {at:?}"),
                 }
             }
-            Op::Renew { name, owner, lease } => {
+            Op::Renew { name, owner, lease, token } => {
                 let (name, owner) = (NAMES[name], OWNERS[owner]);
-                let got = self.locks.renew(&mut self.map, self.now, (0, name.as_bytes()), owner.as_bytes(), (lease, name == "d"));
+                let token = self.token(name, owner, token);
+                let claim = Claim { owner: owner.as_bytes(), semaphore: name == "d", token };
+                let got = self.locks.renew(&mut self.map, self.now, (0, name.as_bytes()), &claim, lease);
                 let now = self.reference.now;
-                let held = self.reference.name(name).holders.iter_mut().find(|held| held.owner == owner);
+                let tokens = self.reference.tokens.clone();
+                let meant = |held: &Held| token.is_none() || tokens.get(&held.grant) == token.as_ref();
+                let held = self.reference.name(name).holders.iter_mut().find(|held| held.owner == owner && meant(held));
                 prop_assert_eq!(got.is_ok(), held.is_some());
                 if let (Some(held), Ok(left)) = (held, got) {
                     prop_assert_eq!(left, lease);
@@ -499,9 +865,49 @@ impl World {
                     _ => self.locks.gone(0, name.as_bytes()),
                 }
                 self.locks.work(&mut self.map, self.now);
-                self.reference.names.remove(name);
+                let now = self.reference.now;
+                for held in self.reference.names.remove(name).into_iter().flat_map(|of| of.holders) {
+                    Reference::note_end(&mut self.reference.answers, now, name, held.owner);
+                }
+                self.reference.drop_idle();
                 self.reference.serve();
             }
+            Op::NameSession { client, session, grace } => {
+                if self.is_waiting(client) {
+                    return Ok(());
+                }
+                let id = SESSIONS[session];
+                let of = (id.as_bytes(), &b"user"[..]);
+                let got = self.locks.name_session(self.now, Client { id: client, slot: 0 }, of, grace);
+                self.locks.end_over(&mut self.map, self.now, &mut 1000);
+                let known = self.reference.named(id);
+                if self.reference.session_of(client) != known {
+                    self.reference.leave_session(client);
+                }
+                let number = known.unwrap_or_else(|| {
+                    self.reference.serial += 1;
+                    self.reference.serial
+                });
+                let new = Named { id, grace: 0, client: None, end: 0 };
+                let named = self.reference.sessions.entry(number).or_insert(new);
+                (named.client, named.grace) = (Some(client), grace.unwrap_or(named.grace));
+                prop_assert_eq!(got, Ok(self.reference.grants_of(Tie::Session(number)) as u64));
+                let other = self.locks.name_session(self.now, Client { id: 99, slot: 0 }, (id.as_bytes(), b"other"), None);
+                prop_assert!(other.is_err(), "another user takes it over");
+            }
+            Op::EndSession { session } => {
+                let of = (SESSIONS[session].as_bytes(), &b"user"[..]);
+                let got = self.locks.end_session(&mut self.map, self.now, of, &mut 1);
+                self.locks.end_over(&mut self.map, self.now, &mut 1000);
+                let number = self.reference.named(SESSIONS[session]);
+                let tie = Tie::Session(number.unwrap_or(0));
+                prop_assert_eq!(got, Ok(self.reference.grants_of(tie) as u64));
+                if let Some(number) = number {
+                    self.reference.sessions.remove(&number);
+                    self.reference.end_tied(tie);
+                }
+            }
+            Op::Restart => self.restart(),
             Op::Plain { name } => {
                 let name = NAMES[name];
                 if !self.map.held.contains_key(name) && self.reference.queue(name).is_empty() {
@@ -516,16 +922,19 @@ impl World {
                     self.reference.leave(client);
                     self.reference.serve();
                 }
+                self.locks.leave_session(self.now, client);
                 // In pieces, for what it is worth: nobody else does anything in between.
-                while !self.locks.end_session(&mut self.map, self.now, client, &mut 2) {}
-                let now = self.reference.now;
-                for of in self.reference.names.values_mut() {
-                    for held in of.holders.iter().filter(|held| held.session == Some(client) && held.delay > 0) {
-                        of.held_back = of.held_back.max(now + held.delay);
-                    }
-                    of.holders.retain(|held| held.session != Some(client));
+                while !self.locks.end_bound(&mut self.map, self.now, client, &mut 2) {}
+                self.locks.end_over(&mut self.map, self.now, &mut 1000);
+                let session = self.reference.session_of(client).filter(|&number| {
+                    self.reference.sessions[&number].grace == 0 || self.reference.grants_of(Tie::Session(number)) == 0
+                });
+                if session.is_none() {
+                    self.reference.leave_session(client);
                 }
-                self.reference.serve();
+                session.into_iter().for_each(|number| drop(self.reference.sessions.remove(&number)));
+                self.reference.end_tied(Tie::Client(client));
+                session.into_iter().for_each(|number| self.reference.end_tied(Tie::Session(number)));
             }
             Op::Leave { client } => {
                 if let Some(waiter) = self.waiters.remove(&client) {
@@ -536,8 +945,13 @@ impl World {
                 }
             }
             Op::Flush => {
-                let origin =
-                    Origin { db: 0, at_ms: self.now.mono_ms(), by: Client::default(), next_token: self.locks.next_token() };
+                let origin = Origin {
+                    db: 0,
+                    home: 0,
+                    at_ms: self.now.mono_ms(),
+                    by: Client::default(),
+                    next_token: self.locks.next_token(),
+                };
                 self.locks.flushed(origin);
                 for (name, lock) in std::mem::take(&mut self.map.held) {
                     if let Some(lock) = lock {
@@ -545,7 +959,11 @@ impl World {
                     }
                 }
                 self.locks.work(&mut self.map, self.now);
-                self.reference.names.clear();
+                let now = self.reference.now;
+                for (name, of) in std::mem::take(&mut self.reference.names) {
+                    of.holders.iter().for_each(|held| Reference::note_end(&mut self.reference.answers, now, name, held.owner));
+                }
+                self.reference.drop_idle();
                 self.reference.serve();
             }
             Op::Pass { ms } => {
@@ -572,7 +990,9 @@ impl World {
             }
         }
         self.locks.advance(&mut self.map, self.now, &mut 1000);
+        self.locks.requests.forget_some(self.map.now_ms, &mut 1000);
         self.reference.tick();
+        self.note_tokens();
         self.compare_told()
     }
 
@@ -598,8 +1018,41 @@ impl World {
         Ok(())
     }
 
+    /// What is remembered of requests, and the sessions.
+    fn compare_records(&mut self) -> Result<(), TestCaseError> {
+        prop_assert_eq!(self.locks.requests.len(), self.reference.answers.len(), "requests that are remembered");
+        for (&(name, owner), answers) in &self.reference.answers {
+            let got = self.locks.requests.of(0, name.as_bytes(), owner.as_bytes());
+            let Some(got) = got else { return Err(TestCaseError::fail(format!("nothing is remembered of {owner} for {name}"))) };
+            prop_assert_eq!(got.forget_ms, answers.forget.unwrap_or(0), "{} for {}", owner, name);
+            prop_assert_eq!(got.answers.len(), answers.said.len());
+            for (answered, &(id, said)) in got.answers.iter().zip(&answers.said) {
+                prop_assert_eq!(&*answered.id, id.as_bytes());
+                match (answered.answer, said) {
+                    (requests::Answer::Released(left), Said::Released(of)) => prop_assert_eq!(left, of),
+                    (requests::Answer::Granted(token), Said::Granted(grant)) => {
+                        let known = self.reference.tokens.get(&grant);
+                        prop_assert!(known.is_none_or(|&known| known == token), "the token of {} for {}", owner, name);
+                    }
+                    other => prop_assert!(false, "{:?}", other),
+                }
+            }
+        }
+        prop_assert_eq!(self.locks.sessions.len(), self.reference.sessions.len(), "sessions: {:?}", self.reference.sessions);
+        for (number, session) in &self.reference.sessions {
+            let got = self.actual_session(*number).and_then(|number| self.locks.sessions.get(number));
+            let got = got.map(|got| (got.grace_ms, got.client.map(|client| client.id), got.end_ms, got.grants));
+            let end = if session.client.is_some() { 0 } else { session.end };
+            let grants = self.reference.grants_of(Tie::Session(*number)) as u64;
+            prop_assert_eq!(got, Some((session.grace, session.client, end, grants)), "{}", session.id);
+        }
+        Ok(())
+    }
+
     fn compare(&mut self) -> Result<(), TestCaseError> {
         self.compare_told()?;
+        self.note_tokens();
+        self.compare_records()?;
         prop_assert!(self.map.taken.is_empty(), "all that was taken was put back");
         self.locks.check_invariants();
         let mut held = crate::lock::held::Held::default();
@@ -615,10 +1068,9 @@ impl World {
             if let (Some(of), Some(Some(lock))) = (self.reference.names.get_mut(name), self.map.held.get(name)) {
                 // Of several connections in which one owner waited for it at a time, any may be the one that it is bound to: where leases
                 // of several names end at once, it is a matter of which is seen to first.
-                for held in of.holders.iter_mut().filter(|held| held.holds > 1 && held.session.is_some()) {
-                    let bound =
-                        lock.holders.get(held.owner.as_bytes()).filter(|grant| grant.session).map(|grant| grant.client.id);
-                    held.session = bound.or(held.session);
+                for held in of.holders.iter_mut().filter(|held| held.holds > 1 && matches!(held.tie, Tie::Client(_))) {
+                    let bound = lock.holders.get(held.owner.as_bytes()).filter(|grant| grant.bound == Bound::Connection);
+                    held.tie = bound.map_or(held.tie, |grant| Tie::Client(grant.client.id));
                 }
             }
             let of = self.reference.names.get(name).unwrap_or(&none);
@@ -631,8 +1083,14 @@ impl World {
             prop_assert_eq!(lock.holders.len(), of.holders.len(), "holders of {}", name);
             for held in &of.holders {
                 let got = lock.holders.get(held.owner.as_bytes());
-                let got = got.map(|g| (g.holds, g.mode, g.permits, g.end_ms, g.session.then_some(g.client.id)));
-                let wanted = (held.holds, held.mode, held.permits, held.end, held.session);
+                let tie = match held.tie {
+                    Tie::None => None,
+                    Tie::Client(client) => Some(client),
+                    Tie::Session(number) => self.actual_session(number).map(Bound::session_key),
+                };
+                let token = self.reference.tokens.get(&held.grant).copied().unwrap_or(0);
+                let got = got.map(|g| (g.holds, g.mode, g.permits, g.end_ms, g.bound.key(g.client), g.token));
+                let wanted = (held.holds, held.mode, held.permits, held.end, tie, token);
                 prop_assert_eq!(got, Some(wanted), "{} as a holder of {}", held.owner, name);
             }
             // One alone, or several who share, or as many permits as there are.

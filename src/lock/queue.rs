@@ -17,8 +17,9 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
-use crate::lock::grant::{Client, Mode, Owner};
+use crate::lock::grant::{Bound, Client, Mode, Owner};
 use crate::lock::holds::Holds;
+use crate::lock::terms::Request;
 use crate::store::chunks::Chunks;
 use crate::store::segments::Segments;
 
@@ -40,8 +41,8 @@ pub struct Wanted {
     pub max_hold_ms: u64,
     /// How long the next grant is held back where this one ends by itself.
     pub delay_ms: u32,
-    /// Whether the grant ends with the connection.
-    pub session: bool,
+    /// What the grant ends with beside its lease.
+    pub bound: Bound,
 }
 
 /// A connection that waits.
@@ -63,6 +64,8 @@ pub struct Waiter {
     pub links: SmallVec<[u32; 1]>,
     /// Grows with each that begins to wait.
     pub serial: i64,
+    /// What its client calls the attempt.
+    pub request: Option<Box<[u8]>>,
     /// Its owner waits for more than this one name.
     complex: bool,
 }
@@ -315,6 +318,11 @@ impl Queues {
         self.waiters.get(waiter)
     }
 
+    /// A waiter, for its connection, its deadline, and what its grant is bound to.
+    pub fn waiter_mut(&mut self, waiter: u32) -> Option<&mut Waiter> {
+        self.waiters.get_mut(waiter)
+    }
+
     /// A link.
     pub fn link(&self, link: u32) -> Option<Link> {
         self.links.get(link).copied()
@@ -352,12 +360,9 @@ impl Queues {
     }
 
     /// Has a connection wait in these queues, behind all others; one that wants to be alone with what it shares, before them.
-    #[allow(clippy::too_many_arguments)]
     pub fn enter(
         &mut self,
-        owner: &[u8],
-        client: Client,
-        wanted: Wanted,
+        &Request { owner, client, wanted, id }: &Request<'_>,
         (deadline_ms, since_us): (Option<u64>, u64),
         (upgrade, all): (bool, bool),
         queues: &[u32],
@@ -365,7 +370,8 @@ impl Queues {
         let owner = self.owner_of(owner);
         let links = SmallVec::new();
         let serial = self.order + 1;
-        let waiter = Waiter { owner, client, wanted, deadline_ms, since_us, all, links, serial, complex: false };
+        let request = id.map(Box::from);
+        let waiter = Waiter { owner, client, wanted, deadline_ms, since_us, all, links, serial, request, complex: false };
         let number = self.waiters.insert(waiter);
         for &queue in queues {
             let link = self.join(number, queue, upgrade, wanted.mode);

@@ -50,6 +50,19 @@ pub struct Request<'a> {
     pub client: Client,
     /// What.
     pub wanted: Wanted,
+    /// What the client calls this attempt: sent again, it is not made again.
+    pub id: Option<&'a [u8]>,
+}
+
+/// What an owner that releases or renews says it holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// The owner.
+    pub owner: &'a [u8],
+    /// Permits of a semaphore rather than a lock.
+    pub semaphore: bool,
+    /// The token of the grant, where no later one of the same owner is meant.
+    pub token: Option<u64>,
 }
 
 /// What came of a request.
@@ -77,6 +90,8 @@ pub enum Refusal {
     Deadlock(Vec<u8>),
     /// Whoever wants to give back or renew something does not hold it.
     NotHeld(Cause),
+    /// The request was granted before, and its grant of this name has ended.
+    Ended(Box<[u8]>, Cause),
 }
 
 /// Why an owner does not hold a lock. Times are milliseconds.
@@ -106,10 +121,17 @@ pub enum Cause {
         /// How long ago.
         ago_ms: u64,
     },
-    /// Somebody else holds it.
+    /// Another owner holds it.
     HeldBy {
-        /// Who.
+        /// Which one.
         owner: Vec<u8>,
+        /// For how long.
+        for_ms: u64,
+    },
+    /// The same owner holds it by a grant with another token.
+    OtherToken {
+        /// That token.
+        token: u64,
         /// For how long.
         for_ms: u64,
     },

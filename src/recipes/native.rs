@@ -18,6 +18,7 @@ pub static FACTS: Facts = Facts {
         "a fencing token, larger than all before, with each grant: whatever checks it refuses the writes of a holder that paused",
         "nobody releases or renews what is not his",
         "waits that would close a cycle are refused",
+        "a request whose reply was lost may be sent again: it is not carried out twice (REQUEST), and a late copy of a release ends no later grant (TOKEN)",
     ],
     failures: &[
         "taken again for a shorter lease, it ends with that, whatever the first was told",
@@ -35,7 +36,7 @@ pub static FACTS: Facts = Facts {
     native: true,
 };
 
-/// 20: `LOCK.ACQUIRE key owner lease [SHARED] [WAIT ms]`.
+/// 20: `LOCK.ACQUIRE key owner lease REQUEST id [SHARED] [WAIT ms]`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -64,7 +65,10 @@ impl<W: World> Algorithm<W> for Native {
             let end = world.elapsed().checked_add(request.wait);
             loop {
                 let asked = world.elapsed();
+                // Whoever sends it again after a reply was lost sends the same id, and is granted nothing twice.
+                let id = unique(world);
                 let mut command = Command::new("LOCK.ACQUIRE").arg(&request.name).arg(&request.owner).arg(request.lease_ms());
+                command = command.arg("REQUEST").arg(&id);
                 if request.shared {
                     command = command.arg("SHARED");
                 }
@@ -73,7 +77,14 @@ impl<W: World> Algorithm<W> for Native {
                     // 0 is for ever.
                     command = command.arg("WAIT").arg(left.map_or(0, lease_ms));
                 }
-                let Some(token) = ask::<Option<u64>>(world, 0, command).await? else { return Ok(None) };
+                let token = match ask::<Option<u64>>(world, 0, command).await {
+                    Ok(Some(token)) => token,
+                    Ok(None) => return Ok(None),
+                    // It was granted, and ended before this process knew of it.
+                    Err(Error::NotHeld(_)) if left.is_none_or(|left| !left.is_zero()) => continue,
+                    Err(Error::NotHeld(_)) => return Ok(None),
+                    Err(error) => return Err(error),
+                };
                 let mut grant = Grant { token: Some(token), shared: request.shared, ..Grant::new(request, asked) };
                 // The lease began some time after it was asked for. After a long wait too much of it would be taken for gone, so that the
                 // server is asked: a renewal says what is left.
@@ -91,7 +102,9 @@ impl<W: World> Algorithm<W> for Native {
 
     fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
         Box::pin(async move {
-            match ask::<i64>(world, 0, Command::new("LOCK.RELEASE").arg(&grant.name).arg(&grant.owner)).await {
+            let command = Command::new("LOCK.RELEASE").arg(&grant.name).arg(&grant.owner);
+            let command = of_grant(command, grant).arg("REQUEST").arg(unique(world));
+            match ask::<i64>(world, 0, command).await {
                 Ok(_) => Ok(Given::Back),
                 Err(Error::NotHeld(_)) => Ok(Given::NotHeld),
                 Err(error) => Err(error),
@@ -102,7 +115,8 @@ impl<W: World> Algorithm<W> for Native {
     fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             let asked = world.elapsed();
-            let command = Command::new("LOCK.RENEW").arg(&grant.name).arg(&grant.owner).arg(lease_ms(grant.lease)).idempotent();
+            let command = Command::new("LOCK.RENEW").arg(&grant.name).arg(&grant.owner).arg(lease_ms(grant.lease));
+            let command = of_grant(command, grant).idempotent();
             match ask::<u64>(world, 0, command).await {
                 Ok(left_ms) => {
                     grant.valid_until = counted_on(asked, Duration::from_millis(left_ms));
@@ -112,6 +126,19 @@ impl<W: World> Algorithm<W> for Native {
                 Err(error) => Err(error),
             }
         })
+    }
+}
+
+/// What a request is called that is not to be carried out twice.
+fn unique(world: &impl World) -> String {
+    format!("{:016x}", world.random())
+}
+
+/// A command about this grant and no later one of the same owner.
+fn of_grant(command: Command, grant: &Grant) -> Command {
+    match grant.token {
+        Some(token) => command.arg("TOKEN").arg(token),
+        None => command,
     }
 }
 

@@ -124,6 +124,8 @@ directives! {
     Behaviour "lock-slowlog-log-slower-than" => lock_slowlog_log_slower_than: i64 = 1000, Integer(-1, LONG), live, "Milliseconds from which a wait for a native lock is in LOCK.SLOWLOG; 0 all are, -1 none.";
     Behaviour "lock-slowlog-max-len" => lock_slowlog_max_len: u64 = 128, Integer(0, 65_536), live, "Waits that LOCK.SLOWLOG keeps.";
     Behaviour "lock-history-max-names" => lock_history_max_names: u64 = 4096, Integer(0, 16_777_216), live, "Native locks, those used last, whose last events LOCK.WHY knows; with 0 none, and causes of NOTHELD are not told apart.";
+    Behaviour "lock-session-grace" => lock_session_grace: u64 = 5000, Integer(0, 86_400_000), live, "Milliseconds for which a named session of native locks waits for its client after a restart, at least; its own GRACE may be longer.";
+    Behaviour "lock-requests-max" => lock_requests_max: u64 = 100_000, Integer(0, 16_777_216), live, "Owners of ended grants of native locks whose requests (REQUEST) are remembered, for a minute at most; those that ended first are forgotten early.";
     Behaviour "lock-history-max-events" => lock_history_max_events: u64 = 16, Integer(1, 1024), live, "Events of each of them that are known.";
     Behaviour "latency-monitor-threshold" => latency_monitor_threshold: u64 = 0, Integer(0, LONG), live, "Milliseconds from which a pause is recorded for LATENCY; 0 none is.";
     Behaviour "latency-tracking" => latency_tracking: bool = true, Bool, live, "Keep how long the calls of each command took, for INFO latencystats.";

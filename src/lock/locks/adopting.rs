@@ -1,13 +1,15 @@
 //! Locks that come from elsewhere as they were: out of a snapshot, or out of what a server that was started again still knows.
 
-use super::{Keys, Locks};
+use super::{Due, Keys, Locks};
 use crate::engine::time::Now;
-use crate::lock::grant::{Client, Owner, Reason};
+use crate::lock::grant::{Bound, Client, Owner, Reason};
 use crate::lock::holders::{Holders, Lock};
+use crate::lock::requests::{Remembered, Whose};
+use crate::lock::sessions::Session;
 
 impl Locks {
-    /// Keeps a lock under a name that is free. Grants that end with their connections end now, where those are gone. Tokens go on
-    /// beyond those in it.
+    /// Keeps a lock under a name that is free. Grants that end with connections or sessions end now, where those are gone: named
+    /// sessions are adopted before. Tokens go on beyond those in it.
     pub fn adopt(
         &mut self,
         keys: &mut impl Keys,
@@ -20,11 +22,14 @@ impl Locks {
         let mut ended: Vec<Owner> = Vec::new();
         for grant in lock.holders.iter() {
             self.set_next_token(grant.token + 1);
-            if grant.session {
-                self.bound.insert((grant.client.id, grant.token), (self.home(db), name.into()));
-                if !connected(grant.client) {
-                    ended.push(grant.owner.clone());
-                }
+            self.bind((db, name), grant);
+            let lives = match grant.bound {
+                Bound::Lease => true,
+                Bound::Connection => connected(grant.client),
+                Bound::Session(number) => self.sessions.get(number).is_some(),
+            };
+            if !lives {
+                ended.push(grant.owner.clone());
             }
             kept.holders.insert(grant.clone());
             self.held.granted(db, &kept, grant.permits);
@@ -36,5 +41,50 @@ impl Locks {
             }
         }
         self.close(keys, (db, name), &mut kept);
+    }
+
+    /// Keeps a named session, whose grants come later. Its connection is there, or it has an end.
+    pub fn adopt_session(&mut self, number: u64, session: Session) {
+        self.set_next_token(number + 1);
+        if session.end_ms != 0 {
+            self.deadlines.insert((session.end_ms, Due::Session(number)));
+            self.update_next();
+        }
+        self.sessions.insert(number, Session { grants: 0, ..session });
+    }
+
+    /// Keeps what was remembered of requests. Those of ended grants come in the order in which they are to be forgotten.
+    pub fn adopt_requests(&mut self, whose: &Whose, remembered: Remembered) {
+        self.requests.adopt(whose, remembered);
+    }
+
+    /// All was adopted: sessions without grants end that have no connection, and requests are forgotten in time whose grants were lost
+    /// on the way.
+    pub fn finish_adopting(&mut self, keys: &mut impl Keys, now: Now) {
+        let idle = self.sessions.iter().filter(|(_, session)| session.client.is_none() && session.grants == 0);
+        for number in idle.map(|(number, _)| number).collect::<Vec<_>>() {
+            self.end_named(number);
+        }
+        let lives = |whose: &Whose, keys: &mut _, locks: &mut Locks| {
+            locks.look(keys, now, (locks.db_at_home(whose.home), &whose.name), |lock| {
+                lock.is_some_and(|lock| lock.holders.get(&whose.owner).is_some())
+            })
+        };
+        let held = self.requests.iter().filter(|(_, remembered)| remembered.forget_ms == 0);
+        for whose in held.map(|(whose, _)| whose.clone()).collect::<Vec<_>>() {
+            if !lives(&whose, keys, self) {
+                self.requests.ended(whose.home, &whose.name, &whose.owner, now.mono_ms());
+            }
+        }
+        self.end_over(keys, now, &mut { u32::MAX });
+    }
+
+    /// Forgets all requests, and ends all named sessions, whose grants are gone already.
+    pub fn forget_all(&mut self) {
+        self.requests.clear();
+        for number in self.sessions.iter().map(|(number, _)| number).collect::<Vec<_>>() {
+            self.end_named(number);
+        }
+        self.update_next();
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Found, Keys, Locks, Outcome};
 use crate::engine::time::Now;
-use crate::lock::grant::{Grant, Reason};
+use crate::lock::grant::{Bound, Grant, Reason};
 use crate::lock::history::What;
 use crate::lock::holders::Lock;
 
@@ -12,19 +12,20 @@ impl Locks {
         self.bound.len()
     }
 
-    /// Whether any grant is bound to a connection.
-    pub fn has_bound(&self, client: u64) -> bool {
-        self.bound.range((client, 0)..=(client, u64::MAX)).next().is_some()
+    /// Whether any grant ends with a connection or session, by its [`Bound::key`].
+    pub fn has_bound(&self, key: u64) -> bool {
+        self.bound.range((key, 0)..=(key, u64::MAX)).next().is_some()
     }
 
-    /// Ends the grants that were bound to a connection, `budget` of them at most; gives whether that was all. Those who wait for what has
-    /// become free are served.
-    pub fn end_session(&mut self, keys: &mut impl Keys, now: Now, client: u64, budget: &mut u32) -> bool {
+    /// Ends the grants that end with a connection or session, by its [`Bound::key`], `budget` of them at most. Returns whether those
+    /// were all. Grants what has become free to its waiters.
+    pub fn end_bound(&mut self, keys: &mut impl Keys, now: Now, key: u64, budget: &mut u32) -> bool {
         while *budget > 0
-            && let Some((&(of, token), _)) = self.bound.range((client, 0)..=(client, u64::MAX)).next()
+            && let Some((&(of, token), _)) = self.bound.range((key, 0)..=(key, u64::MAX)).next()
         {
             *budget -= 1;
             let Some((home, name)) = self.bound.remove(&(of, token)) else { break };
+            self.unbound(key);
             let db = self.db_at_home(home);
             let mut lock = Lock::default();
             if self.open(keys, now, (db, &name), &mut lock) == Found::Lock {
@@ -39,7 +40,7 @@ impl Locks {
             }
         }
         self.work(keys, now);
-        !self.has_bound(client)
+        !self.has_bound(key)
     }
 
     /// The lease of a name's last holder has ended, or it is held back no longer, and it was taken out from under its name. What is to
@@ -61,10 +62,13 @@ impl Locks {
 
     /// Keeps no account of a grant any more that is over, and was taken out of its lock.
     #[inline]
-    pub(super) fn end(&mut self, db: u32, name: &[u8], lock: &Lock, grant: &Grant) {
+    pub(super) fn end(&mut self, ended_ms: u64, (db, name): (u32, &[u8]), lock: &Lock, grant: &Grant) {
         self.held.ended(db, lock, grant.permits);
-        if grant.session {
-            self.bound.remove(&(grant.client.id, grant.token));
+        if grant.bound != Bound::Lease {
+            self.unbind(grant);
+        }
+        if !self.requests.is_empty() {
+            self.requests.ended(self.home(db), name, &grant.owner, ended_ms);
         }
         if let Some(queue) = self.queues.find(db, name) {
             self.queues.unhold(queue, &grant.owner);
@@ -81,7 +85,7 @@ impl Locks {
         grant: Grant,
         reason: Reason,
     ) {
-        self.end(db, name, lock, &grant);
+        self.end(now.mono_ms(), (db, name), lock, &grant);
         if grant.delay_ms > 0 {
             // Counted from when it ended, not from when that was noticed.
             let ended_ms = if reason == Reason::Session { now.deadline_in(0) } else { grant.end_ms };
@@ -94,8 +98,9 @@ impl Locks {
     }
 
     pub(super) fn tell_lost(&mut self, name: &[u8], grant: &Grant, reason: Reason) {
-        if reason != Reason::Session {
-            let (client, owner, token) = (grant.client, grant.owner.clone(), grant.token);
+        // A connection that has ended is not told; the one that has lost a named session is.
+        if reason != Reason::Session || matches!(grant.bound, Bound::Session(_)) {
+            let (client, owner, token) = (self.client_of(grant), grant.owner.clone(), grant.token);
             self.outcomes.push(Outcome::Lost { client, name: name.into(), owner, token, reason });
         }
     }

@@ -4,10 +4,11 @@ use smallvec::SmallVec;
 
 use super::{Found, Keys, Locks, Outcome, Request, fits};
 use crate::engine::time::Now;
-use crate::lock::grant::{Grant, Mode, Owner};
+use crate::lock::grant::{Bound, Grant, Mode, Owner};
 use crate::lock::history::What;
 use crate::lock::holders::Lock;
 use crate::lock::queue::Wanted;
+use crate::lock::requests::Answer;
 
 impl Locks {
     /// Grants a lock that is in hand to those at the head of its queue, as far as they go together.
@@ -23,6 +24,7 @@ impl Locks {
         while let Some(number) = self.queues.first(queue).and_then(|link| self.queues.link(link)).map(|link| link.waiter) {
             let Some(waiter) = self.queues.waiter(number) else { break };
             let (wanted, client, all, since_us) = (waiter.wanted, waiter.client, waiter.all, waiter.since_us);
+            let id = waiter.request.clone();
             let Some(node) = self.queues.owner(waiter.owner) else { break };
             let (owner, waits_again) = (node.name.clone(), node.waits.len() > 1);
             if !lock.is_free()
@@ -34,7 +36,7 @@ impl Locks {
             if !grantable(lock, &wanted, &owner) || (all && !self.can_have_all(keys, now, number, (db, name))) {
                 break;
             }
-            let request = &Request { owner: &owner, client, wanted };
+            let request = &Request { owner: &owner, client, wanted, id: id.as_deref() };
             let waited_us = now.mono_us.saturating_sub(since_us);
             let names: SmallVec<[(u32, Box<[u8]>); 4]> = if all {
                 let of = |queue| self.queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
@@ -99,10 +101,10 @@ impl Locks {
             if !here || (grant.mode == Mode::Shared && waiter.wanted.mode == Mode::Exclusive) {
                 continue;
             }
-            let (client, wanted, token) = (waiter.client, waiter.wanted, grant.token);
+            let (client, wanted, token, id) = (waiter.client, waiter.wanted, grant.token, waiter.request.clone());
             let waited_us = now.mono_us.saturating_sub(waiter.since_us);
             self.withdraw(number);
-            self.reenter(now, (db, name), lock, &Request { owner, client, wanted }, true);
+            self.reenter(now, (db, name), lock, &Request { owner, client, wanted, id: id.as_deref() }, true);
             self.history.note(db, name, now.mono_ms(), What::Reentered, owner, client);
             self.stats.queued += 1;
             self.stats.waited(waited_us);
@@ -171,7 +173,7 @@ impl Locks {
         request: &Request<'_>,
         waited_us: Option<u64>,
     ) -> u64 {
-        let &Request { owner, client, wanted } = request;
+        let &Request { owner, client, wanted, id } = request;
         let before = lock.holders.get(owner).map(|grant| (grant.mode, grant.token));
         if let Some((mode, token)) = before
             && (mode == wanted.mode || mode == Mode::Exclusive)
@@ -184,7 +186,7 @@ impl Locks {
         let shared = before.and_then(|_| lock.holders.remove(owner));
         if let Some(grant) = &shared {
             self.held.ended(db, lock, grant.permits);
-            self.bound.remove(&(grant.client.id, grant.token));
+            self.unbind(grant);
         }
         let token = self.next_token;
         self.next_token += 1;
@@ -198,7 +200,7 @@ impl Locks {
             end_ms: 0,
             max_end_ms: if wanted.max_hold_ms == 0 { 0 } else { now.deadline_in(wanted.max_hold_ms) },
             delay_ms: wanted.delay_ms,
-            session: wanted.session,
+            bound: self.usable(wanted.bound),
             client,
         };
         let mut end_ms = now.deadline_in(wanted.lease_ms);
@@ -207,15 +209,18 @@ impl Locks {
             grant.holds = shared.holds.saturating_add(1);
             grant.max_end_ms = [grant.max_end_ms, shared.max_end_ms].into_iter().filter(|&at| at != 0).min().unwrap_or(0);
             grant.delay_ms = grant.delay_ms.max(shared.delay_ms);
-            grant.session |= shared.session;
+            if grant.bound == Bound::Lease {
+                grant.bound = self.usable(shared.bound);
+            }
+            if !self.requests.is_empty() {
+                self.requests.retokened(self.home(db), name, owner, shared.token, token);
+            }
             if waited_us.is_some() {
                 end_ms = end_ms.max(shared.end_ms);
             }
         }
         grant.renew(end_ms);
-        if grant.session {
-            self.bound.insert((client.id, token), (self.home(db), name.into()));
-        }
+        self.bind((db, name), &grant);
         (lock.limit, lock.held_back_ms) = (wanted.limit, 0);
         lock.holders.insert(grant);
         self.held.granted(db, lock, wanted.permits);
@@ -228,6 +233,9 @@ impl Locks {
         let what = What::Granted { token, waited_ms: waited_us.unwrap_or(0) / 1000 };
         self.history.note(db, name, now.mono_ms(), what, owner, client);
         keys.happened(db, name, what);
+        if let Some(id) = id {
+            self.requests.answered((self.home(db), name, owner), id, Answer::Granted(token), None);
+        }
         token
     }
 
@@ -240,9 +248,10 @@ impl Locks {
         request: &Request<'_>,
         has_waited: bool,
     ) {
-        let &Request { owner, client, wanted } = request;
+        let &Request { owner, client, wanted, id } = request;
+        let bound = self.usable(wanted.bound);
         let Some(holder) = lock.holders.find(owner) else { return };
-        let bound = lock.holders.change(holder, |grant| {
+        let newly = lock.holders.change(holder, |grant| {
             grant.holds = grant.holds.saturating_add(1);
             if wanted.max_hold_ms != 0 {
                 let max_end_ms = grant.granted_ms.saturating_add(wanted.max_hold_ms).max(1);
@@ -251,14 +260,22 @@ impl Locks {
             let end_ms = now.deadline_in(wanted.lease_ms);
             grant.renew(if has_waited { end_ms.max(grant.end_ms) } else { end_ms });
             grant.delay_ms = grant.delay_ms.max(wanted.delay_ms);
-            if wanted.session && !grant.session {
-                (grant.session, grant.client) = (true, client);
-                return Some(grant.token);
+            let newly = bound != Bound::Lease && grant.bound == Bound::Lease;
+            if newly {
+                (grant.bound, grant.client) = (bound, client);
             }
-            None
+            newly
         });
-        if let Some(Some(token)) = bound {
-            self.bound.insert((client.id, token), (self.home(db), name.into()));
+        if newly == Some(true)
+            && let Some(grant) = lock.holders.get(owner)
+        {
+            self.bind((db, name), grant);
+        }
+        if let Some(id) = id
+            && let Some(grant) = lock.holders.get(owner)
+        {
+            let answer = Answer::Granted(grant.token);
+            self.requests.answered((self.home(db), name, owner), id, answer, None);
         }
     }
 }

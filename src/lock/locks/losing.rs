@@ -5,7 +5,7 @@
 
 use super::{Found, Keys, Locks, Name, Outcome};
 use crate::engine::time::Now;
-use crate::lock::grant::{Client, Grant, Reason};
+use crate::lock::grant::{Bound, Client, Grant, Reason};
 use crate::lock::history::What;
 use crate::lock::holders::{Holders, Lock};
 use crate::store::space::LOST_STEPS;
@@ -18,6 +18,8 @@ const AT_ONCE: usize = 16;
 pub struct Origin {
     /// Index of the database.
     pub db: u32,
+    /// The name that it keeps when it changes places: [`Locks::home`].
+    pub home: u32,
     /// When, in monotonic milliseconds.
     pub at_ms: u64,
     /// By which client.
@@ -42,7 +44,8 @@ impl Locks {
         if let Some(queue) = self.queues.find(db, name) {
             self.queues.unhold_all(queue);
         }
-        self.lose_all(Origin { db, at_ms: now.mono_ms(), by, next_token: self.next_token }, name, lock.holders);
+        let origin = Origin { db, home: self.home(db), at_ms: now.mono_ms(), by, next_token: self.next_token };
+        self.lose_all(origin, name, lock.holders);
         self.gone(db, name);
     }
 
@@ -92,12 +95,12 @@ impl Locks {
     }
 
     /// What a database is called that keeps its name when it changes places.
-    pub(super) fn home(&self, db: u32) -> u32 {
+    pub fn home(&self, db: u32) -> u32 {
         self.homes.get(db as usize).copied().unwrap_or(db)
     }
 
     /// The index of a database by what [`Locks::home`] calls it.
-    pub(super) fn db_at_home(&self, home: u32) -> u32 {
+    pub fn db_at_home(&self, home: u32) -> u32 {
         self.homes.iter().position(|&of| of == home).map_or(home, |db| db as u32)
     }
 
@@ -113,12 +116,15 @@ impl Locks {
 
     /// A grant has ended with its lock.
     fn lose_deleted(&mut self, origin: Origin, name: &[u8], grant: &Grant) {
-        if grant.session {
-            self.bound.remove(&(grant.client.id, grant.token));
+        if grant.bound != Bound::Lease {
+            self.unbind(grant);
+        }
+        if !self.requests.is_empty() {
+            self.requests.ended(origin.home, name, &grant.owner, origin.at_ms);
         }
         let what = What::Ended(Reason::Deleted);
         self.history.note_end(name, grant.token, what, &grant.owner, origin);
-        let (client, owner, token) = (grant.client, grant.owner.clone(), grant.token);
+        let (client, owner, token) = (self.client_of(grant), grant.owner.clone(), grant.token);
         self.outcomes.push(Outcome::Lost { client, name: name.into(), owner, token, reason: Reason::Deleted });
     }
 

@@ -90,7 +90,8 @@ impl Locks {
     }
 
     pub(super) fn update_next(&mut self) {
-        self.next_ms = self.deadlines.first().map_or(u64::MAX, |first| first.0);
+        let first_ms = self.deadlines.first().map_or(u64::MAX, |first| first.0);
+        self.next_ms = if self.over.is_empty() { first_ms } else { 0 };
     }
 
     /// Whether nobody waits for a name.
@@ -108,7 +109,7 @@ impl Locks {
         (upgrade, all): (bool, bool),
         queues: &[u32],
     ) -> Result<u32, Refusal> {
-        let &Request { owner, client, wanted } = request;
+        let &Request { owner, client, wanted, .. } = request;
         let name_of = |queues: &Queues, queue| queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
         let cycle = if wanted.limit <= 1 {
             graph::find_cycle(&mut self.queues, Wish { owner, mode: wanted.mode, upgrade, queues })
@@ -129,7 +130,7 @@ impl Locks {
             }
             return Err(Refusal::Deadlock(graph::describe(&cycle)));
         }
-        let waiter = self.queues.enter(owner, client, wanted, (deadline_ms, now.mono_us), (upgrade, all), queues);
+        let waiter = self.queues.enter(request, (deadline_ms, now.mono_us), (upgrade, all), queues);
         if let Some(deadline_ms) = deadline_ms {
             let serial = self.queues.waiter(waiter).map_or(0, |waiter| waiter.serial);
             self.deadlines.insert((deadline_ms, Due::Waiter(serial, waiter)));

@@ -1,0 +1,160 @@
+//! Named sessions: how connections name them, and how they and their grants end.
+
+use super::{Due, Keys, Locks};
+use crate::engine::time::Now;
+use crate::lock::grant::{Bound, Client, Grant};
+use crate::lock::sessions::Session;
+
+/// A session belongs to another user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OfOther;
+
+impl Locks {
+    /// Names a connection's session, and takes it over where there is one with this id. Without a grace it keeps the one it has, which
+    /// is 0 in the beginning. Returns the number of its grants.
+    pub fn name_session(
+        &mut self,
+        now: Now,
+        client: Client,
+        (id, user): (&[u8], &[u8]),
+        grace_ms: Option<u64>,
+    ) -> Result<u64, OfOther> {
+        let known = self.sessions.find(id);
+        if let Some(session) = known.and_then(|number| self.sessions.get(number))
+            && *session.user != *user
+        {
+            return Err(OfOther);
+        }
+        let before = self.sessions.of_client(client.id);
+        if before.is_some() && before != known {
+            self.leave_session(now, client.id);
+        }
+        let Some(number) = known else {
+            let (id, user, grace_ms) = (id.into(), user.into(), grace_ms.unwrap_or(0));
+            let number = self.next_token;
+            self.next_token += 1;
+            self.sessions.insert(number, Session { id, user, grace_ms, client: Some(client), end_ms: 0, grants: 0 });
+            return Ok(0);
+        };
+        self.drop_deadline(number);
+        self.sessions.attach(number, client, grace_ms);
+        Ok(self.sessions.get(number).map_or(0, |session| session.grants))
+    }
+
+    /// Ends the session with an id, and its grants as far as `budget` goes; the others follow in [`Locks::advance`]. Returns how many
+    /// grants it had.
+    pub fn end_session(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        (id, user): (&[u8], &[u8]),
+        budget: &mut u32,
+    ) -> Result<u64, OfOther> {
+        let Some(number) = self.sessions.find(id) else { return Ok(0) };
+        let Some(session) = self.sessions.get(number) else { return Ok(0) };
+        if *session.user != *user {
+            return Err(OfOther);
+        }
+        let grants = session.grants;
+        self.end_named(number);
+        self.end_over(keys, now, budget);
+        Ok(grants)
+    }
+
+    /// A connection has ended, or names another session: the grace of its session begins. A session without a grace ends.
+    pub fn leave_session(&mut self, now: Now, client: u64) {
+        let Some(number) = self.sessions.of_client(client) else { return };
+        let Some(session) = self.sessions.get(number) else { return };
+        if session.grants == 0 || session.grace_ms == 0 {
+            self.end_named(number);
+            return;
+        }
+        let end_ms = now.deadline_in(session.grace_ms);
+        self.sessions.detach(number, end_ms);
+        self.deadlines.insert((end_ms, Due::Session(number)));
+        self.update_next();
+    }
+
+    /// What a grant that a connection asks for ends with: its named session where it has one.
+    pub fn bound_of(&self, client: Client) -> Bound {
+        self.sessions.of_client(client.id).map_or(Bound::Connection, Bound::Session)
+    }
+
+    /// What a grant can be bound to now: to its connection, where its session has none or has ended.
+    pub(super) fn usable(&self, bound: Bound) -> Bound {
+        match bound {
+            Bound::Session(number) if self.sessions.get(number).is_none_or(|session| session.client.is_none()) => {
+                Bound::Connection
+            }
+            bound => bound,
+        }
+    }
+
+    /// The connection that a grant belongs to: the one that acquired it, or the one that has its session now.
+    pub fn client_of(&self, grant: &Grant) -> Client {
+        match grant.bound {
+            Bound::Session(number) => match self.sessions.get(number) {
+                Some(session) => session.client.unwrap_or_default(),
+                None => grant.client,
+            },
+            _ => grant.client,
+        }
+    }
+
+    /// Keeps account of what a grant of this name ends with.
+    pub(super) fn bind(&mut self, (db, name): (u32, &[u8]), grant: &Grant) {
+        let Some(key) = grant.bound.key(grant.client) else { return };
+        self.bound.insert((key, grant.token), (self.home(db), name.into()));
+        if let Bound::Session(number) = grant.bound {
+            self.sessions.bind(number);
+        }
+    }
+
+    /// A grant is bound to nothing any more: it has ended, or has another token.
+    pub(super) fn unbind(&mut self, grant: &Grant) {
+        let Some(key) = grant.bound.key(grant.client) else { return };
+        if self.bound.remove(&(key, grant.token)).is_some() {
+            self.unbound(key);
+        }
+    }
+
+    /// A grant was taken from those that end with a connection or session. A session ends that has nothing left.
+    pub(super) fn unbound(&mut self, key: u64) {
+        if let Some(number) = Bound::session_of_key(key)
+            && self.sessions.unbind(number)
+        {
+            self.end_named(number);
+        }
+    }
+
+    /// Ends a session; [`Locks::end_over`] ends its grants.
+    pub(super) fn end_named(&mut self, number: u64) {
+        self.drop_deadline(number);
+        self.sessions.remove(number);
+        let key = Bound::session_key(number);
+        if self.has_bound(key) {
+            self.over.push_back(key);
+            self.update_next();
+        }
+    }
+
+    /// Ends grants of sessions that have ended, `budget` of them at most.
+    pub fn end_over(&mut self, keys: &mut impl Keys, now: Now, budget: &mut u32) {
+        while *budget > 0
+            && let Some(&key) = self.over.front()
+        {
+            if self.end_bound(keys, now, key, budget) {
+                self.over.pop_front();
+            }
+        }
+        self.update_next();
+    }
+
+    fn drop_deadline(&mut self, number: u64) {
+        let end_ms = self.sessions.get(number).map_or(0, |session| session.end_ms);
+        if end_ms != 0 {
+            self.deadlines.remove(&(end_ms, Due::Session(number)));
+            self.update_next();
+        }
+    }
+}

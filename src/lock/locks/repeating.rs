@@ -1,0 +1,194 @@
+//! Requests that are sent again: none is carried out twice.
+//!
+//! ```text
+//!   ACQUIRE … REQUEST id ─┬─ waits in a queue ──▶ the newer connection takes its place; the older one is told nil
+//!                         ├─ granted, and held ─▶ the same token, no further hold
+//!                         ├─ granted, and ended ▶ refused: a late copy must not take the lock again
+//!                         └─ not known ─────────▶ a new request
+//! ```
+
+use smallvec::SmallVec;
+
+use super::{Acquired, Due, Found, Keys, Locks, Outcome, Refusal, Request};
+use crate::engine::time::Now;
+use crate::lock::grant::{Bound, Grant};
+use crate::lock::history::What;
+use crate::lock::holders::Lock;
+
+impl Locks {
+    /// The answer to an acquisition that was sent before; `None` where it is new.
+    #[cold]
+    pub(super) fn repeated(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        (db, name): (u32, &[u8]),
+        request: &Request<'_>,
+        id: &[u8],
+        wait: Option<Option<u64>>,
+    ) -> Option<Result<Acquired, Refusal>> {
+        if let Some(waiter) = self.still_waiting(keys, now, db, &[name], request, id, false) {
+            return Some(Ok(match self.take_over(keys, now, waiter, request, wait) {
+                true => Acquired::Waits(waiter),
+                false => Acquired::Busy,
+            }));
+        }
+        let token = self.requests.granted(self.home(db), name, request.owner, id)?;
+        Some(match self.confirm(keys, now, (db, name), request, token) {
+            Ok(()) => {
+                self.carry_on(keys, (db, name), request, now);
+                Ok(Acquired::Granted(token))
+            }
+            Err(refusal) => Err(refusal),
+        })
+    }
+
+    /// As [`Locks::repeated`] for several names. One of which nothing is known where the others are, is not had.
+    #[allow(clippy::type_complexity, clippy::too_many_arguments)]
+    #[cold]
+    pub(super) fn repeated_all(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        db: u32,
+        names: &[&[u8]],
+        request: &Request<'_>,
+        id: &[u8],
+        wait: Option<Option<u64>>,
+    ) -> Option<Result<Result<SmallVec<[u64; 1]>, Option<u32>>, Refusal>> {
+        if let Some(waiter) = self.still_waiting(keys, now, db, names, request, id, true) {
+            let waits = self.take_over(keys, now, waiter, request, wait);
+            return Some(Ok(Err(waits.then_some(waiter))));
+        }
+        let home = self.home(db);
+        let tokens: SmallVec<[Option<u64>; 8]> =
+            names.iter().map(|name| self.requests.granted(home, name, request.owner, id)).collect();
+        if tokens.iter().all(Option::is_none) {
+            return None;
+        }
+        for (name, token) in names.iter().zip(&tokens) {
+            // No grant has the token 0.
+            if let Err(refusal) = self.confirm(keys, now, (db, name), request, token.unwrap_or(0)) {
+                return Some(Err(refusal));
+            }
+        }
+        names.iter().for_each(|name| self.carry_on(keys, (db, name), request, now));
+        Some(Ok(Ok(tokens.into_iter().flatten().collect())))
+    }
+
+    /// The waiter that waits by this request, after all that has ended by now was seen to.
+    #[allow(clippy::too_many_arguments)]
+    fn still_waiting(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        db: u32,
+        names: &[&[u8]],
+        request: &Request<'_>,
+        id: &[u8],
+        all: bool,
+    ) -> Option<u32> {
+        self.waiting_by(db, names, request, id, all)?;
+        for name in names {
+            self.look(keys, now, (db, name), |_| ());
+        }
+        self.work(keys, now);
+        self.waiting_by(db, names, request, id, all)
+    }
+
+    fn waiting_by(&self, db: u32, names: &[&[u8]], request: &Request<'_>, id: &[u8], all: bool) -> Option<u32> {
+        let owner = self.queues.owner(self.queues.find_owner(request.owner)?)?;
+        let is_it = |number: u32| {
+            let waiter = self.queues.waiter(number);
+            waiter.is_some_and(|waiter| waiter.all == all && waiter.request.as_deref() == Some(id))
+                && self.queues.queues_of(number).map(Some).eq(names.iter().map(|name| self.queues.find(db, name)))
+        };
+        owner.waits.iter().copied().find(|&number| is_it(number))
+    }
+
+    /// Gives a waiter's place to another connection, whose wait limit counts; false where that does not wait, and the place is given up.
+    fn take_over(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        waiter: u32,
+        request: &Request<'_>,
+        wait: Option<Option<u64>>,
+    ) -> bool {
+        let Some(found) = self.queues.waiter_mut(waiter) else { return false };
+        let (client, all, serial, before_ms) = (found.client, found.all, found.serial, found.deadline_ms);
+        let waited_ms = now.mono_us.saturating_sub(found.since_us) / 1000;
+        self.outcomes.push(Outcome::TimedOut { client, all, waited_ms });
+        let Some(deadline_ms) = wait else {
+            self.end_wait(keys, now, waiter, What::Left);
+            self.work(keys, now);
+            return false;
+        };
+        (found.client, found.deadline_ms) = (request.client, deadline_ms);
+        if request.wanted.bound != Bound::Lease {
+            found.wanted.bound = request.wanted.bound;
+        }
+        if let Some(before_ms) = before_ms {
+            self.deadlines.remove(&(before_ms, Due::Waiter(serial, waiter)));
+        }
+        if let Some(deadline_ms) = deadline_ms {
+            self.deadlines.insert((deadline_ms, Due::Waiter(serial, waiter)));
+        }
+        self.update_next();
+        true
+    }
+
+    /// Refuses a request whose grant of a name has ended.
+    fn confirm(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        (db, name): (u32, &[u8]),
+        request: &Request<'_>,
+        token: u64,
+    ) -> Result<(), Refusal> {
+        let mut lock = Lock::default();
+        let found = self.open(keys, now, (db, name), &mut lock);
+        let holds = lock.holders.get(request.owner).is_some_and(|grant| grant.token == token);
+        let refusal = match found {
+            Found::Native => Err(Refusal::WrongType),
+            _ if holds => Ok(()),
+            _ => Err(Refusal::Ended(name.into(), self.cause(now, (db, name), &lock, request.owner))),
+        };
+        self.put_aside(keys, (db, name), &mut lock, found != Found::Lock);
+        refusal
+    }
+
+    /// Of a grant that is confirmed to a connection: it lasts for as long as that connection counts on, and ends with it where that was
+    /// asked for.
+    fn carry_on(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), request: &Request<'_>, now: Now) {
+        let mut lock = Lock::default();
+        if self.open(keys, now, (db, name), &mut lock) != Found::Lock {
+            return;
+        }
+        let end_ms = now.deadline_in(request.wanted.lease_ms);
+        let bound = self.usable(request.wanted.bound);
+        if let Some(holder) = lock.holders.find(request.owner) {
+            let changed = lock.holders.change(holder, |grant| {
+                grant.renew(end_ms.max(grant.end_ms));
+                let before = grant.clone();
+                if bound != Bound::Lease {
+                    (grant.bound, grant.client) = (bound, request.client);
+                }
+                (before, grant.clone())
+            });
+            if let Some((before, after)) = changed {
+                self.rebind((db, name), &before, &after);
+            }
+        }
+        self.close(keys, (db, name), &mut lock);
+    }
+
+    fn rebind(&mut self, name: (u32, &[u8]), before: &Grant, after: &Grant) {
+        if before.bound.key(before.client) != after.bound.key(after.client) {
+            // First the new, so that a session without a connection does not end for want of grants where it is the same one.
+            self.bind(name, after);
+            self.unbind(before);
+        }
+    }
+}

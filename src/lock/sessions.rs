@@ -1,0 +1,154 @@
+//! Named sessions: grants that end with a session outlive its connection by the session's grace, and another connection may take it over.
+//!
+//! ```text
+//!   LOCK.SESSION id ─▶ attached ── its connection ends ─▶ detached ── grace over, or END ─▶ ended, and its grants with it
+//!                         ▲                                  │
+//!                         └────── a connection names it ─────┘      a detached session without grants ends at once
+//! ```
+
+use std::collections::BTreeMap;
+
+use crate::lock::grant::Client;
+
+/// Bytes of an id at most.
+pub const ID_MAX: usize = 64;
+
+/// A named session. Times are monotonic milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    /// Its id, chosen by its client.
+    pub id: Box<[u8]>,
+    /// The user that named it; only connections of that user may take it over.
+    pub user: Box<[u8]>,
+    /// How long its grants stay after its connection has ended.
+    pub grace_ms: u64,
+    /// Its connection; `None` while it waits for one.
+    pub client: Option<Client>,
+    /// When it ends; 0 while it has a connection.
+    pub end_ms: u64,
+    /// Grants that are bound to it.
+    pub grants: u64,
+}
+
+/// A change of a session, for those who follow the changes.
+#[derive(Debug)]
+pub enum News {
+    /// The session with this number.
+    Changed(u64),
+    /// The session with this number and id has ended.
+    Ended(u64, Box<[u8]>),
+}
+
+/// All named sessions. Their numbers are never given twice.
+#[derive(Default)]
+pub struct Sessions {
+    sessions: BTreeMap<u64, Session>,
+    by_id: BTreeMap<Box<[u8]>, u64>,
+    by_client: BTreeMap<u64, u64>,
+    /// What has changed since this was last taken.
+    pub news: Vec<News>,
+}
+
+impl Sessions {
+    /// Number of sessions.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// All of them with their numbers.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Session)> {
+        self.sessions.iter().map(|(&number, session)| (number, session))
+    }
+
+    /// A session by its number.
+    pub fn get(&self, number: u64) -> Option<&Session> {
+        self.sessions.get(&number)
+    }
+
+    /// The number of a session by its id.
+    pub fn find(&self, id: &[u8]) -> Option<u64> {
+        self.by_id.get(id).copied()
+    }
+
+    /// The number of the session that a connection has named.
+    pub fn of_client(&self, client: u64) -> Option<u64> {
+        self.by_client.get(&client).copied()
+    }
+
+    /// Adds a session, attached where it has a connection.
+    pub fn insert(&mut self, number: u64, session: Session) {
+        self.by_id.insert(session.id.clone(), number);
+        if let Some(client) = session.client {
+            self.by_client.insert(client.id, number);
+        }
+        self.sessions.insert(number, session);
+        self.news.push(News::Changed(number));
+    }
+
+    /// Gives a session to a connection that has none; whatever had it before has it no more.
+    pub fn attach(&mut self, number: u64, client: Client, grace_ms: Option<u64>) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if let Some(before) = session.client.replace(client) {
+            self.by_client.remove(&before.id);
+        }
+        session.end_ms = 0;
+        session.grace_ms = grace_ms.unwrap_or(session.grace_ms);
+        self.by_client.insert(client.id, number);
+        self.news.push(News::Changed(number));
+    }
+
+    /// A session has no connection any more, and ends at a time in monotonic milliseconds.
+    pub fn detach(&mut self, number: u64, end_ms: u64) {
+        let Some(session) = self.sessions.get_mut(&number) else { return };
+        if let Some(client) = session.client.take() {
+            self.by_client.remove(&client.id);
+        }
+        session.end_ms = end_ms.max(1);
+        self.news.push(News::Changed(number));
+    }
+
+    /// A session ends.
+    pub fn remove(&mut self, number: u64) -> Option<Session> {
+        let session = self.sessions.remove(&number)?;
+        self.by_id.remove(&session.id);
+        if let Some(client) = session.client {
+            self.by_client.remove(&client.id);
+        }
+        self.news.push(News::Ended(number, session.id.clone()));
+        Some(session)
+    }
+
+    /// A grant was bound to a session; false where there is no such session.
+    pub fn bind(&mut self, number: u64) -> bool {
+        let session = self.sessions.get_mut(&number);
+        session.map(|session| session.grants += 1).is_some()
+    }
+
+    /// A grant is bound to a session no more. Gives whether nothing is left of that: it has neither grants nor a connection.
+    pub fn unbind(&mut self, number: u64) -> bool {
+        let Some(session) = self.sessions.get_mut(&number) else { return false };
+        session.grants -= 1;
+        session.grants == 0 && session.client.is_none()
+    }
+
+    /// Panics where the state is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.by_id.len(), self.sessions.len(), "every session is found by its id");
+        for (number, session) in &self.sessions {
+            assert_eq!(self.by_id.get(&session.id), Some(number), "a session is found by its id");
+            assert_eq!(session.client.is_none(), session.end_ms != 0, "a session without a connection ends");
+            assert!(session.client.is_some() || session.grants > 0, "a session is worth keeping");
+        }
+        let attached = self.sessions.values().filter(|session| session.client.is_some()).count();
+        assert_eq!(self.by_client.len(), attached, "a connection has one session");
+        for (client, number) in &self.by_client {
+            let session = self.sessions.get(number).and_then(|session| session.client);
+            assert!(session.is_some_and(|of| of.id == *client), "a connection's session knows it");
+        }
+    }
+}
