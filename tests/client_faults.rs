@@ -163,7 +163,7 @@ fn a_grant_that_was_not_heard_of_is_had_by_asking_again() {
                     false => lock.try_acquire().await.map(|guard| guard.expect("it is its own")),
                 };
                 let guard = guard.expect("granted");
-                assert_eq!(of_holder(&direct, "a", "holds").await, Some(2), "owner {owner:?}, wait {wait}");
+                assert_eq!(of_holder(&direct, "a", "holds").await, Some(1), "owner {owner:?}, wait {wait}");
                 assert_eq!(of_holder(&direct, "a", "token").await, Some(guard.token() as i64));
                 guard.release().await.expect("released");
                 assert_eq!(server.dbsize(), 0, "owner {owner:?}, wait {wait}");
@@ -183,6 +183,29 @@ fn a_grant_of_a_session_that_was_not_heard_of_is_not_taken_for_the_next() {
         let guard = client.lock("a").session().acquire().await.expect("granted");
         assert_eq!(of_holder(&direct, "a", "holds").await, Some(1));
         assert!(guard.check().await.expect("a reply"));
+        guard.release().await.expect("released");
+        assert_eq!(server.dbsize(), 0);
+    });
+}
+
+#[test]
+fn a_session_with_a_grace_outlives_its_connections() {
+    run(async {
+        let server = frozen();
+        let (direct, client) = (client(&server).await, client(&server).await);
+        let guard = client.lock("a").session_grace(ms(60_000)).acquire().await.expect("granted");
+        for _ in 0..3 {
+            let before = of_holder(&direct, "a", "client").await.expect("a number");
+            direct.command(&["CLIENT", "KILL", "ID", &before.to_string()]).await.expect("a reply");
+            let begin = Instant::now();
+            while of_holder(&direct, "a", "client").await.is_none_or(|now| now == 0 || now == before) {
+                assert!(begin.elapsed() < ms(10_000), "it does not come back");
+                tokio::time::sleep(ms(2)).await;
+            }
+        }
+        assert!(!guard.is_lost());
+        assert!(guard.check().await.expect("a reply"));
+        assert_eq!(of_holder(&direct, "a", "token").await, Some(guard.token() as i64));
         guard.release().await.expect("released");
         assert_eq!(server.dbsize(), 0);
     });

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   Lock::acquire ─▶ task: ask ─┬─▶ granted ─▶ LockGuard ─▶ whoever asked (gone meanwhile: the guard gives it back)
-//!                               ├─▶ the connection broke ─▶ ask again, by the same owner
+//!                               ├─▶ the connection broke ─▶ ask again, by the same request id
 //!                               └─▶ nobody waits any more ─▶ withdraw: CLIENT UNBLOCK, and give back what was granted before it
 //! ```
 
@@ -36,7 +36,8 @@ impl Client {
             return Err(Error::Invalid("no name is given".to_owned()));
         }
         let (to, outcome) = oneshot::channel();
-        let asking = Asking { client: self.clone(), wish, to };
+        let named = wish.grace.map(|_| self.unique_name());
+        let asking = Asking { client: self.clone(), wish, named, to };
         self.core.runtime.spawn(asking.run());
         outcome
             .await
@@ -47,6 +48,8 @@ impl Client {
 struct Asking {
     client: Client,
     wish: Wish,
+    /// The id of the named session that the grant is bound to.
+    named: Option<String>,
     to: oneshot::Sender<Result<Option<LockGuard>>>,
 }
 
@@ -86,7 +89,8 @@ impl Asking {
     /// Asks until there is an answer; `None` where nobody waits for it any more, after tidying up.
     async fn ask(&mut self, since: Instant) -> Option<Result<Option<Granted>>> {
         let core = Arc::clone(&self.client.core);
-        let mut owner = self.wish.owner.clone().unwrap_or_else(|| self.client.unique_name().into_bytes());
+        let owner = self.wish.owner.clone().unwrap_or_else(|| self.client.unique_name().into_bytes());
+        let mut id = self.client.unique_name();
         let mut again = Backoff::new();
         let mut unsure = false;
         let mut trouble: Option<Error> = None;
@@ -115,7 +119,11 @@ impl Asking {
                 Wait::For(wait) => Some(core.deadline(wait)),
                 Wait::Forever => None,
             };
-            let outcome = match connection.send(self.command(&owner, wait).wire().to_vec()).await {
+            let outcome = match self.name_session(&core, &connection).await {
+                Err(error) => Err(error),
+                Ok(()) => connection.send(self.command(&owner, wait, &id).wire().to_vec()).await,
+            };
+            let outcome = match outcome {
                 Err(error) => Err(error),
                 Ok(mut reply) => tokio::select! {
                     biased;
@@ -130,7 +138,7 @@ impl Asking {
                 Err(error) if error.is_of_connection() => error,
                 answer => {
                     if let Some(leased) = &mut leased {
-                        leased.reusable = true;
+                        leased.reusable = self.named.is_none();
                     }
                     match answer.and_then(|reply| self.wish.tokens(reply)) {
                         Ok(Some(tokens)) => {
@@ -138,23 +146,18 @@ impl Asking {
                             return Some(Ok(Some(Granted { tokens, begun, owner, session, twice: unsure })));
                         }
                         Ok(None) => break Ok(None),
+                        // It was granted unheard, and has ended since: with the connection it was bound to, or its lease. That was the
+                        // end of this attempt, and another one begins.
+                        Err(Error::NotHeld(_)) => {
+                            (id, unsure) = (self.client.unique_name(), false);
+                            continue;
+                        }
                         Err(error) => break Err(error),
                     }
                 }
             };
-            if error.maybe_applied() && self.wish.session {
-                // A grant that went down with its connection is not to be taken for the new one, which would go with it when the server
-                // learns of it.
-                if self.wish.owner.is_some() {
-                    return Some(Err(error));
-                }
-                owner = self.client.unique_name().into_bytes();
-            } else if error.maybe_applied() {
-                unsure = true;
-                if self.wish.owner.is_some() {
-                    self.wish.names.iter().for_each(|name| core.holds.unsure(name, &owner));
-                }
-            }
+            // The server answers the same request once more with the grant that it led to, and binds that to the new connection.
+            unsure |= error.maybe_applied();
             again = again.unless_long_since(begun, core.options.response_timeout);
             again.failed(core.options.backoff);
             if again.is_hopeless() {
@@ -167,13 +170,21 @@ impl Asking {
         Some(outcome)
     }
 
+    /// Names the session of a connection, where the grant is to outlive it.
+    async fn name_session(&self, core: &Arc<Core>, connection: &Connection) -> Result {
+        let Some(id) = &self.named else { return Ok(()) };
+        let naming = self.wish.naming(id);
+        let replies = core.on(connection, naming.wire(), 1, core.deadline(Duration::ZERO)).await?;
+        replies.into_iter().try_for_each(|reply| reply.into_result().map(drop))
+    }
+
     /// The command that asks. Where the same owner holds it by other guards, their lease is not to become shorter.
-    fn command(&self, owner: &[u8], wait: Wait) -> Command {
+    fn command(&self, owner: &[u8], wait: Wait, id: &str) -> Command {
         let others = self.wish.owner.is_some().then(|| self.wish.names.iter());
         let longest = others.into_iter().flatten().filter_map(|name| self.core().holds.lease_ms(name, owner)).max();
         match longest {
-            Some(lease_ms) if lease_ms > self.wish.lease_ms => Wish { lease_ms, ..self.wish.clone() }.acquire(owner, wait),
-            _ => self.wish.acquire(owner, wait),
+            Some(lease_ms) if lease_ms > self.wish.lease_ms => Wish { lease_ms, ..self.wish.clone() }.acquire(owner, wait, id),
+            _ => self.wish.acquire(owner, wait, id),
         }
     }
 
@@ -183,7 +194,7 @@ impl Asking {
         let (core, lease) = (self.core(), self.wish.lease());
         let nested = self.wish.owner.is_some() && self.wish.names.iter().any(|name| core.holds.lease_ms(name, &owner).is_some());
         let waited = begun.elapsed();
-        let held = Held::new(core, self.wish.clone(), owner, tokens, begun + lease, session);
+        let held = Held::new(core, self.wish.clone(), owner, tokens, begun + lease, (session, self.named.clone()));
         let guard = LockGuard::new(Arc::clone(&held));
         // When in a long wait it was granted is not known here. Nor is for how long, where the same owner held it before.
         if nested || twice || waited > lease / 3 {
@@ -196,7 +207,10 @@ impl Asking {
     /// Nothing came of it. Gives back what may have been granted on a connection that broke before it said so.
     fn settle(&self, core: &Arc<Core>, owner: &[u8], unsure: bool) {
         if unsure {
-            core.runtime.spawn(disown(Arc::clone(core), self.wish.clone(), owner.to_vec()));
+            if self.wish.owner.is_some() {
+                self.wish.names.iter().for_each(|name| core.holds.unsure(name, owner));
+            }
+            core.runtime.spawn(disown(Arc::clone(core), self.wish.clone(), owner.to_vec(), self.named.clone()));
         }
     }
 
@@ -231,7 +245,7 @@ impl Asking {
                         self.settle(core, &owner, unsure);
                     }
                     if let Some(mut leased) = leased {
-                        leased.reusable = clean;
+                        leased.reusable = clean && self.named.is_none();
                     }
                     return;
                 }
@@ -242,7 +256,7 @@ impl Asking {
         if self.wish.owner.is_some() {
             self.wish.names.iter().for_each(|name| core.holds.unsure(name, &owner));
         }
-        disown(Arc::clone(core), self.wish.clone(), owner).await;
+        disown(Arc::clone(core), self.wish.clone(), owner, self.named.clone()).await;
     }
 
     /// Gives back a grant that nobody wants any more, on the connection that it came on.
@@ -251,7 +265,7 @@ impl Asking {
         let mut wire = Vec::new();
         for name in &self.wish.names {
             let all = own || core.holds.forget(name, owner);
-            wire.extend_from_slice(self.wish.release(name, owner, all).wire());
+            wire.extend_from_slice(self.wish.release(name, owner, all, None, &core.unique_name()).wire());
         }
         let deadline = core.deadline(Duration::ZERO);
         // What cannot be given back ends with its lease.
@@ -271,7 +285,14 @@ async fn connection(core: &Arc<Core>, wish: &Wish) -> Result<(Connection, Option
 
 /// Gives back what may have been granted on a connection that is no more. The server may learn only now that it is none, and grant until
 /// then; so this is done more than once.
-async fn disown(core: Arc<Core>, wish: Wish, owner: Vec<u8>) {
+async fn disown(core: Arc<Core>, wish: Wish, owner: Vec<u8>, named: Option<String>) {
+    if let Some(id) = named {
+        let end = Command::new("LOCK.SESSION").arg(id).arg("END");
+        let wire = end.wire();
+        let send = |on: Connection| async move { on.send(wire.to_vec()).await };
+        // Where it cannot be ended it ends after its grace.
+        let _ = core.exchange(core.deadline(Duration::ZERO), true, send).await;
+    }
     if wish.session {
         return;
     }
@@ -282,7 +303,7 @@ async fn disown(core: Arc<Core>, wish: Wish, owner: Vec<u8>) {
     for &after_ms in times {
         sleep(Duration::from_millis(after_ms)).await;
         for name in &names {
-            let release = wish.release(name, &owner, true);
+            let release = wish.release(name, &owner, true, None, &core.unique_name());
             let wire = release.wire();
             let deadline = core.deadline(Duration::ZERO);
             let send = |on: Connection| async move { on.send(wire.to_vec()).await };

@@ -2,7 +2,6 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::broadcast;
@@ -24,8 +23,6 @@ use crate::client::value::{FromValue, Value};
 #[derive(Clone)]
 pub struct Client {
     pub(crate) core: Arc<Core>,
-    unique: Arc<str>,
-    next_name: Arc<AtomicU64>,
 }
 
 impl Client {
@@ -42,17 +39,14 @@ impl Client {
     /// # Errors
     /// As there, and outside of a tokio runtime.
     pub async fn with(options: Options) -> Result<Client> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| Error::Invalid(format!("the system gives no randomness: {error}")))?;
-        let unique = format!("{:032x}", u128::from_le_bytes(random)).into();
         let core = Arc::new(Core::new(options)?);
         core.begin().await?;
-        Ok(Client { core, unique, next_name: Arc::default() })
+        Ok(Client { core })
     }
 
     /// A name that nobody else has, here or elsewhere, to own a lock by: 32 random digits that are those of this client, and a number.
     pub fn unique_name(&self) -> String {
-        format!("{}:{}", self.unique, self.next_name.fetch_add(1, Ordering::Relaxed))
+        self.core.unique_name()
     }
 
     /// Sends a command given word by word.

@@ -1,6 +1,7 @@
 //! The connections of a client: one that all share, and a pool of those that somebody has for himself.
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub(crate) struct Core {
     pub holds: Holds,
     /// The runtime that carries the connections, also for those who are dropped outside of it.
     pub runtime: Handle,
+    /// What its unique names begin with, and the number of the next one.
+    unique: (String, AtomicU64),
     connector: Connector,
     shared: Mutex<Option<Connection>>,
     /// Held by whoever connects for all, while it does.
@@ -92,6 +95,8 @@ fn may_pass(error: &Error) -> bool {
 
 impl Core {
     pub fn new(options: Options) -> Result<Core> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|error| Error::Invalid(format!("the system gives no randomness: {error}")))?;
         let connector = Connector::new(&options)?;
         let in_use = Arc::new(Semaphore::new(options.connections_max));
         Ok(Core {
@@ -99,12 +104,18 @@ impl Core {
             pushes: Arc::new(Pushes::new()),
             holds: Holds::default(),
             runtime: Handle::try_current().map_err(|error| Error::Invalid(error.to_string()))?,
+            unique: (format!("{:032x}", u128::from_le_bytes(random)), AtomicU64::new(0)),
             connector,
             shared: Mutex::default(),
             connecting: tokio::sync::Mutex::new(Backoff::new()),
             idle: Mutex::default(),
             in_use,
         })
+    }
+
+    /// A name that no other owner and no other request has, here or elsewhere.
+    pub fn unique_name(&self) -> String {
+        format!("{}:{}", self.unique.0, self.unique.1.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The deadline of a request that begins now and waits on the server for this long.

@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::client::command::Command;
-use crate::client::core::{Core, Leased};
+use crate::client::connection::Connection;
+use crate::client::core::{Backoff, Core, Leased};
 use crate::client::error::{Error, Result};
 use crate::client::guard::Lost;
 use crate::client::pushes::Loser;
@@ -29,6 +30,8 @@ pub(crate) struct Held {
     pub state: watch::Sender<State>,
     /// The connection that the grant is bound to, where it is.
     session: Mutex<Option<Leased>>,
+    /// The id of the named session that the grant is bound to, rather than to the connection alone.
+    named: Option<String>,
 }
 
 /// What is known of a grant.
@@ -55,10 +58,10 @@ impl Held {
         owner: Vec<u8>,
         tokens: Vec<u64>,
         deadline: Instant,
-        session: Option<Leased>,
+        (session, named): (Option<Leased>, Option<String>),
     ) -> Arc<Held> {
         let state = watch::Sender::new(State { deadline, lost: None, over: false });
-        let held = Held { core: Arc::clone(core), wish, owner, tokens, state, session: Mutex::new(session) };
+        let held = Held { core: Arc::clone(core), wish, owner, tokens, state, session: Mutex::new(session), named };
         if held.wish.owner.is_some() {
             held.wish.names.iter().for_each(|name| core.holds.add(name, &held.owner, held.wish.lease_ms));
         }
@@ -104,11 +107,7 @@ impl Held {
         let mut wire = Vec::new();
         commands.iter().for_each(|command| wire.extend_from_slice(command.wire()));
         let (wire, count) = (&wire, commands.len());
-        let connection = {
-            let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-            session.as_ref().map(|leased| (**leased).clone())
-        };
-        match connection {
+        match self.bound() {
             Some(connection) => self.core.on(&connection, wire, count, deadline).await,
             None => self.core.exchange(deadline, idempotent, |on| async move { on.send_many(wire.clone(), count).await }).await,
         }
@@ -116,11 +115,11 @@ impl Held {
 
     /// Begins the lease anew; gives what the server says is left of it, and notes until when it is held.
     pub async fn renew(&self) -> Result<Duration> {
-        let renewal = |name: &Vec<u8>| {
+        let renewal = |(name, token): (&Vec<u8>, Option<u64>)| {
             let given = self.wish.owner.is_some().then(|| self.core.holds.lease_ms(name, &self.owner)).flatten();
-            self.wish.renewal(name, &self.owner, given.unwrap_or(0).max(self.wish.lease_ms))
+            self.wish.renewal(name, &self.owner, given.unwrap_or(0).max(self.wish.lease_ms), token)
         };
-        let commands: Vec<_> = self.wish.names.iter().map(renewal).collect();
+        let commands: Vec<_> = self.named_tokens().map(renewal).collect();
         let begun = Instant::now();
         let mut left_ms = u64::MAX;
         // One that is sent again may be carried out twice, and later than it was begun, which is no harm.
@@ -132,23 +131,57 @@ impl Held {
         Ok(left)
     }
 
+    /// The connection that the grant is bound to.
+    fn bound(&self) -> Option<Connection> {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        session.as_ref().map(|leased| (**leased).clone())
+    }
+
+    /// Has the named session of a connection that broke on a new one; false where it has ended, or there is none by the deadline.
+    async fn resume(&self, deadline: Instant) -> bool {
+        let Some(id) = &self.named else { return false };
+        let naming = self.wish.naming(id);
+        let mut again = Backoff::new();
+        loop {
+            let named = async {
+                let leased = self.core.lease(deadline).await?;
+                let replies = self.core.on(&leased, naming.wire(), 1, deadline).await?;
+                let mut grants = 0;
+                for reply in replies {
+                    grants = reply.into::<u64>()?;
+                }
+                Ok((leased, grants))
+            };
+            match named.await {
+                // It has ended, and this is another one of its name.
+                Ok((_, 0)) => return false,
+                Ok((leased, _)) => {
+                    *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(leased);
+                    return true;
+                }
+                Err(error) if Error::is_of_connection(&error) => {}
+                Err(_) => return false,
+            }
+            again.failed(self.core.options.backoff);
+            if !again.wait(deadline).await {
+                return false;
+            }
+        }
+    }
+
+    /// The names, each with the token by which the server has the grant, where that cannot have become another.
+    fn named_tokens(&self) -> impl Iterator<Item = (&Vec<u8>, Option<u64>)> {
+        let known = !self.wish.may_be_upgraded();
+        self.wish.names.iter().zip(&self.tokens).map(move |(name, &token)| (name, known.then_some(token)))
+    }
+
     /// Renews it until its guard goes or it is lost.
     async fn keeping(self: Arc<Self>) {
         let lease = Duration::from_millis(self.wish.lease_ms);
         // Half of what an attempt may take is left for another.
         let retry = (lease / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
         let mut state = self.state.subscribe();
-        let bound = {
-            let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-            session.as_ref().map(|leased| (**leased).clone())
-        };
-        let broken = async {
-            match bound {
-                Some(connection) => connection.closed().await,
-                None => std::future::pending().await,
-            }
-        };
-        let mut broken = std::pin::pin!(broken);
+        let mut broken = Box::pin(broken(self.bound()));
         let mut next = {
             let left = state.borrow().deadline.saturating_duration_since(Instant::now());
             Instant::now() + left.saturating_sub(self.wish.lease() * 2 / 3)
@@ -164,7 +197,13 @@ impl Held {
             let due = if self.wish.renew { next.min(deadline) } else { deadline };
             tokio::select! {
                 _ = state.changed() => continue,
-                () = &mut broken => return self.lose(Lost::Connection),
+                () = &mut broken => {
+                    if !self.resume(deadline).await {
+                        return self.lose(Lost::Connection);
+                    }
+                    broken.set(self::broken(self.bound()));
+                    continue;
+                }
                 () = sleep_until(due) => {}
             }
             if Instant::now() >= deadline {
@@ -173,7 +212,13 @@ impl Held {
             let renewed = tokio::select! {
                 biased;
                 renewed = self.renew() => renewed,
-                () = &mut broken => return self.lose(Lost::Connection),
+                () = &mut broken => {
+                    if !self.resume(deadline).await {
+                        return self.lose(Lost::Connection);
+                    }
+                    broken.set(self::broken(self.bound()));
+                    continue;
+                }
                 () = sleep_until(deadline) => return self.lose(Lost::Lease),
             };
             next = match renewed {
@@ -185,14 +230,15 @@ impl Held {
         }
     }
 
-    /// Gives it back.
+    /// Gives it back. A release whose reply is lost is sent again: by its id and the token, it ends nothing else.
     pub async fn give_back(self: Arc<Self>) -> Result {
         let own = self.wish.owner.is_none();
-        let release = |name: &Vec<u8>| {
+        let id = self.core.unique_name();
+        let release = |(name, token): (&Vec<u8>, Option<u64>)| {
             let all = own || self.core.holds.remove(name, &self.owner);
-            self.wish.release(name, &self.owner, all)
+            self.wish.release(name, &self.owner, all, token, &id)
         };
-        let commands: Vec<_> = self.wish.names.iter().map(release).collect();
+        let commands: Vec<_> = self.named_tokens().map(release).collect();
         let (begun, lease) = (Instant::now(), Duration::from_millis(self.wish.lease_ms));
         let mut unsure = false;
         loop {
@@ -201,10 +247,18 @@ impl Held {
             match outcome {
                 // The first time has done it.
                 Err(Error::NotHeld(_)) if unsure => return Ok(()),
-                // Nobody else has this owner's name: once more does no harm. When the lease is over, there is nothing to give back.
-                Err(error) if own && !self.wish.session && error.is_of_connection() && begun.elapsed() < lease => {
+                // When the lease is over, there is nothing to give back.
+                Err(error) if !self.wish.session && error.is_of_connection() && begun.elapsed() < lease => {
                     unsure |= error.maybe_applied();
                     sleep(self.core.options.backoff.0).await;
+                }
+                Err(error) if self.named.is_some() && error.is_of_connection() && begun.elapsed() < lease => {
+                    unsure |= error.maybe_applied();
+                    let deadline = self.state.borrow().deadline;
+                    if !self.resume(deadline).await {
+                        // Released, or ended with the session: it is free.
+                        return if unsure { Ok(()) } else { Err(error) };
+                    }
                 }
                 Err(error) if self.wish.session && error.is_of_connection() => {
                     return Err(Error::NotHeld(format!("the connection that '{}' was bound to is closed", self.wish.title())));
@@ -215,12 +269,20 @@ impl Held {
                     }
                     let session = self.session.lock().unwrap_or_else(PoisonError::into_inner).take();
                     if let Some(mut leased) = session {
-                        leased.reusable = outcome.is_ok();
+                        leased.reusable = outcome.is_ok() && self.named.is_none();
                     }
                     return outcome;
                 }
             }
         }
+    }
+}
+
+/// Returns when a connection is closed; never where there is none.
+async fn broken(connection: Option<Connection>) {
+    match connection {
+        Some(connection) => connection.closed().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -47,10 +47,9 @@ const LOCK: Kind = Kind::Lock { shared: false, delay_ms: 0, max_hold_ms: 0 };
 /// **Owners.** Each acquisition has an owner of its own unless [`Lock::owner`] names one. Then it is reentrant: the same owner has it at
 /// once, with the same token, and it is free when all guards have gone.
 ///
-/// **When the connection breaks** while it is waited for, the client asks again by the same owner, at the end of the line. It may have been
-/// granted just before that, unheard: then the server has the same owner acquire it twice, with one token, and the guard (the last one, of an
-/// owner that was named) gives back all of it. So no hold is left behind, provided that a named owner is used by one client, and by one
-/// task at a time.
+/// **When the connection breaks** while it is waited for, the client sends the same request again (`REQUEST`). If it was granted just before
+/// that, unheard, the server gives the same token and no further hold; if the server still has the first connection in the line, the second
+/// one takes its place. A release is sent again likewise, and names its token, so that it ends no later grant.
 ///
 /// When ten connections break one after the other, or none is to be had within the time for a reply, it fails.
 ///
@@ -88,6 +87,13 @@ macro_rules! terms {
         /// waits first has it at once and need not wait for the end of the lease. The price: a short breakdown of the network costs the lock.
         pub fn session(mut self) -> Self {
             self.wish.session = true;
+            self
+        }
+
+        /// As [`session`](Self::session), but a connection that breaks costs the lock only when the guard has not connected anew within this
+        /// grace, in whole milliseconds: so long the next one waits where this process has ended. The server counts it from when it notices.
+        pub fn session_grace(mut self, grace: Duration) -> Self {
+            (self.wish.session, self.wish.grace) = (true, Some(grace));
             self
         }
 

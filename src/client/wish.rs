@@ -35,6 +35,8 @@ pub(crate) struct Wish {
     pub lease_ms: u64,
     pub wait: Wait,
     pub session: bool,
+    /// How long a session's grant outlives its connection, where it does.
+    pub grace: Option<Duration>,
     pub renew: bool,
 }
 
@@ -48,7 +50,7 @@ pub(crate) fn ms(duration: Duration) -> u64 {
 
 impl Wish {
     pub fn new(kind: Kind, names: Vec<Vec<u8>>) -> Wish {
-        Wish { kind, names, owner: None, lease_ms: LEASE_MS, wait: Wait::Forever, session: false, renew: true }
+        Wish { kind, names, owner: None, lease_ms: LEASE_MS, wait: Wait::Forever, session: false, grace: None, renew: true }
     }
 
     pub fn is_semaphore(&self) -> bool {
@@ -61,8 +63,8 @@ impl Wish {
         names.join("', '")
     }
 
-    /// The command that asks for it, on behalf of an owner.
-    pub fn acquire(&self, owner: &[u8], wait: Wait) -> Command {
+    /// The command that asks for it, on behalf of an owner. Sent again with the same id, it is not carried out twice.
+    pub fn acquire(&self, owner: &[u8], wait: Wait, id: &str) -> Command {
         let mut command = match self.kind {
             Kind::Lock { shared, delay_ms, max_hold_ms } => {
                 let mut command = Command::new("LOCK.ACQUIRE").args(&self.names).arg(owner).arg(self.lease_ms);
@@ -89,22 +91,43 @@ impl Wish {
             Wait::For(wait) => command = command.arg("WAIT").arg(ms(wait.saturating_add(Duration::from_nanos(999_999)))),
             Wait::Forever => command = command.arg("WAIT").arg(0),
         }
+        let command = command.arg("REQUEST").arg(id);
         if self.session { command.arg("SESSION") } else { command }
     }
 
-    /// The command that gives one name back, once or altogether.
-    pub fn release(&self, name: &[u8], owner: &[u8], all: bool) -> Command {
-        match self.is_semaphore() {
-            true => Command::new("SEM.RELEASE").arg(name).arg(owner),
-            false if all => Command::new("LOCK.RELEASE").arg(name).arg(owner).arg("ALL"),
-            false => Command::new("LOCK.RELEASE").arg(name).arg(owner),
+    /// The command that releases one name, once or altogether: the grant with a token and no later one, where that is known.
+    pub fn release(&self, name: &[u8], owner: &[u8], all: bool, token: Option<u64>, id: &str) -> Command {
+        let command = if self.is_semaphore() { "SEM.RELEASE" } else { "LOCK.RELEASE" };
+        let mut command = Command::new(command).arg(name).arg(owner);
+        if all {
+            command = command.arg("ALL");
+        }
+        if let Some(token) = token {
+            command = command.arg("TOKEN").arg(token);
+        }
+        command.arg("REQUEST").arg(id)
+    }
+
+    /// The command that restarts the lease of one name, held by the grant with a token.
+    pub fn renewal(&self, name: &[u8], owner: &[u8], lease_ms: u64, token: Option<u64>) -> Command {
+        let command = if self.is_semaphore() { "SEM.RENEW" } else { "LOCK.RENEW" };
+        let command = Command::new(command).arg(name).arg(owner).arg(lease_ms);
+        match token {
+            Some(token) => command.arg("TOKEN").arg(token),
+            None => command,
         }
     }
 
-    /// The command that begins the lease of one name anew.
-    pub fn renewal(&self, name: &[u8], owner: &[u8], lease_ms: u64) -> Command {
-        let command = if self.is_semaphore() { "SEM.RENEW" } else { "LOCK.RENEW" };
-        Command::new(command).arg(name).arg(owner).arg(lease_ms)
+    /// Whether the server may give a grant another token while it is held: that of a named owner who shares a lock, and may come to have it
+    /// alone.
+    pub fn may_be_upgraded(&self) -> bool {
+        self.owner.is_some() && matches!(self.kind, Kind::Lock { shared: true, .. })
+    }
+
+    /// The command that names the session of a connection.
+    pub fn naming(&self, id: &str) -> Command {
+        let grace_ms = self.grace.map_or(0, ms);
+        Command::new("LOCK.SESSION").arg(id).arg("GRACE").arg(grace_ms)
     }
 
     /// The tokens of a reply; `None` where it was not granted.

@@ -881,8 +881,16 @@ impl World {
                 let got = self.locks.name_session(self.now, Client { id: client, slot: 0 }, of, grace);
                 self.locks.end_over(&mut self.map, self.now, &mut 1000);
                 let known = self.reference.named(id);
-                if self.reference.session_of(client) != known {
-                    self.reference.leave_session(client);
+                let left = self.reference.session_of(client).filter(|&number| Some(number) != known);
+                let now = self.reference.now;
+                let mut over = None;
+                if let Some(number) = left {
+                    let grants = self.reference.grants_of(Tie::Session(number));
+                    if let Some(session) = self.reference.sessions.get_mut(&number) {
+                        (session.client, session.end) = (None, now + session.grace);
+                        over = (grants == 0 || session.grace == 0).then_some(number);
+                    }
+                    over.into_iter().for_each(|number| drop(self.reference.sessions.remove(&number)));
                 }
                 let number = known.unwrap_or_else(|| {
                     self.reference.serial += 1;
@@ -892,12 +900,13 @@ impl World {
                 let named = self.reference.sessions.entry(number).or_insert(new);
                 (named.client, named.grace) = (Some(client), grace.unwrap_or(named.grace));
                 prop_assert_eq!(got, Ok(self.reference.grants_of(Tie::Session(number)) as u64));
+                over.into_iter().for_each(|number| self.reference.end_tied(Tie::Session(number)));
                 let other = self.locks.name_session(self.now, Client { id: 99, slot: 0 }, (id.as_bytes(), b"other"), None);
                 prop_assert!(other.is_err(), "another user takes it over");
             }
             Op::EndSession { session } => {
                 let of = (SESSIONS[session].as_bytes(), &b"user"[..]);
-                let got = self.locks.end_session(&mut self.map, self.now, of, &mut 1);
+                let got = self.locks.end_session(&mut self.map, self.now, of, &mut 1000);
                 self.locks.end_over(&mut self.map, self.now, &mut 1000);
                 let number = self.reference.named(SESSIONS[session]);
                 let tie = Tie::Session(number.unwrap_or(0));
