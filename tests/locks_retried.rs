@@ -154,11 +154,11 @@ fn ids_have_between_1_and_64_bytes() {
     for len in [0, 1, 64, 65, 100_000] {
         let id = vec![b'i'; len];
         let fits = (1..=64).contains(&len);
-        let acquired = a.call(&[b"LOCK.ACQUIRE", b"l", b"x", b"1000", b"REQUEST", &id]).unwrap();
+        let acquired = a.call(&[&b"LOCK.ACQUIRE"[..], b"l", b"x", b"1000", b"REQUEST", &id]).unwrap();
         assert_eq!(acquired.frame.integer().is_some(), fits, "{len}");
-        let released = a.call(&[b"LOCK.RELEASE", b"l", b"x", b"REQUEST", &id]).unwrap();
+        let released = a.call(&[&b"LOCK.RELEASE"[..], b"l", b"x", b"REQUEST", &id]).unwrap();
         assert_eq!(released.frame.integer(), fits.then_some(0), "{len}");
-        let session = a.call(&[b"LOCK.SESSION", &id]).unwrap();
+        let session = a.call(&[&b"LOCK.SESSION"[..], &id]).unwrap();
         assert_eq!(session.frame.integer(), fits.then_some(0), "{len}");
         if !fits {
             assert!(acquired.frame.is_error("ERR a request id has between 1 and 64 bytes"));

@@ -158,11 +158,18 @@ impl Bench {
     fn request(&self, form: &Form, turn: usize, keys: &[Vec<u8>]) -> Vec<Vec<u8>> {
         form.request(keys.iter().cloned(), |name| match name {
             "serialized-value" => self.dump.clone(),
+            // That of the stranger's grant, where the form has one of its own.
+            "token" => keys.iter().find_map(|key| self.token_of(key)).unwrap_or(1).to_string().into_bytes(),
             _ => {
                 let values = values(name);
                 values[turn.min(values.len() - 1)].as_bytes().to_vec()
             }
         })
+    }
+
+    fn token_of(&self, key: &[u8]) -> Option<u64> {
+        let image = self.h.engine.keyspace.image(&(0, key.into()))?;
+        image.lock().and_then(|lock| lock.holders.iter().next()).map(|grant| grant.token)
     }
 
     /// Executes a request for a client of its own, which then goes.
