@@ -103,7 +103,7 @@ fn session_of(session: &Session, now: Now) -> (Vec<u8>, Vec<u8>, u64, Option<i64
 
 /// What the engine knows of both.
 fn lock_records(engine: &Engine, now: Now) -> (Requests, Sessions) {
-    let locks = engine.keyspace.changes.locks.as_ref().unwrap();
+    let locks = engine.keyspace.changes.locks.as_ref().expect("locks");
     let requests = locks.requests.iter().map(|(whose, remembered)| {
         ((locks.db_at_home(whose.home), whose.name.to_vec(), whose.owner.to_vec()), requests_of(remembered, now))
     });
