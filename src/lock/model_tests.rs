@@ -264,7 +264,7 @@ impl Reference {
             (session.client.is_none() && self.grants_of(Tie::Session(*number)) == 0).then_some(*number)
         };
         let idle: Vec<u64> = self.sessions.iter().filter_map(idle).collect();
-        idle.into_iter().for_each(|number| drop(self.sessions.remove(&number)));
+        self.sessions.retain(|number, _| !idle.contains(number));
     }
 
     /// Ends all that is tied to something.
@@ -502,7 +502,7 @@ impl Reference {
         }
         let over = |session: &Named| session.client.is_none() && session.end <= now;
         let over: Vec<u64> = self.sessions.iter().filter(|(_, session)| over(session)).map(|(&number, _)| number).collect();
-        over.iter().for_each(|number| drop(self.sessions.remove(number)));
+        self.sessions.retain(|number, _| !over.contains(number));
         over.into_iter().for_each(|number| self.end_tied(Tie::Session(number)));
         self.answers.retain(|_, answers| answers.forget.is_none_or(|at| at > now));
     }
@@ -890,7 +890,7 @@ impl World {
                         (session.client, session.end) = (None, now + session.grace);
                         over = (grants == 0 || session.grace == 0).then_some(number);
                     }
-                    over.into_iter().for_each(|number| drop(self.reference.sessions.remove(&number)));
+                    self.reference.sessions.retain(|&number, _| Some(number) != over);
                 }
                 let number = known.unwrap_or_else(|| {
                     self.reference.serial += 1;
@@ -941,7 +941,7 @@ impl World {
                 if session.is_none() {
                     self.reference.leave_session(client);
                 }
-                session.into_iter().for_each(|number| drop(self.reference.sessions.remove(&number)));
+                self.reference.sessions.retain(|&number, _| Some(number) != session);
                 self.reference.end_tied(Tie::Client(client));
                 session.into_iter().for_each(|number| self.reference.end_tied(Tie::Session(number)));
             }
