@@ -321,7 +321,7 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         ("deadlocks-refused", stats.deadlocks),
         ("longest-queue", u64::from(stats.longest_queue)),
         ("waiting", locks.queues.waiters() as u64),
-        ("sessions", locks.sessions.len() as u64),
+        ("sessions", locks.sessions.count() as u64),
         ("requests-remembered", locks.requests.len() as u64),
         ("requests-forgotten-early", locks.requests.forgotten_early),
         ("wait-us-p50", stats.wait_percentile_us(50.0)),

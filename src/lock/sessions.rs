@@ -51,13 +51,8 @@ pub struct Sessions {
 
 impl Sessions {
     /// Number of sessions.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.sessions.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.sessions.is_empty()
     }
 
     /// All of them with their numbers.

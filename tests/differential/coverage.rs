@@ -29,6 +29,7 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
             "lock.list",
             "lock.release",
             "lock.renew",
+            "lock.session",
             "lock.slowlog",
             "lock.stats",
             "lock.why",
