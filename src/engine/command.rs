@@ -315,6 +315,10 @@ pub struct Command {
     /// What it runs.
     pub runs: Runs,
     /// Why it refuses all that it is asked for; empty where it does not.
+    #[cfg_attr(
+        not(any(test, feature = "internals")),
+        expect(dead_code, reason = "the page of all commands shows it, which a test makes")
+    )]
     pub refused: &'static str,
     /// Its group.
     pub group: Group,
