@@ -381,20 +381,20 @@ pub fn whole_request<'a>(buf: &'a [u8], limits: &Limits, arguments: &mut Vec<&'a
     if count as u64 > most || longest < SHORTEST_NUMBER_MAX {
         return None;
     }
-    let (before, mut sound) = (arguments.len(), count > 0);
+    if count == 0 {
+        return None;
+    }
+    let before = arguments.len();
     let mut rest = buf.get(line..)?;
     // Their number is known, so that room is made once for all of them. What follows one that is not sound is not looked at.
-    arguments.extend((0..count).map(|_| {
-        let (argument, behind) = whole_argument(rest, longest).unwrap_or_else(|| {
-            sound = false;
-            (&[], &[])
-        });
+    arguments.reserve(count);
+    for _ in 0..count {
+        let Some((argument, behind)) = whole_argument(rest, longest) else {
+            arguments.truncate(before);
+            return None;
+        };
+        arguments.push(argument);
         rest = behind;
-        argument
-    }));
-    if !sound {
-        arguments.truncate(before);
-        return None;
     }
     Some(rest)
 }
