@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::client::{Command, Message, Result, Value};
+use crate::client::{Command, Error, Message, Result, Value};
 use crate::recipes::{Messages, World};
 use crate::torture::arena::Arena;
 use crate::torture::history::{Op, Trace, What};
@@ -122,7 +122,17 @@ impl SimWorld {
             if let Some((arrived, answered)) = answer.stamps {
                 trace.first = Some(trace.first.map_or(arrived, |first| first.min(arrived)));
                 trace.last = Some(trace.last.map_or(answered, |last| last.max(answered)));
-                if answer.waited && answer.result.as_ref().is_ok_and(|value| *value != Value::Null) {
+                let served = match &answer.result {
+                    Ok(value) => *value != Value::Null,
+                    // It was served, and lost that again.
+                    Err(Error::NotHeld(_)) => true,
+                    Err(_) => false,
+                };
+                if answer.waited && trace.served.is_some() {
+                    // What it was served before is lost, and it waits anew: at the end of the queue.
+                    trace.first = Some(arrived);
+                }
+                if answer.waited && served {
                     trace.served = Some(answered);
                 }
             }
@@ -245,5 +255,33 @@ impl Drop for SimMessages {
         if let Some(conn) = self.conn {
             lock(&self.world.net).drop_subscription(conn);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torture::history::Stamp;
+    use crate::torture::plan::{Plan, Settings};
+
+    #[test]
+    fn a_client_that_waits_anew_has_a_new_place_in_the_queue() {
+        let net = Arc::new(Mutex::new(Net::new(&Plan::draw(&Settings::default(), 0))));
+        let at = |order: u64| Stamp { order, at_us: order };
+        let answer = |result: Value, waited: bool, from: u64, to: u64| Answer {
+            result: Ok(result),
+            stamps: Some((at(from), at(to))),
+            resent_us: None,
+            waited,
+        };
+        let world = SimWorld::new(net, 0);
+        // It waits in vain, and waits on; it is served, and asks what is left of its lease.
+        world.note(&answer(Value::Null, true, 1, 2), 0);
+        world.note(&answer(Value::Integer(7), true, 3, 4), 0);
+        world.note(&answer(Value::Integer(9_000), false, 5, 6), 0);
+        assert_eq!(world.trace(), Trace { first: Some(at(1)), last: Some(at(6)), served: Some(at(4)), ..Trace::default() });
+        // Nothing is left of it.
+        world.note(&answer(Value::Integer(8), true, 7, 8), 0);
+        assert_eq!(world.trace(), Trace { first: Some(at(7)), last: Some(at(8)), served: Some(at(8)), ..Trace::default() });
     }
 }
