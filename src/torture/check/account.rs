@@ -91,8 +91,9 @@ impl Account {
         let start_us = self.start_us()?;
         let ends = [self.sure_until_us, self.release_us, self.crashed_us];
         let mut end_us = ends.into_iter().flatten().fold(u64::MAX, u64::min);
-        // By what a server said that looked, it was held until it was given back, if by a renewal of unknown outcome.
-        if let (Some(Given::Back), Some(first)) = (self.given, self.release_trace.first) {
+        // By what a server said that looked, it was held until it was given back, if by a renewal of unknown outcome. A release that was
+        // sent twice says nothing of that: a server that knows requests by name repeats its first reply.
+        if let (Some(Given::Back), Some(first), false) = (self.given, self.release_trace.first, self.release_trace.resent) {
             end_us = end_us.max(first.at_us.min(self.latest_us()));
         }
         (start_us < end_us).then_some((start_us, end_us))
