@@ -166,6 +166,24 @@ fn a_release_may_have_ended_a_lease_that_was_renewed_without_a_reply() {
 }
 
 #[test]
+fn the_first_copy_of_a_release_that_was_sent_twice_may_have_ended_the_grant() {
+    // The reply to the second copy repeats that to the first one, and comes long after another was granted the lock.
+    let story = |release_s: f64, resent: bool| {
+        let mut story = held();
+        if release_s < 1.5 {
+            story.at(release_s, 0, What::Release { op: 1 }).granted(1.5, 1, 2);
+        } else {
+            story.granted(1.5, 1, 2).at(release_s, 0, What::Release { op: 1 });
+        }
+        let trace = Trace { resent, lost_us: resent.then_some(2 * S), ..story.served(3.0) };
+        story.at(3.0, 0, What::Released { op: 1, given: Some(Given::Back), tries: 1, trace }).violated()
+    };
+    assert_eq!(story(1.0, true), []);
+    assert_eq!(story(1.0, false), [Property::Exclusion], "sent once, it was held until the server answered");
+    assert_eq!(story(1.6, true), [Property::Exclusion], "no copy arrived before the client began to release it");
+}
+
+#[test]
 fn an_earlier_copy_of_a_release_may_have_succeeded() {
     let story = |lost_us| {
         let mut story = held();
