@@ -6,6 +6,8 @@ use crate::client::error::{Error, Result};
 
 /// Room for the line that says how many arguments follow.
 const HEADER: usize = 16;
+/// Bytes around those of an argument, at most: a length has twenty digits.
+const FRAME: usize = 25;
 
 /// A request: a command and its arguments, any bytes each.
 ///
@@ -105,14 +107,12 @@ impl Command {
 
     fn push(&mut self, argument: &dyn Argument) {
         let wire = &mut self.wire;
-        argument.with_bytes(&mut |bytes| {
-            wire.push(b'$');
-            wire.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());
-            wire.extend_from_slice(b"\r\n");
-            wire.extend_from_slice(bytes);
-            wire.extend_from_slice(b"\r\n");
-        });
+        argument.with_bytes(&mut |bytes| put(wire, bytes));
         self.count += 1;
+        if let Some(digit) = digit(self.count) {
+            self.start = HEADER - 4;
+            return self.wire[HEADER - 4..HEADER].copy_from_slice(&[b'*', digit, b'\r', b'\n']);
+        }
         let mut number = itoa::Buffer::new();
         let digits = number.format(self.count).as_bytes();
         self.start = HEADER - digits.len() - 3;
@@ -245,6 +245,26 @@ impl Command {
     }
 }
 
+/// The digit of a number below ten, as nearly all lengths are.
+fn digit(number: usize) -> Option<u8> {
+    u8::try_from(number).ok().filter(|number| *number < 10).map(|number| b'0' + number)
+}
+
+/// Adds an argument as it is sent: its length, its bytes.
+fn put(wire: &mut Vec<u8>, bytes: &[u8]) {
+    wire.reserve(bytes.len() + FRAME);
+    match digit(bytes.len()) {
+        Some(digit) => wire.extend_from_slice(&[b'$', digit, b'\r', b'\n']),
+        None => {
+            wire.push(b'$');
+            wire.extend_from_slice(itoa::Buffer::new().format(bytes.len()).as_bytes());
+            wire.extend_from_slice(b"\r\n");
+        }
+    }
+    wire.extend_from_slice(bytes);
+    wire.extend_from_slice(b"\r\n");
+}
+
 fn number(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
@@ -260,8 +280,11 @@ impl<'a> Iterator for Arguments<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         self.left = self.left.checked_sub(1)?;
-        let line = memchr::memchr(b'\r', self.rest)?;
-        let len: usize = std::str::from_utf8(&self.rest[1..line]).ok()?.parse().ok()?;
+        // The digits behind the dollar sign, as `put` has written them.
+        let (mut line, mut len) = (1, 0);
+        while let Some(digit @ b'0'..=b'9') = self.rest.get(line) {
+            (line, len) = (line + 1, len * 10 + usize::from(digit - b'0'));
+        }
         let argument = &self.rest[line + 2..line + 2 + len];
         self.rest = &self.rest[line + 2 + len + 2..];
         Some(argument)
@@ -290,6 +313,8 @@ mod tests {
         assert_eq!(command.wire(), wire);
         let arguments: Vec<&[u8]> = command.arguments().collect();
         assert_eq!(arguments, [&b"SET"[..], b"\r\n$1\r\n", b"", b"-5", b"1.5", b"1", b"2"]);
+        let long = ["123456789", "1234567890", &"x".repeat(100)];
+        assert_eq!(Command::new("SET").args(long).arguments().skip(1).collect::<Vec<_>>(), long.map(str::as_bytes));
         let many = Command::new("DEL").args((0..1000).map(|i| i.to_string()));
         assert!(many.wire().starts_with(b"*1001\r\n$3\r\nDEL\r\n$1\r\n0\r\n"));
         assert!(of_slice::<&str>(&[]).is_err());

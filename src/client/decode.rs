@@ -113,6 +113,11 @@ impl Decoder {
 
     fn leaf(&mut self, kind: u8, buffer: &mut BytesMut) -> Result<Option<Value>> {
         let Some(end) = line_end(buffer)? else { return Ok(None) };
+        if let Some(value) = plain(kind, &buffer[1..end]) {
+            let _ = buffer.split_to(end + 2);
+            self.spend(end + 2)?;
+            return Ok(Some(value));
+        }
         if matches!(kind, b'$' | b'=' | b'!') {
             let len = number(&buffer[1..end])?;
             if len == -1 && kind == b'$' {
@@ -133,6 +138,12 @@ impl Decoder {
             }
             if buffer[whole - 2..whole] != *b"\r\n" {
                 return Err(broken("a string without its end"));
+            }
+            if kind == b'$' && len <= COPIED {
+                self.spend(whole)?;
+                let data = Bytes::copy_from_slice(&buffer[end + 2..whole - 2]);
+                let _ = buffer.split_to(whole);
+                return Ok(Some(Value::Bytes(data)));
             }
         }
         let (frame, used) = match decode_range(buffer) {
@@ -193,10 +204,31 @@ impl Open {
     }
 }
 
+/// What most replies are, from the line behind their first byte: a number, nothing, `OK`. What is not quite one of them is the crate's to judge.
+fn plain(kind: u8, line: &[u8]) -> Option<Value> {
+    match (kind, line) {
+        (b':', _) => {
+            let (negative, digits) = match line {
+                [b'-', digits @ ..] => (true, digits),
+                digits => (false, digits),
+            };
+            // So many that they cannot overflow.
+            if !(1..=18).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
+                return None;
+            }
+            let number = digits.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0'));
+            Some(Value::Integer(if negative { -number } else { number }))
+        }
+        (b'_', b"") => Some(Value::Null),
+        (b'+', b"OK") => Some(Value::Status(Bytes::from_static(b"OK"))),
+        _ => None,
+    }
+}
+
 /// Where the first line ends.
 fn line_end(buffer: &[u8]) -> Result<Option<usize>> {
     let within = &buffer[..buffer.len().min(LINE_MAX)];
-    match memchr::memmem::find(within, b"\r\n") {
+    match memchr::memchr_iter(b'\r', within).find(|end| within.get(end + 1) == Some(&b'\n')) {
         Some(end) => Ok(Some(end)),
         None if buffer.len() >= LINE_MAX => Err(broken("a line without end")),
         None => Ok(None),
@@ -241,6 +273,11 @@ mod tests {
             ("-ERR no\r\n", Value::Error(ReplyError::new(b"ERR no"))),
             ("!6\r\nERR no\r\n", Value::Error(ReplyError::new(b"ERR no"))),
             (":-7\r\n", Value::Integer(-7)),
+            (":-0\r\n", Value::Integer(0)),
+            (":999999999999999999\r\n", Value::Integer(999_999_999_999_999_999)),
+            (":9223372036854775807\r\n", Value::Integer(i64::MAX)),
+            (":-9223372036854775808\r\n", Value::Integer(i64::MIN)),
+            ("+a\rb\r\n", Value::Status(bytes("a\rb"))),
             ("$2\r\na\n\r\n", Value::Bytes(bytes("a\n"))),
             ("$0\r\n\r\n", Value::Bytes(bytes(""))),
             ("$-1\r\n", Value::Null),
@@ -283,6 +320,9 @@ mod tests {
             "@1\r\n",
             "$1\r\nabc\r\n",
             ":1x\r\n",
+            ":\r\n",
+            ":-\r\n",
+            ":9223372036854775808\r\n",
         ] {
             let mut buffer = BytesMut::from(text.as_bytes());
             let refused = Decoder::new(1 << 20).decode(&mut buffer);

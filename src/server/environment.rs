@@ -64,18 +64,29 @@ pub(super) fn private() -> u64 {
     all.saturating_sub(shared)
 }
 
-/// What the process uses now.
-fn usage() -> Usage {
-    let [resident, _] = resident();
+/// Microseconds that the process has computed for so far, without what the system did for it.
+pub fn user_us() -> u64 {
+    us(spent_by(libc::RUSAGE_SELF).ru_utime)
+}
+
+fn us(time: libc::timeval) -> u64 {
+    time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64
+}
+
+fn spent_by(whom: libc::c_int) -> libc::rusage {
     // SAFETY: an all-zero `rusage` is a valid value, and the call writes no further than its end.
-    let spent_by = |whom| unsafe {
+    unsafe {
         let mut spent: libc::rusage = std::mem::zeroed();
         libc::getrusage(whom, &mut spent);
         spent
-    };
+    }
+}
+
+/// What the process uses now.
+fn usage() -> Usage {
+    let [resident, _] = resident();
     // Asked for by the thread that executes commands.
     let (spent, by_thread) = (spent_by(libc::RUSAGE_SELF), spent_by(libc::RUSAGE_THREAD));
-    let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
     Usage {
         allocated: allocator::balance().unwrap_or(resident),
         resident,

@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint, value_parser};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::bench::writable;
+use crate::server::environment::user_us;
 use crate::torture::check::{Property, Rules, Violation};
 use crate::torture::known;
 use crate::torture::live;
@@ -270,7 +271,7 @@ impl Wanted<'_> {
         let plan = Plan::draw(&settings, self.episode.unwrap_or(0));
         let began = Instant::now();
         let history = live::run(&plan, subject, &servers)?;
-        let took = began.elapsed();
+        let (took, user) = (began.elapsed(), Duration::ZERO);
         if let Some(path) = self.matches.get_one::<PathBuf>("history") {
             write(path, &history.text())?;
         }
@@ -284,7 +285,7 @@ impl Wanted<'_> {
         let shown = outcome.violated().filter_map(|verdict| Some(part(&verdict.first.as_ref()?.1))).collect();
         let known = known::of(&label, &settings.faults);
         let summary = algorithm.facts().summary.to_owned();
-        Ok(Report { label, summary, settings, outcome, shown, known, usual: false, took, live: servers })
+        Ok(Report { label, summary, settings, outcome, shown, known, usual: false, took, user, live: servers })
     }
 
     fn simulate(&self, subject: &Subject) -> Result<Report, String> {
@@ -292,7 +293,7 @@ impl Wanted<'_> {
         let (settings, label) = self.settings_of(subject)?;
         let (from, simulated_us) = self.episode.map_or((0, self.simulated_us), |episode| (episode, 0));
         let mut histories = self.matches.get_one::<PathBuf>("history").map(|_| String::new());
-        let began = Instant::now();
+        let (began, spent_us) = (Instant::now(), user_us());
         let bar = progress(&label, (simulated_us / HOUR_US).max(1), "hours");
         let outcome = run::run(&settings, &algorithm, from, simulated_us, |_, history, outcome| {
             bar.set_position(outcome.simulated_us / HOUR_US);
@@ -302,7 +303,7 @@ impl Wanted<'_> {
             ControlFlow::Continue(())
         });
         bar.finish_and_clear();
-        let took = began.elapsed();
+        let (took, user) = (began.elapsed(), Duration::from_micros(user_us().saturating_sub(spent_us)));
         if let (Some(text), Some(path)) = (histories, self.matches.get_one::<PathBuf>("history")) {
             write(path, &text)?;
         }
@@ -318,7 +319,7 @@ impl Wanted<'_> {
         let known = known::of(&label, &settings.faults);
         let like_known = Subject::labelled(&label).settings(&Settings { faults: settings.faults.clone(), ..Settings::default() });
         let usual = self.episode.is_none() && settings == like_known;
-        Ok(Report { label, summary, settings, outcome, shown, known, usual, took, live: Vec::new() })
+        Ok(Report { label, summary, settings, outcome, shown, known, usual, took, user, live: Vec::new() })
     }
 
     /// The shortest schedule that shows a violation, as far as it is found in time.

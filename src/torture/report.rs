@@ -33,6 +33,8 @@ pub struct Report {
     pub usual: bool,
     /// How long it took.
     pub took: Duration,
+    /// The processor's time that it took, without the system's part; 0 for a live run, most of which is spent waiting.
+    pub user: Duration,
     /// Servers that were real, if they were.
     pub live: Vec<String>,
 }
@@ -154,20 +156,25 @@ impl Report {
             plural(settings.servers as usize, "server"),
             settings.lease_us / 1000
         );
-        let rate = |times: u64| (times as f64 / self.took.as_secs_f64().max(1e-9)) as u64;
+        let rate = |times: u64| (times as f64 / self.user.as_secs_f64().max(1e-6)) as u64;
         match &self.live[..] {
             [] => {
                 let _ = writeln!(
                     out,
-                    "  {:.1} simulated hours in {}, {} lock operations ({} commands) in {:.2} s: {} a second ({}); digest {:016x}",
+                    "  {:.1} simulated hours in {}, {} lock operations (acquire, renew, release) by {} commands; digest {:016x}",
                     outcome.simulated_us as f64 / 3.6e9,
                     plural(outcome.episodes as usize, "episode"),
                     thousands(outcome.operations),
                     thousands(outcome.commands),
-                    self.took.as_secs_f64(),
-                    thousands(rate(outcome.operations)),
-                    thousands(rate(outcome.commands)),
                     outcome.digest
+                );
+                let _ = writeln!(
+                    out,
+                    "  took {:.2} s, {:.2} s of user CPU: in each second of that {} lock operations by {} commands",
+                    self.took.as_secs_f64(),
+                    self.user.as_secs_f64(),
+                    thousands(rate(outcome.operations)),
+                    thousands(rate(outcome.commands))
                 );
             }
             servers => {
@@ -192,10 +199,10 @@ impl Report {
             };
             let _ = match (verdict.checked, verdict.violations) {
                 (0, _) => continue,
-                (checked, 0) => writeln!(out, "  {name:<10} holds in {} operations", thousands(checked)),
+                (checked, 0) => writeln!(out, "  {name:<10} holds in {} checks", thousands(checked)),
                 (checked, times) => writeln!(
                     out,
-                    "  {name:<10} VIOLATED {} times in {} operations{known}: {}",
+                    "  {name:<10} VIOLATED {} times in {} checks{known}: {}",
                     thousands(times),
                     thousands(checked),
                     verdict.property.violated()
@@ -273,10 +280,11 @@ impl Report {
         json.number("lease_ms", self.settings.lease_us / 1000);
         json.list("live", self.live.iter().map(|server| quoted(server)));
         json.number("episodes", self.outcome.episodes);
-        json.number("operations", self.outcome.operations);
+        json.number("lock_operations", self.outcome.operations);
         json.number("commands", self.outcome.commands);
         json.raw("simulated_seconds", &Seconds(self.outcome.simulated_us).to_string());
         json.raw("real_seconds", &format!("{:.6}", self.took.as_secs_f64()));
+        json.raw("user_cpu_seconds", &format!("{:.6}", self.user.as_secs_f64()));
         json.string("digest", &format!("{:016x}", self.outcome.digest));
         let verdicts = self.outcome.verdicts.iter().filter(|verdict| verdict.checked > 0).map(|verdict| {
             let mut json = Json::default();

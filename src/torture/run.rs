@@ -14,7 +14,7 @@ use crate::torture::sim::{self, Simulated};
 pub struct Verdict {
     /// Which.
     pub property: Property,
-    /// Operations that it was asked of; where there are none, it has no meaning for this algorithm.
+    /// Grants, releases, waits or writes that it was asked of; where there are none, it has no meaning for this algorithm.
     pub checked: u64,
     /// How often it did not hold.
     pub violations: u64,
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub verdicts: Vec<Verdict>,
     /// Episodes.
     pub episodes: u64,
-    /// Calls of `acquire`, `renew` and `release`.
+    /// Lock operations: calls of `acquire`, `renew` and `release`. Each is one command or, where an algorithm polls, dozens.
     pub operations: u64,
     /// Commands that clients sent for them, and to the guarded resource.
     pub commands: u64,

@@ -131,7 +131,7 @@ pub struct Violation {
 /// What is found of one property.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finding {
-    /// Operations that it was asked of.
+    /// Grants, releases, waits or writes that it was asked of.
     pub checked: u64,
     /// When it did not hold.
     pub violations: Vec<Violation>,
