@@ -445,6 +445,31 @@ fn no_renewal_carries_a_grant_beyond_its_maxhold() {
 }
 
 #[test]
+fn a_maxhold_that_is_over_is_refused_and_changes_nothing() {
+    play_here(
+        "A: HELLO 3 => %7*
+         A: LOCK.ACQUIRE a x 1000 => :*
+         pass 22
+         A: LOCK.ACQUIRE a x 36 MAXHOLD 22 => -ERR MAXHOLD 22 is over: 'x' has held lock 'a' for 22 ms
+         A: PTTL a => :978
+         A: LOCK.ACQUIRE a x 36 MAXHOLD 19 REQUEST r => -ERR MAXHOLD 19 is over: 'x' has held lock 'a' for 22 ms
+         A: LOCK.ACQUIRE a x 36 MAXHOLD 23 REQUEST r => :*
+         A: PTTL a => :1
+         A: LOCK.RELEASE a x => :1
+         pass 1
+         A <= >5 $9 lock-lost $1 a $1 x :*",
+    );
+    // A new grant begins with its own bound: one that shared the lock, and has it alone now.
+    play_here(
+        "A: LOCK.ACQUIRE a x 1000 SHARED => :*
+         pass 22
+         A: LOCK.ACQUIRE a x 36 SHARED MAXHOLD 19 => -ERR MAXHOLD 19 is over: 'x' has held lock 'a' for 22 ms
+         A: LOCK.ACQUIRE a x 36 MAXHOLD 19 => :*
+         A: PTTL a => :19",
+    );
+}
+
+#[test]
 fn whoever_loses_a_lock_is_told_on_resp3() {
     let server = TestServer::builder().frozen(true).start();
     let (mut a, mut b) = (Wire::connect(server.addr()).unwrap(), Wire::connect(server.addr()).unwrap());

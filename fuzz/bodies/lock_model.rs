@@ -84,6 +84,8 @@ pub enum Refusal {
     Limit(u64),
     NotHeld,
     Deadlock,
+    /// The owner has held the name for so long, which is no less than the maximum that it gives.
+    HeldTooLong(u64),
 }
 
 /// What comes of an attempt at once.
@@ -178,6 +180,13 @@ impl Model {
                 Name::Held { limit, .. } if limit != wish.limit => return Err(Refusal::Limit(limit)),
                 _ => {}
             }
+        }
+        if !wish.all
+            && self.reenters(wish.names[0], &wish)
+            && let (Some(grant), Some(max)) = (self.names[wish.names[0]].of(wish.owner), wish.max_hold)
+            && grant.granted + max <= self.now
+        {
+            return Err(Refusal::HeldTooLong(self.now - grant.granted));
         }
         let upgrades = !wish.all && self.names[wish.names[0]].of(wish.owner).is_some();
         let now_free = |name: usize| {

@@ -173,8 +173,7 @@ impl<'a> World<'a> {
     fn send(&mut self, connection: usize, words: &[String], expected: Option<Expected>) {
         let args: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.engine.execute(self.now, self.connections[connection].id, &args);
-        // As every driver does before it waits: the holders of what was flushed are told then, and a grant that was acquired again with a
-        // MAXHOLD that is over already ends.
+        // As every driver does before it waits: the holders of what was flushed are told then.
         while self.engine.next_deadline().is_some_and(|at| self.now.reached(at)) && self.engine.advance(self.now) {}
         self.model.pass_to(self.model.now);
         self.receive(Some((connection, expected)), &words.join(" "));
@@ -289,7 +288,7 @@ impl<'a> World<'a> {
             words.extend(text(&["WAIT", &ms.unwrap_or(0).to_string()]));
         }
         let (all, owner, name) = (wish.all, OWNERS[wish.owner], NAMES[wish.names[0]]);
-        let limit = wish.limit;
+        let limit = wish.max_hold.unwrap_or(wish.limit);
         let expected = match self.model.acquire(wish, wait) {
             Ok(Attempt::Granted(grants)) => Some(Expected::Tokens(grants, all)),
             Ok(Attempt::Busy) => Some(self.nil(connection, all)),
@@ -652,6 +651,7 @@ fn refused(refusal: &Refusal, name: &str, owner: &str, limit: u64) -> Expected {
         Refusal::WrongType => "WRONGTYPE ".to_owned(),
         Refusal::Limit(has) => format!("LIMIT semaphore '{name}' has limit {has}, not {limit}"),
         Refusal::NotHeld => format!("NOTHELD lock '{name}' is not held by '{owner}': "),
+        Refusal::HeldTooLong(for_ms) => format!("ERR MAXHOLD {limit} is over: '{owner}' has held lock '{name}' for {for_ms} ms"),
         Refusal::Deadlock => "DEADLOCK ".to_owned(),
     })
 }

@@ -469,6 +469,10 @@ pub(crate) fn refusal_error(refusal: &Refusal, name: &[u8], owner: &[u8], wanted
     match refusal {
         Refusal::WrongType => Error::WRONG_TYPE,
         Refusal::Limit { has } => Error::quoting("LIMIT semaphore '", name, &format!("' has limit {has}, not {wanted}")),
+        Refusal::HeldTooLong { for_ms, at_most_ms } => {
+            let held = Error::quoting(&format!("ERR MAXHOLD {at_most_ms} is over: '"), owner, "' has held lock '");
+            Error::quoting(&held.to_string(), name, &format!("' for {for_ms} ms"))
+        }
         Refusal::Deadlock(cycle) => Error::quoting("DEADLOCK ", cycle, ""),
         Refusal::Ended(name, cause) => refusal_error(&Refusal::NotHeld(cause.clone()), name, owner, wanted),
         Refusal::NotHeld(cause) => {

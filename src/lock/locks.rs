@@ -181,10 +181,18 @@ impl Locks {
         }
         let queue = self.queues.find(db, name);
         let client = request.client;
-        let held = lock.holders.get(request.owner).map(|grant| (grant.mode, grant.token));
-        if let Some((mode, token)) = held
+        let held = lock.holders.get(request.owner).map(|grant| (grant.mode, grant.token, grant.granted_ms));
+        if let Some((mode, token, granted_ms)) = held
             && (mode == wanted.mode || mode == Mode::Exclusive || wanted.limit > 0)
         {
+            // The grant would be over with its own reply.
+            if wanted.max_hold_ms != 0 && now.reached(granted_ms.saturating_add(wanted.max_hold_ms)) {
+                keys.put_back(db, name, &mut lock);
+                return Err(Refusal::HeldTooLong {
+                    for_ms: now.mono_ms().saturating_sub(granted_ms),
+                    at_most_ms: wanted.max_hold_ms,
+                });
+            }
             self.reenter(now, (db, name), &mut lock, request, false);
             self.history.note(db, name, now.mono_ms(), What::Reentered, request.owner, client);
             self.close(keys, (db, name), &mut lock);

@@ -86,6 +86,13 @@ pub enum Refusal {
         /// The one it has.
         has: u32,
     },
+    /// The owner has held the lock for longer than it now says it may.
+    HeldTooLong {
+        /// For how long it has, in milliseconds.
+        for_ms: u64,
+        /// For how long it may, in milliseconds: the request's `MAXHOLD`.
+        at_most_ms: u64,
+    },
     /// The wait would close this cycle.
     Deadlock(Vec<u8>),
     /// Whoever wants to give back or renew something does not hold it.
