@@ -233,6 +233,36 @@ fn another_connection_takes_a_session_over() {
 }
 
 #[test]
+fn the_connection_that_has_a_session_is_told_what_it_loses() {
+    // By another connection than the one that acquired it, which is still there.
+    play_here(
+        "A: HELLO 3 => %7*
+         B: HELLO 3 => %7*
+         A: LOCK.SESSION s GRACE 1000 => :0
+         A: LOCK.ACQUIRE l x 100000 SESSION => :*
+         A: LOCK.ACQUIRE m x 50 SESSION => :*
+         B: LOCK.SESSION s => :2
+         pass 50
+         B <= >5 $9 lock-lost $1 m $1 x :*
+         C: LOCK.SESSION s END => :1
+         B <= >5 $9 lock-lost $1 l $1 x :*
+         A: PING => +PONG",
+    );
+    // While no connection has the session, the one that acquired it and has left the session since.
+    play_here(
+        "A: HELLO 3 => %7*
+         A: LOCK.SESSION s GRACE 1000 => :0
+         A: LOCK.ACQUIRE l x 100000 SESSION => :*
+         A: LOCK.ACQUIRE m x 50 SESSION => :*
+         A: LOCK.SESSION t => :0
+         pass 50
+         A <= >5 $9 lock-lost $1 m $1 x :*
+         C: DEL l => :1
+         A <= >5 $9 lock-lost $1 l $1 x :*",
+    );
+}
+
+#[test]
 fn a_request_that_is_sent_again_brings_its_grant_into_the_newer_connection() {
     play_here(
         "A: LOCK.ACQUIRE l x 100000 SESSION REQUEST r => :*

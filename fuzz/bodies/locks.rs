@@ -1,5 +1,5 @@
-//! The native locks against a naive model: connections that acquire, wait, release, renew and close, leases and waits that end, names that
-//! are deleted, written over or held back. Every reply, every `lock-lost` push and what `LOCK.INFO` shows is what the model says.
+//! The native locks against a naive model: connections that acquire, wait, release, renew and close, requests that are sent again, sessions
+//! that change hands, leases and waits that end, names that are deleted, written over or held back. Every reply, every `lock-lost` push and what `LOCK.INFO` shows is what the model says.
 //!
 //! An input is a list of operations: a byte that says which, and a few bytes that say about what.
 
@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use crate::frames;
 use bytes::BytesMut;
-use model::{Attempt, GrantId, Model, Name, Refusal, Told, Wish};
+use model::{Attempt, Claim, GrantId, Model, Name, Refusal, Tie, Told, Wish};
 use portcullis::client::{Decoder, Value};
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
@@ -31,6 +31,9 @@ const LIMIT: u64 = 3;
 const OWNERS: [&str; 5] =
     ["v", "w", "x", "y", "zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz"];
 const CONNECTIONS: usize = 6;
+/// What clients call their attempts, and their sessions.
+const REQUESTS: [&str; 3] = ["q", "r", "a-request-with-a-longer-name"];
+const SESSIONS: [&str; 2] = ["one", "two"];
 const START: Now = Now::new(1_000_000, 1_700_000_000_000);
 
 /// With this variable in the environment, every operation is shown.
@@ -162,6 +165,7 @@ impl<'a> World<'a> {
             25 => self.close(connection),
             26 => self.unblock(connection),
             27 if at >= 128 => self.flush(connection),
+            28 => self.session(connection),
             _ => {
                 let ms = self.time();
                 self.pass(ms);
@@ -193,7 +197,7 @@ impl<'a> World<'a> {
         // A semaphore's name is asked for as a lock now and then, but nobody waits for it as one.
         let wait = if name == SEMAPHORE { None } else { wait };
         let exclusive = flags & 3 != 0;
-        let session = flags & 12 == 0;
+        let (tie, request) = (self.tie(connection, flags), self.request(owner, &[name]));
         let delay = if flags & 0x30 == 0 { 3 + what as u64 % 7 } else { 0 };
         let max_hold = (flags & 0xc0 == 0).then_some(5 + what as u64 % 30);
         let mut words = text(&["LOCK.ACQUIRE", NAMES[name], OWNERS[owner], &lease.to_string()]);
@@ -207,8 +211,20 @@ impl<'a> World<'a> {
             words.extend(text(&["MAXHOLD", &ms.to_string()]));
         }
         let conn = self.connections[connection].number;
-        let wish =
-            Wish { conn, owner, names: vec![name], all: false, exclusive, permits: 1, limit: 0, lease, max_hold, delay, session };
+        let wish = Wish {
+            conn,
+            owner,
+            names: vec![name],
+            all: false,
+            exclusive,
+            permits: 1,
+            limit: 0,
+            lease,
+            max_hold,
+            delay,
+            tie,
+            request,
+        };
         self.attempt(connection, words, wish, wait);
     }
 
@@ -223,7 +239,8 @@ impl<'a> World<'a> {
         let mut words = text(&["LOCK.ACQUIREALL", &count.to_string()]);
         words.extend(names.iter().map(|&name| NAMES[name].to_owned()));
         words.extend(text(&[OWNERS[owner], &lease.to_string()]));
-        let (conn, session) = (self.connections[connection].number, flags & 12 == 0);
+        let (conn, tie) = (self.connections[connection].number, self.tie(connection, flags));
+        let request = self.request(owner, &names);
         let wish = Wish {
             conn,
             owner,
@@ -235,7 +252,8 @@ impl<'a> World<'a> {
             lease,
             max_hold: None,
             delay: 0,
-            session,
+            tie,
+            request,
         };
         self.attempt(connection, words, wish, wait);
     }
@@ -254,7 +272,8 @@ impl<'a> World<'a> {
         let [lease_text, limit_text, permits_text] = [lease, limit, permits].map(|number| number.to_string());
         let words =
             text(&["SEM.ACQUIRE", NAMES[name], OWNERS[owner], &lease_text, "LIMIT", &limit_text, "PERMITS", &permits_text]);
-        let (conn, session, exclusive) = (self.connections[connection].number, flags & 12 == 0, limit == 1);
+        let (conn, tie, exclusive) = (self.connections[connection].number, self.tie(connection, flags), limit == 1);
+        let request = self.request(owner, &[name]);
         let wish = Wish {
             conn,
             owner,
@@ -266,9 +285,47 @@ impl<'a> World<'a> {
             lease,
             max_hold: None,
             delay: 0,
-            session,
+            tie,
+            request,
         };
         self.attempt(connection, words, wish, wait);
+    }
+
+    /// What a grant is to end with, by the flags of its request.
+    fn tie(&self, connection: usize, flags: usize) -> Tie {
+        if flags & 12 == 0 { self.model.tie_of(self.connections[connection].number) } else { Tie::None }
+    }
+
+    /// An id for one attempt in three. Two attempts of one owner that wait for a name have one id between them: in which order they would
+    /// be answered, and which answer were forgotten first, is not told.
+    fn request(&mut self, owner: usize, names: &[usize]) -> Option<usize> {
+        let what = self.byte();
+        let id = what.is_multiple_of(3).then_some(what / 3 % REQUESTS.len())?;
+        let mut waits = names.iter().flat_map(|&name| self.model.queue(name)).filter(|waiter| waiter.wish.owner == owner);
+        waits.all(|waiter| waiter.wish.request.is_none_or(|of| of == id)).then_some(id)
+    }
+
+    /// Names a session, or ends one.
+    fn session(&mut self, connection: usize) {
+        let what = self.byte();
+        let (id, conn) = (what % SESSIONS.len(), self.connections[connection].number);
+        if self.busy(connection) {
+            return;
+        }
+        let mut words = text(&["LOCK.SESSION", SESSIONS[id]]);
+        let grants = match what / 2 % 8 {
+            0 => {
+                words.extend(text(&["END"]));
+                self.model.end_named(id)
+            }
+            1 | 2 => self.model.name_session(conn, id, None),
+            grace => {
+                let grace = (grace as u64 - 3) * (what as u64 / 16);
+                words.extend(text(&["GRACE", &grace.to_string()]));
+                self.model.name_session(conn, id, Some(grace))
+            }
+        };
+        self.send(connection, &words, Some(Expected::Bytes(format!(":{grants}\r\n").into_bytes())));
     }
 
     /// How long to wait: not at all, for a while, or without limit.
@@ -281,8 +338,11 @@ impl<'a> World<'a> {
     }
 
     fn attempt(&mut self, connection: usize, mut words: Vec<String>, wish: Wish, wait: Option<Option<u64>>) {
-        if wish.session {
+        if wish.tie != Tie::None {
             words.extend(text(&["SESSION"]));
+        }
+        if let Some(id) = wish.request {
+            words.extend(text(&["REQUEST", REQUESTS[id]]));
         }
         if let Some(ms) = wait {
             words.extend(text(&["WAIT", &ms.unwrap_or(0).to_string()]));
@@ -303,16 +363,26 @@ impl<'a> World<'a> {
         Expected::Bytes(nil(self.connections[connection].resp3, all))
     }
 
-    /// Which name and owner a release or renewal is about, and whether as of a semaphore: mostly as it is one.
-    fn about(&mut self) -> (usize, usize, bool) {
-        let what = self.byte();
-        let name = what % 4;
-        (name, what / 4 % OWNERS.len(), (name == SEMAPHORE) != (what >= 240))
+    /// What a release or renewal is about, with the words for its token: mostly none, and else that of the owner's grant or of a late one.
+    /// As of a semaphore, mostly, where it is one.
+    fn claim(&mut self) -> (Claim, Vec<String>) {
+        let (what, which) = (self.byte(), self.byte());
+        let (name, owner) = (what % 4, what / 4 % OWNERS.len());
+        let semaphore = (name == SEMAPHORE) != (what >= 240);
+        let grant = match which % 8 {
+            0 | 1 => self.model.names[name].of(owner).map(|grant| grant.id),
+            2 => self.tokens.keys().copied().nth_back(which / 8 % 8),
+            _ => None,
+        };
+        let words = grant.map(|grant| text(&["TOKEN", &self.tokens[&grant].to_string()])).unwrap_or_default();
+        (Claim { name, owner, semaphore, grant }, words)
     }
 
     fn release(&mut self, connection: usize) {
-        let (name, owner, semaphore) = self.about();
+        let (claim, token) = self.claim();
+        let Claim { name, owner, semaphore, .. } = claim;
         let all = self.byte().is_multiple_of(3) && !semaphore;
+        let request = self.request(owner, &[name]);
         if self.busy(connection) {
             return;
         }
@@ -320,7 +390,11 @@ impl<'a> World<'a> {
         if all {
             words.extend(text(&["ALL"]));
         }
-        let expected = match self.model.release(name, owner, all, semaphore) {
+        words.extend(token);
+        if let Some(id) = request {
+            words.extend(text(&["REQUEST", REQUESTS[id]]));
+        }
+        let expected = match self.model.release(&claim, all, request) {
             Ok(left) => Expected::Bytes(format!(":{left}\r\n").into_bytes()),
             Err(refusal) => refused(&refusal, NAMES[name], OWNERS[owner], 0),
         };
@@ -328,13 +402,16 @@ impl<'a> World<'a> {
     }
 
     fn renew(&mut self, connection: usize) {
-        let (name, owner, semaphore) = self.about();
+        let (claim, token) = self.claim();
+        let Claim { name, owner, semaphore, .. } = claim;
         let lease = self.time();
         if self.busy(connection) {
             return;
         }
-        let words = text(&[if semaphore { "SEM.RENEW" } else { "LOCK.RENEW" }, NAMES[name], OWNERS[owner], &lease.to_string()]);
-        let expected = match self.model.renew(name, owner, lease, semaphore) {
+        let mut words =
+            text(&[if semaphore { "SEM.RENEW" } else { "LOCK.RENEW" }, NAMES[name], OWNERS[owner], &lease.to_string()]);
+        words.extend(token);
+        let expected = match self.model.renew(&claim, lease) {
             Ok(left) => Expected::Bytes(format!(":{left}\r\n").into_bytes()),
             Err(refusal) => refused(&refusal, NAMES[name], OWNERS[owner], 0),
         };
@@ -608,18 +685,21 @@ impl<'a> World<'a> {
             let of = |value: &&Value| value.field("owner").and_then(Value::as_str) == Some(OWNERS[grant.owner]);
             let Some(got) = list("holders").iter().find(of) else { panic!("{grant:?} is not in {shown:?}") };
             let client = number(got, "client");
-            let same_client = client == Some(grant.conn as i64);
-            if !same_client && grant.holds > 1 && grant.session {
-                adopted.push((grant.owner, client.unwrap_or(0) as u64));
+            let session =
+                |got: &Value| got.field("session-id").and_then(|id| SESSIONS.iter().position(|of| Some(*of) == id.as_str()));
+            let (shown, known) = ((client, session(got)), (self.model.conn_of(grant), self.model.session_of(grant)));
+            let same = shown == (Some(known.0 as i64), known.1);
+            if !same && grant.is_tied_by_several() {
+                adopted.push((grant.owner, client.unwrap_or(0) as u64, session(got)));
             }
             let expected = [Some(grant.holds), Some(grant.end - now), (*limit > 0).then_some(grant.permits)];
             let shown = [number(got, "holds"), number(got, "lease"), number(got, "permits")];
             assert_eq!(shown, expected.map(|number| number.map(|number| number as i64)), "{grant:?} in {got:?}");
             assert_eq!(number(got, "token"), self.tokens.get(&grant.id).copied(), "{grant:?} in {got:?}");
-            assert_eq!(number(got, "session"), Some(i64::from(grant.session)), "{grant:?} in {got:?}");
+            assert_eq!(number(got, "session"), Some(i64::from(grant.tie != Tie::None)), "{grant:?} in {got:?}");
             let mode = if grant.exclusive { "exclusive" } else { "shared" };
             assert_eq!(got.field("mode").and_then(Value::as_str), Some(mode), "{grant:?} in {got:?}");
-            assert!(same_client || (grant.holds > 1 && grant.session), "{grant:?} in {got:?}");
+            assert!(same || grant.is_tied_by_several(), "{grant:?} in {got:?}");
         }
         let waiters = list("waiters");
         let queue: Vec<_> = self.model.queue(name).map(|waiter| (waiter.wish.conn, waiter.deadline)).collect();
@@ -628,8 +708,8 @@ impl<'a> World<'a> {
             .map(|got| (number(got, "client").unwrap_or(0) as u64, number(got, "left").map(|ms| now + ms as u64)))
             .collect();
         assert_eq!(got, queue, "the queue of {}", NAMES[name]);
-        for (owner, conn) in adopted {
-            self.model.adopt(name, owner, conn);
+        for (owner, conn, session) in adopted {
+            self.model.adopt(name, owner, conn, session);
         }
     }
 }
@@ -651,6 +731,7 @@ fn refused(refusal: &Refusal, name: &str, owner: &str, limit: u64) -> Expected {
         Refusal::WrongType => "WRONGTYPE ".to_owned(),
         Refusal::Limit(has) => format!("LIMIT semaphore '{name}' has limit {has}, not {limit}"),
         Refusal::NotHeld => format!("NOTHELD lock '{name}' is not held by '{owner}': "),
+        Refusal::Ended(name) => format!("NOTHELD lock '{}' is not held by '{owner}': ", NAMES[*name]),
         Refusal::HeldTooLong(for_ms) => format!("ERR MAXHOLD {limit} is over: '{owner}' has held lock '{name}' for {for_ms} ms"),
         Refusal::Deadlock => "DEADLOCK ".to_owned(),
     })

@@ -15,7 +15,7 @@ use losing::{Lost, Origin};
 use smallvec::SmallVec;
 
 use crate::engine::time::Now;
-use crate::lock::grant::{Bound, Mode, Owner, Reason};
+use crate::lock::grant::{Bound, Client, Mode, Owner, Reason};
 use crate::lock::held::HeldByDb;
 use crate::lock::history::{History, What};
 use crate::lock::holders::{Holder, Lock};
@@ -73,8 +73,8 @@ pub struct Locks {
     /// Grants that end with their connections or named sessions: [`Bound::key`], the token, and the name in the database that is
     /// [`Locks::home`] to it. What was lost with its database goes when its holder is told.
     bound: BTreeMap<(u64, u64), Name>,
-    /// Keys of named sessions that have ended, and whose grants are being ended.
-    over: VecDeque<u64>,
+    /// Keys of named sessions that have ended and whose grants are being ended, with the connections that they had.
+    over: VecDeque<(u64, Option<Client>)>,
     /// What databases are called that have changed places.
     homes: Vec<u32>,
     /// Holders that are to be told that they have lost what they held.

@@ -2,7 +2,7 @@
 
 use super::{Found, Keys, Locks, Outcome};
 use crate::engine::time::Now;
-use crate::lock::grant::{Bound, Grant, Reason};
+use crate::lock::grant::{Bound, Client, Grant, Reason};
 use crate::lock::history::What;
 use crate::lock::holders::Lock;
 
@@ -17,9 +17,21 @@ impl Locks {
         self.bound.range((key, 0)..=(key, u64::MAX)).next().is_some()
     }
 
-    /// Ends the grants that end with a connection or session, by its [`Bound::key`], `budget` of them at most. Returns whether those
-    /// were all. Grants what has become free to its waiters.
-    pub fn end_bound(&mut self, keys: &mut impl Keys, now: Now, key: u64, budget: &mut u32) -> bool {
+    /// Ends the grants that end with a connection, by its number, `budget` of them at most. Returns whether those were all. Grants what
+    /// has become free to its waiters.
+    pub fn end_bound(&mut self, keys: &mut impl Keys, now: Now, client: u64, budget: &mut u32) -> bool {
+        self.end_bound_to(keys, now, (client, None), budget)
+    }
+
+    /// As [`Locks::end_bound`] for a connection or a session, by its [`Bound::key`], and with the connection that is told of it, where
+    /// that is not the one that acquired the grant.
+    pub(super) fn end_bound_to(
+        &mut self,
+        keys: &mut impl Keys,
+        now: Now,
+        (key, told): (u64, Option<Client>),
+        budget: &mut u32,
+    ) -> bool {
         while *budget > 0
             && let Some((&(of, token), _)) = self.bound.range((key, 0)..=(key, u64::MAX)).next()
         {
@@ -30,7 +42,8 @@ impl Locks {
             let mut lock = Lock::default();
             if self.open(keys, now, (db, &name), &mut lock) == Found::Lock {
                 let owner = lock.holders.with_token(token).map(|grant| grant.owner.clone());
-                if let Some(grant) = owner.and_then(|owner| lock.holders.remove(&owner)) {
+                if let Some(mut grant) = owner.and_then(|owner| lock.holders.remove(&owner)) {
+                    grant.client = told.unwrap_or(grant.client);
                     self.stats.session_ends += 1;
                     self.lose(keys, now, (db, &name), &mut lock, grant, Reason::Session);
                     // Others are served when all of its grants are over, for it may have several of one name.
@@ -100,7 +113,10 @@ impl Locks {
     pub(super) fn tell_lost(&mut self, name: &[u8], grant: &Grant, reason: Reason) {
         // A connection that has ended is not told; the one that has lost a named session is.
         if reason != Reason::Session || matches!(grant.bound, Bound::Session(_)) {
-            let (client, owner, token) = (self.client_of(grant), grant.owner.clone(), grant.token);
+            let session = if let Bound::Session(number) = grant.bound { self.sessions.get(number) } else { None };
+            // Where the session has no connection now, the one that acquired it may still be there.
+            let client = session.and_then(|session| session.client).unwrap_or(grant.client);
+            let (owner, token) = (grant.owner.clone(), grant.token);
             self.outcomes.push(Outcome::Lost { client, name: name.into(), owner, token, reason });
         }
     }

@@ -3,7 +3,7 @@
 //! Those who wait are served in the same step. The holders of a few locks are told in it as well; those of many locks, or of one that
 //! very many share, bit by bit: [`Locks::tell_some`].
 
-use super::{Found, Keys, Locks, Name, Outcome};
+use super::{Found, Keys, Locks, Name};
 use crate::engine::time::Now;
 use crate::lock::grant::{Bound, Client, Grant, Reason};
 use crate::lock::history::What;
@@ -124,8 +124,7 @@ impl Locks {
         }
         let what = What::Ended(Reason::Deleted);
         self.history.note_end(name, grant.token, what, &grant.owner, origin);
-        let (client, owner, token) = (self.client_of(grant), grant.owner.clone(), grant.token);
-        self.outcomes.push(Outcome::Lost { client, name: name.into(), owner, token, reason: Reason::Deleted });
+        self.tell_lost(name, grant, Reason::Deleted);
     }
 
     /// Whether holders that have lost what they held wait to be told.

@@ -130,10 +130,10 @@ impl Locks {
     /// Ends a session; [`Locks::end_over`] ends its grants.
     pub(super) fn end_named(&mut self, number: u64) {
         self.drop_deadline(number);
-        self.sessions.remove(number);
+        let client = self.sessions.remove(number).and_then(|session| session.client);
         let key = Bound::session_key(number);
         if self.has_bound(key) {
-            self.over.push_back(key);
+            self.over.push_back((key, client));
             self.update_next();
         }
     }
@@ -141,9 +141,9 @@ impl Locks {
     /// Ends grants of sessions that have ended, `budget` of them at most.
     pub fn end_over(&mut self, keys: &mut impl Keys, now: Now, budget: &mut u32) {
         while *budget > 0
-            && let Some(&key) = self.over.front()
+            && let Some(&over) = self.over.front()
         {
-            if self.end_bound(keys, now, key, budget) {
+            if self.end_bound_to(keys, now, over, budget) {
                 self.over.pop_front();
             }
         }
