@@ -38,6 +38,7 @@ pub mod recipes;
 pub mod testing;
 
 // The rest is private. The feature `internals` opens it to benches, fuzz targets and the tests that look inside.
+// Each module is listed twice rather than declared by a macro, as rustfmt does not follow modules that a macro declares.
 #[cfg(not(feature = "internals"))]
 mod bench;
 #[cfg(feature = "internals")]

@@ -1,7 +1,7 @@
 //! A naive model of the native locks, after LOCKS.md: plain lists, in which every operation looks at everybody.
 //!
 //! It knows time in whole milliseconds, four names in one database, and connections by their numbers. What it does not know is which
-//! number a fencing token is: it numbers grants, and whoever drives it finds out what tokens they have.
+//! number a fencing token is: it numbers grants, and its driver finds out which tokens they have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -360,7 +360,7 @@ impl Model {
         if let Name::Free = of {
             *of = Name::Held { limit: wish.limit, holders: Vec::new(), held_back: None };
         }
-        let Name::Held { holders, .. } = of else { unreachable!("a plain key is granted to nobody") };
+        let Name::Held { holders, .. } = of else { unreachable!("a plain key is never granted") };
         let mut end = now + wish.lease;
         let Some(grant) = holders.iter_mut().find(|grant| grant.owner == wish.owner) else {
             let max_end = wish.max_hold.map(|ms| now + ms);

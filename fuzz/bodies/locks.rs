@@ -194,7 +194,7 @@ impl<'a> World<'a> {
         if self.busy(connection) {
             return;
         }
-        // A semaphore's name is asked for as a lock now and then, but nobody waits for it as one.
+        // A semaphore's name is asked for as a lock now and then, but no connection waits for it as one.
         let wait = if name == SEMAPHORE { None } else { wait };
         let exclusive = flags & 3 != 0;
         let (tie, request) = (self.tie(connection, flags), self.request(owner, &[name]));
@@ -265,7 +265,7 @@ impl<'a> World<'a> {
         if self.busy(connection) {
             return;
         }
-        // A lock's name, or another limit, is asked for now and then, but nobody waits for it.
+        // A lock's name, or another limit, is asked for now and then, but no connection waits for it.
         let usual = what & 0xc0 != 0;
         let (name, limit, wait) = if usual { (SEMAPHORE, LIMIT, wait) } else { (what / 16 % 4, 1 + what as u64 % 3, None) };
         let permits = 1 + flags as u64 / 4 % limit;

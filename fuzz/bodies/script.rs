@@ -28,7 +28,7 @@ const INPUT_MAX: usize = 4 << 10;
 const STACK: usize = 64 << 20;
 
 /// Walks all that a script can reach and gives it as text, functions by their addresses. Tables are walked in their own order, which
-/// stays as it is for as long as nobody writes to them.
+/// stays as it is until something is written to them.
 const WALK: &str = "
     local seen, found, n = {}, {}, 0
     local function walk(value)

@@ -8,7 +8,7 @@ use crate::engine::keyspace::Ttl;
 use crate::engine::locks::refusal_error;
 use crate::engine::number::parse_i64;
 use crate::lock::queue::Wanted;
-use crate::lock::{Acquired, Bound, Claim, Mode, Refusal, Request, requests};
+use crate::lock::{Acquired, AllAcquired, Bound, Claim, Mode, Refusal, Request, requests};
 use crate::store::entry::ValueRef;
 use crate::store::value::Value;
 
@@ -226,12 +226,12 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         acquired
     });
     match acquired {
-        Ok(Ok(tokens)) => {
+        Ok(AllAcquired::Granted(tokens)) => {
             cx.reply.array(tokens.len());
             tokens.iter().for_each(|&token| cx.reply.integer(token as i64));
         }
-        Ok(Err(Some(waiter))) => cx.engine.wait_for_locks(cx.session, waiter),
-        Ok(Err(None)) => cx.reply.null_array(),
+        Ok(AllAcquired::Waits(waiter)) => cx.engine.wait_for_locks(cx.session, waiter),
+        Ok(AllAcquired::Busy) => cx.reply.null_array(),
         Err(refusal) => return Err(refusal_error(&refusal, names[0], owner, 0)),
     }
     Ok(())

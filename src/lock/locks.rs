@@ -23,7 +23,7 @@ use crate::lock::queue::{Queues, Wanted};
 use crate::lock::requests::{Answer, Requests};
 use crate::lock::sessions::Sessions;
 use crate::lock::stats::Stats;
-pub use crate::lock::terms::{Acquired, Cause, Claim, Found, Keys, Outcome, Refusal, Request};
+pub use crate::lock::terms::{Acquired, AllAcquired, Cause, Claim, Found, Keys, Outcome, Refusal, Request};
 
 /// Waits that last as long as this are kept as long ones, in milliseconds.
 pub const LONG_WAIT_MS: u64 = 1000;
@@ -231,7 +231,7 @@ impl Locks {
         names: &[&[u8]],
         request: &Request<'_>,
         wait: Option<Option<u64>>,
-    ) -> Result<Result<SmallVec<[u64; 1]>, Option<u32>>, Refusal> {
+    ) -> Result<AllAcquired, Refusal> {
         if let Some(id) = request.id
             && let Some(answer) = self.repeated_all(keys, now, db, names, request, id, wait)
         {
@@ -254,7 +254,7 @@ impl Locks {
         names: &[&[u8]],
         request: &Request<'_>,
         wait: Option<Option<u64>>,
-    ) -> Result<Result<SmallVec<[u64; 1]>, Option<u32>>, Refusal> {
+    ) -> Result<AllAcquired, Refusal> {
         let mut free = true;
         for name in names {
             let mut lock = Lock::default();
@@ -273,13 +273,14 @@ impl Locks {
         }
         if free {
             self.stats.immediate += names.len() as u64;
-            return Ok(Ok(names.iter().map(|name| self.give_one_of(keys, now, (db, name), request, None)).collect()));
+            let tokens = names.iter().map(|name| self.give_one_of(keys, now, (db, name), request, None)).collect();
+            return Ok(AllAcquired::Granted(tokens));
         }
         let Some(deadline_ms) = wait else {
             for name in names {
                 self.history.note(db, name, now.mono_ms(), What::Refused, request.owner, request.client);
             }
-            return Ok(Err(None));
+            return Ok(AllAcquired::Busy);
         };
         let mut queues: SmallVec<[u32; 8]> = SmallVec::new();
         for name in names {
@@ -292,7 +293,7 @@ impl Locks {
         }
         let waits = self.wait(keys, now, request, deadline_ms, (false, true), &queues);
         queues.iter().for_each(|&queue| self.look_after(keys, queue));
-        waits.map(|waiter| Err(Some(waiter)))
+        waits.map(AllAcquired::Waits)
     }
 
     /// Releases one hold, or all of them. Returns the remaining hold count. A release that is sent again by the same id has the
@@ -356,7 +357,7 @@ impl Locks {
         Ok(now.left_ms(end_ms.unwrap_or(0)))
     }
 
-    /// A lock as it is now, for those who look at it, and then nobody does anything to the name before it is put back.
+    /// A lock as it is now, for those who look at it, and before anything else happens to the name it is put back.
     pub fn look<T>(
         &mut self,
         keys: &mut impl Keys,
@@ -406,7 +407,7 @@ impl Locks {
             match found {
                 Found::Plain => {
                     self.track((db, &name), &lock);
-                    // Its end is seen to in time, so that nobody who comes then is before those who wait.
+                    // Its end is seen to in time, so that a request that comes then is not served before those who wait.
                     if let (Some(queue), Some(end_ms)) = (self.queues.find(db, &name), keys.plain_end_ms(db, &name)) {
                         self.set_due(queue, end_ms);
                     }
@@ -534,7 +535,7 @@ impl Locks {
                 Due::Waiter(_, waiter) => self.queues.waiter(waiter).is_some_and(|waiter| waiter.deadline_ms == Some(at_ms)),
                 Due::Session(number) => self.sessions.get(number).is_some_and(|session| session.end_ms == at_ms),
             };
-            assert!(known, "a deadline is somebody's");
+            assert!(known, "a deadline belongs to a queue, a waiter or a session");
         }
         for (number, session) in self.sessions.iter() {
             let key = Bound::session_key(number);
@@ -543,7 +544,7 @@ impl Locks {
             assert!(session.end_ms == 0 || self.deadlines.contains(&(session.end_ms, Due::Session(number))));
         }
         for (number, queue) in self.queues.iter() {
-            assert!(queue.len > 0 || queue.pinned, "a queue is for somebody");
+            assert!(queue.len > 0 || queue.pinned, "a queue has a waiter, or is pinned");
             assert!(queue.due_ms == 0 || self.deadlines.contains(&(queue.due_ms, Due::Queue(number))));
         }
     }

@@ -54,4 +54,4 @@ pub use grant::{Bound, Client, Grant, Mode};
 pub use holders::{Holders, Lock};
 pub use locks::Locks;
 pub use locks::losing::Origin;
-pub use terms::{Acquired, Claim, Found, Keys, Outcome, Refusal, Request};
+pub use terms::{Acquired, AllAcquired, Claim, Found, Keys, Outcome, Refusal, Request};

@@ -76,6 +76,17 @@ pub enum Acquired {
     Waits(u32),
 }
 
+/// What came of a request for several names at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllAcquired {
+    /// All were granted, with these tokens in the order of the names.
+    Granted(SmallVec<[u64; 1]>),
+    /// Not all can be had, so none is.
+    Busy,
+    /// As [`Acquired::Waits`].
+    Waits(u32),
+}
+
 /// Why something was refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {

@@ -9,7 +9,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Acquired, Due, Found, Keys, Locks, Outcome, Refusal, Request};
+use super::{Acquired, AllAcquired, Due, Found, Keys, Locks, Outcome, Refusal, Request};
 use crate::engine::time::Now;
 use crate::lock::grant::{Bound, Grant};
 use crate::lock::history::What;
@@ -44,7 +44,7 @@ impl Locks {
     }
 
     /// As [`Locks::repeated`] for several names. One of which nothing is known where the others are, is not had.
-    #[allow(clippy::type_complexity, clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments)]
     #[cold]
     pub(super) fn repeated_all(
         &mut self,
@@ -55,10 +55,12 @@ impl Locks {
         request: &Request<'_>,
         id: &[u8],
         wait: Option<Option<u64>>,
-    ) -> Option<Result<Result<SmallVec<[u64; 1]>, Option<u32>>, Refusal>> {
+    ) -> Option<Result<AllAcquired, Refusal>> {
         if let Some(waiter) = self.still_waiting(keys, now, db, names, request, id, true) {
-            let waits = self.take_over(keys, now, waiter, request, wait);
-            return Some(Ok(Err(waits.then_some(waiter))));
+            return Some(Ok(match self.take_over(keys, now, waiter, request, wait) {
+                true => AllAcquired::Waits(waiter),
+                false => AllAcquired::Busy,
+            }));
         }
         let home = self.home(db);
         let tokens: SmallVec<[Option<u64>; 8]> =
@@ -73,7 +75,7 @@ impl Locks {
             }
         }
         names.iter().for_each(|name| self.carry_on(keys, (db, name), request, now));
-        Some(Ok(Ok(tokens.into_iter().flatten().collect())))
+        Some(Ok(AllAcquired::Granted(tokens.into_iter().flatten().collect())))
     }
 
     /// The waiter that waits by this request, after all that has ended by now was seen to.
