@@ -206,6 +206,46 @@ fn both_ports_are_told_of_and_each_refuses_what_belongs_to_the_other() {
 }
 
 #[test]
+fn tls_begins_moves_and_ends_while_the_server_runs() {
+    let papers = Papers::new("moves");
+    let server = Server::portcullis_with(program(), &["--tls-auth-clients", "no"]).expect("a server");
+    let mut wire = Wire::connect(server.addr).expect("a connection");
+    let mut set = |pairs: &[&str], reply: &str| {
+        let got = wire.call(&[&["CONFIG", "SET"], pairs].concat()).expect("a reply").raw;
+        assert_eq!(String::from_utf8_lossy(&got), reply, "{pairs:?}");
+    };
+    let free = || TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port().to_string();
+    let failed =
+        |why: &str| format!("-ERR CONFIG SET failed (possibly related to argument 'tls-port') - {why} Check server logs.\r\n");
+    let (first, second) = (free(), free());
+    let at = |port: &str| SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port")));
+    let client = || papers.client(None, "ca.crt", None);
+    set(&["tls-port", &first], &failed("Unable to update TLS configuration."));
+    let (cert, key) = (papers.path("server.crt"), papers.path("server.key"));
+    set(&["tls-port", &first, "tls-cert-file", &cert, "tls-key-file", &key], "+OK\r\n");
+    let mut tls = ping(at(&first), client()).expect("a reply");
+    let taken = server.addr.port().to_string();
+    set(&["tls-port", &taken], &failed("Unable to listen on this port."));
+    ping(at(&first), client()).expect("it listens there still");
+    set(&["tls-port", &second], "+OK\r\n");
+    ping(at(&second), client()).expect("a reply");
+    assert!(TcpStream::connect(at(&first)).is_err(), "nothing listens there any more");
+    set(&["tls-port", "0"], "+OK\r\n");
+    assert!(TcpStream::connect(at(&second)).is_err(), "nothing listens there any more");
+    exchange(&mut tls, "PING\r\n", "+PONG\r\n").expect("who is connected stays");
+    // Both kinds move with their addresses, or neither does.
+    set(&["tls-port", &second], "+OK\r\n");
+    set(&["bind", "127.0.0.2"], "+OK\r\n");
+    assert!(TcpStream::connect(at(&second)).is_err() && TcpStream::connect(server.addr).is_err());
+    ping(SocketAddr::from(([127, 0, 0, 2], at(&second).port())), client()).expect("a reply");
+    let refused = "-ERR CONFIG SET failed (possibly related to argument 'bind') - Failed to bind to specified addresses.\r\n";
+    set(&["bind", "127.0.0.1 192.0.2.1"], refused);
+    ping(SocketAddr::from(([127, 0, 0, 2], at(&second).port())), client()).expect("it listens there again");
+    set(&["bind", "127.0.0.1"], "+OK\r\n");
+    ping(at(&second), client()).expect("a reply");
+}
+
+#[test]
 fn much_goes_both_ways() {
     let papers = Papers::new("much");
     let server = papers.server("no", &[]);

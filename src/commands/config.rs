@@ -127,9 +127,10 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     for (directive, name, value) in &wanted {
         directive.set_from_value(&mut config, value).map_err(|reason| failed(name.as_bytes(), &reason))?;
     }
-    if let Some(apply) = &mut cx.engine.apply_config {
+    let engine = &mut *cx.engine;
+    if let Some(apply) = &mut engine.apply_config {
         let names: Vec<&'static str> = wanted.iter().map(|(directive, _, _)| directive.name).collect();
-        apply(&config, &names).map_err(|(name, reason)| failed(name.as_bytes(), &reason))?;
+        apply(&config, &names, &mut engine.environment).map_err(|(name, reason)| failed(name.as_bytes(), &reason))?;
     }
     cx.engine.reconfigure(config, wanted.iter().map(|(directive, _, _)| directive.name));
     cx.reply.ok();

@@ -147,8 +147,8 @@ pub enum Action {
 pub type RewriteConfig = Box<dyn FnMut(&Config, &[Vec<u8>]) -> Result<(), String>>;
 
 /// Has what is outside of the engine go by another configuration, in which the named directives were set, before the engine itself
-/// does. May refuse it: gives which directive it is about, and why.
-pub type ApplyConfig = Box<dyn FnMut(&Config, &[&'static str]) -> Result<(), (&'static str, String)>>;
+/// does, and notes what that changes about the process. May refuse it: gives which directive it is about, and why.
+pub type ApplyConfig = Box<dyn FnMut(&Config, &[&'static str], &mut Environment) -> Result<(), (&'static str, String)>>;
 
 /// Fills a buffer with bytes that nobody can foretell; false where there are none.
 pub type Entropy = Box<dyn FnMut(&mut [u8]) -> bool>;

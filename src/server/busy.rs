@@ -22,7 +22,6 @@
 //! beginning of the script in the middle of a request is left alone: its bytes wait in the socket.
 
 use std::cell::{Cell, RefCell};
-use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -40,9 +39,9 @@ use crate::engine::{Action, Engine};
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, Progress, RequestParser};
 use crate::script::bounds::Verdict;
-use crate::server::accept;
+use crate::server::accept::Listening;
 use crate::server::connection::Stream;
-use crate::server::handshake::{Greeted, Handshakes};
+use crate::server::handshake::Greeted;
 use crate::server::listener::{self, Accepted, Newcomer};
 use crate::server::tls::{self, Tls};
 
@@ -58,21 +57,8 @@ const RECEIVED_MAX: usize = 16 << 10;
 const UNSENT_MAX: usize = 64 << 10;
 /// What a script that runs when the server is asked to end has left, in microseconds: most are done by then.
 const ENDING_GRACE_US: u64 = 100_000;
-/// Connections accepted at one look.
-const ACCEPTED_MAX: usize = 64;
 /// Records of one TLS connection that are decrypted at one look.
 const RECORDS_MAX: usize = 16;
-
-/// What comes by a socket that is listened on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Clients over TCP.
-    Tcp,
-    /// Over a unix socket.
-    Unix,
-    /// Over TCP, for TLS.
-    Tls,
-}
 
 /// What was received of one connection during a script.
 #[derive(Default)]
@@ -97,12 +83,8 @@ struct Watched {
 pub(super) struct Busy {
     /// By the number of the session.
     connections: RefCell<Vec<Option<Watched>>>,
-    /// What is listened on.
-    listening: RefCell<Vec<(Kind, RawFd)>>,
     /// Connections with something received.
     stashed: Cell<usize>,
-    /// The TLS handshakes that are under way; `None` without TLS.
-    handshakes: RefCell<Option<Rc<Handshakes>>>,
     /// Who was let in during a script and has no connection yet.
     newcomers: RefCell<Vec<Newcomer>>,
 }
@@ -129,16 +111,6 @@ impl Busy {
         }
     }
 
-    /// The TLS handshakes that are under way; `None` without TLS.
-    pub(super) fn handshakes(&self) -> Option<Rc<Handshakes>> {
-        self.handshakes.borrow().clone()
-    }
-
-    /// Has TLS handshakes looked after.
-    pub(super) fn set_handshakes(&self, handshakes: Rc<Handshakes>) {
-        *self.handshakes.borrow_mut() = Some(handshakes);
-    }
-
     /// Whether somebody was let in during a script and has no connection yet.
     #[inline]
     pub(super) fn has_newcomers(&self) -> bool {
@@ -162,11 +134,6 @@ impl Busy {
         }
     }
 
-    /// Notes a socket that is listened on, for as long as the server runs.
-    pub(super) fn listen(&self, kind: Kind, fd: RawFd) {
-        self.listening.borrow_mut().push((kind, fd));
-    }
-
     /// What was received of a connection during a script and is yet to be parsed, if anything.
     #[inline]
     pub(super) fn take(&self, id: SessionId) -> Option<Vec<u8>> {
@@ -188,6 +155,7 @@ fn monotonic_us() -> u64 {
 /// Watches over the scripts of an engine.
 pub(super) struct Watch {
     busy: Rc<Busy>,
+    listening: Rc<Listening>,
     /// Whether the server has been asked to end, and since when it is known.
     ending: Arc<AtomicBool>,
     ending_since_us: Option<u64>,
@@ -200,8 +168,8 @@ pub(super) struct Watch {
 
 impl Watch {
     /// One for the engine of this shell.
-    pub(super) fn new(busy: Rc<Busy>, ending: Arc<AtomicBool>) -> Self {
-        Watch { busy, ending, ending_since_us: None, began_us: 0, look_us: 0, long: false, buffer: Vec::new() }
+    pub(super) fn new(busy: Rc<Busy>, listening: Rc<Listening>, ending: Arc<AtomicBool>) -> Self {
+        Watch { busy, listening, ending, ending_since_us: None, began_us: 0, look_us: 0, long: false, buffer: Vec::new() }
     }
 
     /// Looks after the sockets if it is time to; the engine's supervisor.
@@ -239,11 +207,11 @@ impl Watch {
 
     fn serve(&mut self, engine: &mut Engine, now: Now, running: SessionId) -> Verdict {
         self.buffer.resize(RECEIVED_MAX, 0);
-        self.accept(engine, now);
-        if let Some(handshakes) = self.busy.handshakes() {
-            for Greeted { tls, addr } in handshakes.go_on_with_all() {
-                self.welcome(engine, now, Accepted::tls(tls, addr));
-            }
+        for accepted in self.listening.accept_in_script() {
+            self.welcome(engine, now, accepted);
+        }
+        for Greeted { tls, addr } in self.listening.handshakes().go_on_with_all() {
+            self.welcome(engine, now, Accepted::tls(tls, addr));
         }
         for (id, fd, readable) in self.ready(engine, running) {
             // SAFETY: a connection's socket is open for as long as it is watched, and no connection that could close it has a turn meanwhile.
@@ -338,32 +306,6 @@ impl Watch {
         }
         if let Some(Some(watched)) = self.busy.connections.borrow_mut().get_mut(id.0 as usize) {
             watched.received = Some(received);
-        }
-    }
-
-    /// Lets new clients in: the one who kills the script may be among them.
-    fn accept(&self, engine: &mut Engine, now: Now) {
-        for &(kind, fd) in self.busy.listening.borrow().iter() {
-            // SAFETY: what is listened on is open for as long as the server runs.
-            let socket = unsafe { BorrowedFd::borrow_raw(fd) };
-            for _ in 0..ACCEPTED_MAX {
-                let Ok((accepted, addr)) = accept::accept(socket) else { break };
-                match (kind, addr) {
-                    (Kind::Unix, _) => self.welcome(engine, now, Accepted::unix(accepted)),
-                    (Kind::Tcp, Some(addr)) => self.welcome(engine, now, Accepted::tcp(accepted, addr)),
-                    (Kind::Tls, Some(addr)) => self.greet(accepted.into(), addr),
-                    (Kind::Tcp | Kind::Tls, None) => {}
-                }
-            }
-        }
-    }
-
-    /// Begins a TLS handshake, which goes on here for as long as the script runs.
-    fn greet(&self, stream: TcpStream, addr: SocketAddr) {
-        if let Some(handshakes) = self.busy.handshakes()
-            && handshakes.has_room()
-        {
-            handshakes.begin(stream, addr);
         }
     }
 

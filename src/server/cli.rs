@@ -135,7 +135,7 @@ fn value_name(kind: Kind) -> &'static str {
         Kind::Memory(..) => "BYTES",
         Kind::MemoryOrPercent => "BYTES|PERCENT%",
         Kind::Choice(_) => "WORD",
-        Kind::Words => "WORD...",
+        Kind::Addresses => "ADDRESS...",
         Kind::Percentiles => "PERCENT...",
         Kind::OutputLimits => "LIMITS...",
         Kind::Events => "LETTERS",

@@ -1,39 +1,21 @@
 //! What `INFO` says of the process and the machine.
 
-use std::net::SocketAddr;
 use std::path::Path;
 
 use rustix::system::{sysinfo, uname};
 
 use crate::engine::environment::{Environment, Usage};
+use crate::server::listener::Addresses;
 use crate::server::{allocator, turns};
 
-/// The process that serves `addresses`, `tls_addresses` over TLS, and what comes by a unix socket.
-pub fn describe(
-    unix_socket: Option<&str>,
-    addresses: &[SocketAddr],
-    tls_addresses: &[SocketAddr],
-    config_file: Option<&Path>,
-) -> Environment {
+/// The process, which listens on these addresses.
+pub fn describe(addresses: &Addresses, config_file: Option<&Path>) -> Environment {
     let name = uname();
     let os = [name.sysname(), name.release(), name.machine()].map(|part| part.to_string_lossy().into_owned()).join(" ");
     let memory = sysinfo();
-    let tcp_port = addresses.first().or(tls_addresses.first()).map_or(0, SocketAddr::port);
-    let mut listeners = Vec::new();
-    for (name, addresses) in [("tcp", addresses), ("tls", tls_addresses)] {
-        if let Some(first) = addresses.first() {
-            let binds: Vec<String> = addresses.iter().map(|addr| format!("bind={}", addr.ip())).collect();
-            listeners.push(format!("name={name},{},port={}", binds.join(","), first.port()));
-        }
-    }
-    if let Some(path) = unix_socket {
-        listeners.push(format!("name=unix,bind={path}"));
-    }
-    Environment {
+    let mut environment = Environment {
         process_id: std::process::id(),
         os,
-        tcp_port,
-        listeners,
         executable: std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
         config_file: config_file.map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
         multiplexing: "epoll",
@@ -43,6 +25,24 @@ pub fn describe(
         event_loop: Some(turns::event_loop),
         // Asked for by the thread that is to execute commands, whose allocations they are: where they are counted there, they are here.
         allocated: allocator::balance().map(|_| allocated as fn() -> u64),
+        ..Environment::default()
+    };
+    listen_on(&mut environment, addresses);
+    environment
+}
+
+/// Notes where the process listens.
+pub fn listen_on(environment: &mut Environment, addresses: &Addresses) {
+    environment.tcp_port = if addresses.port == 0 { addresses.tls_port } else { addresses.port };
+    environment.listeners.clear();
+    for (name, addresses) in [("tcp", &addresses.tcp), ("tls", &addresses.tls)] {
+        if let Some(first) = addresses.first() {
+            let binds: Vec<String> = addresses.iter().map(|addr| format!("bind={}", addr.ip())).collect();
+            environment.listeners.push(format!("name={name},{},port={}", binds.join(","), first.port()));
+        }
+    }
+    if let Some(path) = &addresses.unix {
+        environment.listeners.push(format!("name=unix,bind={path}"));
     }
 }
 
@@ -100,6 +100,8 @@ fn usage() -> Usage {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
     use super::*;
 
     #[test]
@@ -113,13 +115,16 @@ mod tests {
 
     #[test]
     fn listeners_are_named_as_info_shows_them() {
-        let addresses = ["127.0.0.1:7000".parse(), "[::1]:7000".parse()].map(|addr| match addr {
-            Ok(addr) => addr,
-            Err(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
-        });
-        let environment = describe(Some("/run/p.sock"), &addresses, &[], None);
+        let tcp: [SocketAddr; 2] = [(Ipv4Addr::LOCALHOST, 7000).into(), (Ipv6Addr::LOCALHOST, 7000).into()];
+        let unix = Some("/run/p.sock".to_owned());
+        let mut addresses = Addresses { port: 7000, tcp: tcp.to_vec(), unix, ..Addresses::default() };
+        let mut environment = describe(&addresses, None);
         assert_eq!(environment.listeners, ["name=tcp,bind=127.0.0.1,bind=::1,port=7000", "name=unix,bind=/run/p.sock"]);
         assert_eq!(environment.tcp_port, 7000);
         assert!(environment.system_memory > 1 << 20 && environment.os.contains(' '));
+        // As on Redis, the port is that for TLS where there is no other, and stays where nothing is bound to it.
+        (addresses.port, addresses.tls_port, addresses.tcp, addresses.unix) = (0, 7001, Vec::new(), None);
+        listen_on(&mut environment, &addresses);
+        assert!(environment.tcp_port == 7001 && environment.listeners.is_empty());
     }
 }

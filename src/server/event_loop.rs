@@ -18,10 +18,10 @@ use rustix::event::Timespec;
 
 use crate::engine::session::SessionId;
 use crate::engine::turns::Task;
-use crate::server::accept::Doors;
+use crate::server::accept::Listening;
 use crate::server::connection::{Connection, Next, Stream};
 use crate::server::control::Inbox;
-use crate::server::handshake::{Greeted, Handshakes};
+use crate::server::handshake::Greeted;
 use crate::server::listener::{self, Accepted, Newcomer};
 use crate::server::poller::{Poller, Source};
 use crate::server::shell::Shell;
@@ -43,8 +43,7 @@ pub(super) struct EventLoop {
     connections: Vec<Option<Connection>>,
     /// Those who go on after all others who have something to do.
     later: Vec<SessionId>,
-    doors: Doors,
-    handshakes: Option<Rc<Handshakes>>,
+    listening: Rc<Listening>,
     inbox: Inbox,
     /// The timer has fired, or has left something to be done.
     due: bool,
@@ -54,12 +53,11 @@ pub(super) struct EventLoop {
 
 impl EventLoop {
     /// One that has waited for nothing yet.
-    pub(super) fn new(shell: Shell, poller: Poller, doors: Doors, inbox: Inbox) -> io::Result<EventLoop> {
+    pub(super) fn new(shell: Shell, poller: Poller, listening: Rc<Listening>, inbox: Inbox) -> io::Result<EventLoop> {
         shell.timer.register(&poller.registry)?;
         inbox.register(&poller.registry)?;
-        let handshakes = shell.busy.handshakes();
         let (connections, later) = (Vec::new(), Vec::new());
-        Ok(EventLoop { shell, poller, connections, later, doors, handshakes, inbox, due: false, ordered: false })
+        Ok(EventLoop { shell, poller, connections, later, listening, inbox, due: false, ordered: false })
     }
 
     /// Runs for as long as the server does.
@@ -122,14 +120,14 @@ impl EventLoop {
         if self.ordered {
             self.carry_out();
         }
-        if self.doors.knocked() {
+        if self.listening.pending() {
             self.shell.close_turn();
-            for accepted in self.doors.accept() {
+            for accepted in self.listening.accept() {
                 self.welcome(accepted);
             }
             self.shell.end_turn(Task::Accept);
         }
-        if self.handshakes.as_ref().is_some_and(|handshakes| handshakes.are_in_line()) {
+        if self.listening.handshakes().are_in_line() {
             self.greet();
         }
         if self.shell.busy.has_newcomers() {
@@ -196,7 +194,7 @@ impl EventLoop {
             || !self.later.is_empty()
             || self.shell.in_line() > 0
             || self.shell.busy.has_newcomers()
-            || self.handshakes.as_ref().is_some_and(|handshakes| handshakes.are_in_line());
+            || self.listening.handshakes().are_in_line();
         if has_work {
             turns::count_look();
             self.poller.wait(Some(&NO_TIME))?;
@@ -218,27 +216,20 @@ impl EventLoop {
                     self.due = true;
                 }
                 Source::Orders => self.ordered = true,
-                Source::Listener(number) => self.doors.note(number),
-                Source::Handshake(number) => {
-                    if let Some(handshakes) = &self.handshakes {
-                        handshakes.note(number);
-                    }
-                }
+                Source::Listener(number) => self.listening.note(number),
+                Source::Handshake(number) => self.listening.handshakes().note(number),
             }
         }
         for id in self.later.drain(..) {
             self.shell.wake(id);
         }
-        if let Some(handshakes) = &self.handshakes {
-            handshakes.give_up_late();
-        }
+        self.listening.handshakes().give_up_late();
         Ok(())
     }
 
     /// For how long nobody has something to do if nothing comes; `None` for ever. What the engine has to do comes by the timer.
     fn timeout(&self) -> Option<Timespec> {
-        let handshakes = self.handshakes.as_ref().and_then(|handshakes| handshakes.next());
-        let next = [self.doors.next(), handshakes].into_iter().flatten().min()?;
+        let next = [self.listening.next(), self.listening.handshakes().next()].into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
@@ -246,7 +237,7 @@ impl EventLoop {
     /// Goes on with some of the TLS handshakes whose sockets have something.
     #[cold]
     fn greet(&mut self) {
-        let Some(handshakes) = self.handshakes.clone() else { return };
+        let handshakes = Rc::clone(self.listening.handshakes());
         self.shell.close_turn();
         for number in (0..GREETED_MAX).map_while(|_| handshakes.next_in_line()) {
             if let Some(Greeted { tls, addr }) = handshakes.go_on(number) {

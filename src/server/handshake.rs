@@ -43,7 +43,8 @@ pub(super) struct Greeted {
 
 /// The handshakes of a server.
 pub(super) struct Handshakes {
-    settings: RefCell<Arc<ServerConfig>>,
+    /// `None` until TLS is configured; without it none begins.
+    settings: RefCell<Option<Arc<ServerConfig>>>,
     unfinished: RefCell<BTreeMap<u32, Unfinished>>,
     begun: Cell<u32>,
     /// Those whose sockets have something, in this order.
@@ -53,7 +54,7 @@ pub(super) struct Handshakes {
 
 impl Handshakes {
     /// None is under way yet.
-    pub(super) fn new(settings: Arc<ServerConfig>, registry: Registry) -> Handshakes {
+    pub(super) fn new(settings: Option<Arc<ServerConfig>>, registry: Registry) -> Handshakes {
         Handshakes {
             settings: RefCell::new(settings),
             unfinished: RefCell::default(),
@@ -65,19 +66,19 @@ impl Handshakes {
 
     /// Has the handshakes to come made by something else.
     pub(super) fn renew(&self, settings: Arc<ServerConfig>) {
-        *self.settings.borrow_mut() = settings;
+        *self.settings.borrow_mut() = Some(settings);
     }
 
     /// Begins one. What comes of it is told by [`Handshakes::go_on`], when its socket has something.
     pub(super) fn begin(&self, stream: TcpStream, addr: SocketAddr) {
+        let Some(settings) = self.settings.borrow().clone() else { return };
         let number = self.begun.get();
         self.begun.set(number.wrapping_add(1));
         if let Err(error) = self.registry.add(&stream, Source::Handshake(number)) {
             tracing::warn!(%error, "cannot wait for a TLS handshake");
             return;
         }
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.settings.borrow()));
-        let accept = Box::pin(acceptor.accept(Socket::new(stream)));
+        let accept = Box::pin(TlsAcceptor::from(settings).accept(Socket::new(stream)));
         self.unfinished.borrow_mut().insert(number, Unfinished { since: Instant::now(), addr, accept, in_line: false });
     }
 

@@ -68,7 +68,91 @@ impl std::error::Error for BindError {
     }
 }
 
-/// Everything that is listened on.
+/// What TCP sockets are bound to, as the configuration has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Hosts; the sockets of one that begins with `-` may be missing.
+    pub bind: Vec<String>,
+    /// Port of plain TCP; 0 for none.
+    pub port: u16,
+    /// Port of TLS; 0 for none.
+    pub tls_port: u16,
+    backlog: u32,
+}
+
+impl Endpoints {
+    /// Those that the configuration names.
+    pub fn of(config: &Config) -> Endpoints {
+        Endpoints { bind: config.bind.clone(), port: config.port, tls_port: config.tls_port, backlog: config.tcp_backlog }
+    }
+
+    /// Binds all hosts to one port: any free one if it is 0. Gives the sockets, and why an optional one is missing.
+    pub(super) fn bind(&self, mut port: u16) -> Result<(Vec<TcpListener>, Option<BindError>), BindError> {
+        let mut listeners: Vec<TcpListener> = Vec::new();
+        let mut missing = None;
+        for word in &self.bind {
+            let (host, optional) = match word.strip_prefix('-') {
+                Some(host) => (host, true),
+                None => (word.as_str(), false),
+            };
+            let host = match host {
+                "*" => "0.0.0.0",
+                "::*" => "::",
+                host => host,
+            };
+            match bind_host(host, port, self.backlog) {
+                Ok(listener) => {
+                    port = listener.local_addr().map_or(port, |addr| addr.port());
+                    listeners.push(listener);
+                }
+                Err(source) => {
+                    let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+                    let error = BindError { address, source };
+                    let absent = matches!(error.source.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
+                        || error.source.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
+                    if !(optional && absent) {
+                        return Err(error);
+                    }
+                    missing = Some(error);
+                }
+            }
+        }
+        Ok((listeners, missing))
+    }
+
+    /// As [`Endpoints::bind`], for a server that starts: it listens on one host at least, where any is named.
+    fn bind_some(&self, port: u16) -> Result<Vec<TcpListener>, BindError> {
+        match self.bind(port)? {
+            (listeners, Some(missing)) if listeners.is_empty() => Err(missing),
+            (listeners, _) => Ok(listeners),
+        }
+    }
+}
+
+/// Where a server listens. All that repeats it, such as `INFO` and `CLUSTER`, has it from here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// Port of plain TCP; 0 for none.
+    pub port: u16,
+    /// Port of TLS; 0 for none.
+    pub tls_port: u16,
+    /// Addresses of plain TCP.
+    pub tcp: Vec<SocketAddr>,
+    /// Addresses of TLS.
+    pub tls: Vec<SocketAddr>,
+    /// Path of the unix socket.
+    pub unix: Option<String>,
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = self.tls.iter().map(|addr| format!("tls:{addr}"));
+        let words: Vec<String> = self.tcp.iter().map(ToString::to_string).chain(tls).collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+/// The listening sockets of a server that starts.
 #[derive(Debug, Default)]
 pub struct Listeners {
     /// TCP, all on one port.
@@ -82,14 +166,15 @@ pub struct Listeners {
 impl Listeners {
     /// Binds what the configuration names.
     pub fn bind(config: &Config) -> Result<Listeners, BindError> {
-        let tls = if config.tls_port == 0 { Vec::new() } else { bind_all(config, config.tls_port)? };
+        let endpoints = Endpoints::of(config);
+        let tls = if config.tls_port == 0 { Vec::new() } else { endpoints.bind_some(config.tls_port)? };
         let mut attempts = 0;
         let tcp = loop {
             attempts += 1;
             if config.port == 0 && config.tls_port != 0 {
                 break Vec::new();
             }
-            match bind_all(config, config.port) {
+            match endpoints.bind_some(config.port) {
                 // The port that the first address was given may be taken on the next one.
                 Err(error) if config.port == 0 && attempts < FREE_PORT_ATTEMPTS && in_use(&error.source) => continue,
                 result => break result?,
@@ -102,14 +187,13 @@ impl Listeners {
         Ok(Listeners { tcp, tls, unix })
     }
 
-    /// The TCP addresses that were bound.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        addresses(&self.tcp)
-    }
-
-    /// Those of them that are for TLS.
-    pub fn tls_addresses(&self) -> Vec<SocketAddr> {
-        addresses(&self.tls)
+    /// Where they listen.
+    pub fn addresses(&self, config: &Config) -> Addresses {
+        let (tcp, tls) = (addresses(&self.tcp), addresses(&self.tls));
+        // Any port may have been asked for.
+        let port = tcp.first().map_or(config.port, SocketAddr::port);
+        let unix = self.unix.is_some().then(|| config.unixsocket.clone());
+        Addresses { port, tls_port: config.tls_port, tcp, tls, unix }
     }
 }
 
@@ -119,42 +203,6 @@ fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
 
 fn in_use(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse
-}
-
-fn bind_all(config: &Config, mut port: u16) -> Result<Vec<TcpListener>, BindError> {
-    let mut listeners: Vec<TcpListener> = Vec::new();
-    let mut missing = None;
-    for word in &config.bind {
-        let (host, optional) = match word.strip_prefix('-') {
-            Some(host) => (host, true),
-            None => (word.as_str(), false),
-        };
-        let host = match host {
-            "*" => "0.0.0.0",
-            "::*" => "::",
-            host => host,
-        };
-        match bind_host(host, port, config.tcp_backlog) {
-            Ok(listener) => {
-                port = listener.local_addr().map_or(port, |addr| addr.port());
-                listeners.push(listener);
-            }
-            Err(source) => {
-                let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-                let error = BindError { address, source };
-                let absent = matches!(error.source.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
-                    || error.source.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
-                if !(optional && absent) {
-                    return Err(error);
-                }
-                missing = Some(error);
-            }
-        }
-    }
-    match missing {
-        Some(error) if listeners.is_empty() => Err(error),
-        _ => Ok(listeners),
-    }
 }
 
 fn bind_host(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {

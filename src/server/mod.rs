@@ -44,9 +44,9 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use tokio_rustls::rustls::ServerConfig;
@@ -56,7 +56,7 @@ use crate::engine::config::Config;
 use crate::engine::environment::Environment;
 use crate::engine::users::Users;
 use crate::script;
-use crate::server::accept::Doors;
+use crate::server::accept::Listening;
 use crate::server::busy::Watch;
 use crate::server::clock::Clock;
 use crate::server::control::{Control, Inbox, Order};
@@ -64,7 +64,7 @@ use crate::server::directory::Directory;
 use crate::server::event_loop::EventLoop;
 use crate::server::file::UserLine;
 use crate::server::handshake::Handshakes;
-use crate::server::listener::{BindError, Listeners};
+use crate::server::listener::{Addresses, BindError, Endpoints, Listeners};
 use crate::server::poller::Poller;
 use crate::server::shell::Shell;
 
@@ -120,10 +120,8 @@ pub struct Server {
     orders: Control,
     /// Set when it has been asked to end: a script that runs is told by it.
     ending: Arc<AtomicBool>,
-    addresses: Vec<SocketAddr>,
-    tls_addresses: Vec<SocketAddr>,
+    addresses: Arc<Mutex<Addresses>>,
     directory: Arc<Directory>,
-    unix_socket: Option<String>,
 }
 
 /// An executor's thread that waits for what it is to execute, and gets ready meanwhile.
@@ -152,11 +150,9 @@ impl Prepared {
             _ => Some(tls::settings(&config).map_err(StartError::Tls)?),
         };
         let listeners = Listeners::bind(&config).map_err(StartError::Bind)?;
-        let (addresses, tls_addresses) = (listeners.addresses(), listeners.tls_addresses());
-        if let Some(first) = addresses.first() {
-            config.port = first.port();
-        }
-        let unix_socket = listeners.unix.is_some().then(|| config.unixsocket.clone());
+        let bound = listeners.addresses(&config);
+        config.port = bound.port;
+        let addresses = Arc::new(Mutex::new(bound.clone()));
         let seed = match options.seed {
             Some(seed) => seed,
             None => getrandom::u64().map_err(|error| StartError::System(io::Error::other(error.to_string())))?,
@@ -173,6 +169,7 @@ impl Prepared {
             seed,
             options,
             listeners,
+            addresses: Arc::clone(&addresses),
             accept: accepting,
             inbox,
             ending: Arc::clone(&ending),
@@ -183,9 +180,9 @@ impl Prepared {
         // Meanwhile, what it needs no sooner than there is a request: to know all commands by their names, and where it runs.
         commands::lookup(b"");
         script::check_layout();
-        let environment = environment::describe(unix_socket.as_deref(), &addresses, &tls_addresses, config_file.as_deref());
+        let environment = environment::describe(&bound, config_file.as_deref());
         let (executor, accept) = (Some(self.thread), Some(Box::new((accept, environment))));
-        Ok(Server { executor, accept, orders, ending, addresses, tls_addresses, directory, unix_socket })
+        Ok(Server { executor, accept, orders, ending, addresses, directory })
     }
 }
 
@@ -206,14 +203,19 @@ impl Server {
         }
     }
 
-    /// The TCP addresses it listens on; their port is the same.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+    /// The TCP addresses it listens on now; their port is the same. `CONFIG SET port` and `bind` change them.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.bound().tcp
     }
 
-    /// The TCP addresses it listens on for TLS; their port is the same.
-    pub fn tls_addresses(&self) -> &[SocketAddr] {
-        &self.tls_addresses
+    /// The TCP addresses it listens on for TLS now; their port is the same.
+    pub fn tls_addresses(&self) -> Vec<SocketAddr> {
+        self.bound().tls
+    }
+
+    /// Where it listens now.
+    pub(crate) fn bound(&self) -> Addresses {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Live connections.
@@ -254,7 +256,8 @@ impl Server {
             Some(Err(_)) => Err(io::Error::other("the executor panicked")),
             None => Ok(()),
         };
-        if let Some(path) = self.unix_socket.take() {
+        let unix = self.addresses.lock().unwrap_or_else(PoisonError::into_inner).unix.take();
+        if let Some(path) = unix {
             let _ = std::fs::remove_file(path);
         }
         result
@@ -276,6 +279,7 @@ struct Executor {
     seed: u64,
     options: ServerOptions,
     listeners: Listeners,
+    addresses: Arc<Mutex<Addresses>>,
     /// Tells when connections are to be accepted, and what `INFO` says of the process; without a word, that none ever are.
     accept: Receiver<Environment>,
     inbox: Inbox,
@@ -292,15 +296,11 @@ impl Executor {
         }
         self.config.maxclients = descriptors::raise(self.config.maxclients);
         let users_file = users_file::open(&self.config);
+        let endpoints = Endpoints::of(&self.config);
         let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
         shell.engine.users = self.users;
         shell.engine.test_mode = self.options.test_mode;
         shell.engine.users_file = users_file;
-        if let Some(settings) = self.tls {
-            let handshakes = Rc::new(Handshakes::new(settings, poller.registry.clone()));
-            shell.busy.set_handshakes(Rc::clone(&handshakes));
-            shell.engine.apply_config = Some(Box::new(move |config, names| renew_tls(&handshakes, config, names)));
-        }
         if self.options.seed.is_none() {
             shell.engine.entropy = Some(Box::new(|bytes| getrandom::fill(bytes).is_ok()));
         }
@@ -309,12 +309,17 @@ impl Executor {
                 move |config: &Config, users: &[Vec<u8>]| file::rewrite(&path, config, users).map_err(|error| error.to_string());
             shell.engine.rewrite_config = Some(Box::new(write));
         }
-        let mut watch = Watch::new(Rc::clone(&shell.busy), self.ending);
-        shell.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.look(engine, now, id, first)));
         let Ok(environment) = self.accept.recv() else { return Ok(()) };
         shell.engine.environment = environment;
-        let doors = Doors::open(self.listeners, &poller.registry, &shell.busy)?;
-        let mut event_loop = EventLoop::new(shell, poller, doors, self.inbox)?;
+        let handshakes = Rc::new(Handshakes::new(self.tls, poller.registry.clone()));
+        let listening = Listening::new(self.listeners, endpoints, self.addresses, handshakes, poller.registry.clone())?;
+        let listening = Rc::new(listening);
+        let mut watch = Watch::new(Rc::clone(&shell.busy), Rc::clone(&listening), self.ending);
+        shell.engine.supervisor = Some(Box::new(move |engine, now, id, first| watch.look(engine, now, id, first)));
+        let applied = Rc::clone(&listening);
+        shell.engine.apply_config =
+            Some(Box::new(move |config, names, environment| apply_config(&applied, config, names, environment)));
+        let mut event_loop = EventLoop::new(shell, poller, listening, self.inbox)?;
         // After a panic in the middle of a command the engine may be in a state that no command could have left it in. A lock server
         // that goes on from there may give one lock to two clients, so it ends instead, and says so.
         match catch_unwind(AssertUnwindSafe(|| event_loop.run())) {
@@ -327,17 +332,29 @@ impl Executor {
     }
 }
 
-/// Reads certificates and keys again where a directive about them was set.
-fn renew_tls(handshakes: &Handshakes, config: &Config, names: &[&'static str]) -> Result<(), (&'static str, String)> {
-    let Some(name) = names.iter().find(|name| name.starts_with("tls-")) else { return Ok(()) };
-    match tls::settings(config) {
-        Ok(settings) => {
-            handshakes.renew(settings);
-            Ok(())
-        }
-        Err(reason) => {
+/// Carries out what `CONFIG SET` changes about the sockets, or nothing of it: reads certificates and keys again where a directive about
+/// them was set, and listens on other addresses.
+fn apply_config(
+    listening: &Listening,
+    config: &Config,
+    names: &[&'static str],
+    environment: &mut Environment,
+) -> Result<(), (&'static str, String)> {
+    let mut settings = None;
+    if config.tls_port != 0
+        && let Some(name) = names.iter().find(|name| name.starts_with("tls-"))
+    {
+        settings = Some(tls::settings(config).map_err(|reason| {
             tracing::warn!(reason, "TLS cannot be configured like that");
-            Err((name, "Unable to update TLS configuration. Check server logs.".to_owned()))
-        }
+            (*name, "Unable to update TLS configuration. Check server logs.".to_owned())
+        })?);
     }
+    if names.iter().any(|name| matches!(*name, "bind" | "port" | "tls-port")) {
+        let addresses = listening.rebind(config, names)?;
+        environment::listen_on(environment, &addresses);
+    }
+    if let Some(settings) = settings {
+        listening.handshakes().renew(settings);
+    }
+    Ok(())
 }

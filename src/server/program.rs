@@ -55,13 +55,14 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     let signals = Signals::install().map_err(|error| error.to_string())?;
     // From here on a signal ends the server as it should, and nobody who is answered can have sent one before.
     server.accept();
-    let plain = server.addresses().iter().map(ToString::to_string);
-    let addresses: Vec<String> = plain.chain(server.tls_addresses().iter().map(|addr| format!("tls:{addr}"))).collect();
+    let addresses = server.bound();
     // Whoever started it with --port 0 reads the port here; it does not matter if nobody does.
-    let _ = writeln!(io::stdout(), "portcullis {PORTCULLIS_VERSION} listening on {}", addresses.join(" "));
+    let _ = writeln!(io::stdout(), "portcullis {PORTCULLIS_VERSION} listening on {addresses}");
     tracing::info!(version = PORTCULLIS_VERSION, redis = REDIS_VERSION, pid = std::process::id(), "ready to accept connections");
     let ready = ready_file
-        .map(|path| ReadyFile::write(path, addresses.first().map_or("", |first| first.trim_start_matches("tls:"))))
+        .map(|path| {
+            ReadyFile::write(path, &addresses.tcp.first().or(addresses.tls.first()).map(ToString::to_string).unwrap_or_default())
+        })
         .transpose()?;
     signals.watch(server.stopper());
     if end_with_stdin {

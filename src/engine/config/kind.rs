@@ -15,6 +15,9 @@ pub struct OutputLimit {
     pub seconds: u64,
 }
 
+/// Maximum number of addresses to listen on.
+const ADDRESSES_MAX: usize = 16;
+
 /// The classes of `client-output-buffer-limit`, in the order in which they are shown, with the name that each is shown by.
 pub const OUTPUT_CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 
@@ -58,8 +61,8 @@ pub enum Kind {
     Secret,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// Any number of words.
-    Words,
+    /// Host names and addresses, [`ADDRESSES_MAX`] at most.
+    Addresses,
     /// Any number of percentages.
     Percentiles,
     /// The letters of `notify-keyspace-events`.
@@ -76,7 +79,7 @@ pub enum Kind {
 impl Kind {
     /// Whether several words are meant when a value has spaces.
     pub fn takes_words(self) -> bool {
-        matches!(self, Kind::Words | Kind::Percentiles | Kind::OutputLimits | Kind::Rules)
+        matches!(self, Kind::Addresses | Kind::Percentiles | Kind::OutputLimits | Kind::Rules)
     }
 
     /// Whether a value in a file or a flag is added to those before it, where `CONFIG SET` sets all of it.
@@ -123,7 +126,8 @@ impl Kind {
                 let refusal = || format!("argument(s) must be one of the following: {}", all.join(", "));
                 found.map(|known| Raw::Choice(known)).ok_or_else(refusal)
             }
-            Kind::Words => {
+            Kind::Addresses if words.len() > ADDRESSES_MAX => Err("Too many bind addresses specified.".to_owned()),
+            Kind::Addresses => {
                 // What CONFIG GET shows and CONFIG REWRITE writes has them one behind the other as they are.
                 let plain = |word: &str| word.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'\\'));
                 let word = |word: &&[u8]| std::str::from_utf8(word).ok().filter(|word| plain(word)).map(str::to_owned);

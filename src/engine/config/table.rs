@@ -57,18 +57,20 @@ macro_rules! directives {
     (@fixed live) => { false };
 }
 
-use Kind::{Bool, Choice, Events, Integer, Memory, MemoryOrPercent, Octal, Only, OutputLimits, Percentiles, Secret, Text, Words};
+use Kind::{
+    Addresses, Bool, Choice, Events, Integer, Memory, MemoryOrPercent, Octal, Only, OutputLimits, Percentiles, Secret, Text,
+};
 
 directives! {
-    Network "port" => port: u16 = 6379, Integer(0, 65535), fixed, "TCP port to listen on; 0 takes any free one and prints it, or none beside a tls-port.";
-    Network "bind" => bind: Vec<String> = vec!["127.0.0.1".into(), "-::1".into()], Words, fixed, "Addresses to listen on; * is all of them, and one that begins with - may be missing.";
+    Network "port" => port: u16 = 6379, Integer(0, 65535), live, "TCP port to listen on; 0 takes any free one at the start and prints it, or none beside a tls-port. Set to 0 while it runs, it listens on none.";
+    Network "bind" => bind: Vec<String> = vec!["127.0.0.1".into(), "-::1".into()], Addresses, live, "Addresses to listen on; * is all of them, and one that begins with - may be missing.";
     Network "unixsocket" => unixsocket: String = String::new(), Text, fixed, "Path of a unix socket to listen on as well.";
     Network "unixsocketperm" => unixsocketperm: u32 = 0, Octal(0, 0o777), fixed, "Permissions of the unix socket, in octal.";
     Network "tcp-backlog" => tcp_backlog: u32 = 511, Integer(0, INT), fixed, "Connections that may wait to be accepted.";
     Network "tcp-keepalive" => tcp_keepalive: u32 = 300, Integer(0, INT), live, "Seconds after which a silent connection is probed; 0 never.";
     Network "timeout" => timeout: u32 = 0, Integer(0, INT), live, "Seconds after which an idle connection is closed; 0 never.";
 
-    Network "tls-port" => tls_port: u16 = 0, Integer(0, 65535), fixed, "TCP port for TLS; 0 for none.";
+    Network "tls-port" => tls_port: u16 = 0, Integer(0, 65535), live, "TCP port for TLS; 0 for none.";
     Network "tls-cert-file" => tls_cert_file: String = String::new(), Text, live, "Certificate of the server, and those that lead from it to its authority, in PEM; set again, it is read again.";
     Network "tls-key-file" => tls_key_file: String = String::new(), Text, live, "Private key of the certificate, in PEM.";
     Network "tls-ca-cert-file" => tls_ca_cert_file: String = String::new(), Text, live, "Certificates that those of clients must be signed by, in PEM.";
