@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use common::clients::{client, frozen, ms, of_holder, options, run, until_empty, until_waiting};
 use common::random::Random;
 use portcullis::TestServer;
-use portcullis::client::{Client, Lost, Value};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use portcullis::client::{Client, Command, Lost, Value};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -224,6 +224,49 @@ fn a_release_that_was_not_heard_of_was_one() {
     });
 }
 
+/// The number of the connection on which the only waiter waits.
+async fn of_waiter(client: &Client, name: &str) -> String {
+    let info = client.command(&["LOCK.INFO", name]).await.expect("a reply");
+    let waiter = &info.field("waiters").and_then(Value::as_array).expect("waiters")[0];
+    waiter.field("client").and_then(Value::as_integer).expect("a number").to_string()
+}
+
+#[test]
+fn a_late_copy_of_a_request_does_not_keep_the_place_that_it_takes() {
+    run(async {
+        let server = frozen();
+        let (a, b) = (client(&server).await, client(&server).await);
+        let guard = a.lock("a").acquire().await.expect("granted");
+        let wait = tokio::spawn(async move { b.lock("a").acquire().await });
+        until_waiting(&a, "a", 1).await;
+        let monitor = tokio::net::TcpStream::connect(server.addr()).await.expect("a connection");
+        let mut monitor = tokio::io::BufReader::new(monitor);
+        monitor.write_all(b"MONITOR\r\n").await.expect("sent");
+        let mut line = String::new();
+        monitor.read_line(&mut line).await.expect("a line");
+        assert_eq!(line, "+OK\r\n");
+        // The request is sent again.
+        a.command(&["CLIENT", "KILL", "ID", &of_waiter(&a, "a").await]).await.expect("a reply");
+        while !line.contains("\"LOCK.ACQUIRE\"") {
+            line.clear();
+            monitor.read_line(&mut line).await.expect("a line");
+        }
+        let words: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
+        // The first copy of it arrives only now, and has the place until the client asks for it once more.
+        let mut late = tokio::net::TcpStream::connect(server.addr()).await.expect("a connection");
+        late.write_all(Command::new(words[0]).args(&words[1..]).wire()).await.expect("sent");
+        let mut reply = [0; 5];
+        late.read_exact(&mut reply).await.expect("a reply");
+        assert_eq!(&reply, b"$-1\r\n");
+        until_waiting(&a, "a", 1).await;
+        assert!(!wait.is_finished());
+        guard.release().await.expect("released");
+        let next = wait.await.expect("a task").expect("granted");
+        next.release().await.expect("released");
+        assert_eq!(server.dbsize(), 0);
+    });
+}
+
 #[test]
 fn a_wait_goes_on_after_its_connection_was_killed_and_after_a_restart() {
     run(async {
@@ -233,10 +276,7 @@ fn a_wait_goes_on_after_its_connection_was_killed_and_after_a_restart() {
         let guard = a.lock("a").acquire().await.expect("granted");
         let wait = tokio::spawn(async move { b.lock("a").acquire().await });
         until_waiting(&a, "a", 1).await;
-        let info = a.command(&["LOCK.INFO", "a"]).await.expect("a reply");
-        let waiter = &info.field("waiters").and_then(Value::as_array).expect("waiters")[0];
-        let id = waiter.field("client").and_then(Value::as_integer).expect("a number").to_string();
-        a.command(&["CLIENT", "KILL", "ID", &id]).await.expect("a reply");
+        a.command(&["CLIENT", "KILL", "ID", &of_waiter(&a, "a").await]).await.expect("a reply");
         until_waiting(&a, "a", 0).await;
         until_waiting(&a, "a", 1).await;
         assert!(!wait.is_finished());

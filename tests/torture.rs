@@ -116,6 +116,14 @@ fn native_locks_hold_under_faults_together_that_neither_stop_a_client_nor_lose_d
     assert!(outcome.operations > 2_000);
 }
 
+/// A copy of a request that arrives after the next one takes its place in the queue over, and is granted the lock in place of a client that
+/// has been told that it waits no more.
+#[test]
+fn a_copy_that_is_late_does_not_leave_the_lock_to_nobody() {
+    let faults = [Fault::Skew, Fault::Crash, Fault::Delay, Fault::Drop, Fault::Duplicate];
+    assert_eq!(table::episode(&Subject::new("native"), &faults, 807).unwrap(), []);
+}
+
 #[test]
 fn tokens_grow_though_servers_lose_what_they_held() {
     for faults in [&[Fault::Restart][..], &[Fault::Lose], &[Fault::Restart, Fault::Lose], &Fault::ALL] {

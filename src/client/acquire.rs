@@ -63,6 +63,15 @@ struct Granted {
     twice: bool,
 }
 
+/// Whether a wait that began then is far from its end, by any clock.
+fn is_early(wait: Wait, begun: Instant) -> bool {
+    match wait {
+        Wait::No => false,
+        Wait::For(wait) => begun.elapsed() < wait - wait / 8,
+        Wait::Forever => true,
+    }
+}
+
 impl Asking {
     async fn run(mut self) {
         let begun = Instant::now();
@@ -145,6 +154,8 @@ impl Asking {
                             let session = leased.filter(|_| self.wish.session);
                             return Some(Ok(Some(Granted { tokens, begun, owner, session, twice: unsure })));
                         }
+                        // A copy that was late has taken its place over, and nobody waits for what that is granted: this one takes it back.
+                        Ok(None) if unsure && is_early(wait, begun) => continue,
                         Ok(None) => break Ok(None),
                         // It was granted unheard, and has ended since: with the connection it was bound to, or its lease. That was the
                         // end of this attempt, and another one begins.

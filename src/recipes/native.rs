@@ -63,10 +63,11 @@ impl<W: World> Algorithm<W> for Native {
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
         Box::pin(async move {
             let end = world.elapsed().checked_add(request.wait);
+            let mut again = None;
             loop {
                 let asked = world.elapsed();
                 // Whoever sends it again after a reply was lost sends the same id, and is granted nothing twice.
-                let id = unique(world);
+                let id = again.take().unwrap_or_else(|| unique(world));
                 let mut command = Command::new("LOCK.ACQUIRE").arg(&request.name).arg(&request.owner).arg(request.lease_ms());
                 command = command.arg("REQUEST").arg(&id);
                 if request.shared {
@@ -79,6 +80,12 @@ impl<W: World> Algorithm<W> for Native {
                 }
                 let token = match ask::<Option<u64>>(world, 0, command).await {
                     Ok(Some(token)) => token,
+                    // A copy of it that was late has taken its place over, and nobody waits for what that is granted: this one takes it
+                    // back. The wait is far from over, by any clock.
+                    Ok(None) if left.is_none_or(|left| world.elapsed() - asked < left - left / 8) => {
+                        again = Some(id);
+                        continue;
+                    }
                     Ok(None) => return Ok(None),
                     // It was granted, and ended before this process knew of it.
                     Err(Error::NotHeld(_)) if left.is_none_or(|left| !left.is_zero()) => continue,
