@@ -42,7 +42,7 @@ impl Spans {
 
     /// The last that had ended by then, but for one.
     fn last_before(&self, at_us: u64, but: Op) -> Option<Op> {
-        let ended = self.sorted.iter().chain(&self.long).filter(|(_, end, op)| *end <= at_us && *op != but);
+        let ended = self.sorted.iter().chain(&self.long).filter(|(_, end, op)| *end <= at_us && *op != but && *op != Op::MAX);
         ended.max_by_key(|(_, end, _)| *end).map(|(_, _, op)| *op)
     }
 }
@@ -108,7 +108,8 @@ pub(super) fn check(accounts: &Accounts, rules: &Rules) -> Finding {
             let gaps = gaps(of_others.chain(own), most as usize, from_us, to_us);
             let longest = gaps.into_iter().max_by_key(|gap| gap.to_us - gap.from_us);
             if let Some(mut gap) = longest.filter(|gap| gap.to_us - gap.from_us > rules.patience_us) {
-                gap.after = gap.after.or_else(|| spans.last_before(from_us, waiter.op));
+                // Where a pause of the waiter or the absence of a server ended, nothing was freed then.
+                gap.after = gap.after.filter(|op| *op != Op::MAX).or_else(|| spans.last_before(gap.from_us, waiter.op));
                 finding.violations.push(violation(accounts, waiter, &gap, rules));
             }
         }

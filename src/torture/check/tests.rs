@@ -193,6 +193,14 @@ fn who_is_not_woken_by_a_release_is_found() {
 }
 
 #[test]
+fn what_is_not_to_be_had_after_a_pause_was_not_released_by_it() {
+    let mut story = Story::default();
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).at(0.5, 0, What::Crash { machine: false });
+    story.at(12.0, 1, What::Pause { for_us: 2 * S }).granted(29.0, 1, 2);
+    assert_eq!(story.violated(), [Property::Late]);
+}
+
+#[test]
 fn who_pauses_or_has_no_server_need_not_be_woken() {
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).released(1.0, 0, 1, Given::Back);
