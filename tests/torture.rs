@@ -260,6 +260,31 @@ fn the_verdicts_are_true() {
 }
 
 /// What the program says of a run, and how it ends.
+/// Native locks on a server that runs already: judged by the order in which it shows what it does.
+#[test]
+fn servers_given_by_url_are_judged_by_their_order() {
+    let server = portcullis::TestServer::start();
+    let url = server.url();
+    let run = |url: &str, faults: &str| {
+        program(&format!("--algorithm native --live {url} --faults {faults} --lease-ms 1000 --seconds 2"))
+    };
+    // A busy machine may be late; but nobody overtakes.
+    let (said, code) = run(&url, "none");
+    assert!(code != Some(2) && said.contains("which MONITOR shows"), "{said}");
+    assert!(said.contains("fairness   holds"), "by the clients alone nothing is known of who came first: {said}");
+    let (said, _) = run(&url, "crash,drop,duplicate,delay");
+    assert!(said.contains("which MONITOR shows") && said.contains("writes     holds"), "{said}");
+    // Its monitor may not be seen by everybody.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = portcullis::client::Client::connect(&url).await.unwrap();
+        client.command(&["ACL", "SETUSER", "judge", "on", ">secret", "~*", "&*", "+@all", "-monitor"]).await.unwrap();
+    });
+    let (said, code) = run(&url.replace("redis://", "redis://judge:secret@"), "none");
+    assert!(code != Some(2) && said.contains("does not show it by MONITOR: NOPERM"), "{said}");
+    assert!(said.contains("exclusion  holds") && !said.contains("fairness"), "{said}");
+}
+
 fn program(arguments: &str) -> (String, Option<i32>) {
     let arguments = arguments.split(' ');
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_portcullis")).arg("torture").args(arguments).output().unwrap();

@@ -270,7 +270,7 @@ impl Wanted<'_> {
         }
         let plan = Plan::draw(&settings, self.episode.unwrap_or(0));
         let began = Instant::now();
-        let history = live::run(&plan, subject, &servers)?;
+        let live::Tortured { history, orders } = live::run(&plan, subject, &servers)?;
         let (took, user) = (began.elapsed(), Duration::ZERO);
         if let Some(path) = self.matches.get_one::<PathBuf>("history") {
             write(path, &history.text())?;
@@ -285,7 +285,7 @@ impl Wanted<'_> {
         let shown = outcome.violated().filter_map(|verdict| Some(part(&verdict.first.as_ref()?.1))).collect();
         let known = known::of(&label, &settings.faults);
         let summary = algorithm.facts().summary.to_owned();
-        Ok(Report { label, summary, settings, outcome, shown, known, usual: false, took, user, live: servers })
+        Ok(Report { label, summary, settings, outcome, shown, known, usual: false, took, user, live: servers, orders })
     }
 
     fn simulate(&self, subject: &Subject) -> Result<Report, String> {
@@ -319,7 +319,7 @@ impl Wanted<'_> {
         let known = known::of(&label, &settings.faults);
         let like_known = Subject::labelled(&label).settings(&Settings { faults: settings.faults.clone(), ..Settings::default() });
         let usual = self.episode.is_none() && settings == like_known;
-        Ok(Report { label, summary, settings, outcome, shown, known, usual, took, user, live: Vec::new() })
+        Ok(Report { label, summary, settings, outcome, shown, known, usual, took, user, live: Vec::new(), orders: Vec::new() })
     }
 
     /// The shortest schedule that shows a violation, as far as it is found in time.

@@ -37,6 +37,8 @@ pub struct Report {
     pub user: Duration,
     /// Servers that were real, if they were.
     pub live: Vec<String>,
+    /// By what it is known in which order those did things that were given by their URLs.
+    pub orders: Vec<String>,
 }
 
 fn thousands(number: u64) -> String {
@@ -185,6 +187,9 @@ impl Report {
                     thousands(outcome.operations),
                     self.took.as_secs_f64()
                 );
+                for order in &self.orders {
+                    let _ = writeln!(out, "  {order}");
+                }
             }
         }
         out.push('\n');
@@ -279,6 +284,7 @@ impl Report {
         json.number("servers", u64::from(self.settings.servers));
         json.number("lease_ms", self.settings.lease_us / 1000);
         json.list("live", self.live.iter().map(|server| quoted(server)));
+        json.list("orders", self.orders.iter().map(|order| quoted(order)));
         json.number("episodes", self.outcome.episodes);
         json.number("lock_operations", self.outcome.operations);
         json.number("commands", self.outcome.commands);

@@ -5,8 +5,10 @@
 //! pause, crash and have wrong clocks as in the simulation. The guarded resources are on a server of this crate that nothing happens to.
 //!
 //! The plan follows from the seed; what happens does not, as real time comes in. In which order servers granted native locks is known of those
-//! that were started here, by their change logs; of others a grant counts from when its holder knew of it.
+//! that were started here by their change logs ([`orders`]), and of other servers of this crate by `MONITOR` ([`monitor`]), unless they refuse
+//! it. Otherwise a grant counts from when its holder knew of it.
 
+mod monitor;
 mod orders;
 mod proxy;
 mod servers;
@@ -24,6 +26,7 @@ use crate::bench::unless_told_to_end;
 use crate::client::{Client, Command, Options, Result};
 use crate::recipes::{Algorithm, Live};
 use crate::torture::history::{History, NOBODY, Op, What};
+use crate::torture::live::monitor::Following;
 use crate::torture::live::orders::Orders;
 use crate::torture::live::proxy::Proxy;
 use crate::torture::live::servers::Backend;
@@ -38,11 +41,19 @@ const UNSEEN_LEASES: u32 = 2;
 /// Between two attempts of a client that starts to connect.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
+/// What came of a live run.
+pub struct Tortured {
+    /// What has happened.
+    pub history: History,
+    /// By what it is known in which order servers did it; a line for each that was given by its URL and has native locks.
+    pub orders: Vec<String>,
+}
+
 /// Runs a plan against servers: `self` and `redis-server` are started, all else are URLs. Gives what has happened.
 ///
 /// # Errors
 /// Where it cannot be run.
-pub fn run(plan: &Plan, subject: &Subject, servers: &[String]) -> std::result::Result<History, String> {
+pub fn run(plan: &Plan, subject: &Subject, servers: &[String]) -> std::result::Result<Tortured, String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
     runtime.block_on(unless_told_to_end(async {
         let algorithm = subject.make().ok_or_else(|| format!("there is no algorithm '{}'", subject.algorithm))?;
@@ -59,6 +70,10 @@ struct Torture<'a> {
     orders: UnboundedReceiver<Order>,
     /// What servers did in which order.
     done: Arc<Orders>,
+    /// And what those have shown that were given by their URLs.
+    followed: Vec<Following>,
+    /// What is said of them.
+    says: Vec<String>,
     /// The last one has the guarded resources.
     backends: Vec<Backend>,
     /// Of each client to each server.
@@ -84,6 +99,19 @@ impl<'a> Torture<'a> {
         for word in servers.iter().map(String::as_str).chain(["self"]) {
             backends.push(Backend::new(word, Arc::clone(&done)).await?);
         }
+        let prefix = format!("torture:{:x}:", std::process::id() as u64 ^ plan.seed);
+        let (mut followed, mut says) = (Vec::new(), Vec::new());
+        for backend in backends.iter().filter(|backend| algorithm.facts().native && backend.can_be_followed()) {
+            match Following::begin(&backend.url_by(&backend.addr), &prefix, shared.start).await {
+                Ok(following) => {
+                    followed.push(following);
+                    says.push(format!("judged by the order of {}, which MONITOR shows", backend.addr));
+                }
+                Err(error) => {
+                    says.push(format!("judged without the order of {}, which does not show it by MONITOR: {error}", backend.addr))
+                }
+            }
+        }
         let (mut proxies, mut machines) = (Vec::new(), Vec::new());
         for client in 0..plan.clients.len() as u32 {
             let mut of_client = Vec::new();
@@ -104,10 +132,24 @@ impl<'a> Torture<'a> {
             triggers.sort_by_key(|trigger| Reverse((trigger.0, trigger.2)));
             machines.push(Arc::new(Machine::new(client, Arc::clone(&shared), servers.len(), triggers)));
         }
-        let prefix = format!("torture:{:x}:", std::process::id() as u64 ^ plan.seed);
         let terms = Terms::new(plan, prefix);
         let (alive, up) = (vec![0; machines.len()], vec![true; backends.len()]);
-        Ok(Torture { plan, algorithm, shared, orders, done, backends, proxies, machines, alive, lives: 0, up, terms })
+        Ok(Torture {
+            plan,
+            algorithm,
+            shared,
+            orders,
+            done,
+            followed,
+            says,
+            backends,
+            proxies,
+            machines,
+            alive,
+            lives: 0,
+            up,
+            terms,
+        })
     }
 
     async fn run(&mut self) -> std::result::Result<(), String> {
@@ -236,7 +278,7 @@ impl<'a> Torture<'a> {
         0
     }
 
-    async fn finish(mut self) -> std::result::Result<History, String> {
+    async fn finish(mut self) -> std::result::Result<Tortured, String> {
         self.machines.iter().for_each(|machine| machine.crash());
         let store = self.backends.pop().ok_or("there is no server for the resources")?;
         for lock in 0..self.plan.locks {
@@ -249,7 +291,10 @@ impl<'a> Torture<'a> {
         }
         let mut history = std::mem::take(&mut *lock(&self.shared.history));
         self.done.complete(&mut history);
-        Ok(history)
+        for following in self.followed {
+            following.complete(&mut history).await;
+        }
+        Ok(Tortured { history, orders: self.says })
     }
 }
 

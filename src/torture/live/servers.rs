@@ -21,8 +21,8 @@ enum Kind {
     Own(Option<Server>),
     /// The program `redis-server`.
     Redis(Option<Child>),
-    /// Somebody else's, which may be in test mode.
-    Given { test_mode: bool },
+    /// Another one that runs: whether it is in test mode, and whether it is one of this crate's.
+    Given { test_mode: bool, native: bool },
 }
 
 /// A server.
@@ -67,7 +67,9 @@ impl Backend {
         let addr = if addr.contains(':') { addr.to_owned() } else { format!("{addr}:6379") };
         let client = Client::connect(url).await.map_err(|error| format!("{url}: {error}"))?;
         let test_mode = client.command(&["FAULT", "JOURNAL", &JOURNAL.to_string()]).await.is_ok();
-        Ok(Backend { addr, around, kind: Kind::Given { test_mode }, orders })
+        let info = client.query::<String>(Command::new("INFO").arg("portcullis")).await;
+        let native = info.is_ok_and(|info| info.contains("portcullis_version:"));
+        Ok(Backend { addr, around, kind: Kind::Given { test_mode, native }, orders })
     }
 
     /// Its URL, by way of another address.
@@ -75,12 +77,17 @@ impl Backend {
         format!("{}{addr}{}", self.around.0, self.around.1)
     }
 
+    /// Whether it was given and has native locks, so that what it shows by `MONITOR` tells in which order it granted them.
+    pub fn can_be_followed(&self) -> bool {
+        matches!(self.kind, Kind::Given { native: true, .. })
+    }
+
     /// Whether it can be made to end and to lose so many writes, or all.
     pub fn can_go_down(&self, lost: Option<u64>) -> bool {
         match self.kind {
-            Kind::Own(_) | Kind::Given { test_mode: true } => true,
+            Kind::Own(_) | Kind::Given { test_mode: true, .. } => true,
             Kind::Redis(_) => lost.is_none(),
-            Kind::Given { test_mode: false } => false,
+            Kind::Given { test_mode: false, .. } => false,
         }
     }
 

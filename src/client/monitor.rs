@@ -1,0 +1,46 @@
+//! `MONITOR`: the commands that a server carries out, in its order, on a connection of its own.
+
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use crate::client::command::Command;
+use crate::client::error::{Error, Result};
+use crate::client::options::Options;
+use crate::client::stream::Connector;
+use crate::client::value::Value;
+use crate::client::wire::Wire;
+
+/// A connection that is shown every command.
+pub(crate) struct Monitor {
+    wire: Wire,
+}
+
+impl Monitor {
+    /// Connects. When this returns, the server shows what it carries out from then on.
+    ///
+    /// # Errors
+    /// Where there is no connection in time, or the server refuses.
+    pub async fn open(options: &Options) -> Result<Monitor> {
+        let opened = async {
+            let mut wire = Wire::open(&Connector::new(options)?, options).await?;
+            wire.send(Command::new("MONITOR").wire()).await?;
+            wire.receive().await?.into_result()?;
+            Ok(Monitor { wire })
+        };
+        let after = options.connect_timeout;
+        timeout(after, opened).await.unwrap_or(Err(Error::Timeout { maybe_applied: false, after }))
+    }
+
+    /// The next command, as the server shows it: `1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "value"`. The future may be dropped,
+    /// and nothing is lost.
+    ///
+    /// # Errors
+    /// Where the connection broke.
+    pub async fn next(&mut self) -> Result<Bytes> {
+        loop {
+            if let Value::Status(line) = self.wire.receive().await? {
+                return Ok(line);
+            }
+        }
+    }
+}
