@@ -157,6 +157,48 @@ pub struct Heap {
     next_orphan: *mut Heap,
 }
 
+/// Tells the address sanitizer which bytes of the region may be used. It knows blocks of `malloc` only, and would take any access to the
+/// region for a good one. The first word of a free block is left accessible: it is the link to the next one.
+#[cfg(address_sanitizer)]
+mod shadow {
+    use std::ffi::c_void;
+
+    unsafe extern "C" {
+        fn __asan_poison_memory_region(start: *const c_void, len: usize);
+        fn __asan_unpoison_memory_region(start: *const c_void, len: usize);
+    }
+
+    pub(super) fn forbid(start: *mut u8, len: usize) {
+        // SAFETY: changes the sanitizer's notes alone.
+        unsafe { __asan_poison_memory_region(start.cast(), len) }
+    }
+
+    pub(super) fn allow(start: *mut u8, len: usize) {
+        // SAFETY: changes the sanitizer's notes alone.
+        unsafe { __asan_unpoison_memory_region(start.cast(), len) }
+    }
+
+    /// All of a free block but its link.
+    pub(super) fn forbid_free(block: *mut u8, size: u32) {
+        let link = size_of::<*mut u8>();
+        allow(block, link);
+        forbid(block.wrapping_add(link), size as usize - link);
+    }
+}
+
+/// Without the address sanitizer, nothing.
+#[cfg(not(address_sanitizer))]
+mod shadow {
+    #[inline(always)]
+    pub(super) fn forbid(_: *mut u8, _: usize) {}
+
+    #[inline(always)]
+    pub(super) fn allow(_: *mut u8, _: usize) {}
+
+    #[inline(always)]
+    pub(super) fn forbid_free(_: *mut u8, _: u32) {}
+}
+
 thread_local! {
     static HEAP: Cell<*mut Heap> = const { Cell::new(ptr::null_mut()) };
 }
@@ -338,7 +380,9 @@ pub fn return_spans(count: usize) -> usize {
 unsafe fn stray(block: *mut u8) {
     // SAFETY: its span has a block in use, and so an owner, which lives for ever.
     unsafe {
-        let Strays(strays) = &*(*head_of(block)).owner.load(Ordering::Relaxed);
+        let head = head_of(block);
+        shadow::forbid_free(block, (*head).size);
+        let Strays(strays) = &*(*head).owner.load(Ordering::Relaxed);
         let mut first = strays.load(Ordering::Relaxed);
         loop {
             block.cast::<*mut u8>().write(first);
@@ -443,6 +487,7 @@ impl Heap {
             // SAFETY: a block at hand is ours and begins with the address of the next one.
             cache.first = unsafe { block.cast::<*mut u8>().read() };
             cache.len -= 1;
+            shadow::allow(block, SIZES[class] as usize);
             self.in_use += i64::from(SIZES[class]);
         }
         block
@@ -457,6 +502,7 @@ impl Heap {
         unsafe { block.cast::<*mut u8>().write(cache.first) };
         cache.first = block;
         cache.len += 1;
+        shadow::forbid_free(block, SIZES[class]);
         self.in_use -= i64::from(SIZES[class]);
         if cache.len > cache.max {
             self.flush(class, self.caches[class].max / 2);
@@ -493,6 +539,7 @@ impl Heap {
                 for number in 0..fresh {
                     let block = first.add(number * size);
                     let next = if number + 1 < fresh { block.add(size) } else { ptr::null_mut() };
+                    shadow::forbid_free(block, SIZES[class]);
                     block.cast::<*mut u8>().write(next);
                 }
                 (*head).fresh += (fresh * size) as u32;
@@ -621,6 +668,7 @@ impl Heap {
             (*head).owner.store(ptr::from_ref(self.strays).cast_mut(), Ordering::Relaxed);
             ((*head).free, (*head).fresh, (*head).used, (*head).linked) = (ptr::null_mut(), 0, 0, false);
             ((*head).size, (*head).class) = (SIZES[class], class as u32);
+            shadow::forbid(start_of(span), SPAN);
             self.link(span, class);
         }
         Some(was)

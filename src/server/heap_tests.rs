@@ -198,7 +198,7 @@ fn a_thread_that_ends_leaves_its_heap_to_the_next() {
     assert!(take(layout).is_null(), "this thread has no heap");
     // SAFETY: taken above, and used by nobody.
     unsafe { give_back(ptr::with_exposed_provenance_mut(block), layout) };
-    assert!(!owns(Box::into_raw(Box::new(1u8))), "the C library's");
+    assert!(!owns(&raw mut *Box::new(1u8)), "the C library's");
 }
 
 #[test]
@@ -253,6 +253,60 @@ fn zeroed_blocks_are_zeros_whoever_had_them_before() {
                 unsafe { give_back(block, layout) };
             }
         }
+    }
+}
+
+/// What the sanitizers are to find: `.ci/sanitize` runs each of these by itself and wants it to end in a report.
+#[cfg(any(address_sanitizer, thread_sanitizer))]
+mod planted {
+    use super::*;
+
+    #[cfg(address_sanitizer)]
+    #[test]
+    #[ignore = "ends the process"]
+    fn a_block_of_a_heap_is_read_after_it_was_given_back() {
+        let _alone = alone();
+        let _owner = Owner::new().unwrap();
+        let layout = layout(100, 8);
+        let block = take_zeroed(layout);
+        // SAFETY: not to be: the block is read when it is free.
+        let read = unsafe {
+            give_back(block, layout);
+            block.add(64).read_volatile()
+        };
+        assert_eq!(read, 0, "nothing was found");
+    }
+
+    #[cfg(address_sanitizer)]
+    #[test]
+    #[ignore = "ends the process"]
+    fn a_block_of_the_c_library_is_read_after_it_was_freed() {
+        let block = Box::into_raw(Box::new(0u64));
+        // SAFETY: not to be: the block is read when it is free.
+        let read = unsafe {
+            drop(Box::from_raw(block));
+            block.read_volatile()
+        };
+        assert_eq!(read, 0, "nothing was found");
+    }
+
+    #[cfg(thread_sanitizer)]
+    #[test]
+    #[ignore = "ends the process"]
+    fn two_threads_write_one_block() {
+        let _alone = alone();
+        let _owner = Owner::new().unwrap();
+        let layout = layout(100, 8);
+        let block = take_zeroed(layout).expose_provenance();
+        let write = move || {
+            // SAFETY: not to be: another thread writes there, too.
+            unsafe { ptr::with_exposed_provenance_mut::<u64>(block).write_volatile(1) };
+        };
+        let other = std::thread::spawn(write);
+        write();
+        other.join().unwrap();
+        // SAFETY: taken above, and used no more.
+        unsafe { give_back(ptr::with_exposed_provenance_mut(block), layout) };
     }
 }
 
