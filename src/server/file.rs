@@ -129,8 +129,9 @@ pub fn rewritten(old: &[u8], config: &Config, users: &[Vec<u8>]) -> Vec<u8> {
     let mut users = users.iter();
     let lines = old.strip_suffix(b"\n").unwrap_or(old).split(|&b| b == b'\n');
     for line in lines.take(if old.is_empty() { 0 } else { usize::MAX }) {
-        let trimmed = line.trim_ascii();
-        let name = trimmed.split(|b| b.is_ascii_whitespace()).next().unwrap_or_default();
+        // As it was read: the name may be quoted, and blanks are those of the words' own rules.
+        let words = split(line.trim_ascii()).unwrap_or_default();
+        let name = words.first().map(|name| &name[..]).unwrap_or_default();
         if name.eq_ignore_ascii_case(b"user") {
             if let Some(user) = users.next() {
                 text.extend_from_slice(user);
@@ -286,7 +287,9 @@ mod tests {
     #[test]
     fn rewriting_renews_lines_in_place_and_adds_what_differs() {
         let mut config = Config::default();
-        let old = b"# mine\nport 1\n\ntimeout 5\nTimeout 6\nrdbcompression yes\nrequirepass x\n";
+        // Blanks and quotes are those of the words.
+        let old =
+            b"# mine\nport 1\n\ntimeout 5\nTimeout 6\n\x0b\"timeout\" 7\n\x0buser a on\nrdbcompression yes\nrequirepass x\n";
         config.set("port", b"7000").unwrap();
         config.set("requirepass", b"a \"b\"\n").unwrap();
         config.set("maxclients", b"77").unwrap();
