@@ -229,6 +229,14 @@ impl Accounts {
                         accounts.away[down.remove(at).1].1 = at_us;
                     }
                 }
+                // Until there is a reply, nothing is known of the copy that is under way: the server may not know that its client waits.
+                What::Resend { .. } => {
+                    if let Some(account) = current[event.client as usize].and_then(|at| accounts.all.get_mut(at))
+                        && account.granted_us.is_none()
+                    {
+                        account.trace.lost_us = Some(at_us);
+                    }
+                }
                 What::Stored { lock, ops } => accounts.stored.push((*lock, ops.clone())),
                 What::Crash { .. } => {
                     let at = current[event.client as usize].take();

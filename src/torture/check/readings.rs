@@ -184,6 +184,37 @@ fn the_first_copy_of_a_release_that_was_sent_twice_may_have_ended_the_grant() {
 }
 
 #[test]
+fn the_first_copy_of_a_release_may_have_passed_the_lock_on_within_the_lease() {
+    // The second copy comes when another holds the lock, and has the first one's reply.
+    let story = |release_s: f64, resent: bool| {
+        let mut story = held();
+        if release_s < 10.05 {
+            story.at(release_s, 0, What::Release { op: 1 }).granted(10.05, 1, 2);
+        } else {
+            story.granted(10.15, 1, 2).at(release_s, 0, What::Release { op: 1 });
+        }
+        let trace = Trace { resent, lost_us: resent.then_some(11 * S), ..story.served(12.0) };
+        story.at(12.0, 0, What::Released { op: 1, given: Some(Given::Back), tries: 1, trace }).violated()
+    };
+    assert_eq!(story(10.0, true), []);
+    assert_eq!(story(10.0, false), [Property::Exclusion, Property::Release], "sent once, it came when another held the lock");
+    assert_eq!(story(10.5, true), [Property::Release], "both copies came when another held the lock");
+}
+
+#[test]
+fn who_sent_its_request_again_may_wait_unknown_to_the_server() {
+    let story = |resent: bool| {
+        let mut story = held();
+        if resent {
+            story.at(0.3, 1, What::Resend { server: 0 });
+        }
+        story.at(0.5, 0, What::Crash { machine: false }).stored(60.0, &[]).violated()
+    };
+    assert_eq!(story(true), []);
+    assert_eq!(story(false), [Property::Stuck]);
+}
+
+#[test]
 fn an_earlier_copy_of_a_release_may_have_succeeded() {
     let story = |lost_us| {
         let mut story = held();

@@ -18,7 +18,9 @@ pub(super) fn check(accounts: &Accounts) -> Finding {
             finding.checked += 1;
             // It happened between two moments, and on several servers all the while. Enough that another held it from before until after.
             let trace = account.release_trace;
-            let from_us = trace.first.map_or(account.release_us.unwrap_or(released_us), |first| first.at_us);
+            let began_us = account.release_us.unwrap_or(released_us);
+            // Of one that was sent twice only the answered copy left a trace. The other may have come sooner, and the reply repeat its own.
+            let from_us = trace.first.filter(|_| !trace.resent).map_or(began_us, |first| first.at_us);
             let to_us = trace.last.map_or(released_us, |last| last.at_us);
             // Of two that both hold it, either may release it, and it may hold it for as long as renewals of unknown outcome allow; but for one
             // that does not look whether it does.
