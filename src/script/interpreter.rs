@@ -22,7 +22,7 @@ use crate::script::layout;
 use crate::script::libraries::buffer::{Buffer, Level};
 use crate::script::locals::{self, Locals, Shared};
 use crate::script::memory::{self, Memory};
-use crate::script::names::Names;
+use crate::script::names::{self, Names};
 use crate::script::parameters::{self, Parameter};
 use crate::script::stack::{push_bytes, set_field};
 
@@ -174,6 +174,8 @@ impl Interpreter {
                 match slot {
                     OK_FIELD => push_bytes(lua, b"ok"),
                     OK_TEXT => push_bytes(lua, b"OK"),
+                    // All its places, so that it takes as much whichever of them are used.
+                    NAMES => lua_createtable(lua, names::NAMES as c_int, 0),
                     _ => lua_createtable(lua, 0, 0),
                 }
                 let reference = luaL_ref(lua, LUA_REGISTRYINDEX);

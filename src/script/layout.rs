@@ -72,6 +72,16 @@ pub(super) struct Table {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Nodes(*const c_void);
 
+/// The hash of the text of a string.
+///
+/// # Safety
+/// The address is that of a string which is in use.
+#[inline]
+pub(super) unsafe fn text_hash(address: usize) -> u32 {
+    // SAFETY: as promised.
+    unsafe { (*(address as *const Text)).hash }
+}
+
 impl Value {
     /// The address of the string, if it is one: no two strings of a state have the same.
     #[inline]
@@ -266,6 +276,11 @@ pub(super) unsafe fn check(lua: *mut lua_State, given: *mut c_void) {
         assert_eq!(lua_gettop(lua), base + 4, "what was pushed");
         let [text, number, _, table] = &values(lua)[base as usize..] else { unreachable!("four values") };
         assert_eq!(text.text(), Some(b"layout".as_slice()), "strings");
+        let hash = b"layout"
+            .iter()
+            .rev()
+            .fold(6, |hash: u32, &byte| hash ^ (hash << 5).wrapping_add(hash >> 2).wrapping_add(u32::from(byte)));
+        assert_eq!(text.text_address().map(|address| text_hash(address)), Some(hash), "the hashes of strings");
         assert_eq!((number.number(), lua_tonumber(lua, -3)), (Some(1.5), 1.5), "numbers");
         assert_eq!((lua_type(lua, -2), lua_toboolean(lua, -2)), (LUA_TBOOLEAN, 1), "truth values");
         assert_eq!((table.kind, table.bits.pointer), (LUA_TTABLE, lua_topointer(lua, -1)), "tables");

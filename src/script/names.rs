@@ -9,9 +9,10 @@ use mlua::ffi::*;
 use crate::engine::command::{Command, Flags};
 use crate::engine::command_stats::CommandStats;
 use crate::script::bounds;
+use crate::script::layout;
 
 /// Names that are known at the same time; a power of two.
-const NAMES: usize = 64;
+pub(super) const NAMES: usize = 64;
 
 /// A command that is called by its name alone.
 #[derive(Clone, Copy)]
@@ -59,16 +60,24 @@ impl Names {
         Names { anchor, known: [None; NAMES] }
     }
 
-    /// Strings lie at least 32 bytes apart.
+    /// By the text: which names are known, and so what is kept in use, does not depend on where strings lie.
+    ///
+    /// # Safety
+    /// A string is at the address.
     #[inline]
-    fn slot(address: usize) -> usize {
-        (address / 32) % NAMES
+    unsafe fn slot(address: usize) -> usize {
+        // SAFETY: as promised.
+        unsafe { layout::text_hash(address) as usize % NAMES }
     }
 
     /// The command that is called by the string at this address, if it is known.
+    ///
+    /// # Safety
+    /// A string is at the address.
     #[inline]
-    pub(super) fn find(&self, address: usize) -> Option<&Known> {
-        self.known[Self::slot(address)].as_ref().filter(|(of, _)| *of == address).map(|(_, known)| known)
+    pub(super) unsafe fn find(&self, address: usize) -> Option<&Known> {
+        // SAFETY: as promised.
+        self.known[unsafe { Self::slot(address) }].as_ref().filter(|(of, _)| *of == address).map(|(_, known)| known)
     }
 
     /// Notes the command that is called by the string at an index of the stack, whose address is this.
@@ -76,8 +85,9 @@ impl Names {
     /// # Safety
     /// It is; the stack has room for two values, and allocations cannot fail.
     pub(super) unsafe fn note(&mut self, lua: *mut lua_State, index: c_int, address: usize, known: Known) {
-        let slot = Self::slot(address);
         // SAFETY: as promised, for a positive index.
+        let slot = unsafe { Self::slot(address) };
+        // SAFETY: likewise.
         unsafe {
             lua_rawgeti_(lua, LUA_REGISTRYINDEX, self.anchor);
             lua_pushvalue(lua, index);
