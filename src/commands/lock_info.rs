@@ -128,7 +128,7 @@ fn shown(cx: &mut Context<'_>, name: &[u8]) -> Option<Shown> {
     let lock = lock.unwrap_or_default();
     let holder = |grant: &Grant| {
         let client = locks.client_of(grant);
-        let session = if let Bound::Session(number) = grant.bound { locks.sessions.get(number) } else { None };
+        let session = if let Bound::Session(number) = grant.bound { locks.sessions.get(number.get()) } else { None };
         let session = session.map(|session| session.id.clone());
         Holder { grant: Grant { client, ..grant.clone() }, addr: address(engine, client), session }
     };

@@ -92,6 +92,7 @@ impl Engine {
     }
 
     /// When requests for locks are forgotten next, in monotonic milliseconds; the end of time where none is.
+    #[inline]
     fn requests_due_ms(&self) -> u64 {
         self.keyspace.changes.locks.as_ref().map_or(u64::MAX, |locks| locks.requests.next_ms())
     }

@@ -57,7 +57,7 @@ impl Db<'_> {
     }
 
     /// Notes that the key there is stored: a use even of sessions whose lookups are none, except that nothing is counted for them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note_use(&mut self, place: Place) {
         if self.keyspace.uses.counted {
             return self.count_use(place);
@@ -79,7 +79,7 @@ impl Db<'_> {
     }
 
     /// A new key counts as used now, whoever makes it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn first_use(&mut self, place: Place) {
         let stamp = self.first_stamp();
         self.keyspace.space.get_mut(self.dict, place).touch(stamp);

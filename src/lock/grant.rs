@@ -48,7 +48,29 @@ pub enum Bound {
     /// The end of the connection that acquired it.
     Connection,
     /// The end of the named session with this number: see [`crate::lock::sessions`].
-    Session(u64),
+    Session(SessionNumber),
+}
+
+/// The number of a named session, below 2^56. In bytes, so that [`Bound`] has eight of them, and no grant more than can be copied without
+/// a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionNumber([u8; SESSION_BYTES]);
+
+impl SessionNumber {
+    /// Keeps a number, which is one that was a token's and so below 2^53.
+    #[inline]
+    pub fn new(number: u64) -> SessionNumber {
+        let [kept @ .., above] = number.to_le_bytes();
+        assert!(above == 0, "a session's number would be cut off");
+        SessionNumber(kept)
+    }
+
+    /// The number.
+    #[inline]
+    pub fn get(self) -> u64 {
+        let [a, b, c, d, e, f, g] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, 0])
+    }
 }
 
 /// Sets the keys of sessions apart from those of connections.
@@ -56,11 +78,12 @@ const SESSION_KEY: u64 = 1 << 63;
 
 impl Bound {
     /// The key of what the grant ends with; `None` where it is bound to nothing.
+    #[inline]
     pub fn key(self, client: Client) -> Option<u64> {
         match self {
             Bound::Lease => None,
             Bound::Connection => Some(client.id),
-            Bound::Session(number) => Some(Bound::session_key(number)),
+            Bound::Session(number) => Some(Bound::session_key(number.get())),
         }
     }
 
@@ -190,12 +213,11 @@ impl Packed {
 /// Gives whether it could be done.
 #[inline]
 pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
-    let session = if let Bound::Session(number) = grant.bound { number } else { 0 };
-    let owner_max = if session == 0 { OWNER_MAX } else { OWNER_MAX - SESSION_BYTES };
+    let owner_max = if let Bound::Session(_) = grant.bound { OWNER_MAX - SESSION_BYTES } else { OWNER_MAX };
     let fits = grant.mode == Mode::Exclusive
         && grant.permits == 1
         && grant.holds <= u32::from(u8::MAX)
-        && (grant.token | session) <= U56
+        && grant.token <= U56
         && (grant.granted_ms | grant.end_ms | grant.max_end_ms | grant.client.id) <= U48
         && grant.owner.len() <= owner_max;
     if !fits {
@@ -223,8 +245,8 @@ pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
     if flags & DELAY != 0 {
         packed.push(&grant.delay_ms.to_le_bytes());
     }
-    if flags & SESSION != 0 {
-        packed.push(&session.to_le_bytes()[..SESSION_BYTES]);
+    if let Bound::Session(number) = grant.bound {
+        packed.push(&number.0);
     }
     packed.push(&grant.owner);
     true
@@ -250,8 +272,7 @@ pub fn unpack(bytes: &[u8]) -> Option<Grant> {
     let mut bound = if head[0] & CONNECTION != 0 { Bound::Connection } else { Bound::Lease };
     if head[0] & SESSION != 0 {
         let (taken, left) = rest.split_first_chunk::<SESSION_BYTES>()?;
-        let number = taken.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte));
-        (bound, rest) = (Bound::Session(number), left);
+        (bound, rest) = (Bound::Session(SessionNumber(*taken)), left);
     }
     Some(Grant {
         owner: Owner::from_slice(rest),
@@ -279,7 +300,7 @@ mod tests {
             owner in prop_oneof![proptest::collection::vec(any::<u8>(), 0..60), proptest::collection::vec(any::<u8>(), OWNER_MAX - 2..OWNER_MAX + 2)],
             (token, holds, granted_ms, end_ms) in (1u64..1 << 53, 1u32..300, 0u64..1 << 45, 0u64..1 << 50),
             (max_end_ms, delay_ms) in (prop_oneof![Just(0), 1u64..1 << 45], prop_oneof![Just(0), any::<u32>()]),
-            bound in prop_oneof![Just(Bound::Lease), Just(Bound::Connection), (1u64..1 << 53).prop_map(Bound::Session)],
+            bound in prop_oneof![Just(Bound::Lease), Just(Bound::Connection), (1u64..1 << 53).prop_map(|number| Bound::Session(SessionNumber::new(number)))],
             (id, slot, shared) in (1u64..1 << 48, any::<u32>(), any::<bool>()),
         ) {
             let mode = if shared { Mode::Shared } else { Mode::Exclusive };

@@ -137,7 +137,11 @@ impl Requests {
     }
 
     /// When the next record is forgotten, in monotonic milliseconds; the end of time where none is.
+    #[inline]
     pub fn next_ms(&self) -> u64 {
+        if self.oldest == NIL {
+            return u64::MAX;
+        }
         self.records.get(self.oldest).map_or(u64::MAX, |record| record.remembered.forget_ms)
     }
 

@@ -193,6 +193,7 @@ impl Dict {
     }
 
     /// Adds an entry whose key is not there yet.
+    #[inline(always)]
     pub fn insert(&mut self, hash: KeyHash, entry: Entry) -> Place {
         if self.tables.is_empty() {
             self.tables.resize_with(TABLES, Table::default);

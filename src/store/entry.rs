@@ -390,8 +390,15 @@ impl<'a> EntryRef<'a> {
     }
 
     /// Whether its own commands alone say when it ends: it is a lock, a semaphore or a latch.
+    #[inline]
     pub fn has_own_deadline(self) -> bool {
-        self.is_lock() || matches!(self.value(), ValueRef::Boxed(Value::Latch(_)))
+        let kind = self.kind();
+        kind & (KIND_GRANT | KIND_BOXED) != 0 && (kind & KIND_GRANT != 0 || self.is_box_with_own_deadline())
+    }
+
+    #[inline(never)]
+    fn is_box_with_own_deadline(self) -> bool {
+        matches!(self.value(), ValueRef::Boxed(Value::Lock(_) | Value::Latch(_)))
     }
 
     /// What `TYPE` answers.

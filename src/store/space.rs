@@ -347,7 +347,7 @@ impl Space {
     }
 
     /// Frees an entry that was taken out: at once when it is small, else in pieces by [`Space::free_some`].
-    #[inline]
+    #[inline(always)]
     pub fn bury(&mut self, entry: Entry) {
         assert!(entry.read().timer() == 0, "a timer would outlive its entry, which it has the address of");
         if entry.read().is_boxed() {
@@ -615,7 +615,7 @@ impl Space {
 
 /// Keeps the wheel right after the deadline of an entry changed from `old`: a timer may go off too early (it is then armed again),
 /// never too late. The dictionary, whose keys are counted, has the entry or is about to get it.
-#[inline]
+#[inline(always)]
 fn arm(wheel: &mut Wheel, counts: &mut Counts, dict: usize, mut entry: EntryMut<'_>, old: Option<u64>) {
     let (new, timer, address) = (entry.read().deadline(), entry.read().timer(), entry.read().address());
     if old.is_some() != new.is_some() {

@@ -26,7 +26,7 @@ impl Locks {
             let lives = match grant.bound {
                 Bound::Lease => true,
                 Bound::Connection => connected(grant.client),
-                Bound::Session(number) => self.sessions.get(number).is_some(),
+                Bound::Session(number) => self.sessions.get(number.get()).is_some(),
             };
             if !lives {
                 ended.push(grant.owner.clone());

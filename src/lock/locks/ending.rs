@@ -113,7 +113,7 @@ impl Locks {
     pub(super) fn tell_lost(&mut self, name: &[u8], grant: &Grant, reason: Reason) {
         // A connection that has ended is not told; the one that has lost a named session is.
         if reason != Reason::Session || matches!(grant.bound, Bound::Session(_)) {
-            let session = if let Bound::Session(number) = grant.bound { self.sessions.get(number) } else { None };
+            let session = if let Bound::Session(number) = grant.bound { self.sessions.get(number.get()) } else { None };
             // Where the session has no connection now, the one that acquired it may still be there.
             let client = session.and_then(|session| session.client).unwrap_or(grant.client);
             let (owner, token) = (grant.owner.clone(), grant.token);

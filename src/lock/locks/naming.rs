@@ -2,7 +2,7 @@
 
 use super::{Due, Keys, Locks};
 use crate::engine::time::Now;
-use crate::lock::grant::{Bound, Client, Grant};
+use crate::lock::grant::{Bound, Client, Grant, SessionNumber};
 use crate::lock::sessions::Session;
 
 /// A session belongs to another user.
@@ -77,13 +77,14 @@ impl Locks {
 
     /// What a grant that a connection asks for ends with: its named session where it has one.
     pub fn bound_of(&self, client: Client) -> Bound {
-        self.sessions.of_client(client.id).map_or(Bound::Connection, Bound::Session)
+        self.sessions.of_client(client.id).map_or(Bound::Connection, |number| Bound::Session(SessionNumber::new(number)))
     }
 
     /// What a grant can be bound to now: to its connection, where its session has none or has ended.
+    #[inline]
     pub(super) fn usable(&self, bound: Bound) -> Bound {
         match bound {
-            Bound::Session(number) if self.sessions.get(number).is_none_or(|session| session.client.is_none()) => {
+            Bound::Session(number) if self.sessions.get(number.get()).is_none_or(|session| session.client.is_none()) => {
                 Bound::Connection
             }
             bound => bound,
@@ -93,7 +94,7 @@ impl Locks {
     /// The connection that a grant belongs to: the one that acquired it, or the one that has its session now.
     pub fn client_of(&self, grant: &Grant) -> Client {
         match grant.bound {
-            Bound::Session(number) => match self.sessions.get(number) {
+            Bound::Session(number) => match self.sessions.get(number.get()) {
                 Some(session) => session.client.unwrap_or_default(),
                 None => grant.client,
             },
@@ -102,11 +103,18 @@ impl Locks {
     }
 
     /// Keeps account of what a grant of this name ends with.
-    pub(super) fn bind(&mut self, (db, name): (u32, &[u8]), grant: &Grant) {
-        let Some(key) = grant.bound.key(grant.client) else { return };
+    #[inline(always)]
+    pub(super) fn bind(&mut self, name: (u32, &[u8]), grant: &Grant) {
+        // Most end with their leases alone.
+        if let Some(key) = grant.bound.key(grant.client) {
+            self.bind_to(key, name, grant);
+        }
+    }
+
+    fn bind_to(&mut self, key: u64, (db, name): (u32, &[u8]), grant: &Grant) {
         self.bound.insert((key, grant.token), (self.home(db), name.into()));
         if let Bound::Session(number) = grant.bound {
-            self.sessions.bind(number);
+            self.sessions.bind(number.get());
         }
     }
 

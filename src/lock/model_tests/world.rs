@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::reference::{Held, Named, Reference, Said, Tie, Told, Waiting};
 use super::{GRACE_MIN_MS, IDS, KEPT_MS, LIMIT, NAMES, OWNERS, Op, SESSIONS, Token, With};
 use crate::engine::time::Now;
-use crate::lock::grant::{Bound, Client, Mode};
+use crate::lock::grant::{Bound, Client, Mode, SessionNumber};
 use crate::lock::history::What;
 use crate::lock::locks::*;
 use crate::lock::queue::Wanted;
@@ -245,7 +245,9 @@ impl World {
             bound: match new.tie {
                 Tie::None => Bound::Lease,
                 Tie::Client(_) => Bound::Connection,
-                Tie::Session(number) => self.actual_session(number).map_or(Bound::Connection, Bound::Session),
+                Tie::Session(number) => {
+                    self.actual_session(number).map_or(Bound::Connection, |number| Bound::Session(SessionNumber::new(number)))
+                }
             },
         };
         let id = new.request.map(str::as_bytes);
