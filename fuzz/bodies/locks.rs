@@ -6,7 +6,7 @@
 #[path = "lock_model.rs"]
 mod model;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use crate::frames;
@@ -556,6 +556,15 @@ impl<'a> World<'a> {
         self.engine.take_dirty(&mut Vec::new());
         self.engine.take_actions();
         let told = std::mem::take(&mut self.model.told);
+        // Several connections of one owner that are granted a name at once may each be the one that the grant ends with.
+        let mut granted = BTreeSet::new();
+        for (_, told) in &told {
+            if let Told::Granted(grants, _) = told {
+                for grant in grants {
+                    self.together |= !granted.insert(*grant);
+                }
+            }
+        }
         if *TRACED {
             eprintln!("{} ms, {:?}: {what}; {told:?}", self.model.now, reply.as_ref().map(|(connection, _)| connection));
         }
