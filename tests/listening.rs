@@ -252,7 +252,7 @@ fn clients_come_by_the_new_address_while_a_script_runs() {
     scene.wire.queue(&["EVAL", "while true do end", "0"]);
     scene.wire.flush().expect("it is sent");
     let mut other = Wire::connect((host.as_str(), port)).expect("a connection");
-    // Before the script runs, nobody is told that the server is busy.
+    // Before the script runs, no client is told that the server is busy.
     while !other.call(&["PING"]).expect("a reply").frame.is_error("BUSY") {}
     assert!(Wire::connect(before).is_err(), "nothing listens there any more");
     assert_eq!(other.call(&["SCRIPT", "KILL"]).expect("a reply").raw, b"+OK\r\n");

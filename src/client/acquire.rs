@@ -154,7 +154,7 @@ impl Asking {
                             let session = leased.filter(|_| self.wish.session);
                             return Some(Ok(Some(Granted { tokens, begun, owner, session, twice: unsure })));
                         }
-                        // A copy that was late has taken its place over, and nobody waits for what that is granted: this one takes it back.
+                        // A late copy has taken its place over, on a connection that is given up: this one takes the place back.
                         Ok(None) if unsure && is_early(wait, begun) => continue,
                         Ok(None) => break Ok(None),
                         // It was granted unheard, and has ended since: with the connection it was bound to, or its lease. That was the

@@ -80,8 +80,8 @@ impl<W: World> Algorithm<W> for Native {
                 }
                 let token = match ask::<Option<u64>>(world, 0, command).await {
                     Ok(Some(token)) => token,
-                    // A copy of it that was late has taken its place over, and nobody waits for what that is granted: this one takes it
-                    // back. The wait is far from over, by any clock.
+                    // A late copy has taken its place over, on a connection that is given up: this one takes the place back. The wait is
+                    // far from over, by any clock.
                     Ok(None) if left.is_none_or(|left| world.elapsed() - asked < left - left / 8) => {
                         again = Some(id);
                         continue;

@@ -12,6 +12,8 @@
 //! A thread that has a [`Heap`] takes small blocks from it; others use the C library. Whoever frees a block can tell by its address
 //! where it belongs, and one that belongs to another thread's heap is put on that heap's list of strays.
 
+mod shadow;
+
 use std::alloc::Layout;
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -155,48 +157,6 @@ pub struct Heap {
     strays: &'static Strays,
     /// The next heap whose thread has ended.
     next_orphan: *mut Heap,
-}
-
-/// Tells the address sanitizer which bytes of the region may be used. It knows blocks of `malloc` only, and would take any access to the
-/// region for a good one. The first word of a free block is left accessible: it is the link to the next one.
-#[cfg(address_sanitizer)]
-mod shadow {
-    use std::ffi::c_void;
-
-    unsafe extern "C" {
-        fn __asan_poison_memory_region(start: *const c_void, len: usize);
-        fn __asan_unpoison_memory_region(start: *const c_void, len: usize);
-    }
-
-    pub(super) fn forbid(start: *mut u8, len: usize) {
-        // SAFETY: changes the sanitizer's notes alone.
-        unsafe { __asan_poison_memory_region(start.cast(), len) }
-    }
-
-    pub(super) fn allow(start: *mut u8, len: usize) {
-        // SAFETY: changes the sanitizer's notes alone.
-        unsafe { __asan_unpoison_memory_region(start.cast(), len) }
-    }
-
-    /// All of a free block but its link.
-    pub(super) fn forbid_free(block: *mut u8, size: u32) {
-        let link = size_of::<*mut u8>();
-        allow(block, link);
-        forbid(block.wrapping_add(link), size as usize - link);
-    }
-}
-
-/// Without the address sanitizer, nothing.
-#[cfg(not(address_sanitizer))]
-mod shadow {
-    #[inline(always)]
-    pub(super) fn forbid(_: *mut u8, _: usize) {}
-
-    #[inline(always)]
-    pub(super) fn allow(_: *mut u8, _: usize) {}
-
-    #[inline(always)]
-    pub(super) fn forbid_free(_: *mut u8, _: u32) {}
 }
 
 thread_local! {

@@ -263,7 +263,7 @@ mod planted {
 
     #[cfg(address_sanitizer)]
     #[test]
-    #[ignore = "ends the process"]
+    #[ignore = "ends the process: .ci/sanitize runs it by itself"]
     fn a_block_of_a_heap_is_read_after_it_was_given_back() {
         let _alone = alone();
         let _owner = Owner::new().unwrap();
@@ -279,7 +279,7 @@ mod planted {
 
     #[cfg(address_sanitizer)]
     #[test]
-    #[ignore = "ends the process"]
+    #[ignore = "ends the process: .ci/sanitize runs it by itself"]
     fn a_block_of_the_c_library_is_read_after_it_was_freed() {
         let block = Box::into_raw(Box::new(0u64));
         // SAFETY: not to be: the block is read when it is free.
@@ -292,7 +292,7 @@ mod planted {
 
     #[cfg(thread_sanitizer)]
     #[test]
-    #[ignore = "ends the process"]
+    #[ignore = "ends the process: .ci/sanitize runs it by itself"]
     fn two_threads_write_one_block() {
         let _alone = alone();
         let _owner = Owner::new().unwrap();

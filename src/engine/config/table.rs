@@ -148,9 +148,9 @@ directives! {
     Behaviour "cluster-announce-port" => cluster_announce_port: u16 = 0, Integer(0, 65535), live, "Port that clients of the cluster are told; 0 the one they have reached.";
     Compatibility "io-threads" => io_threads: &'static str = "1", Only("1", "Portcullis runs commands and sockets on one thread"), fixed, "Has the value 1: one thread does it all.";
     Compatibility "replicaof" / "slaveof" => replicaof: &'static str = "", Only("", "replication is not supported"), fixed, "Has no value: it is nobody's replica.";
-    Compatibility "replica-read-only" / "slave-read-only" => replica_read_only: bool = true, Bool, live, "Accepted; it is nobody's replica.";
-    Compatibility "repl-ping-replica-period" / "repl-ping-slave-period" => repl_ping_replica_period: u32 = 10, Integer(1, INT), live, "Accepted; it is nobody's replica.";
-    Compatibility "masterauth" => masterauth: Vec<u8> = Vec::new(), Secret, live, "Accepted; it is nobody's replica.";
+    Compatibility "replica-read-only" / "slave-read-only" => replica_read_only: bool = true, Bool, live, "Accepted; there is no replication.";
+    Compatibility "repl-ping-replica-period" / "repl-ping-slave-period" => repl_ping_replica_period: u32 = 10, Integer(1, INT), live, "Accepted; there is no replication.";
+    Compatibility "masterauth" => masterauth: Vec<u8> = Vec::new(), Secret, live, "Accepted; there is no replication.";
     Compatibility "stop-writes-on-bgsave-error" => stop_writes_on_bgsave_error: bool = true, Bool, live, "Accepted; there is no BGSAVE that could fail.";
     Compatibility "hz" => hz: u32 = 10, Integer(0, INT), live, "Accepted; nothing runs on a fixed tick.";
     Compatibility "dynamic-hz" => dynamic_hz: bool = true, Bool, live, "Accepted; nothing runs on a fixed tick.";

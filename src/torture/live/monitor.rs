@@ -294,7 +294,7 @@ mod tests {
             r#""LOCK.ACQUIRE" "other" "c3.17" "10000""#,
             r#""LOCK.RELEASE" "torture:7:lock:0" "c3.17""#,
             r#""LOCK.RENEW" "torture:7:lock:0" "c3.17" "10000" "TOKEN" "5""#,
-            r#""LOCK.ACQUIRE" "torture:7:lock:0" "somebody" "10000""#,
+            r#""LOCK.ACQUIRE" "torture:7:lock:0" "other" "10000""#,
             r#""PING""#,
         ] {
             assert_eq!(read(other), None, "{other}");
