@@ -5,6 +5,7 @@ mod common;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::servers::{Server, on_path};
@@ -17,6 +18,13 @@ const PORT_FAILED: &str =
     "-ERR CONFIG SET failed (possibly related to argument 'port') - Unable to listen on this port. Check server logs.\r\n";
 /// An address of a network that no machine is in: RFC 5737.
 const ABSENT: &str = "192.0.2.1";
+
+/// Held by each test as long as it runs. A program that is started has copies of all sockets of its parent until it runs: those that a server
+/// of this process has just closed would go on listening for that moment.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A loopback address of this test's own, so that nothing else takes its ports.
 fn own_host(of: u8) -> String {
@@ -93,6 +101,7 @@ fn on_both(check: impl Fn(SocketAddr, &'static str)) {
 
 #[test]
 fn another_port_is_listened_on_and_clients_stay() {
+    let _alone = alone();
     on_both(|addr, place| {
         let host = own_host(0);
         let mut scene = Scene::new(addr, place);
@@ -154,6 +163,7 @@ fn another_port_is_listened_on_and_clients_stay() {
 
 #[test]
 fn other_addresses_are_listened_on_or_all_stays_as_it_was() {
+    let _alone = alone();
     on_both(|addr, place| {
         let [host, second] = [1, 2].map(own_host);
         let [port, other_port] = free_ports();
@@ -208,6 +218,7 @@ fn other_addresses_are_listened_on_or_all_stays_as_it_was() {
 
 #[test]
 fn the_server_and_its_cluster_say_where_it_listens_and_the_unix_socket_stays() {
+    let _alone = alone();
     let host = own_host(3);
     let path = std::env::temp_dir().join(format!("portcullis-{}-listening", std::process::id()));
     let unixsocket = path.to_str().expect("a path");
@@ -243,6 +254,7 @@ fn the_server_and_its_cluster_say_where_it_listens_and_the_unix_socket_stays() {
 
 #[test]
 fn clients_come_by_the_new_address_while_a_script_runs() {
+    let _alone = alone();
     let host = own_host(4);
     let server = TestServer::builder().config("busy-reply-threshold", "10").start();
     let [port, _] = free_ports();
