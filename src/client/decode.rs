@@ -113,6 +113,9 @@ impl Decoder {
 
     fn leaf(&mut self, kind: u8, buffer: &mut BytesMut) -> Result<Option<Value>> {
         let Some(end) = line_end(buffer)? else { return Ok(None) };
+        if end == 0 {
+            return Err(broken("an empty line where a reply should begin"));
+        }
         if let Some(value) = plain(kind, &buffer[1..end]) {
             let _ = buffer.split_to(end + 2);
             self.spend(end + 2)?;
@@ -323,6 +326,8 @@ mod tests {
             ":\r\n",
             ":-\r\n",
             ":9223372036854775808\r\n",
+            "\r\n",
+            "\r\n+OK\r\n",
         ] {
             let mut buffer = BytesMut::from(text.as_bytes());
             let refused = Decoder::new(1 << 20).decode(&mut buffer);
