@@ -600,6 +600,9 @@ impl<'a> World<'a> {
                 }
             }
             let shown = || replies.iter().map(|reply| reply.escape_ascii().to_string()).collect::<Vec<_>>();
+            if *TRACED && !replies.is_empty() {
+                eprintln!("    connection {at} got {:?}", shown());
+            }
             assert_eq!(replies.len(), expected.len(), "{what}: connection {at} got {:?}, not {expected:?}", shown());
             for (got, expected) in replies.iter().zip(&expected) {
                 let fits = match expected {

@@ -15,7 +15,7 @@ use crate::script::bounds;
 /// What an interpreter may take unless it is told otherwise, in bytes; little in tests, so that it is soon reached.
 pub const LIMIT: u64 = if cfg!(test) { 64 << 20 } else { 1 << 30 };
 
-/// So much more than twice what was left by the last collection is collected when a run ends, or a quarter of all there may be. Bytes.
+/// So much garbage, and as much again as was left by the last collection, is collected when a run ends. Bytes.
 const SWOLLEN: usize = 32 << 20;
 
 /// Up to here the collector leaves garbage lying for long: the few live blocks would be walked again and again. Bytes.
@@ -86,11 +86,11 @@ impl Memory {
         unsafe { self.pace(lua) }
     }
 
-    /// Whether what there is is too much to leave it for the collector to find in its own time.
+    /// Whether there may be too much garbage to leave it for the collector to find in its own time. It never takes more than a quarter of
+    /// the limit from the scripts that come after.
     #[inline]
     pub(super) fn is_swollen(&self) -> bool {
-        let more = SWOLLEN.min(self.limit / 4);
-        self.used > more && self.used - more > self.kept.saturating_mul(2)
+        self.used > self.kept.saturating_add(SWOLLEN.saturating_add(self.kept).min(self.limit / 4))
     }
 
     /// Notes that all garbage was collected.

@@ -366,6 +366,24 @@ fn the_memory_of_scripts_is_a_matter_of_configuration() {
 }
 
 #[test]
+fn garbage_of_a_script_leaves_the_next_one_three_quarters_of_the_memory() {
+    let mut server = Scripted::new();
+    assert_eq!(server.send(&["CONFIG", "SET", "script-memory-limit", "8mb"]), "+OK\r\n");
+    // Much that is kept, as it belongs to a script; what has gone over a quarter of the limit is collected.
+    let large = format!("return #'{}'", "x".repeat(1_000_000));
+    assert_eq!(server.eval(&large), ":1000000\r\n");
+    // A string is made in a buffer, and copied.
+    assert_eq!(server.eval("return #('x'):rep(25e5)"), ":2500000\r\n");
+    let kept = server.0.engine.scripts.interpreter_bytes();
+    assert!((1_000_000..3_000_000).contains(&kept), "{kept}");
+    let free = ((8 << 20) / 4 * 3 - kept) / 2 - 100_000;
+    for garbage in [kept / 2, 900_000, kept / 2 + 900_000] {
+        assert_eq!(server.eval(&format!("return #('x'):rep({garbage})")), format!(":{garbage}\r\n"));
+        assert_eq!(server.eval(&format!("return #('x'):rep({free})")), format!(":{free}\r\n"));
+    }
+}
+
+#[test]
 fn settings_of_json_outlast_a_script_but_not_a_flush() {
     let mut server = Scripted::new();
     assert_eq!(server.eval("return cjson.encode_max_depth(5)"), ":5\r\n");
