@@ -6,7 +6,7 @@
 //!
 //! An input is text that a person can write: requests as inline or multibulk, one behind the other. A byte 0xff is followed by two
 //! bytes of control: the session that goes on (odd or even), and how much time passes before it does. A line that holds a part of a
-//! request is kept until its session goes on.
+//! request is kept until its session goes on. What a session sends while it waits in a command is kept until it does not.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -124,6 +124,9 @@ impl Run {
             assert!(turns < 100_000, "time does not settle");
         }
         self.collect();
+        for index in 0..self.clients.len() {
+            self.receive(index, b"");
+        }
     }
 
     /// Takes what was written, and closes the sessions that ask for it.
@@ -157,7 +160,11 @@ impl Run {
         while self.digests.len() < 2 * REQUESTS_MAX {
             let client = &mut self.clients[index];
             let id = client.id;
-            let authenticated = self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::AUTHENTICATED);
+            let flags = self.engine.sessions[id.0 as usize].flags;
+            if flags.contains(SessionFlags::BLOCKED) {
+                break;
+            }
+            let authenticated = flags.contains(SessionFlags::AUTHENTICATED);
             let limits = Limits { max_bulk_len: 1 << 20, authenticated, ..Limits::default() };
             let rest = &input[done..];
             match client.parser.parse(rest, &limits) {
