@@ -67,7 +67,7 @@ impl Engine {
         if !self.discards.is_empty() {
             self.discards.free_some(&mut budget);
         }
-        if self.retired.free_some(&mut budget) {
+        if !self.retired.is_empty() && self.retired.free_some(&mut budget) {
             self.act(Action::ReturnMemory);
         }
         self.settle_journal();
@@ -92,9 +92,10 @@ impl Engine {
     }
 
     /// When requests for locks are forgotten next, in monotonic milliseconds; the end of time where none is.
-    #[inline]
+    #[inline(always)]
     fn requests_due_ms(&self) -> u64 {
-        self.keyspace.changes.locks.as_ref().map_or(u64::MAX, |locks| locks.requests.next_ms())
+        let Some(locks) = &self.keyspace.changes.locks else { return u64::MAX };
+        locks.requests.next_ms()
     }
 
     /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past

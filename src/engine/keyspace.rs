@@ -518,7 +518,7 @@ impl<'a> Db<'a> {
         value: NewValue<'_>,
         ttl: Ttl,
     ) -> Option<u64> {
-        self.store_here(hash, place, key, value, ttl)
+        self.store_here(hash, place, key, value, ttl, |_, _| true).unwrap_or(None)
     }
 
     /// Makes the key hold this, whatever it held before, and reports nothing but a new key. Returns its deadline. Errors where it holds
@@ -532,16 +532,20 @@ impl<'a> Db<'a> {
         value: NewValue<'_>,
         ttl: Ttl,
     ) -> Result<Option<u64>> {
-        if let Some(place) = place
-            && !may_replace(self.keyspace.space.get(self.dict, place), &value)
-        {
-            return Err(Error::WRONG_TYPE);
-        }
-        Ok(self.store_here(hash, place, key, value, ttl))
+        self.store_here(hash, place, key, value, ttl, may_replace).ok_or(Error::WRONG_TYPE)
     }
 
+    /// As [`Db::put_here`], where `may` says whether what is there may be replaced; `None` where it may not.
     #[inline(always)]
-    fn store_here(&mut self, hash: KeyHash, place: Option<Place>, key: &[u8], value: NewValue<'_>, ttl: Ttl) -> Option<u64> {
+    fn store_here(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        key: &[u8],
+        value: NewValue<'_>,
+        ttl: Ttl,
+        may: impl FnOnce(EntryRef<'_>, &NewValue<'_>) -> bool,
+    ) -> Option<Option<u64>> {
         let space = &mut self.keyspace.space;
         let deadline = match (ttl, place) {
             (Ttl::At(deadline), _) => Some(deadline),
@@ -550,7 +554,9 @@ impl<'a> Db<'a> {
         };
         match place {
             Some(place) => {
-                space.replace(self.dict, place, value, deadline);
+                if !space.replace_where(self.dict, place, value, deadline, may) {
+                    return None;
+                }
                 self.note_use(place);
             }
             None => {
@@ -561,7 +567,7 @@ impl<'a> Db<'a> {
                 self.note_first_use(place);
             }
         }
-        deadline
+        Some(deadline)
     }
 
     /// Removes a key; false where there was none. Errors where it is native.

@@ -193,6 +193,7 @@ impl Keyspace {
     }
 
     /// Works on locks. What comes of it for those who wait is told when the running command has ended.
+    #[inline(always)]
     pub(crate) fn with_locks<T>(&mut self, now: Now, work: impl FnOnce(&mut Locks, &mut Kept<'_>) -> T) -> T {
         let Some(mut locks) = self.changes.locks.take() else { unreachable!("locks are worked on by one at a time") };
         // A grant and what is remembered of its request belong together.

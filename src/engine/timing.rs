@@ -57,6 +57,8 @@ pub struct Timing {
     pub(crate) long: bool,
     /// Every command has a look of its own.
     each: bool,
+    /// What takes so many nanoseconds is in the slow log; all ones where nothing is.
+    slow_ns: u64,
     /// When the transaction began that is to be timed as a whole.
     began_ns: Option<u64>,
     unfinished: Option<Box<Unfinished>>,
@@ -142,16 +144,9 @@ impl Engine {
         }
         self.note_pause("fast-command", now, passed_ns);
         // Where each has a look of its own, these came before that was asked for.
-        if !self.timing.each && self.is_slow(passed_ns) {
+        if passed_ns >= self.timing.slow_ns && !self.timing.each {
             self.log_slow_group(now, &group[..waiting], passed_ns / 1000);
         }
-    }
-
-    /// Whether what took so long belongs into the slow log.
-    #[inline]
-    fn is_slow(&self, ns: u64) -> bool {
-        let threshold = self.config.slowlog_log_slower_than;
-        threshold >= 0 && ns / 1000 >= threshold as u64 && self.config.slowlog_max_len > 0
     }
 
     /// Has commands that share a look in the slow log. Those that are not to be in there are timed alone while every command is.
@@ -277,7 +272,7 @@ impl Engine {
         }
         let event = if command.flags.contains(Flags::FAST) { "fast-command" } else { "command" };
         self.note_pause(event, now, ns);
-        if self.is_slow(ns) && !command.flags.contains(Flags::SKIP_SLOWLOG) {
+        if ns >= self.timing.slow_ns && !command.flags.contains(Flags::SKIP_SLOWLOG) {
             self.slowlog.push(entry, ns / 1000, self.config.slowlog_max_len);
         }
     }
@@ -294,7 +289,9 @@ impl Engine {
 
     /// Goes by the configuration. Circumstances follow.
     pub(crate) fn update_timing(&mut self) {
-        self.timing.each = (0..EACH_BELOW_US).contains(&self.config.slowlog_log_slower_than) && self.config.slowlog_max_len > 0;
+        let threshold_us = if self.config.slowlog_max_len > 0 { self.config.slowlog_log_slower_than } else { -1 };
+        self.timing.each = (0..EACH_BELOW_US).contains(&threshold_us);
+        self.timing.slow_ns = u64::try_from(threshold_us).map_or(u64::MAX, |us| us.saturating_mul(1000));
     }
 }
 

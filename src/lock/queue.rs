@@ -417,6 +417,11 @@ impl Queues {
     /// Marks the waiters of an owner that waits in more than one queue, and those of one that does no more.
     fn note_complex(&mut self, owner: u32) {
         let Some(node) = self.owners.get(owner) else { return };
+        if let [only] = node.waits[..]
+            && self.waiters.get(only).is_some_and(|waiter| waiter.links.len() <= 1 && !waiter.complex)
+        {
+            return;
+        }
         let links: usize = node.waits.iter().filter_map(|&w| self.waiters.get(w)).map(|waiter| waiter.links.len()).sum();
         let complex = links > 1;
         for waiter in node.waits.clone() {

@@ -137,11 +137,13 @@ impl Requests {
     }
 
     /// When the next record is forgotten, in monotonic milliseconds; the end of time where none is.
-    #[inline]
+    #[inline(always)]
     pub fn next_ms(&self) -> u64 {
-        if self.oldest == NIL {
-            return u64::MAX;
-        }
+        if self.oldest == NIL { u64::MAX } else { self.oldest_ms() }
+    }
+
+    #[inline(never)]
+    fn oldest_ms(&self) -> u64 {
         self.records.get(self.oldest).map_or(u64::MAX, |record| record.remembered.forget_ms)
     }
 

@@ -378,24 +378,19 @@ pub fn whole_request<'a>(buf: &'a [u8], limits: &Limits, arguments: &mut Vec<&'a
     let most = if limits.authenticated { limits.max_args } else { limits.max_args.min(UNAUTHENTICATED_ARGS as u64) };
     let longest = longest_argument(limits);
     let (count, line) = shortest_number_line(u64::from_le_bytes(*buf.first_chunk()?), b'*')?;
-    if count as u64 > most || longest < SHORTEST_NUMBER_MAX {
+    if count as u64 > most || longest < SHORTEST_NUMBER_MAX || count == 0 {
         return None;
     }
-    if count == 0 {
-        return None;
-    }
-    let before = arguments.len();
     let mut rest = buf.get(line..)?;
     // Their number is known, so that room is made once for all of them. What follows one that is not sound is not looked at.
     arguments.reserve(count);
-    for _ in 0..count {
-        let Some((argument, behind)) = whole_argument(rest, longest) else {
-            arguments.truncate(before);
-            return None;
-        };
-        arguments.push(argument);
+    for place in &mut arguments.spare_capacity_mut()[..count] {
+        let (argument, behind) = whole_argument(rest, longest)?;
+        place.write(argument);
         rest = behind;
     }
+    // SAFETY: so many places behind those that were taken have just been written to.
+    unsafe { arguments.set_len(arguments.len() + count) };
     Some(rest)
 }
 

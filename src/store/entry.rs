@@ -563,10 +563,10 @@ impl<'a> EntryMut<'a> {
         true
     }
 
-    /// Remembers the wheel's timer (below [`TIMER_LIMIT`]).
+    /// Remembers the wheel's timer (below [`TIMER_LIMIT`]: the wheel gives no other).
     #[inline]
     pub fn set_timer(&mut self, timer: u32) {
-        assert!(timer < TIMER_LIMIT, "a timer's number would be cut off");
+        debug_assert!(timer < TIMER_LIMIT, "a timer's number would be cut off");
         let word = self.read().word(1) & ((1 << 36) - 1);
         self.set_word(1, word | (u64::from(timer) << 36));
     }

@@ -210,10 +210,15 @@ impl Space {
 
     /// Adds a new entry, whose key is not there.
     pub fn insert_entry(&mut self, dict: usize, hash: KeyHash, mut entry: Entry) -> Place {
-        assert!(entry.read().timer() == 0, "another entry's timer");
+        let (new, address) = (entry.read(), entry.read().address());
+        assert!(new.timer() == 0, "another entry's timer");
         self.sought_in.set(NOT_YET);
-        self.counts[dict].come(entry.read());
-        arm(&mut self.wheel, &mut self.counts[dict], dict, entry.change(), None);
+        let deadline = new.deadline();
+        self.counts[dict].come(new, deadline.is_some());
+        if let Some(deadline) = deadline {
+            let timer = self.wheel.insert(deadline, token(dict, address));
+            entry.change().set_timer(timer);
+        }
         if dict == 0
             && let Some(index) = &mut self.slots
         {
@@ -230,7 +235,23 @@ impl Space {
     /// Gives the key there another value and deadline.
     #[inline]
     pub fn replace(&mut self, dict: usize, place: Place, value: NewValue<'_>, deadline: Option<u64>) {
+        self.replace_where(dict, place, value, deadline, |_, _| true);
+    }
+
+    /// As [`Space::replace`] where `may` says of what is there that it may be replaced. Gives whether it was.
+    #[inline]
+    pub fn replace_where(
+        &mut self,
+        dict: usize,
+        place: Place,
+        value: NewValue<'_>,
+        deadline: Option<u64>,
+        may: impl FnOnce(EntryRef<'_>, &NewValue<'_>) -> bool,
+    ) -> bool {
         let mut entry = self.dicts[dict].get_mut(place);
+        if !may(entry.read(), &value) {
+            return false;
+        }
         let old = entry.read().deadline();
         let overwritten = match value {
             NewValue::Bytes(bytes) => entry.overwrite(bytes),
@@ -242,6 +263,7 @@ impl Space {
         } else {
             self.replace_entry(dict, place, value, deadline, old);
         }
+        true
     }
 
     /// Puts a new entry in the place of the one there, which had that deadline.

@@ -240,6 +240,7 @@ impl Wheel {
 
     /// Removes a timer.
     pub fn cancel(&mut self, timer: TimerId) {
+        assert!(!self.nodes.at(timer).is_free(), "timer {timer} is not set");
         self.unlink(timer);
         self.nodes.give_back(timer);
         self.len -= 1;
@@ -503,7 +504,7 @@ impl Wheel {
     #[inline(always)]
     fn unlink(&mut self, node: u32) {
         let here = self.nodes.at(node);
-        assert!(node as usize >= SLOTS && !here.is_free(), "timer {node} is not set");
+        debug_assert!(node as usize >= SLOTS && !here.is_free(), "timer {node} is not set");
         let (next, prev) = (here.next(node), here.prev(node));
         self.nodes.at_mut(prev).next = next ^ prev;
         self.nodes.at_mut(next).prev = prev ^ next;

@@ -26,7 +26,7 @@ impl Locks {
             let (wanted, client, all, since_us) = (waiter.wanted, waiter.client, waiter.all, waiter.since_us);
             let id = waiter.request.clone();
             let Some(node) = self.queues.owner(waiter.owner) else { break };
-            let (owner, waits_again) = (node.name.clone(), node.waits.len() > 1);
+            let (owner, waits_again) = (Owner::from_slice(&node.name), node.waits.len() > 1);
             if !lock.is_free()
                 && let Err(refusal) = fits(lock, &wanted)
             {

@@ -16,11 +16,13 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// An entry has come, whose deadline is counted apart.
+    /// An entry has come, with a deadline or without.
     #[inline(always)]
-    pub fn come(&mut self, entry: EntryRef<'_>) {
+    pub fn come(&mut self, entry: EntryRef<'_>, has_deadline: bool) {
+        self.volatile += usize::from(has_deadline);
         if entry.is_native() {
             self.natives += 1;
+            self.volatile_natives += usize::from(has_deadline);
         }
     }
 
