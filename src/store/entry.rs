@@ -371,11 +371,16 @@ impl<'a> EntryRef<'a> {
         self.kind() & KIND_BOXED != 0
     }
 
+    /// Whether it holds a string or a hash as bytes inside, and so is neither boxed nor native.
+    #[inline]
+    pub fn is_plain_bytes(self) -> bool {
+        self.kind() & (KIND_GRANT | KIND_BOXED) == 0
+    }
+
     /// Whether it is a lock, a semaphore, a latch or a guard: what plain commands do not change.
     #[inline]
     pub fn is_native(self) -> bool {
-        let kind = self.kind();
-        kind & (KIND_GRANT | KIND_BOXED) != 0 && (kind & KIND_GRANT != 0 || self.has_native_box())
+        !self.is_plain_bytes() && (self.kind() & KIND_GRANT != 0 || self.has_native_box())
     }
 
     #[inline(never)]
@@ -392,8 +397,7 @@ impl<'a> EntryRef<'a> {
     /// Whether its own commands alone say when it ends: it is a lock, a semaphore or a latch.
     #[inline]
     pub fn has_own_deadline(self) -> bool {
-        let kind = self.kind();
-        kind & (KIND_GRANT | KIND_BOXED) != 0 && (kind & KIND_GRANT != 0 || self.is_box_with_own_deadline())
+        !self.is_plain_bytes() && (self.kind() & KIND_GRANT != 0 || self.is_box_with_own_deadline())
     }
 
     #[inline(never)]

@@ -499,6 +499,7 @@ impl Space {
 
     /// Keeps the wheel right after the fields of the hash there changed: arms, re-arms or cancels the timer of its earliest
     /// field deadline. Does nothing for other values.
+    #[inline(never)]
     pub fn arm_fields(&mut self, dict: usize, place: Place) {
         let address = self.dicts[dict].get(place).address();
         let Some(Value::Hash(hash)) = self.dicts[dict].get_mut(place).boxed() else { return };

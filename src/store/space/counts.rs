@@ -20,6 +20,14 @@ impl Counts {
     #[inline(always)]
     pub fn come(&mut self, entry: EntryRef<'_>, has_deadline: bool) {
         self.volatile += usize::from(has_deadline);
+        if !entry.is_plain_bytes() {
+            self.native_comes(entry, has_deadline);
+        }
+    }
+
+    /// Out of line, as most that come are plain.
+    #[inline(never)]
+    fn native_comes(&mut self, entry: EntryRef<'_>, has_deadline: bool) {
         if entry.is_native() {
             self.natives += 1;
             self.volatile_natives += usize::from(has_deadline);
