@@ -242,3 +242,33 @@ fn redlock_goes_on_without_a_minority() {
         assert!(!running[0].exists("door"), "it is given back where it was granted");
     });
 }
+
+#[test]
+fn an_administrator_can_end_the_wait_for_a_native_lock() {
+    run(async {
+        let server = TestServer::start();
+        let (world, admin) = (Live::new([client(&server).await]), client(&server).await);
+        let native = lock("native");
+        let holder = request(native.facts(), "holder", ms(60_000));
+        let grant = try_for(&*native, &world, &holder).await.unwrap();
+        let ends = async {
+            let mut ended = 0;
+            loop {
+                let list = admin.command(&["CLIENT", "LIST"]).await.unwrap();
+                let list = list.as_str().unwrap().to_owned();
+                let waits = list.lines().find(|line| line.contains(" cmd=lock.acquire ") && line.contains(" flags=b "));
+                if let Some(id) = waits.and_then(|line| line.strip_prefix("id=")?.split(' ').next()) {
+                    ended += admin.command(&["CLIENT", "UNBLOCK", id]).await.unwrap().as_integer().unwrap();
+                }
+                assert!(ended <= 10, "it is asked for without end");
+                tokio::time::sleep(ms(1)).await;
+            }
+        };
+        let waiter = Request { wait: Duration::MAX, ..request(native.facts(), "waiter", ms(60_000)) };
+        tokio::select! {
+            outcome = native.acquire(&world, &waiter) => assert!(outcome.unwrap().is_none()),
+            () = ends => {}
+        }
+        assert_eq!(native.release(&world, &grant).await.unwrap(), Given::Back);
+    });
+}
