@@ -39,8 +39,9 @@ use crate::script::interpreter::Interpreter;
 /// Ten times as often as Redis looks: an instruction may call a C function that takes long.
 pub(super) const INTERVAL: c_int = 10_000;
 
-/// Nanoseconds of an instruction of Lua, about: `os.clock()` advances by them, the same on every machine.
-const STEP_NS: u64 = 5;
+/// Nanoseconds by which `os.clock()` advances for an instruction of Lua, the same on every machine. Loops over numbers and tables take 2 to
+/// 4 of them, and what counts as work is within a factor of four; a short string that is made takes ten times what is counted for it.
+const STEP_NS: u64 = 3;
 
 /// What a call of `os.clock()` counts.
 pub(super) const CLOCK: u64 = 10;
@@ -108,7 +109,7 @@ impl Bounds {
     }
 
     /// Nanoseconds that the run has taken so far, judged by what was counted: the hook counts every 10,000 instructions, so the time
-    /// moves in jumps of 50 µs, and with every call of a command.
+    /// moves in jumps of 30 µs, and with every call of a command.
     pub(super) fn elapsed_ns(&self) -> u64 {
         self.steps.saturating_add(self.work).saturating_sub(self.padding).saturating_mul(STEP_NS)
     }

@@ -481,13 +481,13 @@ fn the_clock_of_a_script_advances_by_the_work_that_it_does() {
     let mut server = Scripted::new();
     server.send(&["RPUSH", "l", "a", "b", "c"]);
     assert!(clocked(&mut server, "").abs() < 10);
-    // A million instructions are 5 ms, and a call about as much as twenty of them, of whatever kind it is.
+    // A million instructions are 3 ms, and a call about as much as twenty of them, of whatever kind it is.
     for (work, least, most) in [
-        ("for i = 1, 1e6 do end", 4_900, 5_100),
-        ("for i = 1, 1e4 do redis.call('get', 'k') end", 1_000, 2_500),
-        ("for i = 1, 1e4 do redis.call('lrange', 'l', 0, 2) end", 1_000, 4_500),
-        ("for i = 1, 1e4 do redis.pcall('get', 'l') end", 1_000, 2_500),
-        ("coroutine.wrap(function() for i = 1, 1e6 do end end)()", 4_900, 5_100),
+        ("for i = 1, 1e6 do end", 2_900, 3_100),
+        ("for i = 1, 1e4 do redis.call('get', 'k') end", 600, 1_500),
+        ("for i = 1, 1e4 do redis.call('lrange', 'l', 0, 2) end", 600, 2_700),
+        ("for i = 1, 1e4 do redis.pcall('get', 'l') end", 600, 1_500),
+        ("coroutine.wrap(function() for i = 1, 1e6 do end end)()", 2_900, 3_100),
     ] {
         let took = clocked(&mut server, work);
         assert!((least..=most).contains(&took), "{work}: {took}");
