@@ -20,7 +20,7 @@ pub struct Rates<const N: usize> {
 impl<const N: usize> Rates<N> {
     /// Counters at zero.
     pub fn new(now_us: u64) -> Self {
-        Rates { due_us: now_us + INTERVAL_US, last_us: now_us, last: [0; N], samples: [[0; N]; SAMPLES], next: 0 }
+        Rates { due_us: now_us.saturating_add(INTERVAL_US), last_us: now_us, last: [0; N], samples: [[0; N]; SAMPLES], next: 0 }
     }
 
     /// Whether it is time for a sample.
@@ -45,7 +45,7 @@ impl<const N: usize> Rates<N> {
             self.samples[self.next] = rates;
             self.next = (self.next + 1) % SAMPLES;
         }
-        (self.last, self.last_us, self.due_us) = (counters, now_us, now_us + INTERVAL_US);
+        (self.last, self.last_us, self.due_us) = (counters, now_us, now_us.saturating_add(INTERVAL_US));
     }
 
     /// Means of the samples, per second.
@@ -69,6 +69,14 @@ mod tests {
         assert_eq!(rates.per_second(), [250]);
         rates.sample(60_000_000, [1000]);
         assert_eq!(rates.per_second(), [0]);
+    }
+
+    #[test]
+    fn a_clock_at_its_end_takes_samples() {
+        let mut rates = Rates::<1>::new(u64::MAX - 1);
+        rates.sample(u64::MAX, [1]);
+        rates.sample(u64::MAX, [2]);
+        assert!(rates.due(u64::MAX));
     }
 
     #[test]
