@@ -133,6 +133,7 @@ impl Engine {
             }
             self.perform_again(now, id, None, &args.borrow());
             self.serve_ready(now);
+            self.attend_locks(now);
             self.wake_up(now, id);
         }
     }

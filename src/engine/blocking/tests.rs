@@ -405,6 +405,24 @@ fn what_a_pause_holds_back_goes_on_in_order() {
 }
 
 #[test]
+fn what_a_pause_has_held_back_serves_those_who_wait_for_locks() {
+    for (held, freed) in [("LOCK.ACQUIRE l x 60000", "LOCK.RELEASE l x"), ("SET l plain", "DEL l")] {
+        let mut s = Scene::new();
+        let (a, b) = (s.connect(), s.connect());
+        s.h.run(held);
+        s.h.engine.execute(s.h.now, a, &[b"LOCK.ACQUIRE", b"l", b"y", b"60000", b"WAIT", b"0"]);
+        s.h.run("CLIENT PAUSE 100");
+        let words: Vec<&[u8]> = freed.split(' ').map(str::as_bytes).collect();
+        s.h.engine.execute(s.h.now, b, &words);
+        assert!(s.blocked(a) && s.blocked(b), "{freed}");
+        s.h.pass(100);
+        s.h.engine.check_invariants();
+        assert!(!s.blocked(a) && !s.blocked(b), "{freed}");
+        assert!(s.got(a).starts_with(':'), "{freed}");
+    }
+}
+
+#[test]
 fn a_pause_becomes_no_shorter_and_holds_back_no_less() {
     let mut s = Scene::new();
     let a = s.connect();
