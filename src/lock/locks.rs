@@ -75,6 +75,9 @@ pub struct Locks {
     bound: BTreeMap<(u64, u64), Name>,
     /// Keys of named sessions that have ended and whose grants are being ended, with the connections that they had.
     over: VecDeque<(u64, Option<Client>)>,
+    /// As `over`, of connections as well: those whose grants are too many to end at once. What is left of these is found ended by
+    /// any request for it: who has the same name of an owner does not hold it by them.
+    ending: Vec<(u64, Option<Client>)>,
     /// What databases are called that have changed places.
     homes: Vec<u32>,
     /// Holders that are to be told that they have lost what they held.
@@ -103,6 +106,7 @@ impl Locks {
             outcomes: Vec::new(),
             bound: BTreeMap::new(),
             over: VecDeque::new(),
+            ending: Vec::new(),
             homes: Vec::new(),
             lost: VecDeque::new(),
             flushes: Vec::new(),
@@ -431,7 +435,7 @@ impl Locks {
     /// Takes what a name holds, without grants whose leases have ended; see [`Keys::take`].
     fn open(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) -> Found {
         let found = keys.take(db, name, lock);
-        if found == Found::Lock && lock.due_ms().is_some_and(|at| now.reached(at)) {
+        if found == Found::Lock && (lock.due_ms().is_some_and(|at| now.reached(at)) || self.has_ending(lock)) {
             return self.open_overdue(keys, now, (db, name), lock);
         }
         found

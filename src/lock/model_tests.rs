@@ -116,3 +116,29 @@ proptest! {
         }
     }
 }
+
+/// A connection that has ended loses its grants some at a time. Between two of those times a waiter of the same owner was granted what was
+/// about to end, and lost it.
+#[test]
+fn what_is_about_to_end_with_its_connection_is_not_held_by_another() {
+    let with = |client, wait| With { client, lease: 1, wait, request: None };
+    let acquire = |name, owner, client| Op::Acquire {
+        name,
+        owner,
+        shared: false,
+        session: true,
+        extra: 0,
+        max_hold: 0,
+        with: with(client, None),
+    };
+    let mut world = World::new();
+    for op in [
+        acquire(0, 1, 2),
+        acquire(2, 1, 2),
+        acquire(1, 0, 2),
+        Op::AcquireAll { first: 0, count: 2, owner: 0, with: with(3, Some(1)) },
+        Op::Close { client: 2 },
+    ] {
+        world.step(op).unwrap_or_else(|error| panic!("{error}"));
+    }
+}

@@ -32,6 +32,7 @@ impl Locks {
         (key, told): (u64, Option<Client>),
         budget: &mut u32,
     ) -> bool {
+        self.ending.retain(|&(of, _)| of != key);
         while *budget > 0
             && let Some((&(of, token), _)) = self.bound.range((key, 0)..=(key, u64::MAX)).next()
         {
@@ -52,8 +53,23 @@ impl Locks {
                 self.close(keys, (db, &name), &mut lock);
             }
         }
+        let all = !self.has_bound(key);
+        if !all {
+            self.ending.push((key, told));
+        }
         self.work(keys, now);
-        !self.has_bound(key)
+        all
+    }
+
+    /// Whether a grant of this lock ends with a connection or a session that has ended.
+    #[inline]
+    pub(super) fn has_ending(&self, lock: &Lock) -> bool {
+        !self.ending.is_empty() && lock.holders.iter().any(|grant| self.ending_of(grant).is_some())
+    }
+
+    fn ending_of(&self, grant: &Grant) -> Option<(u64, Option<Client>)> {
+        let key = grant.bound.key(grant.client)?;
+        self.ending.iter().find(|&&(of, _)| of == key).copied()
     }
 
     /// The lease of a name's last holder has ended, or it is held back no longer, and it was taken out from under its name. What is to
@@ -121,8 +137,18 @@ impl Locks {
         }
     }
 
-    /// Ends the grants of a lock in hand whose leases have ended, and what is held back no more.
+    /// Ends the grants of a lock in hand whose leases have ended, or their connections and sessions, and what is held back no more.
     pub(super) fn expire(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) {
+        if self.has_ending(lock) {
+            let ending: Vec<_> =
+                lock.holders.iter().filter_map(|grant| Some((grant.owner.clone(), self.ending_of(grant)?.1))).collect();
+            for (owner, told) in ending {
+                let Some(mut grant) = lock.holders.remove(&owner) else { continue };
+                grant.client = told.unwrap_or(grant.client);
+                self.stats.session_ends += 1;
+                self.lose(keys, now, (db, name), lock, grant, Reason::Session);
+            }
+        }
         while let Some(grant) = lock.holders.take_ended(now.mono_ms()) {
             self.stats.expiries += 1;
             let reason = grant.end_reason();

@@ -132,7 +132,7 @@ impl Locks {
                 Found::Plain | Found::Native => false,
                 Found::Lock => {
                     // What has ended and was not seen to yet is free when it is; its own turn comes.
-                    let settled = !lock.due_ms().is_some_and(|at| now.reached(at));
+                    let settled = !lock.due_ms().is_some_and(|at| now.reached(at)) && !self.has_ending(&lock);
                     let free = first && settled && fits(&lock, &wanted).is_ok() && grantable(&lock, &wanted, &owner);
                     keys.put_back(db, &name, &mut lock);
                     free
