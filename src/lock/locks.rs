@@ -75,8 +75,8 @@ pub struct Locks {
     bound: BTreeMap<(u64, u64), Name>,
     /// Keys of named sessions that have ended and whose grants are being ended, with the connections that they had.
     over: VecDeque<(u64, Option<Client>)>,
-    /// As `over`, of connections as well: those whose grants are too many to end at once. What is left of these is found ended by
-    /// any request for it: who has the same name of an owner does not hold it by them.
+    /// Keys of ended connections and sessions that had too many grants to end at once, with the connections that are told. A request
+    /// that comes to one of the grants that are left ends it first, so that another connection of its owner does not re-enter it.
     ending: Vec<(u64, Option<Client>)>,
     /// What databases are called that have changed places.
     homes: Vec<u32>,

@@ -240,7 +240,7 @@ impl Wheel {
 
     /// Removes a timer.
     pub fn cancel(&mut self, timer: TimerId) {
-        assert!(!self.nodes.at(timer).is_free(), "timer {timer} is not set");
+        assert!(timer as usize >= SLOTS && !self.nodes.at(timer).is_free(), "timer {timer} is not set");
         self.unlink(timer);
         self.nodes.give_back(timer);
         self.len -= 1;
