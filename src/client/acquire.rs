@@ -28,9 +28,9 @@ use crate::client::wish::{Wait, Wish};
 const UNBLOCK_EVERY: Duration = Duration::from_millis(50);
 /// How often it is asked for before the connection is closed instead.
 const UNBLOCK_TIMES: u32 = 40;
-/// After a connection broke, so often a request is sent again whose wait has ended long before its time. A copy of it that comes late may
-/// end a wait so, and more than one in a row is rare; an administrator's `CLIENT UNBLOCK` does as well, and is heeded in the end.
-const EARLY_ENDS: u32 = 3;
+/// How many times a request is sent again because its wait ended long before its time. A late copy of the request can end the wait that
+/// way, rarely more than once in a row. `CLIENT UNBLOCK` does too, and the caller obeys it after this many attempts.
+pub(crate) const EARLY_ENDS: u32 = 3;
 
 impl Client {
     /// Acquires something; `None` where it is not to be had in the time that was to be waited.

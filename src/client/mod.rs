@@ -37,6 +37,7 @@ mod value;
 mod wire;
 mod wish;
 
+pub(crate) use acquire::EARLY_ENDS;
 pub use client::{Client, Dedicated};
 pub(crate) use command::Patience;
 pub use command::{Argument, Command};

@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use crate::client::{Command, Error, Result};
+use crate::client::{Command, EARLY_ENDS, Error, Result};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, counted_on, lease_ms};
 use crate::recipes::call::ask;
 use crate::recipes::world::World;
-
-/// So often a request is sent again whose wait has ended long before its time. A copy of it that comes late may end a wait so, and more
-/// than one in a row is rare; an administrator's `CLIENT UNBLOCK` does as well, and is heeded in the end.
-const EARLY_ENDS: u32 = 3;
 
 /// What is to be known of [`Native`].
 pub static FACTS: Facts = Facts {
