@@ -6,10 +6,11 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use portcullis::base::ids::SessionId;
+use portcullis::base::time::Now;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
-use portcullis::engine::session::{Peer, SessionId};
-use portcullis::engine::time::Now;
+use portcullis::engine::session::Peer;
 
 const NAME: &[u8] = b"lock:order:000012345";
 const TOKEN: &[u8] = b"5f0c2a3e-8f0e-4f47-9d2b-0c2c4f2f7a10";
@@ -39,7 +40,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let now = Now::new(1_000_000, 1_700_000_000_000);
-        let mut engine = Engine::new(Config::default(), 1, now);
+        let mut engine = Engine::new(Config::default(), 1, now, portcullis::commands::table());
         let session = engine.connect(now, Peer::default());
         Bench { engine, session, now }
     }

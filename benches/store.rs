@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, criterion_group};
 use foldhash::fast::FixedState;
-use portcullis::server::allocator;
+use portcullis::server::heap::allocator;
 use portcullis::store::dict::KeyHasher;
 use portcullis::store::entry::NewValue;
-use portcullis::store::hash::{self, FieldTtl, Hash};
-use portcullis::store::set::{self, Member, Set};
 use portcullis::store::space::Space;
+use portcullis::store::values::hash;
+use portcullis::store::values::hash::{FieldTtl, Hash};
+use portcullis::store::values::set;
+use portcullis::store::values::set::{Member, Set};
 use portcullis::store::wheel::Wheel;
 use rustix::time::{ClockId, clock_gettime};
 

@@ -40,6 +40,10 @@ pub mod testing;
 // The rest is private. The feature `internals` opens it to benches, fuzz targets and the tests that look inside.
 // Each module is listed twice rather than declared by a macro, as rustfmt does not follow modules that a macro declares.
 #[cfg(not(feature = "internals"))]
+mod base;
+#[cfg(feature = "internals")]
+pub mod base;
+#[cfg(not(feature = "internals"))]
 mod bench;
 #[cfg(feature = "internals")]
 pub mod bench;
@@ -51,6 +55,10 @@ pub mod commands;
 mod engine;
 #[cfg(feature = "internals")]
 pub mod engine;
+#[cfg(not(feature = "internals"))]
+mod keyspace;
+#[cfg(feature = "internals")]
+pub mod keyspace;
 #[cfg(not(feature = "internals"))]
 mod lock;
 #[cfg(feature = "internals")]

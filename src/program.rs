@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use clap::Command;
 
-use crate::engine::version::{PORTCULLIS_VERSION, REDIS_VERSION};
-pub use crate::server::allocator::Counting;
-use crate::server::cli::{self, Given};
+use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+pub use crate::server::heap::allocator::Counting;
 use crate::server::program;
+use crate::server::program::cli;
+use crate::server::program::cli::Given;
 use crate::{bench, torture};
 
 fn command() -> Command {

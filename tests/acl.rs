@@ -9,10 +9,11 @@ use bare::Bare;
 use common::scenes::play_here;
 use common::servers::Server;
 use common::wire::{Frame, Wire};
+use portcullis::base::ids::SessionId;
 use portcullis::commands;
-use portcullis::engine::access::UsersFile;
 use portcullis::engine::command::{Command, Flags};
-use portcullis::engine::session::{SessionFlags, SessionId};
+use portcullis::engine::session::SessionFlags;
+use portcullis::engine::users::access::UsersFile;
 
 const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
 const NO_KEY: &str = "-NOPERM No permissions to access a key";
@@ -357,7 +358,7 @@ fn reading_every_key_takes_one_selector_that_allows_the_command_and_all_keys() {
     ] {
         let (bare, _, id) = with_user("bob", rules);
         let args: [&[u8]; 2] = [b"get", b"k"];
-        let row = commands::named(&args).expect("a row");
+        let row = commands::table().named(&args).expect("a row");
         assert_eq!(bare.engine.permits_reading_every_key(id, row, &args), allowed, "{rules}");
     }
 }

@@ -38,24 +38,25 @@ use std::rc::Rc;
 use catalogue::NEVER;
 use common::random::Random;
 use generate::{Catalogue, Generator};
+use portcullis::base::ids::SessionId;
+use portcullis::base::time::Now;
 use portcullis::engine::Engine;
-use portcullis::engine::change::{Change, ChangeLog, Effect};
 use portcullis::engine::config::Config;
-use portcullis::engine::session::{Peer, SessionFlags, SessionId};
-use portcullis::engine::time::Now;
+use portcullis::engine::long_run::Verdict;
+use portcullis::engine::session::{Peer, SessionFlags};
+use portcullis::keyspace::change::{Change, ChangeLog, Effect};
 use portcullis::lock::grant::unpack;
 use portcullis::lock::requests::Remembered;
 use portcullis::lock::sessions::Session;
 use portcullis::lock::{Grant, Lock};
-use portcullis::script::bounds::Verdict;
 use portcullis::script::functions::Functions;
 use portcullis::store::entry::ValueRef;
-use portcullis::store::hash::Hash;
-use portcullis::store::list::{Element, End, List};
-use portcullis::store::set::Set;
-use portcullis::store::stream::{Entry, Group, Stream, StreamId};
-use portcullis::store::value::Value;
-use portcullis::store::zset::ZSet;
+use portcullis::store::values::hash::Hash;
+use portcullis::store::values::list::{Element, End, List};
+use portcullis::store::values::set::Set;
+use portcullis::store::values::stream::{Entry, Group, Stream, StreamId};
+use portcullis::store::values::value::Value;
+use portcullis::store::values::zset::ZSet;
 
 /// A field's value and its deadline in unix milliseconds.
 type Fields = BTreeMap<Vec<u8>, (Vec<u8>, Option<i64>)>;
@@ -434,7 +435,7 @@ fn library_name(source: &[u8]) -> Vec<u8> {
 
 /// The libraries that the engine holds.
 fn held_libraries(engine: &Engine) -> Libraries {
-    engine.functions.list().map(|library| (library.name.to_vec(), library.source.to_vec())).collect()
+    engine.lua().functions.list().map(|library| (library.name.to_vec(), library.source.to_vec())).collect()
 }
 
 /// A request about libraries.
@@ -457,7 +458,7 @@ fn library_call(random: &mut Random, engine: &Engine) -> Vec<Vec<u8>> {
             let mut other = Functions::default();
             other.load(source.as_bytes(), false).expect("the library loads");
             if random.one_in(2) {
-                call.push(engine.functions.dump());
+                call.push(engine.lua().functions.dump());
             } else {
                 call.push(other.dump());
             }
@@ -557,7 +558,7 @@ fn who_follows_the_change_log_has_the_same_data() {
         let mut now = Now::new(5_000_000, 1_750_000_000_000);
         // Strings of half a gigabyte would take most of the time, and prove no more.
         let config = Config { proto_max_bulk_len: 1 << 20, ..Config::default() };
-        let mut engine = Engine::new(config, seed, now);
+        let mut engine = Engine::new(config, seed, now, portcullis::commands::table());
         engine.keyspace.changes.log = Some(Box::new(follower.clone()));
         let enter = |engine: &mut Engine, now: Now| {
             let session = engine.connect(now, Peer::default());
@@ -685,7 +686,7 @@ struct Logged {
 impl Logged {
     fn new() -> Self {
         let now = Now::new(5_000_000, 1_750_000_000_000);
-        let mut engine = Engine::new(Config::default(), 1, now);
+        let mut engine = Engine::new(Config::default(), 1, now, portcullis::commands::table());
         let units = Units::default();
         engine.keyspace.changes.log = Some(Box::new(units.clone()));
         let session = engine.connect(now, Peer::default());

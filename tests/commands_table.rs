@@ -9,8 +9,9 @@ use std::path::Path;
 
 use common::wire::Frame;
 use portcullis::commands;
-use portcullis::commands::missing;
-use portcullis::commands::syntax::{self, Arg, Kind, Type};
+use portcullis::commands::reference::missing;
+use portcullis::commands::reference::syntax;
+use portcullis::commands::reference::syntax::{Arg, Kind, Type};
 use portcullis::engine::command::{Access, Command, Flags, Group, Keys};
 use portcullis::engine::command_keys::{Begin, KeyUse};
 

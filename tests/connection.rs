@@ -3,7 +3,8 @@
 mod bare;
 
 use bare::Bare;
-use portcullis::engine::session::{SessionFlags, SessionId};
+use portcullis::base::ids::SessionId;
+use portcullis::engine::session::SessionFlags;
 use portcullis::resp::reply::Protocol;
 
 fn flags(bare: &Bare, id: SessionId) -> SessionFlags {

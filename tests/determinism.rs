@@ -31,11 +31,11 @@ use std::rc::Rc;
 use catalogue::NEVER;
 use common::random::Random;
 use generate::{Catalogue, Generator};
+use portcullis::base::time::Now;
 use portcullis::engine::Engine;
-use portcullis::engine::change::{Change, ChangeLog};
 use portcullis::engine::config::Config;
 use portcullis::engine::session::{Peer, SessionFlags};
-use portcullis::engine::time::Now;
+use portcullis::keyspace::change::{Change, ChangeLog};
 
 /// Keeps what it is told as text.
 struct Journal(Rc<RefCell<Vec<String>>>);
@@ -64,7 +64,7 @@ fn play(catalogue: &Catalogue, seed: u64) -> Seen {
     let generator = Generator::new(catalogue, &mut random, true);
     let journal = Rc::default();
     let mut now = Now::new(5_000_000, 1_750_000_000_000);
-    let mut engine = Engine::new(Config::default(), seed, now);
+    let mut engine = Engine::new(Config::default(), seed, now, portcullis::commands::table());
     engine.keyspace.changes.log = Some(Box::new(Journal(Rc::clone(&journal))));
     let sessions = [0; 3].map(|_| engine.connect(now, Peer::default()));
     let [listener, ..] = sessions;

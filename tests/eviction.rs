@@ -8,7 +8,7 @@ mod common;
 use std::time::Duration;
 
 use common::wire::{Frame, Wire};
-use portcullis::server::allocator::Counting;
+use portcullis::server::heap::allocator::Counting;
 use portcullis::testing::TestServer;
 
 // As in the program: the server measures what its thread has of it.

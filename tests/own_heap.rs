@@ -6,7 +6,8 @@
 mod common;
 
 use common::reserved;
-use portcullis::server::allocator::{self, Counting};
+use portcullis::server::heap::allocator;
+use portcullis::server::heap::allocator::Counting;
 use portcullis::testing::TestServer;
 
 // As in the program: the server measures what its thread has of it.

@@ -3,8 +3,9 @@
 mod bare;
 
 use bare::Bare;
-use portcullis::engine::change::Classes;
-use portcullis::engine::session::{Peer, SessionFlags, SessionId};
+use portcullis::base::ids::SessionId;
+use portcullis::engine::session::{Peer, SessionFlags};
+use portcullis::keyspace::change::Classes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

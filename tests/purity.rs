@@ -1,11 +1,13 @@
-//! The engine's side of the crate takes time, bytes and randomness as arguments; this holds it to that.
+//! What source files may name: layers import only what lies below them, and the engine's side takes time, bytes and randomness as
+//! arguments.
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Pure folders of `src/`.
-const PURE: [&str; 6] = ["engine", "store", "lock", "commands", "script", "resp"];
+const PURE: [&str; 8] = ["base", "resp", "lock", "store", "keyspace", "engine", "script", "commands"];
 
 /// What they must not name, and why not.
 const FORBIDDEN: &[(&str, &str)] = &[
@@ -129,4 +131,191 @@ fn comments_and_texts_do_not_count_and_names_do() {
     assert!(names(&code("let s = \"x\"; use tokio::net;"), "tokio").is_some());
     assert_eq!(names("let random = operand(strand);", "rand"), None);
     assert!(names("use std::time::{Duration, Instant};", "Instant").is_some());
+}
+
+/// What each folder of `src/` may import: folders that lie below it. Files that lie in `src/` itself are named like folders.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("resp", &["base"]),
+    ("lock", &["base"]),
+    ("store", &["base", "lock"]),
+    ("keyspace", &["base", "resp", "lock", "store"]),
+    ("engine", &["base", "resp", "lock", "store", "keyspace"]),
+    ("script", &["base", "resp", "keyspace", "engine"]),
+    ("commands", &["base", "resp", "lock", "store", "keyspace", "engine", "script"]),
+    ("server", &["base", "resp", "store", "engine", "script", "commands"]),
+    ("client", &[]),
+    ("testing", &["base", "resp", "engine", "server", "client"]),
+    ("recipes", &["client"]),
+    ("bench", &["resp", "client", "recipes"]),
+    ("torture", &["base", "resp", "keyspace", "engine", "commands", "server", "client", "recipes", "bench"]),
+    ("program", &["base", "server", "bench", "torture"]),
+    ("lib", &["engine", "server", "testing"]),
+];
+
+/// Maximum number of files in a circle of imports. The largest circle is rows, their context, the engine, and the state of the engine that
+/// refers to rows.
+const CIRCLE_MAX: usize = 32;
+
+/// Maximum number of files in a folder.
+const FOLDER_MAX: usize = 30;
+
+/// The parts of a module's path, from the folder below `src/` on.
+type Module = Vec<String>;
+
+/// The modules of `src/` and their files, without those that are tests.
+fn modules() -> BTreeMap<Module, PathBuf> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&src, &mut files);
+    let module = |path: PathBuf| {
+        let relative = path.strip_prefix(&src).unwrap().with_extension("");
+        let mut parts: Module = relative.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+        parts.pop_if(|last| last == "mod");
+        let test = |part: &String| part == "tests" || part.ends_with("_tests") || part == "harness";
+        (!parts.iter().any(test) && !["main", "build"].contains(&parts[0].as_str())).then_some((parts, path))
+    };
+    files.into_iter().filter_map(module).collect()
+}
+
+/// The code of a module without its unit tests.
+fn code_without_tests(path: &Path) -> String {
+    let source = std::fs::read_to_string(path).unwrap();
+    let mut code = code(&source);
+    while let Some(start) = code.find("#[cfg(test)]") {
+        let rest = &code[start..];
+        // The item ends with the line of its closing brace, or with its semicolon.
+        let brace = rest.find('{').unwrap_or(rest.len());
+        let semicolon = rest.find(';').unwrap_or(rest.len());
+        let len = if semicolon < brace { semicolon + 1 } else { rest.find("\n}").map_or(rest.len(), |end| end + 2) };
+        code.replace_range(start..start + len, "");
+    }
+    code
+}
+
+/// Every path that a tree of `use` stands for, each as its parts behind `prefix`.
+fn use_paths(tree: &str, prefix: &[String], into: &mut Vec<Module>) {
+    let mut depth = 0;
+    let branches = tree.split(|c: char| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    });
+    for branch in branches.map(str::trim).filter(|branch| !branch.is_empty()) {
+        let (path, group) = branch.split_once('{').map_or((branch, None), |(path, group)| (path, group.rsplit_once('}')));
+        let path = path.split(" as ").next().unwrap();
+        let parts = path.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty());
+        let path: Module = prefix.iter().cloned().chain(parts).collect();
+        match group {
+            Some((group, _)) => use_paths(group, &path, into),
+            None => into.push(path),
+        }
+    }
+}
+
+/// The modules that a module imports or names by a path.
+fn imports(module: &Module, code: &str, modules: &BTreeMap<Module, PathBuf>) -> BTreeSet<Module> {
+    let mut paths = Vec::new();
+    for root in ["crate::", "super::", "self::"] {
+        for (at, _) in code.match_indices(root) {
+            if code[..at].ends_with(|c: char| c.is_alphanumeric() || "_:$".contains(c)) {
+                continue;
+            }
+            let line_start = code[..at].rfind([';', '}']).map_or(0, |end| end + 1);
+            let in_use = code[line_start..at].split_whitespace().last() == Some("use");
+            let rest = &code[at..];
+            let end = match in_use {
+                true => rest.find(';').unwrap(),
+                false => rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':').unwrap_or(rest.len()),
+            };
+            use_paths(&rest[..end], &[], &mut paths);
+        }
+    }
+    let mut found = BTreeSet::new();
+    for path in paths {
+        let mut full = if path[0] == "crate" { Module::new() } else { module.clone() };
+        for part in path.iter().filter(|part| !["crate", "self"].contains(&part.as_str())) {
+            if part == "super" { drop(full.pop()) } else { full.push(part.clone()) }
+        }
+        let known = (1..=full.len()).rev().map(|len| full[..len].to_vec()).find(|prefix| modules.contains_key(prefix));
+        found.extend(known.filter(|known| known != module));
+    }
+    found
+}
+
+/// The imports of every module.
+fn graph() -> BTreeMap<Module, BTreeSet<Module>> {
+    let modules = modules();
+    let of = |(module, path): (&Module, &PathBuf)| (module.clone(), imports(module, &code_without_tests(path), &modules));
+    let graph: BTreeMap<_, _> = modules.iter().map(of).collect();
+    assert!(graph.len() > 300, "the modules are there");
+    graph
+}
+
+#[test]
+fn layers_import_only_what_lies_below_them() {
+    let mut wrong = Vec::new();
+    for (module, imports) in graph() {
+        let layer = module[0].as_str();
+        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == layer) else {
+            wrong.push(format!("{} is in no layer", module.join("::")));
+            continue;
+        };
+        let climbs = imports.iter().filter(|import| import[0] != layer && !allowed.contains(&import[0].as_str()));
+        wrong.extend(climbs.map(|import| format!("{} imports {}", module.join("::"), import.join("::"))));
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn no_layer_is_above_and_below_another() {
+    // Layers that import none of those left are taken away from the bottom. In the end none is left.
+    let mut left: Vec<_> = LAYERS.to_vec();
+    while let Some(at) = left.iter().position(|(_, below)| !below.iter().any(|name| left.iter().any(|(other, _)| other == name)))
+    {
+        left.remove(at);
+    }
+    assert!(left.is_empty(), "a circle of folders: {left:?}");
+}
+
+/// Everything that can be reached from a module by imports.
+fn reached(from: &Module, graph: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Module> {
+    let (mut seen, mut next) = (BTreeSet::new(), vec![from.clone()]);
+    while let Some(module) = next.pop() {
+        next.extend(graph[&module].iter().filter(|import| seen.insert((*import).clone())).cloned());
+    }
+    seen
+}
+
+#[test]
+fn circles_of_files_are_small() {
+    let graph = graph();
+    let reached: BTreeMap<&Module, BTreeSet<Module>> = graph.keys().map(|module| (module, reached(module, &graph))).collect();
+    for (module, seen) in &reached {
+        let circle: Vec<String> =
+            seen.iter().filter(|other| reached[other].contains(*module)).map(|other| other.join("::")).collect();
+        assert!(circle.len() <= CIRCLE_MAX, "a circle of {} files: {}", circle.len(), circle.join(" "));
+    }
+}
+
+#[test]
+fn folders_are_small() {
+    let mut files: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for path in modules().into_values() {
+        *files.entry(path.parent().unwrap().to_owned()).or_default() += 1;
+    }
+    let large: Vec<_> = files.iter().filter(|(_, count)| **count > FOLDER_MAX).collect();
+    assert!(large.is_empty(), "folders with more than {FOLDER_MAX} files: {large:?}");
+}
+
+#[test]
+fn imports_are_found_in_trees_and_in_paths() {
+    let modules: BTreeMap<Module, PathBuf> =
+        ["a", "a::b", "c", "c::d"].map(|name| (name.split("::").map(str::to_owned).collect(), PathBuf::new())).into();
+    let found = |module: &str, code: &str| -> Vec<String> {
+        let module = module.split("::").map(str::to_owned).collect();
+        imports(&module, code, &modules).iter().map(|import| import.join("::")).collect()
+    };
+    assert_eq!(found("a", "use crate::c::{D, d::{self, E}};"), ["c", "c::d"]);
+    assert_eq!(found("a::b", "pub use super::X; fn f() { crate::c::d::g() }"), ["a", "c::d"]);
+    assert_eq!(found("a", "use mycrate::c; let x = self::b::y;"), ["a::b"]);
 }

@@ -22,7 +22,7 @@ mod redisson;
 
 use std::process::ExitCode;
 
-use portcullis::server::allocator;
+use portcullis::server::heap::allocator;
 
 // The program's, with the C library's blocks: only the executor's thread has a heap of its own.
 #[global_allocator]

@@ -9,14 +9,15 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use gungraun::{Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main};
+use portcullis::base::ids::SessionId;
 use portcullis::engine::config::Config;
-use portcullis::engine::session::{Peer, SessionId};
+use portcullis::engine::session::Peer;
 use portcullis::resp::reply::{Protocol, Sink, WireReply};
 use portcullis::resp::request::{Limits, whole_request};
-use portcullis::server::allocator;
 use portcullis::server::clock::Clock;
-use portcullis::server::connection::execute_input;
 use portcullis::server::directory::{Directory, Entry};
+use portcullis::server::heap::allocator;
+use portcullis::server::net::connection::execute_input;
 use portcullis::server::shell::Shell;
 use portcullis::store::entry::NewValue;
 use portcullis::store::space::Space;

@@ -1,10 +1,11 @@
 //! An engine, one session on it, and a clock that stands still: what the smaller targets run on.
 
 use crate::frames;
+use portcullis::base::ids::SessionId;
+use portcullis::base::time::Now;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
-use portcullis::engine::session::{Peer, SessionId};
-use portcullis::engine::time::Now;
+use portcullis::engine::session::Peer;
 
 /// Longer replies are not decoded, for speed.
 const DECODED_MAX: usize = 16 * 1024;
@@ -25,7 +26,7 @@ pub struct Driver {
 impl Driver {
     /// A new engine with this configuration.
     pub fn new(config: Config) -> Self {
-        let mut engine = Engine::new(config, 1, START);
+        let mut engine = Engine::new(config, 1, START, portcullis::commands::table());
         let session = engine.connect(START, Peer::default());
         Driver { engine, session, now: START }
     }

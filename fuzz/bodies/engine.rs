@@ -11,10 +11,11 @@
 use std::hash::{DefaultHasher, Hasher};
 
 use crate::frames;
+use portcullis::base::ids::SessionId;
+use portcullis::base::time::Now;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
-use portcullis::engine::session::{Peer, SessionFlags, SessionId};
-use portcullis::engine::time::Now;
+use portcullis::engine::session::{Peer, SessionFlags};
 use portcullis::resp::request::{Limits, Progress, RequestParser};
 
 /// Requests of one input; the rest of it is not run.
@@ -80,7 +81,7 @@ impl Run {
     fn new() -> Self {
         let now = Now::new(1_000_000, 1_700_000_000_000);
         let config = Config { proto_max_bulk_len: 1 << 20, ..Config::default() };
-        let mut engine = Engine::new(config, 1, now);
+        let mut engine = Engine::new(config, 1, now, portcullis::commands::table());
         let clients =
             [0, 1].map(|_| Client { id: engine.connect(now, Peer::default()), parser: RequestParser::new(), input: Vec::new() });
         Run { engine, now, clients, digests: Vec::new() }

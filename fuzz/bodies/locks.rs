@@ -12,11 +12,12 @@ use std::sync::LazyLock;
 use crate::frames;
 use bytes::BytesMut;
 use model::{Attempt, Claim, GrantId, Model, Name, Refusal, Tie, Told, Wish};
+use portcullis::base::ids::SessionId;
+use portcullis::base::time::Now;
 use portcullis::client::{Decoder, Value};
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
-use portcullis::engine::session::{Peer, SessionId};
-use portcullis::engine::time::Now;
+use portcullis::engine::session::Peer;
 use portcullis::resp::reply::Protocol;
 
 /// Operations of one input.
@@ -95,7 +96,7 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(input: &'a [u8]) -> World<'a> {
-        let mut engine = Engine::new(Config::default(), 1, START);
+        let mut engine = Engine::new(Config::default(), 1, START, portcullis::commands::table());
         let control = engine.connect(START, Peer::default());
         let mut world = World {
             input,

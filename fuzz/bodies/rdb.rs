@@ -7,7 +7,7 @@
 use crate::allocation;
 use crate::driver::Driver;
 use portcullis::engine::config::Config;
-use portcullis::engine::rdb::parts;
+use portcullis::keyspace::rdb::parts;
 
 /// Bytes of an input.
 const INPUT_MAX: usize = 16 << 10;

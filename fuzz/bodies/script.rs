@@ -12,10 +12,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::frames;
+use portcullis::base::ids::SessionId;
+use portcullis::base::time::Now;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
-use portcullis::engine::session::{Peer, SessionId};
-use portcullis::engine::time::Now;
+use portcullis::engine::session::Peer;
 
 /// Longer replies are not decoded, for speed.
 const DECODED_MAX: usize = 64 * 1024;
@@ -158,7 +159,7 @@ impl Run {
     fn new(resp3: bool) -> Self {
         let now = Now::new(1_000_000, 1_700_000_000_000);
         let config = Config { proto_max_bulk_len: 1 << 20, script_memory_limit: MEMORY_MAX, ..Config::default() };
-        let mut engine = Engine::new(config, 1, now);
+        let mut engine = Engine::new(config, 1, now, portcullis::commands::table());
         engine.script_steps_max = Some(STEPS_MAX);
         let session = engine.connect(now, Peer::default());
         let mut run = Run { engine, now, session, resp3 };

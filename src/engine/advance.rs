@@ -1,6 +1,6 @@
 //! Time passes: what ends by itself, and what is done in slices between requests.
 
-use crate::engine::time::Now;
+use crate::base::time::Now;
 use crate::engine::{Action, Engine};
 
 /// Steps (entries fired, moved on the wheel or freed) that one call of [`Engine::advance`] takes at most. A command may have to
@@ -67,7 +67,7 @@ impl Engine {
         if !self.discards.is_empty() {
             self.discards.free_some(&mut budget);
         }
-        if !self.retired.is_empty() && self.retired.free_some(&mut budget) {
+        if self.scripts.has_garbage() && self.scripts.free_some(&mut budget) {
             self.act(Action::ReturnMemory);
         }
         self.settle_journal();
@@ -102,7 +102,7 @@ impl Engine {
     /// means at once.
     pub fn next_deadline(&self) -> Option<u64> {
         let clients_go = self.counts_clients() && self.clients_exceed();
-        let unfreed = !self.retired.is_empty() || !self.discards.is_empty() || self.pubsub.has_retired();
+        let unfreed = self.scripts.has_garbage() || !self.discards.is_empty() || self.pubsub.has_retired();
         let unfreed = unfreed || self.goes_on();
         if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
             return Some(0);

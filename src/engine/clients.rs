@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::engine::Engine;
-use crate::engine::session::{Peer, Session, SessionFlags, SessionId};
-use crate::engine::time::Now;
+use crate::engine::session::{Peer, Session, SessionFlags};
 
 impl Engine {
     /// A new session.

@@ -3,9 +3,9 @@
 //! Clients of a cluster send each request to the node that has its slot. Here that is this one for all of them, so nothing is ever
 //! moved elsewhere; but a request across slots is refused as in every cluster, so that what works here works there.
 
+use crate::base::error::{Error, Result};
 use crate::engine::Engine;
 use crate::engine::command::Command;
-use crate::engine::error::{Error, Result};
 
 /// Slots of a cluster.
 pub const SLOTS: u16 = 16_384;

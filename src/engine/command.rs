@@ -5,9 +5,9 @@
 
 use smallvec::SmallVec;
 
+use crate::base::error::Result;
 use crate::engine::command_keys::{KeySpec, KeyUse};
 use crate::engine::context::Context;
-use crate::engine::error::Result;
 
 bitflags::bitflags! {
     /// What kind of command it is; names as `COMMAND INFO` gives them.
@@ -391,5 +391,5 @@ impl Command {
 
 /// The handler of a row that is never called itself: a container without its subcommand fails on arity first.
 fn no_handler(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    Err(crate::engine::error::Error::SYNTAX)
+    Err(crate::base::error::Error::SYNTAX)
 }

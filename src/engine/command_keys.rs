@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
+use crate::base::error::Error;
+use crate::base::number::parse_i64;
 use crate::engine::command::{Access, Command, Keys};
-use crate::engine::error::Error;
-use crate::engine::number::parse_i64;
 
 bitflags::bitflags! {
     /// What a command does with the value behind a key, beside its [`Access`].

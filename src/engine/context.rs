@@ -1,10 +1,11 @@
 //! What a handler is given: the engine, the instant, the session, and where its reply goes.
 
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::command::Command;
-use crate::engine::keyspace::Db;
-use crate::engine::session::{Session, SessionFlags, SessionId};
-use crate::engine::time::Now;
+use crate::engine::session::{Session, SessionFlags};
+use crate::keyspace::databases::Db;
 use crate::resp::reply::Sink;
 
 /// Who called a command.

@@ -1,9 +1,10 @@
 //! Drives an engine by hand in unit tests: requests as text, replies as text, time as told.
 
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::config::Config;
-use crate::engine::session::{Peer, SessionId};
-use crate::engine::time::Now;
+use crate::engine::session::Peer;
 
 /// An engine, one session, and a clock that moves when told.
 pub struct Harness {
@@ -20,7 +21,7 @@ impl Harness {
     /// An engine with default configuration, a million milliseconds after the origin.
     pub fn new() -> Self {
         let now = Now::new(1_000_000_000, 1_700_000_000_000);
-        let mut engine = Engine::new(Config::default(), 7, now);
+        let mut engine = Engine::new(Config::default(), 7, now, crate::commands::table());
         let session = engine.connect(now, Peer::default());
         Harness { engine, session, now }
     }

@@ -1,16 +1,16 @@
 //! What holds between the parts of the engine.
 
+use crate::base::ids::SessionId;
 use crate::engine::Engine;
-use crate::engine::interest::NIL;
 use crate::engine::pubsub;
-use crate::engine::session::{SessionFlags, SessionId};
+use crate::engine::session::SessionFlags;
+use crate::keyspace::interests::NIL;
 
 impl Engine {
     /// Panics where the state is not what it should be. Walks everything.
     pub fn check_invariants(&self) {
         self.keyspace.space.check_invariants();
         self.scripts.check_invariants();
-        self.functions.check_invariants();
         for &id in &self.dirty {
             assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
         }

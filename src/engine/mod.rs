@@ -9,75 +9,34 @@
 //!                                                  └────▶ reply sink ─▶ the session's outbox
 //! ```
 
-pub mod access;
-pub mod acl;
 pub mod advance;
-pub mod arguments;
 pub mod blocking;
-pub mod change;
-mod circumstances;
-pub mod client_memory;
 pub mod clients;
 pub mod cluster;
 pub mod command;
 pub mod command_keys;
-pub mod command_stats;
 pub mod config;
 pub mod context;
-pub mod discard;
 pub mod environment;
-pub mod error;
-pub mod eviction;
-pub mod expiry_publish;
-pub mod fault_rules;
 pub mod faults;
-pub mod figures;
-pub mod gates;
-pub mod geohash;
-pub mod glob;
 #[cfg(test)]
 pub mod harness;
-pub mod hashes;
-pub mod images;
-pub mod interest;
-pub mod invalidate;
 pub mod invariants;
-pub mod journal;
-pub mod keyspace;
-pub mod latency;
-pub mod leaks;
-pub mod lists;
-pub mod lock_records;
+pub mod jobs;
 pub mod locks;
+pub mod long_run;
 pub mod memory;
-pub mod monitor;
-mod natives;
-pub mod number;
+pub mod observe;
 pub mod pause;
 pub mod pubsub;
-pub mod rate;
-pub mod rdb;
 pub mod reconfigure;
-pub mod redact;
-pub mod restart;
+pub mod scripting;
 pub mod session;
-pub mod sets;
-pub mod slowlog;
-pub mod stats;
-pub mod streams;
-pub mod strings;
-pub mod test_mode;
-pub mod time;
-pub mod timing;
+pub mod slow_path;
+pub mod table;
 pub mod tracking;
 pub mod transaction;
-pub mod turns;
 pub mod users;
-pub mod uses;
-pub mod version;
-pub mod walks;
-pub mod watch;
-pub mod zsets;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -85,38 +44,38 @@ use std::sync::Arc;
 pub use advance::ADVANCE_BUDGET;
 use slab::Slab;
 
-use crate::commands;
-use crate::engine::access::UsersFile;
-use crate::engine::circumstances::Circumstances;
-use crate::engine::client_memory::ClientMemory;
+use crate::base::error::Error;
+use crate::base::ids::SessionId;
+use crate::base::rate::Rates;
+use crate::base::time::Now;
 use crate::engine::command::{Command, Flags, Traits};
-use crate::engine::command_stats::CommandStats;
 use crate::engine::config::Config;
 use crate::engine::context::{Context, Origin};
-use crate::engine::discard::Discards;
 use crate::engine::environment::Environment;
-use crate::engine::error::Error;
 use crate::engine::faults::Faults;
-use crate::engine::gates::Gates;
-use crate::engine::keyspace::Keyspace;
-use crate::engine::latency::Latency;
+use crate::engine::faults::gates::Gates;
+use crate::engine::faults::test_mode::ClockOrder;
+use crate::engine::jobs::Walks;
+use crate::engine::long_run::{Run, Supervisor};
+use crate::engine::memory::clients::ClientMemory;
+use crate::engine::memory::discard::Discards;
+use crate::engine::observe::command_stats::CommandStats;
+use crate::engine::observe::latency::Latency;
+use crate::engine::observe::slowlog::SlowLog;
+use crate::engine::observe::stats::Stats;
+use crate::engine::observe::timing::Timing;
+use crate::engine::observe::turns::Turns;
 use crate::engine::pause::Pause;
 use crate::engine::pubsub::PubSub;
-use crate::engine::rate::Rates;
-use crate::engine::session::{Session, SessionFlags, SessionId};
-use crate::engine::slowlog::SlowLog;
-use crate::engine::stats::Stats;
-use crate::engine::test_mode::ClockOrder;
-use crate::engine::time::Now;
-use crate::engine::timing::Timing;
+use crate::engine::scripting::Scripting;
+use crate::engine::session::{Session, SessionFlags};
+use crate::engine::slow_path::Circumstances;
+use crate::engine::table::{CommandTable, resolve_row};
 use crate::engine::transaction::Fate;
-use crate::engine::turns::Turns;
 use crate::engine::users::Users;
-use crate::engine::walks::Walks;
+use crate::engine::users::access::UsersFile;
+use crate::keyspace::databases::Keyspace;
 use crate::resp::reply::{Sink, WireReply};
-use crate::script::bounds::{Run, Supervisor};
-use crate::script::functions::Functions;
-use crate::script::{Retired, ScriptRandom, Scripts};
 
 /// Steps that are taken before a command, at most, for leases and waits that have ended, beyond those that are its own business.
 const SETTLE_BUDGET: u32 = ADVANCE_BUDGET;
@@ -155,6 +114,8 @@ pub type Entropy = Box<dyn FnMut(&mut [u8]) -> bool>;
 
 /// The state machine.
 pub struct Engine {
+    /// The command table.
+    pub commands: &'static CommandTable,
     /// The databases.
     pub keyspace: Keyspace,
     /// Configuration directives, their values and rules.
@@ -187,12 +148,8 @@ pub struct Engine {
     circumstances: Circumstances,
     /// How many requests the transaction that runs has, and what their queue takes up.
     pub(crate) executing: (usize, usize),
-    /// Cached scripts and their interpreter.
-    pub scripts: Scripts,
-    /// Libraries of functions and their interpreter.
-    pub functions: Functions,
-    /// What `math.random` draws from.
-    pub script_random: ScriptRandom,
+    /// Scripts and libraries of functions, and their interpreters.
+    pub scripts: Box<dyn Scripting>,
     /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: on, scripts may call DEBUG.
     pub debug_from_scripts: bool,
     /// Tests have the clock and faults in their hands.
@@ -201,8 +158,6 @@ pub struct Engine {
     pub faults: Faults,
     /// Replies that are held back (`FAULT`).
     pub gates: Gates,
-    /// Interpreters of either that are no more, on their way out.
-    pub(crate) retired: Retired,
     /// Asked while a script runs whether it may go on; `None` where nobody is to be asked.
     pub supervisor: Option<Supervisor>,
     /// The run that the supervisor is being asked about.
@@ -252,12 +207,13 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An empty engine. All that is random in it follows from `seed`.
-    pub fn new(mut config: Config, seed: u64, now: Now) -> Self {
+    /// An empty engine that executes the commands of a table. All that is random in it follows from `seed`.
+    pub fn new(mut config: Config, seed: u64, now: Now, commands: &'static CommandTable) -> Self {
         if config.cluster_enabled {
             config.databases = 1;
         }
         let mut engine = Engine {
+            commands,
             keyspace: Keyspace::new(config.databases as usize, seed ^ 0x9e37_79b9_7f4a_7c15, now),
             config,
             stats: Stats::default(),
@@ -276,10 +232,7 @@ impl Engine {
             exec_slot: None,
             resumed: None,
             executing: (0, 0),
-            scripts: Scripts::default(),
-            functions: Functions::default(),
-            retired: Retired::default(),
-            script_random: ScriptRandom::default(),
+            scripts: commands.scripting(),
             debug_from_scripts: false,
             test_mode: false,
             faults: Faults::new(seed ^ 0x6a09_e667_f3bc_c909),
@@ -290,7 +243,7 @@ impl Engine {
             visited: 0,
             rewrite_config: None,
             apply_config: None,
-            users: Users::new(false),
+            users: Users::new(commands, false),
             users_file: None,
             entropy: None,
             run_id: String::new(),
@@ -432,8 +385,8 @@ impl Engine {
         }
         self.keyspace.changes.begin();
         let mut unknown = None;
-        let row = row.or_else(|| commands::lookup(name));
-        let found = commands::resolve_row(row, args).map_err(|error| unknown = Some(error)).ok();
+        let row = row.or_else(|| self.commands.lookup(name));
+        let found = resolve_row(row, args).map_err(|error| unknown = Some(error)).ok();
         let session = &mut self.sessions[id.0 as usize];
         debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
         session.last_ms = now.mono_ms();
@@ -528,11 +481,11 @@ impl Engine {
             if self.lasts(Circumstances::OBSERVERS) {
                 self.show_refused(now, id, args);
             }
-            if let Some(command) = commands::named(args) {
+            if let Some(command) = self.commands.named(args) {
                 self.command_stats.of(command).rejected += 1;
             }
             if let Some(error) = error {
-                let error = self.refused(id, commands::lookup(name).is_some_and(Command::is_exec), error);
+                let error = self.refused(id, self.commands.lookup(name).is_some_and(Command::is_exec), error);
                 self.refuse(&error, reply);
             }
         }
@@ -551,7 +504,7 @@ impl Engine {
             }
             return Err(Error::new(format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-                commands::full_name(command)
+                self.commands.full_name(command)
             )));
         }
         if let Some(run) = &self.long_run

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::arguments::Arguments;
+use crate::base::arguments::Arguments;
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::engine::command::{Command, Flags};
-use crate::engine::session::{SessionFlags, SessionId};
-use crate::engine::time::Now;
+use crate::engine::session::SessionFlags;
 use crate::engine::{ADVANCE_BUDGET, Engine};
 
 /// What a pause holds back.

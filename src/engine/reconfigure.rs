@@ -39,6 +39,5 @@ impl Engine {
 
     pub(super) fn bound_scripts(&mut self) {
         self.scripts.set_memory_limit(self.config.script_memory_limit);
-        self.functions.set_memory_limit(self.config.script_memory_limit);
     }
 }

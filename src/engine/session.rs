@@ -3,14 +3,10 @@
 use std::sync::Arc;
 
 use crate::engine::command::Command;
-use crate::engine::interest::NIL;
 use crate::engine::transaction::Transaction;
 use crate::engine::users::UserId;
+use crate::keyspace::interests::NIL;
 use crate::resp::reply::Protocol;
-
-/// Names a session until it is disconnected; may then be given to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(pub u32);
 
 bitflags::bitflags! {
     /// What is switched on for a session.

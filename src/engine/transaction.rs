@@ -8,18 +8,17 @@
 //!
 //! The queue counts as part of the session's query buffer: a client whose queue outgrows `client-query-buffer-limit` is closed.
 
-use crate::commands;
+use crate::base::arguments::split;
+use crate::base::error::{Error, Result};
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::engine::Engine;
-use crate::engine::arguments::split;
 use crate::engine::cluster;
 use crate::engine::command::{Command, Flags, Traits};
 use crate::engine::context::{Context, Origin};
-use crate::engine::error::{Error, Result};
-use crate::engine::interest::NIL;
-use crate::engine::session::{SessionFlags, SessionId};
-use crate::engine::time::Now;
+use crate::engine::session::SessionFlags;
+use crate::keyspace::interests::NIL;
 use crate::resp::reply::Sink;
-use crate::script;
 
 /// One queued request.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +106,7 @@ impl Engine {
         }
         let monitors = self.sessions[id.0 as usize].flags.contains(SessionFlags::MONITOR);
         self.check_memory(now, command, args)?;
-        let mut flags = script::command_flags(self, command, args);
+        let mut flags = self.flags_of(command, args);
         if command.is_exec()
             && let Some(transaction) = &self.sessions[id.0 as usize].transaction
         {
@@ -135,7 +134,7 @@ impl Engine {
     /// Queues a request.
     pub(super) fn enqueue(&mut self, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) {
         let limit = self.config.client_query_buffer_limit;
-        let flags = script::command_flags(self, command, args);
+        let flags = self.flags_of(command, args);
         let lost = self.watched_touched(id);
         let session = &mut self.sessions[id.0 as usize];
         let transaction = session.transaction.get_or_insert_default();
@@ -306,7 +305,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
 impl Engine {
     /// Whether a queued request may still be run.
     fn admit_queued(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result {
-        debug_assert!(!command.traits.contains(Traits::AT_ONCE), "{} is not queued", commands::full_name(command));
+        debug_assert!(!command.traits.contains(Traits::AT_ONCE), "{} is not queued", self.commands.full_name(command));
         if self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
             return Ok(());
         }

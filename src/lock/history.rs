@@ -5,11 +5,11 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 
+use crate::base::chunks::Chunks;
+use crate::base::prefetch::prefetch;
+use crate::base::segments::Segments;
 use crate::lock::Origin;
 use crate::lock::grant::{Client, Owner, Reason};
-use crate::store::chunks::Chunks;
-use crate::store::segments::Segments;
-use crate::store::table::prefetch;
 
 /// Names whose events are kept by default.
 pub const NAMES: usize = 4096;

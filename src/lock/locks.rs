@@ -14,7 +14,7 @@ use granting::grantable;
 use losing::{Lost, Origin};
 use smallvec::SmallVec;
 
-use crate::engine::time::Now;
+use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Mode, Owner, Reason};
 use crate::lock::held::HeldByDb;
 use crate::lock::history::{History, What};

@@ -55,3 +55,6 @@ pub use holders::{Holders, Lock};
 pub use locks::Locks;
 pub use locks::losing::Origin;
 pub use terms::{Acquired, AllAcquired, Claim, Found, Keys, Outcome, Refusal, Request};
+
+/// Budget steps that it takes to tell the holder of a lock that it is gone. An entry that is freed takes one.
+pub(crate) const LOST_STEPS: u32 = 4;

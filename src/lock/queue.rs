@@ -17,11 +17,11 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
+use crate::base::chunks::Chunks;
+use crate::base::segments::Segments;
 use crate::lock::grant::{Bound, Client, Mode, Owner};
 use crate::lock::holds::Holds;
 use crate::lock::terms::Request;
-use crate::store::chunks::Chunks;
-use crate::store::segments::Segments;
 
 /// End of a list, and the number of nothing.
 pub const NIL: u32 = u32::MAX;

@@ -14,8 +14,8 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
-use crate::store::chunks::Chunks;
-use crate::store::segments::Segments;
+use crate::base::chunks::Chunks;
+use crate::base::segments::Segments;
 
 /// Bytes of an id at most.
 pub const ID_MAX: usize = 64;

@@ -8,8 +8,8 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 use smallvec::SmallVec;
 
+use crate::base::error::Error;
 use crate::engine::Engine;
-use crate::engine::error::Error;
 use crate::resp::reply::{Protocol, Sink};
 use crate::script::failure;
 use crate::script::globals::uncover;

@@ -5,7 +5,7 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 use sha1::{Digest, Sha1};
 
-use crate::engine::version::REDIS_VERSION;
+use crate::base::version::REDIS_VERSION;
 use crate::resp::reply::Protocol;
 use crate::script::bounds;
 use crate::script::call;

@@ -26,11 +26,10 @@ use std::ptr::NonNull;
 
 use mlua::ffi::*;
 
+use crate::base::error::Error;
 use crate::engine::Engine;
 use crate::engine::command::Command;
-use crate::engine::error::Error;
-use crate::engine::session::SessionId;
-use crate::engine::time::Now;
+use crate::engine::long_run::{Run, Verdict};
 use crate::script::failure;
 use crate::script::functions::loading;
 use crate::script::interpreter::Interpreter;
@@ -69,20 +68,6 @@ const WORTHWHILE: usize = 1 << 20;
 /// Kilobytes of one step of the collector, and what it counts as.
 pub(super) const COLLECTED_KB: c_int = 16;
 pub(super) const COLLECTED_WORK: u64 = 5_000;
-
-/// What is decided about a script that runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It goes on.
-    Continue,
-    /// It ends with an error, whatever it has done already, as the server ends: what it has written does not reach the change log,
-    /// nor does anything after it.
-    Kill,
-}
-
-/// Asked again and again while a script runs, by whoever drives the engine: it is given the engine in the middle of a command of that
-/// session, the instant of that command, and whether it is the first time of this run. It may have other sessions' requests executed.
-pub type Supervisor = Box<dyn FnMut(&mut Engine, Now, SessionId, bool) -> Verdict>;
 
 /// The bounds of one run.
 #[derive(Default)]
@@ -405,21 +390,6 @@ pub(super) unsafe fn is_killed(interpreter: *mut Interpreter) -> bool {
     unsafe { (*interpreter).frame.bounds.killed }
 }
 
-/// A script or a function that runs, while the supervisor is asked about it.
-#[derive(Debug)]
-pub struct Run {
-    /// Whether it is a function, and not a script.
-    pub function: bool,
-    /// Whether it has written something.
-    pub wrote: bool,
-    /// Whether it is to end.
-    pub killed: bool,
-    /// For how long it has run, in milliseconds, as far as the supervisor has said so.
-    pub ms: u64,
-    /// The arguments of the command that runs it; they live for as long as it runs, and so longer than this.
-    command: &'static [&'static [u8]],
-}
-
 /// Has the script, or the function, that runs end with an error, unless it has written something.
 pub(crate) fn kill(engine: &mut Engine, function: bool) -> Result<(), Error> {
     match &mut engine.long_run {
@@ -430,17 +400,5 @@ pub(crate) fn kill(engine: &mut Engine, function: bool) -> Result<(), Error> {
             run.killed = true;
             Ok(())
         }
-    }
-}
-
-impl Run {
-    /// The arguments of the command that runs it.
-    pub fn command(&self) -> &[&[u8]] {
-        self.command
-    }
-
-    /// What others are told meanwhile.
-    pub fn busy(&self) -> Error {
-        if self.function { Error::BUSY_FUNCTION } else { Error::BUSY }
     }
 }

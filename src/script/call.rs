@@ -8,12 +8,11 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::commands;
+use crate::base::error::Error;
 use crate::engine::Engine;
 use crate::engine::cluster;
 use crate::engine::command::{Command, Flags, Traits};
 use crate::engine::context::Origin;
-use crate::engine::error::Error;
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::resp::reply::Sink;
 use crate::script::bounds;
@@ -162,12 +161,9 @@ unsafe fn execute(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
                 match &resolved {
                     Some(known) => known,
                     None => {
-                        return reject(
-                            &mut *(*interpreter).frame.engine,
-                            lua,
-                            commands::named(args),
-                            &Error::new(not_found(args)),
-                        );
+                        let engine = &mut *(*interpreter).frame.engine;
+                        let named = engine.commands.named(args);
+                        return reject(engine, lua, named, &Error::new(not_found(named)));
                     }
                 }
             }
@@ -260,7 +256,9 @@ fn count_rejected(engine: &mut Engine, command: &'static Command) {
 #[cold]
 fn keep_to_slot(frame: &mut Frame, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
     let slot = cluster::request_slot(command, args).map_err(|_| {
-        let name = commands::full_name(command);
+        // SAFETY: as promised to `execute`; the table is no part of the engine.
+        let commands = unsafe { (*frame.engine).commands };
+        let name = commands.full_name(command);
         Error::new(format!("ERR Command '{name}' in script attempted to access keys that don't hash to the same slot"))
     })?;
     match slot {
@@ -283,8 +281,8 @@ pub(super) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
         let owned: Vec<Vec<u8>> =
             layout::values(lua).iter().map(|value| argument(value, &mut number).unwrap_or_default().to_vec()).collect();
         let args: Vec<&[u8]> = owned.iter().map(Vec::as_slice).collect();
-        let command = commands::named(&args)?;
         let engine = &*(*interpreter).frame.engine;
+        let command = engine.commands.named(&args)?;
         Some(engine.permits((*interpreter).frame.session, command, &args).is_ok())
     }
 }
@@ -292,11 +290,13 @@ pub(super) unsafe fn is_permitted(lua: *mut lua_State) -> Option<bool> {
 /// Looks a command up, and notes it for the next time where its name says all.
 #[cold]
 unsafe fn resolve(interpreter: *mut Interpreter, lua: *mut lua_State, name: Option<usize>, args: &[&[u8]]) -> Option<Known> {
-    let command = commands::resolve(args).ok()?;
+    // SAFETY: as promised to `execute`; the table is no part of the engine.
+    let commands = unsafe { (*(*interpreter).frame.engine).commands };
+    let command = commands.resolve(args).ok()?;
     // SAFETY: as promised to `execute`; neither reference outlives its statement.
     let known = unsafe { Known::new(command, &mut (*(*interpreter).frame.engine).command_stats) };
     if let Some(address) = name
-        && commands::lookup(args[0]).is_some_and(|row| row.subcommands.is_empty())
+        && commands.lookup(args[0]).is_some_and(|row| row.subcommands.is_empty())
     {
         // SAFETY: the first argument lies first on the stack; a C function has room for twenty values beyond its arguments.
         unsafe { (*interpreter).names.note(lua, 1, address, known) }
@@ -305,8 +305,8 @@ unsafe fn resolve(interpreter: *mut Interpreter, lua: *mut lua_State, name: Opti
 }
 
 /// Why a command was not found, in the words that scripts are told.
-fn not_found(args: &[&[u8]]) -> &'static str {
-    match commands::named(args) {
+fn not_found(named: Option<&'static Command>) -> &'static str {
+    match named {
         None => "ERR Unknown Redis command called from script",
         Some(_) => "ERR Wrong number of args calling Redis command from script",
     }

@@ -10,9 +10,9 @@ use std::ptr::{self, NonNull};
 
 use mlua::ffi::*;
 
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::engine::Engine;
-use crate::engine::session::SessionId;
-use crate::engine::time::Now;
 use crate::resp::reply::Protocol;
 use crate::script::bounds::{self, Bounds};
 use crate::script::failure;

@@ -13,7 +13,7 @@ use mlua::ffi::{LUA_GCSETPAUSE, lua_State, lua_gc};
 use crate::script::bounds;
 
 /// What an interpreter may take unless it is told otherwise, in bytes; little in tests, so that it is soon reached.
-pub const LIMIT: u64 = if cfg!(test) { 64 << 20 } else { 1 << 30 };
+pub const LIMIT: u64 = crate::engine::config::SCRIPT_MEMORY;
 
 /// So much garbage, and as much again as was left by the last collection, is collected when a run ends. Bytes.
 const SWOLLEN: usize = 32 << 20;

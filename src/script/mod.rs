@@ -32,6 +32,7 @@ mod retired;
 mod shebang;
 mod sink;
 mod stack;
+mod state;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -41,11 +42,11 @@ use std::rc::Rc;
 use sha1::{Digest, Sha1};
 use slab::Slab;
 
-use crate::engine::command::{Command, Flags, Runs};
-use crate::engine::command_stats::CommandStats;
+use crate::base::error::{Error, Result};
 use crate::engine::context::Context;
-use crate::engine::error::{Error, Result};
+use crate::engine::observe::command_stats::CommandStats;
 use crate::engine::session::SessionFlags;
+use crate::engine::table::CommandTable;
 use crate::engine::{Action, Engine};
 use crate::resp::reply::Sink;
 use crate::script::bounds::Bounds;
@@ -54,8 +55,10 @@ pub(crate) use crate::script::layout::check_at_start as check_layout;
 pub use crate::script::libraries::random::ScriptRandom;
 pub use crate::script::memory::LIMIT as MEMORY_LIMIT;
 use crate::script::plan::Plan;
-pub(crate) use crate::script::retired::Retired;
+pub use crate::script::retired::Retired;
 use crate::script::shebang::ScriptFlags;
+pub use crate::script::state::ScriptState;
+pub(crate) use crate::script::state::scripting;
 
 /// The SHA-1 of a script, in forty lower-case hexadecimal digits.
 pub type Sha = [u8; 40];
@@ -220,6 +223,11 @@ impl Scripts {
         self.find(digits).map(|index| &*self.scripts[index].source)
     }
 
+    /// The flags that a cached script declares.
+    fn flags(&self, digits: &[u8]) -> Option<ScriptFlags> {
+        self.find(digits).map(|index| self.scripts[index].flags)
+    }
+
     #[inline]
     fn find(&self, digits: &[u8]) -> Option<usize> {
         let digits: &Sha = digits.try_into().ok()?;
@@ -308,10 +316,10 @@ impl Scripts {
 
     /// Plans a script that is run for the first time.
     #[cold]
-    fn make_plan(&mut self, index: usize, stats: &mut CommandStats) -> Planned {
+    fn make_plan(&mut self, index: usize, commands: &CommandTable, stats: &mut CommandStats) -> Planned {
         let script = &mut self.scripts[index];
         let body = shebang::split(&script.source).map_or(&[][..], |(_, body)| body);
-        let made = Plan::of(body, stats).filter(|_| !self.without_plans).map(Rc::new);
+        let made = Plan::of(body, commands, stats).filter(|_| !self.without_plans).map(Rc::new);
         self.plan_bytes += made.as_ref().map_or(0, |plan| plan.bytes());
         script.plan.insert(made).clone()
     }
@@ -432,24 +440,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The flags of a command with these arguments: those of its row, unless it runs a script or a function that says of itself what it is.
-pub(crate) fn command_flags(engine: &Engine, command: &Command, args: &[&[u8]]) -> Flags {
-    if args.len() < 2 {
-        return command.flags;
-    }
-    let flags = match command.runs {
-        Runs::Nothing => return command.flags,
-        Runs::Source => shebang::split(args[1]).ok().map(|(flags, _)| flags),
-        Runs::Digest => engine.scripts.find(args[1]).map(|index| engine.scripts.scripts[index].flags),
-        Runs::Function => engine.functions.flags(args[1]),
-    };
-    flags.map_or(command.flags, |flags| shebang::command_flags(command.flags, flags))
-}
-
 /// Runs a script for a session and replies with its result.
 #[inline]
 pub fn run(cx: &mut Context<'_>, source: Source<'_>, request: Request<'_>) -> Result {
-    let scripts = &mut cx.engine.scripts;
+    let scripts = &mut ScriptState::of_mut(&mut *cx.engine.scripts).scripts;
     scripts.leave_if_broken();
     let index = match source {
         Source::Text(text) => scripts.evaluate(text)?,
@@ -460,11 +454,11 @@ pub fn run(cx: &mut Context<'_>, source: Source<'_>, request: Request<'_>) -> Re
     let (function, flags, stays) = (script.function, script.flags, script.neighbours.is_none());
     let plan = match &script.plan {
         Some(plan) => plan.clone(),
-        None => scripts.make_plan(index, &mut cx.engine.command_stats),
+        None => scripts.make_plan(index, cx.engine.commands, &mut cx.engine.command_stats),
     };
-    execute(cx, interpreter, Program { function, flags, plan }, request, |engine| &engine.scripts.scripts[index].sha)?;
+    execute(cx, interpreter, Program { function, flags, plan }, request, |engine| &engine.lua().scripts.scripts[index].sha)?;
     if !stays {
-        cx.engine.scripts.touch(index);
+        cx.engine.lua_mut().scripts.touch(index);
     }
     Ok(())
 }
@@ -486,7 +480,7 @@ fn execute(
     name: impl for<'e> FnOnce(&'e Engine) -> &'e [u8],
 ) -> Result {
     let Program { function, flags, plan } = program;
-    let is_function = cx.engine.scripts.interpreter != Some(interpreter);
+    let is_function = cx.engine.lua().scripts.interpreter != Some(interpreter);
     let interpreter = interpreter.as_ptr();
     // A script that says nothing of itself is held to what its commands are allowed.
     let declared = !flags.contains(ScriptFlags::COMPAT);

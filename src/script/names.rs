@@ -7,7 +7,7 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 
 use crate::engine::command::{Command, Flags};
-use crate::engine::command_stats::CommandStats;
+use crate::engine::observe::command_stats::CommandStats;
 use crate::script::bounds;
 use crate::script::layout;
 

@@ -76,7 +76,7 @@ fn script(calls: &[usize], keys: &str) -> String {
 /// An engine in which another session hears all events, and what it has heard.
 struct Heard {
     harness: Harness,
-    listener: crate::engine::session::SessionId,
+    listener: crate::base::ids::SessionId,
 }
 
 impl Heard {

@@ -32,7 +32,7 @@ enum Stage {
 
 /// What waits to be freed.
 #[derive(Default)]
-pub(crate) struct Retired {
+pub struct Retired {
     interpreters: Vec<(NonNull<Interpreter>, Stage)>,
     /// The scripts of one flush each, which are no longer found.
     scripts: Vec<slab::IntoIter<Script>>,
@@ -119,7 +119,7 @@ mod tests {
         let script = "local t = {} for i = 1, 1e5 do t[i] = {i} end return #t";
         for flush in [&[&b"SCRIPT"[..], b"FLUSH"][..], &[b"SCRIPT", b"FLUSH", b"ASYNC"], &[b"SCRIPT", b"FLUSH", b"SYNC"]] {
             assert_eq!(h.args(&[b"EVAL", script.as_bytes(), b"0"]), b":100000\r\n");
-            assert!(h.engine.scripts.interpreter_bytes() > 1 << 20);
+            assert!(h.engine.lua().scripts.interpreter_bytes() > 1 << 20);
             assert_eq!(h.args(flush), b"+OK\r\n");
             assert!(h.engine.next_deadline().is_some_and(|at| h.now.reached(at)), "there is something to free");
             // Meanwhile another interpreter runs scripts.
@@ -168,7 +168,7 @@ mod tests {
         }
         // Five thousand sources, and as many entries of the interpreter, which has to be collected then.
         assert!(turns >= 10 + 3, "{turns}");
-        assert!(h.engine.retired.is_empty());
+        assert!(h.engine.lua().retired.is_empty());
         h.script(&[("EVAL return(1) 0", ":1")]);
         // What is not free yet when the engine ends is freed with it, whatever has been taken from it by then.
         for advances in [0, 12, 16] {

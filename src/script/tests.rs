@@ -56,7 +56,7 @@ fn check(resp3: bool) {
             }
             count += 1;
         }
-        harness.engine.scripts.check_invariants();
+        harness.engine.lua().scripts.check_invariants();
     }
     assert!(wrong.is_empty(), "{} of {count} replies differ:\n{}", wrong.len(), wrong.join("\n"));
 }
@@ -184,7 +184,7 @@ fn requests_that_make_no_sense_are_refused() {
     ] {
         assert_eq!(server.send(request), reply, "{request:?}");
     }
-    assert!(server.0.engine.scripts.len() == 0);
+    assert!(server.0.engine.lua().scripts.len() == 0);
 }
 
 #[test]
@@ -220,8 +220,8 @@ fn evaluated_scripts_make_place_for_newer_ones_and_loaded_ones_stay() {
     server.eval("return 'and another'");
     assert!(cached(&mut server, &shas[0]) && cached(&mut server, &shas[1]) && cached(&mut server, &loaded));
     assert!(!cached(&mut server, &shas[2]) && cached(&mut server, &shas[3]));
-    assert_eq!(server.0.engine.scripts.evicted, 1);
-    assert_eq!(server.0.engine.scripts.len(), EVALUATED_MAX + 2);
+    assert_eq!(server.0.engine.lua().scripts.evicted, 1);
+    assert_eq!(server.0.engine.lua().scripts.len(), EVALUATED_MAX + 2);
     // The registry gives its places to others.
     for n in 0..2000 {
         assert_eq!(server.eval(&format!("return -{n}")), format!(":{}\r\n", -n));
@@ -322,7 +322,7 @@ fn what_would_break_the_interpreter_ends_in_an_error_and_the_next_script_runs() 
         assert!(reply.starts_with("-ERR") && reply.contains(text), "{script}: {}", &reply[..reply.len().min(300)]);
         assert_eq!(server.eval("return redis.call('incr', 'n') > 0"), ":1\r\n");
     }
-    assert!(server.0.engine.scripts.interpreter_bytes() < 32 << 20);
+    assert!(server.0.engine.lua().scripts.interpreter_bytes() < 32 << 20);
 }
 
 #[test]
@@ -339,7 +339,7 @@ fn what_libraries_write_is_bounded_by_the_memory_of_scripts() {
         assert!(reply.starts_with("-ERR") && reply.contains("not enough memory"), "{script}: {reply}");
         assert_eq!(server.eval("return cjson.encode({1, cmsgpack.unpack('\\2')})"), "$5\r\n[1,2]\r\n");
     }
-    assert!(server.0.engine.scripts.interpreter_bytes() < 32 << 20);
+    assert!(server.0.engine.lua().scripts.interpreter_bytes() < 32 << 20);
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn garbage_of_a_script_leaves_the_next_one_three_quarters_of_the_memory() {
     assert_eq!(server.eval(&large), ":1000000\r\n");
     // A string is made in a buffer, and copied.
     assert_eq!(server.eval("return #('x'):rep(25e5)"), ":2500000\r\n");
-    let kept = server.0.engine.scripts.interpreter_bytes();
+    let kept = server.0.engine.lua().scripts.interpreter_bytes();
     assert!((1_000_000..3_000_000).contains(&kept), "{kept}");
     let free = ((8 << 20) / 4 * 3 - kept) / 2 - 100_000;
     for garbage in [kept / 2, 900_000, kept / 2 + 900_000] {
@@ -527,11 +527,11 @@ fn an_interpreter_that_was_left_in_the_middle_is_not_used_again() {
     let mut server = Scripted::new();
     server.eval("return 1");
     let engine: *mut _ = &raw mut server.0.engine;
-    let interpreter = server.0.engine.scripts.interpreter.unwrap();
+    let interpreter = server.0.engine.lua().scripts.interpreter.unwrap();
     // SAFETY: what a panic in a handler would leave behind.
     unsafe { (*interpreter.as_ptr()).frame.engine = engine };
     assert_eq!(server.eval("return 2"), ":2\r\n");
-    assert_eq!(server.0.engine.scripts.len(), 1);
+    assert_eq!(server.0.engine.lua().scripts.len(), 1);
     // SAFETY: it was left behind whole, in truth.
     unsafe {
         (*interpreter.as_ptr()).frame.engine = std::ptr::null_mut();
@@ -634,8 +634,8 @@ fn run_crash_list() {
 
 #[test]
 fn scripts_that_the_supervisor_drops_are_not_freed_while_one_of_them_runs() {
+    use crate::engine::long_run::Verdict;
     use crate::script::Scripts;
-    use crate::script::bounds::Verdict;
     #[cfg(address_sanitizer)]
     unsafe extern "C" {
         fn __lsan_disable();
@@ -643,7 +643,7 @@ fn scripts_that_the_supervisor_drops_are_not_freed_while_one_of_them_runs() {
     }
     let mut harness = Harness::new();
     harness.engine.supervisor = Some(Box::new(|engine, _, _, _| {
-        engine.scripts = Scripts::default();
+        engine.lua_mut().scripts = Scripts::default();
         Verdict::Continue
     }));
     let script = b"local t = {} for i = 1, 1e6 do t[i % 100] = {} end return 'done'";
@@ -661,5 +661,5 @@ fn scripts_that_the_supervisor_drops_are_not_freed_while_one_of_them_runs() {
     }
     harness.engine.supervisor = None;
     assert_eq!(harness.args(&[b"EVAL", script, b"0"]), b"$4\r\ndone\r\n");
-    harness.engine.scripts.check_invariants();
+    harness.engine.lua().scripts.check_invariants();
 }

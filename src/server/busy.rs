@@ -33,17 +33,20 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::time::{ClockId, clock_gettime};
 use smallvec::SmallVec;
 
-use crate::engine::session::{SessionFlags, SessionId};
-use crate::engine::time::Now;
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::long_run::Verdict;
+use crate::engine::session::SessionFlags;
 use crate::engine::{Action, Engine};
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, Progress, RequestParser};
-use crate::script::bounds::Verdict;
-use crate::server::accept::Listening;
-use crate::server::connection::Stream;
-use crate::server::handshake::Greeted;
-use crate::server::listener::{self, Accepted, Newcomer};
-use crate::server::tls::{self, Tls};
+use crate::server::net::accept::Listening;
+use crate::server::net::connection::Stream;
+use crate::server::net::handshake::Greeted;
+use crate::server::net::listener;
+use crate::server::net::listener::{Accepted, Newcomer};
+use crate::server::net::tls;
+use crate::server::net::tls::Tls;
 
 /// Sockets are looked at so often, in microseconds: often enough for a client that waits for each reply, seldom enough for the script
 /// to get on.

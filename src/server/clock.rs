@@ -5,8 +5,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::engine::test_mode::FAR_MS;
-use crate::engine::time::Now;
+use crate::base::time::Now;
+use crate::engine::faults::test_mode::FAR_MS;
 
 /// What the clock shows when it is made, in microseconds. Not 0, so that times before the start can be expressed.
 const START_US: u64 = 1_000_000_000;

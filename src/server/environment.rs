@@ -5,8 +5,9 @@ use std::path::Path;
 use rustix::system::{sysinfo, uname};
 
 use crate::engine::environment::{Environment, Usage};
-use crate::server::listener::Addresses;
-use crate::server::{allocator, turns};
+use crate::server::heap::allocator;
+use crate::server::net::listener::Addresses;
+use crate::server::turns;
 
 /// The process, which listens on these addresses.
 pub fn describe(addresses: &Addresses, config_file: Option<&Path>) -> Environment {

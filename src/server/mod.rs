@@ -9,34 +9,16 @@
 //!                 Server::control ┘ (tests, signals)
 //! ```
 
-mod accept;
-pub mod allocator;
 mod busy;
-pub mod cli;
 pub mod clock;
-pub mod connection;
-mod control;
-pub mod descriptors;
 pub mod directory;
 pub mod environment;
-mod event_loop;
-pub mod file;
-mod handshake;
-mod heap;
-pub mod listener;
-pub mod log;
+pub mod heap;
+pub mod net;
 mod orders;
-mod poller;
 pub mod program;
-mod returns;
 pub mod shell;
-mod spans;
-mod sweep;
-pub mod timer;
-pub mod tls;
 mod turns;
-pub mod users_file;
-mod window;
 
 use std::fmt;
 use std::io;
@@ -56,16 +38,16 @@ use crate::engine::config::Config;
 use crate::engine::environment::Environment;
 use crate::engine::users::Users;
 use crate::script;
-use crate::server::accept::Listening;
 use crate::server::busy::Watch;
 use crate::server::clock::Clock;
-use crate::server::control::{Control, Inbox, Order};
 use crate::server::directory::Directory;
-use crate::server::event_loop::EventLoop;
-use crate::server::file::UserLine;
-use crate::server::handshake::Handshakes;
-use crate::server::listener::{Addresses, BindError, Endpoints, Listeners};
-use crate::server::poller::Poller;
+use crate::server::net::accept::Listening;
+use crate::server::net::control::{Control, Inbox, Order};
+use crate::server::net::event_loop::EventLoop;
+use crate::server::net::handshake::Handshakes;
+use crate::server::net::listener::{Addresses, BindError, Endpoints, Listeners};
+use crate::server::net::poller::Poller;
+use crate::server::program::file::UserLine;
 use crate::server::shell::Shell;
 
 /// Stack of the executor's thread, in bytes; Lua and nested replies live on it.
@@ -136,7 +118,7 @@ impl Prepared {
         let (work, given) = sync_channel::<Executor>(1);
         let thread = std::thread::Builder::new().name("executor".into()).stack_size(STACK);
         let thread = thread.spawn(move || {
-            let _heap = allocator::own_heap();
+            let _heap = crate::server::heap::allocator::own_heap();
             given.recv().map_or(Ok(()), Executor::run)
         });
         Ok(Prepared { thread: thread.map_err(StartError::System)?, work })
@@ -144,10 +126,10 @@ impl Prepared {
 
     /// Binds and returns. From here on connections can be made; they wait for [`Server::accept`].
     pub fn start(self, mut config: Config, options: ServerOptions) -> Result<Server, StartError> {
-        let users = users_file::at_start(&config, &options.users).map_err(StartError::Users)?;
+        let users = crate::server::program::users_file::at_start(&config, &options.users).map_err(StartError::Users)?;
         let tls = match config.tls_port {
             0 => None,
-            _ => Some(tls::settings(&config).map_err(StartError::Tls)?),
+            _ => Some(crate::server::net::tls::settings(&config).map_err(StartError::Tls)?),
         };
         let listeners = Listeners::bind(&config).map_err(StartError::Bind)?;
         let bound = listeners.addresses(&config);
@@ -158,7 +140,7 @@ impl Prepared {
             None => getrandom::u64().map_err(|error| StartError::System(io::Error::other(error.to_string())))?,
         };
         let directory = Arc::new(Directory::default());
-        let (orders, inbox) = control::orders().map_err(StartError::System)?;
+        let (orders, inbox) = crate::server::net::control::orders().map_err(StartError::System)?;
         let (accept, accepting) = sync_channel(1);
         let config_file = options.config_file.clone();
         let ending = Arc::new(AtomicBool::new(false));
@@ -294,8 +276,8 @@ impl Executor {
         if self.options.frozen {
             clock.freeze();
         }
-        self.config.maxclients = descriptors::raise(self.config.maxclients);
-        let users_file = users_file::open(&self.config);
+        self.config.maxclients = crate::server::net::descriptors::raise(self.config.maxclients);
+        let users_file = crate::server::program::users_file::open(&self.config);
         let endpoints = Endpoints::of(&self.config);
         let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
         shell.engine.users = self.users;
@@ -305,8 +287,9 @@ impl Executor {
             shell.engine.entropy = Some(Box::new(|bytes| getrandom::fill(bytes).is_ok()));
         }
         if let Some(path) = self.options.config_file {
-            let write =
-                move |config: &Config, users: &[Vec<u8>]| file::rewrite(&path, config, users).map_err(|error| error.to_string());
+            let write = move |config: &Config, users: &[Vec<u8>]| {
+                crate::server::program::file::rewrite(&path, config, users).map_err(|error| error.to_string())
+            };
             shell.engine.rewrite_config = Some(Box::new(write));
         }
         let Ok(environment) = self.accept.recv() else { return Ok(()) };
@@ -344,7 +327,7 @@ fn apply_config(
     if config.tls_port != 0
         && let Some(name) = names.iter().find(|name| name.starts_with("tls-"))
     {
-        settings = Some(tls::settings(config).map_err(|reason| {
+        settings = Some(crate::server::net::tls::settings(config).map_err(|reason| {
             tracing::warn!(reason, "TLS cannot be configured like that");
             (*name, "Unable to update TLS configuration. Check server logs.".to_owned())
         })?);

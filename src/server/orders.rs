@@ -1,7 +1,7 @@
 //! What tests order over the wire: the clock is moved, and whoever asked gets the reply when all that follows from it is done.
 
-use crate::engine::session::SessionId;
-use crate::engine::test_mode::ClockOrder;
+use crate::base::ids::SessionId;
+use crate::engine::faults::test_mode::ClockOrder;
 use crate::resp::reply::{Sink, WireReply};
 use crate::server::shell::Shell;
 

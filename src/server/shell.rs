@@ -7,23 +7,28 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::engine::config::Config;
 #[cfg(any(test, feature = "internals"))]
 use crate::engine::session::Peer;
-use crate::engine::session::{SessionFlags, SessionId};
-use crate::engine::time::Now;
+use crate::engine::session::SessionFlags;
 use crate::engine::{Action, Engine};
 use crate::resp::request::{Limits, RequestParser};
-use crate::server::allocator;
 use crate::server::busy::Busy;
 use crate::server::clock::Clock;
 use crate::server::directory::{Directory, Entry};
-use crate::server::returns::{Returns, Use};
-use crate::server::spans::{self, Spans};
-use crate::server::timer::Timer;
+use crate::server::environment;
+use crate::server::heap::allocator;
+use crate::server::heap::blocks;
+use crate::server::heap::returns::{Returns, Use};
+use crate::server::heap::spans;
+use crate::server::heap::spans::Spans;
+use crate::server::net::descriptors;
+use crate::server::net::timer::Timer;
+use crate::server::net::window::Window;
+use crate::server::program::log;
 use crate::server::turns::Turn;
-use crate::server::window::Window;
-use crate::server::{descriptors, environment, heap, log};
 
 /// Bytes that are read at most at once.
 pub const READ_BUFFER: usize = 64 << 10;
@@ -81,7 +86,7 @@ pub struct Shell {
     /// Lent to the session whose requests are executed; empty while one has it.
     out_buffer: Vec<u8>,
     pub(super) slots: Vec<Slot>,
-    /// When sessions are next looked through, in monotonic milliseconds; see [`super::sweep`].
+    /// When sessions are next looked through, in monotonic milliseconds; see [`crate::server::net::sweep`].
     pub(super) sweep_ms: Option<u64>,
     /// Their sockets, for the time when a script runs long.
     pub(super) busy: Rc<Busy>,
@@ -104,7 +109,7 @@ impl Shell {
         let now = clock.now();
         let limits = limits_of(&config);
         Ok(Shell {
-            engine: Engine::new(config, seed, now),
+            engine: Engine::new(config, seed, now, crate::commands::table()),
             clock,
             timer: Timer::new()?,
             directory,
@@ -285,7 +290,7 @@ impl Shell {
                 self.return_memory(now, in_use);
             }
         }
-        if heap::empties() > spans::KEPT {
+        if blocks::empties() > spans::KEPT {
             self.spans.expect(now.mono_ms());
         }
         if let Some(deadline) = self.next_wake()
@@ -299,7 +304,7 @@ impl Shell {
     /// Gives memory back, where it is time for that.
     #[cold]
     fn return_memory(&mut self, now: Now, in_use: i64) {
-        let library = || environment::private().saturating_sub((heap::account(false).0 * heap::SPAN) as u64) as i64;
+        let library = || environment::private().saturating_sub((blocks::account(false).0 * blocks::SPAN) as u64) as i64;
         let private = library();
         let mut now_used = Use { now_ms: now.mono_ms(), in_use, private };
         if self.returns.allowed(now_used) {

@@ -14,8 +14,8 @@
 
 use std::cell::Cell;
 
-use crate::engine::session::SessionId;
-use crate::engine::turns::{LONG_NS, Task};
+use crate::base::ids::SessionId;
+use crate::engine::observe::turns::{LONG_NS, Task};
 use crate::server::clock::{monotonic_ns, thread_cpu_ns};
 use crate::server::shell::Shell;
 

@@ -14,8 +14,8 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use crate::store::integer;
-use crate::store::value::Value;
+use crate::base::integer;
+use crate::store::values::value::Value;
 use crate::store::wheel::TIMER_LIMIT;
 
 /// Longest string, in bytes, that is kept inside the entry.

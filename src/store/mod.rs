@@ -10,24 +10,12 @@
 //!
 //! [`chunks`] and [`segments`] are for what sessions may have a million of: watched keys, channels, keys in caches.
 
-pub mod chunks;
 pub mod dict;
 pub mod entry;
 pub mod frequency;
-pub mod hash;
-pub mod hyperloglog;
-pub mod integer;
-pub mod ints;
-pub mod list;
-pub mod members;
-pub mod packed;
-pub mod segments;
-pub mod set;
 pub mod slots;
 pub mod space;
-pub mod stream;
 pub mod table;
 pub mod trie;
-pub mod value;
+pub mod values;
 pub mod wheel;
-pub mod zset;

@@ -11,17 +11,15 @@ use std::cell::Cell;
 use counts::Counts;
 use known::{Found, Hashed, NOT_YET};
 
-use crate::lock::Origin;
+use crate::lock::{LOST_STEPS, Origin};
 use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
 use crate::store::entry::{Entry, EntryMut, EntryRef, NewValue, ValueRef};
 use crate::store::slots::{Discarded, SlotIndex};
-use crate::store::value::Value;
+use crate::store::values::value::Value;
 use crate::store::wheel::Wheel;
 
 const ADDRESS_MASK: u64 = (1 << 48) - 1;
 const FIELDS: u64 = 1 << 63;
-/// How many steps it takes to tell the holder of a lock that it is gone, where an entry that is freed takes one.
-pub const LOST_STEPS: u32 = 4;
 
 /// How many steps it takes to free an element of a large value: it lies anywhere, and memory has to be waited for twice.
 const ELEMENT_STEPS: u32 = 2;

@@ -5,6 +5,7 @@
 //! look at any entry, an unsuccessful lookup ends at the first larger hash, and a scan in hash order survives every change:
 //! its cursor is a hash.
 
+use crate::base::prefetch::prefetch;
 use crate::store::entry::{Entry, EntryMut, EntryRef};
 
 /// Hashes of a table's entries are below this.
@@ -105,18 +106,6 @@ fn same(a: &[u8], b: &[u8]) -> bool {
 #[inline(never)]
 fn same_bytes(a: &[u8], b: &[u8]) -> bool {
     a == b
-}
-
-/// Asks for a line of memory without waiting for it; does nothing where that cannot be said.
-#[inline]
-pub(crate) fn prefetch(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch is a hint: it reads nothing into the program and does not fault, whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = address;
 }
 
 impl Table {

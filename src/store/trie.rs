@@ -12,9 +12,10 @@
 //! Entries lie in the order of their hashes, as far as these are kept, however they are dealt out: a scan's cursor, a hash, survives
 //! every change.
 
+use crate::base::prefetch::prefetch;
 use crate::store::dict::{KeyHash, KeyHasher};
 use crate::store::entry::{Entry, EntryMut, EntryRef};
-use crate::store::table::{HASH_BITS, HASH_LIMIT, Position, Table, prefetch};
+use crate::store::table::{HASH_BITS, HASH_LIMIT, Position, Table};
 
 /// Bits of a hash that are used.
 pub const TRIE_BITS: u32 = HASH_BITS + DEPTH_MAX * FAN_BITS;

@@ -22,7 +22,7 @@ use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::Cell;
 use std::fmt;
 
-use crate::store::table::prefetch;
+use crate::base::prefetch::prefetch;
 
 /// Names a timer until it fires or is cancelled; below 2^28, never 0.
 pub type TimerId = u32;

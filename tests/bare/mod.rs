@@ -1,10 +1,11 @@
 //! An engine without a server: several sessions, requests as words, replies as bytes, time as told.
 #![allow(dead_code)]
 
+use portcullis::base::ids::SessionId;
+use portcullis::base::time::Now;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
-use portcullis::engine::session::{Peer, SessionId};
-use portcullis::engine::time::Now;
+use portcullis::engine::session::Peer;
 
 /// The engine and its clock.
 pub struct Bare {
@@ -22,7 +23,7 @@ impl Bare {
         let mut config = Config::default();
         configure(&mut config);
         let now = Now::new(5_000_000, 1_700_000_000_000);
-        Bare { engine: Engine::new(config, 1, now), now, clients: 0 }
+        Bare { engine: Engine::new(config, 1, now, portcullis::commands::table()), now, clients: 0 }
     }
 
     /// A session from `127.0.0.1:40001`, the next from `:40002`, and so on.

@@ -37,7 +37,7 @@ pub const RULES: &[Rule] = &[
                         |word: &Frame, name: &str| word.text().is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()));
                     // What waited is logged by the time that serving it took.
                     let waits = |word: &Frame| {
-                        let row = word.text().and_then(|word| commands::named(&[word]));
+                        let row = word.text().and_then(|word| commands::table().named(&[word]));
                         row.is_some_and(|row| row.flags.contains(Flags::BLOCKING))
                     };
                     // 7.0 shows whom ACL DELUSER deletes.
@@ -114,7 +114,7 @@ pub const RULES: &[Rule] = &[
             let (Some(a), Some(b)) = (names(case.reference), names(case.subject)) else { return false };
             // 7.0 refuses COMMAND GETKEYS with fewer arguments before it is called, and does not count what has waited.
             let elsewhere = |name: &[u8]| {
-                let waits = commands::named(&[name]).is_some_and(|row| row.flags.contains(Flags::BLOCKING));
+                let waits = commands::table().named(&[name]).is_some_and(|row| row.flags.contains(Flags::BLOCKING));
                 case.version < (7, 4) && (waits || name.starts_with(b"command|getkeys"))
             };
             // This test asks CLIENT LIST whether others wait, as often as it must.
@@ -226,7 +226,7 @@ pub const RULES: &[Rule] = &[
             let later = |name: &Vec<u8>| {
                 let words: Vec<&[u8]> = name.split(|&byte| byte == b'|').collect();
                 // A category of our own, of the native locks.
-                name == b"lock" || commands::named(&words).is_some_and(|row| !has(case.version, row.since))
+                name == b"lock" || commands::table().named(&words).is_some_and(|row| !has(case.version, row.since))
             };
             let lists = case.name == "ACL" && case.arg(1) == "CAT" || case.name == "COMMAND" && case.arg(1) == "LIST";
             lists && a.is_subset(&b) && b.difference(&a).all(later)

@@ -609,7 +609,7 @@ fn title(call: &Call) -> String {
     let known =
         |word: &[u8]| !word.is_empty() && word.len() < 24 && word.iter().all(|b| b.is_ascii_alphabetic() || b"-_".contains(b));
     let name = upper(&call[0]);
-    let container = name == "DEBUG" || commands::named(&[&call[0]]).is_some_and(|row| !row.subcommands.is_empty());
+    let container = name == "DEBUG" || commands::table().named(&[&call[0]]).is_some_and(|row| !row.subcommands.is_empty());
     match call.get(1) {
         _ if !known(&call[0]) => "unknown".into(),
         Some(sub) if container && known(sub) => format!("{name} {}", upper(sub)),

@@ -266,7 +266,7 @@ impl Generator<'_> {
                 call.push(b"0".to_vec());
                 call.extend(loop {
                     let called = self.plain_call(random);
-                    let waits = commands::named(&[&called[0]]).is_some_and(|row| row.flags.contains(Flags::BLOCKING));
+                    let waits = commands::table().named(&[&called[0]]).is_some_and(|row| row.flags.contains(Flags::BLOCKING));
                     // 7.0 lets no script call what may wait.
                     if !(waits && self.catalogue.strtod) {
                         break called;

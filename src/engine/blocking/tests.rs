@@ -1,12 +1,12 @@
 //! Waiters of a command that is only here: `TAKE key [key …] timeout` takes a field out of a hash, or waits for one.
 
 use super::*;
-use crate::engine::change::Event;
-use crate::engine::command::Flags;
+use crate::engine::command::{Command, Flags};
 use crate::engine::harness::Harness;
 use crate::engine::pause::Mode;
 use crate::engine::session::Peer;
-use crate::store::hash::FieldTtl;
+use crate::keyspace::change::Event;
+use crate::store::values::hash::FieldTtl;
 
 static TAKE: Command =
     Command { name: "take", arity: -3, flags: Flags::WRITE, handler: |cx, args| take(cx, args, Wake::HASH), ..Command::DEFAULT };

@@ -1,8 +1,8 @@
 //! Kinds of directives: how a value is read, held to its bounds and shown.
 
 use super::rules::Rules;
-use crate::engine::change::Classes;
-use crate::engine::number::parse_f64;
+use crate::base::number::parse_f64;
+use crate::keyspace::change::Classes;
 
 /// When a client's unwritten replies are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::engine::glob;
+use crate::base::glob;
 use crate::resp::request::split_words;
 
 /// Rules in force at most, those of the shipped sets counted.

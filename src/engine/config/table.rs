@@ -3,14 +3,16 @@
 use super::kind::{Field, Kind, OutputLimit};
 use super::rules::Rules;
 use super::{Directive, Section};
-use crate::engine::change::Classes;
-use crate::engine::eviction::POLICY_NAMES;
+use crate::keyspace::change::Classes;
+use crate::keyspace::eviction::POLICY_NAMES;
 
 const INT: i128 = i32::MAX as i128;
 const UINT: i128 = u32::MAX as i128;
 const LONG: i128 = i64::MAX as i128;
 const ULONG: i128 = u64::MAX as i128;
 const MIB: i128 = 1 << 20;
+/// Default of `script-memory-limit`, in bytes.
+pub const SCRIPT_MEMORY: u64 = if cfg!(test) { 64 << 20 } else { 1 << 30 };
 
 const LOG_LEVELS: &[&str] = &["debug", "verbose", "notice", "warning", "nothing"];
 const NO_FILES: &str = "Portcullis keeps nothing on disk in this version";
@@ -108,7 +110,7 @@ directives! {
     Behaviour "notify-keyspace-events" => notify_keyspace_events: Classes = Classes::empty(), Events, live, "Classes of key events that are published, such as KEA.";
     Behaviour "lock-expiry-publish" => lock_expiry_publish: Rules = Rules::default(), Kind::Rules, live, "What is published when a key has expired, for those who wait on a library's unlock channel: rules of key pattern, channel and message, or shipped ones by name: redisson, spring, redis-lock-py, simple-redis-mutex. {name}, {hashtag}, {1} and {head:list} are filled in.";
     Behaviour "busy-reply-threshold" / "lua-time-limit" => busy_reply_threshold: u64 = 5000, Integer(0, LONG), live, "Milliseconds after which a script that runs may be killed, and others are told that the server is busy; 0 never.";
-    Limits "script-memory-limit" => script_memory_limit: u64 = crate::script::MEMORY_LIMIT, Memory(MIB, LONG), live, "Bytes that scripts, and again functions, may have in use at once; what needs more ends in an error.";
+    Limits "script-memory-limit" => script_memory_limit: u64 = SCRIPT_MEMORY, Memory(MIB, LONG), live, "Bytes that scripts, and again functions, may have in use at once; what needs more ends in an error.";
     Compatibility "hash-max-listpack-entries" / "hash-max-ziplist-entries" => hash_max_listpack_entries: u64 = 512, Integer(0, LONG), live, "Fields up to which OBJECT ENCODING calls a hash a listpack.";
     Compatibility "hash-max-listpack-value" / "hash-max-ziplist-value" => hash_max_listpack_value: u64 = 64, Memory(0, LONG), live, "Bytes of a field or value up to which a hash is called a listpack.";
     Compatibility "list-max-listpack-size" / "list-max-ziplist-size" => list_max_listpack_size: i64 = -2, Integer(-INT - 1, INT), live, "Up to which a list is one buffer, and so is each node of a longer one: so many elements, or -1 to -5 for 4 to 64 KiB.";

@@ -1,8 +1,9 @@
 //! Keyspace events as messages.
 
 use super::{KEPT, Kind, publish};
-use crate::engine::change::Classes;
-use crate::engine::{Engine, expiry_publish};
+use crate::engine::Engine;
+use crate::engine::pubsub::lock_expiry;
+use crate::keyspace::change::Classes;
 
 /// Publishes the keyspace events that wait, in order: for each the message on the key's channel, then that on the event's.
 pub fn publish_pending(engine: &mut Engine) {
@@ -11,7 +12,7 @@ pub fn publish_pending(engine: &mut Engine) {
     let mut channel = std::mem::take(&mut engine.pubsub.channel);
     for waiting in &pending {
         let Some(event) = waiting.event else {
-            expiry_publish::publish_expired(engine, waiting.db, &waiting.key);
+            lock_expiry::publish_expired(engine, waiting.db, &waiting.key);
             continue;
         };
         if notify.contains(Classes::KEYSPACE) {

@@ -98,7 +98,7 @@ pub struct Log {
 
 impl Log {
     /// Notes what was denied, and keeps `entries_max` entries.
-    pub fn add(&mut self, mut denied: Denied, now: crate::engine::time::Now, entries_max: usize) {
+    pub fn add(&mut self, mut denied: Denied, now: crate::base::time::Now, entries_max: usize) {
         self.denied[denied.reason as usize] += 1;
         if entries_max == 0 {
             self.entries.clear();
@@ -153,7 +153,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::time::Now;
+    use crate::base::time::Now;
 
     fn denied(object: &str) -> Denied {
         Denied {

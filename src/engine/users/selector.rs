@@ -3,11 +3,11 @@
 //! What commands are allowed is kept twice: as bits, which are looked at, and as the rules that led to them, which are shown. The
 //! rules are made from the ones given by taking out those that a later one overrules.
 
-use crate::commands::{self, numbers};
-use crate::engine::acl::{categories_of, category};
+use crate::base::glob;
 use crate::engine::command::{Categories, Channels, Command, Flags};
 use crate::engine::command_keys::{KeyAt, KeyUse};
-use crate::engine::glob;
+use crate::engine::table::CommandTable;
+use crate::engine::users::categories::{categories_of, category};
 
 /// Why a rule is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,25 +91,35 @@ struct KeyPattern {
 }
 
 /// A set of the table's commands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Commands {
+    table: &'static CommandTable,
     bits: Vec<u64>,
 }
 
+/// Sets of one table are compared, so the bits tell.
+impl PartialEq for Commands {
+    fn eq(&self, other: &Commands) -> bool {
+        self.bits == other.bits
+    }
+}
+
+impl Eq for Commands {}
+
 impl Commands {
-    fn filled(with: bool) -> Commands {
-        Commands { bits: vec![if with { u64::MAX } else { 0 }; numbers::count().div_ceil(64)] }
+    fn filled(table: &'static CommandTable, with: bool) -> Commands {
+        Commands { table, bits: vec![if with { u64::MAX } else { 0 }; table.len().div_ceil(64)] }
     }
 
     fn set(&mut self, command: &'static Command, allowed: bool) {
-        if let Some(number) = numbers::of(command) {
+        if let Some(number) = self.table.number(command) {
             let bit = 1 << (number % 64);
             if allowed { self.bits[number / 64] |= bit } else { self.bits[number / 64] &= !bit }
         }
     }
 
     fn contains(&self, command: &'static Command) -> bool {
-        numbers::of(command).is_some_and(|number| self.bits[number / 64] & (1 << (number % 64)) != 0)
+        self.table.number(command).is_some_and(|number| self.bits[number / 64] & (1 << (number % 64)) != 0)
     }
 
     fn is_full(&self) -> bool {
@@ -135,17 +145,22 @@ pub struct Selector {
 
 impl Selector {
     /// One that allows nothing, or nothing but all channels.
-    pub fn new(all_channels: bool) -> Selector {
+    pub fn new(table: &'static CommandTable, all_channels: bool) -> Selector {
         Selector {
             all_keys: false,
             all_channels,
-            commands: Commands::filled(false),
+            commands: Commands::filled(table, false),
             from_all: false,
             rules: Vec::new(),
             first_arguments: Vec::new(),
             keys: Vec::new(),
             channels: Vec::new(),
         }
+    }
+
+    /// The table whose commands it is about.
+    pub fn table(&self) -> &'static CommandTable {
+        self.commands.table
     }
 
     /// Applies a rule.
@@ -174,7 +189,7 @@ impl Selector {
             [sign @ (b'+' | b'-'), b'@', ref name @ ..] => self.change_category(name, sign == b'+'),
             [b'+', ref name @ ..] => self.allow(name),
             [b'-', ref name @ ..] => {
-                let (full_name, command) = commands::find(name).ok_or(Refusal::Unknown)?;
+                let (full_name, command) = self.commands.table.find(name).ok_or(Refusal::Unknown)?;
                 self.change(command, false);
                 self.note(&full_name, false);
                 Ok(())
@@ -194,7 +209,7 @@ impl Selector {
     }
 
     fn set_all_commands(&mut self, all: bool) {
-        self.commands = Commands::filled(all);
+        self.commands = Commands::filled(self.commands.table, all);
         self.from_all = all;
         self.rules.clear();
         self.first_arguments.clear();
@@ -231,7 +246,7 @@ impl Selector {
         let wanted = category(name).ok_or(Refusal::Unknown)?;
         self.note(&format!("@{}", String::from_utf8_lossy(name)), allowed);
         let is_in = |command: &Command, category: Categories| categories_of(command).intersects(category);
-        for command in commands::all() {
+        for command in self.commands.table.all() {
             if is_in(command, wanted) {
                 self.change(command, allowed);
             }
@@ -247,13 +262,13 @@ impl Selector {
     /// `+command`, `+container|subcommand` or `+command|first-argument`.
     fn allow(&mut self, name: &[u8]) -> Result<(), Refusal> {
         let Some(bar) = name.iter().rposition(|&b| b == b'|') else {
-            let (full_name, command) = commands::find(name).ok_or(Refusal::Unknown)?;
+            let (full_name, command) = self.commands.table.find(name).ok_or(Refusal::Unknown)?;
             self.change(command, true);
             self.note(&full_name, true);
             return Ok(());
         };
         let (container, word) = (&name[..bar], &name[bar + 1..]);
-        let (_, command) = commands::find(container).ok_or(Refusal::Unknown)?;
+        let (_, command) = self.commands.table.find(container).ok_or(Refusal::Unknown)?;
         if container.contains(&b'|') {
             return Err(Refusal::FirstArgument);
         }
@@ -265,12 +280,12 @@ impl Selector {
             tracing::warn!(
                 "Allowing a first arg of an otherwise blocked command is a misuse of ACL and may get disabled: +{shown}"
             );
-            let number = numbers::of(command).ok_or(Refusal::Unknown)?;
+            let number = self.commands.table.number(command).ok_or(Refusal::Unknown)?;
             if !self.first_arguments.iter().any(|(of, known)| *of == number && known.eq_ignore_ascii_case(word)) {
                 self.first_arguments.push((number, word.into()));
             }
         } else {
-            let (_, command) = commands::find(name).ok_or(Refusal::Unknown)?;
+            let (_, command) = self.commands.table.find(name).ok_or(Refusal::Unknown)?;
             self.change(command, true);
         }
         self.note(&shown, true);
@@ -280,7 +295,7 @@ impl Selector {
     /// Allows or forbids a command and, with a container, all of its subcommands.
     fn change(&mut self, command: &'static Command, allowed: bool) {
         self.commands.set(command, allowed);
-        if let Some(number) = numbers::of(command) {
+        if let Some(number) = self.commands.table.number(command) {
             self.first_arguments.retain(|(of, _)| *of != number);
         }
         for sub in command.subcommands {
@@ -329,7 +344,7 @@ impl Selector {
         if self.first_arguments.is_empty() {
             return false;
         }
-        let (Some(number), Some(given)) = (numbers::of(command), args.get(1)) else { return false };
+        let (Some(number), Some(given)) = (self.commands.table.number(command), args.get(1)) else { return false };
         self.first_arguments.iter().any(|(of, word)| *of == number && word.eq_ignore_ascii_case(given))
     }
 

@@ -5,7 +5,7 @@ use crate::commands;
 use crate::engine::users::selector::Denial;
 
 fn user(rules: &str) -> User {
-    changed(&Users::new(false), "bob", rules).unwrap()
+    changed(&Users::new(commands::table(), false), "bob", rules).unwrap()
 }
 
 fn changed(users: &Users, name: &str, rules: &str) -> Result<User, String> {
@@ -19,7 +19,7 @@ fn shown(user: &User) -> String {
 
 fn check(user: &User, request: &str) -> Result<(), Denial> {
     let args: Vec<&[u8]> = request.split(' ').map(str::as_bytes).collect();
-    user.check(commands::named(&args).unwrap(), &args)
+    user.check(commands::table().named(&args).unwrap(), &args)
 }
 
 #[test]
@@ -45,14 +45,14 @@ fn rules_are_shown_as_they_may_be_given_again() {
     ] {
         let user = user(given);
         assert_eq!(shown(&user), kept, "{given}");
-        let again = changed(&Users::new(false), "bob", kept).unwrap();
+        let again = changed(&Users::new(commands::table(), false), "bob", kept).unwrap();
         assert_eq!(again, user, "{kept}");
     }
 }
 
 #[test]
 fn a_bad_rule_is_refused_with_its_reason_and_changes_nothing() {
-    let users = Users::new(false);
+    let users = Users::new(commands::table(), false);
     let hash = "#".to_owned() + &"A".repeat(64);
     for (rule, reason) in [
         ("+nosuch", "Unknown command or category name in ACL"),
@@ -187,7 +187,7 @@ fn one_selector_must_allow_all_of_a_request() {
 
 #[test]
 fn other_users_take_the_places_of_those_that_are_there() {
-    let mut users = Users::new(false);
+    let mut users = Users::new(commands::table(), false);
     for name in ["ann", "bob"] {
         users.set(name.as_bytes(), changed(&users, name, "on >pw").unwrap());
     }
@@ -208,7 +208,7 @@ fn other_users_take_the_places_of_those_that_are_there() {
 
 #[test]
 fn all_that_is_wrong_with_a_file_is_told_in_one_line() {
-    let users = Users::new(false);
+    let users = Users::new(commands::table(), false);
     let errors = |text: &str| String::from_utf8(users.parse_file("f.acl", text.as_bytes()).unwrap_err()).unwrap();
     let end = "WARNING: ACL errors detected, no change to the previously active ACL rules was performed";
     for (text, told) in [
@@ -228,5 +228,5 @@ fn all_that_is_wrong_with_a_file_is_told_in_one_line() {
     let lines = users.lines();
     assert_eq!(lines, [b"user default on nopass sanitize-payload ~* &* +@all"]);
     let file = [lines.concat(), b"\n".to_vec()].concat();
-    assert!(users.parse_file("f", &file).is_ok_and(|users| users[DEFAULT_NAME] == User::superuser()));
+    assert!(users.parse_file("f", &file).is_ok_and(|users| users[DEFAULT_NAME] == User::superuser(commands::table())));
 }

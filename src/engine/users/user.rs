@@ -5,6 +5,7 @@ use subtle::ConstantTimeEq;
 
 use crate::engine::command::Command;
 use crate::engine::command_keys::KeyPositions;
+use crate::engine::table::CommandTable;
 use crate::engine::users::selector::{Denial, Permission, Refusal, Selector};
 use crate::resp::request::split_words;
 
@@ -27,14 +28,14 @@ pub struct User {
 
 impl User {
     /// One who may do nothing and cannot log in.
-    pub fn new(all_channels: bool) -> User {
-        let selectors = vec![Selector::new(all_channels)];
+    pub fn new(table: &'static CommandTable, all_channels: bool) -> User {
+        let selectors = vec![Selector::new(table, all_channels)];
         User { enabled: false, nopass: false, sanitize: true, passwords: Vec::new(), selectors }
     }
 
     /// One who may do everything and needs no password.
-    pub fn superuser() -> User {
-        let mut user = User { enabled: true, nopass: true, ..User::new(true) };
+    pub fn superuser(table: &'static CommandTable) -> User {
+        let mut user = User { enabled: true, nopass: true, ..User::new(table, true) };
         for rule in [b"+@all".as_slice(), b"~*"] {
             debug_assert!(user.selectors[0].apply(rule).is_ok(), "a rule that there is");
             let _ = user.selectors[0].apply(rule);
@@ -53,7 +54,7 @@ impl User {
             b"nopass" => self.set_nopass(true),
             b"resetpass" => self.set_nopass(false),
             b"clearselectors" => self.selectors.truncate(1),
-            b"reset" => *self = User::new(all_channels),
+            b"reset" => *self = User::new(self.selectors[0].table(), all_channels),
             _ => return self.apply_one(rule, all_channels),
         }
         Ok(())
@@ -66,7 +67,7 @@ impl User {
             [b'<', ref password @ ..] => self.remove_password(&Sha256::digest(password).into())?,
             [b'!', ref hash @ ..] => self.remove_password(&parse_hash(hash)?)?,
             [b'(', ref rules @ .., b')'] => {
-                let mut selector = Selector::new(all_channels);
+                let mut selector = Selector::new(self.selectors[0].table(), all_channels);
                 for rule in split_words(rules).map_err(|_| Refusal::Syntax)? {
                     selector.apply(&rule)?;
                 }

@@ -1,7 +1,7 @@
 //! Locks that come from elsewhere as they were: out of a snapshot, or out of what a server that was started again still knows.
 
 use super::{Due, Keys, Locks};
-use crate::engine::time::Now;
+use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Owner, Reason};
 use crate::lock::holders::{Holders, Lock};
 use crate::lock::requests::{Remembered, Whose};

@@ -1,7 +1,7 @@
 //! How grants end otherwise than by their release: with their leases and with their connections.
 
 use super::{Found, Keys, Locks, Outcome};
-use crate::engine::time::Now;
+use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Grant, Reason};
 use crate::lock::history::What;
 use crate::lock::holders::Lock;

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Found, Keys, Locks, Outcome, Request, fits};
-use crate::engine::time::Now;
+use crate::base::time::Now;
 use crate::lock::grant::{Bound, Grant, Mode, Owner};
 use crate::lock::history::What;
 use crate::lock::holders::Lock;

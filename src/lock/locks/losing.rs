@@ -4,11 +4,11 @@
 //! very many share, bit by bit: [`Locks::tell_some`].
 
 use super::{Found, Keys, Locks, Name};
-use crate::engine::time::Now;
+use crate::base::time::Now;
+use crate::lock::LOST_STEPS;
 use crate::lock::grant::{Bound, Client, Grant, Reason};
 use crate::lock::history::What;
 use crate::lock::holders::{Holders, Lock};
-use crate::store::space::LOST_STEPS;
 
 /// So many holders of a lock are told at once.
 const AT_ONCE: usize = 16;

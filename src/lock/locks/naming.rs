@@ -1,7 +1,7 @@
 //! Named sessions: how connections name them, and how they and their grants end.
 
 use super::{Due, Keys, Locks};
-use crate::engine::time::Now;
+use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Grant, SessionNumber};
 use crate::lock::sessions::Session;
 

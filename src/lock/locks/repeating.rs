@@ -10,7 +10,7 @@
 use smallvec::SmallVec;
 
 use super::{Acquired, AllAcquired, Due, Found, Keys, Locks, Outcome, Refusal, Request};
-use crate::engine::time::Now;
+use crate::base::time::Now;
 use crate::lock::grant::{Bound, Grant};
 use crate::lock::history::What;
 use crate::lock::holders::Lock;

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Due, Found, Keys, Locks, Outcome, Refusal, Request};
-use crate::engine::time::Now;
+use crate::base::time::Now;
 use crate::lock::grant::Client;
 use crate::lock::graph::{self, Wish};
 use crate::lock::history::What;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::reference::{Held, Named, Reference, Said, Tie, Told, Waiting};
 use super::{GRACE_MIN_MS, IDS, KEPT_MS, LIMIT, NAMES, OWNERS, Op, SESSIONS, Token, With};
-use crate::engine::time::Now;
+use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Mode, SessionNumber};
 use crate::lock::history::What;
 use crate::lock::locks::*;

@@ -9,9 +9,9 @@ use std::ptr::NonNull;
 
 use mlua::ffi::*;
 
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::engine::Engine;
-use crate::engine::session::SessionId;
-use crate::engine::time::Now;
 use crate::script::bounds;
 use crate::script::failure;
 use crate::script::functions::metadata::{NAME_RULE, is_name};

@@ -1,6 +1,6 @@
 //! The first line of a library: `#!lua name=locks`.
 
-use crate::engine::error::Error;
+use crate::base::error::Error;
 use crate::resp::request;
 
 /// What the line says.

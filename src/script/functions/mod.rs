@@ -16,14 +16,14 @@ use std::ptr::NonNull;
 
 use smallvec::SmallVec;
 
+use crate::base::error::{Error, Result};
+use crate::base::time::Now;
 use crate::engine::Engine;
-use crate::engine::change::{Change, Changes, Classes, Effect, Event};
 use crate::engine::context::Context;
-use crate::engine::error::{Error, Result};
-use crate::engine::time::Now;
-use crate::script::MEMORY_LIMIT;
+use crate::keyspace::change::{Change, Changes, Classes, Effect, Event};
 use crate::script::interpreter::Interpreter;
 use crate::script::shebang::{self, ScriptFlags};
+use crate::script::{MEMORY_LIMIT, ScriptState};
 use crate::script::{Program, Request, Retired, execute};
 
 pub(in crate::script) use loading::Draft;
@@ -428,10 +428,10 @@ fn emit(changes: &mut Changes, now: Now, effect: Effect<'_>) {
 
 /// Works on the libraries outside of the engine, which a library that loads may ask meanwhile whether it may go on.
 fn detached<T>(cx: &mut Context<'_>, work: impl FnOnce(&mut Functions, Host) -> T) -> T {
-    let mut functions = std::mem::take(&mut cx.engine.functions);
+    let mut functions = std::mem::take(&mut cx.engine.lua_mut().functions);
     let host = Host { engine: &raw mut *cx.engine, now: cx.now, session: cx.session };
     let done = work(&mut functions, host);
-    cx.engine.functions = functions;
+    cx.engine.lua_mut().functions = functions;
     done
 }
 
@@ -445,14 +445,14 @@ pub fn load(cx: &mut Context<'_>, source: &[u8], replace: bool) -> Result<Vec<u8
 
 /// Deletes a library.
 pub fn delete(cx: &mut Context<'_>, name: &[u8]) -> Result {
-    cx.engine.functions.delete(name)?;
+    cx.engine.lua_mut().functions.delete(name)?;
     emit(&mut cx.engine.keyspace.changes, cx.now, Effect::DeleteLibrary { name });
     Ok(())
 }
 
 /// Deletes all libraries.
 pub fn flush(cx: &mut Context<'_>) {
-    let Engine { functions, retired, .. } = &mut *cx.engine;
+    let ScriptState { functions, retired, .. } = cx.engine.lua_mut();
     functions.flush(retired);
     emit(&mut cx.engine.keyspace.changes, cx.now, Effect::FlushLibraries);
 }
@@ -465,7 +465,8 @@ pub fn restore(cx: &mut Context<'_>, payload: &[u8], policy: Policy) -> Result {
         emit(&mut cx.engine.keyspace.changes, cx.now, Effect::FlushLibraries);
     }
     for name in &names {
-        let Engine { functions, keyspace, .. } = &mut *cx.engine;
+        let Engine { scripts, keyspace, .. } = &mut *cx.engine;
+        let functions = &ScriptState::of(&**scripts).functions;
         let Some(Library { source, .. }) = functions.libraries.by_name.get(name) else { continue };
         emit(&mut keyspace.changes, cx.now, Effect::LoadLibrary { source });
     }
@@ -475,11 +476,11 @@ pub fn restore(cx: &mut Context<'_>, payload: &[u8], policy: Policy) -> Result {
 /// Calls a function for a session and replies with its result.
 pub fn call(cx: &mut Context<'_>, name: &[u8], request: Request<'_>) -> Result {
     const NOT_FOUND: Error = Error::FUNCTION_NOT_FOUND;
-    let functions = &mut cx.engine.functions;
+    let functions = &mut cx.engine.lua_mut().functions;
     functions.leave_if_broken();
     let program = functions.find(name).ok_or(NOT_FOUND)?.program.clone();
     let interpreter = functions.interpreter.ok_or(NOT_FOUND)?;
-    execute(cx, interpreter, program, request, |engine| engine.functions.find(name).map_or(b"", |callback| &callback.name))
+    execute(cx, interpreter, program, request, |engine| engine.lua().functions.find(name).map_or(b"", |callback| &callback.name))
 }
 
 impl ScriptFlags {

@@ -1,9 +1,9 @@
 //! What `FUNCTION DUMP` gives and `FUNCTION RESTORE` takes, in Redis's own format: `{ 245 · string: a library's source } …` and the
-//! footer of [`crate::engine::rdb::parts`]. We write plain strings and read all.
+//! footer of [`crate::keyspace::rdb::parts`]. We write plain strings and read all.
 
 use std::borrow::Cow;
 
-use crate::engine::rdb::parts::{open, put_string, seal, string};
+use crate::keyspace::rdb::parts::{open, put_string, seal, string};
 
 /// Stands before each library.
 const LIBRARY: u8 = 245;
@@ -55,7 +55,7 @@ impl<'a> Iterator for Sources<'a> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::engine::rdb::parts::crc64;
+    use crate::keyspace::rdb::parts::crc64;
 
     fn read(payload: &[u8]) -> Result<Vec<Vec<u8>>, &'static str> {
         Sources::new(payload)?.map(|source| source.map(Cow::into_owned)).collect()

@@ -40,7 +40,7 @@ fn a_dump_brings_everything_back() {
     let before = send(&mut harness, &["FUNCTION", "LIST", "WITHCODE"]);
     let payload = dump(&mut harness);
     assert_eq!(send(&mut harness, &["FUNCTION", "FLUSH"]), "+OK\r\n");
-    assert_eq!(harness.engine.functions.library_bytes(), 0);
+    assert_eq!(harness.engine.lua().functions.library_bytes(), 0);
     assert_eq!(harness.args(&[b"FUNCTION", b"RESTORE", &payload]), b"+OK\r\n");
     assert_eq!(send(&mut harness, &["FUNCTION", "LIST", "WITHCODE"]), before);
     assert_eq!(send(&mut harness, &["FCALL", "long", "0"]), "$4\r\nlong\r\n");
@@ -101,7 +101,7 @@ fn a_library_that_takes_too_much_is_not_loaded() {
         assert_eq!(send(&mut harness, &["FUNCTION", "LOAD", "REPLACE", &fine]), "$4\r\nfine\r\n");
         assert_eq!(send(&mut harness, &["FCALL", "f", "0"]), ":1\r\n");
     }
-    assert!(harness.engine.functions.interpreter_bytes() < 32 << 20);
+    assert!(harness.engine.lua().functions.interpreter_bytes() < 32 << 20);
 }
 
 #[test]
@@ -120,8 +120,8 @@ fn functions_that_go_leave_nothing_in_the_interpreter() {
         assert!(send(&mut harness, &["FUNCTION", "LOAD", &library("c", &body)]).starts_with("-ERR Function f already exists"));
         assert_eq!(send(&mut harness, &["FUNCTION", "DELETE", name]), "+OK\r\n");
     }
-    assert_eq!(harness.engine.functions.library_bytes(), 0);
-    let taken = harness.engine.functions.interpreter_bytes();
+    assert_eq!(harness.engine.lua().functions.library_bytes(), 0);
+    let taken = harness.engine.lua().functions.interpreter_bytes();
     assert!(taken < 8 << 20, "{taken} bytes");
 }
 
@@ -132,7 +132,7 @@ fn libraries_come_back_when_a_run_never_ended() {
     send(&mut harness, &["FUNCTION", "LOAD", &source]);
     assert_eq!(send(&mut harness, &["FCALL", "f", "0"]), ":1\r\n");
     let engine: *mut _ = &raw mut harness.engine;
-    let interpreter = harness.engine.functions.interpreter.unwrap();
+    let interpreter = harness.engine.lua().functions.interpreter.unwrap();
     // SAFETY: what a panic in a handler would leave behind.
     unsafe { (*interpreter.as_ptr()).frame.engine = engine };
     assert_eq!(send(&mut harness, &["FCALL", "f", "0"]), ":1\r\n");

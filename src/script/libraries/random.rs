@@ -51,7 +51,7 @@ unsafe fn generator<'a>(lua: *mut lua_State) -> &'a mut ScriptRandom {
             // A library that loads finds no `math`.
             luaL_error(lua, c"no script runs".as_ptr());
         }
-        &mut (*engine).script_random
+        &mut (*engine).lua_mut().random
     }
 }
 

@@ -1,7 +1,7 @@
 //! From a script that Lua has compiled to a plan, if it has nothing that a plan has not.
 
-use crate::commands;
-use crate::engine::command_stats::CommandStats;
+use crate::engine::observe::command_stats::CommandStats;
+use crate::engine::table::CommandTable;
 use crate::resp::double::DOUBLE_MAX;
 use crate::script::bounds;
 use crate::script::call::{FEW, format_number};
@@ -17,11 +17,11 @@ const SOURCE_MAX: usize = 8 << 10;
 
 impl Plan {
     /// The plan of a script that Lua has compiled; `None` where it is to run there.
-    pub(in crate::script) fn of(source: &[u8], stats: &mut CommandStats) -> Option<Plan> {
+    pub(in crate::script) fn of(source: &[u8], commands: &CommandTable, stats: &mut CommandStats) -> Option<Plan> {
         if source.len() > SOURCE_MAX {
             return None;
         }
-        let mut parser = Parser { tokens: Tokens::new(source), token: Token::End, locals: Vec::new(), depth: 0, stats };
+        let mut parser = Parser { tokens: Tokens::new(source), token: Token::End, locals: Vec::new(), depth: 0, commands, stats };
         parser.advance()?;
         let steps = parser.block()?;
         if parser.token == Token::End { Some(Plan { steps }) } else { None }
@@ -38,6 +38,7 @@ struct Parser<'a, 's> {
     /// Those that are visible, each in its place.
     locals: Vec<Local<'a>>,
     depth: usize,
+    commands: &'s CommandTable,
     stats: &'s mut CommandStats,
 }
 
@@ -275,7 +276,7 @@ impl<'a> Parser<'a, '_> {
             arguments.push(self.argument()?);
         }
         self.expect(Token::Symbol(")"))?;
-        let (command, count) = (commands::lookup(&name)?, 1 + arguments.len());
+        let (command, count) = (self.commands.lookup(&name)?, 1 + arguments.len());
         reply(command, count)?;
         let known = Known::new(command, self.stats);
         let callable = known.common && known.takes(count) && count <= FEW;

@@ -8,7 +8,7 @@ use crate::script::sha1_hex;
 
 /// Whether a script has a plan.
 fn is_planned(source: &str) -> bool {
-    Plan::of(source.as_bytes(), &mut Default::default()).is_some()
+    Plan::of(source.as_bytes(), crate::commands::table(), &mut Default::default()).is_some()
 }
 
 #[test]
@@ -90,7 +90,7 @@ struct Pair([Harness; 2]);
 impl Pair {
     fn new() -> Self {
         let mut pair = [Harness::new(), Harness::new()];
-        pair[1].engine.scripts.without_plans = true;
+        pair[1].engine.lua_mut().scripts.without_plans = true;
         Pair(pair)
     }
 

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::hash::Hash;
-use crate::store::integer::parse_i64;
+use crate::base::integer::parse_i64;
+use crate::store::values::hash::Hash;
 
 #[derive(Clone, Debug)]
 enum Content {

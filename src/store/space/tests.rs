@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::hash::{FieldTtl, Hash, Limits};
+use crate::store::values::hash::{FieldTtl, Hash, Limits};
 
 const DICTS: usize = 2;
 const SLOTS: u16 = 4;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::engine::change::{Change, ChangeLog, Effect};
+use crate::keyspace::change::{Change, ChangeLog, Effect};
 use crate::recipes::Given;
 use crate::torture::history::{History, Op, Stamp, What};
 use crate::torture::live::world::lock;

@@ -7,12 +7,13 @@ use std::rc::Rc;
 use bytes::BytesMut;
 use smallvec::SmallVec;
 
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
 use crate::client::{Command, Decoder, Value};
 use crate::engine::Engine;
-use crate::engine::change::{Change, ChangeLog};
 use crate::engine::config::Config;
-use crate::engine::session::{Peer, SessionFlags, SessionId};
-use crate::engine::time::Now;
+use crate::engine::session::{Peer, SessionFlags};
+use crate::keyspace::change::{Change, ChangeLog};
 use crate::resp::reply::Protocol;
 use crate::torture::history::Stamp;
 use crate::torture::sim::clock::BEGIN_UNIX_MS;
@@ -94,7 +95,7 @@ impl Journal {
 }
 
 fn engine(seed: u64, at_us: u64) -> Engine {
-    let mut engine = Engine::new(Config::default(), seed, now(at_us));
+    let mut engine = Engine::new(Config::default(), seed, now(at_us), crate::commands::table());
     engine.script_steps_max = Some(SCRIPT_STEPS_MAX);
     engine
 }

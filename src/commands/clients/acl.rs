@@ -1,0 +1,378 @@
+//! ACL and its subcommands.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands;
+use crate::commands::full_name;
+use crate::commands::reference::help;
+use crate::engine::command::{Command, Flags, Group};
+use crate::engine::context::Context;
+use crate::engine::users::DEFAULT_NAME;
+use crate::engine::users::categories::{CATEGORIES, categories_of, category};
+use crate::engine::users::selector::{Denial, Selector, has_space};
+use crate::resp::reply::Sink;
+
+const LOOKING: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
+const ADMIN: Flags = LOOKING.union(Flags::ADMIN);
+const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
+const PER_USER: &str = "O(N). Where N is the number of configured users.";
+
+/// Bits of a password at most.
+const GENPASS_BITS_MAX: i64 = 4096;
+/// Entries of the log that are shown unless told otherwise.
+const LOG_SHOWN: i64 = 10;
+
+/// A row of `ACL` to start from.
+const SUB: Command = Command { arity: 2, flags: ADMIN, group: Group::Server, since: "6.0.0", ..Command::DEFAULT };
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "acl",
+    arity: -2,
+    group: Group::Server,
+    since: "6.0.0",
+    summary: "Looks after users and what they may do; has subcommands.",
+    complexity: "Depends on subcommand.",
+    subcommands: &[
+        Command {
+            name: "cat",
+            arity: -2,
+            flags: LOOKING,
+            summary: "Lists the categories of commands, or the commands of a category.",
+            complexity: "O(1) since the categories and commands are a fixed set.",
+            syntax: "[category]",
+            handler: cat,
+            ..SUB
+        },
+        Command {
+            name: "deluser",
+            secrets: |args| (2..args.len()).collect(),
+            arity: -3,
+            summary: "Removes users and closes their connections.",
+            complexity: "O(1) amortized time considering the typical user.",
+            syntax: "username [username ...]",
+            tips: TO_ALL_NODES,
+            handler: deluser,
+            ..SUB
+        },
+        Command {
+            name: "dryrun",
+            arity: -4,
+            since: "7.0.0",
+            summary: "Tells whether a user may run a command, without running it.",
+            complexity: "O(1).",
+            syntax: "username command [arg [arg ...]]",
+            handler: dryrun,
+            ..SUB
+        },
+        Command {
+            name: "genpass",
+            arity: -2,
+            flags: LOOKING,
+            summary: "Gives a password that nobody can guess.",
+            syntax: "[bits]",
+            handler: genpass,
+            ..SUB
+        },
+        Command {
+            name: "getuser",
+            secrets: |args| (2..args.len()).collect(),
+            arity: 3,
+            summary: "Gives the rules of a user.",
+            complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
+            syntax: "username",
+            handler: getuser,
+            ..SUB
+        },
+        Command {
+            name: "help",
+            flags: Flags::LOADING.union(Flags::STALE),
+            summary: "Explains the subcommands.",
+            handler: help,
+            ..SUB
+        },
+        Command {
+            name: "list",
+            summary: "Lists the users and their rules as an ACL file has them.",
+            complexity: PER_USER,
+            handler: list,
+            ..SUB
+        },
+        Command { name: "load", summary: "Reads the users from the ACL file.", complexity: PER_USER, handler: load, ..SUB },
+        Command {
+            name: "log",
+            arity: -2,
+            summary: "Lists what was denied lately, or forgets it.",
+            complexity: "O(N) with N being the number of entries shown.",
+            syntax: "[count | RESET]",
+            handler: log,
+            ..SUB
+        },
+        Command {
+            name: "save",
+            summary: "Writes the users into the ACL file.",
+            complexity: PER_USER,
+            tips: TO_ALL_NODES,
+            handler: save,
+            ..SUB
+        },
+        Command {
+            name: "setuser",
+            secrets: |args| (2..args.len()).collect(),
+            arity: -3,
+            summary: "Makes a user, or changes its rules.",
+            complexity: "O(N). Where N is the number of rules provided.",
+            syntax: "username [rule [rule ...]]",
+            tips: TO_ALL_NODES,
+            handler: setuser,
+            ..SUB
+        },
+        Command { name: "users", summary: "Lists the names of the users.", complexity: PER_USER, handler: users, ..SUB },
+        Command { name: "whoami", flags: LOOKING, summary: "Gives the name of the connection's user.", handler: whoami, ..SUB },
+    ],
+    ..Command::DEFAULT
+}];
+
+fn cat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    match args[2..] {
+        [] => {
+            cx.reply.array(CATEGORIES.len());
+            CATEGORIES.iter().for_each(|(name, _)| cx.reply.bulk(name.as_bytes()));
+        }
+        [name] => {
+            let wanted =
+                category(name).ok_or_else(|| Error::quoting("ERR Unknown category '", &name[..name.len().min(128)], "'"))?;
+            let rows = commands::all().flat_map(|row| std::iter::once(row).chain(row.subcommands));
+            let names: Vec<_> = rows.filter(|row| categories_of(row).intersects(wanted)).map(full_name).collect();
+            cx.reply.array(names.len());
+            names.iter().for_each(|name| cx.reply.bulk(name.as_bytes()));
+        }
+        _ => return Err(Error::subcommand_syntax(args)),
+    }
+    Ok(())
+}
+
+fn setuser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let name = args[2];
+    if has_space(name) {
+        return Err(Error::USER_NAME);
+    }
+    let user = cx.engine.users.changed(name, &args[3..]).map_err(|reason| Error::quoting("ERR ", &reason, ""))?;
+    cx.engine.set_user(cx.session, name, user);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn deluser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if args[2..].contains(&DEFAULT_NAME) {
+        return Err(Error::DEFAULT_USER_STAYS);
+    }
+    let removed = args[2..].iter().filter(|name| cx.engine.remove_user(cx.session, name)).count();
+    cx.reply.integer(removed as i64);
+    Ok(())
+}
+
+fn getuser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let users = &cx.engine.users;
+    let Some(user) = users.find(args[2]).and_then(|id| users.get(id)) else {
+        cx.reply.null();
+        return Ok(());
+    };
+    let reply = &mut *cx.reply;
+    reply.map(6);
+    reply.bulk(b"flags");
+    let flags = user.flags();
+    reply.set(flags.len());
+    flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));
+    reply.bulk(b"passwords");
+    let passwords = user.passwords();
+    reply.array(passwords.len());
+    passwords.for_each(|hash| reply.bulk(hash.as_bytes()));
+    let [own, others @ ..] = user.selectors() else { return Ok(()) };
+    write_selector(reply, own);
+    reply.bulk(b"selectors");
+    reply.array(others.len());
+    for selector in others {
+        reply.map(3);
+        write_selector(reply, selector);
+    }
+    Ok(())
+}
+
+/// The three pairs that describe a selector.
+fn write_selector(reply: &mut dyn Sink, selector: &Selector) {
+    reply.bulk(b"commands");
+    reply.bulk(selector.describe_commands().as_bytes());
+    reply.bulk(b"keys");
+    reply.bulk(&selector.describe_keys());
+    reply.bulk(b"channels");
+    reply.bulk(&selector.describe_channels());
+}
+
+fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let lines = cx.engine.users.lines();
+    cx.reply.array(lines.len());
+    lines.iter().for_each(|line| cx.reply.bulk(line));
+    Ok(())
+}
+
+fn users(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let names = cx.engine.users.iter();
+    cx.reply.array(names.len());
+    names.for_each(|(name, _)| cx.reply.bulk(name));
+    Ok(())
+}
+
+fn whoami(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    match cx.engine.users.name(cx.engine.sessions[cx.session.0 as usize].user) {
+        Some(name) => cx.reply.bulk(name),
+        None => cx.reply.null(),
+    }
+    Ok(())
+}
+
+fn load(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.engine.load_users(cx.session)?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn save(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let engine = &mut *cx.engine;
+    let Some(file) = &mut engine.users_file else { return Err(Error::NO_ACL_FILE) };
+    let text: Vec<u8> = engine.users.lines().into_iter().flat_map(|line| [line, b"\n".to_vec()].concat()).collect();
+    (file.save)(&text).map_err(|reason| {
+        tracing::warn!(path = file.path, reason, "ACL SAVE failed");
+        Error::ACL_SAVE_FAILED
+    })?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn genpass(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let bits = match args[2..] {
+        [] => 256,
+        [bits] => parse_i64(bits).ok_or(Error::NOT_INTEGER)?,
+        _ => return Err(Error::subcommand_syntax(args)),
+    };
+    if !(1..=GENPASS_BITS_MAX).contains(&bits) {
+        return Err(Error::GENPASS_BITS);
+    }
+    let digits = (bits as usize).div_ceil(4);
+    let mut bytes = vec![0; digits.div_ceil(2)];
+    let filled = match &mut cx.engine.entropy {
+        Some(fill) => fill(&mut bytes),
+        None => {
+            bytes.fill_with(|| cx.engine.random() as u8);
+            true
+        }
+    };
+    if !filled {
+        return Err(Error::new("ERR The system gives no randomness"));
+    }
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    cx.reply.bulk(&text.as_bytes()[..digits]);
+    Ok(())
+}
+
+fn log(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let count = match args[2..] {
+        [] => LOG_SHOWN,
+        [word] if word.eq_ignore_ascii_case(b"reset") => {
+            cx.engine.users.log.clear();
+            cx.reply.ok();
+            return Ok(());
+        }
+        [count] => parse_i64(count).ok_or(Error::NOT_INTEGER)?,
+        _ => return Err(Error::subcommand_syntax(args)),
+    };
+    let entries = cx.engine.users.log.entries();
+    let count = entries.len().min(usize::try_from(count).unwrap_or(0));
+    let (now_ms, reply) = (cx.now.mono_ms(), &mut *cx.reply);
+    reply.array(count);
+    for entry in entries.take(count) {
+        let denied = &entry.denied;
+        reply.map(10);
+        reply.bulk(b"count");
+        reply.integer(entry.count as i64);
+        for (name, text) in [
+            (b"reason".as_slice(), denied.reason.name().as_bytes()),
+            (b"context", denied.place.name().as_bytes()),
+            (b"object", &denied.object),
+            (b"username", &denied.user),
+        ] {
+            reply.bulk(name);
+            reply.bulk(text);
+        }
+        reply.bulk(b"age-seconds");
+        reply.double(now_ms.saturating_sub(entry.updated_ms) as f64 / 1000.0);
+        reply.bulk(b"client-info");
+        reply.bulk(denied.client.as_bytes());
+        for (name, number) in [
+            (b"entry-id".as_slice(), entry.id as i64),
+            (b"timestamp-created", entry.created_unix_ms),
+            (b"timestamp-last-updated", entry.updated_unix_ms),
+        ] {
+            reply.bulk(name);
+            reply.integer(number);
+        }
+    }
+    Ok(())
+}
+
+fn dryrun(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (name, request) = (args[2], &args[3..]);
+    let users = &cx.engine.users;
+    let user = users.find(name).and_then(|id| users.get(id)).ok_or_else(|| Error::quoting("ERR User '", name, "' not found"))?;
+    let command = commands::table().named(request).ok_or_else(|| Error::quoting("ERR Command '", request[0], "' not found"))?;
+    if !command.takes(request.len()) {
+        return Err(Error::arity(&full_name(command)));
+    }
+    let what = match user.check(command, request) {
+        Ok(()) => {
+            cx.reply.ok();
+            return Ok(());
+        }
+        Err(Denial::Command) => [b"run the '", full_name(command).as_bytes(), b"' command"].concat(),
+        Err(Denial::Key(position)) => [b"access the '", request[position], b"' key"].concat(),
+        Err(Denial::Channel(position)) => [b"access the '", request[position], b"' channel"].concat(),
+    };
+    cx.reply.bulk(&[b"User ", name, b" has no permissions to ", &*what].concat());
+    Ok(())
+}
+
+fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    help::reply(
+        cx,
+        args,
+        &[
+            "CAT [<category>]",
+            "    List all commands that belong to <category>, or all command categories",
+            "    when no category is specified.",
+            "DELUSER <username> [<username> ...]",
+            "    Delete a list of users.",
+            "DRYRUN <username> <command> [<arg> ...]",
+            "    Returns whether the user can execute the given command without executing the command.",
+            "GETUSER <username>",
+            "    Get the user's details.",
+            "GENPASS [<bits>]",
+            "    Generate a secure 256-bit user password. The optional `bits` argument can",
+            "    be used to specify a different size.",
+            "LIST",
+            "    Show users details in config file format.",
+            "LOAD",
+            "    Reload users from the ACL file.",
+            "LOG [<count> | RESET]",
+            "    Show the ACL log entries.",
+            "SAVE",
+            "    Save the current config to the ACL file.",
+            "SETUSER <username> <attribute> [<attribute> ...]",
+            "    Create or modify a user with the specified attributes.",
+            "USERS",
+            "    List all the registered usernames.",
+            "WHOAMI",
+            "    Return the current connection username.",
+        ],
+    );
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! `CLIENT PAUSE`, `UNPAUSE` and `UNBLOCK`: making others wait, and ending that.
+
+use crate::base::error::{Error, Result};
+use crate::base::ids::SessionId;
+use crate::base::number::parse_i64;
+use crate::engine::command::{Command, Flags, Group, Traits};
+use crate::engine::context::Context;
+use crate::engine::pause::Mode;
+
+const ADMIN: Command = Command {
+    traits: Traits::KEEPS_CACHING,
+    arity: -3,
+    flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::ADMIN),
+    group: Group::Connection,
+    ..Command::DEFAULT
+};
+
+/// The row of `CLIENT PAUSE`.
+pub const PAUSE: Command = Command {
+    name: "pause",
+    since: "3.0.0",
+    summary: "Holds back the commands of all clients, or those that write, for so many milliseconds.",
+    syntax: "timeout [WRITE | ALL]",
+    handler: pause,
+    ..ADMIN
+};
+
+/// The row of `CLIENT UNBLOCK`.
+pub const UNBLOCK: Command = Command {
+    name: "unblock",
+    since: "5.0.0",
+    summary: "Ends the waiting of another client in a blocking command.",
+    complexity: "O(N) where N is the number of client connections",
+    syntax: "client-id [TIMEOUT | ERROR]",
+    handler: unblock,
+    ..ADMIN
+};
+
+/// The row of `CLIENT UNPAUSE`.
+pub const UNPAUSE: Command = Command {
+    name: "unpause",
+    arity: 2,
+    since: "6.2.0",
+    summary: "Ends a pause and executes what was held back.",
+    complexity: "O(N) where N is the number of paused clients",
+    handler: unpause,
+    ..ADMIN
+};
+
+fn pause(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mode = match args[3..] {
+        [] => Mode::All,
+        [mode] if mode.eq_ignore_ascii_case(b"all") => Mode::All,
+        [mode] if mode.eq_ignore_ascii_case(b"write") => Mode::Write,
+        [_] => return Err(Error::PAUSE_MODE),
+        _ => return Err(Error::subcommand_syntax(args)),
+    };
+    let ms = match parse_i64(args[2]).ok_or(Error::TIMEOUT_NOT_INTEGER)? {
+        ms if ms.checked_add(cx.now.unix_ms()).is_none() => return Err(Error::TIMEOUT_RANGE),
+        ms => u64::try_from(ms).map_err(|_| Error::TIMEOUT_NEGATIVE)?,
+    };
+    let until_ms = cx.now.deadline_in(ms);
+    cx.engine.pause(mode, until_ms);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn unpause(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.engine.unpause();
+    cx.reply.ok();
+    Ok(())
+}
+
+fn unblock(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let error = match args[3..] {
+        [] => None,
+        [reason] if reason.eq_ignore_ascii_case(b"timeout") => None,
+        [reason] if reason.eq_ignore_ascii_case(b"error") => Some(Error::UNBLOCKED),
+        [_] => return Err(Error::UNBLOCK_REASON),
+        _ => return Err(Error::subcommand_syntax(args)),
+    };
+    let client = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let found = cx.engine.sessions.iter().find(|(_, session)| session.id as i64 == client);
+    let unblocked = match found.map(|(number, _)| SessionId(number as u32)) {
+        Some(id) => cx.engine.unblock(cx.now, id, error.as_ref()),
+        None => false,
+    };
+    cx.reply.integer(i64::from(unblocked));
+    Ok(())
+}

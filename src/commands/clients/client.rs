@@ -1,0 +1,433 @@
+//! CLIENT and its subcommands.
+
+use crate::base::error::{Error, Result};
+use crate::base::ids::SessionId;
+use crate::base::number::parse_i64;
+use crate::base::time::Now;
+use crate::commands::clients::{blocking, list, tracking};
+use crate::commands::reference::help;
+use crate::engine::command::{Command, Flags, Group, Traits};
+use crate::engine::context::Context;
+use crate::engine::observe::client_line::shown;
+use crate::engine::session::{Session, SessionFlags};
+use crate::engine::users::{UserId, Users};
+
+const OWN: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
+const ADMIN: Flags = OWN.union(Flags::ADMIN);
+const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
+
+/// A row of `CLIENT` to start from.
+const SUB: Command =
+    Command { traits: Traits::KEEPS_CACHING, arity: 2, flags: OWN, group: Group::Connection, ..Command::DEFAULT };
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "client",
+    arity: -2,
+    group: Group::Connection,
+    since: "2.4.0",
+    summary: "Looks after connections; has subcommands.",
+    complexity: "Depends on subcommand.",
+    subcommands: &[
+        tracking::CACHING,
+        Command {
+            name: "capa",
+            arity: -3,
+            since: "8.0.0",
+            summary: "Tells the server what the client is able to do.",
+            syntax: "capability [capability ...]",
+            handler: capa,
+            ..SUB
+        },
+        Command { name: "getname", since: "2.6.9", summary: "Gives the name of the connection.", handler: getname, ..SUB },
+        tracking::GETREDIR,
+        Command {
+            name: "help",
+            flags: Flags::LOADING.union(Flags::STALE),
+            since: "5.0.0",
+            summary: "Explains the subcommands.",
+            handler: help,
+            ..SUB
+        },
+        Command { name: "id", since: "5.0.0", summary: "Gives the number of the connection.", handler: id, ..SUB },
+        Command {
+            name: "info",
+            since: "6.2.0",
+            summary: "Describes the connection.",
+            tips: &["nondeterministic_output"],
+            handler: list::info,
+            ..SUB
+        },
+        Command {
+            name: "kill",
+            arity: -3,
+            flags: ADMIN,
+            since: "2.4.0",
+            summary: "Closes connections: one by its address, or those that all filters let through.",
+            complexity: "O(N) where N is the number of connections",
+            syntax: "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] [USER username] [ADDR ip:port] \
+                     [LADDR ip:port] [SKIPME <YES | NO>] [MAXAGE maxage]>",
+            handler: kill,
+            ..SUB
+        },
+        Command {
+            name: "list",
+            arity: -2,
+            flags: ADMIN,
+            since: "2.4.0",
+            summary: "Describes connections, one a line.",
+            complexity: "O(N) where N is the number of connections",
+            syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
+            tips: &["nondeterministic_output"],
+            handler: list::list,
+            ..SUB
+        },
+        Command {
+            name: "no-evict",
+            arity: 3,
+            flags: ADMIN,
+            since: "7.0.0",
+            summary: "Keeps the connection from being closed when the buffers of all take too much memory.",
+            syntax: "<ON | OFF>",
+            handler: no_evict,
+            ..SUB
+        },
+        Command {
+            name: "no-touch",
+            arity: 3,
+            since: "7.2.0",
+            summary: "Makes the connection's lookups not count as accesses of the keys.",
+            syntax: "<ON | OFF>",
+            handler: no_touch,
+            ..SUB
+        },
+        blocking::PAUSE,
+        Command {
+            name: "reply",
+            arity: 3,
+            since: "3.2.0",
+            summary: "Switches replies on, off, or off for the next command.",
+            syntax: "<ON | OFF | SKIP>",
+            handler: reply,
+            ..SUB
+        },
+        Command {
+            name: "setinfo",
+            arity: 4,
+            since: "7.2.0",
+            summary: "Notes the client library's name or version.",
+            syntax: "<LIB-NAME libname | LIB-VER libver>",
+            tips: TO_ALL_NODES,
+            handler: setinfo,
+            ..SUB
+        },
+        Command {
+            name: "setname",
+            arity: 3,
+            since: "2.6.9",
+            summary: "Names the connection.",
+            syntax: "connection-name",
+            tips: TO_ALL_NODES,
+            handler: setname,
+            ..SUB
+        },
+        tracking::TRACKING,
+        tracking::TRACKINGINFO,
+        blocking::UNBLOCK,
+        blocking::UNPAUSE,
+    ],
+    ..Command::DEFAULT
+}];
+
+/// Whether a text keeps the fields of a `CLIENT LIST` line apart.
+fn fits_list(text: &[u8]) -> bool {
+    shown(text).iter().all(u8::is_ascii_graphic)
+}
+
+/// Refuses a name that cannot be listed.
+pub fn check_name(name: &[u8]) -> Result {
+    if fits_list(name) { Ok(()) } else { Err(Error::CLIENT_NAME) }
+}
+
+/// Names a session by a name that was checked; an empty one takes the name away.
+pub fn set_name(session: &mut Session, name: &[u8]) {
+    session.name = (!name.is_empty()).then(|| name.into());
+}
+
+fn capa(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    // Capabilities allow the server to answer in ways that it has no need of, such as a redirection to another server.
+    cx.reply.ok();
+    Ok(())
+}
+
+fn id(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let id = cx.session().id;
+    cx.reply.integer(id as i64);
+    Ok(())
+}
+
+fn getname(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    match &cx.engine.sessions[cx.session.0 as usize].name {
+        Some(name) => cx.reply.bulk(name),
+        None => cx.reply.null(),
+    }
+    Ok(())
+}
+
+fn setname(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check_name(args[2])?;
+    set_name(cx.session(), args[2]);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn setinfo(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (option, value) = (args[2], args[3]);
+    let version = if option.eq_ignore_ascii_case(b"lib-name") {
+        false
+    } else if option.eq_ignore_ascii_case(b"lib-ver") {
+        true
+    } else {
+        return Err(Error::quoting("ERR Unrecognized option '", option, "'"));
+    };
+    if !fits_list(value) {
+        return Err(Error::quoting("ERR ", option, " cannot contain spaces, newlines or special characters."));
+    }
+    let value = String::from_utf8_lossy(shown(value)).into_owned();
+    let lib = cx.session().lib.get_or_insert_default();
+    *(if version { &mut lib.1 } else { &mut lib.0 }) = value;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn on_or_off(text: &[u8]) -> Result<bool> {
+    match text {
+        on if on.eq_ignore_ascii_case(b"on") => Ok(true),
+        off if off.eq_ignore_ascii_case(b"off") => Ok(false),
+        _ => Err(Error::SYNTAX),
+    }
+}
+
+fn no_evict(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let on = on_or_off(args[2])?;
+    cx.session().flags.set(SessionFlags::NO_EVICT, on);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn no_touch(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let on = on_or_off(args[2])?;
+    cx.session().flags.set(SessionFlags::NO_TOUCH, on);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn reply(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if args[2].eq_ignore_ascii_case(b"skip") {
+        let session = cx.session();
+        if !session.flags.contains(SessionFlags::REPLY_OFF) {
+            session.flags |= SessionFlags::REPLY_SKIP_NEXT;
+        }
+    } else if on_or_off(args[2])? {
+        cx.session().flags.remove(SessionFlags::REPLY_OFF | SessionFlags::REPLY_SKIP);
+        cx.reply.ok();
+    } else {
+        cx.session().flags |= SessionFlags::REPLY_OFF;
+    }
+    Ok(())
+}
+
+/// Types of connections, as filters name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    Normal,
+    Master,
+    Replica,
+    PubSub,
+}
+
+impl Type {
+    pub(crate) fn parse(name: &[u8]) -> Result<Type> {
+        const NAMES: [(&[u8], Type); 5] = [
+            (b"normal", Type::Normal),
+            (b"slave", Type::Replica),
+            (b"replica", Type::Replica),
+            (b"pubsub", Type::PubSub),
+            (b"master", Type::Master),
+        ];
+        match NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+            Some((_, kind)) => Ok(*kind),
+            None => Err(Error::quoting("ERR Unknown client type '", name, "'")),
+        }
+    }
+
+    pub(crate) fn of(session: &Session) -> Type {
+        if session.subscriptions != [0; 3] { Type::PubSub } else { Type::Normal }
+    }
+}
+
+/// All sessions in the order in which they connected.
+pub(crate) fn by_age(cx: &Context<'_>) -> Vec<(u64, SessionId)> {
+    let mut all: Vec<_> = cx.engine.sessions.iter().map(|(n, session)| (session.id, SessionId(n as u32))).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Which sessions `CLIENT KILL` is to close: those that all that is given here applies to.
+#[derive(Debug, Default)]
+struct Filter<'a> {
+    id: Option<u64>,
+    kind: Option<Type>,
+    addr: Option<&'a [u8]>,
+    laddr: Option<&'a [u8]>,
+    user: Option<UserId>,
+    /// Seconds.
+    age_min: Option<i64>,
+    spare_self: bool,
+}
+
+impl<'a> Filter<'a> {
+    fn parse(options: &[&'a [u8]], users: &Users) -> Result<Filter<'a>> {
+        let mut filter = Filter { spare_self: true, ..Filter::default() };
+        for pair in options.chunks(2) {
+            let [option, value] = *pair else { return Err(Error::SYNTAX) };
+            match option.to_ascii_lowercase().as_slice() {
+                b"id" => match parse_i64(value) {
+                    Some(id @ 1..) => filter.id = Some(id as u64),
+                    _ => return Err(Error::CLIENT_ID_POSITIVE),
+                },
+                b"maxage" => match parse_i64(value).ok_or(Error::MAXAGE_NOT_INTEGER)? {
+                    age @ 1.. => filter.age_min = Some(age),
+                    _ => return Err(Error::MAXAGE_POSITIVE),
+                },
+                b"type" => filter.kind = Some(Type::parse(value)?),
+                b"addr" => filter.addr = Some(value),
+                b"laddr" => filter.laddr = Some(value),
+                b"user" => {
+                    let user = users.find(value).ok_or_else(|| Error::quoting("ERR No such user '", value, "'"))?;
+                    filter.user = Some(user);
+                }
+                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.spare_self = true,
+                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.spare_self = false,
+                _ => return Err(Error::SYNTAX),
+            }
+        }
+        Ok(filter)
+    }
+
+    fn lets_through(&self, session: &Session, now: Now) -> bool {
+        let age = (now.mono_ms().saturating_sub(session.created_ms) / 1000) as i64;
+        self.addr.is_none_or(|addr| addr == session.addr.as_bytes())
+            && self.laddr.is_none_or(|laddr| laddr == session.laddr.as_bytes())
+            && self.kind.is_none_or(|kind| kind == Type::of(session))
+            && self.user.is_none_or(|user| user == session.user)
+            && self.id.is_none_or(|id| id == session.id)
+            && self.age_min.is_none_or(|min| age >= min)
+    }
+}
+
+fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let old_form = args.len() == 3;
+    let filter =
+        if old_form { Filter { addr: Some(args[2]), ..Filter::default() } } else { Filter::parse(&args[2..], &cx.engine.users)? };
+    let now = cx.now;
+    let mut found = Vec::new();
+    for (number, session) in &cx.engine.sessions {
+        let id = SessionId(number as u32);
+        let gone = session.flags.contains(SessionFlags::CLOSE_NOW);
+        let spared = gone || (filter.spare_self && id == cx.session);
+        if !spared && filter.lets_through(session, now) {
+            found.push(id);
+        }
+    }
+    if old_form && found.is_empty() {
+        return Err(Error::NO_SUCH_CLIENT);
+    }
+    for &id in &found {
+        // Whoever kills itself is told so first.
+        if id == cx.session {
+            cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;
+        } else {
+            let session = &mut cx.engine.sessions[id.0 as usize];
+            session.flags |= SessionFlags::CLOSE_NOW;
+            let out = std::mem::take(&mut session.out);
+            cx.engine.discard(out);
+            // What it waits for goes to others from now on.
+            cx.engine.forget_wait(cx.now, id);
+        }
+        cx.engine.mark_dirty(id);
+    }
+    if old_form {
+        cx.reply.ok();
+    } else {
+        cx.reply.integer(found.len() as i64);
+    }
+    Ok(())
+}
+
+fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    help::reply(
+        cx,
+        args,
+        &[
+            "CACHING (YES|NO)",
+            "    Enable/disable tracking of the keys for next command in OPTIN/OPTOUT modes.",
+            "CAPA <capability> [<capability> ...]",
+            "    Tell the server what the client is able to do.",
+            "GETREDIR",
+            "    Return the client ID we are redirecting to when tracking is enabled.",
+            "GETNAME",
+            "    Return the name of the current connection.",
+            "ID",
+            "    Return the ID of the current connection.",
+            "INFO",
+            "    Return information about the current client connection.",
+            "KILL <ip:port>",
+            "    Kill connection made from <ip:port>.",
+            "KILL <option> <value> [<option> <value> [...]]",
+            "    Kill connections. Options are:",
+            "    * ADDR (<ip:port>|<unixsocket>:0)",
+            "      Kill connections made from the specified address",
+            "    * LADDR (<ip:port>|<unixsocket>:0)",
+            "      Kill connections made to specified local address",
+            "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+            "      Kill connections by type.",
+            "    * USER <username>",
+            "      Kill connections authenticated by <username>.",
+            "    * SKIPME (YES|NO)",
+            "      Skip killing current connection (default: yes).",
+            "    * ID <client-id>",
+            "      Kill connections by client id.",
+            "    * MAXAGE <maxage>",
+            "      Kill connections older than the specified age.",
+            "LIST [options ...]",
+            "    Return information about client connections. Options:",
+            "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+            "      Return clients of specified type.",
+            "UNPAUSE",
+            "    Stop the current client pause, resuming traffic.",
+            "PAUSE <timeout> [WRITE|ALL]",
+            "    Suspend all, or just write, clients for <timeout> milliseconds.",
+            "REPLY (ON|OFF|SKIP)",
+            "    Control the replies sent to the current connection.",
+            "SETNAME <name>",
+            "    Assign the name <name> to the current connection.",
+            "SETINFO <option> <value>",
+            "    Set client meta attr. Options are:",
+            "    * LIB-NAME: the client lib name.",
+            "    * LIB-VER: the client lib version.",
+            "UNBLOCK <clientid> [TIMEOUT|ERROR]",
+            "    Unblock the specified blocked client.",
+            "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> [...]]",
+            "         [OPTIN] [OPTOUT] [NOLOOP]",
+            "    Control server assisted client side caching.",
+            "TRACKINGINFO",
+            "    Report tracking status for the current connection.",
+            "NO-EVICT (ON|OFF)",
+            "    Protect current client connection from eviction.",
+            "NO-TOUCH (ON|OFF)",
+            "    Will not touch LRU/LFU stats when this mode is on.",
+        ],
+    );
+    Ok(())
+}

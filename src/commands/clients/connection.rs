@@ -1,0 +1,264 @@
+//! The handshake: AUTH, HELLO, PING, SELECT and the like.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::base::version::REDIS_VERSION;
+use crate::commands::clients::client;
+use crate::engine::command::{Command, Flags, Group, Positions, Replies, Traits};
+use crate::engine::context::{Context, Origin};
+use crate::engine::pubsub;
+use crate::engine::session::SessionFlags;
+use crate::engine::users::DEFAULT_NAME;
+use crate::resp::reply::Protocol;
+
+/// Flags of what may be called before anything else: before authentication, while data is loaded, while a script runs long.
+const HANDSHAKE: Flags =
+    Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::NO_AUTH).union(Flags::ALLOW_BUSY);
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "auth",
+        secrets: |args| (1..args.len()).collect(),
+
+        arity: -2,
+        flags: HANDSHAKE,
+        group: Group::Connection,
+        since: "1.0.0",
+        summary: "Authenticates the connection by a password.",
+        complexity: "O(N) where N is the number of passwords of the user",
+        syntax: "[username] password",
+        handler: auth,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "echo",
+        replies: Replies::Scalar,
+
+        arity: 2,
+        flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
+        group: Group::Connection,
+        since: "1.0.0",
+        summary: "Gives a string back.",
+        syntax: "message",
+        handler: echo,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "hello",
+        secrets: secrets_of_hello,
+
+        arity: -1,
+        flags: HANDSHAKE,
+        group: Group::Connection,
+        since: "6.0.0",
+        summary: "Opens the conversation: chooses the protocol, authenticates, names the connection, and tells about the server.",
+        syntax: "[protover [AUTH username password] [SETNAME clientname]]",
+        handler: hello,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "ping",
+        traits: Traits::WHILE_SUBSCRIBED,
+
+        arity: -1,
+        flags: Flags::FAST,
+        group: Group::Connection,
+        since: "1.0.0",
+        summary: "Answers, which shows that the server is there.",
+        syntax: "[message]",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        handler: ping,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "quit",
+        traits: Traits::AT_ONCE.union(Traits::WHILE_SUBSCRIBED),
+
+        arity: -1,
+        flags: HANDSHAKE,
+        group: Group::Connection,
+        since: "1.0.0",
+        summary: "Closes the connection.",
+        handler: quit,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "reset",
+        traits: Traits::AT_ONCE.union(Traits::WHILE_SUBSCRIBED),
+
+        arity: 1,
+        flags: HANDSHAKE,
+        group: Group::Connection,
+        since: "6.2.0",
+        summary: "Puts the connection back into the state it began in.",
+        handler: reset,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "select",
+        arity: 2,
+        flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
+        group: Group::Connection,
+        since: "1.0.0",
+        summary: "Chooses the database of the connection.",
+        syntax: "index",
+        handler: select,
+        ..Command::DEFAULT
+    },
+];
+
+/// Names and passwords behind each `AUTH`; the name behind `SETNAME` may be such a word.
+fn secrets_of_hello(args: &[&[u8]]) -> Positions {
+    let (mut secrets, mut at) = (Positions::new(), 2);
+    while at < args.len() {
+        if args[at].eq_ignore_ascii_case(b"auth") && at + 2 < args.len() {
+            secrets.extend([at + 1, at + 2]);
+            at += 3;
+        } else {
+            at += if args[at].eq_ignore_ascii_case(b"setname") { 2 } else { 1 };
+        }
+    }
+    secrets
+}
+
+fn ping(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if args.len() > 2 {
+        return Err(Error::arity("ping"));
+    }
+    if cx.origin == Origin::Client && cx.session().subscribed_mode() {
+        pong_among_messages(cx, args);
+        return Ok(());
+    }
+    match args.get(1) {
+        Some(message) => cx.reply.bulk(message),
+        None => cx.reply.pong(),
+    }
+    Ok(())
+}
+
+/// A RESP2 client can tell this from a message, but not a status.
+#[cold]
+fn pong_among_messages(cx: &mut Context<'_>, args: &[&[u8]]) {
+    cx.reply.array(2);
+    cx.reply.bulk(b"pong");
+    cx.reply.bulk(args.get(1).copied().unwrap_or_default());
+}
+
+fn echo(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    cx.reply.bulk(args[1]);
+    Ok(())
+}
+
+fn select(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let index = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
+    let index = i32::try_from(index).map_err(|_| Error::NOT_AN_INT)?;
+    match u32::try_from(index) {
+        Ok(1..) | Err(_) if cx.engine.in_cluster() => return Err(Error::new("ERR SELECT is not allowed in cluster mode")),
+        Ok(index) if (index as usize) < cx.engine.keyspace.databases() => cx.db = index,
+        _ => return Err(Error::DB_RANGE),
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+fn quit(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.reply.ok();
+    cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;
+    let id = cx.session;
+    cx.engine.mark_dirty(id);
+    Ok(())
+}
+
+fn auth(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (user, password) = match *args {
+        [_, _] if cx.engine.users.default_user().nopass => return Err(Error::NO_PASSWORD_SET),
+        [_, password] => (DEFAULT_NAME, password),
+        [_, user, password] => (user, password),
+        _ => return Err(Error::SYNTAX),
+    };
+    cx.engine.log_in(cx.now, cx.session, user, password, args[0])?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn hello(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let protocol = match args.get(1) {
+        None => None,
+        Some(version) => match parse_i64(version).ok_or(Error::NOT_A_PROTOCOL)? {
+            2 => Some(Protocol::Resp2),
+            3 => Some(Protocol::Resp3),
+            _ => return Err(Error::NO_PROTO),
+        },
+    };
+    let (mut credentials, mut name) = (None, None);
+    let mut rest = args.get(2..).unwrap_or_default();
+    while let [option, values @ ..] = rest {
+        if let ([user, password, after @ ..], true) = (values, option.eq_ignore_ascii_case(b"auth")) {
+            credentials = Some((*user, *password));
+            rest = after;
+        } else if let ([value, after @ ..], true) = (values, option.eq_ignore_ascii_case(b"setname")) {
+            client::check_name(value)?;
+            name = Some(*value);
+            rest = after;
+        } else {
+            return Err(Error::quoting("ERR Syntax error in HELLO option '", option, "'"));
+        }
+    }
+
+    if let Some((user, password)) = credentials {
+        cx.engine.log_in(cx.now, cx.session, user, password, args[0])?;
+    }
+    let session = cx.session();
+    if !session.flags.contains(SessionFlags::AUTHENTICATED) {
+        return Err(Error::HELLO_NO_AUTH);
+    }
+    if let Some(name) = name {
+        client::set_name(session, name);
+    }
+    if let Some(protocol) = protocol {
+        session.protocol = protocol;
+        cx.reply.switch(protocol);
+    }
+    let mode: &[u8] = if cx.engine.in_cluster() { b"cluster" } else { b"standalone" };
+    let session = cx.session();
+    let (id, protocol) = (session.id, session.protocol);
+    let reply = &mut *cx.reply;
+    reply.map(7);
+    reply.bulk(b"server");
+    reply.bulk(b"redis");
+    reply.bulk(b"version");
+    reply.bulk(REDIS_VERSION.as_bytes());
+    reply.bulk(b"proto");
+    reply.integer(if protocol == Protocol::Resp3 { 3 } else { 2 });
+    reply.bulk(b"id");
+    reply.integer(id as i64);
+    reply.bulk(b"mode");
+    reply.bulk(mode);
+    reply.bulk(b"role");
+    reply.bulk(b"master");
+    reply.bulk(b"modules");
+    reply.array(0);
+    Ok(())
+}
+
+fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    pubsub::unsubscribe_all(cx.engine, cx.session);
+    cx.engine.end_transaction(cx.session);
+    cx.engine.untrack(cx.session);
+    cx.engine.end_monitor(cx.session);
+    // To locks the connection has ended.
+    let now = cx.now;
+    cx.engine.end_lock_session(now, cx.session, true);
+    cx.engine.log_out(cx.session);
+    let session = cx.session();
+    session.name = None;
+    session.protocol = Protocol::Resp2;
+    session
+        .flags
+        .remove(SessionFlags::REPLY_OFF | SessionFlags::REPLY_SKIP_NEXT | SessionFlags::NO_TOUCH | SessionFlags::NO_EVICT);
+    cx.db = 0;
+    cx.reply.switch(Protocol::Resp2);
+    cx.reply.simple("RESET");
+    Ok(())
+}

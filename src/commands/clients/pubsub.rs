@@ -1,0 +1,502 @@
+//! Publish and subscribe.
+
+use crate::base::error::{Error, Result};
+use crate::base::glob;
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::commands::reference::help;
+use crate::engine::Engine;
+use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys, Positions, Replies, Traits};
+use crate::engine::command_keys::KeyUse;
+use crate::engine::context::Context;
+use crate::engine::jobs::{Course, ReplyKind};
+use crate::engine::pubsub::{self, Kind};
+use crate::engine::session::{Session, SessionFlags};
+use crate::resp::reply::{Protocol, Sink, WireReply};
+
+const SUBSCRIBING: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
+const PUBLISHING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::MAY_REPLICATE);
+const LOOKING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
+
+/// Shard channels stand where keys do, for whoever finds a cluster's node by them.
+const NOT_KEYS: &[(Access, KeyUse)] = &[(Access::Read, KeyUse::NOT_KEY)];
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "psubscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+
+        arity: -2,
+        flags: SUBSCRIBING,
+        channels: Channels::Patterns,
+        group: Group::PubSub,
+        since: "2.0.0",
+        summary: "Asks for the messages of all channels whose names match a pattern.",
+        complexity: "O(N) where N is the number of patterns to subscribe to",
+        syntax: "pattern [pattern ...]",
+        handler: psubscribe,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "publish",
+        replies: Replies::Integer,
+
+        arity: 3,
+        flags: PUBLISHING,
+        channels: Channels::First,
+        group: Group::PubSub,
+        since: "2.0.0",
+        summary: "Sends a message to whoever is subscribed to a channel.",
+        complexity: "O(N+M) where N is the number of subscribers of the channel and M the number of patterns",
+        syntax: "channel message",
+        handler: publish,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "pubsub",
+        arity: -2,
+        group: Group::PubSub,
+        since: "2.8.0",
+        summary: "Tells who listens to what; has subcommands.",
+        complexity: "Depends on subcommand.",
+        subcommands: &[
+            Command {
+                name: "channels",
+                arity: -2,
+                flags: LOOKING,
+                group: Group::PubSub,
+                since: "2.8.0",
+                summary: "Lists the channels that have subscribers.",
+                complexity: "O(N) where N is the number of channels with subscribers",
+                syntax: "[pattern]",
+                handler: channels,
+                ..Command::DEFAULT
+            },
+            Command {
+                name: "help",
+                arity: 2,
+                flags: Flags::LOADING.union(Flags::STALE),
+                group: Group::PubSub,
+                since: "6.2.0",
+                summary: "Explains the subcommands.",
+                handler: help,
+                ..Command::DEFAULT
+            },
+            Command {
+                name: "numpat",
+                arity: 2,
+                flags: LOOKING,
+                group: Group::PubSub,
+                since: "2.8.0",
+                summary: "Counts the different patterns that have subscribers.",
+                handler: numpat,
+                ..Command::DEFAULT
+            },
+            Command {
+                name: "numsub",
+                arity: -2,
+                flags: LOOKING,
+                group: Group::PubSub,
+                since: "2.8.0",
+                summary: "Counts the subscribers of channels.",
+                complexity: "O(N) where N is the number of channels asked for",
+                syntax: "[channel [channel ...]]",
+                handler: numsub,
+                ..Command::DEFAULT
+            },
+            Command {
+                name: "shardchannels",
+                arity: -2,
+                flags: LOOKING,
+                group: Group::PubSub,
+                since: "7.0.0",
+                summary: "Lists the shard channels that have subscribers.",
+                complexity: "O(N) where N is the number of shard channels with subscribers",
+                syntax: "[pattern]",
+                handler: shardchannels,
+                ..Command::DEFAULT
+            },
+            Command {
+                name: "shardnumsub",
+                arity: -2,
+                flags: LOOKING,
+                group: Group::PubSub,
+                since: "7.0.0",
+                summary: "Counts the subscribers of shard channels.",
+                complexity: "O(N) where N is the number of shard channels asked for",
+                syntax: "[shardchannel [shardchannel ...]]",
+                handler: shardnumsub,
+                ..Command::DEFAULT
+            },
+        ],
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "punsubscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+
+        arity: -1,
+        flags: SUBSCRIBING,
+        group: Group::PubSub,
+        since: "2.0.0",
+        summary: "Ends subscriptions to patterns, all of them where none is named.",
+        complexity: "O(N) where N is the number of patterns to unsubscribe from",
+        syntax: "[pattern [pattern ...]]",
+        handler: punsubscribe,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "spublish",
+        replies: Replies::Integer,
+        slot_args: Some(first_channel),
+
+        arity: 3,
+        flags: PUBLISHING,
+        channels: Channels::First,
+        keys: Keys::ONE,
+        key_uses: NOT_KEYS,
+        group: Group::PubSub,
+        since: "7.0.0",
+        summary: "Sends a message to whoever is subscribed to a shard channel.",
+        complexity: "O(N) where N is the number of subscribers of the shard channel",
+        syntax: "shardchannel message",
+        handler: spublish,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "ssubscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+        slot_args: Some(all_channels),
+
+        arity: -2,
+        flags: SUBSCRIBING,
+        channels: Channels::All,
+        keys: Keys::ALL,
+        key_uses: NOT_KEYS,
+        group: Group::PubSub,
+        since: "7.0.0",
+        summary: "Asks for the messages of shard channels.",
+        complexity: "O(N) where N is the number of shard channels to subscribe to",
+        syntax: "shardchannel [shardchannel ...]",
+        handler: ssubscribe,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "subscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+
+        arity: -2,
+        flags: SUBSCRIBING,
+        channels: Channels::All,
+        group: Group::PubSub,
+        since: "2.0.0",
+        summary: "Asks for the messages of channels.",
+        complexity: "O(N) where N is the number of channels to subscribe to",
+        syntax: "channel [channel ...]",
+        handler: subscribe,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "sunsubscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+        slot_args: Some(all_channels),
+
+        arity: -1,
+        flags: SUBSCRIBING,
+        keys: Keys::ALL,
+        key_uses: NOT_KEYS,
+        group: Group::PubSub,
+        since: "7.0.0",
+        summary: "Ends subscriptions to shard channels, all of them where none is named.",
+        complexity: "O(N) where N is the number of shard channels to unsubscribe from",
+        syntax: "[shardchannel [shardchannel ...]]",
+        handler: sunsubscribe,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "unsubscribe",
+        traits: Traits::WHILE_SUBSCRIBED,
+
+        arity: -1,
+        flags: SUBSCRIBING,
+        group: Group::PubSub,
+        since: "2.0.0",
+        summary: "Ends subscriptions to channels, all of them where none is named.",
+        complexity: "O(N) where N is the number of channels to unsubscribe from",
+        syntax: "[channel [channel ...]]",
+        handler: unsubscribe,
+        ..Command::DEFAULT
+    },
+];
+
+/// Tells the session how many subscriptions it has now that one was added or ended.
+/// In a cluster shard channels have slots, as keys have.
+fn all_channels(args: &[&[u8]]) -> Positions {
+    (1..args.len()).collect()
+}
+
+fn first_channel(_: &[&[u8]]) -> Positions {
+    Positions::from_slice(&[1])
+}
+
+fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
+    let session = &mut cx.engine.sessions[cx.session.0 as usize];
+    let count = counted(session, kind);
+    let mut around;
+    let sink: &mut dyn Sink = if session.silenced() {
+        // `CLIENT REPLY OFF` stops replies but no pushes, and this is one.
+        around = WireReply::new(&mut session.out, session.protocol);
+        &mut around
+    } else {
+        &mut *cx.reply
+    };
+    write_confirmation(sink, word, name, count);
+}
+
+/// The subscriptions that a session is told of: those to channels and patterns are counted together, those to shard channels by
+/// themselves.
+fn counted(session: &Session, kind: Kind) -> u32 {
+    let [channels, patterns, shards] = session.subscriptions;
+    if kind == Kind::Shard { shards } else { channels + patterns }
+}
+
+fn write_confirmation(sink: &mut dyn Sink, word: &str, name: Option<&[u8]>, count: u32) {
+    sink.push(3);
+    sink.bulk(word.as_bytes());
+    match name {
+        Some(name) => sink.bulk(name),
+        None => sink.null(),
+    }
+    sink.integer(i64::from(count));
+}
+
+fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result {
+    for name in names {
+        if cx.engine.pubsub.subscribe(kind, cx.session, name) {
+            cx.session().subscriptions[kind.index()] += 1;
+        }
+        confirm(cx, kind, word, Some(name));
+    }
+    cx.session().update_subscribed();
+    cx.engine.update_heard();
+    if cx.engine.pubsub.bytes(cx.session) as u64 > cx.engine.config.client_query_buffer_limit {
+        let session = cx.session();
+        tracing::warn!(client = session.id, addr = session.addr, "closing a client that subscribes to too much");
+        pubsub::unsubscribe_all(cx.engine, cx.session);
+        cx.engine.close_over_limit(cx.session);
+    }
+    Ok(())
+}
+
+fn end(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) -> Result {
+    let all = cx.session().subscriptions[kind.index()] as usize;
+    if names.is_empty() && cx.may_walk(all) {
+        cx.walk(Ending { kind, word });
+        return Ok(());
+    }
+    for name in names {
+        if cx.engine.pubsub.unsubscribe(kind, cx.session, name) {
+            cx.session().subscriptions[kind.index()] -= 1;
+        }
+        confirm(cx, kind, word, Some(name));
+    }
+    if names.is_empty() {
+        let mut any = false;
+        while let Some(name) = cx.engine.pubsub.unsubscribe_oldest(kind, cx.session) {
+            any = true;
+            cx.session().subscriptions[kind.index()] -= 1;
+            confirm(cx, kind, word, Some(&name));
+        }
+        if !any {
+            confirm(cx, kind, word, None);
+        }
+    }
+    cx.session().update_subscribed();
+    cx.engine.update_heard();
+    Ok(())
+}
+
+/// The end of all subscriptions that a session has of one kind, when they are very many, oldest first. It is told of each when it ends,
+/// and of messages of the others before.
+struct Ending {
+    kind: Kind,
+    word: &'static str,
+}
+
+impl Course for Ending {
+    fn slice(&self) -> u32 {
+        // Each lies anywhere, in three tables.
+        256
+    }
+
+    fn go_on(&mut self, engine: &mut Engine, _: Now, id: SessionId, count: u32, _: &mut Vec<u8>) -> bool {
+        let Engine { pubsub, sessions, .. } = &mut *engine;
+        let session = &mut sessions[id.0 as usize];
+        let mut left = count;
+        // Of one that is to be closed they end with it.
+        while left > 0
+            && !session.flags.contains(SessionFlags::CLOSE_NOW)
+            && let Some(name) = pubsub.unsubscribe_oldest(self.kind, id)
+        {
+            left -= 1;
+            session.subscriptions[self.kind.index()] -= 1;
+            let count = counted(session, self.kind);
+            // These are pushes, which `CLIENT REPLY OFF` does not stop.
+            write_confirmation(&mut WireReply::new(&mut session.out, session.protocol), self.word, Some(&name), count);
+        }
+        session.update_subscribed();
+        let all = left > 0 || session.subscriptions[self.kind.index()] == 0;
+        engine.update_heard();
+        engine.mark_dirty(id);
+        all
+    }
+
+    fn kind(&self) -> ReplyKind {
+        ReplyKind::Told
+    }
+}
+
+fn subscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    add(cx, Kind::Channel, "subscribe", &args[1..])
+}
+
+fn psubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    add(cx, Kind::Pattern, "psubscribe", &args[1..])
+}
+
+fn ssubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    // Redis lets clients that are older than this command subscribe within a transaction, but only by the older commands.
+    if cx.session().flags.contains(SessionFlags::IN_EXEC) {
+        return Err(Error::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
+    }
+    add(cx, Kind::Shard, "ssubscribe", &args[1..])
+}
+
+fn unsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    end(cx, Kind::Channel, "unsubscribe", &args[1..])
+}
+
+fn punsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    end(cx, Kind::Pattern, "punsubscribe", &args[1..])
+}
+
+fn sunsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    end(cx, Kind::Shard, "sunsubscribe", &args[1..])
+}
+
+fn publish(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    send(cx, Kind::Channel, args)
+}
+
+fn spublish(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    send(cx, Kind::Shard, args)
+}
+
+fn send(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
+    // What a script changed before it publishes is told first.
+    cx.engine.publish_events();
+    let receivers = pubsub::publish(cx.engine, kind, args[1], args[2]);
+    cx.reply.integer(receivers as i64);
+    Ok(())
+}
+
+fn channels(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    list(cx, Kind::Channel, args)
+}
+
+fn shardchannels(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    list(cx, Kind::Shard, args)
+}
+
+fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
+    if args.len() > 3 {
+        return Err(Error::subcommand_syntax(args));
+    }
+    let pattern = args.get(2);
+    if cx.may_walk(cx.engine.pubsub.kept(kind)) {
+        let cursor = cx.engine.pubsub.begin_walk(kind);
+        cx.walk(Names { kind, pattern: pattern.map(|&pattern| pattern.into()), cursor, found: 0 });
+        return Ok(());
+    }
+    let wanted = |name: &&[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
+    let names: Vec<&[u8]> = cx.engine.pubsub.topics(kind).filter(wanted).collect();
+    cx.reply.array(names.len());
+    for name in names {
+        cx.reply.bulk(name);
+    }
+    Ok(())
+}
+
+/// The names that somebody is subscribed to, when they are very many.
+struct Names {
+    kind: Kind,
+    /// What they have to match; all of them do where there is none.
+    pattern: Option<Box<[u8]>>,
+    cursor: usize,
+    found: usize,
+}
+
+impl Course for Names {
+    fn go_on(&mut self, engine: &mut Engine, _: Now, _: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
+        // A string is the same in both.
+        let mut reply = WireReply::new(reply, Protocol::Resp2);
+        engine.pubsub.walk_on(self.kind, self.cursor, count, |name| {
+            if self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, name, false)) {
+                self.found += 1;
+                reply.bulk(name);
+            }
+        })
+    }
+
+    fn kind(&self) -> ReplyKind {
+        ReplyKind::Array(self.found)
+    }
+
+    fn leave(&mut self, engine: &mut Engine) {
+        engine.pubsub.end_walk(self.kind, self.cursor);
+    }
+}
+
+fn numpat(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.reply.integer(cx.engine.pubsub.topic_count(Kind::Pattern) as i64);
+    Ok(())
+}
+
+fn numsub(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    count(cx, Kind::Channel, &args[2..])
+}
+
+fn shardnumsub(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    count(cx, Kind::Shard, &args[2..])
+}
+
+fn count(cx: &mut Context<'_>, kind: Kind, names: &[&[u8]]) -> Result {
+    cx.reply.array(names.len() * 2);
+    for name in names {
+        cx.reply.bulk(name);
+        cx.reply.integer(cx.engine.pubsub.subscribers(kind, name) as i64);
+    }
+    Ok(())
+}
+
+fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    help::reply(
+        cx,
+        args,
+        &[
+            "CHANNELS [<pattern>]",
+            "    Return the currently active channels matching a <pattern> (default: '*').",
+            "NUMPAT",
+            "    Return number of subscriptions to patterns.",
+            "NUMSUB [<channel> ...]",
+            "    Return the number of subscribers for the specified channels, excluding",
+            "    pattern subscriptions(default: no channels).",
+            "SHARDCHANNELS [<pattern>]",
+            "    Return the currently active shard level channels matching a <pattern> (default: '*').",
+            "SHARDNUMSUB [<shardchannel> ...]",
+            "    Return the number of subscribers for the specified shard level channel(s)",
+        ],
+    );
+    Ok(())
+}

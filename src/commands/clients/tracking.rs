@@ -1,0 +1,255 @@
+//! `CLIENT TRACKING`, `CACHING`, `GETREDIR` and `TRACKINGINFO`: being told when keys change that the client may have in a cache of its own.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::engine::command::{Command, Flags, Group, Traits};
+use crate::engine::context::Context;
+use crate::keyspace::tracking::{Client, Options};
+
+const SUB: Command = Command {
+    traits: Traits::KEEPS_CACHING,
+    arity: 2,
+    flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE),
+    group: Group::Connection,
+    since: "6.0.0",
+    ..Command::DEFAULT
+};
+
+/// The row of `CLIENT CACHING`.
+pub const CACHING: Command = Command {
+    name: "caching",
+    arity: 3,
+    summary: "Says whether the client may keep what the next command or transaction reads.",
+    syntax: "<YES | NO>",
+    handler: caching,
+    ..SUB
+};
+
+/// The row of `CLIENT GETREDIR`.
+pub const GETREDIR: Command = Command {
+    name: "getredir",
+    summary: "Gives the number of the connection that is told of changed keys in this one's place.",
+    handler: getredir,
+    ..SUB
+};
+
+/// The row of `CLIENT TRACKING`.
+pub const TRACKING: Command = Command {
+    name: "tracking",
+    arity: -3,
+    summary: "Has the client be told when keys change that it has read, or that begin with a prefix.",
+    complexity: "O(1). Some options may introduce additional complexity.",
+    syntax: "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
+    handler: tracking,
+    ..SUB
+};
+
+/// The row of `CLIENT TRACKINGINFO`.
+pub const TRACKINGINFO: Command = Command {
+    name: "trackinginfo",
+    since: "6.2.0",
+    summary: "Tells of which keys the client is told when they change.",
+    handler: trackinginfo,
+    ..SUB
+};
+
+/// What `CLIENT TRACKING` is to do.
+#[derive(Default)]
+struct Request<'a> {
+    options: Options,
+    redirect: Option<Client>,
+    prefixes: Vec<&'a [u8]>,
+}
+
+impl<'a> Request<'a> {
+    fn parse(cx: &Context<'_>, mut rest: &[&'a [u8]]) -> Result<Request<'a>> {
+        let mut request = Request::default();
+        while let [word, after @ ..] = rest {
+            let option = match word.to_ascii_lowercase().as_slice() {
+                b"bcast" => Options::BCAST,
+                b"optin" => Options::OPTIN,
+                b"optout" => Options::OPTOUT,
+                b"noloop" => Options::NOLOOP,
+                name => {
+                    let [value, after @ ..] = after else { return Err(Error::SYNTAX) };
+                    match name {
+                        b"redirect" if request.redirect.is_some() => return Err(Error::REDIRECT_TWICE),
+                        b"redirect" => {
+                            let number = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
+                            request.redirect = Some(cx.engine.find_client(number as u64).ok_or(Error::REDIRECT_TO_NOBODY)?);
+                        }
+                        b"prefix" => request.prefixes.push(value),
+                        _ => return Err(Error::SYNTAX),
+                    }
+                    rest = after;
+                    continue;
+                }
+            };
+            request.options |= option;
+            rest = after;
+        }
+        Ok(request)
+    }
+
+    /// Whether it goes together with itself and with how the client tracks already.
+    fn check(&self, cx: &Context<'_>) -> Result {
+        let known = cx.engine.keyspace.changes.tracking.get(cx.engine.sessions[cx.session.0 as usize].tracker);
+        let before = known.map_or(Options::empty(), |tracker| tracker.options);
+        let has = |option| self.options.contains(option);
+        if !has(Options::BCAST) && !self.prefixes.is_empty() {
+            return Err(Error::PREFIX_WITHOUT_BCAST);
+        }
+        if known.is_some() && before.contains(Options::BCAST) != has(Options::BCAST) {
+            return Err(Error::BCAST_SWITCH);
+        }
+        if has(Options::BCAST) && self.options.intersects(Options::OPTIN.union(Options::OPTOUT)) {
+            return Err(Error::OPT_WITH_BCAST);
+        }
+        if has(Options::OPTIN) && has(Options::OPTOUT) {
+            return Err(Error::OPTIN_AND_OPTOUT);
+        }
+        if has(Options::OPTIN) && before.contains(Options::OPTOUT) || has(Options::OPTOUT) && before.contains(Options::OPTIN) {
+            return Err(Error::OPT_SWITCH);
+        }
+        let existing = self.prefixes.iter().enumerate().find_map(|(index, prefix)| Some((index, known?.overlapping(prefix)?)));
+        match (existing, first_overlapping(&self.prefixes)) {
+            (Some((at, other)), provided) if provided.is_none_or(|first| at <= first) => {
+                Err(collision(self.prefixes[at], "an existing", other))
+            }
+            (_, Some(at)) => {
+                let prefix = self.prefixes[at];
+                let overlaps = |other: &&&[u8]| other.starts_with(prefix) || prefix.starts_with(other);
+                let other = self.prefixes[at + 1..].iter().find(overlaps).copied().unwrap_or_default();
+                Err(collision(prefix, "another provided", other))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Where the first of the prefixes is that is the beginning of another one, or begins with it. Compares each in order with those only that it
+/// begins with, as there may be very many.
+fn first_overlapping(prefixes: &[&[u8]]) -> Option<usize> {
+    let mut order: Vec<usize> = (0..prefixes.len()).collect();
+    order.sort_unstable_by_key(|&index| (prefixes[index], index));
+    // Each of these begins with the one before it; with the first one's index among it and those before it.
+    let mut chain: Vec<(&[u8], usize)> = Vec::new();
+    let mut first = None;
+    for index in order {
+        let prefix = prefixes[index];
+        while chain.pop_if(|(shorter, _)| !prefix.starts_with(shorter)).is_some() {}
+        let least = chain.last().map_or(index, |&(_, least)| least.min(index));
+        if !chain.is_empty() {
+            first = Some(first.map_or(least, |known: usize| known.min(least)));
+        }
+        chain.push((prefix, least));
+    }
+    first
+}
+
+fn collision(prefix: &[u8], which: &str, other: &[u8]) -> Error {
+    let rest = [b"' overlaps with ", which.as_bytes(), b" prefix '", other].concat();
+    let rest = [prefix, &rest].concat();
+    Error::quoting("ERR Prefix '", &rest, "'. Prefixes for a single client must not overlap.")
+}
+
+fn tracking(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let request = Request::parse(cx, &args[3..])?;
+    if args[2].eq_ignore_ascii_case(b"on") {
+        request.check(cx)?;
+        let id = cx.session;
+        cx.engine.track(id, request.options, request.redirect, &request.prefixes);
+        let tracker = cx.session().tracker;
+        if !request.prefixes.is_empty()
+            && cx.engine.keyspace.changes.tracking.bytes(tracker) as u64 > cx.engine.config.client_query_buffer_limit
+        {
+            let session = cx.session();
+            tracing::warn!(client = session.id, addr = session.addr, "closing a client that tracks too many prefixes");
+            cx.engine.untrack(id);
+            cx.engine.close_over_limit(id);
+        }
+    } else if args[2].eq_ignore_ascii_case(b"off") {
+        cx.engine.untrack(cx.session);
+    } else {
+        return Err(Error::SYNTAX);
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+fn caching(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let number = cx.session().tracker;
+    let tracker = cx.engine.keyspace.changes.tracking.get_mut(number).ok_or(Error::CACHING_WITHOUT_TRACKING)?;
+    let (mode, refusal) = match args[2] {
+        yes if yes.eq_ignore_ascii_case(b"yes") => (Options::OPTIN, Error::CACHING_YES),
+        no if no.eq_ignore_ascii_case(b"no") => (Options::OPTOUT, Error::CACHING_NO),
+        _ => return Err(Error::SYNTAX),
+    };
+    if !tracker.options.contains(mode) {
+        return Err(refusal);
+    }
+    tracker.options |= Options::CACHING;
+    cx.reply.ok();
+    Ok(())
+}
+
+/// The number of the client that is told in this one's place, 0 for none; −1 where it does not track.
+fn redirection(cx: &mut Context<'_>) -> i64 {
+    let number = cx.session().tracker;
+    let tracker = cx.engine.keyspace.changes.tracking.get(number);
+    tracker.map_or(-1, |tracker| tracker.redirect.map_or(0, |client| client.number as i64))
+}
+
+fn getredir(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let number = redirection(cx);
+    cx.reply.integer(number);
+    Ok(())
+}
+
+fn trackinginfo(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let redirection = redirection(cx);
+    let number = cx.session().tracker;
+    let tracker = cx.engine.keyspace.changes.tracking.get(number);
+    let options = tracker.map_or(Options::empty(), |tracker| tracker.options);
+    let caching = options.contains(Options::CACHING);
+    let words = [
+        ("on", tracker.is_some()),
+        ("off", tracker.is_none()),
+        ("bcast", options.contains(Options::BCAST)),
+        ("optin", options.contains(Options::OPTIN)),
+        ("caching-yes", caching && options.contains(Options::OPTIN)),
+        ("optout", options.contains(Options::OPTOUT)),
+        ("caching-no", caching && options.contains(Options::OPTOUT)),
+        ("noloop", options.contains(Options::NOLOOP)),
+        ("broken_redirect", options.contains(Options::BROKEN)),
+    ];
+    let prefixes = tracker.map(|tracker| &tracker.prefixes);
+    let reply = &mut *cx.reply;
+    reply.map(3);
+    reply.bulk(b"flags");
+    reply.set(words.iter().filter(|(_, is_so)| *is_so).count());
+    words.iter().filter(|(_, is_so)| *is_so).for_each(|(word, _)| reply.bulk(word.as_bytes()));
+    reply.bulk(b"redirect");
+    reply.integer(redirection);
+    reply.bulk(b"prefixes");
+    reply.array(prefixes.map_or(0, |prefixes| prefixes.len()));
+    prefixes.into_iter().flatten().for_each(|prefix| reply.bulk(prefix));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::first_overlapping;
+
+    proptest! {
+        #[test]
+        fn overlaps_are_found_as_by_comparing_all_with_all(words in prop::collection::vec("[ab]{0,6}", 0..12)) {
+            let prefixes: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            let overlap = |a: &[u8], b: &[u8]| a.starts_with(b) || b.starts_with(a);
+            let naive = (0..prefixes.len()).find(|&i| prefixes[i + 1..].iter().any(|other| overlap(prefixes[i], other)));
+            prop_assert_eq!(first_overlapping(&prefixes), naive);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`. How requests are queued and run: [`crate::engine::transaction`].
+
+use crate::base::error::{Error, Result};
+use crate::engine::command::{Command, Flags, Group, Keys, Traits};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::engine::session::SessionFlags;
+use crate::engine::transaction;
+
+const ANY_TIME: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::ALLOW_BUSY);
+
+const TRANSACTION: Command = Command { group: Group::Transactions, flags: ANY_TIME, ..Command::DEFAULT };
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "discard",
+        traits: Traits::AT_ONCE,
+
+        since: "2.0.0",
+        summary: "Throws away what was queued since MULTI, and forgets the watched keys.",
+        complexity: "O(1) for the queue, and O(N) where N is the number of watched keys",
+        handler: discard,
+        ..TRANSACTION
+    },
+    Command {
+        name: "exec",
+        traits: Traits::AT_ONCE.union(Traits::EXEC),
+
+        flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::SKIP_SLOWLOG),
+        since: "1.2.0",
+        summary: "Runs what was queued since MULTI in one step, unless a watched key has changed.",
+        complexity: "Depends on commands in the transaction",
+        handler: |cx, _| transaction::execute(cx),
+        ..TRANSACTION
+    },
+    Command {
+        name: "multi",
+        traits: Traits::AT_ONCE,
+
+        since: "1.2.0",
+        summary: "Begins a transaction: requests are queued until EXEC.",
+        handler: multi,
+        ..TRANSACTION
+    },
+    Command {
+        name: "unwatch",
+        since: "2.2.0",
+        summary: "Forgets the watched keys.",
+        complexity: "O(N) where N is the number of watched keys",
+        handler: unwatch,
+        ..TRANSACTION
+    },
+    Command {
+        name: "watch",
+        traits: Traits::AT_ONCE,
+
+        arity: -2,
+        keys: Keys::ALL,
+        key_uses: uses::EXAMINED,
+        since: "2.2.0",
+        summary: "Makes the next EXEC do nothing if one of the keys changes before it.",
+        complexity: "O(1) for every key.",
+        syntax: "key [key ...]",
+        handler: watch,
+        ..TRANSACTION
+    },
+];
+
+fn multi(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    transaction::begin(cx)?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn discard(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    if !cx.session().flags.contains(SessionFlags::MULTI) {
+        return Err(Error::DISCARD_WITHOUT_MULTI);
+    }
+    cx.engine.end_transaction(cx.session);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn watch(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    transaction::watch(cx, &args[1..])?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn unwatch(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.engine.unwatch(cx.session);
+    cx.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,401 @@
+//! CLUSTER, READONLY, READWRITE, ASKING: what a cluster of one node tells its clients, with `cluster-enabled`; without it, Redis's
+//! refusal, by which they know.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::reference::help;
+use crate::engine::cluster::{SLOTS, key_slot};
+use crate::engine::command::{Categories, Command, Flags, Group};
+use crate::engine::context::Context;
+use crate::engine::session::SessionFlags;
+
+const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
+const ADMIN: Flags = Flags::ADMIN.union(Flags::STALE);
+const CHANGE: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
+
+const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
+
+/// What all rows here have in common.
+const ONE_NODE: &str = "A cluster here is one node that holds all slots: nothing can be assigned, met or handed over.";
+
+const ROW: Command = Command { flags: Flags::STALE, group: Group::Cluster, since: "3.0.0", handler: refuse, ..Command::DEFAULT };
+
+/// A subcommand that asks something.
+const fn ask(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
+    Command { name, arity, syntax, summary, handler, ..ROW }
+}
+
+/// A subcommand that would change the cluster.
+const fn change(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str) -> Command {
+    Command { name, arity, flags: CHANGE, syntax, summary, refused: ONE_NODE, handler: refuse, ..ROW }
+}
+
+type Handler = crate::engine::command::Handler;
+
+const OF_NODES: &str = "O(N) where N is the total number of Cluster nodes";
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "cluster",
+        arity: -2,
+        summary: "Tells of the cluster, which is this server alone.",
+        complexity: "Depends on subcommand.",
+        flags: Flags::empty(),
+        subcommands: &[
+            Command {
+                complexity: "O(N) where N is the total number of hash slot arguments",
+                ..change("addslots", -3, "slot:integer [slot:integer ...]", "Refused: all slots are assigned.")
+            },
+            Command {
+                since: "7.0.0",
+                complexity: "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
+                ..change(
+                    "addslotsrange",
+                    -4,
+                    "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]",
+                    "Refused: all slots are assigned.",
+                )
+            },
+            Command {
+                tips: NONDETERMINISTIC,
+                handler: |cx, _| when_on(cx, |cx| cx.reply.simple("STILL 1")),
+                ..change("bumpepoch", 2, "", "Leaves the configuration epoch as it is, as nobody has a higher one.")
+            },
+            Command {
+                flags: ADMIN,
+                tips: NONDETERMINISTIC,
+                complexity: "O(N) where N is the number of failure reports",
+                ..ask(
+                    "count-failure-reports",
+                    3,
+                    "node-id",
+                    "Counts those who say that a node has failed: nobody.",
+                    count_failure_reports,
+                )
+            },
+            Command {
+                complexity: "O(1)",
+                ..ask("countkeysinslot", 3, "slot:integer", "Counts the keys of a slot.", count_keys_in_slot)
+            },
+            Command {
+                complexity: "O(N) where N is the total number of hash slot arguments",
+                ..change("delslots", -3, "slot:integer [slot:integer ...]", "Refused: all slots stay here.")
+            },
+            Command {
+                since: "7.0.0",
+                complexity: "O(N) where N is the total number of the slots between the start slot and end slot arguments.",
+                ..change(
+                    "delslotsrange",
+                    -4,
+                    "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]",
+                    "Refused: all slots stay here.",
+                )
+            },
+            Command { handler: failover, ..change("failover", -2, "[FORCE | TAKEOVER]", "Refused: only a replica takes over.") },
+            change("flushslots", 2, "", "Refused: all slots stay here."),
+            Command { handler: forget, ..change("forget", 3, "node-id", "Refused: there is no other node.") },
+            Command {
+                tips: NONDETERMINISTIC,
+                complexity: "O(N) where N is the number of requested keys",
+                ..ask("getkeysinslot", 4, "slot:integer count", "Lists keys of a slot.", get_keys_in_slot)
+            },
+            Command {
+                flags: ANY_TIME,
+                since: "5.0.0",
+                ..ask("help", 2, "", "Lists the subcommands.", |cx, args| {
+                    if cx.engine.in_cluster() { help::from_rows(cx, args) } else { Err(Error::NO_CLUSTER) }
+                })
+            },
+            Command { tips: NONDETERMINISTIC, ..ask("info", 2, "", "Tells how the cluster is.", info) },
+            Command {
+                complexity: "O(N) where N is the number of bytes in the key.",
+                ..ask("keyslot", 3, "key:string", "Gives the slot of a key.", key_slot_of)
+            },
+            Command {
+                since: "7.0.0",
+                tips: NONDETERMINISTIC,
+                complexity: OF_NODES,
+                ..ask("links", 2, "", "Lists the connections to other nodes: none.", |cx, _| when_on(cx, |cx| cx.reply.array(0)))
+            },
+            change("meet", -4, "ip port:integer [cluster-bus-port:integer]", "Refused: the cluster is this node alone."),
+            ask("myid", 2, "", "Gives the node's name.", |cx, _| {
+                when_on(cx, |cx| cx.reply.bulk(cx.engine.run_id.clone().as_bytes()))
+            }),
+            Command {
+                since: "7.2.0",
+                tips: NONDETERMINISTIC,
+                ..ask("myshardid", 2, "", "Gives the name of the node's shard.", |cx, _| {
+                    when_on(cx, |cx| cx.reply.bulk(shard_id(&cx.engine.run_id).as_bytes()))
+                })
+            },
+            Command { tips: NONDETERMINISTIC, complexity: OF_NODES, ..ask("nodes", 2, "", "Lists the nodes.", nodes) },
+            Command {
+                flags: ADMIN,
+                since: "5.0.0",
+                tips: NONDETERMINISTIC,
+                complexity: "O(N) where N is the number of replicas.",
+                ..ask("replicas", 3, "node-id", "Lists the replicas of a node: none.", replicas)
+            },
+            Command {
+                handler: replicate,
+                ..change("replicate", 3, "node-id", "Refused: there is no other node to be a replica of.")
+            },
+            Command {
+                flags: ADMIN.union(Flags::NOSCRIPT),
+                complexity: "O(N) where N is the number of known nodes. The command may execute a FLUSHALL as a side effect.",
+                ..change("reset", -2, "[HARD | SOFT]", "Refused: the cluster stays as it is.")
+            },
+            change("saveconfig", 2, "", "Refused: there is no file of nodes, as there is nothing to remember."),
+            change("set-config-epoch", 3, "config-epoch:integer", "Refused: the node has its epoch."),
+            change(
+                "setslot",
+                -4,
+                "slot:integer <IMPORTING importing | MIGRATING migrating | NODE node | STABLE>",
+                "Refused: all slots stay here.",
+            ),
+            Command {
+                flags: ANY_TIME,
+                since: "7.0.0",
+                tips: NONDETERMINISTIC,
+                complexity: OF_NODES,
+                ..ask("shards", 2, "", "Lists the slots by shard.", shards)
+            },
+            Command {
+                flags: ADMIN,
+                tips: NONDETERMINISTIC,
+                complexity: "O(N) where N is the number of replicas.",
+                ..ask("slaves", 3, "node-id", "Lists the replicas of a node: none.", replicas)
+            },
+            Command {
+                flags: ANY_TIME,
+                tips: NONDETERMINISTIC,
+                complexity: OF_NODES,
+                ..ask("slots", 2, "", "Lists the slots by node.", slots)
+            },
+        ],
+        ..ROW
+    },
+    Command {
+        name: "readonly",
+        flags: Flags::FAST.union(ANY_TIME),
+        categories: Categories::CONNECTION,
+        summary: "Lets this connection read from a replica; there is none, so it changes nothing.",
+        handler: accept,
+        ..ROW
+    },
+    Command {
+        name: "readwrite",
+        flags: Flags::FAST.union(ANY_TIME),
+        categories: Categories::CONNECTION,
+        summary: "Ends what READONLY began.",
+        handler: accept,
+        ..ROW
+    },
+    Command {
+        name: "asking",
+        flags: Flags::FAST,
+        categories: Categories::CONNECTION,
+        summary: "Says that a redirection is followed; there are none, so it changes nothing.",
+        handler: accept,
+        ..ROW
+    },
+];
+
+/// Replies in a cluster, and refuses elsewhere.
+fn when_on(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result {
+    if !cx.engine.in_cluster() {
+        return Err(Error::NO_CLUSTER);
+    }
+    reply(cx);
+    Ok(())
+}
+
+fn accept(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    when_on(cx, |cx| cx.reply.ok())
+}
+
+/// Of what would change the cluster, nothing is possible.
+fn refuse(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    Err(if cx.engine.in_cluster() { Error::ONE_NODE } else { Error::NO_CLUSTER })
+}
+
+fn shard_id(node_id: &str) -> String {
+    node_id.chars().rev().collect()
+}
+
+/// Where the caller reaches this node: as configured, or else as it did.
+fn endpoint(cx: &mut Context<'_>) -> (String, u16) {
+    let config = &cx.engine.config;
+    let (announced, announced_port) = (config.cluster_announce_ip.clone(), config.cluster_announce_port);
+    let tcp_port = cx.engine.environment.tcp_port;
+    let session = cx.session();
+    let unix = session.flags.contains(SessionFlags::UNIX_SOCKET);
+    let reached = if unix { None } else { session.laddr.rsplit_once(':') };
+    let (ip, port) = reached.map_or(("", tcp_port), |(ip, port)| (ip, port.parse().unwrap_or(tcp_port)));
+    let ip = if announced.is_empty() { ip.trim_matches(['[', ']']).to_owned() } else { announced };
+    (ip, if announced_port == 0 { port } else { announced_port })
+}
+
+fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    when_on(cx, |cx| {
+        let lines = [
+            ("cluster_slots_assigned", SLOTS),
+            ("cluster_slots_ok", SLOTS),
+            ("cluster_slots_pfail", 0),
+            ("cluster_slots_fail", 0),
+            ("cluster_known_nodes", 1),
+            ("cluster_size", 1),
+            ("cluster_current_epoch", 1),
+            ("cluster_my_epoch", 1),
+            ("cluster_stats_messages_sent", 0),
+            ("cluster_stats_messages_received", 0),
+            ("total_cluster_links_buffer_limit_exceeded", 0),
+        ];
+        let lines: String = lines.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect();
+        cx.reply.verbatim("txt", format!("cluster_state:ok\r\n{lines}").as_bytes());
+    })
+}
+
+/// The line of this node; there is no bus, so its port is 0.
+fn node_line(cx: &mut Context<'_>) -> String {
+    let (ip, port) = endpoint(cx);
+    format!("{} {ip}:{port}@0 myself,master - 0 0 1 connected 0-{}\n", cx.engine.run_id, SLOTS - 1)
+}
+
+fn nodes(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    when_on(cx, |cx| {
+        let line = node_line(cx);
+        cx.reply.verbatim("txt", line.as_bytes());
+    })
+}
+
+fn slots(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    when_on(cx, |cx| {
+        let (ip, port) = endpoint(cx);
+        cx.reply.array(1);
+        cx.reply.array(3);
+        cx.reply.integer(0);
+        cx.reply.integer(i64::from(SLOTS) - 1);
+        cx.reply.array(4);
+        cx.reply.bulk(ip.as_bytes());
+        cx.reply.integer(i64::from(port));
+        cx.reply.bulk(cx.engine.run_id.as_bytes());
+        cx.reply.map(0);
+    })
+}
+
+fn shards(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    when_on(cx, |cx| {
+        let (ip, port) = endpoint(cx);
+        let id = cx.engine.run_id.clone();
+        let reply = &mut *cx.reply;
+        reply.array(1);
+        reply.map(2);
+        reply.bulk(b"slots");
+        reply.array(2);
+        reply.integer(0);
+        reply.integer(i64::from(SLOTS) - 1);
+        reply.bulk(b"nodes");
+        reply.array(1);
+        reply.map(7);
+        let mut texts = |pairs: &[(&str, &str)], then: &str, number: Option<i64>| {
+            for (name, text) in pairs {
+                reply.bulk(name.as_bytes());
+                reply.bulk(text.as_bytes());
+            }
+            if let Some(number) = number {
+                reply.bulk(then.as_bytes());
+                reply.integer(number);
+            }
+        };
+        texts(&[("id", &id)], "port", Some(i64::from(port)));
+        texts(&[("ip", &ip), ("endpoint", &ip), ("role", "master")], "replication-offset", Some(0));
+        texts(&[("health", "online")], "", None);
+    })
+}
+
+fn key_slot_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    when_on(cx, |cx| cx.reply.integer(i64::from(key_slot(args[2]))))
+}
+
+fn count_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if !cx.engine.in_cluster() {
+        return Err(Error::NO_CLUSTER);
+    }
+    let slot = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    if !(0..i64::from(SLOTS)).contains(&slot) {
+        return Err(Error::new("ERR Invalid slot"));
+    }
+    let count = cx.db().slot_len(slot as u16);
+    cx.reply.integer(count as i64);
+    Ok(())
+}
+
+fn get_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if !cx.engine.in_cluster() {
+        return Err(Error::NO_CLUSTER);
+    }
+    let slot = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let count = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
+    if !(0..i64::from(SLOTS)).contains(&slot) || count < 0 {
+        return Err(Error::new("ERR Invalid slot or number of keys"));
+    }
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    if count > 0 {
+        cx.db().visit_slot(slot as u16, |entry| {
+            keys.push(entry.key().to_vec());
+            (keys.len() as i64) < count
+        });
+    }
+    cx.reply.array(keys.len());
+    keys.iter().for_each(|key| cx.reply.bulk(key));
+    Ok(())
+}
+
+/// Errors unless an argument names this node.
+fn known(cx: &Context<'_>, name: &[u8]) -> Result {
+    if !cx.engine.in_cluster() {
+        return Err(Error::NO_CLUSTER);
+    }
+    if name == cx.engine.run_id.as_bytes() { Ok(()) } else { Err(Error::quoting("ERR Unknown node ", name, "")) }
+}
+
+fn count_failure_reports(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    known(cx, args[2])?;
+    cx.reply.integer(0);
+    Ok(())
+}
+
+fn replicas(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    known(cx, args[2])?;
+    cx.reply.array(0);
+    Ok(())
+}
+
+fn forget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    known(cx, args[2])?;
+    Err(Error::new("ERR I tried hard but I can't forget myself..."))
+}
+
+fn replicate(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    known(cx, args[2])?;
+    Err(Error::new("ERR Can't replicate myself"))
+}
+
+fn failover(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if !cx.engine.in_cluster() {
+        return Err(Error::NO_CLUSTER);
+    }
+    match &args[2..] {
+        [] => {}
+        [word] if word.eq_ignore_ascii_case(b"force") || word.eq_ignore_ascii_case(b"takeover") => {}
+        _ => return Err(Error::SYNTAX),
+    }
+    Err(Error::new("ERR You should send CLUSTER FAILOVER to a replica"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "cluster_tests.rs"]
+mod tests;

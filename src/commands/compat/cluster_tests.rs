@@ -1,0 +1,168 @@
+//! CLUSTER, and what a cluster asks of requests and scripts.
+
+use crate::commands;
+use crate::engine::Engine;
+use crate::engine::config::Config;
+use crate::engine::harness::Harness;
+use crate::engine::session::Peer;
+
+fn node() -> Harness {
+    let mut harness = Harness::new();
+    let config = Config { cluster_enabled: true, ..Config::default() };
+    harness.engine = Engine::new(config, 7, harness.now, crate::commands::table());
+    let peer = Peer { laddr: "127.0.0.1:7000".into(), ..Peer::default() };
+    harness.session = harness.engine.connect(harness.now, peer);
+    harness
+}
+
+#[test]
+fn a_server_that_is_no_node_refuses_all_of_it() {
+    let mut harness = Harness::new();
+    let cluster = commands::lookup(b"cluster").unwrap();
+    for row in cluster.subcommands {
+        let args = " 1".repeat(row.arity.unsigned_abs() as usize - 2);
+        let reply = harness.run(&format!("CLUSTER {}{args}", row.name));
+        assert_eq!(reply, "-ERR This instance has cluster support disabled", "{}", row.name);
+    }
+    for name in ["READONLY", "READWRITE", "ASKING"] {
+        assert_eq!(harness.run(name), "-ERR This instance has cluster support disabled");
+    }
+}
+
+#[test]
+fn one_node_has_all_slots_where_the_client_reached_it() {
+    let mut h = node();
+    let id = h.engine.run_id.clone();
+    h.script(&[
+        ("READONLY", "+OK"),
+        ("ASKING", "+OK"),
+        ("CLUSTER MYID", &format!("$40 {id}")),
+        ("CLUSTER SLOTS", &format!("*1 *3 :0 :16383 *4 $9 127.0.0.1 :7000 $40 {id} *0")),
+        ("CLUSTER KEYSLOT foo", ":12182"),
+        ("CLUSTER LINKS", "*0"),
+        ("CLUSTER REPLICAS x", "-ERR Unknown node x"),
+        (&format!("CLUSTER REPLICAS {id}"), "*0"),
+        ("CLUSTER MEET 127.0.0.1 1", "-ERR Portcullis is a cluster of one node, which has all slots and keeps them"),
+        ("CLUSTER FAILOVER", "-ERR You should send CLUSTER FAILOVER to a replica"),
+    ]);
+    assert!(h.run("CLUSTER NODES").ends_with(&format!("{id} 127.0.0.1:7000@0 myself,master - 0 0 1 connected 0-16383")));
+    assert!(h.run("CLUSTER INFO").contains("cluster_state:ok cluster_slots_assigned:16384"));
+    assert!(h.run("CLUSTER SHARDS").contains("$2 ip $9 127.0.0.1"));
+    assert!(h.run("INFO").contains("redis_mode:cluster") && h.run("INFO cluster").contains("cluster_enabled:1"));
+    h.run("CONFIG SET cluster-announce-ip 10.0.0.9 cluster-announce-port 7777");
+    assert!(h.run("CLUSTER SLOTS").contains("$8 10.0.0.9 :7777"));
+}
+
+#[test]
+fn requests_keep_to_one_slot() {
+    let mut h = node();
+    let cross = "-CROSSSLOT Keys in request don't hash to the same slot";
+    h.script(&[
+        ("MSET a 1 b 2", cross),
+        ("MSET {x}a 1 {x}b 2", "+OK"),
+        ("CLUSTER COUNTKEYSINSLOT 16287", ":2"),
+        ("CLUSTER COUNTKEYSINSLOT 16384", "-ERR Invalid slot"),
+        ("CLUSTER GETKEYSINSLOT 0 5", "*0"),
+        ("CLUSTER GETKEYSINSLOT 16287 0", "*0"),
+        ("CLUSTER GETKEYSINSLOT 0 -1", "-ERR Invalid slot or number of keys"),
+        ("SSUBSCRIBE a b", cross),
+        ("EVALSHA x 2 a b", cross),
+        ("SELECT 1", "-ERR SELECT is not allowed in cluster mode"),
+        ("SELECT 0", "+OK"),
+        ("SWAPDB 0 1", "-ERR SWAPDB is not allowed in cluster mode"),
+        ("MOVE a 1", "-ERR MOVE is not allowed in cluster mode"),
+        ("COPY {a}1 {a}2 DB 1", "-ERR DB index is out of range"),
+        ("COPY {a}1 {a}2 DB 0", ":0"),
+        ("CONFIG GET databases", "*2 $9 databases $1 1"),
+        ("PFMERGE {x}p", "+OK"),
+        ("MULTI", "+OK"),
+        ("PFMERGE {x}p", "+QUEUED"),
+        ("GET a", "+QUEUED"),
+        ("EXEC", cross),
+        ("DEL {x}p", ":1"),
+        ("FAILOVER", "-ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead."),
+        // The last of several destinations counts, and a request that names not as many ids as streams has no keys.
+        ("GEORADIUS {a}1 15 37 1 km STORE b STORE {a}2", ":0"),
+        ("GEORADIUS {a}1 15 37 1 km STORE {a}2 STOREDIST b", cross),
+        ("XREAD STREAMS a b 0 0", cross),
+        (
+            "XREAD COUNT 2 STREAMS a b 0",
+            "-ERR Unbalanced 'xread' list of streams: for each stream key an ID, '+', or '$' must be specified.",
+        ),
+        ("MULTI", "+OK"),
+        ("MGET a b", cross),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        ("MULTI", "+OK"),
+        ("GET a", "+QUEUED"),
+        ("GET b", "+QUEUED"),
+        ("EXEC", cross),
+        ("EXEC", "-ERR EXEC without MULTI"),
+        // What comes after an error is not queued.
+        ("MULTI", "+OK"),
+        ("MGET a b", cross),
+        ("GET a", "+QUEUED"),
+        ("GET b", "+QUEUED"),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        ("MULTI", "+OK"),
+        ("GET a", "+QUEUED"),
+        ("WATCH b", "-ERR WATCH inside MULTI is not allowed"),
+        ("EXEC", "*1 $-1"),
+        ("MULTI", "+OK"),
+        ("SET {x}a 1", "+QUEUED"),
+        ("GET {x}b", "+QUEUED"),
+        ("EXEC", "*2 +OK $1 2"),
+    ]);
+    let keys = h.run("CLUSTER GETKEYSINSLOT 16287 1");
+    assert!(keys.starts_with("*1 $4 {x}"), "{keys}");
+    assert_eq!(h.run("CLUSTER GETKEYSINSLOT 16287 9").matches("$4 {x}").count(), 2);
+    h.script(&[("PEXPIRE {x}a 5", ":1"), ("RENAME {x}b {x}c", "+OK"), ("CLUSTER GETKEYSINSLOT 16287 9", "*2 $4 {x}a $4 {x}c")]);
+    h.pass(5);
+    h.script(&[("CLUSTER COUNTKEYSINSLOT 16287", ":1"), ("FLUSHALL", "+OK"), ("CLUSTER COUNTKEYSINSLOT 16287", ":0")]);
+    h.script(&[("SET {x}d 1", "+OK"), ("CLUSTER GETKEYSINSLOT 16287 9", "*1 $4 {x}d")]);
+}
+
+#[test]
+fn scripts_keep_to_one_slot_as_they_say_of_themselves() {
+    let mut h = node();
+    h.script(&[("SET a 1", "+OK"), ("SET b 2", "+OK")]);
+    let of_a_and_b = "redis.call('get','a') return redis.call('get','b')";
+    let mut run = |shebang: &str, body: &str, keys: &[&str]| -> String {
+        let (script, count) = (format!("{shebang}{body}"), keys.len().to_string());
+        let mut args: Vec<&[u8]> = vec![b"EVAL", script.as_bytes(), count.as_bytes()];
+        args.extend(keys.iter().map(|key| key.as_bytes()));
+        String::from_utf8_lossy(&h.args(&args)).into_owned()
+    };
+    let crossed = "-ERR Script attempted to access keys that do not hash to the same slot";
+    let call_crossed = "-ERR Command 'mget' in script attempted to access keys that don't hash to the same slot";
+    // Without a first line each call may have its own slot; with one all have the first, or that of the keys.
+    assert_eq!(run("", of_a_and_b, &[]), "$1\r\n2\r\n");
+    assert_eq!(run("", "return redis.call('get','b')", &["a"]), "$1\r\n2\r\n");
+    assert!(run("#!lua\n", of_a_and_b, &[]).starts_with(crossed));
+    assert!(run("#!lua\n", "return redis.call('get','b')", &["a"]).starts_with(crossed));
+    assert!(run("#!lua\n", "return redis.call('spublish','b','x')", &["a"]).starts_with(crossed));
+    assert_eq!(run("#!lua\n", "return redis.pcall('get','b').err", &["a"]), format!("$69\r\n{}\r\n", &crossed[1..]));
+    assert_eq!(run("#!lua flags=allow-cross-slot-keys\n", of_a_and_b, &["a"]), "$1\r\n2\r\n");
+    // No call may have several, and no request.
+    for shebang in ["", "#!lua\n", "#!lua flags=allow-cross-slot-keys\n"] {
+        assert!(run(shebang, "return redis.call('mget','a','b')", &[]).starts_with(call_crossed));
+        let request = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";
+        assert_eq!(run(shebang, "return 1", &["a", "b"]), request);
+    }
+    let refused = "-ERR Can not run script on cluster, 'no-cluster' flag is set.\r\n";
+    assert_eq!(run("#!lua flags=no-cluster\n", "return 1", &["a"]), refused);
+    // A transaction has one slot, and the scripts in it.
+    let library = "#!lua name=l\nredis.register_function('g', function() return redis.call('get', 'b') end) \
+                   redis.register_function{function_name='f', callback=function() return 1 end, flags={'no-cluster'}}";
+    assert_eq!(h.args(&[b"FUNCTION", b"LOAD", library.as_bytes()]), b"$1\r\nl\r\n");
+    h.script(&[("FCALL g 0", "$1 2"), ("MULTI", "+OK"), ("GET a", "+QUEUED"), ("FCALL g 0", "+QUEUED")]);
+    assert!(h.run("EXEC").starts_with(&format!("*2 $1 1 {crossed} script: g, ")));
+    h.script(&[("FCALL g 0", "$1 2"), ("FCALL f 0", refused.trim_end())]);
+}
+
+#[test]
+fn slots_are_looked_at_before_what_subscribers_may_call() {
+    let mut h = node();
+    h.run("SUBSCRIBE news");
+    assert_eq!(h.run("MGET a b"), "-CROSSSLOT Keys in request don't hash to the same slot");
+    assert!(h.run("GET a").starts_with("-ERR Can't execute 'get'"));
+}

@@ -1,0 +1,102 @@
+//! MODULE: there are none, and none can be loaded. Tools ask which there are before anything else.
+
+use crate::base::error::{Error, Result};
+use crate::commands::reference::help;
+use crate::engine::command::{Command, Flags, Group};
+use crate::engine::context::Context;
+
+const ROW: Command = Command {
+    group: Group::Server,
+    since: "4.0.0",
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT),
+    complexity: "O(1)",
+    ..Command::DEFAULT
+};
+
+const LOADS: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING);
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "module",
+    arity: -2,
+    flags: Flags::empty(),
+    summary: "Tells that there are no modules.",
+    complexity: "Depends on subcommand.",
+    subcommands: &[
+        Command {
+            name: "help",
+            arity: 2,
+            flags: Flags::LOADING.union(Flags::STALE),
+            since: "5.0.0",
+            summary: "Lists the subcommands.",
+            handler: help::from_rows,
+            ..ROW
+        },
+        Command {
+            name: "list",
+            arity: 2,
+            summary: "Lists the modules: there are none.",
+            tips: &["nondeterministic_output_order"],
+            handler: list,
+            ..ROW
+        },
+        Command {
+            name: "load",
+            refused: "There are no loadable modules.",
+            arity: -3,
+            flags: LOADS,
+            summary: "Refused: there are no loadable modules.",
+            syntax: "path [arg [arg ...]]",
+            handler: refuse,
+            ..ROW
+        },
+        Command {
+            name: "loadex",
+            refused: "There are no loadable modules.",
+            arity: -3,
+            flags: LOADS,
+            since: "7.0.0",
+            summary: "Refused: there are no loadable modules.",
+            syntax: "path [CONFIG configs:(name value) [CONFIG configs:(name value) ...]] [ARGS args [args ...]]",
+            handler: refuse,
+            ..ROW
+        },
+        Command {
+            name: "unload",
+            refused: "There are no loadable modules.",
+            arity: 3,
+            flags: LOADS,
+            summary: "Refused: there are no loadable modules.",
+            syntax: "name",
+            handler: refuse,
+            ..ROW
+        },
+    ],
+    ..ROW
+}];
+
+fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.reply.array(0);
+    Ok(())
+}
+
+fn refuse(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    Err(Error::NO_MODULES)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn there_are_none_and_none_can_be_loaded() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("MODULE LIST", "*0"),
+            ("MODULE LOAD /tmp/m.so", "-ERR MODULE command not allowed. Portcullis has no loadable modules."),
+            ("MODULE UNLOAD m", "-ERR MODULE command not allowed. Portcullis has no loadable modules."),
+            ("MODULE", "-ERR wrong number of arguments for 'module' command"),
+            ("MODULE GRAPH", "-ERR unknown subcommand 'GRAPH'. Try MODULE HELP."),
+        ]);
+    }
+}

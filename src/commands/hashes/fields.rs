@@ -1,0 +1,626 @@
+//! Hashes: fields and their values. Their deadlines are in [`crate::commands::hashes::expiry`].
+
+use crate::base::error::{Error, Result};
+use crate::base::number::{LongDouble, parse_i64};
+use crate::commands::keys::scan::{ScanOptions, parse_cursor, write_cursor};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::Event;
+use crate::keyspace::types::hashes::Picker;
+use crate::resp::reply::{Protocol, Sink};
+use crate::store::values::hash::{Field, FieldTtl};
+
+/// What the rows of hash commands have in common.
+pub(crate) const HASH: Command =
+    Command { group: Group::Hash, keys: Keys::ONE, access: Access::ReadWrite, since: "2.0.0", ..Command::DEFAULT };
+pub(crate) const READ: Flags = Flags::READONLY;
+pub(crate) const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
+pub(crate) const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
+pub(crate) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
+
+/// Fields that `HRANDFIELD` gives at most with a negative count.
+pub(crate) const RANDOM_MAX: u64 = 10_000_000;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "hset",
+        replies: Replies::Integer,
+
+        arity: -4,
+        flags: GROW_FAST,
+        key_uses: uses::CHANGED,
+        summary: "Sets fields of a hash, which comes into being with its first one.",
+        complexity: "O(N) for N fields",
+        syntax: "key field value [field value ...]",
+        handler: hset,
+        ..HASH
+    },
+    Command {
+        name: "hmset",
+        replies: Replies::Scalar,
+
+        arity: -4,
+        flags: GROW_FAST,
+        key_uses: uses::CHANGED,
+        summary: "Sets fields of a hash; HSET does the same and says how many are new.",
+        complexity: "O(N) for N fields",
+        syntax: "key field value [field value ...]",
+        handler: hmset,
+        ..HASH
+    },
+    Command {
+        name: "hsetnx",
+        replies: Replies::Integer,
+
+        arity: 4,
+        flags: GROW_FAST,
+        key_uses: uses::EXTENDED,
+        summary: "Sets a field of a hash, provided that it is not there.",
+        syntax: "key field value",
+        handler: hsetnx,
+        ..HASH
+    },
+    Command {
+        name: "hget",
+        replies: Replies::Scalar,
+
+        arity: 3,
+        flags: READ_FAST,
+        access: Access::Read,
+        summary: "Gives the value of a field.",
+        syntax: "key field",
+        handler: hget,
+        ..HASH
+    },
+    Command {
+        name: "hmget",
+        arity: -3,
+        flags: READ_FAST,
+        access: Access::Read,
+        summary: "Gives the values of several fields.",
+        complexity: "O(N) for N fields asked for",
+        syntax: "key field [field ...]",
+        handler: hmget,
+        ..HASH
+    },
+    Command {
+        name: "hgetall",
+        traits: Traits::BOUNDED,
+
+        arity: 2,
+        flags: READ,
+        access: Access::Read,
+        summary: "Gives all fields of a hash and their values.",
+        complexity: "O(N) for N fields of the hash",
+        syntax: "key",
+        tips: &["nondeterministic_output_order"],
+        handler: hgetall,
+        ..HASH
+    },
+    Command {
+        name: "hkeys",
+        traits: Traits::BOUNDED,
+
+        arity: 2,
+        flags: READ,
+        access: Access::Read,
+        summary: "Gives the names of all fields of a hash.",
+        complexity: "O(N) for N fields of the hash",
+        syntax: "key",
+        tips: &["nondeterministic_output_order"],
+        handler: |cx, args| list(cx, args[1], |field| field.name),
+        ..HASH
+    },
+    Command {
+        name: "hvals",
+        traits: Traits::BOUNDED,
+
+        arity: 2,
+        flags: READ,
+        access: Access::Read,
+        summary: "Gives the values of all fields of a hash.",
+        complexity: "O(N) for N fields of the hash",
+        syntax: "key",
+        tips: &["nondeterministic_output_order"],
+        handler: |cx, args| list(cx, args[1], |field| field.value),
+        ..HASH
+    },
+    Command {
+        name: "hlen",
+        replies: Replies::Integer,
+
+        arity: 2,
+        flags: READ_FAST,
+        access: Access::Read,
+        key_uses: uses::EXAMINED,
+        summary: "Gives the number of fields of a hash.",
+        syntax: "key",
+        handler: |cx, args| {
+            let len = cx.db().hash(args[1])?.map_or(0, |hash| hash.len());
+            cx.reply.integer(len as i64);
+            Ok(())
+        },
+        ..HASH
+    },
+    Command {
+        name: "hstrlen",
+        replies: Replies::Integer,
+
+        arity: 3,
+        flags: READ_FAST,
+        access: Access::Read,
+        since: "3.2.0",
+        key_uses: uses::EXAMINED,
+        summary: "Gives the number of bytes in the value of a field.",
+        syntax: "key field",
+        handler: |cx, args| {
+            let len = cx.db().hash(args[1])?.and_then(|hash| hash.get(args[2])).map_or(0, |field| field.value.len());
+            cx.reply.integer(len as i64);
+            Ok(())
+        },
+        ..HASH
+    },
+    Command {
+        name: "hexists",
+        replies: Replies::Integer,
+
+        arity: 3,
+        flags: READ_FAST,
+        access: Access::Read,
+        key_uses: uses::EXAMINED,
+        summary: "Says whether a hash has a field.",
+        syntax: "key field",
+        handler: |cx, args| {
+            let found = cx.db().hash(args[1])?.is_some_and(|hash| hash.get(args[2]).is_some());
+            cx.reply.integer(i64::from(found));
+            Ok(())
+        },
+        ..HASH
+    },
+    Command {
+        name: "hdel",
+        replies: Replies::Integer,
+
+        arity: -3,
+        flags: WRITE_FAST,
+        key_uses: uses::REMOVED_FROM,
+        summary: "Deletes fields of a hash, and with the last one the hash.",
+        complexity: "O(N) for N fields to delete",
+        syntax: "key field [field ...]",
+        handler: hdel,
+        ..HASH
+    },
+    Command {
+        name: "hincrby",
+        replies: Replies::Integer,
+
+        arity: 4,
+        flags: GROW_FAST,
+        summary: "Adds to the integer in a field; a field that is not there counts as 0.",
+        syntax: "key field increment",
+        handler: hincrby,
+        ..HASH
+    },
+    Command {
+        name: "hincrbyfloat",
+        replies: Replies::Scalar,
+
+        arity: 4,
+        flags: GROW_FAST,
+        since: "2.6.0",
+        summary: "Adds to the floating point number in a field; a field that is not there counts as 0.",
+        syntax: "key field increment:double",
+        handler: hincrbyfloat,
+        ..HASH
+    },
+    Command {
+        name: "hrandfield",
+        arity: -2,
+        flags: READ,
+        access: Access::Read,
+        since: "6.2.0",
+        summary: "Gives random fields of a hash: different ones, or with a negative count any.",
+        complexity: "O(N) for N fields given",
+        syntax: "key [count [WITHVALUES]]",
+        tips: &["nondeterministic_output"],
+        handler: hrandfield,
+        ..HASH
+    },
+    Command {
+        name: "hscan",
+        arity: -3,
+        flags: READ,
+        access: Access::Read,
+        since: "2.8.0",
+        summary: "Walks over the fields of a hash in steps.",
+        complexity: "O(N) for N fields visited a call",
+        syntax: "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
+        tips: &["nondeterministic_output"],
+        handler: hscan,
+        ..HASH
+    },
+];
+
+/// Sets pairs of field and value, gives how many fields are new.
+fn set_pairs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result<usize> {
+    if args.len() % 2 == 1 {
+        return Err(Error::arity(cx.command.name));
+    }
+    let mut db = cx.db();
+    let mut edit = db.edit_or_create_hash(args[1])?;
+    edit.make_room(&args[2..]);
+    let mut new = 0;
+    for pair in args[2..].chunks_exact(2) {
+        new += usize::from(edit.set(pair[0], pair[1], FieldTtl::Clear));
+    }
+    edit.finish(&[Event::HSET]);
+    Ok(new)
+}
+
+fn hset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let new = set_pairs(cx, args)?;
+    cx.reply.integer(new as i64);
+    Ok(())
+}
+
+fn hmset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    set_pairs(cx, args)?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn hsetnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let mut edit = db.edit_or_create_hash(args[1])?;
+    let new = edit.get(args[2]).is_none();
+    if new {
+        edit.make_room(&args[2..]);
+        edit.set(args[2], args[3], FieldTtl::Clear);
+        edit.finish(&[Event::HSET]);
+    }
+    cx.reply.integer(i64::from(new));
+    Ok(())
+}
+
+fn hget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    match db.hash(args[1])?.and_then(|hash| hash.get(args[2])) {
+        Some(field) => reply.bulk(field.value),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn hmget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let hash = db.hash(args[1])?;
+    reply.array(args.len() - 2);
+    for name in &args[2..] {
+        match hash.and_then(|hash| hash.get(name)) {
+            Some(field) => reply.bulk(field.value),
+            None => reply.null(),
+        }
+    }
+    Ok(())
+}
+
+fn hgetall(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(hash) = db.hash(args[1])? else {
+        reply.map(0);
+        return Ok(());
+    };
+    reply.map(hash.len());
+    for field in hash.iter() {
+        reply.bulk(field.name);
+        reply.bulk(field.value);
+    }
+    Ok(())
+}
+
+/// Gives one part of every field.
+fn list(cx: &mut Context<'_>, key: &[u8], part: for<'f> fn(Field<'f>) -> &'f [u8]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(hash) = db.hash(key)? else {
+        reply.array(0);
+        return Ok(());
+    };
+    reply.array(hash.len());
+    hash.iter().for_each(|field| reply.bulk(part(field)));
+    Ok(())
+}
+
+fn hdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let mut deleted = 0;
+    if let Some(mut edit) = db.edit_hash(args[1])? {
+        deleted = args[2..].iter().filter(|name| edit.remove(name)).count();
+        edit.finish(if deleted > 0 { &[Event::HDEL] } else { &[] });
+    }
+    cx.reply.integer(deleted as i64);
+    Ok(())
+}
+
+fn hincrby(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (key, name) = (args[1], args[2]);
+    let increment = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
+    let mut db = cx.db();
+    let mut edit = db.edit_or_create_hash(key)?;
+    let sum = match edit.add_to_count(name, increment) {
+        Some(sum) => sum,
+        None => {
+            let value = edit.get(name).map_or(Some(0), |field| parse_i64(field.value)).ok_or(Error::HASH_NOT_INTEGER)?;
+            let sum = value.checked_add(increment).ok_or(Error::OVERFLOW)?;
+            edit.set(name, itoa::Buffer::new().format(sum).as_bytes(), FieldTtl::Keep);
+            sum
+        }
+    };
+    edit.finish(&[Event::HINCRBY]);
+    cx.reply.integer(sum);
+    Ok(())
+}
+
+fn hincrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (key, name) = (args[1], args[2]);
+    let increment = LongDouble::parse(args[3]).ok_or(Error::NOT_FLOAT)?;
+    if !increment.is_finite() {
+        return Err(Error::VALUE_NAN_OR_INFINITY);
+    }
+    let mut db = cx.db();
+    let mut edit = db.edit_or_create_hash(key)?;
+    let value = edit.get(name).map_or(Some(LongDouble::ZERO), |field| LongDouble::parse(field.value));
+    let sum = value.ok_or(Error::HASH_NOT_FLOAT)?.sum(increment);
+    if !sum.is_finite() {
+        return Err(Error::NAN_OR_INFINITY);
+    }
+    let sum = sum.to_fixed();
+    edit.set(name, sum.as_bytes(), FieldTtl::Keep);
+    edit.finish(&[Event::HINCRBYFLOAT]);
+    cx.reply.bulk(sum.as_bytes());
+    Ok(())
+}
+
+/// Random numbers that can be had twice: fields are picked once to be measured and once to be written.
+#[derive(Clone)]
+pub(crate) struct Sequence(pub(crate) u64);
+
+impl Sequence {
+    /// The next number.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+fn hrandfield(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut count = None;
+    if let Some(argument) = args.get(2) {
+        let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
+        if number == i64::MIN {
+            return Err(Error::COUNT_RANGE);
+        }
+        if args.len() > 4 || (args.len() == 4 && !args[3].eq_ignore_ascii_case(b"WITHVALUES")) {
+            return Err(Error::SYNTAX);
+        }
+        if args.len() == 4 && number.unsigned_abs() > i64::MAX as u64 / 2 {
+            return Err(Error::OUT_OF_RANGE);
+        }
+        count = Some(number);
+    }
+    let with_values = args.len() == 4;
+    let mut sequence = Sequence(cx.engine.random());
+    let reply_max = cx.engine.config.proto_max_bulk_len as usize;
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(hash) = db.hash(args[1])? else {
+        if count.is_some() {
+            reply.array(0)
+        } else {
+            reply.null()
+        }
+        return Ok(());
+    };
+    match count {
+        None => reply.bulk(hash.picker().pick(|| sequence.next()).name),
+        Some(count) if count >= 0 => {
+            let fields = hash.sample(usize::try_from(count).unwrap_or(usize::MAX), || sequence.next());
+            write_head(reply, fields.len(), with_values);
+            fields.iter().for_each(|field| write_field(reply, field, with_values));
+        }
+        Some(count) => {
+            let count = count.unsigned_abs();
+            let picker = hash.picker();
+            if count > RANDOM_MAX || bytes_of(&picker, &mut sequence.clone(), count, with_values) > reply_max {
+                return Err(Error::OUT_OF_RANGE);
+            }
+            write_head(reply, count as usize, with_values);
+            (0..count).for_each(|_| write_field(reply, &picker.pick(|| sequence.next()), with_values));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of so many picked fields.
+fn bytes_of(picker: &Picker<'_>, sequence: &mut Sequence, count: u64, with_values: bool) -> usize {
+    let mut bytes = 0;
+    for _ in 0..count {
+        let field = picker.pick(|| sequence.next());
+        bytes += field.name.len() + if with_values { field.value.len() } else { 0 };
+    }
+    bytes
+}
+
+fn write_head(reply: &mut dyn Sink, fields: usize, with_values: bool) {
+    let flat = with_values && reply.protocol() == Protocol::Resp2;
+    reply.array(if flat { fields * 2 } else { fields });
+}
+
+fn write_field(reply: &mut dyn Sink, field: &Field<'_>, with_values: bool) {
+    if with_values && reply.protocol() == Protocol::Resp3 {
+        reply.array(2);
+    }
+    reply.bulk(field.name);
+    if with_values {
+        reply.bulk(field.value);
+    }
+}
+
+fn hscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let cursor = parse_cursor(args[2])?;
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(hash) = db.hash(args[1])? else {
+        write_cursor(reply, 0);
+        reply.array(0);
+        return Ok(());
+    };
+    let options = ScanOptions::parse(&args[3..], false, true)?;
+    let mut found = Vec::new();
+    let next = hash.scan(cursor, options.count, |field| {
+        if options.matches(field.name) {
+            found.push(field);
+        }
+    });
+    write_cursor(reply, next);
+    reply.array(if options.no_values { found.len() } else { found.len() * 2 });
+    for field in found {
+        reply.bulk(field.name);
+        if !options.no_values {
+            reply.bulk(field.value);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn fields_are_set_read_and_deleted() {
+        Harness::new().script(&[
+            ("HSET h a 1 b 2 a 3", ":2"),
+            ("HGETALL h", "*4 $1 a $1 3 $1 b $1 2"),
+            ("HMSET h c 4", "+OK"),
+            ("HSETNX h c 5", ":0"),
+            ("HSETNX h d 5", ":1"),
+            ("HSETNX new d 5", ":1"),
+            ("HKEYS h", "*4 $1 a $1 b $1 c $1 d"),
+            ("HVALS h", "*4 $1 3 $1 2 $1 4 $1 5"),
+            ("HLEN h", ":4"),
+            ("HMGET h a x a", "*3 $1 3 $-1 $1 3"),
+            ("HSTRLEN h a", ":1"),
+            ("HSTRLEN h x", ":0"),
+            ("HEXISTS h a", ":1"),
+            ("HEXISTS h x", ":0"),
+            ("HDEL h a x a b", ":2"),
+            ("HGET h a", "$-1"),
+            ("HDEL h c d", ":2"),
+            ("EXISTS h", ":0"),
+            ("HGETALL h", "*0"),
+            ("HKEYS h", "*0"),
+            ("HMGET h a", "*1 $-1"),
+            ("HDEL h a", ":0"),
+        ]);
+    }
+
+    #[test]
+    fn errors_change_nothing() {
+        Harness::new().script(&[
+            ("HSET h a", "-ERR wrong number of arguments for 'hset' command"),
+            ("HSET h a 1 b", "-ERR wrong number of arguments for 'hset' command"),
+            ("HMSET h a 1 b", "-ERR wrong number of arguments for 'hmset' command"),
+            ("HINCRBY h a x", "-ERR value is not an integer or out of range"),
+            ("HINCRBYFLOAT h a x", "-ERR value is not a valid float"),
+            ("HINCRBYFLOAT h a inf", "-ERR value is NaN or Infinity"),
+            ("EXISTS h", ":0"),
+            ("HSET h a x b 9223372036854775807 c 1.1e4932", ":3"),
+            ("HINCRBY h a 1", "-ERR hash value is not an integer"),
+            ("HINCRBY h b 1", "-ERR increment or decrement would overflow"),
+            ("HINCRBYFLOAT h a 1", "-ERR hash value is not a float"),
+            ("HINCRBYFLOAT h c 1.1e4932", "-ERR increment would produce NaN or Infinity"),
+            ("HVALS h", "*3 $1 x $19 9223372036854775807 $8 1.1e4932"),
+            ("SET s x", "+OK"),
+            ("HSET s a 1", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
+            ("HGETALL s", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
+            ("HSCAN s x", "-ERR invalid cursor"),
+            ("HSCAN s 0 COUNT x", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
+            ("HRANDFIELD s 1 x", "-ERR syntax error"),
+            (
+                "HRANDFIELD h -9223372036854775808",
+                "-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+            ),
+            ("HRANDFIELD h 9223372036854775807 WITHVALUES", "-ERR value is out of range"),
+            ("HRANDFIELD h -1000000000", "-ERR value is out of range"),
+        ]);
+    }
+
+    #[test]
+    fn increments() {
+        Harness::new().script(&[
+            ("HINCRBY h a 5", ":5"),
+            ("HINCRBY h a -7", ":-2"),
+            ("HINCRBYFLOAT h f 10.5", "$4 10.5"),
+            ("HINCRBYFLOAT h f 0.1", "$4 10.6"),
+            ("HINCRBYFLOAT h f 5.0e3", "$22 5010.60000000000000009"),
+            ("HGETALL h", "*4 $1 a $2 -2 $1 f $22 5010.60000000000000009"),
+        ]);
+    }
+
+    #[test]
+    fn random_fields_and_scans_in_both_protocols() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("HRANDFIELD h", "$-1"),
+            ("HRANDFIELD h 5", "*0"),
+            ("HRANDFIELD h -5 WITHVALUES", "*0"),
+            ("HSCAN h 0 nosuch option", "*2 $1 0 *0"),
+            ("HSET h a 1", ":1"),
+            ("HRANDFIELD h", "$1 a"),
+            ("HRANDFIELD h 0", "*0"),
+            ("HRANDFIELD h 2 WITHVALUES", "*2 $1 a $1 1"),
+            ("HRANDFIELD h -2 WITHVALUES", "*4 $1 a $1 1 $1 a $1 1"),
+            ("HSCAN h 0", "*2 $1 0 *2 $1 a $1 1"),
+            ("HSCAN h 0 NOVALUES", "*2 $1 0 *1 $1 a"),
+            ("HSCAN h 0 MATCH b*", "*2 $1 0 *0"),
+            ("HSCAN h 0 COUNT 0", "-ERR syntax error"),
+            ("HSCAN h 0 TYPE x", "-ERR syntax error"),
+        ]);
+        h.run("HELLO 3");
+        h.script(&[
+            ("HRANDFIELD h -2 WITHVALUES", "*2 *2 $1 a $1 1 *2 $1 a $1 1"),
+            ("HGETALL h", "%1 $1 a $1 1"),
+            ("HGETALL none", "%0"),
+            ("HGET none a", "_"),
+            ("HINCRBYFLOAT h a 1", "$1 2"),
+        ]);
+    }
+
+    #[test]
+    fn samples_of_a_large_hash_are_different_fields_of_it() {
+        let mut h = Harness::new();
+        for i in 0..2000 {
+            h.args(&[b"HSET", b"h", format!("f{i}").as_bytes(), b"v"]);
+        }
+        for count in [1, 10, 700, 1999, 2000, 3000] {
+            let reply = h.run(&format!("HRANDFIELD h {count}"));
+            let names: std::collections::HashSet<&str> = reply.split(' ').filter(|word| word.starts_with('f')).collect();
+            assert_eq!(names.len(), count.min(2000));
+        }
+        let reply = h.run("HRANDFIELD h -3000");
+        assert_eq!(reply.split(' ').filter(|word| word.starts_with('f')).count(), 3000);
+        let (mut cursor, mut seen) = (String::from("0"), 0);
+        loop {
+            let reply = h.run(&format!("HSCAN h {cursor} COUNT 100 NOVALUES"));
+            let words: Vec<&str> = reply.split(' ').collect();
+            seen += words.iter().filter(|word| word.starts_with('f')).count();
+            cursor = words[2].to_owned();
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(seen, 2000);
+    }
+}

@@ -1,0 +1,269 @@
+//! Commands that set, read or delete fields of a hash and their deadlines in one step.
+
+use std::ops::Range;
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::base::time::Now;
+use crate::commands::hashes::expiry::{EXPIRE, End, TIMES, parse_end, parse_fields, set_end};
+use crate::commands::hashes::fields::{GROW_FAST, WRITE_FAST};
+use crate::commands::keys::deadline::Unit;
+use crate::engine::command::{Access, Command};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::Event;
+use crate::store::values::hash::FieldTtl;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "hgetdel",
+        access: Access::ReadWrite,
+        flags: WRITE_FAST,
+        since: "8.0.0",
+        key_uses: uses::TAKEN,
+        summary: "Gives the values of fields of a hash and deletes them.",
+        handler: hgetdel,
+        ..TIMES
+    },
+    Command {
+        name: "hgetex",
+        access: Access::ReadWrite,
+        flags: WRITE_FAST,
+        since: "8.0.0",
+        summary: "Gives the values of fields of a hash and sets or takes their deadlines.",
+        syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] FIELDS numfields field [field ...]",
+        handler: hgetex,
+        ..TIMES
+    },
+    Command {
+        name: "hsetex",
+        flags: GROW_FAST,
+        since: "8.0.0",
+        key_uses: uses::CHANGED,
+        summary: "Sets fields of a hash and their deadlines, all of them or none.",
+        syntax: "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] FIELDS numfields field value [field value ...]",
+        handler: hsetex,
+        ..EXPIRE
+    },
+];
+
+fn hgetdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let edit = db.edit_hash(args[1])?;
+    let names = parse_fields(args, 2, Error::FIELDS_POSITIVE)?;
+    reply.array(names.len());
+    let Some(mut edit) = edit else {
+        names.iter().for_each(|_| reply.null());
+        return Ok(());
+    };
+    let mut deleted = false;
+    for name in names {
+        match edit.get(name) {
+            Some(field) => reply.bulk(field.value),
+            None => reply.null(),
+        }
+        deleted |= edit.remove(name);
+    }
+    edit.finish(if deleted { &[Event::HDEL] } else { &[] });
+    Ok(())
+}
+
+/// What `HSETEX` and `HGETEX` take.
+struct Options {
+    /// `EX`, `PX`, `EXAT`, `PXAT` and `PERSIST`
+    end: Option<End>,
+    /// `KEEPTTL`
+    keep: bool,
+    /// `FXX`: every field must be there; `FNX`: none.
+    exist: Option<bool>,
+    /// Where the fields, and for `HSETEX` their values, stand.
+    fields: Range<usize>,
+}
+
+/// Reads the options and the fields, in any order. With `pairs` it is `HSETEX`, without it is `HGETEX`.
+fn parse_options(now: Now, command: &str, args: &[&[u8]], pairs: bool) -> Result<Options> {
+    let mut options = Options { end: None, keep: false, exist: None, fields: 0..0 };
+    let one_expiry = if pairs { Error::ONE_EXPIRY_OR_KEEPTTL } else { Error::ONE_EXPIRY_OR_PERSIST };
+    // PERSIST belongs to HGETEX, KEEPTTL and the conditions to HSETEX; that is looked at last.
+    let mut foreign = false;
+    let mut at = 2;
+    while let Some(option) = args.get(at) {
+        if option.eq_ignore_ascii_case(b"FIELDS") {
+            if !options.fields.is_empty() {
+                return Err(Error::FIELDS_TWICE);
+            }
+            let Some(count) = args.get(at + 1) else { return Err(Error::arity(command)) };
+            let count = parse_i64(count).and_then(|count| i32::try_from(count).ok()).filter(|&count| count > 0);
+            let count = count.ok_or(Error::FIELDS_INVALID)? as usize;
+            let end = at + 2 + if pairs { count * 2 } else { count };
+            if end > args.len() {
+                return Err(Error::TOO_FEW_FIELDS);
+            }
+            options.fields = at + 2..end;
+            at = end;
+            continue;
+        }
+        if let Some(unit) = Unit::of_option(option) {
+            if options.end.is_some() || options.keep {
+                return Err(one_expiry);
+            }
+            let argument = args.get(at + 1).ok_or(Error::EXPIRE_MISSING)?;
+            options.end = Some(parse_end(now, argument, unit, command)?);
+            at += 1;
+        } else if option.eq_ignore_ascii_case(b"PERSIST") {
+            if options.end.is_some() {
+                return Err(one_expiry);
+            }
+            options.end = Some(End::Never);
+            foreign |= pairs;
+        } else if option.eq_ignore_ascii_case(b"KEEPTTL") {
+            if options.keep || options.end.is_some_and(|end| end != End::Never) {
+                return Err(one_expiry);
+            }
+            options.keep = true;
+            foreign |= !pairs;
+        } else if option.eq_ignore_ascii_case(b"FXX") || option.eq_ignore_ascii_case(b"FNX") {
+            if options.exist.replace(option.eq_ignore_ascii_case(b"FXX")).is_some() {
+                return Err(Error::ONE_FIELD_CONDITION);
+            }
+            foreign |= !pairs;
+        } else {
+            return Err(Error::quoting("ERR unknown argument: ", option, ""));
+        }
+        at += 1;
+    }
+    if foreign {
+        return Err(Error::UNKNOWN_ARGUMENT);
+    }
+    if options.fields.is_empty() { Err(Error::FIELDS_NOWHERE) } else { Ok(options) }
+}
+
+fn hgetex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (now, command) = (cx.now, cx.command.name);
+    let (mut db, reply) = cx.db_and_reply();
+    let edit = db.edit_hash(args[1])?;
+    let options = parse_options(now, command, args, false)?;
+    reply.array(options.fields.len());
+    let Some(mut edit) = edit else {
+        options.fields.for_each(|_| reply.null());
+        return Ok(());
+    };
+    if options.end.is_some() {
+        edit.make_timed();
+    }
+    let (mut updated, mut deleted) = (false, false);
+    for name in &args[options.fields] {
+        let Some(field) = edit.get(name) else {
+            reply.null();
+            continue;
+        };
+        reply.bulk(field.value);
+        let timed = field.deadline.is_some();
+        match options.end {
+            None => {}
+            Some(End::Never) if !timed => {}
+            Some(end) if set_end(&mut edit, name, end) => deleted = true,
+            Some(_) => updated = true,
+        }
+    }
+    edit.finish(match (updated, deleted, options.end) {
+        (true, _, Some(End::Never)) => &[Event::HPERSIST],
+        (true, _, _) => &[Event::HEXPIRE],
+        (_, true, _) => &[Event::HDEL],
+        _ => &[],
+    });
+    Ok(())
+}
+
+fn hsetex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let options = parse_options(cx.now, cx.command.name, args, true)?;
+    let pairs = &args[options.fields];
+    let mut db = cx.db();
+    if let Some(exist) = options.exist {
+        let edit = db.edit_hash(args[1])?;
+        let there = |pair: &[&[u8]]| edit.as_ref().is_some_and(|edit| edit.get(pair[0]).is_some());
+        if !pairs.chunks_exact(2).all(|pair| there(pair) == exist) {
+            cx.reply.integer(0);
+            return Ok(());
+        }
+    }
+    let mut edit = db.edit_or_create_hash(args[1])?;
+    edit.make_room(pairs);
+    let ttl = match options.end {
+        Some(End::At(deadline)) => FieldTtl::At(deadline),
+        _ if options.keep => FieldTtl::Keep,
+        _ => FieldTtl::Clear,
+    };
+    for pair in pairs.chunks_exact(2) {
+        edit.set(pair[0], pair[1], ttl);
+        if options.end == Some(End::Now) {
+            edit.end(pair[0]);
+        }
+    }
+    edit.finish(match options.end {
+        None => &[Event::HSET],
+        Some(End::Now) => &[Event::HSET, Event::HDEL],
+        Some(_) => &[Event::HSET, Event::HEXPIRE],
+    });
+    cx.reply.integer(1);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn set_get_and_delete_in_one_step() {
+        Harness::new().script(&[
+            ("HSETEX h FXX FIELDS 1 a 1", ":0"),
+            ("EXISTS h", ":0"),
+            ("HSETEX h FNX PX 100 FIELDS 2 a 1 b 2", ":1"),
+            ("HSETEX h FNX FIELDS 2 b 3 c 3", ":0"),
+            ("HSETEX h FXX FIELDS 2 b 3 c 3", ":0"),
+            ("HSETEX h FXX FIELDS 2 a 5 b 6", ":1"),
+            ("HPTTL h FIELDS 2 a b", "*2 :-1 :-1"),
+            ("HGETEX h PX 50 FIELDS 3 a x b", "*3 $1 5 $-1 $1 6"),
+            ("HPTTL h FIELDS 2 a b", "*2 :50 :50"),
+            ("HGETEX h FIELDS 1 a PERSIST", "*1 $1 5"),
+            ("HPTTL h FIELDS 2 a b", "*2 :-1 :50"),
+            ("HGETEX h PXAT 1 FIELDS 2 a a", "*2 $1 5 $-1"),
+            ("HGETDEL h FIELDS 3 b b x", "*3 $1 6 $-1 $-1"),
+            ("EXISTS h", ":0"),
+            ("HGETDEL h FIELDS 1 b", "*1 $-1"),
+            ("HGETEX h EX 1 FIELDS 1 b", "*1 $-1"),
+            ("HSETEX h PX 0 FIELDS 1 a 1", ":1"),
+            ("EXISTS h", ":0"),
+        ]);
+    }
+
+    #[test]
+    fn errors_change_nothing() {
+        Harness::new().script(&[
+            ("HSET h a 1", ":1"),
+            ("HSETEX h FIELDS 0 a 1", "-ERR invalid number of fields"),
+            ("HSETEX h FIELDS 2 a 1", "-ERR wrong number of arguments"),
+            ("HSETEX h FIELDS 1 a 1 b", "-ERR unknown argument: b"),
+            ("HSETEX h FNX FXX FIELDS 1 a 1", "-ERR Only one of FXX or FNX arguments can be specified"),
+            ("HSETEX h EX 1 KEEPTTL FIELDS 1 a 1", "-ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified"),
+            ("HSETEX h FIELDS 1 a 1 FIELDS 1 a 1", "-ERR FIELDS keyword specified multiple times"),
+            ("HSETEX h EX 1 EX", "-ERR wrong number of arguments for 'hsetex' command"),
+            ("HSETEX h FNX EX 1 KEEPTTL", "-ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified"),
+            ("HSETEX h FIELDS 1 a 1 EX", "-ERR missing expire time"),
+            ("HSETEX h FIELDS 1 a 1 PERSIST", "-ERR unknown argument"),
+            ("HGETEX h FIELDS 1 a KEEPTTL", "-ERR unknown argument"),
+            ("HGETEX h PERSIST EX 1", "-ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified"),
+            ("HGETEX h EX 1 EX 2", "-ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified"),
+            ("HGETEX h EX 1 FNX", "-ERR unknown argument"),
+            ("HGETEX h EX 1 EXAT", "-ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified"),
+            ("HGETEX h KEEPTTL EX 1", "-ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified"),
+            ("HGETEX h EX 1 FIELDS", "-ERR wrong number of arguments for 'hgetex' command"),
+            ("HSETEX h EX 1 FNX EX", "-ERR Only one of EX, PX, EXAT, PXAT or KEEPTTL arguments can be specified"),
+            ("HSETEX h PX 1 FNX FNX", "-ERR Only one of FXX or FNX arguments can be specified"),
+            ("HGETEX h EX 1 PX", "-ERR Only one of EX, PX, EXAT, PXAT or PERSIST arguments can be specified"),
+            ("HTTL h FIELDS 1 a", "*1 :-1"),
+            ("HGETALL h", "*2 $1 a $1 1"),
+        ]);
+    }
+}

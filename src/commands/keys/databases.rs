@@ -1,0 +1,136 @@
+//! Whole databases: `FLUSHDB`, `FLUSHALL`, `SWAPDB`.
+//!
+//! Emptying takes one step whatever is in there; the memory is freed in pieces afterwards, so `ASYNC` and `SYNC` do the same.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Natives};
+use crate::engine::context::Context;
+
+const WHOLE: Command = Command {
+    group: Group::Server,
+    flags: Flags::WRITE,
+    access: Access::Remove,
+    categories: Categories::KEYSPACE.union(Categories::DANGEROUS),
+    ..Command::DEFAULT
+};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "flushall",
+        arity: -1,
+        summary: "Empties all databases.",
+        complexity: "O(1) for each database; the memory is freed bit by bit afterwards",
+        syntax: "[ASYNC | SYNC]",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        natives: Natives::Deleted,
+        handler: |cx, args| flush(cx, args, true),
+        ..WHOLE
+    },
+    Command {
+        name: "flushdb",
+        arity: -1,
+        summary: "Empties the selected database.",
+        complexity: "O(1); the memory is freed bit by bit afterwards",
+        syntax: "[ASYNC | SYNC]",
+        tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
+        natives: Natives::Deleted,
+        handler: |cx, args| flush(cx, args, false),
+        ..WHOLE
+    },
+    Command {
+        name: "swapdb",
+        arity: 3,
+        flags: Flags::WRITE.union(Flags::FAST),
+        since: "4.0.0",
+        summary: "Exchanges two databases for everybody.",
+        complexity: "O(1)",
+        syntax: "index1 index2",
+        handler: swapdb,
+        ..WHOLE
+    },
+];
+
+fn flush(cx: &mut Context<'_>, args: &[&[u8]], all: bool) -> Result {
+    match &args[1..] {
+        [] => {}
+        [how] if how.eq_ignore_ascii_case(b"ASYNC") || how.eq_ignore_ascii_case(b"SYNC") => {}
+        _ => return Err(Error::SYNTAX),
+    }
+    if all {
+        for index in 0..cx.engine.keyspace.databases() as u32 {
+            cx.db_at(index).flush();
+        }
+    } else {
+        cx.db().flush();
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+fn swapdb(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if cx.engine.in_cluster() {
+        return Err(Error::new("ERR SWAPDB is not allowed in cluster mode"));
+    }
+    let number = |argument: &[u8], error: Error| parse_i64(argument).filter(|&n| i32::try_from(n).is_ok()).ok_or(error);
+    let first = number(args[1], Error::FIRST_DB_INVALID)?;
+    let second = number(args[2], Error::SECOND_DB_INVALID)?;
+    let databases = cx.engine.keyspace.databases();
+    let index = |n: i64| u32::try_from(n).ok().filter(|&n| (n as usize) < databases).ok_or(Error::DB_RANGE);
+    let (first, second) = (index(first)?, index(second)?);
+    if first != second {
+        let now = cx.now;
+        cx.engine.keyspace.swap(first, second, now);
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn flushing_takes_one_database_or_all() {
+        let mut h = Harness::new();
+        for word in ["FLUSHDB", "FLUSHDB SYNC", "flushdb async"] {
+            for words in ["SELECT 1", "SET a 1 PX 5000", "HSET h f v", "SELECT 0", "SET a 1"] {
+                h.run(words);
+            }
+            assert_eq!(h.run(word), "+OK");
+            assert_eq!(h.run("DBSIZE"), ":0");
+            h.run("SELECT 1");
+            assert_eq!(h.run("DBSIZE"), ":2");
+            h.run("SELECT 0");
+        }
+        assert_eq!(h.run("FLUSHALL ASYNC"), "+OK");
+        h.run("SELECT 1");
+        assert_eq!(h.run("DBSIZE"), ":0");
+        assert_eq!(h.run("GET a"), "$-1");
+        for wrong in ["FLUSHALL NOW", "FLUSHDB SYNC SYNC"] {
+            h.run("SET kept 1");
+            assert_eq!(h.run(wrong), "-ERR syntax error");
+            assert_eq!(h.run("EXISTS kept"), ":1");
+        }
+    }
+
+    #[test]
+    fn databases_change_places_with_their_deadlines() {
+        let mut h = Harness::new();
+        for words in ["SET a zero PX 5000", "SELECT 1", "SET a one"] {
+            h.run(words);
+        }
+        assert_eq!(h.run("SWAPDB 0 1"), "+OK");
+        assert_eq!(h.run("GET a"), "$4 zero");
+        assert_eq!(h.run("PTTL a"), ":5000");
+        h.run("SELECT 0");
+        assert_eq!(h.run("GET a"), "$3 one");
+        assert_eq!(h.run("SWAPDB 1 1"), "+OK");
+        assert_eq!(h.run("SWAPDB x 1"), "-ERR invalid first DB index");
+        assert_eq!(h.run("SWAPDB 1 99999999999"), "-ERR invalid second DB index");
+        assert_eq!(h.run("SWAPDB 1 16"), "-ERR DB index is out of range");
+        assert_eq!(h.run("SWAPDB -1 0"), "-ERR DB index is out of range");
+    }
+}

@@ -1,0 +1,258 @@
+//! Deadlines of keys.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::keys::deadline::Unit;
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::Event;
+use crate::store::entry::EntryRef;
+
+const SET: Command = Command {
+    arity: -3,
+    flags: Flags::WRITE.union(Flags::FAST),
+    keys: Keys::ONE,
+    access: Access::ReadWrite,
+    natives: Natives::Checked,
+    group: Group::Generic,
+    categories: Categories::KEYSPACE,
+    ..Command::DEFAULT
+};
+
+const ASK: Command = Command { arity: 2, flags: Flags::READONLY.union(Flags::FAST), access: Access::Read, syntax: "key", ..SET };
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "expire",
+        replies: Replies::Integer,
+
+        key_uses: uses::CHANGED,
+        summary: "Sets after how many seconds a key ends.",
+        syntax: "key seconds [NX | XX | GT | LT]",
+        handler: |cx, args| expire(cx, args, Unit::EX, "expire"),
+        ..SET
+    },
+    Command {
+        name: "pexpire",
+        replies: Replies::Integer,
+
+        since: "2.6.0",
+        key_uses: uses::CHANGED,
+        summary: "Sets after how many milliseconds a key ends.",
+        syntax: "key milliseconds [NX | XX | GT | LT]",
+        handler: |cx, args| expire(cx, args, Unit::PX, "pexpire"),
+        ..SET
+    },
+    Command {
+        name: "expireat",
+        replies: Replies::Integer,
+
+        since: "1.2.0",
+        key_uses: uses::CHANGED,
+        summary: "Sets the unix time in seconds at which a key ends.",
+        syntax: "key unix-time-seconds [NX | XX | GT | LT]",
+        handler: |cx, args| expire(cx, args, Unit::EXAT, "expireat"),
+        ..SET
+    },
+    Command {
+        name: "pexpireat",
+        replies: Replies::Integer,
+
+        since: "2.6.0",
+        key_uses: uses::CHANGED,
+        summary: "Sets the unix time in milliseconds at which a key ends.",
+        syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
+        handler: |cx, args| expire(cx, args, Unit::PXAT, "pexpireat"),
+        ..SET
+    },
+    Command {
+        name: "persist",
+        replies: Replies::Integer,
+
+        arity: 2,
+        since: "2.2.0",
+        key_uses: uses::CHANGED,
+        summary: "Takes a key's deadline away.",
+        syntax: "key",
+        handler: persist,
+        ..SET
+    },
+    Command {
+        name: "ttl",
+        replies: Replies::Integer,
+
+        summary: "Gives the seconds until a key ends.",
+        tips: &["nondeterministic_output"],
+        handler: |cx, args| ask(cx, args, Unit::EX),
+        ..ASK
+    },
+    Command {
+        name: "pttl",
+        replies: Replies::Integer,
+
+        since: "2.6.0",
+        summary: "Gives the milliseconds until a key ends.",
+        tips: &["nondeterministic_output"],
+        handler: |cx, args| ask(cx, args, Unit::PX),
+        ..ASK
+    },
+    Command {
+        name: "expiretime",
+        replies: Replies::Integer,
+
+        since: "7.0.0",
+        summary: "Gives the unix time in seconds at which a key ends.",
+        handler: |cx, args| ask(cx, args, Unit::EXAT),
+        ..ASK
+    },
+    Command {
+        name: "pexpiretime",
+        replies: Replies::Integer,
+
+        since: "7.0.0",
+        summary: "Gives the unix time in milliseconds at which a key ends.",
+        handler: |cx, args| ask(cx, args, Unit::PXAT),
+        ..ASK
+    },
+];
+
+/// `NX`, `XX`, `GT`, `LT`: when a deadline may be replaced.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Replace {
+    /// Only where there is none.
+    pub none: bool,
+    /// Only where there is one.
+    pub some: bool,
+    /// Only by a later one; none counts as the latest.
+    pub later: bool,
+    /// Only by an earlier one.
+    pub earlier: bool,
+}
+
+impl Replace {
+    /// Reads the options of the `EXPIRE` family.
+    pub fn parse(options: &[&[u8]]) -> Result<Replace> {
+        let mut replace = Replace::default();
+        for option in options {
+            if option.eq_ignore_ascii_case(b"NX") {
+                replace.none = true;
+            } else if option.eq_ignore_ascii_case(b"XX") {
+                replace.some = true;
+            } else if option.eq_ignore_ascii_case(b"GT") {
+                replace.later = true;
+            } else if option.eq_ignore_ascii_case(b"LT") {
+                replace.earlier = true;
+            } else {
+                return Err(Error::unsupported_option(option));
+            }
+        }
+        if replace.none && (replace.some || replace.later || replace.earlier) {
+            return Err(Error::EXPIRE_NX);
+        }
+        if replace.later && replace.earlier {
+            return Err(Error::EXPIRE_GT_LT);
+        }
+        Ok(replace)
+    }
+
+    /// Whether `old` may be replaced by `new`; `None` for `new` is a time that has passed.
+    pub fn allows(self, old: Option<u64>, new: Option<u64>) -> bool {
+        let new = new.unwrap_or(0);
+        !(self.none && old.is_some()
+            || self.some && old.is_none()
+            || self.later && old.is_none_or(|old| new <= old)
+            || self.earlier && old.is_some_and(|old| new >= old))
+    }
+}
+
+fn expire(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) -> Result {
+    let replace = Replace::parse(&args[3..])?;
+    let number = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let new = unit.deadline(cx.now, number, name)?;
+    let mut db = cx.db();
+    let done = match db.peek(args[1]) {
+        None => false,
+        Some(entry) if entry.has_own_deadline() => return Err(Error::WRONG_TYPE),
+        Some(entry) if !replace.allows(entry.deadline(), new) => false,
+        Some(_) => match new {
+            Some(deadline) => db.set_deadline(args[1], Some(deadline), Event::EXPIRE)?,
+            None => db.delete(args[1], Event::DEL)?,
+        },
+    };
+    cx.reply.integer(i64::from(done));
+    Ok(())
+}
+
+fn persist(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let entry = db.peek(args[1]);
+    if entry.is_some_and(EntryRef::has_own_deadline) {
+        return Err(Error::WRONG_TYPE);
+    }
+    let volatile = entry.is_some_and(|entry| entry.deadline().is_some());
+    let done = volatile && db.set_deadline(args[1], None, Event::PERSIST)?;
+    cx.reply.integer(i64::from(done));
+    Ok(())
+}
+
+fn ask(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit) -> Result {
+    let now = cx.now;
+    let answer = match cx.db().look(args[1]).map(|entry| entry.deadline()) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(deadline)) => {
+            let ms = if unit.absolute { now.unix_of(deadline) } else { now.left_ms(deadline) as i64 };
+            // Seconds are rounded to the nearest, as Redis does.
+            if unit.ms == 1 { ms } else { ms.saturating_add(unit.ms / 2) / unit.ms }
+        }
+    };
+    cx.reply.integer(answer);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn keys_end_when_their_time_has_come_and_not_before() {
+        let mut h = Harness::new();
+        h.script(&[("SET k v PX 100", "+OK"), ("PTTL k", ":100")]);
+        h.pass(99);
+        h.script(&[("PTTL k", ":1"), ("EXISTS k", ":1"), ("DBSIZE", ":1")]);
+        h.pass(1);
+        h.script(&[("DBSIZE", ":0"), ("PTTL k", ":-2")]);
+    }
+
+    #[test]
+    fn conditions_compare_with_the_deadline_that_is_there() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("SET k v", "+OK"),
+            ("EXPIRE k 100 XX", ":0"),
+            ("EXPIRE k 100 GT", ":0"),
+            ("EXPIRE k 100 LT", ":1"),
+            ("EXPIRE k 100 LT", ":0"),
+            ("EXPIRE k 200 LT", ":0"),
+            ("EXPIRE k 200 GT", ":1"),
+            ("EXPIRE k 50 NX", ":0"),
+            ("EXPIRE k 50 XX", ":1"),
+            ("TTL k", ":50"),
+            ("EXPIRE k 50 NX XX", "-ERR NX and XX, GT or LT options at the same time are not compatible"),
+            ("EXPIRE k 50 GT LT", "-ERR GT and LT options at the same time are not compatible"),
+            ("EXPIRE k 50 ZZ", "-ERR Unsupported option ZZ"),
+            ("EXPIRE k 9223372036854775807", "-ERR invalid expire time in 'expire' command"),
+            ("PEXPIREAT k 1800000000123", ":1"),
+            ("PEXPIRETIME k", ":1800000000123"),
+            ("EXPIRETIME k", ":1800000000"),
+            ("PERSIST k", ":1"),
+            ("PERSIST k", ":0"),
+            ("EXPIRETIME k", ":-1"),
+            ("EXPIRE k -1", ":1"),
+            ("EXISTS k", ":0"),
+            ("EXPIRE k 1", ":0"),
+        ]);
+    }
+}

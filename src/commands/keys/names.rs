@@ -1,0 +1,526 @@
+//! Keys of any type: deleting, looking, renaming, copying. Deadlines are in [`crate::commands::keys::expiry`], walks over the keyspace in
+//! [`crate::commands::keys::scan`].
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, Traits};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::{Classes, Event};
+use crate::keyspace::databases::{Db, Ttl};
+use crate::keyspace::lru::idle_seconds;
+use crate::store::entry::{EntryRef, Form, ValueRef};
+use crate::store::values::hash::Hash;
+use crate::store::values::value::Value;
+
+const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
+const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
+
+const KEY: Command = Command { group: Group::Generic, keys: Keys::ONE, categories: Categories::KEYSPACE, ..Command::DEFAULT };
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "del",
+        replies: Replies::Integer,
+        traits: Traits::BOUNDED,
+
+        arity: -2,
+        flags: Flags::WRITE,
+        keys: Keys::ALL,
+        access: Access::Remove,
+        summary: "Deletes keys.",
+        complexity: "O(N) for N keys; big values are freed in pieces",
+        syntax: "key [key ...]",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        natives: Natives::Deleted,
+        handler: del,
+        ..KEY
+    },
+    Command {
+        name: "unlink",
+        replies: Replies::Integer,
+
+        arity: -2,
+        flags: WRITE_FAST,
+        keys: Keys::ALL,
+        access: Access::Remove,
+        since: "4.0.0",
+        summary: "Deletes keys; the same as DEL, which never stalls here either.",
+        complexity: "O(N) for N keys; big values are freed in pieces",
+        syntax: "key [key ...]",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        natives: Natives::Deleted,
+        handler: del,
+        ..KEY
+    },
+    Command {
+        name: "exists",
+        replies: Replies::Integer,
+        arity: -2,
+        flags: READ_FAST,
+        keys: Keys::ALL,
+        key_uses: uses::EXAMINED,
+        summary: "Counts which of the keys are there, a key named twice counting twice.",
+        complexity: "O(N) for N keys",
+        syntax: "key [key ...]",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        handler: exists,
+        ..KEY
+    },
+    Command {
+        name: "touch",
+        replies: Replies::Integer,
+
+        arity: -2,
+        flags: READ_FAST,
+        keys: Keys::ALL,
+        since: "3.2.1",
+        key_uses: uses::EXAMINED,
+        summary: "Counts which of the keys are there and notes that they were used.",
+        complexity: "O(N) for N keys",
+        syntax: "key [key ...]",
+        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+        handler: touch,
+        ..KEY
+    },
+    Command {
+        name: "type",
+        replies: Replies::Scalar,
+
+        arity: 2,
+        flags: READ_FAST,
+        key_uses: uses::EXAMINED,
+        summary: "Says which type of value a key holds.",
+        syntax: "key",
+        handler: type_of,
+        ..KEY
+    },
+    Command {
+        name: "rename",
+        replies: Replies::Scalar,
+
+        arity: 3,
+        flags: Flags::WRITE,
+        keys: Keys::TWO,
+        access: Access::ReadWrite,
+        key_uses: uses::RENAMED,
+        summary: "Gives a key another name, in the place of whatever had it.",
+        syntax: "key newkey",
+        handler: rename,
+        ..KEY
+    },
+    Command {
+        name: "renamenx",
+        replies: Replies::Integer,
+
+        arity: 3,
+        flags: WRITE_FAST,
+        keys: Keys::TWO,
+        access: Access::ReadWrite,
+        key_uses: uses::RENAMED_NEW,
+        summary: "Gives a key another name, provided that no key has it.",
+        syntax: "key newkey",
+        handler: renamenx,
+        ..KEY
+    },
+    Command {
+        name: "copy",
+        replies: Replies::Integer,
+
+        arity: -3,
+        flags: Flags::WRITE.union(Flags::DENYOOM),
+        keys: Keys::TWO,
+        access: Access::Read,
+        since: "6.2.0",
+        key_uses: uses::COPIED,
+        summary: "Copies a key's value and deadline to another key.",
+        complexity: "O(N) for a collection of N elements",
+        syntax: "source destination [DB destination-db] [REPLACE]",
+        natives: Natives::Checked,
+        handler: copy,
+        ..KEY
+    },
+    Command {
+        name: "move",
+        replies: Replies::Integer,
+
+        arity: 3,
+        flags: WRITE_FAST,
+        access: Access::ReadWrite,
+        summary: "Moves a key to another database.",
+        syntax: "key db:integer",
+        handler: move_key,
+        ..KEY
+    },
+    Command {
+        name: "object",
+        arity: -2,
+        keys: Keys::None,
+        since: "2.2.3",
+        summary: "A container for commands that look into keys.",
+        categories: Categories::empty(),
+        subcommands: OBJECT,
+        ..KEY
+    },
+];
+
+const OBJECT_KEY: Command = Command {
+    arity: 3,
+    flags: Flags::READONLY,
+    keys: Keys::Range { first: 2, last: 2, step: 1 },
+    key_uses: uses::EXAMINED,
+    since: "2.2.3",
+    syntax: "key",
+    tips: &["nondeterministic_output"],
+    ..KEY
+};
+
+const OBJECT: &[Command] = &[
+    Command { name: "encoding", summary: "Says how a key's value is stored.", handler: object_encoding, ..OBJECT_KEY },
+    Command {
+        name: "freq",
+        since: "4.0.0",
+        summary: "Gives how often a key is used; only counted under an LFU policy.",
+        handler: object_freq,
+        ..OBJECT_KEY
+    },
+    Command { name: "idletime", summary: "Gives the seconds since a key was last used.", handler: object_idletime, ..OBJECT_KEY },
+    Command {
+        name: "refcount",
+        summary: "Gives the number of references to a key's value.",
+        handler: object_refcount,
+        ..OBJECT_KEY
+    },
+    Command {
+        name: "help",
+        arity: 2,
+        flags: Flags::LOADING.union(Flags::STALE),
+        keys: Keys::None,
+        since: "6.2.0",
+        summary: "Lists the subcommands.",
+        tips: &[],
+        syntax: "",
+        handler: crate::commands::reference::help::from_rows,
+        ..OBJECT_KEY
+    },
+];
+
+fn count(cx: &mut Context<'_>, keys: &[&[u8]], mut hit: impl FnMut(&mut Db<'_>, &[u8]) -> bool) -> Result {
+    let mut db = cx.db();
+    let hits = keys.iter().filter(|key| hit(&mut db, key)).count();
+    cx.reply.integer(hits as i64);
+    Ok(())
+}
+
+fn del(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    count(cx, &args[1..], |db, key| db.force_delete(key, Event::DEL))
+}
+
+fn exists(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    count(cx, &args[1..], |db, key| db.look(key).is_some())
+}
+
+fn touch(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    // It counts as an access even where a client's others do not.
+    count(cx, &args[1..], |db, key| {
+        db.touch = true;
+        db.read(key).is_some()
+    })
+}
+
+fn type_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    reply.simple(db.look(args[1]).map_or("none", EntryRef::type_name));
+    Ok(())
+}
+
+const RENAMED: (Event, Event) = (Event::new(Classes::GENERIC, "rename_from"), Event::new(Classes::GENERIC, "rename_to"));
+const MOVED: (Event, Event) = (Event::new(Classes::GENERIC, "move_from"), Event::new(Classes::GENERIC, "move_to"));
+
+fn rename_to(cx: &mut Context<'_>, from: &[u8], to: &[u8]) -> Result {
+    cx.engine.keyspace.relocate(cx.now, (cx.db, from), (cx.db, to), RENAMED).map(drop)
+}
+
+fn rename(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if !cx.db().contains(args[1]) {
+        return Err(Error::NO_SUCH_KEY);
+    }
+    if args[1] != args[2] {
+        rename_to(cx, args[1], args[2])?;
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+fn renamenx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if !cx.db().contains(args[1]) {
+        return Err(Error::NO_SUCH_KEY);
+    }
+    let free = !cx.db().contains(args[2]);
+    if free {
+        rename_to(cx, args[1], args[2])?;
+    }
+    cx.reply.integer(i64::from(free));
+    Ok(())
+}
+
+/// The index of a database, from an argument.
+fn database(cx: &Context<'_>, argument: &[u8]) -> Result<u32> {
+    let index = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
+    if i32::try_from(index).is_err() {
+        return Err(Error::INT_RANGE);
+    }
+    u32::try_from(index).ok().filter(|&n| (n as usize) < cx.engine.keyspace.databases()).ok_or(Error::DB_RANGE)
+}
+
+fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut target, mut replace) = (cx.db, false);
+    let mut options = args[3..].iter();
+    while let Some(option) = options.next() {
+        if option.eq_ignore_ascii_case(b"REPLACE") {
+            replace = true;
+        } else if option.eq_ignore_ascii_case(b"DB")
+            && let Some(index) = options.next()
+        {
+            target = database(cx, index)?;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    if target == cx.db && args[1] == args[2] {
+        return Err(Error::SAME_OBJECT);
+    }
+    let mut source = cx.db();
+    let Some(entry) = source.read(args[1]) else {
+        cx.reply.integer(0);
+        return Ok(());
+    };
+    let (deadline, form) = (entry.deadline(), entry.form());
+    let value = match entry.value() {
+        ValueRef::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
+        // A grant is its holder's, and is there once.
+        ValueRef::Grant(_) => return Err(Error::WRONG_TYPE),
+        ValueRef::Count { field, count } => Value::Hash(Hash::of_count(field, count)),
+        ValueRef::Boxed(value) if value.is_native() => return Err(Error::WRONG_TYPE),
+        ValueRef::Boxed(value) => value.clone(),
+    };
+    let mut db = cx.db_at(target);
+    if !replace && db.contains(args[2]) {
+        cx.reply.integer(0);
+        return Ok(());
+    }
+    db.make_way(args[2])?;
+    let ttl = deadline.map_or(Ttl::Clear, Ttl::At);
+    let event = Event::new(Classes::GENERIC, "copy_to");
+    if let Value::Bytes(bytes) = &value {
+        db.put_string(args[2], bytes, ttl, event)?;
+        db.set_form(args[2], form);
+    } else {
+        db.put(args[2], Box::new(value), ttl, event)?;
+    }
+    cx.reply.integer(1);
+    Ok(())
+}
+
+fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if cx.engine.in_cluster() {
+        return Err(Error::new("ERR MOVE is not allowed in cluster mode"));
+    }
+    let target = database(cx, args[2])?;
+    if target == cx.db {
+        return Err(Error::SAME_OBJECT);
+    }
+    let movable = cx.db().contains(args[1]) && !cx.db_at(target).contains(args[1]);
+    if movable {
+        cx.engine.keyspace.relocate(cx.now, (cx.db, args[1]), (target, args[1]), MOVED)?;
+    }
+    cx.reply.integer(i64::from(movable));
+    Ok(())
+}
+
+/// What `OBJECT ENCODING` calls the way a value is stored.
+pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
+    match entry.value() {
+        ValueRef::Boxed(Value::Hash(hash)) => hash.encoding(),
+        ValueRef::Count { .. } => "listpack",
+        ValueRef::Boxed(Value::List(list)) => list.encoding(),
+        ValueRef::Boxed(Value::ZSet(zset)) => zset.encoding(),
+        ValueRef::Boxed(Value::Set(set)) => set.encoding(),
+        ValueRef::Boxed(Value::Stream(_)) => "stream",
+        ValueRef::Boxed(Value::Lock(lock)) => lock.type_name(),
+        ValueRef::Boxed(Value::Latch(_)) => "latch",
+        ValueRef::Boxed(Value::Guard(_)) => "int",
+        ValueRef::Grant(_) => "packed",
+        ValueRef::Boxed(Value::Bytes(_)) => "raw",
+        ValueRef::Bytes(_) if entry.form() == Form::Raw => "raw",
+        ValueRef::Bytes(bytes) if entry.form() == Form::Shortest && parse_i64(bytes).is_some() => "int",
+        // Up to 44 bytes Redis keeps head and string in one allocation.
+        ValueRef::Bytes(bytes) if bytes.len() <= 44 => "embstr",
+        ValueRef::Bytes(_) => "raw",
+    }
+}
+
+fn object_encoding(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    match db.inspect(args[2]) {
+        Some(entry) => reply.bulk(encoding(entry).as_bytes()),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn object_freq(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if cx.db().inspect(args[2]).is_none() {
+        cx.reply.null();
+        return Ok(());
+    }
+    if !cx.engine.keyspace.uses.counted {
+        return Err(Error::NO_LFU);
+    }
+    let counter = cx.db().frequency(args[2]).unwrap_or_default();
+    cx.reply.integer(i64::from(counter));
+    Ok(())
+}
+
+fn object_idletime(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (second, counted) = (cx.now.second(), cx.engine.keyspace.uses.counted);
+    let (mut db, reply) = cx.db_and_reply();
+    match db.inspect(args[2]) {
+        Some(_) if counted => return Err(Error::NO_LRU),
+        Some(entry) => reply.integer(i64::from(idle_seconds(entry, second))),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn object_refcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    match db.inspect(args[2]) {
+        // Redis shares the integers below 10,000 and gives their count of references as the largest there is.
+        Some(entry) if encoding(entry) == "int" => {
+            let shared = entry.bytes().and_then(parse_i64).is_some_and(|n| (0..10_000).contains(&n));
+            reply.integer(if shared { i64::from(i32::MAX) } else { 1 });
+        }
+        Some(_) => reply.integer(1),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::engine::harness::Harness;
+    use crate::engine::session::Peer;
+
+    #[test]
+    fn a_renamed_key_keeps_its_deadline_and_takes_the_place_of_another() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("RENAME a b", "-ERR no such key"),
+            ("SET a 1 PX 500", "+OK"),
+            ("SET b 2", "+OK"),
+            ("RENAMENX a b", ":0"),
+            ("RENAME a b", "+OK"),
+            ("GET b", "$1 1"),
+            ("PTTL b", ":500"),
+            ("EXISTS a b b", ":2"),
+            ("RENAME b b", "+OK"),
+            ("RENAMENX b b", ":0"),
+        ]);
+        h.pass(500);
+        h.script(&[("EXISTS b", ":0"), ("DBSIZE", ":0")]);
+    }
+
+    #[test]
+    fn events_of_keys_that_go_elsewhere_come_in_redis_s_order() {
+        let mut h = Harness::new();
+        let listener = h.engine.connect(h.now, Peer::default());
+        h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyspace*"]);
+        h.run("CONFIG SET notify-keyspace-events AKnm");
+        for (requests, events) in [
+            (&["SET a 1", "SET b 2", "RENAME a b"][..], &["0:b new", "0:a rename_from", "0:b rename_to"][..]),
+            (&["SET a 1", "SET b 2", "COPY a b REPLACE"], &["0:b new", "0:b copy_to"]),
+            (&["HSET a f v", "MOVE a 3"], &["3:a new", "0:a move_from", "3:a move_to"]),
+            (&["SET a 1", "EXISTS a b"], &["0:b keymiss"]),
+            (&["TYPE a"], &["0:a keymiss"]),
+            (&["PEXPIRETIME a"], &["0:a keymiss"]),
+            (&["OBJECT ENCODING a"], &[]),
+            (&["SET a 1 GET"], &["0:a keymiss", "0:a new", "0:a set"]),
+        ] {
+            h.run("FLUSHALL");
+            let (last, before) = requests.split_last().unwrap();
+            before.iter().for_each(|request| drop(h.run(request)));
+            h.engine.sessions[listener.0 as usize].out.clear();
+            h.run(last);
+            let out = std::mem::take(&mut h.engine.sessions[listener.0 as usize].out);
+            let out = String::from_utf8(out).unwrap();
+            let lines: Vec<&str> = out.split("\r\n").collect();
+            // Nine lines a message: the channel is the seventh, the event the ninth.
+            let seen =
+                lines.chunks_exact(9).map(|m| format!("{} {}", m[6].trim_start_matches("__keyspace@").replace("__", ""), m[8]));
+            assert_eq!(seen.collect::<Vec<_>>(), events, "{last}");
+        }
+    }
+
+    #[test]
+    fn what_was_deleted_is_freed_though_no_timer_runs() {
+        let mut h = Harness::new();
+        for n in 0..1000 {
+            h.args(&[b"HSET", b"h", format!("field{n}").as_bytes(), b"v"]);
+        }
+        assert_eq!(h.engine.next_deadline(), None);
+        h.run("DEL h");
+        assert!(h.engine.next_deadline().is_some_and(|at| h.now.reached(at)));
+        h.pass(0);
+        assert!(!h.engine.keyspace.has_unfreed());
+        assert_eq!(h.engine.next_deadline(), None);
+    }
+
+    #[test]
+    fn copies_and_moves_reach_other_databases() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("SET a 1 PX 500", "+OK"),
+            ("COPY a a", "-ERR source and destination objects are the same"),
+            ("COPY a b DB 99", "-ERR DB index is out of range"),
+            ("COPY a b DB x", "-ERR value is not an integer or out of range"),
+            ("COPY a b WHAT", "-ERR syntax error"),
+            ("COPY a b", ":1"),
+            ("COPY a b", ":0"),
+            ("SET a 2", "+OK"),
+            ("COPY a b REPLACE", ":1"),
+            ("GET b", "$1 2"),
+            ("PTTL b", ":-1"),
+            ("COPY a b DB 3", ":1"),
+            ("MOVE a 3", ":1"),
+            ("MOVE a 3", ":0"),
+            ("MOVE b 3", ":0"),
+            ("MOVE b 0", "-ERR source and destination objects are the same"),
+            ("DBSIZE", ":1"),
+        ]);
+    }
+
+    #[test]
+    fn encodings_are_named_as_redis_names_them() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("SET k 12345", "+OK"),
+            ("OBJECT ENCODING k", "$3 int"),
+            ("OBJECT REFCOUNT k", ":1"),
+            ("SET k 77", "+OK"),
+            ("OBJECT REFCOUNT k", ":2147483647"),
+            ("SET k abc", "+OK"),
+            ("OBJECT ENCODING k", "$6 embstr"),
+            ("APPEND k d", ":4"),
+            ("OBJECT ENCODING k", "$3 raw"),
+            ("SET k abcd", "+OK"),
+            ("OBJECT ENCODING k", "$6 embstr"),
+            ("OBJECT FREQ missing", "$-1"),
+            ("OBJECT IDLETIME k", ":0"),
+        ]);
+        h.now.mono_us += 12_000_000;
+        h.script(&[("OBJECT IDLETIME k", ":12"), ("TOUCH k nokey", ":1"), ("OBJECT IDLETIME k", ":0")]);
+    }
+}

@@ -1,0 +1,144 @@
+//! DUMP and RESTORE: values in Redis's own serialization, from and to any server that speaks it.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
+use crate::engine::command_keys::KeyUse;
+use crate::engine::context::Context;
+use crate::keyspace::change::{Classes, Event};
+use crate::keyspace::databases::Ttl;
+use crate::keyspace::rdb::dump::dump as serialize;
+use crate::keyspace::rdb::load::Builder;
+use crate::keyspace::rdb::parts::open;
+use crate::store::values::value::Value;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "dump",
+        arity: 2,
+        flags: Flags::READONLY,
+        keys: Keys::ONE,
+        group: Group::Generic,
+        categories: Categories::KEYSPACE,
+        since: "2.6.0",
+        summary: "Gives a key's value in the serialization of Redis.",
+        complexity: "O(N) for N elements of the value",
+        syntax: "key",
+        tips: &["nondeterministic_output"],
+        handler: dump,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "restore",
+        arity: -4,
+        flags: Flags::WRITE.union(Flags::DENYOOM),
+        keys: Keys::ONE,
+        key_uses: &[(Access::Overwrite, KeyUse::UPDATE)],
+        group: Group::Generic,
+        categories: Categories::KEYSPACE.union(Categories::DANGEROUS),
+        since: "2.6.0",
+        summary: "Makes a key of a value that DUMP gave, here or on another server.",
+        complexity: "O(N) for N elements of the value; O(N*log(N)) for a sorted set",
+        syntax: "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
+        handler: restore,
+        ..Command::DEFAULT
+    },
+];
+
+fn dump(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let now = cx.now;
+    match cx.db().read(args[1]) {
+        Some(entry) if entry.is_native() => return Err(Error::WRONG_TYPE),
+        Some(entry) => {
+            let payload = serialize(entry.value(), now.mono_ms(), |deadline| now.unix_of(deadline));
+            cx.reply.bulk(&payload);
+        }
+        None => cx.reply.null(),
+    }
+    Ok(())
+}
+
+/// The options of RESTORE.
+#[derive(Default)]
+struct Options {
+    replace: bool,
+    absolute: bool,
+    idle_seconds: Option<u64>,
+    frequency: Option<u8>,
+}
+
+fn options(args: &[&[u8]]) -> Result<Options> {
+    let mut options = Options::default();
+    let mut rest = args.iter();
+    while let Some(option) = rest.next() {
+        if option.eq_ignore_ascii_case(b"REPLACE") {
+            options.replace = true;
+        } else if option.eq_ignore_ascii_case(b"ABSTTL") {
+            options.absolute = true;
+        } else if option.eq_ignore_ascii_case(b"IDLETIME") && options.frequency.is_none() && rest.len() > 0 {
+            let seconds = rest.next().and_then(|text| parse_i64(text)).ok_or(Error::NOT_INTEGER)?;
+            let seconds = u64::try_from(seconds).map_err(|_| Error::new("ERR Invalid IDLETIME value, must be >= 0"))?;
+            options.idle_seconds = Some(seconds);
+        } else if option.eq_ignore_ascii_case(b"FREQ") && options.idle_seconds.is_none() && rest.len() > 0 {
+            let value = rest.next().and_then(|text| parse_i64(text)).ok_or(Error::NOT_INTEGER)?;
+            let value = u8::try_from(value).map_err(|_| Error::new("ERR Invalid FREQ value, must be >= 0 and <= 255"))?;
+            options.frequency = Some(value);
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    Ok(options)
+}
+
+fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (key, ttl, payload) = (args[1], args[2], args[3]);
+    let options = options(&args[4..])?;
+    let now = cx.now;
+    if !options.replace && cx.db().contains(key) {
+        return Err(Error::new("BUSYKEY Target key name already exists."));
+    }
+    let ttl_ms = parse_i64(ttl).ok_or(Error::NOT_INTEGER)?;
+    let ttl_ms = u64::try_from(ttl_ms).map_err(|_| Error::new("ERR Invalid TTL value, must be >= 0"))?;
+    let body = open(payload).ok_or_else(|| Error::new("ERR DUMP payload version or checksum are wrong"))?;
+    let keyspace = &cx.engine.keyspace;
+    let builder = Builder {
+        hasher: keyspace.hasher(),
+        hashes: keyspace.hash_limits,
+        lists: keyspace.list_cuts,
+        sets: keyspace.set_limits,
+        zsets: keyspace.zset_limits,
+        streams: keyspace.stream_limits,
+        deadline_at: &|unix_ms| now.deadline_at(unix_ms),
+    };
+    let value = builder.load(body).ok_or_else(|| Error::new("ERR Bad data format"))?;
+    // None: it has ended already.
+    let deadline = match ttl_ms {
+        0 => Some(Ttl::Clear),
+        _ if options.absolute => now.deadline_at(i64::try_from(ttl_ms).unwrap_or(i64::MAX)).map(Ttl::At),
+        _ => Some(Ttl::At(now.deadline_in(ttl_ms))),
+    };
+    let mut db = cx.db();
+    let ended = matches!(&value, Value::Hash(hash) if hash.is_empty());
+    match deadline {
+        Some(deadline) if !ended => {
+            db.make_way(key)?;
+            let event = Event::new(Classes::GENERIC, "restore");
+            match value {
+                Value::Bytes(bytes) => db.put_string(key, &bytes, deadline, event)?,
+                value => db.put(key, Box::new(value), deadline, event)?,
+            }
+            if let Some(seconds) = options.idle_seconds {
+                db.set_idle(key, seconds);
+            }
+            if let Some(counter) = options.frequency {
+                db.set_frequency(key, counter);
+            }
+        }
+        _ => {
+            db.delete(key, Event::DEL)?;
+        }
+    }
+    cx.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,437 @@
+//! `SORT`: elements of a list, a set or a sorted set in the order of their own numbers or texts, or of what other keys hold for them.
+//!
+//! ```text
+//!   load the elements ─▶ weigh them (BY) ─▶ order as much as LIMIT shows ─▶ look up what to give (GET) ─▶ reply or STORE
+//! ```
+//! Patterns let a short request look up long keys and give long values any number of times: a `Budget` bounds their bytes.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+
+use crate::base::error::{Error, Result};
+use crate::base::number::{parse_i64, parse_score};
+use crate::engine::cluster::key_slot;
+use crate::engine::command::{Categories, Command, Flags, Group, Keys};
+use crate::engine::command_keys::{SORT_KEYS, SORT_RO_KEYS};
+use crate::engine::context::{Context, Origin};
+use crate::keyspace::change::Event;
+use crate::keyspace::databases::Db;
+use crate::store::entry::ValueRef;
+use crate::store::values::list::Digits;
+use crate::store::values::value::Value;
+
+/// Bytes of keys looked up by patterns, and of what was found, at most; so few in tests that they need not be copied there.
+const LOOKUP_BYTES_MAX: usize = if cfg!(test) { 1 << 24 } else { 1 << 30 };
+/// Values that several patterns give at most.
+const VALUES_MAX: usize = 10_000_000;
+/// A number in text has fewer bytes than this.
+const NUMBER_TEXT_MAX: usize = 5 * 1024;
+
+const PATTERNS_NOTE: &str = "Which keys BY and GET lead to follows from the elements that are sorted.";
+
+const SORT: Command = Command {
+    group: Group::Generic,
+    arity: -2,
+    categories: Categories::SET.union(Categories::SORTEDSET).union(Categories::LIST).union(Categories::DANGEROUS),
+    complexity: "O(N+M*log(M)) for N elements, of which M are given; O(N) where they are not sorted",
+    ..Command::DEFAULT
+};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "sort",
+        flags: Flags::WRITE.union(Flags::DENYOOM),
+        keys: Keys::Specified(SORT_KEYS),
+        key_notes: &["", PATTERNS_NOTE, "STORE may stand anywhere behind the key."],
+        summary: "Sorts the elements of a list, a set or a sorted set, and gives or stores them or what other keys hold for them.",
+        syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
+                 [ALPHA] [STORE destination]",
+        handler: |cx, args| sort(cx, args, false),
+        ..SORT
+    },
+    Command {
+        name: "sort_ro",
+        flags: Flags::READONLY,
+        keys: Keys::Specified(SORT_RO_KEYS),
+        key_notes: &["", PATTERNS_NOTE],
+        since: "7.0.0",
+        summary: "Sorts the elements of a list, a set or a sorted set, and gives them or what other keys hold for them.",
+        syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
+                 [ALPHA]",
+        handler: |cx, args| sort(cx, args, true),
+        ..SORT
+    },
+];
+
+/// Where a pattern leads from an element.
+#[derive(Clone, Copy)]
+enum Pattern<'a> {
+    /// `#`: to the element itself.
+    Element,
+    /// Nowhere, as it has no place for the element.
+    Nothing,
+    /// To a key: what stands before and behind the element in it, and the field of a hash.
+    Key { before: &'a [u8], behind: &'a [u8], field: Option<&'a [u8]> },
+}
+
+impl<'a> Pattern<'a> {
+    /// Reads a pattern, which ends at its first NUL where it is searched, as in Redis.
+    fn parse(text: &'a [u8]) -> Pattern<'a> {
+        let searched = text.split(|&b| b == 0).next().unwrap_or_default();
+        if searched == b"#" {
+            return Pattern::Element;
+        }
+        let Some(star) = searched.iter().position(|&b| b == b'*') else { return Pattern::Nothing };
+        let (before, behind) = (&text[..star], &text[star + 1..]);
+        let arrow = searched[star + 1..].windows(2).position(|two| two == b"->");
+        match arrow.filter(|&at| star + 1 + at + 2 < searched.len()) {
+            Some(at) => Pattern::Key { before, behind: &behind[..at], field: Some(&behind[at + 2..]) },
+            None => Pattern::Key { before, behind, field: None },
+        }
+    }
+}
+
+/// The hash slot of all keys that a pattern leads to; `None` where they may lie in several. As Redis has it, a pattern is read as
+/// those of `KEYS` are, and what leads to no key has the slot of its text.
+fn pattern_slot(pattern: &[u8]) -> Option<u16> {
+    let tag = pattern.iter().position(|&b| b == b'{').and_then(|open| {
+        let len = pattern[open + 1..].iter().position(|&b| b == b'}')?;
+        (len > 0).then_some(open + 1..open + 1 + len)
+    });
+    let hashed = &pattern[..tag.map_or(pattern.len(), |tag| tag.end)];
+    let wild = hashed.iter().any(|b| b"*?[\\".contains(b));
+    (!wild).then(|| key_slot(pattern))
+}
+
+/// What remains of what a request may look up.
+struct Budget(usize);
+
+impl Budget {
+    fn take(&mut self, bytes: usize) -> Result {
+        self.0 = self.0.checked_sub(bytes).ok_or(Error::SORT_TOO_MUCH)?;
+        Ok(())
+    }
+}
+
+/// What the request asks for.
+struct Options<'a> {
+    by: Option<Pattern<'a>>,
+    /// A pattern that leads nowhere was given: the order stays.
+    unsorted: bool,
+    limit: Option<(i64, i64)>,
+    get: Vec<Pattern<'a>>,
+    descending: bool,
+    alpha: bool,
+    store: Option<&'a [u8]>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(cx: &Context<'_>, args: &[&'a [u8]], read_only: bool) -> Result<Options<'a>> {
+        let mut options =
+            Options { by: None, unsorted: false, limit: None, get: Vec::new(), descending: false, alpha: false, store: None };
+        let every_key = cx.engine.permits_reading_every_key(cx.session, cx.command, args);
+        let slot = cx.engine.in_cluster().then(|| key_slot(args[1]));
+        let elsewhere = |pattern: &[u8]| slot.is_some() && pattern_slot(pattern) != slot;
+        let mut rest = &args[2..];
+        while let [word, following @ ..] = rest {
+            let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+            rest = match following {
+                _ if is("asc") || is("desc") => {
+                    options.descending = is("desc");
+                    following
+                }
+                _ if is("alpha") => {
+                    options.alpha = true;
+                    following
+                }
+                [offset, count, after @ ..] if is("limit") => {
+                    let number = |text| parse_i64(text).ok_or(Error::NOT_INTEGER);
+                    options.limit = Some((number(offset)?, number(count)?));
+                    after
+                }
+                [key, after @ ..] if is("store") && !read_only => {
+                    options.store = Some(key);
+                    after
+                }
+                [text, after @ ..] if is("by") => {
+                    let pattern = Pattern::parse(text);
+                    if !matches!(pattern, Pattern::Key { .. }) {
+                        options.unsorted = true;
+                    } else if elsewhere(text) {
+                        return Err(Error::SORT_BY_ELSEWHERE);
+                    } else if !every_key {
+                        return Err(Error::SORT_BY_DENIED);
+                    }
+                    options.by = Some(pattern);
+                    after
+                }
+                [pattern, after @ ..] if is("get") => {
+                    if elsewhere(pattern) {
+                        return Err(Error::SORT_GET_ELSEWHERE);
+                    }
+                    if !every_key {
+                        return Err(Error::SORT_GET_DENIED);
+                    }
+                    options.get.push(Pattern::parse(pattern));
+                    after
+                }
+                _ => return Err(Error::SYNTAX),
+            };
+        }
+        Ok(options)
+    }
+
+    /// Which of so many elements are given.
+    fn range(&self, len: usize) -> Range<usize> {
+        let Some((offset, count)) = self.limit else { return 0..len };
+        let start = usize::try_from(offset.max(0)).unwrap_or(usize::MAX).min(len);
+        let count = if count < 0 { len } else { usize::try_from(count).unwrap_or(usize::MAX) };
+        start..start.saturating_add(count).min(len)
+    }
+}
+
+/// Strings one behind the other in one buffer; some may be missing.
+#[derive(Default)]
+struct Strings {
+    bytes: Vec<u8>,
+    spans: Vec<Option<(usize, usize)>>,
+}
+
+impl Strings {
+    fn push(&mut self, string: &[u8]) {
+        self.spans.push(Some((self.bytes.len(), self.bytes.len() + string.len())));
+        self.bytes.extend_from_slice(string);
+    }
+
+    fn push_missing(&mut self) {
+        self.spans.push(None);
+    }
+
+    fn get(&self, index: usize) -> Option<&[u8]> {
+        self.spans[index].map(|(start, end)| &self.bytes[start..end])
+    }
+
+    fn len(&self) -> usize {
+        self.spans.len()
+    }
+}
+
+/// The elements of a key, and whether they are still to be sorted.
+struct Loaded {
+    elements: Strings,
+    /// Which of them are given; where they were loaded as they are given, all.
+    range: Range<usize>,
+    sorted: bool,
+}
+
+/// Loads the elements; of those that are given in the order in which they lie, no others.
+fn load(cx: &mut Context<'_>, key: &[u8], options: &mut Options<'_>) -> Result<Loaded> {
+    let stable = options.store.is_some() || cx.origin == Origin::Script;
+    let mut db = cx.db();
+    let mut elements = Strings::default();
+    let mut digits = Digits::new();
+    // As Redis does before it sorts.
+    db.make_zset_large(key);
+    let value = db.read(key).map(|entry| entry.value());
+    let len = match value {
+        None => 0,
+        Some(ValueRef::Boxed(Value::List(list))) => list.len(),
+        Some(ValueRef::Boxed(Value::Set(set))) => {
+            if options.unsorted && stable {
+                // Where the order is kept or replayed, it must not be that of a table.
+                (options.unsorted, options.alpha, options.by) = (false, true, None);
+            }
+            set.len()
+        }
+        Some(ValueRef::Boxed(Value::ZSet(zset))) => zset.len(),
+        Some(_) => return Err(Error::WRONG_TYPE),
+    };
+    let range = options.range(len);
+    let part = if options.unsorted { range.clone() } else { 0..len };
+    let backward = options.unsorted && options.descending;
+    match value {
+        Some(ValueRef::Boxed(Value::List(list))) => {
+            let from = if backward { list.iter_back_from(len.wrapping_sub(part.start + 1)) } else { list.iter_from(part.start) };
+            from.take(part.len()).for_each(|element| elements.push(element.text(&mut digits)));
+        }
+        Some(ValueRef::Boxed(Value::Set(set))) => {
+            set.iter().skip(part.start).take(part.len()).for_each(|member| elements.push(member.text(&mut digits)));
+        }
+        Some(ValueRef::Boxed(Value::ZSet(zset))) => {
+            let ranks = if backward { len - part.end..len - part.start } else { part.clone() };
+            zset.items(ranks, backward).for_each(|item| elements.push(item.member));
+        }
+        _ => {}
+    }
+    if options.unsorted {
+        return Ok(Loaded { range: 0..elements.len(), elements, sorted: true });
+    }
+    Ok(Loaded { elements, range, sorted: false })
+}
+
+/// Gives `found` what a pattern leads to from an element: a string, or the field of a hash.
+fn look_up<T>(
+    db: &mut Db<'_>,
+    pattern: Pattern<'_>,
+    element: &[u8],
+    buffer: &mut Vec<u8>,
+    budget: &mut Budget,
+    found: impl FnOnce(Option<&[u8]>, &mut Budget) -> Result<T>,
+) -> Result<T> {
+    let (before, behind, field) = match pattern {
+        Pattern::Element => return found(Some(element), budget),
+        Pattern::Nothing => return found(None, budget),
+        Pattern::Key { before, behind, field } => (before, behind, field),
+    };
+    budget.take(before.len() + element.len() + behind.len() + field.map_or(0, <[u8]>::len))?;
+    buffer.clear();
+    for part in [before, element, behind] {
+        buffer.extend_from_slice(part);
+    }
+    match field {
+        None => found(db.read(buffer).and_then(|entry| entry.bytes()), budget),
+        Some(name) => {
+            let hash = db.hash(buffer).ok().flatten();
+            found(hash.and_then(|hash| hash.get(name)).map(|field| field.value), budget)
+        }
+    }
+}
+
+/// A number as C's `strtod` reads the text up to its first NUL: blanks may stand in front, and nothing at all is 0.
+fn weight(text: &[u8]) -> Option<f64> {
+    let text = text[..text.len().min(NUMBER_TEXT_MAX)].split(|&b| b == 0).next().unwrap_or_default();
+    match text.len() {
+        0 => return Some(0.0),
+        NUMBER_TEXT_MAX.. => return None,
+        _ => {}
+    }
+    let blanks = text.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
+    // What is too small is out of range as well, even if it is not 0.
+    parse_score(&text[blanks..]).filter(|number| !number.is_subnormal())
+}
+
+/// The numbers of the elements in their new order; of those outside of the range the order is left open.
+fn order(cx: &mut Context<'_>, options: &Options<'_>, loaded: &Loaded, budget: &mut Budget) -> Result<Vec<usize>> {
+    let elements = &loaded.elements;
+    let element = |index: usize| elements.get(index).unwrap_or_default();
+    let directed = |order: Ordering| if options.descending { order.reverse() } else { order };
+    let mut rows: Vec<usize> = (0..elements.len()).collect();
+    let mut db = cx.db();
+    let mut buffer = Vec::new();
+    if !options.alpha {
+        let mut weights = Vec::with_capacity(rows.len());
+        let mut all_numbers = true;
+        for index in 0..elements.len() {
+            let pattern = options.by.unwrap_or(Pattern::Element);
+            let number = look_up(&mut db, pattern, element(index), &mut buffer, budget, |value, budget| {
+                budget.take(if options.by.is_some() { value.map_or(0, |text| text.len().min(NUMBER_TEXT_MAX)) } else { 0 })?;
+                Ok(value.map_or(Some(0.0), weight))
+            })?;
+            all_numbers &= number.is_some();
+            weights.push(number.unwrap_or(0.0));
+        }
+        if !all_numbers {
+            return Err(Error::SORT_NOT_DOUBLE);
+        }
+        // Equal weights are told apart by the elements themselves, so that the order does not depend on where they lay.
+        let compare = |&a: &usize, &b: &usize| {
+            let weights = weights[a].partial_cmp(&weights[b]).unwrap_or(Ordering::Equal);
+            directed(weights.then_with(|| element(a).cmp(element(b)))).then(a.cmp(&b))
+        };
+        sort_part(&mut rows, loaded.range.clone(), compare);
+    } else if let Some(pattern) = options.by {
+        let mut texts = Strings::default();
+        for index in 0..elements.len() {
+            look_up(&mut db, pattern, element(index), &mut buffer, budget, |value, budget| {
+                budget.take(value.map_or(0, <[u8]>::len))?;
+                match value {
+                    Some(text) => texts.push(text),
+                    None => texts.push_missing(),
+                }
+                Ok(())
+            })?;
+        }
+        sort_part(&mut rows, loaded.range.clone(), |&a, &b| directed(texts.get(a).cmp(&texts.get(b))).then(a.cmp(&b)));
+    } else {
+        sort_part(&mut rows, loaded.range.clone(), |&a, &b| directed(element(a).cmp(element(b))).then(a.cmp(&b)));
+    }
+    Ok(rows)
+}
+
+/// Brings those rows into the range that belong there, in order.
+fn sort_part(rows: &mut [usize], range: Range<usize>, compare: impl Fn(&usize, &usize) -> Ordering) {
+    if range.is_empty() {
+        return;
+    }
+    let mut part = rows;
+    if range.end < part.len() {
+        part.select_nth_unstable_by(range.end - 1, &compare);
+        part = &mut part[..range.end];
+    }
+    if range.start > 0 {
+        part.select_nth_unstable_by(range.start, &compare);
+        part = &mut part[range.start..];
+    }
+    part.sort_unstable_by(&compare);
+}
+
+fn sort(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
+    let mut options = Options::parse(cx, args, read_only)?;
+    let loaded = load(cx, args[1], &mut options)?;
+    let mut budget = Budget(LOOKUP_BYTES_MAX);
+    let rows = if loaded.sorted { (0..loaded.elements.len()).collect() } else { order(cx, &options, &loaded, &mut budget)? };
+    let rows = &rows[loaded.range.clone()];
+    let elements = &loaded.elements;
+    if matches!(options.get[..], [] | [Pattern::Element]) {
+        let given = rows.iter().map(|&index| elements.get(index));
+        return give(cx, &options, given);
+    }
+    if options.get.len() > 1 && rows.len().saturating_mul(options.get.len()) > VALUES_MAX {
+        return Err(Error::SORT_TOO_MUCH);
+    }
+    let mut values = Strings::default();
+    let (mut db, mut buffer) = (cx.db(), Vec::new());
+    for &index in rows {
+        for pattern in &options.get {
+            look_up(&mut db, *pattern, elements.get(index).unwrap_or_default(), &mut buffer, &mut budget, |value, budget| {
+                budget.take(value.map_or(0, <[u8]>::len))?;
+                match value {
+                    Some(value) => values.push(value),
+                    None => values.push_missing(),
+                }
+                Ok(())
+            })?;
+        }
+    }
+    give(cx, &options, (0..values.len()).map(|index| values.get(index)))
+}
+
+/// Replies with values, or stores them and replies with their number.
+fn give<'v>(cx: &mut Context<'_>, options: &Options<'_>, values: impl ExactSizeIterator<Item = Option<&'v [u8]>>) -> Result {
+    let Some(key) = options.store else {
+        cx.reply.array(values.len());
+        for value in values {
+            match value {
+                Some(value) => cx.reply.bulk(value),
+                None => cx.reply.null(),
+            }
+        }
+        return Ok(());
+    };
+    let values: Vec<&[u8]> = values.map(Option::unwrap_or_default).collect();
+    let now = cx.now;
+    cx.engine.check_room(now, values.iter().map(|value| value.len()).sum())?;
+    let mut db = cx.db();
+    let before = db.keyspace.changes.count;
+    db.store_list(key, &values, Event::SORTSTORE)?;
+    if !values.is_empty() {
+        db.keyspace.changes.count_as(before, values.len() as u64);
+    }
+    cx.reply.integer(values.len() as i64);
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "sort_tests.rs"]
+mod tests;

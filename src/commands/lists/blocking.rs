@@ -1,0 +1,145 @@
+//! Commands that wait for a list: `BLPOP`, `BRPOP`, `BLMOVE`, `BRPOPLPUSH`, `BLMPOP`. How waiting goes: [`crate::engine::blocking`].
+
+use crate::base::error::Result;
+use crate::commands::lists::ends::{parse_end, parse_mpop, pop_into, write_element};
+use crate::engine::blocking::deadline;
+use crate::engine::command::{Access, Command, Flags, Group, Keys};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::waits::Wake;
+use crate::resp::reply::Sink;
+use crate::store::values::list::End;
+
+/// Flags of all commands that wait.
+pub(crate) const WAIT: Flags = Flags::WRITE.union(Flags::BLOCKING);
+
+/// What their rows have in common.
+pub(crate) const BLOCKING: Command =
+    Command { flags: WAIT, group: Group::List, access: Access::ReadWrite, key_uses: uses::TAKEN, ..Command::DEFAULT };
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "blpop",
+        arity: -3,
+        keys: Keys::Range { first: 1, last: -2, step: 1 },
+        since: "2.0.0",
+        summary: "Takes the first element of the first list that is there, and waits for one if none is.",
+        complexity: "O(N) where N is the number of provided keys.",
+        syntax: "key [key ...] timeout",
+        handler: |cx, args| pop(cx, args, End::Left),
+        ..BLOCKING
+    },
+    Command {
+        name: "brpop",
+        arity: -3,
+        keys: Keys::Range { first: 1, last: -2, step: 1 },
+        since: "2.0.0",
+        summary: "Takes the last element of the first list that is there, and waits for one if none is.",
+        complexity: "O(N) where N is the number of provided keys.",
+        syntax: "key [key ...] timeout",
+        handler: |cx, args| pop(cx, args, End::Right),
+        ..BLOCKING
+    },
+    Command {
+        name: "blmpop",
+        arity: -5,
+        flags: WAIT.union(Flags::MOVABLEKEYS),
+        keys: Keys::Counted { numkeys: 2, step: 1 },
+        since: "7.0.0",
+        summary: "Takes elements from the first of several lists that is there, and waits for one if none is.",
+        complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
+        syntax: "timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
+        handler: blmpop,
+        ..BLOCKING
+    },
+    Command {
+        name: "blmove",
+        arity: 6,
+        flags: WAIT.union(Flags::DENYOOM),
+        keys: Keys::TWO,
+        key_uses: uses::MOVED,
+        since: "6.2.0",
+        summary: "Takes an element from an end of a list and puts it at an end of another, and waits for one if there is none.",
+        syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
+        handler: blmove,
+        ..BLOCKING
+    },
+    Command {
+        name: "brpoplpush",
+        arity: 4,
+        flags: WAIT.union(Flags::DENYOOM),
+        keys: Keys::TWO,
+        key_uses: uses::MOVED,
+        since: "2.2.0",
+        summary: "Takes the last element of a list and puts it at the beginning of another, and waits for one if there is none; \
+                  BLMOVE does it with any ends.",
+        syntax: "source destination timeout",
+        handler: brpoplpush,
+        ..BLOCKING
+    },
+];
+
+fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
+    let [_, keys @ .., timeout] = args else { return Ok(()) };
+    let deadline = deadline(cx.now, timeout)?;
+    let (mut db, reply) = cx.db_and_reply();
+    for key in keys {
+        if let Some(mut edit) = db.edit_list(key)? {
+            reply.array(2);
+            reply.bulk(key);
+            if let Some(element) = edit.list().iter(end).next() {
+                write_element(reply, element);
+            }
+            edit.pop(end, 1);
+            edit.finish(Some(end.popped()));
+            return Ok(());
+        }
+    }
+    wait(cx, args, keys, deadline, |reply| reply.null_array());
+    Ok(())
+}
+
+fn blmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (keys, end, count) = parse_mpop(&args[2..])?;
+    let deadline = deadline(cx.now, args[1])?;
+    let (mut db, reply) = cx.db_and_reply();
+    for key in keys {
+        if let Some(edit) = db.edit_list(key)? {
+            reply.array(2);
+            reply.bulk(key);
+            pop_into(edit, reply, end, count);
+            return Ok(());
+        }
+    }
+    wait(cx, args, keys, deadline, |reply| reply.null_array());
+    Ok(())
+}
+
+fn blmove(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (from, to) = (parse_end(args[3])?, parse_end(args[4])?);
+    let deadline = deadline(cx.now, args[5])?;
+    move_element(cx, args, from, to, deadline)
+}
+
+fn brpoplpush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let deadline = deadline(cx.now, args[3])?;
+    move_element(cx, args, End::Right, End::Left, deadline)
+}
+
+fn move_element(cx: &mut Context<'_>, args: &[&[u8]], from: End, to: End, deadline: Option<u64>) -> Result {
+    match cx.db().list_move((args[1], from), (args[2], to))? {
+        Some(element) => cx.reply.bulk(&element),
+        None => wait(cx, args, &args[1..2], deadline, |reply| reply.null()),
+    }
+    Ok(())
+}
+
+/// Waits for a list at one of the keys, or says at once that there is none where waiting is not allowed.
+fn wait(cx: &mut Context<'_>, args: &[&[u8]], keys: &[&[u8]], deadline: Option<u64>, none: fn(&mut dyn Sink)) {
+    if cx.may_block() {
+        cx.block(args, keys.iter().copied(), Wake::LIST, deadline);
+    } else {
+        none(cx.reply);
+    }
+}

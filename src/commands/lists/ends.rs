@@ -1,0 +1,353 @@
+//! Lists: pushing, popping, looking. What goes through a whole list is in [`crate::commands::lists::whole`].
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::types::lists::ListEdit;
+use crate::resp::reply::Sink;
+use crate::store::values::list::{Digits, Element, End};
+
+/// What the rows of list commands have in common.
+pub(crate) const LIST: Command = Command { group: Group::List, keys: Keys::ONE, access: Access::ReadWrite, ..Command::DEFAULT };
+pub(crate) const GROW: Flags = Flags::WRITE.union(Flags::DENYOOM);
+const GROW_FAST: Flags = GROW.union(Flags::FAST);
+const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "lpush",
+        replies: Replies::Integer,
+
+        arity: -3,
+        flags: GROW_FAST,
+        key_uses: uses::EXTENDED,
+        summary: "Puts elements at the beginning of a list, one after the other; makes the list where it is not there.",
+        complexity: "O(N) for N elements pushed",
+        syntax: "key element [element ...]",
+        handler: |cx, args| push(cx, args, End::Left, false),
+        ..LIST
+    },
+    Command {
+        name: "rpush",
+        replies: Replies::Integer,
+
+        arity: -3,
+        flags: GROW_FAST,
+        key_uses: uses::EXTENDED,
+        summary: "Puts elements at the end of a list; makes the list where it is not there.",
+        complexity: "O(N) for N elements pushed",
+        syntax: "key element [element ...]",
+        handler: |cx, args| push(cx, args, End::Right, false),
+        ..LIST
+    },
+    Command {
+        name: "lpushx",
+        replies: Replies::Integer,
+
+        arity: -3,
+        flags: GROW_FAST,
+        since: "2.2.0",
+        key_uses: uses::EXTENDED,
+        summary: "Puts elements at the beginning of a list, provided that it is there.",
+        complexity: "O(N) for N elements pushed",
+        syntax: "key element [element ...]",
+        handler: |cx, args| push(cx, args, End::Left, true),
+        ..LIST
+    },
+    Command {
+        name: "rpushx",
+        replies: Replies::Integer,
+
+        arity: -3,
+        flags: GROW_FAST,
+        since: "2.2.0",
+        key_uses: uses::EXTENDED,
+        summary: "Puts elements at the end of a list, provided that it is there.",
+        complexity: "O(N) for N elements pushed",
+        syntax: "key element [element ...]",
+        handler: |cx, args| push(cx, args, End::Right, true),
+        ..LIST
+    },
+    Command {
+        name: "lpop",
+        replies: Replies::ScalarWithoutCount,
+
+        arity: -2,
+        flags: WRITE_FAST,
+        key_uses: uses::TAKEN,
+        summary: "Takes elements from the beginning of a list; with its last one the list is gone.",
+        complexity: "O(N) for N elements given",
+        syntax: "key [count]",
+        handler: |cx, args| pop(cx, args, End::Left),
+        ..LIST
+    },
+    Command {
+        name: "rpop",
+        replies: Replies::ScalarWithoutCount,
+
+        arity: -2,
+        flags: WRITE_FAST,
+        key_uses: uses::TAKEN,
+        summary: "Takes elements from the end of a list; with its last one the list is gone.",
+        complexity: "O(N) for N elements given",
+        syntax: "key [count]",
+        handler: |cx, args| pop(cx, args, End::Right),
+        ..LIST
+    },
+    Command {
+        name: "lmpop",
+        arity: -4,
+        flags: Flags::WRITE.union(Flags::MOVABLEKEYS),
+        keys: Keys::Counted { numkeys: 1, step: 1 },
+        since: "7.0.0",
+        key_uses: uses::TAKEN,
+        summary: "Takes elements from the first of several lists that is there.",
+        complexity: "O(N+M) for N keys and M elements given",
+        syntax: "numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
+        handler: lmpop,
+        ..LIST
+    },
+    Command {
+        name: "lmove",
+        replies: Replies::Scalar,
+        traits: Traits::BOUNDED,
+
+        arity: 5,
+        flags: GROW,
+        keys: Keys::TWO,
+        since: "6.2.0",
+        key_uses: uses::MOVED,
+        summary: "Takes an element from an end of a list and puts it at an end of another, in one step.",
+        syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
+        handler: lmove,
+        ..LIST
+    },
+    Command {
+        name: "rpoplpush",
+        replies: Replies::Scalar,
+        traits: Traits::BOUNDED,
+
+        arity: 3,
+        flags: GROW,
+        keys: Keys::TWO,
+        since: "1.2.0",
+        key_uses: uses::MOVED,
+        summary: "Takes the last element of a list and puts it at the beginning of another; LMOVE does it with any ends.",
+        syntax: "source destination",
+        handler: |cx, args| move_element(cx, (args[1], End::Right), (args[2], End::Left)),
+        ..LIST
+    },
+    Command {
+        name: "llen",
+        replies: Replies::Integer,
+
+        arity: 2,
+        flags: Flags::READONLY.union(Flags::FAST),
+        access: Access::Read,
+        key_uses: uses::EXAMINED,
+        summary: "Gives the number of elements of a list.",
+        syntax: "key",
+        handler: llen,
+        ..LIST
+    },
+    Command {
+        name: "lindex",
+        replies: Replies::Scalar,
+
+        arity: 3,
+        flags: Flags::READONLY,
+        access: Access::Read,
+        summary: "Gives an element of a list by its index, negative ones counted from the end.",
+        complexity: "O(N) for N nodes between the element and the nearer end",
+        syntax: "key index",
+        handler: lindex,
+        ..LIST
+    },
+    Command {
+        name: "lrange",
+        arity: 4,
+        flags: Flags::READONLY,
+        access: Access::Read,
+        summary: "Gives the elements of a list from one index to another, both included.",
+        complexity: "O(S+N) for S nodes between the first one and the nearer end, and N elements given",
+        syntax: "key start stop",
+        handler: lrange,
+        ..LIST
+    },
+];
+
+/// `LEFT` or `RIGHT`.
+pub(crate) fn parse_end(word: &[u8]) -> Result<End> {
+    if word.eq_ignore_ascii_case(b"left") {
+        Ok(End::Left)
+    } else if word.eq_ignore_ascii_case(b"right") {
+        Ok(End::Right)
+    } else {
+        Err(Error::SYNTAX)
+    }
+}
+
+/// Writes one element.
+pub(crate) fn write_element(reply: &mut dyn Sink, element: Element<'_>) {
+    match element {
+        Element::Bytes(bytes) => reply.bulk(bytes),
+        Element::Integer(n) => reply.bulk(Digits::new().format(n).as_bytes()),
+    }
+}
+
+/// Takes up to `count` elements from an end of a list, writes them as an array and publishes the pop.
+pub(crate) fn pop_into(mut edit: ListEdit<'_, '_>, reply: &mut dyn Sink, end: End, count: usize) {
+    let list = edit.list();
+    let count = count.min(list.len());
+    reply.array(count);
+    list.iter(end).take(count).for_each(|element| write_element(reply, element));
+    edit.pop(end, count);
+    edit.finish(Some(end.popped()));
+}
+
+/// From a first to a last index, both included and negative ones counted from the end, to the first index and the number of
+/// elements.
+pub(crate) fn range(len: usize, start: i64, stop: i64) -> (usize, usize) {
+    let from_end = |index: i64| if index < 0 { (len as i64).saturating_add(index) } else { index };
+    let (start, stop) = (from_end(start).max(0), from_end(stop).min(len as i64 - 1));
+    if start > stop { (0, 0) } else { (start as usize, (stop - start) as usize + 1) }
+}
+
+fn push(cx: &mut Context<'_>, args: &[&[u8]], end: End, only_existing: bool) -> Result {
+    let mut db = cx.db();
+    let len = if only_existing {
+        match db.edit_list(args[1])? {
+            None => 0,
+            Some(mut edit) => {
+                edit.push(end, &args[2..]);
+                edit.list().len()
+            }
+        }
+    } else {
+        db.list_push(args[1], end, &args[2..])?
+    };
+    cx.reply.integer(len as i64);
+    Ok(())
+}
+
+fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
+    let count = match args {
+        [_, _] => None,
+        [_, _, count] => Some(parse_i64(count).and_then(|count| usize::try_from(count).ok()).ok_or(Error::NOT_POSITIVE)?),
+        _ => return Err(Error::arity(cx.command.name)),
+    };
+    let (mut db, reply) = cx.db_and_reply();
+    match (db.edit_list(args[1])?, count) {
+        (None, None) => reply.null(),
+        (None, Some(_)) => reply.null_array(),
+        (Some(_), Some(0)) => reply.array(0),
+        (Some(edit), Some(count)) => pop_into(edit, reply, end, count),
+        (Some(mut edit), None) => {
+            if let Some(element) = edit.list().iter(end).next() {
+                write_element(reply, element);
+            }
+            edit.pop(end, 1);
+            edit.finish(Some(end.popped()));
+        }
+    }
+    Ok(())
+}
+
+/// The keys, the end and the count that follow a number of keys, as `LMPOP` and `BLMPOP` take them.
+pub(crate) fn parse_mpop<'k>(args: &'k [&'k [u8]]) -> Result<(&'k [&'k [u8]], End, usize)> {
+    let positive = |text: &[u8]| parse_i64(text).filter(|&n| n > 0).and_then(|n| usize::try_from(n).ok());
+    let numkeys = positive(args[0]).ok_or(Error::NUMKEYS_POSITIVE)?;
+    if numkeys >= args.len() - 1 {
+        return Err(Error::SYNTAX);
+    }
+    let (keys, rest) = args[1..].split_at(numkeys);
+    let end = parse_end(rest[0])?;
+    let count = match &rest[1..] {
+        [] => 1,
+        [word, count, more @ ..] if word.eq_ignore_ascii_case(b"count") => {
+            let count = positive(count).ok_or(Error::COUNT_POSITIVE)?;
+            if !more.is_empty() {
+                return Err(Error::SYNTAX);
+            }
+            count
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    Ok((keys, end, count))
+}
+
+fn lmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (keys, end, count) = parse_mpop(&args[1..])?;
+    let (mut db, reply) = cx.db_and_reply();
+    for key in keys {
+        if let Some(edit) = db.edit_list(key)? {
+            reply.array(2);
+            reply.bulk(key);
+            pop_into(edit, reply, end, count);
+            return Ok(());
+        }
+    }
+    reply.null_array();
+    Ok(())
+}
+
+fn lmove(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (from, to) = (parse_end(args[3])?, parse_end(args[4])?);
+    move_element(cx, (args[1], from), (args[2], to))
+}
+
+fn move_element(cx: &mut Context<'_>, from: (&[u8], End), to: (&[u8], End)) -> Result {
+    match cx.db().list_move(from, to)? {
+        Some(element) => cx.reply.bulk(&element),
+        None => cx.reply.null(),
+    }
+    Ok(())
+}
+
+fn llen(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let len = cx.db().list(args[1])?.map_or(0, |list| list.len());
+    cx.reply.integer(len as i64);
+    Ok(())
+}
+
+/// The index that an argument means in a list of this length, negative ones counted from the end; `None` where it is beyond.
+pub(crate) fn index(argument: &[u8], len: usize) -> Result<Option<usize>> {
+    let index = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
+    let index = if index < 0 { (len as i64).saturating_add(index) } else { index };
+    Ok(usize::try_from(index).ok().filter(|&index| index < len))
+}
+
+fn lindex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let element = match db.list(args[1])? {
+        Some(list) => index(args[2], list.len())?.and_then(|index| list.get(index)),
+        None => None,
+    };
+    match element {
+        Some(element) => write_element(reply, element),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn lrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let start = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let stop = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(list) = db.list(args[1])? else {
+        reply.array(0);
+        return Ok(());
+    };
+    let (from, count) = range(list.len(), start, stop);
+    reply.array(count);
+    list.iter_from(from).take(count).for_each(|element| write_element(reply, element));
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+#[path = "lists_tests.rs"]
+mod tests;

@@ -1,0 +1,211 @@
+//! Lists: what looks through a list or changes its middle.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::lists::ends::{GROW, LIST, index, range};
+use crate::engine::command::{Access, Command, Flags, Replies};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::Event;
+use crate::store::values::list::{End, Needle};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "lset",
+        replies: Replies::Scalar,
+
+        arity: 4,
+        flags: GROW,
+        key_uses: uses::CHANGED,
+        summary: "Replaces an element of a list by its index.",
+        complexity: "O(N) for N nodes between the element and the nearer end",
+        syntax: "key index element",
+        handler: lset,
+        ..LIST
+    },
+    Command {
+        name: "linsert",
+        replies: Replies::Integer,
+
+        arity: 5,
+        flags: GROW,
+        since: "2.2.0",
+        key_uses: uses::EXTENDED,
+        summary: "Puts an element before or behind the first one that equals another.",
+        complexity: "O(N) for N elements before that one",
+        syntax: "key <BEFORE | AFTER> pivot element",
+        handler: linsert,
+        ..LIST
+    },
+    Command {
+        name: "lrem",
+        replies: Replies::Integer,
+
+        arity: 4,
+        flags: Flags::WRITE,
+        key_uses: uses::REMOVED_FROM,
+        summary: "Removes elements of a list that equal one, from the beginning or, with a negative count, from the end.",
+        complexity: "O(N) for N elements of the list",
+        syntax: "key count element",
+        handler: lrem,
+        ..LIST
+    },
+    Command {
+        name: "ltrim",
+        replies: Replies::Scalar,
+
+        arity: 4,
+        flags: Flags::WRITE,
+        key_uses: uses::REMOVED_FROM,
+        summary: "Removes all but the elements from one index to another.",
+        complexity: "O(N) for N nodes removed; their memory is freed bit by bit afterwards",
+        syntax: "key start stop",
+        handler: ltrim,
+        ..LIST
+    },
+    Command {
+        name: "lpos",
+        arity: -3,
+        flags: Flags::READONLY,
+        access: Access::Read,
+        since: "6.0.6",
+        summary: "Gives the indexes of elements of a list that equal one.",
+        complexity: "O(N) for N elements looked at",
+        syntax: "key element [RANK rank] [COUNT num-matches:integer] [MAXLEN len:integer]",
+        handler: lpos,
+        ..LIST
+    },
+];
+
+fn lset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let mut edit = db.edit_list(args[1])?.ok_or(Error::NO_SUCH_KEY)?;
+    let len = edit.list().len();
+    // Beyond the list nothing is set, but the form of the list may change as if it were.
+    if !edit.set(index(args[2], len)?.unwrap_or(len), args[3]) {
+        return Err(Error::INDEX_RANGE);
+    }
+    edit.finish(Some(Event::LSET));
+    cx.reply.ok();
+    Ok(())
+}
+
+fn linsert(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let after = args[2].eq_ignore_ascii_case(b"after");
+    if !after && !args[2].eq_ignore_ascii_case(b"before") {
+        return Err(Error::SYNTAX);
+    }
+    let mut db = cx.db();
+    let len = match db.edit_list(args[1])? {
+        None => 0,
+        Some(mut edit) => {
+            if edit.insert(args[3], args[4], after) {
+                let len = edit.list().len() as i64;
+                edit.finish(Some(Event::LINSERT));
+                len
+            } else {
+                -1
+            }
+        }
+    };
+    cx.reply.integer(len);
+    Ok(())
+}
+
+fn lrem(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let count = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    if count == i64::MIN {
+        return Err(Error::COUNT_RANGE);
+    }
+    let from = if count < 0 { End::Right } else { End::Left };
+    let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
+    let mut db = cx.db();
+    let mut removed = 0;
+    if let Some(mut edit) = db.edit_list(args[1])? {
+        removed = edit.remove(args[3], from, most);
+        edit.finish((removed > 0).then_some(Event::LREM));
+    }
+    cx.reply.integer(removed as i64);
+    Ok(())
+}
+
+fn ltrim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let start = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let stop = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
+    let mut db = cx.db();
+    if let Some(mut edit) = db.edit_list(args[1])? {
+        let len = edit.list().len();
+        let (from, count) = range(len, start, stop);
+        edit.trim(from, len - from - count);
+        edit.finish(Some(Event::LTRIM));
+    }
+    cx.reply.ok();
+    Ok(())
+}
+
+/// What `LPOS` looks for.
+struct Search {
+    /// Which match is the first to be given.
+    rank: u64,
+    from: End,
+    /// How many matches are given at most, 0 for all; one alone, not in an array, where it was not said.
+    count: Option<u64>,
+    /// How many elements are looked at at most.
+    most: usize,
+}
+
+impl Search {
+    fn parse(options: &[&[u8]]) -> Result<Search> {
+        let mut search = Search { rank: 1, from: End::Left, count: None, most: usize::MAX };
+        let mut options = options.iter();
+        while let Some(option) = options.next() {
+            let value = options.next().ok_or(Error::SYNTAX)?;
+            let number = parse_i64(value);
+            if option.eq_ignore_ascii_case(b"rank") {
+                let rank = number.ok_or(Error::NOT_INTEGER)?;
+                match rank {
+                    0 => return Err(Error::RANK_ZERO),
+                    i64::MIN => return Err(Error::COUNT_RANGE),
+                    _ => {}
+                }
+                search.from = if rank < 0 { End::Right } else { End::Left };
+                search.rank = rank.unsigned_abs();
+            } else if option.eq_ignore_ascii_case(b"count") {
+                search.count = Some(number.and_then(|n| u64::try_from(n).ok()).ok_or(Error::COUNT_NEGATIVE)?);
+            } else if option.eq_ignore_ascii_case(b"maxlen") {
+                let most = number.and_then(|n| usize::try_from(n).ok()).ok_or(Error::MAXLEN_NEGATIVE)?;
+                search.most = if most == 0 { usize::MAX } else { most };
+            } else {
+                return Err(Error::SYNTAX);
+            }
+        }
+        Ok(search)
+    }
+}
+
+fn lpos(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let search = Search::parse(&args[3..])?;
+    let (mut db, reply) = cx.db_and_reply();
+    let mut found = Vec::new();
+    if let Some(list) = db.list(args[1])? {
+        let (needle, len) = (Needle::new(args[2]), list.len());
+        let matches = list.iter(search.from).take(search.most).enumerate().filter(|(_, element)| needle.is(*element));
+        let wanted = match search.count {
+            None => 1,
+            Some(0) => usize::MAX,
+            Some(count) => count as usize,
+        };
+        let given = matches.skip(search.rank as usize - 1).take(wanted);
+        found.extend(given.map(|(at, _)| if search.from == End::Left { at } else { len - at - 1 }));
+    }
+    match (search.count, found.first()) {
+        (None, None) => reply.null(),
+        (None, Some(&index)) => reply.integer(index as i64),
+        (Some(_), _) => {
+            reply.array(found.len());
+            found.iter().for_each(|&index| reply.integer(index as i64));
+        }
+    }
+    Ok(())
+}

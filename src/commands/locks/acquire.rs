@@ -1,0 +1,315 @@
+//! `LOCK.*`: locks with queues, fencing tokens and leases, kept by the server. `LOCKS.md` of the project's papers is their contract.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives};
+use crate::engine::context::Context;
+use crate::engine::locks::refusal_error;
+use crate::keyspace::change::{Classes, Event};
+use crate::keyspace::databases::Ttl;
+use crate::lock::queue::Wanted;
+use crate::lock::{Acquired, AllAcquired, Bound, Claim, Mode, Refusal, Request, requests};
+use crate::store::entry::ValueRef;
+use crate::store::values::value::Value;
+
+/// Milliseconds that a lease, a delay or a wait lasts at most: some 278 years.
+const MS_MAX: i64 = 1 << 43;
+/// Names that are taken at once.
+const NAMES_MAX: usize = 1024;
+
+pub(crate) const LOCK: Command = Command {
+    group: Group::Lock,
+    natives: Natives::Own,
+    since: "Portcullis 0.1.0",
+    flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
+    keys: Keys::ONE,
+    access: Access::ReadWrite,
+    ..Command::DEFAULT
+};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "lock.acquire",
+        arity: -4,
+        flags: LOCK.flags.union(Flags::BLOCKING),
+        summary: "Takes a lock or waits in line for it; gives the fencing token. Sent again with the same REQUEST, it gives the same token, and NOTHELD where that grant has ended.",
+        complexity: "O(1), and O(W) where a wait might close a cycle of W waits",
+        syntax: "key owner lease [SHARED] [WAIT milliseconds] [SESSION] [DELAY milliseconds] [MAXHOLD milliseconds] [REQUEST id]",
+        handler: acquire,
+        ..LOCK
+    },
+    Command {
+        name: "lock.acquireall",
+        arity: -5,
+        flags: LOCK.flags.union(Flags::BLOCKING).union(Flags::MOVABLEKEYS),
+        keys: Keys::Counted { numkeys: 1, step: 1 },
+        summary: "Takes several locks at once, or waits until all can be had.",
+        complexity: "O(N) for N names",
+        syntax: "numkeys key [key ...] owner lease [WAIT milliseconds] [SESSION] [REQUEST id]",
+        handler: acquire_all,
+        ..LOCK
+    },
+    Command {
+        name: "lock.release",
+        arity: -3,
+        flags: Flags::WRITE.union(Flags::FAST),
+        summary: "Releases one hold of a lock, or all; the first waiter is granted a free one. Gives the remaining hold count. With TOKEN it ends no later grant; sent again with the same REQUEST, it gives the first reply, and a refused one is judged anew.",
+        syntax: "key owner [ALL] [TOKEN token] [REQUEST id]",
+        handler: |cx, args| release(cx, args, false),
+        ..LOCK
+    },
+    Command {
+        name: "lock.renew",
+        arity: -4,
+        flags: Flags::WRITE.union(Flags::FAST),
+        summary: "Restarts the lease of a holder. Gives the remaining milliseconds.",
+        syntax: "key owner lease [TOKEN token]",
+        handler: |cx, args| renew(cx, args, false),
+        ..LOCK
+    },
+    Command {
+        name: "lock.check",
+        arity: 3,
+        flags: Flags::READONLY.union(Flags::FAST),
+        access: Access::Read,
+        summary: "Whether a fencing token is that of a holder.",
+        syntax: "key token",
+        handler: check,
+        ..LOCK
+    },
+    Command {
+        name: "lock.guard",
+        arity: 3,
+        summary: "Remembers the largest fencing token of a resource, and refuses a smaller one.",
+        syntax: "key token",
+        handler: guard,
+        ..LOCK
+    },
+];
+
+/// The words behind the lease.
+#[derive(Default)]
+struct Options<'a> {
+    shared: bool,
+    session: bool,
+    /// `Some(None)` waits without limit.
+    wait: Option<Option<u64>>,
+    delay_ms: u32,
+    max_hold_ms: u64,
+    request: Option<&'a [u8]>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(cx: &Context<'_>, words: &[&'a [u8]], all: bool) -> Result<Options<'a>> {
+        let mut options = Options::default();
+        let mut rest = words.iter();
+        while let Some(word) = rest.next() {
+            let is = |name: &[u8]| word.eq_ignore_ascii_case(name);
+            if is(b"SESSION") {
+                options.session = true;
+            } else if is(b"SHARED") && !all {
+                options.shared = true;
+            } else if is(b"WAIT") {
+                options.wait = Some(wait(cx, rest.next().ok_or(Error::SYNTAX)?)?);
+            } else if is(b"REQUEST") {
+                options.request = Some(request_id(rest.next().ok_or(Error::SYNTAX)?)?);
+            } else if is(b"DELAY") && !all {
+                options.delay_ms = u32::try_from(milliseconds(rest.next().ok_or(Error::SYNTAX)?, 0, "delay")?)
+                    .map_err(|_| Error::new("ERR delay is out of range"))?;
+            } else if is(b"MAXHOLD") && !all {
+                options.max_hold_ms = milliseconds(rest.next().ok_or(Error::SYNTAX)?, 1, "maxhold")?;
+            } else {
+                return Err(Error::SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// What a client calls a request.
+pub(crate) fn request_id(text: &[u8]) -> Result<&[u8]> {
+    if !(1..=requests::ID_MAX).contains(&text.len()) {
+        return Err(Error::new(format!("ERR a request id has between 1 and {} bytes", requests::ID_MAX)));
+    }
+    Ok(text)
+}
+
+/// What a grant ends with beside its lease, where `SESSION` is given.
+pub(crate) fn bound(cx: &Context<'_>, session: bool) -> Bound {
+    if session { cx.engine.bound_of(cx.session) } else { Bound::Lease }
+}
+
+/// Milliseconds of at least `min`.
+pub(crate) fn milliseconds(text: &[u8], min: i64, what: &str) -> Result<u64> {
+    let ms = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
+    if !(min..=MS_MAX).contains(&ms) {
+        return Err(Error::new(format!("ERR {what} is out of range, must be at least {min} ms")));
+    }
+    Ok(ms as u64)
+}
+
+/// The deadline of a wait, `None` for 0, which is no limit.
+pub(crate) fn wait(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
+    let ms = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
+    match ms {
+        ..0 => Err(Error::TIMEOUT_NEGATIVE),
+        0 => Ok(None),
+        1..=MS_MAX => Ok(Some(cx.now.deadline_in(ms as u64))),
+        _ => Err(Error::TIMEOUT_RANGE),
+    }
+}
+
+fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let lease_ms = milliseconds(args[3], 1, "lease")?;
+    let options = Options::parse(cx, &args[4..], false)?;
+    let wanted = Wanted {
+        mode: if options.shared { Mode::Shared } else { Mode::Exclusive },
+        permits: 1,
+        limit: 0,
+        lease_ms,
+        max_hold_ms: options.max_hold_ms,
+        delay_ms: options.delay_ms,
+        bound: bound(cx, options.session),
+    };
+    acquire_one(cx, (args[1], args[2]), wanted, options.wait, options.request)
+}
+
+/// Takes a lock or permits of a semaphore, or has the session wait.
+pub(crate) fn acquire_one(
+    cx: &mut Context<'_>,
+    (name, owner): (&[u8], &[u8]),
+    wanted: Wanted,
+    wait: Option<Option<u64>>,
+    id: Option<&[u8]>,
+) -> Result {
+    let wait = if cx.may_block() { wait } else { None };
+    let (now, place) = (cx.now, (cx.db, name));
+    let request = Request { owner, client: cx.engine.lock_client(cx.session), wanted, id };
+    let acquired = cx.engine.keyspace.with_locks(now, |locks, keys| {
+        let acquired = locks.acquire(keys, now, place, &request, wait);
+        locks.work(keys, now);
+        acquired
+    });
+    match acquired {
+        Ok(Acquired::Granted(token)) => cx.reply.integer(token as i64),
+        Ok(Acquired::Busy) => cx.reply.null(),
+        Ok(Acquired::Waits(waiter)) => cx.engine.wait_for_locks(cx.session, waiter),
+        Err(refusal) => return Err(refusal_error(&refusal, name, owner, wanted.limit)),
+    }
+    Ok(())
+}
+
+fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let count = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
+    let count = usize::try_from(count).ok().filter(|count| (1..=NAMES_MAX).contains(count));
+    let count = count.ok_or_else(|| Error::new(format!("ERR numnames must be between 1 and {NAMES_MAX}")))?;
+    if args.len() < count + 4 {
+        return Err(Error::SYNTAX);
+    }
+    let (names, owner) = (&args[2..count + 2], args[count + 2]);
+    let lease_ms = milliseconds(args[count + 3], 1, "lease")?;
+    let options = Options::parse(cx, &args[count + 4..], true)?;
+    let mut sorted = names.to_vec();
+    sorted.sort_unstable();
+    if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(Error::new("ERR a name is given twice"));
+    }
+    let bound = bound(cx, options.session);
+    let wanted = Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };
+    let wait = if cx.may_block() { options.wait } else { None };
+    let (now, db) = (cx.now, cx.db);
+    let request = Request { owner, client: cx.engine.lock_client(cx.session), wanted, id: options.request };
+    let acquired = cx.engine.keyspace.with_locks(now, |locks, keys| {
+        let acquired = locks.acquire_all(keys, now, db, names, &request, wait);
+        locks.work(keys, now);
+        acquired
+    });
+    match acquired {
+        Ok(AllAcquired::Granted(tokens)) => {
+            cx.reply.array(tokens.len());
+            tokens.iter().for_each(|&token| cx.reply.integer(token as i64));
+        }
+        Ok(AllAcquired::Waits(waiter)) => cx.engine.wait_for_locks(cx.session, waiter),
+        Ok(AllAcquired::Busy) => cx.reply.null_array(),
+        Err(refusal) => return Err(refusal_error(&refusal, names[0], owner, 0)),
+    }
+    Ok(())
+}
+
+/// `LOCK.RELEASE` and `SEM.RELEASE`.
+pub(crate) fn release(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
+    let (mut all, mut held_by, mut id) = (semaphore, None, None);
+    let mut rest = args[3..].iter();
+    while let Some(word) = rest.next() {
+        if word.eq_ignore_ascii_case(b"ALL") {
+            all = true;
+        } else if word.eq_ignore_ascii_case(b"TOKEN") {
+            held_by = Some(token(rest.next().ok_or(Error::SYNTAX)?)?);
+        } else if word.eq_ignore_ascii_case(b"REQUEST") {
+            id = Some(request_id(rest.next().ok_or(Error::SYNTAX)?)?);
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    let (now, db) = (cx.now, cx.db);
+    let claim = Claim { owner: args[2], semaphore, token: held_by };
+    let left = cx.engine.keyspace.with_locks(now, |locks, keys| locks.release(keys, now, (db, args[1]), &claim, all, id));
+    cx.reply.integer(i64::from(left.map_err(|refusal| refusal_error(&refusal, args[1], args[2], 0))?));
+    Ok(())
+}
+
+/// `LOCK.RENEW` and `SEM.RENEW`.
+pub(crate) fn renew(cx: &mut Context<'_>, args: &[&[u8]], semaphore: bool) -> Result {
+    let lease_ms = milliseconds(args[3], 1, "lease")?;
+    let held_by = match args[4..] {
+        [] => None,
+        [word, text] if word.eq_ignore_ascii_case(b"TOKEN") => Some(token(text)?),
+        _ => return Err(Error::SYNTAX),
+    };
+    let (now, db) = (cx.now, cx.db);
+    let claim = Claim { owner: args[2], semaphore, token: held_by };
+    let left = cx.engine.keyspace.with_locks(now, |locks, keys| {
+        let left = locks.renew(keys, now, (db, args[1]), &claim, lease_ms);
+        locks.work(keys, now);
+        left
+    });
+    cx.reply.integer(left.map_err(|refusal| refusal_error(&refusal, args[1], args[2], 0))? as i64);
+    Ok(())
+}
+
+fn token(text: &[u8]) -> Result<u64> {
+    parse_i64(text).and_then(|token| u64::try_from(token).ok()).ok_or(Error::NOT_INTEGER)
+}
+
+fn check(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let token = token(args[2])?;
+    if cx.db().peek(args[1]).is_some_and(|entry| entry.type_name() != "lock" && entry.type_name() != "semaphore") {
+        return Err(refusal_error(&Refusal::WrongType, args[1], b"", 0));
+    }
+    let (now, db) = (cx.now, cx.db);
+    let held = cx.engine.keyspace.with_locks(now, |locks, keys| {
+        locks.look(keys, now, (db, args[1]), |lock| lock.is_some_and(|lock| lock.holders.with_token(token).is_some()))
+    });
+    cx.reply.integer(i64::from(held));
+    Ok(())
+}
+
+fn guard(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let token = token(args[2])?;
+    let mut db = cx.db();
+    let seen = match db.peek(args[1]).map(|entry| entry.value()) {
+        None => None,
+        Some(ValueRef::Boxed(Value::Guard(seen))) => Some(*seen),
+        Some(_) => return Err(Error::WRONG_TYPE),
+    };
+    if let Some(seen) = seen.filter(|&seen| seen > token) {
+        return Err(Error::quoting(&format!("STALE token {token} is behind {seen} for '"), args[1], "'"));
+    }
+    if seen != Some(token) {
+        db.put(args[1], Box::new(Value::Guard(token)), Ttl::Keep, Event::new(Classes::LOCK, "lock.guard"))?;
+        db.keyspace.natives = true;
+    }
+    cx.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! `SEM.*`, semaphores whose permits have leases, and `LATCH.*`, what opens when it was counted down.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::locks::acquire::{LOCK, acquire_one, bound, milliseconds, release, renew, request_id, wait};
+use crate::engine::command::{Access, Command, Flags};
+use crate::engine::context::Context;
+use crate::keyspace::change::{Classes, Event};
+use crate::keyspace::databases::Ttl;
+use crate::keyspace::waits::Wake;
+use crate::lock::Mode;
+use crate::lock::queue::Wanted;
+use crate::store::entry::ValueRef;
+use crate::store::values::value::Value;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "sem.acquire",
+        arity: -6,
+        flags: LOCK.flags.union(Flags::BLOCKING),
+        summary: "Takes permits of a semaphore or waits in line for them; gives the fencing token.",
+        syntax: "key id lease LIMIT limit [PERMITS permits] [WAIT milliseconds] [SESSION] [REQUEST id]",
+        handler: acquire,
+        ..LOCK
+    },
+    Command {
+        name: "sem.release",
+        arity: -3,
+        flags: Flags::WRITE.union(Flags::FAST),
+        summary: "Releases the permits that an owner has of a semaphore.",
+        syntax: "key id [ALL] [TOKEN token] [REQUEST id]",
+        handler: |cx, args| release(cx, args, true),
+        ..LOCK
+    },
+    Command {
+        name: "sem.renew",
+        arity: -4,
+        flags: Flags::WRITE.union(Flags::FAST),
+        summary: "Restarts the lease of permits. Gives the remaining milliseconds.",
+        syntax: "key id lease [TOKEN token]",
+        handler: |cx, args| renew(cx, args, true),
+        ..LOCK
+    },
+    Command {
+        name: "latch.set",
+        arity: -3,
+        summary: "Sets what a latch counts down from, unless it is counting.",
+        syntax: "key count [PX milliseconds]",
+        handler: set,
+        ..LOCK
+    },
+    Command {
+        name: "latch.down",
+        arity: -2,
+        flags: Flags::WRITE.union(Flags::FAST),
+        summary: "Counts a latch down; gives what is left. Whoever waits goes on at 0.",
+        complexity: "O(W) for W waiters when it opens",
+        syntax: "key [by]",
+        handler: down,
+        ..LOCK
+    },
+    Command {
+        name: "latch.await",
+        arity: 4,
+        flags: Flags::READONLY.union(Flags::BLOCKING).union(Flags::FAST),
+        access: Access::Read,
+        summary: "Waits until a latch is open.",
+        syntax: "key WAIT milliseconds",
+        handler: await_open,
+        ..LOCK
+    },
+];
+
+const SET: Event = Event::new(Classes::LOCK, "latch.set");
+const DOWN: Event = Event::new(Classes::LOCK, "latch.down");
+
+/// Permits of one semaphore.
+const LIMIT_MAX: i64 = 1 << 20;
+
+fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let lease_ms = milliseconds(args[3], 1, "lease")?;
+    let (mut limit, mut permits, mut waits, mut session, mut request) = (None, 1, None, false, None);
+    let mut rest = args[4..].iter();
+    while let Some(word) = rest.next() {
+        let mut number = |what: &str| {
+            let text = rest.next().ok_or(Error::SYNTAX)?;
+            let number = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
+            if !(1..=LIMIT_MAX).contains(&number) {
+                return Err(Error::new(format!("ERR {what} must be between 1 and {LIMIT_MAX}")));
+            }
+            Ok(number as u32)
+        };
+        if word.eq_ignore_ascii_case(b"LIMIT") {
+            limit = Some(number("limit")?);
+        } else if word.eq_ignore_ascii_case(b"PERMITS") {
+            permits = number("permits")?;
+        } else if word.eq_ignore_ascii_case(b"WAIT") {
+            waits = Some(wait(cx, rest.next().ok_or(Error::SYNTAX)?)?);
+        } else if word.eq_ignore_ascii_case(b"SESSION") {
+            session = true;
+        } else if word.eq_ignore_ascii_case(b"REQUEST") {
+            request = Some(request_id(rest.next().ok_or(Error::SYNTAX)?)?);
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    let limit = limit.ok_or(Error::SYNTAX)?;
+    if permits > limit {
+        return Err(Error::new(format!("ERR {permits} permits are more than the limit of {limit}")));
+    }
+    // What has one permit is held by one alone.
+    let mode = if limit == 1 { Mode::Exclusive } else { Mode::Shared };
+    let bound = bound(cx, session);
+    let wanted = Wanted { mode, permits, limit, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };
+    acquire_one(cx, (args[1], args[2]), wanted, waits, request)
+}
+
+/// What is left of a latch; `None` where there is none.
+fn left(cx: &mut Context<'_>, name: &[u8]) -> Result<Option<u64>> {
+    match cx.db().peek(name).map(|entry| entry.value()) {
+        None => Ok(None),
+        Some(ValueRef::Boxed(Value::Latch(left))) => Ok(Some(*left)),
+        Some(_) => Err(Error::WRONG_TYPE),
+    }
+}
+
+fn count(text: &[u8]) -> Result<u64> {
+    let count = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
+    u64::try_from(count).map_err(|_| Error::new("ERR count is out of range, must be positive"))
+}
+
+fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let count = count(args[2])?;
+    let ttl = match args[3..] {
+        [] => Ttl::Clear,
+        [word, ms] if word.eq_ignore_ascii_case(b"PX") => Ttl::At(cx.now.deadline_in(milliseconds(ms, 1, "time")?)),
+        _ => return Err(Error::SYNTAX),
+    };
+    let set = left(cx, args[1])?.is_none_or(|left| left == 0);
+    if set {
+        let mut db = cx.db();
+        db.put(args[1], Box::new(Value::Latch(count)), ttl, SET)?;
+        db.keyspace.natives = true;
+    }
+    cx.reply.integer(i64::from(set));
+    Ok(())
+}
+
+fn down(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let by = match args[2..] {
+        [] => 1,
+        [by] => count(by)?,
+        _ => return Err(Error::SYNTAX),
+    };
+    let Some(before) = left(cx, args[1])? else {
+        cx.reply.null();
+        return Ok(());
+    };
+    let left = before.saturating_sub(by);
+    if left != before {
+        cx.db().put(args[1], Box::new(Value::Latch(left)), Ttl::Keep, DOWN)?;
+    }
+    cx.reply.integer(i64::try_from(left).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+fn await_open(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if !args[2].eq_ignore_ascii_case(b"WAIT") {
+        return Err(Error::SYNTAX);
+    }
+    let deadline = wait(cx, args[3])?;
+    if left(cx, args[1])? == Some(0) {
+        cx.reply.integer(1);
+    } else if cx.may_block() {
+        cx.block(args, [args[1]].into_iter(), Wake::LATCH, deadline);
+    } else {
+        cx.reply.null();
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! `LOCK.SESSION`: sessions whose grants outlive a connection.
+
+use crate::base::error::{Error, Result};
+use crate::commands::locks::acquire::{LOCK, milliseconds};
+use crate::engine::command::{Command, Flags, Keys};
+use crate::engine::context::Context;
+use crate::lock::sessions::ID_MAX;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "lock.session",
+    arity: -2,
+    flags: Flags::WRITE.union(Flags::FAST).union(Flags::NOSCRIPT),
+    keys: Keys::None,
+    summary: "Names the session of a connection, or takes one over; its SESSION grants stay for the grace after the connection has ended. END ends it and its grants. Gives the number of its grants.",
+    complexity: "O(1), and O(N) for N grants that END ends",
+    syntax: "id [GRACE milliseconds | END]",
+    handler: session,
+    ..LOCK
+}];
+
+/// Of a session's grants, so many end in the step of the command; the others follow.
+const ENDED_AT_ONCE: u32 = 1024;
+
+fn session(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let id = args[1];
+    if !(1..=ID_MAX).contains(&id.len()) {
+        return Err(Error::new(format!("ERR a session id has between 1 and {ID_MAX} bytes")));
+    }
+    let (end, grace_ms) = match args[2..] {
+        [] => (false, None),
+        [word] if word.eq_ignore_ascii_case(b"END") => (true, None),
+        [word, ms] if word.eq_ignore_ascii_case(b"GRACE") => (false, Some(milliseconds(ms, 0, "grace")?)),
+        _ => return Err(Error::SYNTAX),
+    };
+    let (now, client) = (cx.now, cx.engine.lock_client(cx.session));
+    let user = cx.session().user;
+    let user = cx.engine.users.name(user).unwrap_or_default().to_vec();
+    let of = (id, &user[..]);
+    let grants = cx.engine.keyspace.with_locks(now, |locks, keys| {
+        if end {
+            locks.end_session(keys, now, of, &mut { ENDED_AT_ONCE })
+        } else {
+            let named = locks.name_session(now, client, of, grace_ms);
+            locks.end_over(keys, now, &mut { ENDED_AT_ONCE });
+            named
+        }
+    });
+    let grants = grants.map_err(|_| Error::quoting("NOPERM session '", id, "' belongs to another user"))?;
+    cx.reply.integer(i64::try_from(grants).unwrap_or(i64::MAX));
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! The reply to `HELP` of a command with subcommands.
+
+use crate::base::error::{Error, Result};
+use crate::engine::context::Context;
+
+/// The handler of every `HELP` row: lists the container's rows, each with its syntax and summary.
+pub fn from_rows(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let Some(container) = crate::commands::lookup(args[0]) else { return Err(Error::unknown_command(args)) };
+    let mut lines = Vec::new();
+    for row in container.subcommands.iter().filter(|row| row.name != "help") {
+        let args = crate::commands::reference::syntax::display(
+            &crate::commands::reference::syntax::parse(row.syntax).unwrap_or_default(),
+        );
+        lines.push(format!("{} {args}", row.name.to_ascii_uppercase()).trim_end().to_owned());
+        lines.push(format!("    {}", row.summary));
+    }
+    reply(cx, args, &lines);
+    Ok(())
+}
+
+/// Lists the subcommands of the container named by `args[0]`; `lines` are their usage lines, each followed by its indented
+/// explanation.
+pub fn reply<S: AsRef<str>>(cx: &mut Context<'_>, args: &[&[u8]], lines: &[S]) {
+    let container = String::from_utf8_lossy(args[0]).to_uppercase();
+    cx.reply.array(lines.len() + 3);
+    cx.reply.simple(&format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    for line in lines {
+        cx.reply.simple(line.as_ref());
+    }
+    cx.reply.simple("HELP");
+    cx.reply.simple("    Print this help.");
+}

@@ -1,0 +1,11 @@
+//! What the rows say to readers: the notation of arguments, the tables of the guide, the replies to `HELP`, and requests in all forms for
+//! tests.
+
+#[cfg(test)]
+pub mod forms;
+pub mod help;
+#[cfg(any(test, feature = "internals"))]
+pub mod markdown;
+#[cfg(any(test, feature = "internals"))]
+pub mod missing;
+pub mod syntax;

@@ -1,0 +1,305 @@
+//! FUNCTION, FCALL and FCALL_RO.
+
+use crate::base::error::{Error, Result};
+use crate::base::glob;
+use crate::base::number::parse_i64;
+use crate::commands::reference::help;
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Runs, Traits};
+use crate::engine::context::Context;
+use crate::script::Request;
+use crate::script::bounds;
+use crate::script::functions::{self, Policy};
+
+const FUNCTION: Command = Command { group: Group::Scripting, flags: Flags::NOSCRIPT, since: "7.0.0", ..Command::DEFAULT };
+
+const WRITES: Flags = Flags::WRITE.union(Flags::NOSCRIPT);
+
+const TO_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
+
+const FCALL: Command = Command {
+    name: "fcall",
+    traits: Traits::BOUNDED,
+    runs: Runs::Function,
+
+    arity: -3,
+    flags: Flags::NOSCRIPT
+        .union(Flags::STALE)
+        .union(Flags::SKIP_MONITOR)
+        .union(Flags::NO_MANDATORY_KEYS)
+        .union(Flags::MOVABLEKEYS)
+        .union(Flags::MAY_REPLICATE),
+    keys: Keys::Counted { numkeys: 2, step: 1 },
+    access: Access::ReadWrite,
+    key_notes: &["What the function does with its keys is not known beforehand: this is the most that can be."],
+    summary: "Calls a function of a library.",
+    complexity: "Depends on the function that is executed.",
+    syntax: "function numkeys [key [key ...]] [arg [arg ...]]",
+    handler: fcall,
+    ..FUNCTION
+};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    FCALL,
+    Command {
+        name: "fcall_ro",
+        traits: Traits::BOUNDED,
+        runs: Runs::Function,
+
+        flags: FCALL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
+        access: Access::Read,
+        summary: "Calls a function of a library, which cannot write.",
+        handler: fcall_ro,
+        ..FCALL
+    },
+    Command {
+        name: "function",
+        arity: -2,
+        flags: Flags::empty(),
+        summary: "Looks after libraries of functions.",
+        complexity: "Depends on subcommand.",
+        subcommands: &[
+            Command {
+                name: "delete",
+                arity: 3,
+                flags: WRITES,
+                summary: "Deletes a library.",
+                syntax: "library-name",
+                tips: TO_ALL_SHARDS,
+                handler: delete,
+                ..FUNCTION
+            },
+            Command {
+                name: "dump",
+                arity: 2,
+                summary: "Gives all libraries as one payload.",
+                complexity: "O(N) where N is the number of functions",
+                handler: dump,
+                ..FUNCTION
+            },
+            Command {
+                name: "flush",
+                arity: -2,
+                flags: WRITES,
+                summary: "Deletes all libraries.",
+                complexity: "O(N) where N is the number of functions deleted",
+                syntax: "[ASYNC | SYNC]",
+                tips: TO_ALL_SHARDS,
+                handler: flush,
+                ..FUNCTION
+            },
+            Command {
+                name: "help",
+                arity: 2,
+                flags: Flags::LOADING.union(Flags::STALE),
+                summary: "Lists the subcommands.",
+                handler: help::from_rows,
+                ..FUNCTION
+            },
+            Command {
+                name: "kill",
+                arity: 2,
+                flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
+                summary: "Ends the function that runs.",
+                tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
+                handler: kill,
+                ..FUNCTION
+            },
+            Command {
+                name: "list",
+                arity: -2,
+                summary: "Lists libraries and their functions.",
+                complexity: "O(N) where N is the number of functions",
+                syntax: "[LIBRARYNAME library-name-pattern] [WITHCODE]",
+                tips: &["nondeterministic_output_order"],
+                handler: list,
+                ..FUNCTION
+            },
+            Command {
+                name: "load",
+                arity: -3,
+                flags: WRITES.union(Flags::DENYOOM),
+                summary: "Loads a library.",
+                complexity: "O(1) (considering compilation time is redundant)",
+                syntax: "[REPLACE] function-code",
+                tips: TO_ALL_SHARDS,
+                handler: load,
+                ..FUNCTION
+            },
+            Command {
+                name: "restore",
+                arity: -3,
+                flags: WRITES.union(Flags::DENYOOM),
+                summary: "Loads all libraries of a payload.",
+                complexity: "O(N) where N is the number of functions on the payload",
+                syntax: "serialized-value [FLUSH | APPEND | REPLACE]",
+                tips: TO_ALL_SHARDS,
+                handler: restore,
+                ..FUNCTION
+            },
+            Command {
+                name: "stats",
+                arity: 2,
+                flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
+                summary: "Tells what function runs, and how many there are.",
+                tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+                handler: stats,
+                ..FUNCTION
+            },
+        ],
+        ..FUNCTION
+    },
+];
+
+fn fcall(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    call(cx, args, false)
+}
+
+fn fcall_ro(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    call(cx, args, true)
+}
+
+fn call(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
+    if !cx.engine.lua().functions.contains(args[1]) {
+        return Err(Error::FUNCTION_NOT_FOUND);
+    }
+    let keys = parse_i64(args[2]).ok_or(Error::new("ERR Bad number of keys provided"))?;
+    functions::call(cx, args[1], Request::new(args, keys, read_only)?)
+}
+
+fn load(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let Some((source, options)) = args[2..].split_last() else { return Err(Error::SYNTAX) };
+    if let Some(unknown) = options.iter().find(|option| !option.eq_ignore_ascii_case(b"replace")) {
+        return Err(Error::quoting("ERR Unknown option given: ", unknown, ""));
+    }
+    let name = functions::load(cx, source, !options.is_empty())?;
+    cx.reply.bulk(&name);
+    Ok(())
+}
+
+fn delete(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    functions::delete(cx, args[2])?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn flush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    match args {
+        [_, _] => {}
+        [_, _, mode] if mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async") => {}
+        [_, _, _] => return Err(Error::new("ERR FUNCTION FLUSH only supports SYNC|ASYNC option")),
+        _ => return Err(Error::subcommand_syntax(args)),
+    }
+    functions::flush(cx);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut pattern, mut with_code) = (None, false);
+    let mut options = args[2..].iter();
+    while let Some(option) = options.next() {
+        if !with_code && option.eq_ignore_ascii_case(b"withcode") {
+            with_code = true;
+        } else if pattern.is_none() && option.eq_ignore_ascii_case(b"libraryname") {
+            pattern = Some(options.next().ok_or(Error::new("ERR library name argument was not given"))?);
+        } else {
+            return Err(Error::quoting("ERR Unknown argument ", option, ""));
+        }
+    }
+    let matches = |name: &[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, true));
+    let libraries: Vec<_> = cx.engine.lua().functions.list().filter(|library| matches(library.name)).collect();
+    cx.reply.array(libraries.len());
+    for library in libraries {
+        cx.reply.map(if with_code { 4 } else { 3 });
+        cx.reply.bulk(b"library_name");
+        cx.reply.bulk(library.name);
+        cx.reply.bulk(b"engine");
+        cx.reply.bulk(b"LUA");
+        cx.reply.bulk(b"functions");
+        let functions = library.functions();
+        cx.reply.array(functions.len());
+        for function in functions {
+            cx.reply.map(3);
+            cx.reply.bulk(b"name");
+            cx.reply.bulk(function.name);
+            cx.reply.bulk(b"description");
+            match function.description {
+                Some(text) => cx.reply.bulk(text),
+                None => cx.reply.null(),
+            }
+            cx.reply.bulk(b"flags");
+            cx.reply.set(function.flags.len());
+            for flag in function.flags {
+                cx.reply.simple(flag);
+            }
+        }
+        if with_code {
+            cx.reply.bulk(b"library_code");
+            cx.reply.bulk(library.source);
+        }
+    }
+    Ok(())
+}
+
+fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let functions = &cx.engine.lua().functions;
+    let run = cx.engine.long_run.as_ref();
+    // While a library loads, there is nothing to be said of any.
+    if let Some(run) = run.filter(|run| !run.function || run.command().is_empty()) {
+        return Err(run.busy());
+    }
+    cx.reply.map(2);
+    cx.reply.bulk(b"running_script");
+    match run {
+        None => cx.reply.null(),
+        Some(run) => {
+            let command = run.command();
+            cx.reply.map(3);
+            cx.reply.bulk(b"name");
+            cx.reply.bulk(functions.registered_name(command[1]).unwrap_or(command[1]));
+            cx.reply.bulk(b"command");
+            cx.reply.array(command.len());
+            command.iter().for_each(|arg| cx.reply.bulk(arg));
+            cx.reply.bulk(b"duration_ms");
+            cx.reply.integer(run.ms as i64);
+        }
+    }
+    cx.reply.bulk(b"engines");
+    cx.reply.map(1);
+    cx.reply.bulk(b"LUA");
+    cx.reply.map(2);
+    cx.reply.bulk(b"libraries_count");
+    cx.reply.integer(functions.libraries() as i64);
+    cx.reply.bulk(b"functions_count");
+    cx.reply.integer(functions.functions() as i64);
+    Ok(())
+}
+
+fn dump(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let payload = cx.engine.lua().functions.dump();
+    cx.reply.bulk(&payload);
+    Ok(())
+}
+
+fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let policy = match args {
+        [_, _, _] => Policy::Append,
+        [_, _, _, policy] if policy.eq_ignore_ascii_case(b"append") => Policy::Append,
+        [_, _, _, policy] if policy.eq_ignore_ascii_case(b"replace") => Policy::Replace,
+        [_, _, _, policy] if policy.eq_ignore_ascii_case(b"flush") => Policy::Flush,
+        [_, _, _, _] => {
+            return Err(Error::new("ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE."));
+        }
+        _ => return Err(Error::subcommand_syntax(args)),
+    };
+    functions::restore(cx, args[2], policy)?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn kill(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    bounds::kill(cx.engine, true)?;
+    cx.reply.ok();
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! The documentation that follows from the rows: `COMMAND DOCS`.
+
+use crate::commands::reference::syntax;
+use crate::commands::reference::syntax::{Arg, Kind, Type};
+use crate::commands::server::command::write_statuses;
+use crate::engine::command::{Command, Group};
+use crate::engine::table::subcommands;
+use crate::resp::reply::Sink;
+
+impl Group {
+    /// Its name in `COMMAND DOCS`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Generic => "generic",
+            Group::String => "string",
+            Group::Hash => "hash",
+            Group::List => "list",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
+            Group::Stream => "stream",
+            Group::Bitmap => "bitmap",
+            Group::Hyperloglog => "hyperloglog",
+            Group::Geo => "geo",
+            Group::PubSub => "pubsub",
+            Group::Transactions => "transactions",
+            Group::Connection => "connection",
+            Group::Server => "server",
+            Group::Scripting => "scripting",
+            Group::Cluster => "cluster",
+            Group::Lock => "lock",
+        }
+    }
+}
+
+/// What `COMMAND DOCS` says of one command included.
+pub(crate) fn write_docs(reply: &mut dyn Sink, command: &'static Command) {
+    // A row whose syntax cannot be read has no arguments here; tests/commands_table.rs lets no such row through.
+    let args = syntax::parse(command.syntax).unwrap_or_default();
+    let parts = [!args.is_empty(), !command.subcommands.is_empty()];
+    reply.map(4 + parts.iter().filter(|part| **part).count());
+    let texts = [
+        ("summary", command.summary),
+        ("since", command.since),
+        ("group", command.group.name()),
+        ("complexity", command.complexity),
+    ];
+    for (name, text) in texts {
+        reply.bulk(name.as_bytes());
+        reply.bulk(text.as_bytes());
+    }
+    if !args.is_empty() {
+        reply.bulk(b"arguments");
+        let specs = command.key_specs().len();
+        write_args(reply, &args, &mut KeyNumbers { specs, next: 0 });
+    }
+    if !command.subcommands.is_empty() {
+        reply.bulk(b"subcommands");
+        reply.map(command.subcommands.len());
+        for (full_name, sub) in subcommands(command) {
+            reply.bulk(full_name.as_bytes());
+            write_docs(reply, sub);
+        }
+    }
+}
+
+/// Which key specification the next argument that is a key belongs to: one after the other, the last for all that remain.
+struct KeyNumbers {
+    specs: usize,
+    next: usize,
+}
+
+impl KeyNumbers {
+    fn of(&mut self, arg: &Arg<'_>) -> Option<usize> {
+        if arg.kind != Kind::Value(Type::Key) || self.specs == 0 {
+            return None;
+        }
+        let number = self.next.min(self.specs - 1);
+        self.next += 1;
+        Some(number)
+    }
+}
+
+fn write_args(reply: &mut dyn Sink, args: &[Arg<'_>], keys: &mut KeyNumbers) {
+    reply.array(args.len());
+    for arg in args {
+        write_arg(reply, arg, keys);
+    }
+}
+
+fn write_arg(reply: &mut dyn Sink, arg: &Arg<'_>, keys: &mut KeyNumbers) {
+    let flags = [(arg.optional, "optional"), (arg.multiple, "multiple"), (arg.multiple_token, "multiple_token")];
+    let flags = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name);
+    let flagged = flags.clone().next().is_some();
+    let key = keys.of(arg);
+    // Either the text it is shown by, or what is inside it.
+    reply.map(3 + key.is_some() as usize + arg.token.is_some() as usize + flagged as usize);
+    reply.bulk(b"name");
+    reply.bulk(arg.name.as_bytes());
+    reply.bulk(b"type");
+    reply.bulk(arg.type_name().as_bytes());
+    let nested = matches!(arg.kind, Kind::OneOf(_) | Kind::Block(_));
+    if !nested {
+        reply.bulk(b"display_text");
+        reply.bulk(arg.name.as_bytes());
+    }
+    if let Some(number) = key {
+        reply.bulk(b"key_spec_index");
+        reply.integer(number as i64);
+    }
+    if let Some(token) = arg.token {
+        reply.bulk(b"token");
+        reply.bulk(token.as_bytes());
+    }
+    if flagged {
+        reply.bulk(b"flags");
+        write_statuses(reply, flags);
+    }
+    if nested {
+        reply.bulk(b"arguments");
+        write_args(reply, arg.children(), keys);
+    }
+}

@@ -1,0 +1,247 @@
+//! CONFIG and its subcommands.
+
+use crate::base::error::{Error, Result};
+use crate::base::glob;
+use crate::engine::command::{Command, Flags, Group, Positions};
+use crate::engine::config::{Config, Directive};
+use crate::engine::context::Context;
+use crate::engine::observe::redact;
+
+const ADMIN: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
+const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
+
+/// A row of `CONFIG` to start from.
+const SUB: Command = Command { arity: 2, flags: ADMIN, group: Group::Server, since: "2.0.0", ..Command::DEFAULT };
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "config",
+    arity: -2,
+    group: Group::Server,
+    since: "2.0.0",
+    summary: "Reads and sets configuration directives; has subcommands.",
+    complexity: "Depends on subcommand.",
+    subcommands: &[
+        Command {
+            name: "get",
+            arity: -3,
+            summary: "Gives the directives whose names match, and their values.",
+            complexity: "O(N) when N is the number of configuration parameters provided",
+            syntax: "parameter [parameter ...]",
+            handler: get,
+            ..SUB
+        },
+        Command {
+            name: "help",
+            flags: Flags::LOADING.union(Flags::STALE),
+            since: "5.0.0",
+            summary: "Explains the subcommands.",
+            handler: help,
+            ..SUB
+        },
+        Command {
+            name: "resetstat",
+            summary: "Sets the counters of INFO back to zero.",
+            tips: TO_ALL_NODES,
+            handler: resetstat,
+            ..SUB
+        },
+        Command {
+            name: "rewrite",
+            since: "2.8.0",
+            summary: "Writes the values of all directives into the configuration file.",
+            tips: TO_ALL_NODES,
+            handler: rewrite,
+            ..SUB
+        },
+        Command {
+            name: "set",
+            secrets: secret_values,
+            arity: -4,
+            summary: "Sets directives, all of them or none.",
+            complexity: "O(N) when N is the number of configuration parameters provided",
+            syntax: "parameter value [parameter value ...]",
+            tips: TO_ALL_NODES,
+            handler: set,
+            ..SUB
+        },
+    ],
+    ..Command::DEFAULT
+}];
+
+/// Values of a `CONFIG SET` that are secrets.
+fn secret_values(args: &[&[u8]]) -> Positions {
+    (2..args.len()).step_by(2).filter(|&at| redact::is_secret(args[at])).map(|at| at + 1).filter(|&at| at < args.len()).collect()
+}
+
+fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut found: Vec<(&[u8], &Directive)> = Vec::new();
+    for &pattern in &args[2..] {
+        if !pattern.iter().any(|b| b"[*?".contains(b)) {
+            // A plain name is shown as the client wrote it.
+            if let Some((directive, _)) = Directive::find(pattern)
+                && !found.iter().any(|(name, _)| name.eq_ignore_ascii_case(pattern))
+            {
+                found.push((pattern, directive));
+            }
+            continue;
+        }
+        for directive in Directive::all() {
+            for name in [Some(directive.name), directive.alias].into_iter().flatten().map(str::as_bytes) {
+                if glob::matches(pattern, name, true) && !found.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+                    found.push((name, directive));
+                }
+            }
+        }
+    }
+    cx.reply.map(found.len());
+    for (name, directive) in found {
+        cx.reply.bulk(name);
+        cx.reply.bulk(&directive.get(&cx.engine.config));
+    }
+    Ok(())
+}
+
+fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if args.len() % 2 == 1 {
+        return Err(Error::SYNTAX);
+    }
+    let failed = |name: &[u8], reason: &str| {
+        Error::quoting("ERR CONFIG SET failed (possibly related to argument '", name, &format!("') - {reason}"))
+    };
+    // All names come first, then the values.
+    let mut wanted: Vec<(&Directive, &'static str, &[u8])> = Vec::new();
+    for pair in args[2..].chunks_exact(2) {
+        let Some((directive, name)) = Directive::find(pair[0]) else {
+            return Err(Error::quoting("ERR Unknown option or number of arguments for CONFIG SET - '", pair[0], "'"));
+        };
+        if directive.fixed {
+            return Err(failed(pair[0], "can't set immutable config"));
+        }
+        if wanted.iter().any(|(_, known, _)| *known == name) {
+            return Err(failed(pair[0], "duplicate parameter"));
+        }
+        wanted.push((directive, name, pair[1]));
+    }
+    let mut config: Config = cx.engine.config.clone();
+    for (directive, name, value) in &wanted {
+        directive.set_from_value(&mut config, value).map_err(|reason| failed(name.as_bytes(), &reason))?;
+    }
+    let engine = &mut *cx.engine;
+    if let Some(apply) = &mut engine.apply_config {
+        let names: Vec<&'static str> = wanted.iter().map(|(directive, _, _)| directive.name).collect();
+        apply(&config, &names, &mut engine.environment).map_err(|(name, reason)| failed(name.as_bytes(), &reason))?;
+    }
+    cx.engine.reconfigure(config, wanted.iter().map(|(directive, _, _)| directive.name));
+    cx.reply.ok();
+    Ok(())
+}
+
+fn resetstat(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
+    // What waits for the next look at the clock was before.
+    cx.engine.take_time(cx.now);
+    cx.engine.reset_stats(cx.now);
+    cx.engine.count(cx.command);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn rewrite(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
+    let engine = &mut *cx.engine;
+    let Some(write) = &mut engine.rewrite_config else {
+        return Err(Error::new("ERR The server is running without a config file"));
+    };
+    // Users that have a file of their own are not written here.
+    let users = if engine.users_file.is_some() { Vec::new() } else { engine.users.lines() };
+    write(&engine.config, &users).map_err(|reason| Error::new(format!("ERR Rewriting config file: {reason}")))?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    crate::commands::reference::help::reply(
+        cx,
+        args,
+        &[
+            "GET <pattern>",
+            "    Return parameters matching the glob-like <pattern> and their values.",
+            "SET <directive> <value>",
+            "    Set the configuration <directive> to <value>.",
+            "RESETSTAT",
+            "    Reset statistics reported by the INFO command.",
+            "REWRITE",
+            "    Rewrite the configuration file.",
+        ],
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::Action;
+    use crate::engine::harness::Harness;
+    use crate::keyspace::change::Classes;
+
+    #[test]
+    fn get_takes_names_and_patterns_and_shows_plain_names_as_written() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("config get PORT port Port port", "*2 $4 PORT $4 6379"),
+            ("config get nosuch", "*0"),
+            ("config get PO?T", "*2 $4 port $4 6379"),
+            ("config get maxmemory-p*", "*2 $16 maxmemory-policy $10 noeviction"),
+            ("config get *ziplist-value", "*4 $22 hash-max-ziplist-value $2 64 $22 zset-max-ziplist-value $2 64"),
+            ("config get", "-ERR wrong number of arguments for 'config|get' command"),
+            ("config nosuch", "-ERR unknown subcommand 'nosuch'. Try CONFIG HELP."),
+        ]);
+        h.run("hello 3");
+        assert_eq!(h.run("config get timeout"), "%1 $7 timeout $1 0");
+    }
+
+    #[test]
+    fn set_is_all_or_nothing() {
+        let mut h = Harness::new();
+        h.script(&[
+            ("config set timeout 5 MAXCLIENTS 7", "+OK"),
+            ("config get timeout maxclients", "*4 $7 timeout $1 5 $10 maxclients $1 7"),
+            (
+                "config set timeout 6 MaxClients x",
+                "-ERR CONFIG SET failed (possibly related to argument 'maxclients') - argument couldn't be parsed into an integer",
+            ),
+            ("config get timeout", "*2 $7 timeout $1 5"),
+            ("config set nosuch 1 timeout 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nosuch'"),
+            ("config set timeout 1 timeout 2", "-ERR CONFIG SET failed (possibly related to argument 'timeout') - duplicate parameter"),
+            ("config set databases 3", "-ERR CONFIG SET failed (possibly related to argument 'databases') - can't set immutable config"),
+            ("config set timeout", "-ERR wrong number of arguments for 'config|set' command"),
+            ("config set timeout 1 hz", "-ERR syntax error"),
+            ("config rewrite", "-ERR The server is running without a config file"),
+        ]);
+    }
+
+    #[test]
+    fn events_and_passwords_take_effect_at_once_and_the_driver_is_told() {
+        let mut h = Harness::new();
+        h.run("config set notify-keyspace-events Kx");
+        assert_eq!(h.engine.keyspace.changes.notify, Classes::KEYSPACE | Classes::EXPIRED);
+        assert_eq!(h.engine.take_actions(), [Action::ConfigChanged("notify-keyspace-events")]);
+        h.run("config set requirepass hidden");
+        let other = h.engine.connect(h.now, Default::default());
+        h.session = other;
+        assert_eq!(h.run("get k"), "-NOAUTH Authentication required.");
+    }
+
+    #[test]
+    fn resetstat_clears_the_counters() {
+        let mut h = Harness::new();
+        h.run("get missing");
+        h.run("nosuch");
+        assert_eq!((h.engine.keyspace.stats.misses, h.engine.stats.error_replies), (1, 1));
+        assert_eq!(h.run("config resetstat"), "+OK");
+        assert_eq!((h.engine.keyspace.stats.misses, h.engine.stats.error_replies), (0, 0));
+        // A call counts when it is done: this one does, that of INFO does not yet.
+        let text = h.run("info all");
+        assert!(text.contains("cmdstat_config|resetstat:calls=1,") && !text.contains("cmdstat_info"), "{text}");
+        assert!(text.contains("total_commands_processed:1 "), "{text}");
+        assert!(h.run("info commandstats").contains("cmdstat_info:calls=1,"));
+    }
+}

@@ -1,0 +1,268 @@
+//! DEBUG: what tests and people who look into a server need.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::{parse_f64, parse_i64};
+use crate::commands::keys::names;
+use crate::commands::reference::help;
+use crate::commands::server::debug_digest;
+use crate::engine::Action;
+use crate::engine::context::Context;
+use crate::engine::session::SessionFlags;
+use crate::keyspace::lru::idle_seconds;
+use crate::resp::reply::Protocol;
+
+/// Whether `enable-debug-command` lets this session use DEBUG.
+fn may_debug(cx: &mut Context<'_>) -> bool {
+    match cx.engine.config.enable_debug_command {
+        "yes" => true,
+        "local" => {
+            let session = cx.session();
+            let (unix, addr) = (session.flags.contains(SessionFlags::UNIX_SOCKET), &session.addr);
+            // A session without an address is one of this very process.
+            unix || addr.is_empty() || addr.starts_with("127.") || addr.starts_with("[::1]:")
+        }
+        _ => false,
+    }
+}
+
+/// `DEBUG subcommand …`
+pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if !may_debug(cx) {
+        return Err(Error::DEBUG_NOT_ALLOWED);
+    }
+    let is = |word: &str, argc| args.len() == argc && args[1].eq_ignore_ascii_case(word.as_bytes());
+    if is("sleep", 3) {
+        let seconds = parse_f64(args[2]).filter(|seconds| *seconds >= 0.0).ok_or(Error::NOT_FLOAT)?;
+        cx.engine.act(Action::Sleep((seconds * 1e6) as u64));
+        cx.reply.ok();
+    } else if is("set-active-expire", 3) {
+        cx.engine.keyspace.active_expire = parse_i64(args[2]).is_some_and(|on| on != 0);
+        cx.reply.ok();
+    } else if is("set-disable-deny-scripts", 3) {
+        cx.engine.debug_from_scripts = parse_i64(args[2]).is_some_and(|on| on != 0);
+        cx.reply.ok();
+    } else if is("protocol", 3) {
+        protocol(cx, args[2])?;
+    } else if is("object", 3) {
+        debug_object(cx, args[2])?;
+    } else if is("digest", 2) {
+        let digest = debug_digest::of_all(cx.engine, cx.now);
+        cx.reply.simple(&digest.hex());
+    } else if args.len() >= 2 && args[1].eq_ignore_ascii_case(b"digest-value") {
+        cx.reply.array(args.len() - 2);
+        for key in &args[2..] {
+            let (mut db, reply) = cx.db_and_reply();
+            reply.simple(&debug_digest::of_value(db.peek(key)).hex());
+        }
+    } else if is("change-repl-id", 2) {
+        // Nobody follows: the name of the history is all that changes.
+        cx.engine.replication_id = cx.engine.random_id();
+        cx.reply.ok();
+    } else if is("quicklist-packed-threshold", 3) {
+        // Lists have no nodes of a single large element.
+        cx.reply.ok();
+    } else if is("error", 3) {
+        let line: Vec<u8> = args[2].iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }).collect();
+        return Err(Error::new(String::from_utf8_lossy(&line).into_owned()));
+    } else if is("log", 3) {
+        tracing::warn!("DEBUG LOG: {}", String::from_utf8_lossy(args[2]));
+        cx.reply.ok();
+    } else if is("help", 2) {
+        help::reply(
+            cx,
+            args,
+            &[
+                "CHANGE-REPL-ID",
+                "    Give the history of changes another name.",
+                "DIGEST",
+                "    Output a hex signature representing the current DB content. Takes as long",
+                "    as there is data, and nothing else happens meanwhile.",
+                "DIGEST-VALUE <key> [<key> ...]",
+                "    Output a hex signature of the values of all the specified keys.",
+                "ERROR <string>",
+                "    Reply with an error of this text.",
+                "LOG <message>",
+                "    Write <message> to the server log.",
+                "OBJECT <key>",
+                "    Show low level info about `key` and associated value.",
+                "PROTOCOL <type>",
+                "    Reply with a test value of the specified type. <type> can be: string,",
+                "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
+                "    true, false.",
+                "QUICKLIST-PACKED-THRESHOLD <size>",
+                "    Accepted; no node of a list is larger for one element.",
+                "SET-ACTIVE-EXPIRE <0|1>",
+                "    Setting it to 0 disables expiring keys that nobody accesses, otherwise they",
+                "    end at their deadline.",
+                "SET-DISABLE-DENY-SCRIPTS <0|1>",
+                "    Setting it to 1 lets scripts call DEBUG.",
+                "SLEEP <seconds>",
+                "    Stop the server for <seconds>. Decimals allowed.",
+            ],
+        );
+    } else {
+        return Err(Error::subcommand_syntax(args));
+    }
+    Ok(())
+}
+
+/// The line of `DEBUG OBJECT`. There are no addresses to show, and nothing is ever serialized: its length is that of the memory.
+fn debug_object(cx: &mut Context<'_>, key: &[u8]) -> Result {
+    let second = cx.now.mono_us / 1_000_000;
+    let (mut db, reply) = cx.db_and_reply();
+    let entry = db.peek(key).ok_or(Error::NO_SUCH_KEY)?;
+    let (encoding, length, idle) = (names::encoding(entry), entry.allocated(), idle_seconds(entry, second));
+    let lru = entry.access();
+    reply.simple(&format!(
+        "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{length} lru:{lru} lru_seconds_idle:{idle}"
+    ));
+    Ok(())
+}
+
+/// A reply of every type, for those who read replies: in scripts as well, after `DEBUG SET-DISABLE-DENY-SCRIPTS 1`.
+fn protocol(cx: &mut Context<'_>, kind: &[u8]) -> Result {
+    let reply = &mut *cx.reply;
+    match kind.to_ascii_lowercase().as_slice() {
+        b"string" => reply.bulk(b"Hello World"),
+        b"integer" => reply.integer(12345),
+        b"double" => reply.double(3141.0 / 1000.0),
+        b"bignum" => reply.big_number("1234567999999999999999999999999999999"),
+        b"null" => reply.null(),
+        b"array" => {
+            reply.array(3);
+            (0..3).for_each(|n| reply.integer(n));
+        }
+        b"set" => {
+            reply.set(3);
+            (0..3).for_each(|n| reply.integer(n));
+        }
+        b"map" => {
+            reply.map(3);
+            for n in 0..3 {
+                reply.integer(n);
+                reply.boolean(n == 1);
+            }
+        }
+        b"attrib" => {
+            if reply.attribute(1) {
+                reply.bulk(b"key-popularity");
+                reply.array(2);
+                reply.bulk(b"key:123");
+                reply.integer(90);
+            }
+            reply.bulk(b"Some real reply following the attribute");
+        }
+        b"push" if reply.protocol() == Protocol::Resp2 => return Err(Error::new("ERR RESP2 is not supported by this command")),
+        b"push" => {
+            reply.push(2);
+            reply.bulk(b"server-cpu-usage");
+            reply.integer(42);
+            reply.bulk(b"Some real reply following the push reply");
+        }
+        b"true" => reply.boolean(true),
+        b"false" => reply.boolean(false),
+        b"verbatim" => reply.verbatim("txt", b"This is a verbatim\nstring"),
+        _ => {
+            return Err(Error::new(
+                "ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::Action;
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn there_is_a_reply_of_every_type() {
+        let types =
+            ["string", "integer", "double", "bignum", "null", "array", "set", "map", "attrib", "true", "false", "VERBATIM"];
+        let shown = |harness: &mut Harness| types.map(|kind| harness.run(&format!("DEBUG PROTOCOL {kind}")));
+        let mut harness = Harness::new();
+        assert_eq!(
+            shown(&mut harness),
+            [
+                "$11 Hello World",
+                ":12345",
+                "$5 3.141",
+                "$37 1234567999999999999999999999999999999",
+                "$-1",
+                "*3 :0 :1 :2",
+                "*3 :0 :1 :2",
+                "*6 :0 :0 :1 :1 :2 :0",
+                "$39 Some real reply following the attribute",
+                ":1",
+                ":0",
+                "$25 This is a verbatim\nstring",
+            ]
+        );
+        harness.script(&[
+            ("DEBUG PROTOCOL push", "-ERR RESP2 is not supported by this command"),
+            (
+                "DEBUG PROTOCOL x",
+                "-ERR Wrong protocol type name. Please use one of the following: \
+                 string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false",
+            ),
+        ]);
+        harness.run("HELLO 3");
+        assert_eq!(
+            shown(&mut harness),
+            [
+                "$11 Hello World",
+                ":12345",
+                ",3.141",
+                "(1234567999999999999999999999999999999",
+                "_",
+                "*3 :0 :1 :2",
+                "~3 :0 :1 :2",
+                "%3 :0 #f :1 #t :2 #f",
+                "|1 $14 key-popularity *2 $7 key:123 :90 $39 Some real reply following the attribute",
+                "#t",
+                "#f",
+                "=29 txt:This is a verbatim\nstring",
+            ]
+        );
+        harness.script(&[("DEBUG PROTOCOL push", ">2 $16 server-cpu-usage :42 $40 Some real reply following the push reply")]);
+    }
+
+    #[test]
+    fn debug_sleeps_and_looks_only_where_it_may() {
+        let mut harness = Harness::new();
+        harness.script(&[
+            ("DEBUG SLEEP 0.25", "+OK"),
+            ("DEBUG SLEEP x", "-ERR value is not a valid float"),
+            ("DEBUG SLEEP -1", "-ERR value is not a valid float"),
+            ("DEBUG nothing", "-ERR unknown subcommand or wrong number of arguments for 'nothing'. Try DEBUG HELP."),
+            ("DEBUG OBJECT k", "-ERR no such key"),
+            ("DEBUG CHANGE-REPL-ID", "+OK"),
+            ("DEBUG QUICKLIST-PACKED-THRESHOLD 100b", "+OK"),
+            ("DEBUG ERROR boom", "-boom"),
+            ("DEBUG LOG hello", "+OK"),
+            ("SET k 12", "+OK"),
+        ]);
+        assert_eq!(harness.engine.take_actions(), [Action::Sleep(250_000)]);
+        harness.pass(3000);
+        let object = harness.run("DEBUG OBJECT k");
+        assert!(
+            object.starts_with("+Value at:0x0 refcount:1 encoding:int ") && object.ends_with("lru_seconds_idle:3"),
+            "{object}"
+        );
+        harness.engine.sessions[harness.session.0 as usize].addr = "10.0.0.1:5000".into();
+        assert!(harness.run("DEBUG SLEEP 0").starts_with("-ERR DEBUG command not allowed."));
+    }
+
+    #[test]
+    fn keys_end_only_when_looked_at_while_active_expiry_is_off() {
+        let mut harness = Harness::new();
+        harness.script(&[("DEBUG SET-ACTIVE-EXPIRE 0", "+OK"), ("SET k v PX 10", "+OK")]);
+        harness.pass(20);
+        harness.script(&[("DBSIZE", ":1"), ("GET k", "$-1"), ("DBSIZE", ":0")]);
+        harness.script(&[("SET k v PX 10", "+OK"), ("DEBUG SET-ACTIVE-EXPIRE 1", "+OK")]);
+        harness.pass(20);
+        harness.script(&[("DBSIZE", ":0")]);
+    }
+}

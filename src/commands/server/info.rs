@@ -1,0 +1,564 @@
+//! INFO: what the server says of itself, in sections of `name:value` lines.
+//!
+//! It says what is so. A field that clients and exporters look for, of something there is none of here (replicas, forks, modules),
+//! is zero; what cannot be known without a clock or a profiler is left out.
+
+use std::fmt::{Display, Write};
+
+use crate::base::time::Now;
+use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+use crate::commands;
+use crate::commands::server::memory::Overhead;
+use crate::engine::command::Command;
+use crate::engine::environment::Usage;
+use crate::engine::observe::command_stats::Slot;
+use crate::engine::pubsub::Kind;
+use crate::engine::{ADVANCE_BUDGET, Engine};
+
+/// Keys that are looked at to guess the mean time to live of a database.
+const TTL_SAMPLES: usize = 64;
+
+/// One section.
+struct Section {
+    /// As it is asked for, in lower case.
+    name: &'static str,
+    heading: &'static str,
+    write: fn(&mut Report<'_>),
+}
+
+const SECTIONS: &[Section] = &[
+    Section { name: "server", heading: "Server", write: server },
+    Section { name: "portcullis", heading: "Portcullis", write: portcullis },
+    Section { name: "clients", heading: "Clients", write: clients },
+    Section { name: "memory", heading: "Memory", write: memory },
+    Section { name: "persistence", heading: "Persistence", write: persistence },
+    Section { name: "stats", heading: "Stats", write: stats },
+    Section { name: "locks", heading: "Locks", write: locks },
+    Section { name: "replication", heading: "Replication", write: replication },
+    Section { name: "cpu", heading: "CPU", write: cpu },
+    Section { name: "modules", heading: "Modules", write: |_| {} },
+    Section { name: "commandstats", heading: "Commandstats", write: commandstats },
+    Section { name: "errorstats", heading: "Errorstats", write: errorstats },
+    Section { name: "latencystats", heading: "Latencystats", write: latencystats },
+    Section { name: "cluster", heading: "Cluster", write: cluster },
+    Section { name: "keyspace", heading: "Keyspace", write: keyspace },
+];
+
+/// Sections that are not shown by default.
+const ON_REQUEST: [&str; 2] = ["commandstats", "latencystats"];
+
+/// What the sections are written from, and into.
+struct Report<'a> {
+    engine: &'a mut Engine,
+    now: Now,
+    usage: Usage,
+    text: String,
+}
+
+impl Report<'_> {
+    fn line(&mut self, name: &str, value: impl Display) {
+        let _ = write!(self.text, "{name}:{value}\r\n");
+    }
+
+    /// A number of bytes, and the same for people to read.
+    fn bytes(&mut self, name: &str, bytes: u64) {
+        self.line(name, bytes);
+        self.line(&format!("{name}_human"), human(bytes));
+    }
+
+    fn zeros(&mut self, names: &[&str]) {
+        for name in names {
+            self.line(name, 0);
+        }
+    }
+}
+
+/// The text of `INFO` for the sections asked for; for none, what is shown by default.
+pub fn report(engine: &mut Engine, now: Now, asked: &[&[u8]]) -> String {
+    let has = |name: &str| asked.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
+    let all = has("all") || has("everything");
+    let default = asked.is_empty() || has("default");
+    let usage = engine.usage();
+    let mut report = Report { engine, now, usage, text: String::new() };
+    for section in SECTIONS {
+        let by_default = default && !ON_REQUEST.contains(&section.name);
+        if !all && !by_default && !has(section.name) {
+            continue;
+        }
+        if !report.text.is_empty() {
+            report.text.push_str("\r\n");
+        }
+        let _ = write!(report.text, "# {}\r\n", section.heading);
+        (section.write)(&mut report);
+    }
+    report.text
+}
+
+/// A number of bytes as people read it: `1.52M`.
+pub(crate) fn human(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "K", "M", "G", "T", "P"];
+    let unit = ((bytes.max(1).ilog2() / 10) as usize).min(UNITS.len() - 1);
+    match unit {
+        0 => format!("{bytes}B"),
+        _ => format!("{:.2}{}", bytes as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit]),
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn server(r: &mut Report<'_>) {
+    let environment = r.engine.environment.clone();
+    let uptime_s = (r.now.mono_us - r.engine.started.mono_us.min(r.now.mono_us)) / 1_000_000;
+    r.line("redis_version", REDIS_VERSION);
+    r.line("redis_git_sha1", "00000000");
+    r.line("redis_git_dirty", 0);
+    r.line("redis_build_id", "0");
+    let mode = if r.engine.in_cluster() { "cluster" } else { "standalone" };
+    r.line("redis_mode", mode);
+    r.line("os", &environment.os);
+    r.line("arch_bits", usize::BITS);
+    r.line("monotonic_clock", "POSIX clock_gettime");
+    r.line("multiplexing_api", environment.multiplexing);
+    r.line("process_id", environment.process_id);
+    r.line("process_supervised", "no");
+    let run_id = r.engine.run_id.clone();
+    r.line("run_id", run_id);
+    r.line("tcp_port", environment.tcp_port);
+    r.line("server_time_usec", r.now.unix_us());
+    r.line("uptime_in_seconds", uptime_s);
+    r.line("uptime_in_days", uptime_s / 86_400);
+    // Nothing runs on a fixed tick, but some clients divide by it.
+    r.line("hz", r.engine.config.hz);
+    r.line("configured_hz", r.engine.config.hz);
+    r.line("lru_clock", (r.now.unix_ms() / 1000) & 0xff_ffff);
+    r.line("executable", &environment.executable);
+    r.line("config_file", &environment.config_file);
+    r.line("io_threads_active", 0);
+    for (i, listener) in environment.listeners.iter().enumerate() {
+        r.line(&format!("listener{i}"), listener);
+    }
+}
+
+fn portcullis(r: &mut Report<'_>) {
+    let (timers, late_ms_max) = (r.engine.keyspace.timers(), r.engine.keyspace.stats.late_ms_max);
+    let next_ms = r.engine.next_deadline().map_or(-1, |at| r.now.left_ms(at) as i64);
+    let unfreed = r.engine.keyspace.has_unfreed() as u8;
+    let (changes, turns, full_turns) = (r.engine.keyspace.changes.count, r.engine.stats.turns, r.engine.stats.full_turns);
+    r.line("portcullis_version", PORTCULLIS_VERSION);
+    r.line("timers", timers);
+    r.line("next_wake_in_milliseconds", next_ms);
+    r.line("expiry_lateness_milliseconds_max", late_ms_max);
+    r.line("timer_turns", turns);
+    r.line("timer_turns_at_budget", full_turns);
+    r.line("timer_turn_budget", ADVANCE_BUDGET);
+    r.line("memory_waits_to_be_freed", unfreed);
+    let turns = &r.engine.turns;
+    let (count, us, long, off_cpu_us) = (turns.histogram.total(), turns.ns / 1000, turns.long, turns.off_cpu_ns / 1000);
+    let longest = turns.longest.unwrap_or_default();
+    let percentiles = [50.0, 99.0, 99.9].map(|p| format!("p{p}={:.3}", turns.histogram.percentile(p) as f64 / 1000.0));
+    let bounds: Vec<String> = turns.histogram.cumulative().iter().map(|(us, count)| format!("{us}={count}")).collect();
+    r.line("turns", count);
+    r.line("turns_usec", us);
+    r.line("turns_over_1_millisecond", long);
+    r.line("turns_without_processor_usec", off_cpu_us);
+    r.line("turn_longest_usec", longest.ns / 1000);
+    r.line("turn_longest_processor_usec", longest.cpu_ns / 1000);
+    r.line("turn_longest_task", longest.task);
+    r.line("turn_longest_command", longest.command.map(commands::full_name).unwrap_or_default());
+    r.line("turn_percentiles_usec", percentiles.join(","));
+    r.line("turn_histogram_usec", bounds.join(","));
+    let stats = &r.engine.stats;
+    let closed = stats.query_limit_disconnections + stats.output_limit_disconnections;
+    r.line("client_limit_disconnections", closed);
+    r.line("changes", changes);
+}
+
+fn clients(r: &mut Report<'_>) {
+    let sessions = || r.engine.sessions.iter().map(|(_, session)| session);
+    let connected = r.engine.sessions.len();
+    let in_max = sessions().map(|session| session.query_buffer as usize).max().unwrap_or(0);
+    let out_max = sessions().map(|session| session.out.len()).max().unwrap_or(0);
+    let subscribed = sessions().filter(|session| session.subscriptions != [0; 3]).count();
+    r.line("connected_clients", connected);
+    r.line("cluster_connections", 0);
+    r.line("maxclients", r.engine.config.maxclients);
+    r.line("client_recent_max_input_buffer", in_max);
+    r.line("client_recent_max_output_buffer", out_max);
+    let changes = &r.engine.keyspace.changes;
+    let (waiters, timed, waited) = (changes.waits.waiters(), changes.waits.timed(), changes.waits.keys());
+    let (watchers, watched) = (changes.watches.watchers(), changes.watches.keys());
+    let trackers = changes.tracking.trackers();
+    let held = r.engine.pause.held();
+    let on_removal = changes.waits.keys_waited_on_removal();
+    let for_locks = changes.locks.as_ref().map_or(0, |locks| locks.queues.waiters());
+    r.line("blocked_clients", waiters + held + for_locks);
+    r.line("tracking_clients", trackers);
+    r.line("pubsub_clients", subscribed);
+    r.line("watching_clients", watchers);
+    r.line("clients_in_timeout_table", timed);
+    r.line("total_watched_keys", watched);
+    r.line("total_blocking_keys", waited);
+    r.line("total_blocking_keys_on_nokey", on_removal);
+}
+
+fn memory(r: &mut Report<'_>) {
+    let usage = r.usage;
+    let (peak, overhead) = (r.engine.stats.memory_peak, Overhead::of(r.engine));
+    let dataset = usage.allocated.saturating_sub(overhead.total());
+    r.bytes("used_memory", usage.allocated);
+    r.bytes("used_memory_rss", usage.resident);
+    r.bytes("used_memory_peak", peak);
+    r.line("used_memory_peak_perc", format!("{:.2}%", ratio(usage.allocated, peak) * 100.0));
+    r.line("used_memory_overhead", overhead.total());
+    r.line("used_memory_startup", 0);
+    r.line("used_memory_dataset", dataset);
+    r.line("used_memory_dataset_perc", format!("{:.2}%", ratio(dataset, usage.allocated) * 100.0));
+    r.line("allocator_allocated", usage.allocated);
+    r.line("allocator_active", usage.resident);
+    r.line("allocator_resident", usage.resident);
+    r.zeros(&["allocator_muzzy", "rss_overhead_bytes"]);
+    let fragmented = usage.resident.saturating_sub(usage.allocated);
+    r.line(
+        "allocator_frag_ratio",
+        format!("{:.2}", if usage.allocated == 0 { 1.0 } else { ratio(usage.resident, usage.allocated) }),
+    );
+    r.line("allocator_frag_bytes", fragmented);
+    r.line("allocator_rss_ratio", "1.00");
+    r.line("allocator_rss_bytes", 0);
+    r.line("rss_overhead_ratio", "1.00");
+    let system = r.engine.environment.system_memory;
+    r.bytes("total_system_memory", system);
+    let (interpreter, cache) = (r.engine.lua().scripts.interpreter_bytes() as u64, r.engine.lua().scripts.cache_bytes() as u64);
+    r.bytes("used_memory_lua", interpreter);
+    r.line("used_memory_vm_eval", interpreter);
+    r.line("used_memory_scripts_eval", cache);
+    r.line("number_of_cached_scripts", r.engine.lua().scripts.len());
+    let (functions, libraries) = (r.engine.lua().functions.functions(), r.engine.lua().functions.libraries());
+    r.line("number_of_functions", functions);
+    r.line("number_of_libraries", libraries);
+    let functions_interpreter = r.engine.lua().functions.interpreter_bytes() as u64;
+    r.line("used_memory_vm_functions", functions_interpreter);
+    r.bytes("used_memory_vm_total", interpreter + functions_interpreter);
+    let library_bytes = r.engine.lua().functions.library_bytes() as u64;
+    r.line("used_memory_functions", library_bytes);
+    r.bytes("used_memory_scripts", cache + library_bytes);
+    let maxmemory = r.engine.config.maxmemory;
+    r.bytes("maxmemory", maxmemory);
+    let policy = r.engine.config.maxmemory_policy;
+    r.line("maxmemory_policy", policy);
+    let fragmentation = if usage.allocated == 0 { 1.0 } else { ratio(usage.resident, usage.allocated) };
+    r.line("mem_fragmentation_ratio", format!("{fragmentation:.2}"));
+    r.line("mem_fragmentation_bytes", usage.resident as i64 - usage.allocated as i64);
+    r.zeros(&["mem_not_counted_for_evict", "mem_replication_backlog", "mem_total_replication_buffers"]);
+    // No table is ever there twice while it grows.
+    r.zeros(&["mem_overhead_db_hashtable_rehashing", "mem_clients_slaves"]);
+    r.line("mem_clients_normal", overhead.clients);
+    r.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
+    let allocator = r.engine.environment.allocator;
+    r.line("mem_allocator", allocator);
+    r.line("active_defrag_running", 0);
+    let (buried, freed) = (r.engine.keyspace.space.buried(), r.engine.keyspace.space.freed());
+    r.line("lazyfree_pending_objects", buried);
+    r.line("lazyfreed_objects", freed);
+}
+
+fn persistence(r: &mut Report<'_>) {
+    let changes = r.engine.keyspace.changes.count;
+    let started_s = r.engine.started.unix_ms() / 1000;
+    r.zeros(&["loading", "async_loading"]);
+    r.line("rdb_changes_since_last_save", changes);
+    r.line("rdb_bgsave_in_progress", 0);
+    r.line("rdb_last_save_time", started_s);
+    r.line("rdb_last_bgsave_status", "ok");
+    r.line("rdb_last_bgsave_time_sec", -1);
+    r.line("rdb_current_bgsave_time_sec", -1);
+    r.zeros(&[
+        "rdb_saves",
+        "rdb_last_cow_size",
+        "rdb_last_load_keys_expired",
+        "rdb_last_load_keys_loaded",
+        "aof_enabled",
+        "aof_rewrite_in_progress",
+        "aof_rewrite_scheduled",
+        "aof_rewrites_consecutive_failures",
+    ]);
+    r.line("aof_last_rewrite_time_sec", -1);
+    r.line("aof_current_rewrite_time_sec", -1);
+    r.line("aof_last_bgrewrite_status", "ok");
+    r.line("aof_last_write_status", "ok");
+    r.zeros(&[
+        "aof_last_cow_size",
+        "module_fork_in_progress",
+        "module_fork_last_cow_size",
+        "current_cow_peak",
+        "current_cow_size",
+    ]);
+    r.zeros(&["current_cow_size_age", "current_save_keys_processed", "current_save_keys_total", "aof_rewrites"]);
+    r.line("current_fork_perc", "0.00");
+}
+
+fn stats(r: &mut Report<'_>) {
+    let counters = r.engine.stats.clone();
+    let keys = r.engine.keyspace.stats;
+    let [commands, bytes_in, bytes_out, cycles, busy_us] = r.engine.rates.per_second();
+    r.line("total_connections_received", counters.connections);
+    r.line("total_commands_processed", counters.commands);
+    r.line("instantaneous_ops_per_sec", commands);
+    r.line("total_net_input_bytes", counters.net_in);
+    r.line("total_net_output_bytes", counters.net_out);
+    r.zeros(&["total_net_repl_input_bytes", "total_net_repl_output_bytes"]);
+    r.line("instantaneous_input_kbps", format!("{:.2}", bytes_in as f64 / 1024.0));
+    r.line("instantaneous_output_kbps", format!("{:.2}", bytes_out as f64 / 1024.0));
+    for name in ["instantaneous_input_repl_kbps", "instantaneous_output_repl_kbps"] {
+        r.line(name, "0.00");
+    }
+    r.line("rejected_connections", counters.rejected);
+    r.zeros(&["sync_full", "sync_partial_ok", "sync_partial_err"]);
+    r.line("expired_subkeys", keys.expired_fields);
+    r.line("expired_keys", keys.expired);
+    r.line("expired_stale_perc", "0.00");
+    r.line("expired_time_cap_reached_count", counters.full_turns);
+    r.line("expire_cycle_cpu_milliseconds", counters.expiring_ns / 1_000_000);
+    r.line("evicted_keys", keys.evicted);
+    r.line("evicted_clients", counters.evicted_clients);
+    r.line("evicted_scripts", r.engine.lua().scripts.evicted);
+    let over_us = r.engine.over_maxmemory_us(r.now);
+    r.line("total_eviction_exceeded_time", (counters.over_maxmemory_us + over_us) / 1000);
+    r.line("current_eviction_exceeded_time", over_us / 1000);
+    r.line("keyspace_hits", keys.hits);
+    r.line("keyspace_misses", keys.misses);
+    let [channels, patterns, shards] = Kind::ALL.map(|kind| r.engine.pubsub.topic_count(kind));
+    r.line("pubsub_channels", channels);
+    r.line("pubsub_patterns", patterns);
+    r.line("pubsubshard_channels", shards);
+    r.zeros(&["latest_fork_usec", "total_forks", "migrate_cached_sockets", "slave_expires_tracked_keys"]);
+    let tracking = &r.engine.keyspace.changes.tracking;
+    let (tracked, items, prefixes) = (tracking.keys(), tracking.items(), tracking.prefixes());
+    r.line("tracking_total_keys", tracked);
+    r.line("tracking_total_items", items);
+    r.line("tracking_total_prefixes", prefixes);
+    // Such as a replica gives its master.
+    r.zeros(&["unexpected_error_replies"]);
+    r.line("total_reads_processed", counters.reads);
+    r.line("total_writes_processed", counters.writes);
+    r.zeros(&["io_threaded_reads_processed", "io_threaded_writes_processed"]);
+    r.line("client_query_buffer_limit_disconnections", counters.query_limit_disconnections);
+    r.line("client_output_buffer_limit_disconnections", counters.output_limit_disconnections);
+    // One buffer is lent to whoever is served.
+    r.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
+    let [all_cycles, all_busy_us] = r.engine.event_loop();
+    // What a transaction runs is counted by itself.
+    let commands = known_commands(r.engine).filter(|(row, _)| !row.is_exec());
+    let command_us = commands.map(|(_, slot)| slot.ns).sum::<u64>() / 1000;
+    r.line("eventloop_cycles", all_cycles);
+    r.line("eventloop_duration_sum", all_busy_us);
+    r.line("eventloop_duration_cmd_sum", command_us);
+    r.line("instantaneous_eventloop_cycles_per_sec", cycles);
+    r.line("instantaneous_eventloop_duration_usec", busy_us.checked_div(cycles).unwrap_or(0));
+    r.zeros(&["active_defrag_hits", "active_defrag_misses", "active_defrag_key_hits", "active_defrag_key_misses"]);
+    // What RESTORE is given is always read element by element: there is no look at it beforehand that could be counted.
+    r.zeros(&["total_active_defrag_time", "current_active_defrag_time", "dump_payload_sanitizations"]);
+    r.line("total_error_replies", counters.error_replies);
+    let [auth, command, key, channel] = r.engine.users.log.denied();
+    for (what, count) in [("auth", auth), ("cmd", command), ("key", key), ("channel", channel)] {
+        r.line(&format!("acl_access_denied_{what}"), count);
+    }
+}
+
+fn replication(r: &mut Report<'_>) {
+    let run_id = r.engine.replication_id.clone();
+    r.line("role", "master");
+    r.line("connected_slaves", 0);
+    r.line("master_failover_state", "no-failover");
+    r.line("master_replid", run_id);
+    r.line("master_replid2", "0".repeat(40));
+    r.line("master_repl_offset", 0);
+    r.line("second_repl_offset", -1);
+    r.zeros(&["repl_backlog_active", "repl_backlog_size", "repl_backlog_first_byte_offset", "repl_backlog_histlen"]);
+}
+
+fn cpu(r: &mut Report<'_>) {
+    let seconds = |us: u64| format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+    let (system, user) = (seconds(r.usage.cpu_system_us), seconds(r.usage.cpu_user_us));
+    r.line("used_cpu_sys", system);
+    r.line("used_cpu_user", user);
+    r.line("used_cpu_sys_children", "0.000000");
+    r.line("used_cpu_user_children", "0.000000");
+    let (system, user) = (seconds(r.usage.thread_system_us), seconds(r.usage.thread_user_us));
+    r.line("used_cpu_sys_main_thread", system);
+    r.line("used_cpu_user_main_thread", user);
+}
+
+fn errorstats(r: &mut Report<'_>) {
+    let errors = std::mem::take(&mut r.engine.stats.errors);
+    for (code, count) in &errors {
+        // A code may come out of a script: what would break the line is shown as `_`.
+        let code: String = code.chars().map(|c| if c.is_ascii_graphic() && c != ':' { c } else { '_' }).collect();
+        r.line(&format!("errorstat_{code}"), format_args!("count={count}"));
+    }
+    r.engine.stats.errors = errors;
+}
+
+/// All rows that have been called or refused, and what is known of them.
+fn known_commands(engine: &Engine) -> impl Iterator<Item = (&'static Command, &Slot)> {
+    let rows = commands::all().flat_map(|row| std::iter::once(row).chain(row.subcommands));
+    rows.filter_map(|row| engine.command_stats.get(row).map(|slot| (row, slot)))
+}
+
+fn commandstats(r: &mut Report<'_>) {
+    for (row, slot) in known_commands(r.engine) {
+        let Slot { calls, rejected, failed, ns, .. } = *slot;
+        if (calls, rejected, failed) == (0, 0, 0) {
+            continue;
+        }
+        let us = ns / 1000;
+        let _ = write!(
+            r.text,
+            "cmdstat_{}:calls={calls},usec={us},usec_per_call={:.2},rejected_calls={rejected},failed_calls={failed}\r\n",
+            commands::full_name(row),
+            ratio(ns, calls) / 1000.0
+        );
+    }
+}
+
+fn latencystats(r: &mut Report<'_>) {
+    for (row, slot) in known_commands(r.engine) {
+        let Some(histogram) = &slot.histogram else { continue };
+        let percentile = |percent: &String| {
+            let ns = percent.parse().map_or(0, |percent| histogram.percentile(percent));
+            format!("p{percent}={:.3}", ns as f64 / 1000.0)
+        };
+        let shown: Vec<String> = r.engine.config.latency_percentiles.iter().map(percentile).collect();
+        let _ = write!(r.text, "latency_percentiles_usec_{}:{}\r\n", commands::full_name(row), shown.join(","));
+    }
+}
+
+fn cluster(r: &mut Report<'_>) {
+    let enabled = r.engine.in_cluster() as u8;
+    r.line("cluster_enabled", enabled);
+}
+
+fn keyspace(r: &mut Report<'_>) {
+    for index in 0..r.engine.keyspace.databases() as u32 {
+        let now = r.now;
+        let db = r.engine.keyspace.db(index, now);
+        let (keys, expires) = (db.len(), db.volatile());
+        if keys == 0 {
+            continue;
+        }
+        let avg_ttl = if expires == 0 { 0 } else { db.sampled_ttl_ms(TTL_SAMPLES) };
+        let subexpiry = db.volatile_hashes();
+        let line = format!("keys={keys},expires={expires},avg_ttl={avg_ttl},subexpiry={subexpiry}");
+        r.line(&format!("db{index}"), line);
+    }
+}
+
+/// Native locks, all databases together. What is counted since the start is as in `LOCK.STATS`.
+fn locks(r: &mut Report<'_>) {
+    let Some(locks) = r.engine.keyspace.changes.locks.take() else { return };
+    let (held, stats) = (locks.held.total(), &locks.stats);
+    let now: [(&str, u64); 12] = [
+        ("lock_held", held.locks),
+        ("lock_semaphores_held", held.semaphores),
+        ("lock_permits_out", held.permits),
+        ("lock_holders", held.grants),
+        ("lock_session_holders", locks.session_grants() as u64),
+        ("lock_waiters", locks.queues.waiters() as u64),
+        ("lock_contended", locks.queues.contended() as u64),
+        ("lock_longest_queue", u64::from(stats.longest_queue)),
+        ("lock_last_fence", locks.next_token() - 1),
+        ("lock_slowlog_len", stats.long_waits().len() as u64),
+        ("lock_remembered_names", locks.history.len() as u64),
+        ("lock_expiry_publish_rules", r.engine.config.lock_expiry_publish.all().len() as u64),
+    ];
+    let totals = [
+        ("lock_grants", stats.grants),
+        ("lock_immediate_grants", stats.immediate),
+        ("lock_queued_grants", stats.queued),
+        ("lock_releases", stats.releases),
+        ("lock_expiries", stats.expiries),
+        ("lock_session_ends", stats.session_ends),
+        ("lock_deletions", stats.deletions),
+        ("lock_timeouts", stats.timeouts),
+        ("lock_deadlocks_refused", stats.deadlocks),
+        ("lock_expiry_messages", r.engine.stats.expiry_messages),
+    ];
+    let waits = [("p50", 50.0), ("p99", 99.0), ("p999", 99.9), ("max", 100.0)];
+    let waits = waits.map(|(name, percent)| (name, stats.wait_percentile_us(percent)));
+    r.engine.keyspace.changes.locks = Some(locks);
+    now.into_iter().chain(totals).for_each(|(name, value)| r.line(name, value));
+    for (name, us) in waits {
+        r.line(&format!("lock_wait_usec_{name}"), us);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::engine::config::Config;
+    use crate::engine::session::Peer;
+
+    fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    }
+
+    #[test]
+    fn sections_are_chosen_by_name_in_any_case() {
+        let mut engine = Engine::new(Config::default(), 1, Now::default(), crate::commands::table());
+        let headings = |engine: &mut Engine, asked: &[&[u8]]| -> Vec<String> {
+            let text = report(engine, Now::default(), asked);
+            text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect()
+        };
+        assert_eq!(headings(&mut engine, &[b"SERVER", b"keyspace"]), ["# Server", "# Keyspace"]);
+        assert_eq!(headings(&mut engine, &[]).len(), SECTIONS.len() - ON_REQUEST.len());
+        assert_eq!(headings(&mut engine, &[b"default"]).len(), SECTIONS.len() - ON_REQUEST.len());
+        assert_eq!(headings(&mut engine, &[b"default", b"commandstats"]).len(), SECTIONS.len() - ON_REQUEST.len() + 1);
+        assert_eq!(headings(&mut engine, &[b"ALL"]).len(), SECTIONS.len());
+        assert_eq!(headings(&mut engine, &[b"everything"]).len(), SECTIONS.len());
+        assert_eq!(headings(&mut engine, &[b"nosuch"]).len(), 0);
+    }
+
+    #[test]
+    fn what_was_done_is_counted() {
+        let now = Now::new(1_000_000, 1_700_000_000_000);
+        let mut engine = Engine::new(Config::default(), 1, now, crate::commands::table());
+        let id = engine.connect(now, Peer::default());
+        let requests: [&[&[u8]]; 5] =
+            [&[b"set", b"a", b"1", b"px", b"5000"], &[b"get", b"a"], &[b"get", b"b"], &[b"nosuch"], &[b"set", b"b", b"2"]];
+        for args in requests {
+            engine.execute(now, id, args);
+        }
+        let later = Now::new(now.mono_us + 2_000_000, now.wall_offset_ms);
+        engine.advance(later);
+        let text = report(&mut engine, later, &[]);
+        // The wheel may have work of its own before the deadline.
+        let wake_ms: i64 = field(&text, "next_wake_in_milliseconds").unwrap().parse().unwrap();
+        assert!((1..=3000).contains(&wake_ms), "{wake_ms}");
+        assert!(text.lines().all(|line| line.is_empty() || line.starts_with("# ") || line.contains(':')));
+        for (name, value) in [
+            ("uptime_in_seconds", "2"),
+            ("connected_clients", "1"),
+            ("total_commands_processed", "4"),
+            ("keyspace_hits", "1"),
+            ("keyspace_misses", "1"),
+            ("errorstat_ERR", "count=1"),
+            ("db0", "keys=2,expires=1,avg_ttl=3000,subexpiry=0"),
+            ("timers", "1"),
+            ("role", "master"),
+        ] {
+            assert_eq!(field(&text, name), Some(value), "{name}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_readable() {
+        assert_eq!(human(0), "0B");
+        assert_eq!(human(1023), "1023B");
+        assert_eq!(human(1024), "1.00K");
+        assert_eq!(human(1_597_720), "1.52M");
+        assert_eq!(human(u64::MAX), "16384.00P");
+    }
+}

@@ -1,0 +1,197 @@
+//! LATENCY: pauses by what caused them, and how long the calls of commands took.
+
+use std::iter;
+
+use crate::base::error::{Error, Result};
+use crate::base::version::PORTCULLIS_VERSION;
+use crate::commands;
+use crate::commands::reference::help;
+use crate::engine::command::{Command, Flags, Group};
+use crate::engine::context::Context;
+use crate::engine::observe::command_stats::Histogram;
+use crate::engine::observe::turns::Longest;
+use crate::resp::reply::Sink;
+
+const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
+
+const OF_EACH: &[&str] = &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
+
+const ROW: Command = Command {
+    group: Group::Server,
+    since: "2.8.13",
+    arity: 2,
+    flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(ANY_TIME),
+    tips: OF_EACH,
+    ..Command::DEFAULT
+};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "latency",
+    arity: -2,
+    flags: Flags::empty(),
+    summary: "Shows pauses, and how long commands take.",
+    complexity: "Depends on subcommand.",
+    tips: &[],
+    subcommands: &[
+        Command { name: "doctor", summary: "Says in words what the pauses tell.", handler: doctor, ..ROW },
+        Command { name: "graph", arity: 3, summary: "Draws the pauses of an event.", syntax: "event", handler: graph, ..ROW },
+        Command { name: "help", flags: ANY_TIME, tips: &[], summary: "Lists the subcommands.", handler: help::from_rows, ..ROW },
+        Command {
+            name: "histogram",
+            arity: -2,
+            since: "7.0.0",
+            summary: "Shows how the times of commands, or of all, are distributed.",
+            complexity: "O(N) where N is the number of commands with latency information being retrieved.",
+            syntax: "[command [command ...]]",
+            handler: histogram,
+            ..ROW
+        },
+        Command {
+            name: "history",
+            arity: 3,
+            summary: "Lists the pauses of an event, the longest of each second.",
+            syntax: "event",
+            handler: history,
+            ..ROW
+        },
+        Command { name: "latest", summary: "Gives the last and the longest pause of each event.", handler: latest, ..ROW },
+        Command {
+            name: "reset",
+            arity: -2,
+            summary: "Forgets the pauses of events, or of all.",
+            syntax: "[event [event ...]]",
+            tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
+            handler: reset,
+            ..ROW
+        },
+        Command {
+            name: "turns",
+            since: PORTCULLIS_VERSION,
+            summary: "Shows how long the server was busy at a stretch, so that all others had to wait.",
+            complexity: "O(1)",
+            handler: turns,
+            ..ROW
+        },
+    ],
+    ..ROW
+}];
+
+fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let config = &cx.engine.config;
+    let text = cx.engine.latency.report(cx.now, config.latency_monitor_threshold, config.slowlog_log_slower_than);
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn graph(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let Some((name, series)) = cx.engine.latency.get(args[2]) else {
+        let event = String::from_utf8_lossy(args[2]);
+        return Err(Error::new(format!("ERR No samples available for event '{event}'")));
+    };
+    let text = series.graph(name, cx.now);
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn history(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let Some((_, series)) = cx.engine.latency.get(args[2]) else {
+        cx.reply.array(0);
+        return Ok(());
+    };
+    cx.reply.array(series.samples.len());
+    for sample in &series.samples {
+        cx.reply.array(2);
+        cx.reply.integer(sample.unix_s);
+        cx.reply.integer(sample.ms as i64);
+    }
+    Ok(())
+}
+
+fn latest(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let events = cx.engine.latency.events();
+    cx.reply.array(events.len());
+    for (name, series) in events {
+        let last = series.samples.back();
+        cx.reply.array(4);
+        cx.reply.bulk(name.as_bytes());
+        cx.reply.integer(last.map_or(0, |sample| sample.unix_s));
+        cx.reply.integer(last.map_or(0, |sample| sample.ms as i64));
+        cx.reply.integer(series.max_ms as i64);
+    }
+    Ok(())
+}
+
+fn reset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let count = match &args[2..] {
+        [] => cx.engine.latency.reset(),
+        events => events.iter().filter(|event| cx.engine.latency.forget(event)).count(),
+    };
+    cx.reply.integer(count as i64);
+    Ok(())
+}
+
+fn histogram(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let with_subcommands = |row: &'static Command| iter::once(row).chain(row.subcommands);
+    let rows: Vec<&'static Command> = match &args[2..] {
+        [] => commands::all().flat_map(with_subcommands).collect(),
+        names => {
+            names.iter().filter_map(|name| commands::table().find(name)).flat_map(|(_, row)| with_subcommands(row)).collect()
+        }
+    };
+    // Those that wait for the next look at the clock are shown as well.
+    cx.engine.take_time(cx.now);
+    let stats = &cx.engine.command_stats;
+    let histogram = |row: &&'static Command| stats.get(row).and_then(|slot| slot.histogram.as_ref());
+    cx.reply.map(rows.iter().filter_map(histogram).count());
+    for row in rows {
+        let Some(histogram) = histogram(&row) else { continue };
+        cx.reply.bulk(commands::full_name(row).as_bytes());
+        cx.reply.map(2);
+        cx.reply.bulk(b"calls");
+        cx.reply.integer(histogram.total() as i64);
+        cx.reply.bulk(b"histogram_usec");
+        write_bounds(&mut *cx.reply, histogram);
+    }
+    Ok(())
+}
+
+fn turns(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let turns = &cx.engine.turns;
+    cx.reply.map(10);
+    cx.reply.bulk(b"turns");
+    cx.reply.integer(turns.histogram.total() as i64);
+    cx.reply.bulk(b"usec");
+    cx.reply.integer((turns.ns / 1000) as i64);
+    cx.reply.bulk(b"over_1_millisecond");
+    cx.reply.integer(turns.long as i64);
+    cx.reply.bulk(b"without_processor_usec");
+    cx.reply.integer((turns.off_cpu_ns / 1000) as i64);
+    let Longest { ns, cpu_ns, unix_ms, task, command } = turns.longest.unwrap_or_default();
+    cx.reply.bulk(b"longest_usec");
+    cx.reply.integer((ns / 1000) as i64);
+    cx.reply.bulk(b"longest_processor_usec");
+    cx.reply.integer((cpu_ns / 1000) as i64);
+    cx.reply.bulk(b"longest_time");
+    cx.reply.integer(unix_ms.div_euclid(1000));
+    cx.reply.bulk(b"longest_task");
+    cx.reply.bulk(task.as_bytes());
+    cx.reply.bulk(b"longest_command");
+    match command {
+        Some(row) => cx.reply.bulk(commands::full_name(row).as_bytes()),
+        None => cx.reply.null(),
+    }
+    cx.reply.bulk(b"histogram_usec");
+    write_bounds(&mut *cx.reply, &turns.histogram);
+    Ok(())
+}
+
+/// How many durations lie below which bound, in microseconds.
+fn write_bounds(reply: &mut dyn Sink, histogram: &Histogram) {
+    let bounds = histogram.cumulative();
+    reply.map(bounds.len());
+    for (us, count) in bounds {
+        reply.integer(us as i64);
+        reply.integer(count as i64);
+    }
+}

@@ -1,0 +1,13 @@
+//! Commands about the server: INFO, CONFIG, COMMAND, MEMORY, LATENCY, SLOWLOG, DEBUG, and the process itself.
+
+pub mod command;
+pub mod command_docs;
+pub mod config;
+pub mod debug;
+pub mod debug_digest;
+pub mod info;
+pub mod latency;
+pub mod memory;
+pub mod process;
+pub mod replication;
+pub mod slowlog;

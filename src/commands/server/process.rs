@@ -1,0 +1,358 @@
+//! The server itself: INFO, TIME, ROLE, WAIT, SHUTDOWN, and what a server that keeps nothing on disk says to SAVE.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+use crate::commands::server::{debug, info};
+use crate::engine::Action;
+use crate::engine::command::{Categories, Command, Flags, Group, Traits};
+use crate::engine::context::Context;
+use crate::engine::observe::monitor;
+use crate::engine::session::SessionFlags;
+
+const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "info",
+        arity: -1,
+        flags: ANY_TIME,
+        group: Group::Server,
+        categories: Categories::DANGEROUS,
+        summary: "Tells how the server is: versions, clients, memory, counters, keys.",
+        syntax: "[section [section ...]]",
+        tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
+        handler: info_command,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "time",
+        flags: ANY_TIME.union(Flags::FAST),
+        group: Group::Server,
+        since: "2.6.0",
+        summary: "Gives the server's time in seconds and microseconds.",
+        tips: &["nondeterministic_output"],
+        handler: time,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "role",
+        flags: ANY_TIME.union(Flags::NOSCRIPT).union(Flags::FAST),
+        group: Group::Server,
+        categories: Categories::ADMIN.union(Categories::DANGEROUS),
+        since: "2.8.12",
+        summary: "Tells the part the server plays in replication.",
+        handler: role,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "wait",
+        arity: 3,
+        flags: Flags::BLOCKING,
+        group: Group::Generic,
+        categories: Categories::CONNECTION,
+        since: "3.0.0",
+        summary: "Waits until so many replicas have this connection's writes, or for a time-out; there are none, so it gives 0.",
+        syntax: "numreplicas timeout",
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
+        handler: wait,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "waitaof",
+        arity: 4,
+        flags: Flags::BLOCKING,
+        group: Group::Generic,
+        categories: Categories::CONNECTION,
+        since: "7.2.0",
+        summary: "Waits until so many logs on disk have this connection's writes, or for a time-out; there are none, so it gives 0 and 0.",
+        syntax: "numlocal numreplicas timeout",
+        tips: &["request_policy:all_shards", "response_policy:agg_min"],
+        handler: waitaof,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "lastsave",
+        flags: ANY_TIME.union(Flags::FAST),
+        group: Group::Server,
+        categories: Categories::ADMIN.union(Categories::DANGEROUS),
+        summary: "Gives the unix time of the last snapshot: as none is ever written, that of the start.",
+        tips: &["nondeterministic_output"],
+        handler: lastsave,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "save",
+        refused: "Nothing is written to disk.",
+        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
+        group: Group::Server,
+        summary: "Refused: snapshots are not written.",
+        handler: save,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "bgsave",
+        refused: "Nothing is written to disk.",
+        arity: -1,
+        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
+        group: Group::Server,
+        summary: "Refused: snapshots are not written.",
+        syntax: "[SCHEDULE]",
+        handler: bgsave,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "bgrewriteaof",
+        refused: "Nothing is written to disk.",
+        flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
+        group: Group::Server,
+        summary: "Refused: there is no log on disk.",
+        handler: |_, _| Err(Error::NO_SNAPSHOTS),
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "shutdown",
+        arity: -1,
+        flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT).union(Flags::NO_MULTI).union(Flags::ALLOW_BUSY),
+        group: Group::Server,
+        summary: "Ends the server.",
+        syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
+        handler: shutdown,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "debug",
+        traits: Traits::DEBUG,
+        arity: -2,
+        flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT),
+        group: Group::Server,
+        summary: "Makes the server sleep, lets it end keys only when they are looked at, or shows a key from within.",
+        complexity: "Depends on subcommand.",
+        syntax: "<SLEEP seconds:double | SET-ACTIVE-EXPIRE switch | CHANGE-REPL-ID | QUICKLIST-PACKED-THRESHOLD size | ERROR message | LOG message | SET-DISABLE-DENY-SCRIPTS switch | PROTOCOL type | OBJECT name | HELP>",
+        handler: debug::debug,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "monitor",
+        flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT),
+        group: Group::Server,
+        summary: "Shows the client all requests that the server executes from now on.",
+        handler: monitor,
+        ..Command::DEFAULT
+    },
+    Command {
+        name: "lolwut",
+        arity: -1,
+        flags: Flags::READONLY.union(Flags::FAST),
+        group: Group::Server,
+        since: "5.0.0",
+        summary: "Draws the gate.",
+        syntax: "[VERSION version]",
+        handler: lolwut,
+        ..Command::DEFAULT
+    },
+];
+
+fn monitor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    monitor::begin(cx)
+}
+
+fn info_command(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    // A call counts when it is done.
+    cx.engine.uncount(cx.command);
+    let text = info::report(cx.engine, cx.now, &args[1..]);
+    cx.engine.count(cx.command);
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+fn time(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let us = cx.now.unix_us();
+    cx.reply.array(2);
+    cx.reply.bulk(us.div_euclid(1_000_000).to_string().as_bytes());
+    cx.reply.bulk(us.rem_euclid(1_000_000).to_string().as_bytes());
+    Ok(())
+}
+
+fn role(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    cx.reply.array(3);
+    cx.reply.bulk(b"master");
+    cx.reply.integer(0);
+    cx.reply.array(0);
+    Ok(())
+}
+
+/// The deadline of a time-out in milliseconds, in monotonic milliseconds; `None` for 0, which is no time-out.
+fn deadline(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
+    match parse_i64(text) {
+        None => Err(Error::TIMEOUT_NOT_INTEGER),
+        Some(ms) if ms < 0 => Err(Error::TIMEOUT_NEGATIVE),
+        Some(0) => Ok(None),
+        Some(ms) => Ok(Some(cx.now.deadline_in(ms as u64))),
+    }
+}
+
+/// There are no replicas: who asks for at least one waits for the whole time.
+fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let replicas = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
+    let deadline = deadline(cx, args[2])?;
+    if replicas > 0 && cx.may_block() {
+        cx.block_in_vain(args, deadline, 1);
+    } else {
+        cx.reply.integer(0);
+    }
+    Ok(())
+}
+
+fn waitaof(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let numlocal = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
+    if !(0..=1).contains(&numlocal) {
+        return Err(Error::NOT_ZERO_OR_ONE);
+    }
+    let replicas = parse_i64(args[2]).filter(|n| *n >= 0).ok_or(Error::NOT_POSITIVE)?;
+    let deadline = deadline(cx, args[3])?;
+    if numlocal > 0 {
+        return Err(Error::WAITAOF_WITHOUT_AOF);
+    }
+    if replicas > 0 && cx.may_block() {
+        cx.block_in_vain(args, deadline, 2);
+    } else {
+        cx.reply.array(2);
+        cx.reply.integer(0);
+        cx.reply.integer(0);
+    }
+    Ok(())
+}
+
+fn lastsave(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    let started_s = cx.engine.started.unix_ms() / 1000;
+    cx.reply.integer(started_s);
+    Ok(())
+}
+
+fn save(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    Err(Error::NO_SNAPSHOTS)
+}
+
+fn bgsave(_: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    match &args[1..] {
+        [] => Err(Error::NO_SNAPSHOTS),
+        [word] if word.eq_ignore_ascii_case(b"schedule") => Err(Error::NO_SNAPSHOTS),
+        _ => Err(Error::SYNTAX),
+    }
+}
+
+/// Ends the server without a reply: the closed connection is the answer.
+fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let has = |word: &str| args[1..].iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
+    let known = ["nosave", "save", "now", "force", "abort"];
+    let unknown = |arg: &&[u8]| !known.iter().any(|word| arg.eq_ignore_ascii_case(word.as_bytes()));
+    let others = known[..4].iter().any(|word| has(word));
+    if args[1..].iter().any(unknown) || has("abort") && others || has("save") && has("nosave") {
+        return Err(Error::SYNTAX);
+    }
+    if has("abort") {
+        return Err(Error::NO_SHUTDOWN);
+    }
+    if has("save") && !has("force") {
+        return Err(Error::NO_SNAPSHOTS);
+    }
+    if let Some(run) = &cx.engine.long_run
+        && !has("nosave")
+    {
+        return Err(run.busy());
+    }
+    cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;
+    cx.engine.act(Action::Shutdown);
+    Ok(())
+}
+
+/// Takes any version, as it draws one picture only.
+fn lolwut(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if let [_, word, version, ..] = args
+        && word.eq_ignore_ascii_case(b"version")
+    {
+        parse_i64(version).ok_or(Error::NOT_INTEGER)?;
+    }
+    let text = format!(
+        "  |>                |>\n  ##_/\\/\\/\\/\\/\\/\\/\\_##\n  ##################\n  ##### | | | | #####\n  ##### +-+-+-+ #####\n  \
+         ##### | | | | #####\n  ##### V V V V #####\n\nPortcullis {PORTCULLIS_VERSION}, speaking as Redis ver. {REDIS_VERSION}\n"
+    );
+    cx.reply.verbatim("txt", text.as_bytes());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::Action;
+    use crate::engine::harness::Harness;
+    use crate::engine::session::SessionFlags;
+
+    #[test]
+    fn there_are_no_replicas_to_wait_for() {
+        Harness::new().script(&[
+            ("ROLE", "*3 $6 master :0 *0"),
+            ("WAIT 0 0", ":0"),
+            ("WAIT -1 5", ":0"),
+            ("MULTI", "+OK"),
+            ("WAIT 3 0", "+QUEUED"),
+            ("WAITAOF 0 3 0", "+QUEUED"),
+            ("EXEC", "*2 :0 *2 :0 :0"),
+            ("WAIT x 0", "-ERR value is not an integer or out of range"),
+            ("WAIT 0 x", "-ERR timeout is not an integer or out of range"),
+            ("WAIT 0 -1", "-ERR timeout is negative"),
+            ("WAITAOF 0 0 0", "*2 :0 :0"),
+            ("WAITAOF 1 0 0", "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled."),
+            ("WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1"),
+            ("WAITAOF x 0 0", "-ERR value is not an integer or out of range"),
+            ("WAITAOF 0 -1 0", "-ERR value is out of range, must be positive"),
+        ]);
+    }
+
+    #[test]
+    fn the_time_is_the_wall_clock_to_the_microsecond() {
+        let mut harness = Harness::new();
+        harness.now.mono_us += 42;
+        assert_eq!(harness.run("TIME"), "*2 $10 1700001000 $2 42");
+        assert_eq!(harness.run("LASTSAVE"), ":1700001000");
+    }
+
+    #[test]
+    fn nothing_is_saved_and_nothing_says_so() {
+        let refusal = "-ERR Portcullis keeps its data in memory and writes no snapshots";
+        Harness::new().script(&[
+            ("SAVE", refusal),
+            ("BGSAVE", refusal),
+            ("BGSAVE SCHEDULE", refusal),
+            ("BGSAVE now", "-ERR syntax error"),
+            ("SHUTDOWN SAVE", refusal),
+        ]);
+    }
+
+    #[test]
+    fn a_shutdown_is_asked_of_the_driver_and_closes_without_a_reply() {
+        let mut harness = Harness::new();
+        harness.script(&[
+            ("SHUTDOWN ABORT", "-ERR No shutdown in progress."),
+            ("SHUTDOWN ABORT NOW", "-ERR syntax error"),
+            ("SHUTDOWN SAVE NOSAVE", "-ERR syntax error"),
+            ("SHUTDOWN later", "-ERR syntax error"),
+        ]);
+        assert_eq!(harness.engine.take_actions(), []);
+        assert_eq!(harness.run("shutdown nosave force"), "");
+        assert_eq!(harness.engine.take_actions(), [Action::Shutdown]);
+        assert!(harness.engine.sessions[harness.session.0 as usize].flags.contains(SessionFlags::CLOSE_AFTER_REPLY));
+    }
+
+    #[test]
+    fn info_is_a_text_that_resp3_marks_as_one() {
+        let mut harness = Harness::new();
+        assert!(harness.run("INFO replication").starts_with("$"));
+        harness.run("HELLO 3");
+        let info = harness.run("INFO cluster keyspace");
+        assert_eq!(info, "=48 txt:# Cluster cluster_enabled:0  # Keyspace");
+        assert!(harness.run("LOLWUT VERSION 5").starts_with("="));
+        assert_eq!(harness.run("LOLWUT VERSION x"), "-ERR value is not an integer or out of range");
+    }
+}

@@ -1,0 +1,285 @@
+//! Intersections, unions and differences of sets.
+
+use std::collections::HashSet;
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::sets::members::{SET, write_member};
+use crate::engine::command::{Access, Command, Flags, Keys, Replies};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::Event;
+use crate::keyspace::databases::Ttl;
+use crate::keyspace::types::sets::SetView;
+use crate::store::dict::KeyHasher;
+use crate::store::values::set::{Limits, Member, Set};
+use crate::store::values::value::Value;
+
+const COMBINE: Command = Command {
+    arity: -2,
+    flags: Flags::READONLY,
+    keys: Keys::ALL,
+    access: Access::Read,
+    syntax: "key [key ...]",
+    tips: &["nondeterministic_output_order"],
+    ..SET
+};
+const STORE: Command = Command {
+    arity: -3,
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    keys: Keys::ALL,
+    key_uses: uses::STORED,
+    syntax: "destination key [key ...]",
+    ..SET
+};
+const INTERSECTION: &str = "O(N*M) at worst, N the members of the smallest set, M the number of sets";
+const SUM: &str = "O(N) for N members of all sets together";
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "sinter",
+        summary: "Gives the members that all of the sets have.",
+        complexity: INTERSECTION,
+        handler: sinter,
+        ..COMBINE
+    },
+    Command {
+        name: "sintercard",
+        arity: -3,
+        keys: Keys::Counted { numkeys: 1, step: 1 },
+        since: "7.0.0",
+        summary: "Gives the number of members that all of the sets have, counting up to a limit.",
+        complexity: INTERSECTION,
+        syntax: "numkeys key [key ...] [LIMIT limit:integer]",
+        tips: &[],
+        handler: sintercard,
+        ..COMBINE
+    },
+    Command {
+        name: "sinterstore",
+        replies: Replies::Integer,
+
+        summary: "Stores the members that all of the sets have, and gives their number.",
+        complexity: INTERSECTION,
+        handler: |cx, args| store(cx, args, Event::SINTERSTORE, intersection),
+        ..STORE
+    },
+    Command {
+        name: "sunion",
+        summary: "Gives the members that at least one of the sets has.",
+        complexity: SUM,
+        handler: sunion,
+        ..COMBINE
+    },
+    Command {
+        name: "sunionstore",
+        replies: Replies::Integer,
+
+        summary: "Stores the members that at least one of the sets has, and gives their number.",
+        complexity: SUM,
+        handler: |cx, args| store(cx, args, Event::SUNIONSTORE, union),
+        ..STORE
+    },
+    Command {
+        name: "sdiff",
+        summary: "Gives the members of the first set that none of the others has.",
+        complexity: SUM,
+        handler: sdiff,
+        ..COMBINE
+    },
+    Command {
+        name: "sdiffstore",
+        replies: Replies::Integer,
+
+        summary: "Stores the members of the first set that none of the others has, and gives their number.",
+        complexity: SUM,
+        handler: |cx, args| store(cx, args, Event::SDIFFSTORE, difference),
+        ..STORE
+    },
+];
+
+/// Sets, in the order of their keys; `None` where there is no such key.
+type Sets<'a> = [Option<SetView<'a>>];
+
+/// Visits the members that all sets have, in the order of the smallest, as long as `visit` wants more. Gives that set, `None` where one
+/// of the sets is empty.
+fn intersect<'a>(sets: &Sets<'a>, mut visit: impl FnMut(Member<'a>) -> bool) -> Option<SetView<'a>> {
+    let mut sets: Vec<SetView<'a>> = sets.iter().copied().collect::<Option<_>>()?;
+    sets.sort_by_cached_key(SetView::len);
+    let (smallest, others) = sets.split_first()?;
+    for member in smallest.iter() {
+        let everywhere = others.iter().all(|set| std::ptr::eq(set.set(), smallest.set()) || set.contains(member));
+        if everywhere && !visit(member) {
+            break;
+        }
+    }
+    Some(*smallest)
+}
+
+fn intersection(sets: &Sets<'_>, hasher: &KeyHasher, limits: Limits) -> Set {
+    let mut members = Vec::new();
+    let smallest = intersect(sets, |member| {
+        members.push(member);
+        true
+    });
+    let mut stored = if smallest.is_some_and(|set| set.set().is_ints()) { Set::default() } else { Set::packed() };
+    for member in &members {
+        stored.add(hasher, limits, *member);
+    }
+    if members.iter().all(|member| member.integer().is_some()) {
+        stored.make_ints(limits);
+    }
+    stored
+}
+
+fn union(sets: &Sets<'_>, hasher: &KeyHasher, limits: Limits) -> Set {
+    let mut stored = Set::default();
+    for member in sets.iter().flatten().flat_map(SetView::iter) {
+        stored.add(hasher, limits, member);
+    }
+    stored
+}
+
+/// Whether a set is among those that are taken away from it.
+fn from_itself(sets: &Sets<'_>) -> bool {
+    let same = |set: &SetView<'_>| sets[0].is_some_and(|first| std::ptr::eq(first.set(), set.set()));
+    sets[1..].iter().flatten().any(same)
+}
+
+/// Whether to ask all other sets for each member of the first, rather than to walk over all of them.
+fn asks(sets: &Sets<'_>) -> bool {
+    let first = sets[0].map_or(0, |set| set.len());
+    let there = sets.iter().flatten();
+    let asked = first * there.clone().count() / 2;
+    asked <= there.map(SetView::len).sum()
+}
+
+fn difference(sets: &Sets<'_>, hasher: &KeyHasher, limits: Limits) -> Set {
+    let mut stored = Set::default();
+    let Some(first) = sets[0] else { return stored };
+    if from_itself(sets) {
+        return stored;
+    }
+    if asks(sets) {
+        for member in first.iter() {
+            if !sets[1..].iter().flatten().any(|set| set.contains(member)) {
+                stored.add(hasher, limits, member);
+            }
+        }
+        return stored;
+    }
+    // As Redis does it, since the form of what is stored depends on the way there.
+    for member in first.iter() {
+        stored.add(hasher, limits, member);
+    }
+    for member in sets[1..].iter().flatten().flat_map(SetView::iter) {
+        if stored.is_empty() {
+            break;
+        }
+        stored.remove(hasher, member);
+    }
+    stored
+}
+
+fn sinter(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let sets = db.sets(&args[1..])?;
+    let mut members = Vec::new();
+    intersect(&sets, |member| {
+        members.push(member);
+        true
+    });
+    reply.set(members.len());
+    members.iter().for_each(|member| write_member(reply, member));
+    Ok(())
+}
+
+fn sintercard(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let numkeys = parse_i64(args[1]).filter(|&n| n > 0).ok_or(Error::NUMKEYS_POSITIVE)?;
+    let numkeys = usize::try_from(numkeys).ok().filter(|&n| n <= args.len() - 2).ok_or(Error::MORE_KEYS_THAN_ARGUMENTS)?;
+    let (keys, options) = args[2..].split_at(numkeys);
+    let mut limit = 0;
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match options.next() {
+            Some(argument) if option.eq_ignore_ascii_case(b"LIMIT") => {
+                limit = parse_i64(argument).and_then(|n| u64::try_from(n).ok()).ok_or(Error::LIMIT_NEGATIVE)?;
+            }
+            _ => return Err(Error::SYNTAX),
+        }
+    }
+    let mut db = cx.db();
+    let sets = db.sets(keys)?;
+    let mut count = 0;
+    intersect(&sets, |_| {
+        count += 1;
+        limit == 0 || count < limit
+    });
+    cx.reply.integer(count as i64);
+    Ok(())
+}
+
+fn sunion(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let state = db.hasher().state();
+    let sets = db.sets(&args[1..])?;
+    let sets: Vec<SetView<'_>> = sets.into_iter().flatten().collect();
+    if let [set] = sets[..] {
+        reply.set(set.len());
+        set.iter().for_each(|member| write_member(reply, &member));
+        return Ok(());
+    }
+    let mut seen = HashSet::with_hasher(state);
+    let mut members: Vec<Member<'_>> = Vec::new();
+    members.extend(sets.iter().flat_map(SetView::iter).filter(|member| seen.insert(member.normal())));
+    if sets.iter().all(|set| set.set().is_ints()) {
+        members.sort_unstable_by_key(Member::integer);
+    }
+    reply.set(members.len());
+    members.iter().for_each(|member| write_member(reply, member));
+    Ok(())
+}
+
+fn sdiff(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let state = db.hasher().state();
+    let sets = db.sets(&args[1..])?;
+    let mut members: Vec<Member<'_>> = Vec::new();
+    if let Some(first) = sets[0]
+        && !from_itself(&sets)
+    {
+        let others = || sets[1..].iter().flatten();
+        if asks(&sets) {
+            members.extend(first.iter().filter(|member| !others().any(|set| set.contains(*member))));
+        } else {
+            let mut taken = HashSet::with_hasher(state);
+            taken.extend(others().flat_map(SetView::iter).filter(|member| first.contains(*member)).map(Member::normal));
+            members.extend(first.iter().filter(|member| !taken.contains(&member.normal())));
+        }
+    }
+    reply.set(members.len());
+    members.iter().for_each(|member| write_member(reply, member));
+    Ok(())
+}
+
+/// Stores what `compute` makes of the sets behind the destination, and gives its number of members; nothing leaves no key.
+fn store(
+    cx: &mut Context<'_>,
+    args: &[&[u8]],
+    event: Event,
+    compute: impl FnOnce(&Sets<'_>, &KeyHasher, Limits) -> Set,
+) -> Result {
+    let mut db = cx.db();
+    let limits = db.set_limits();
+    let hasher = db.hasher().clone();
+    let set = compute(&db.sets(&args[2..])?, &hasher, limits);
+    let len = set.len();
+    if len == 0 {
+        db.delete(args[1], Event::DEL)?;
+    } else {
+        db.put(args[1], Box::new(Value::Set(set)), Ttl::Clear, event)?;
+    }
+    cx.reply.integer(len as i64);
+    Ok(())
+}

@@ -1,0 +1,344 @@
+//! Sets and their members. What is computed from several sets is in [`crate::commands::sets::algebra`].
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::hashes::fields::{RANDOM_MAX, Sequence};
+use crate::commands::keys::scan::{ScanOptions, parse_cursor, write_cursor};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::Event;
+use crate::keyspace::types::sets::Picker;
+use crate::resp::reply::Sink;
+use crate::store::values::set::Member;
+
+/// What the rows of set commands have in common.
+pub(crate) const SET: Command =
+    Command { group: Group::Set, keys: Keys::ONE, access: Access::ReadWrite, since: "1.0.0", ..Command::DEFAULT };
+const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
+const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "sadd",
+        replies: Replies::Integer,
+
+        arity: -3,
+        flags: WRITE_FAST.union(Flags::DENYOOM),
+        key_uses: uses::EXTENDED,
+        summary: "Adds members to a set, which comes into being with its first one.",
+        complexity: "O(N) for N members",
+        syntax: "key member [member ...]",
+        handler: sadd,
+        ..SET
+    },
+    Command {
+        name: "srem",
+        replies: Replies::Integer,
+
+        arity: -3,
+        flags: WRITE_FAST,
+        key_uses: uses::REMOVED_FROM,
+        summary: "Removes members from a set, and with the last one the set.",
+        complexity: "O(N) for N members to remove",
+        syntax: "key member [member ...]",
+        handler: srem,
+        ..SET
+    },
+    Command {
+        name: "smove",
+        replies: Replies::Integer,
+
+        arity: 4,
+        flags: WRITE_FAST,
+        keys: Keys::TWO,
+        key_uses: uses::MOVED,
+        summary: "Moves a member from one set to another.",
+        syntax: "source destination member",
+        handler: smove,
+        ..SET
+    },
+    Command {
+        name: "sismember",
+        replies: Replies::Integer,
+
+        arity: 3,
+        flags: READ_FAST,
+        access: Access::Read,
+        key_uses: uses::EXAMINED,
+        summary: "Says whether a set has a member.",
+        syntax: "key member",
+        handler: |cx, args| {
+            let found = cx.db().set(args[1])?.is_some_and(|set| set.contains(Member::Bytes(args[2])));
+            cx.reply.integer(i64::from(found));
+            Ok(())
+        },
+        ..SET
+    },
+    Command {
+        name: "smismember",
+        arity: -3,
+        flags: READ_FAST,
+        access: Access::Read,
+        since: "6.2.0",
+        summary: "Says of each of several members whether a set has it.",
+        complexity: "O(N) for N members asked about",
+        syntax: "key member [member ...]",
+        handler: smismember,
+        ..SET
+    },
+    Command {
+        name: "scard",
+        replies: Replies::Integer,
+
+        arity: 2,
+        flags: READ_FAST,
+        access: Access::Read,
+        key_uses: uses::EXAMINED,
+        summary: "Gives the number of members of a set.",
+        syntax: "key",
+        handler: |cx, args| {
+            let len = cx.db().set(args[1])?.map_or(0, |set| set.len());
+            cx.reply.integer(len as i64);
+            Ok(())
+        },
+        ..SET
+    },
+    Command {
+        name: "smembers",
+        traits: Traits::BOUNDED,
+
+        arity: 2,
+        flags: Flags::READONLY,
+        access: Access::Read,
+        summary: "Gives all members of a set.",
+        complexity: "O(N) for N members of the set",
+        syntax: "key",
+        tips: &["nondeterministic_output_order"],
+        handler: smembers,
+        ..SET
+    },
+    Command {
+        name: "spop",
+        replies: Replies::ScalarWithoutCount,
+
+        arity: -2,
+        flags: WRITE_FAST,
+        key_uses: uses::TAKEN,
+        summary: "Removes random members from a set and gives them.",
+        complexity: "O(N) for N members taken",
+        syntax: "key [count]",
+        tips: &["nondeterministic_output"],
+        handler: spop,
+        ..SET
+    },
+    Command {
+        name: "srandmember",
+        replies: Replies::ScalarWithoutCount,
+
+        arity: -2,
+        flags: Flags::READONLY,
+        access: Access::Read,
+        summary: "Gives random members of a set: different ones, or with a negative count any.",
+        complexity: "O(N) for N members given",
+        syntax: "key [count]",
+        tips: &["nondeterministic_output"],
+        handler: srandmember,
+        ..SET
+    },
+    Command {
+        name: "sscan",
+        arity: -3,
+        flags: Flags::READONLY,
+        access: Access::Read,
+        since: "2.8.0",
+        summary: "Walks over the members of a set in steps.",
+        complexity: "O(N) for N members visited a call",
+        syntax: "key cursor [MATCH pattern] [COUNT count]",
+        tips: &["nondeterministic_output"],
+        handler: sscan,
+        ..SET
+    },
+];
+
+/// Writes a member.
+pub(crate) fn write_member(reply: &mut dyn Sink, member: &Member<'_>) {
+    reply.bulk(member.text(&mut itoa::Buffer::new()));
+}
+
+fn sadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let mut edit = db.edit_or_create_set(args[1], args[2], args.len() - 2)?;
+    let added = args[2..].iter().filter(|member| edit.add(member)).count();
+    edit.finish(if added > 0 { &[Event::SADD] } else { &[] });
+    cx.reply.integer(added as i64);
+    Ok(())
+}
+
+fn srem(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let mut removed = 0;
+    if let Some(mut edit) = db.edit_set(args[1])? {
+        removed = args[2..].iter().filter(|member| edit.remove(member)).count();
+        edit.finish(if removed > 0 { &[Event::SREM] } else { &[] });
+    }
+    cx.reply.integer(removed as i64);
+    Ok(())
+}
+
+fn smove(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (source, destination, member) = (args[1], args[2], args[3]);
+    let mut db = cx.db();
+    let Some(edit) = db.edit_set(source)? else {
+        cx.reply.integer(0);
+        return Ok(());
+    };
+    let found = edit.view().contains(Member::Bytes(member));
+    if source != destination {
+        db.check_set(destination)?;
+        if found && let Some(mut edit) = db.edit_set(source)? {
+            edit.remove(member);
+            edit.finish(&[Event::SREM]);
+            let mut edit = db.edit_or_create_set(destination, member, 1)?;
+            let new = edit.add(member);
+            edit.finish(if new { &[Event::SADD] } else { &[] });
+        }
+    }
+    cx.reply.integer(i64::from(found));
+    Ok(())
+}
+
+fn smismember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let set = db.set(args[1])?;
+    reply.array(args.len() - 2);
+    for member in &args[2..] {
+        reply.integer(i64::from(set.is_some_and(|set| set.contains(Member::Bytes(member)))));
+    }
+    Ok(())
+}
+
+fn smembers(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(set) = db.set(args[1])? else {
+        reply.set(0);
+        return Ok(());
+    };
+    reply.set(set.len());
+    set.iter().for_each(|member| write_member(reply, &member));
+    Ok(())
+}
+
+fn spop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let count = match args.get(2) {
+        _ if args.len() > 3 => return Err(Error::SYNTAX),
+        None => None,
+        Some(argument) => {
+            let count = parse_i64(argument).and_then(|count| usize::try_from(count).ok());
+            Some(count.ok_or(Error::NOT_POSITIVE)?)
+        }
+    };
+    let mut sequence = Sequence(cx.engine.random());
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(mut edit) = db.edit_set(args[1])? else {
+        if count.is_some() {
+            reply.set(0)
+        } else {
+            reply.null()
+        }
+        return Ok(());
+    };
+    let len = edit.view().len();
+    match count {
+        Some(0) => reply.set(0),
+        Some(count) if count >= len => {
+            reply.set(len);
+            edit.view().iter().for_each(|member| write_member(reply, &member));
+            edit.finish(&[Event::SPOP]);
+            let before = db.keyspace.changes.count;
+            db.delete(args[1], Event::DEL)?;
+            db.keyspace.changes.count_as(before, len as u64);
+        }
+        _ => {
+            if let Some(count) = count {
+                reply.set(count);
+            }
+            edit.pop(count.unwrap_or(1), || sequence.next(), |member| reply.bulk(member));
+            edit.finish(&[Event::SPOP]);
+        }
+    }
+    Ok(())
+}
+
+fn srandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let count = match args.get(2) {
+        _ if args.len() > 3 => return Err(Error::SYNTAX),
+        None => None,
+        Some(argument) => match parse_i64(argument).ok_or(Error::NOT_INTEGER)? {
+            i64::MIN => return Err(Error::COUNT_RANGE),
+            count => Some(count),
+        },
+    };
+    let mut sequence = Sequence(cx.engine.random());
+    let reply_max = cx.engine.config.proto_max_bulk_len as usize;
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(set) = db.set(args[1])? else {
+        if count.is_some() {
+            reply.array(0)
+        } else {
+            reply.null()
+        }
+        return Ok(());
+    };
+    match count {
+        None => write_member(reply, &set.picker().pick(|| sequence.next())),
+        Some(count) if count >= 0 => {
+            let members = set.sample(usize::try_from(count).unwrap_or(usize::MAX), || sequence.next());
+            reply.array(members.len());
+            members.iter().for_each(|member| write_member(reply, member));
+        }
+        Some(count) => {
+            let count = count.unsigned_abs();
+            let picker = set.picker();
+            if count > RANDOM_MAX || bytes_of(&picker, &mut sequence.clone(), count) > reply_max {
+                return Err(Error::OUT_OF_RANGE);
+            }
+            reply.array(count as usize);
+            (0..count).for_each(|_| write_member(reply, &picker.pick(|| sequence.next())));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of so many picked members.
+fn bytes_of(picker: &Picker<'_>, sequence: &mut Sequence, count: u64) -> usize {
+    let mut digits = itoa::Buffer::new();
+    (0..count).map(|_| picker.pick(|| sequence.next()).text(&mut digits).len()).sum()
+}
+
+fn sscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let cursor = parse_cursor(args[2])?;
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(set) = db.set(args[1])? else {
+        write_cursor(reply, 0);
+        reply.array(0);
+        return Ok(());
+    };
+    let options = ScanOptions::parse(&args[3..], false, false)?;
+    let mut found = Vec::new();
+    let mut digits = itoa::Buffer::new();
+    let next = set.scan(cursor, options.count, |member| {
+        if options.matches(member.text(&mut digits)) {
+            found.push(member);
+        }
+    });
+    write_cursor(reply, next);
+    reply.array(found.len());
+    found.iter().for_each(|member| write_member(reply, member));
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "sets_tests.rs"]
+mod tests;

@@ -1,0 +1,4 @@
+//! Set commands: members in [`members`], SINTER and the like in [`algebra`].
+
+pub mod algebra;
+pub mod members;

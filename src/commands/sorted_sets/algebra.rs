@@ -1,0 +1,315 @@
+//! Unions, intersections and differences of sorted sets.
+
+use std::collections::HashMap;
+
+use foldhash::quality::FixedState;
+
+use crate::base::error::{Error, Result};
+use crate::base::number::{parse_i64, parse_score};
+use crate::commands::sorted_sets::members::{READ, ZSET, write_head, write_item};
+use crate::engine::command::{Access, Command, Flags, Keys, Replies};
+use crate::engine::command_keys::STORE_OF_COUNTED;
+use crate::engine::context::Context;
+use crate::keyspace::change::{Classes, Event};
+use crate::keyspace::types::zsets::Source;
+use crate::store::values::zset::{Item, ZSet, compare};
+
+const COMBINE: Command =
+    Command { arity: -3, flags: READ, keys: Keys::Counted { numkeys: 1, step: 1 }, access: Access::Read, since: "6.2.0", ..ZSET };
+const STORE: Command = Command {
+    arity: -4,
+    flags: Flags::WRITE.union(Flags::DENYOOM),
+    keys: Keys::Specified(STORE_OF_COUNTED),
+    access: Access::Overwrite,
+    since: "2.0.0",
+    ..ZSET
+};
+
+const UNION_COST: &str = "O(N)+O(M*log(M)) for N members of all sets and M of the result";
+const INTER_COST: &str = "O(N*K)+O(M*log(M)) for K sets, N members of the smallest and M of the result";
+const DIFF_COST: &str = "O(N)+O(M*log(M)) for N members of all sets and M of the result";
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "zunion",
+        summary: "Gives the members that at least one of the sorted sets has.",
+        complexity: UNION_COST,
+        syntax: "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        handler: |cx, args| give(cx, args, Operation::Union),
+        ..COMBINE
+    },
+    Command {
+        name: "zinter",
+        summary: "Gives the members that all of the sorted sets have.",
+        complexity: INTER_COST,
+        syntax: "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
+        handler: |cx, args| give(cx, args, Operation::Inter),
+        ..COMBINE
+    },
+    Command {
+        name: "zdiff",
+        summary: "Gives the members of the first sorted set that none of the others has.",
+        complexity: DIFF_COST,
+        syntax: "numkeys key [key ...] [WITHSCORES]",
+        handler: |cx, args| give(cx, args, Operation::Diff),
+        ..COMBINE
+    },
+    Command {
+        name: "zunionstore",
+        summary: "Stores the members that at least one of the sorted sets has under another key.",
+        complexity: UNION_COST,
+        syntax: "destination numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>]",
+        handler: |cx, args| store(cx, args, Operation::Union, "zunionstore"),
+        ..STORE
+    },
+    Command {
+        name: "zinterstore",
+        replies: Replies::Integer,
+
+        summary: "Stores the members that all of the sorted sets have under another key.",
+        complexity: INTER_COST,
+        syntax: "destination numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>]",
+        handler: |cx, args| store(cx, args, Operation::Inter, "zinterstore"),
+        ..STORE
+    },
+    Command {
+        name: "zdiffstore",
+        since: "6.2.0",
+        summary: "Stores the members of the first sorted set that none of the others has under another key.",
+        complexity: DIFF_COST,
+        syntax: "destination numkeys key [key ...]",
+        handler: |cx, args| store(cx, args, Operation::Diff, "zdiffstore"),
+        ..STORE
+    },
+    Command {
+        name: "zintercard",
+        since: "7.0.0",
+        summary: "Counts the members that all of the sorted sets have, up to a limit.",
+        complexity: "O(N*K) for K sets and N members of the smallest",
+        syntax: "numkeys key [key ...] [LIMIT limit:integer]",
+        handler: zintercard,
+        ..COMBINE
+    },
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Union,
+    Inter,
+    Diff,
+}
+
+/// What becomes of the scores of a member that is in several sets.
+#[derive(Clone, Copy)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+impl Aggregate {
+    fn of(self, a: f64, b: f64) -> f64 {
+        match self {
+            Aggregate::Sum => number(a + b),
+            Aggregate::Min => {
+                if b < a {
+                    b
+                } else {
+                    a
+                }
+            }
+            Aggregate::Max => {
+                if b > a {
+                    b
+                } else {
+                    a
+                }
+            }
+        }
+    }
+}
+
+/// The score, or 0 where it is not a number: infinity times 0, and the sum of both infinities.
+fn number(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
+/// Keys, and what stands behind them.
+type KeysAndOptions<'r, 'a> = (&'r [&'a [u8]], &'r [&'a [u8]]);
+
+/// The keys of a request, in `numkeys key [key ...] …`, and the options behind them.
+fn split<'r, 'a>(cx: &Context<'_>, args: &'r [&'a [u8]]) -> Result<KeysAndOptions<'r, 'a>> {
+    let numkeys = parse_i64(args[0]).ok_or(Error::NOT_INTEGER)?;
+    if numkeys < 1 {
+        return Err(Error::no_input_keys(cx.command.name));
+    }
+    let numkeys = usize::try_from(numkeys).unwrap_or(usize::MAX);
+    if numkeys > args.len() - 1 { Err(Error::SYNTAX) } else { Ok(args[1..].split_at(numkeys)) }
+}
+
+/// How sets are combined.
+struct Options {
+    operation: Operation,
+    /// One for each key; 1 where there is none.
+    weights: Vec<f64>,
+    aggregate: Aggregate,
+    with_scores: bool,
+}
+
+impl Options {
+    fn parse(operation: Operation, keys: usize, args: &[&[u8]], store: bool) -> Result<Self> {
+        let mut options = Options { operation, weights: Vec::new(), aggregate: Aggregate::Sum, with_scores: false };
+        let scored = operation != Operation::Diff;
+        let mut rest = args;
+        while let [option, more @ ..] = rest {
+            if scored && more.len() >= keys && option.eq_ignore_ascii_case(b"WEIGHTS") {
+                let (weights, more) = more.split_at(keys);
+                let weights = weights.iter().map(|weight| parse_score(weight).ok_or(Error::WEIGHT_NOT_FLOAT));
+                options.weights = weights.collect::<Result<_>>()?;
+                rest = more;
+            } else if scored
+                && option.eq_ignore_ascii_case(b"AGGREGATE")
+                && let [how, more @ ..] = more
+            {
+                options.aggregate = match how.to_ascii_uppercase().as_slice() {
+                    b"SUM" => Aggregate::Sum,
+                    b"MIN" => Aggregate::Min,
+                    b"MAX" => Aggregate::Max,
+                    _ => return Err(Error::SYNTAX),
+                };
+                rest = more;
+            } else if !store && option.eq_ignore_ascii_case(b"WITHSCORES") {
+                options.with_scores = true;
+                rest = more;
+            } else {
+                return Err(Error::SYNTAX);
+            }
+        }
+        Ok(options)
+    }
+
+    /// The result in its order.
+    fn combine<'a>(&self, sources: &[Option<Source<'a>>], state: FixedState) -> Vec<Item<'a>> {
+        let weight = |at: usize| self.weights.get(at).copied().unwrap_or(1.0);
+        let mut items = match self.operation {
+            Operation::Diff => diff(sources, state),
+            operation => {
+                // From the smallest to the largest: sums of floating point numbers depend on it.
+                let mut weighted: Vec<_> = sources.iter().enumerate().map(|(at, source)| (*source, weight(at))).collect();
+                weighted.sort_by_key(|(source, _)| source.map_or(0, |source| source.len()));
+                match operation {
+                    Operation::Union => union(&weighted, self.aggregate, state),
+                    _ => inter(&weighted, self.aggregate).collect(),
+                }
+            }
+        };
+        items.sort_unstable_by(|a, b| compare(*a, *b));
+        items
+    }
+}
+
+/// The members of the sets, which come with their weights from the smallest to the largest, in no order.
+fn union<'a>(sources: &[(Option<Source<'a>>, f64)], aggregate: Aggregate, state: FixedState) -> Vec<Item<'a>> {
+    let largest = sources.last().and_then(|(source, _)| *source).map_or(0, |source| source.len());
+    let mut scores: HashMap<&[u8], f64, FixedState> = HashMap::with_capacity_and_hasher(largest, state);
+    for (source, weight) in sources {
+        for item in source.iter().flat_map(Source::iter) {
+            let score = number(weight * item.score);
+            scores.entry(item.member).and_modify(|old| *old = aggregate.of(*old, score)).or_insert(score);
+        }
+    }
+    scores.into_iter().map(|(member, score)| Item { member, score }).collect()
+}
+
+/// The members that all sets have, in the order of the first.
+fn inter<'a, 's>(sources: &'s [(Option<Source<'a>>, f64)], aggregate: Aggregate) -> impl Iterator<Item = Item<'a>> + use<'a, 's> {
+    // The first is the smallest: when it is there all are.
+    let (first, others) = match sources {
+        [(Some(first), weight), others @ ..] => (Some((*first, *weight)), others),
+        _ => (None, &[][..]),
+    };
+    first.into_iter().flat_map(move |(first, weight)| {
+        first.iter().filter_map(move |item| {
+            let mut score = number(weight * item.score);
+            for (other, weight) in others {
+                let other = other.as_ref()?;
+                let found = if other.is(&first) { item.score } else { other.score(item.member)? };
+                score = aggregate.of(score, found * weight);
+            }
+            Some(Item { member: item.member, score })
+        })
+    })
+}
+
+/// The members of the first set that no other has, in no order.
+fn diff<'a>(sources: &[Option<Source<'a>>], state: FixedState) -> Vec<Item<'a>> {
+    let [Some(first), others @ ..] = sources else { return Vec::new() };
+    let others: Vec<_> = others.iter().flatten().collect();
+    if others.iter().any(|other| other.is(first)) {
+        return Vec::new();
+    }
+    // Either every member is looked for in every other set, or all members of the others are taken out of a copy.
+    let all = first.len() + others.iter().map(|other| other.len()).sum::<usize>();
+    if first.len() * others.len() / 2 <= all {
+        return first.iter().filter(|item| others.iter().all(|other| other.score(item.member).is_none())).collect();
+    }
+    let mut left: HashMap<&[u8], f64, FixedState> = HashMap::with_capacity_and_hasher(first.len(), state);
+    left.extend(first.iter().map(|item| (item.member, item.score)));
+    for item in others.iter().flat_map(|other| other.iter()) {
+        left.remove(item.member);
+        if left.is_empty() {
+            break;
+        }
+    }
+    left.into_iter().map(|(member, score)| Item { member, score }).collect()
+}
+
+fn give(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation) -> Result {
+    let (keys, options) = split(cx, &args[1..])?;
+    let (mut db, reply) = cx.db_and_reply();
+    let state = db.zset_form().0.state();
+    let mut digits = Vec::new();
+    let sources = db.sources(keys, &mut digits)?;
+    let options = Options::parse(operation, keys.len(), options, false)?;
+    let items = options.combine(&sources, state);
+    write_head(reply, items.len(), options.with_scores);
+    items.iter().for_each(|item| write_item(reply, *item, options.with_scores));
+    Ok(())
+}
+
+fn store(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation, event: &'static str) -> Result {
+    let (keys, options) = split(cx, &args[2..])?;
+    let mut db = cx.db();
+    let (hasher, limits) = db.zset_form();
+    let mut digits = Vec::new();
+    let sources = db.sources(keys, &mut digits)?;
+    let options = Options::parse(operation, keys.len(), options, true)?;
+    let stored = ZSet::from_sorted(&hasher, limits, &options.combine(&sources, hasher.state()));
+    let len = stored.len();
+    db.store_zset(args[1], stored, Event::new(Classes::ZSET, event))?;
+    cx.reply.integer(len as i64);
+    Ok(())
+}
+
+fn zintercard(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (keys, options) = split(cx, &args[1..])?;
+    let (mut db, reply) = cx.db_and_reply();
+    let mut digits = Vec::new();
+    let sources = db.sources(keys, &mut digits)?;
+    let mut limit = 0;
+    let mut rest = options.iter();
+    while let Some(option) = rest.next() {
+        match rest.next() {
+            Some(number) if option.eq_ignore_ascii_case(b"LIMIT") => {
+                limit = parse_i64(number).and_then(|n| usize::try_from(n).ok()).ok_or(Error::LIMIT_NEGATIVE)?;
+            }
+            _ => return Err(Error::SYNTAX),
+        }
+    }
+    let mut weighted: Vec<_> = sources.into_iter().map(|source| (source, 1.0)).collect();
+    weighted.sort_by_key(|(source, _)| source.map_or(0, |source| source.len()));
+    let limit = if limit == 0 { usize::MAX } else { limit };
+    reply.integer(inter(&weighted, Aggregate::Sum).take(limit).count() as i64);
+    Ok(())
+}

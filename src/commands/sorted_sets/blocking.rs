@@ -1,0 +1,84 @@
+//! Commands that wait for a sorted set: `BZPOPMIN`, `BZPOPMAX`, `BZMPOP`.
+
+use crate::base::error::Result;
+use crate::commands::lists::blocking::{BLOCKING, WAIT};
+use crate::commands::sorted_sets::pops::{Form, PopRequest, pop};
+use crate::engine::blocking::deadline;
+use crate::engine::command::{Command, Flags, Group, Keys};
+use crate::engine::context::Context;
+use crate::keyspace::types::zsets::End;
+use crate::keyspace::waits::Wake;
+
+const BZPOP: Command = Command {
+    arity: -3,
+    flags: WAIT.union(Flags::FAST),
+    keys: Keys::Range { first: 1, last: -2, step: 1 },
+    group: Group::SortedSet,
+    since: "5.0.0",
+    complexity: "O(log(N)) with N being the number of elements in the sorted set.",
+    syntax: "key [key ...] timeout",
+    ..BLOCKING
+};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "bzpopmin",
+        summary: "Removes the member with the lowest score of the first sorted set that is there, and waits for one if none is.",
+        handler: |cx, args| bzpop(cx, args, End::Min),
+        ..BZPOP
+    },
+    Command {
+        name: "bzpopmax",
+        summary: "Removes the member with the highest score of the first sorted set that is there, and waits for one if none is.",
+        handler: |cx, args| bzpop(cx, args, End::Max),
+        ..BZPOP
+    },
+    Command {
+        name: "bzmpop",
+        arity: -5,
+        keys: Keys::Counted { numkeys: 2, step: 1 },
+        group: Group::SortedSet,
+        since: "7.0.0",
+        summary: "Removes members from one end of the first sorted set that is there, and waits for one if none is.",
+        complexity: "O(K)+O(M*log(N)) for K keys, N members of the set and M popped",
+        syntax: "timeout numkeys key [key ...] <MIN | MAX> [COUNT count]",
+        handler: bzmpop,
+        ..BLOCKING
+    },
+];
+
+fn bzpop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
+    let [_, keys @ .., timeout] = args else { return Ok(()) };
+    let deadline = deadline(cx.now, timeout)?;
+    take(cx, args, keys, end, 1, Form::KeyFlat, deadline)
+}
+
+fn bzmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let PopRequest { keys, end, count } = PopRequest::parse(&args[2..])?;
+    let deadline = deadline(cx.now, args[1])?;
+    take(cx, args, keys, end, count, Form::KeyPairs, deadline)
+}
+
+fn take(
+    cx: &mut Context<'_>,
+    args: &[&[u8]],
+    keys: &[&[u8]],
+    end: End,
+    count: usize,
+    form: Form,
+    deadline: Option<u64>,
+) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    for key in keys {
+        if pop(&mut db, reply, key, end, count, form)? {
+            return Ok(());
+        }
+    }
+    if cx.may_block() {
+        cx.block(args, keys.iter().copied(), Wake::ZSET, deadline);
+    } else {
+        cx.reply.null_array();
+    }
+    Ok(())
+}

@@ -1,0 +1,501 @@
+//! Sorted sets, member by member: adding, removing, scores, ranks, counts, random members and walks. Ranges are in
+//! [`crate::commands::sorted_sets::ranges`], pops in [`crate::commands::sorted_sets::pops`], unions and their kin in [`crate::commands::sorted_sets::algebra`].
+
+use std::collections::HashSet;
+
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
+
+use crate::base::error::{Error, Result};
+use crate::base::number::{parse_i64, parse_score};
+use crate::commands::hashes::fields::{RANDOM_MAX, Sequence};
+use crate::commands::keys::scan::{ScanOptions, VISITED_MAX, parse_cursor, write_cursor};
+use crate::commands::sorted_sets::ranges::{parse_lex_range, parse_score_range};
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::Event;
+use crate::keyspace::types::zsets::ZSetView;
+use crate::resp::double::{DOUBLE_MAX, format_double, format_seventeen};
+use crate::resp::reply::{Protocol, Sink};
+use crate::store::values::zset::Item;
+
+/// What the rows of sorted set commands have in common.
+pub(crate) const ZSET: Command =
+    Command { group: Group::SortedSet, keys: Keys::ONE, access: Access::ReadWrite, since: "1.2.0", ..Command::DEFAULT };
+pub(crate) const READ: Flags = Flags::READONLY;
+pub(crate) const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
+pub(crate) const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
+pub(crate) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "zadd",
+        replies: Replies::Scalar,
+
+        arity: -4,
+        flags: GROW_FAST,
+        key_uses: uses::CHANGED,
+        summary: "Adds members to a sorted set, or sets the scores of those that are there.",
+        complexity: "O(log(N)) for each member, for N members of the set",
+        syntax: "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
+        handler: |cx, args| zadd(cx, args, false),
+        ..ZSET
+    },
+    Command {
+        name: "zincrby",
+        replies: Replies::Scalar,
+
+        arity: 4,
+        flags: GROW_FAST,
+        summary: "Adds to the score of a member; one that is not there counts as 0.",
+        complexity: "O(log(N)) for N members of the set",
+        syntax: "key increment member",
+        handler: |cx, args| zadd(cx, args, true),
+        ..ZSET
+    },
+    Command {
+        name: "zrem",
+        replies: Replies::Integer,
+
+        arity: -3,
+        flags: WRITE_FAST,
+        key_uses: uses::REMOVED_FROM,
+        summary: "Removes members of a sorted set, and with the last one the set.",
+        complexity: "O(M*log(N)) for M members to remove and N of the set",
+        syntax: "key member [member ...]",
+        handler: zrem,
+        ..ZSET
+    },
+    Command {
+        name: "zscore",
+        replies: Replies::Scalar,
+
+        arity: 3,
+        flags: READ_FAST,
+        access: Access::Read,
+        summary: "Gives the score of a member.",
+        syntax: "key member",
+        handler: zscore,
+        ..ZSET
+    },
+    Command {
+        name: "zmscore",
+        arity: -3,
+        flags: READ_FAST,
+        access: Access::Read,
+        since: "6.2.0",
+        summary: "Gives the scores of several members.",
+        complexity: "O(N) for N members asked for",
+        syntax: "key member [member ...]",
+        handler: zmscore,
+        ..ZSET
+    },
+    Command {
+        name: "zcard",
+        replies: Replies::Integer,
+
+        arity: 2,
+        flags: READ_FAST,
+        access: Access::Read,
+        key_uses: uses::EXAMINED,
+        summary: "Gives the number of members of a sorted set.",
+        syntax: "key",
+        handler: |cx, args| {
+            let len = cx.db().zset(args[1])?.map_or(0, |zset| zset.len());
+            cx.reply.integer(len as i64);
+            Ok(())
+        },
+        ..ZSET
+    },
+    Command {
+        name: "zcount",
+        replies: Replies::Integer,
+
+        arity: 4,
+        flags: READ_FAST,
+        access: Access::Read,
+        since: "2.0.0",
+        summary: "Counts the members whose scores lie in a range.",
+        complexity: "O(log(N)) for N members of the set",
+        syntax: "key min:double max:double",
+        handler: |cx, args| {
+            let range = parse_score_range(args[2], args[3])?;
+            let count = cx.db().zset(args[1])?.map_or(0, |zset| zset.score_ranks(&range).len());
+            cx.reply.integer(count as i64);
+            Ok(())
+        },
+        ..ZSET
+    },
+    Command {
+        name: "zlexcount",
+        replies: Replies::Integer,
+
+        arity: 4,
+        flags: READ_FAST,
+        access: Access::Read,
+        since: "2.8.9",
+        summary: "Counts the members that lie in a range, in a set whose scores are all the same.",
+        complexity: "O(log(N)) for N members of the set",
+        syntax: "key min max",
+        handler: |cx, args| {
+            let (min, max) = parse_lex_range(args[2], args[3])?;
+            let count = cx.db().zset(args[1])?.map_or(0, |zset| zset.lex_ranks(min, max, false).len());
+            cx.reply.integer(count as i64);
+            Ok(())
+        },
+        ..ZSET
+    },
+    Command {
+        name: "zrank",
+        arity: -3,
+        flags: READ_FAST,
+        access: Access::Read,
+        since: "2.0.0",
+        summary: "Gives the rank of a member, the lowest score being 0.",
+        complexity: "O(log(N)) for N members of the set",
+        syntax: "key member [WITHSCORE]",
+        handler: |cx, args| zrank(cx, args, false),
+        ..ZSET
+    },
+    Command {
+        name: "zrevrank",
+        arity: -3,
+        flags: READ_FAST,
+        access: Access::Read,
+        since: "2.0.0",
+        summary: "Gives the rank of a member, the highest score being 0.",
+        complexity: "O(log(N)) for N members of the set",
+        syntax: "key member [WITHSCORE]",
+        handler: |cx, args| zrank(cx, args, true),
+        ..ZSET
+    },
+    Command {
+        name: "zrandmember",
+        arity: -2,
+        flags: READ,
+        access: Access::Read,
+        since: "6.2.0",
+        summary: "Gives random members of a sorted set: different ones, or with a negative count any.",
+        complexity: "O(N*log(M)) for N members given and M of the set",
+        syntax: "key [count [WITHSCORES]]",
+        tips: &["nondeterministic_output"],
+        handler: zrandmember,
+        ..ZSET
+    },
+    Command {
+        name: "zscan",
+        arity: -3,
+        flags: READ,
+        access: Access::Read,
+        since: "2.8.0",
+        summary: "Walks over the members of a sorted set in steps.",
+        complexity: "O(N) for N members visited a call",
+        syntax: "key cursor [MATCH pattern] [COUNT count]",
+        tips: &["nondeterministic_output"],
+        handler: zscan,
+        ..ZSET
+    },
+];
+
+/// Options of `ZADD`.
+#[derive(Default)]
+struct AddOptions {
+    nx: bool,
+    xx: bool,
+    gt: bool,
+    lt: bool,
+    /// Count what was changed as well.
+    ch: bool,
+    /// Scores are added to those that are there.
+    incr: bool,
+}
+
+impl AddOptions {
+    /// Reads what stands in front of the first score; gives how many arguments that is.
+    fn parse(&mut self, args: &[&[u8]]) -> usize {
+        for (at, arg) in args.iter().enumerate() {
+            let is = |name: &[u8]| arg.eq_ignore_ascii_case(name);
+            let option = match () {
+                _ if is(b"NX") => &mut self.nx,
+                _ if is(b"XX") => &mut self.xx,
+                _ if is(b"GT") => &mut self.gt,
+                _ if is(b"LT") => &mut self.lt,
+                _ if is(b"CH") => &mut self.ch,
+                _ if is(b"INCR") => &mut self.incr,
+                _ => return at,
+            };
+            *option = true;
+        }
+        args.len()
+    }
+
+    fn check(&self, pairs: usize) -> Result {
+        match self {
+            AddOptions { nx: true, xx: true, .. } => Err(Error::ZADD_NX_XX),
+            AddOptions { gt: true, lt: true, .. }
+            | AddOptions { nx: true, gt: true, .. }
+            | AddOptions { nx: true, lt: true, .. } => Err(Error::ZADD_GT_LT_NX),
+            AddOptions { incr: true, .. } if pairs > 1 => Err(Error::ZADD_INCR_PAIRS),
+            _ => Ok(()),
+        }
+    }
+
+    /// The score that a member with the score `old` gets for `given`; `None` where it stays as it is.
+    fn score(&self, old: Option<f64>, given: f64) -> Result<Option<f64>> {
+        let Some(old) = old else { return Ok((!self.xx).then_some(given)) };
+        if self.nx {
+            return Ok(None);
+        }
+        let new = if self.incr { old + given } else { given };
+        if new.is_nan() {
+            return Err(Error::SCORE_NAN);
+        }
+        Ok(Some(new).filter(|new| !(self.lt && *new >= old || self.gt && *new <= old)))
+    }
+}
+
+/// Adds members; `incr` gives the score that comes of it.
+pub(crate) fn zadd(cx: &mut Context<'_>, args: &[&[u8]], incr: bool) -> Result {
+    let mut options = AddOptions { incr, ..AddOptions::default() };
+    let pairs = &args[2 + options.parse(&args[2..])..];
+    if pairs.is_empty() || pairs.len() % 2 == 1 {
+        return Err(Error::SYNTAX);
+    }
+    options.check(pairs.len() / 2)?;
+    let scores: SmallVec<[Option<f64>; 8]> = pairs.iter().step_by(2).map(|score| parse_score(score)).collect();
+    let (mut added, mut updated, mut score) = (0, 0, None);
+    let (mut db, reply) = cx.db_and_reply();
+    let scores: SmallVec<[f64; 8]> = scores.into_iter().collect::<Option<_>>().ok_or(Error::NOT_FLOAT)?;
+    let edit = if options.xx { db.edit_zset(args[1])? } else { Some(db.edit_or_create_zset(args[1])?) };
+    if let Some(mut edit) = edit {
+        edit.make_room(scores.len());
+        for (pair, given) in pairs.chunks_exact(2).zip(scores) {
+            let old = edit.score(pair[1]);
+            score = options.score(old, given)?;
+            let Some(score) = score else { continue };
+            if old != Some(score) {
+                edit.insert(pair[1], score);
+                *(if old.is_none() { &mut added } else { &mut updated }) += 1;
+            }
+        }
+        let event = if options.incr { Event::ZINCR } else { Event::ZADD };
+        edit.finish(if added + updated > 0 { std::slice::from_ref(&event) } else { &[] });
+    }
+    match score {
+        Some(score) if options.incr => reply.double(score),
+        None if options.incr => reply.null(),
+        _ => reply.integer(if options.ch { added + updated } else { added }),
+    }
+    Ok(())
+}
+
+fn zrem(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let mut removed = 0;
+    if let Some(mut edit) = db.edit_zset(args[1])? {
+        removed = args[2..].iter().filter(|member| edit.remove(member)).count();
+        edit.finish(if removed > 0 { &[Event::ZREM] } else { &[] });
+    }
+    cx.reply.integer(removed as i64);
+    Ok(())
+}
+
+fn zscore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    match db.zset(args[1])?.and_then(|zset| zset.score(args[2])) {
+        Some(score) => reply.double(score),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn zmscore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let zset = db.zset(args[1])?;
+    reply.array(args.len() - 2);
+    for member in &args[2..] {
+        match zset.and_then(|zset| zset.score(member)) {
+            Some(score) => reply.double(score),
+            None => reply.null(),
+        }
+    }
+    Ok(())
+}
+
+fn zrank(cx: &mut Context<'_>, args: &[&[u8]], reverse: bool) -> Result {
+    let with_score = match &args[3..] {
+        [] => false,
+        [option] if option.eq_ignore_ascii_case(b"WITHSCORE") => true,
+        [_] => return Err(Error::SYNTAX),
+        _ => return Err(Error::arity(cx.command.name)),
+    };
+    let (mut db, reply) = cx.db_and_reply();
+    let zset = db.zset(args[1])?;
+    match zset.and_then(|zset| Some((zset.len(), zset.rank(args[2])?))) {
+        Some((len, (rank, score))) => {
+            if with_score {
+                reply.array(2);
+            }
+            reply.integer(if reverse { len - 1 - rank } else { rank } as i64);
+            if with_score {
+                reply.double(score);
+            }
+        }
+        None if with_score => reply.null_array(),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+/// Writes the head of a reply with so many members.
+pub(crate) fn write_head(reply: &mut dyn Sink, members: usize, with_scores: bool) {
+    let flat = with_scores && reply.protocol() == Protocol::Resp2;
+    reply.array(if flat { members * 2 } else { members });
+}
+
+/// Writes a member, with its score in a pair on RESP3 and behind it on RESP2.
+pub(crate) fn write_item(reply: &mut dyn Sink, item: Item<'_>, with_scores: bool) {
+    if with_scores && reply.protocol() == Protocol::Resp3 {
+        reply.array(2);
+    }
+    reply.bulk(item.member);
+    if with_scores {
+        reply.double(item.score);
+    }
+}
+
+/// A number below `limit` from a random one.
+fn below(random: u64, limit: usize) -> usize {
+    ((u128::from(random) * limit as u128) >> 64) as usize
+}
+
+/// Members of a sorted set by rank, those of a small one listed once.
+struct ByRank<'a> {
+    zset: ZSetView<'a>,
+    list: Vec<Item<'a>>,
+}
+
+impl<'a> ByRank<'a> {
+    fn new(zset: ZSetView<'a>) -> Self {
+        ByRank { zset, list: if zset.is_small() { zset.iter().collect() } else { Vec::new() } }
+    }
+
+    fn get(&self, rank: usize) -> Option<Item<'a>> {
+        if self.list.is_empty() { self.zset.get(rank) } else { self.list.get(rank).copied() }
+    }
+
+    fn pick(&self, sequence: &mut Sequence) -> Option<Item<'a>> {
+        self.get(below(sequence.next(), self.zset.len()))
+    }
+}
+
+/// `count` different members, each set of so many with the same chance.
+fn sample<'a>(zset: ZSetView<'a>, count: usize, sequence: &mut Sequence) -> Vec<Item<'a>> {
+    let mut left = zset.len();
+    let mut wanted = count.min(left);
+    if wanted < left / 8 {
+        let by_rank = ByRank::new(zset);
+        let mut taken = HashSet::with_capacity_and_hasher(wanted, FixedState::default());
+        let ranks = std::iter::repeat_with(|| below(sequence.next(), left)).filter(|rank| taken.insert(*rank));
+        return ranks.take(wanted).filter_map(|rank| by_rank.get(rank)).collect();
+    }
+    let mut items = Vec::with_capacity(wanted);
+    for item in zset.iter() {
+        if below(sequence.next(), left) < wanted {
+            items.push(item);
+            wanted -= 1;
+        }
+        left -= 1;
+    }
+    items
+}
+
+fn zrandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut count = None;
+    if let Some(argument) = args.get(2) {
+        let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
+        if number == i64::MIN {
+            return Err(Error::COUNT_RANGE);
+        }
+        if args.len() > 4 || (args.len() == 4 && !args[3].eq_ignore_ascii_case(b"WITHSCORES")) {
+            return Err(Error::SYNTAX);
+        }
+        if args.len() == 4 && number.unsigned_abs() > i64::MAX as u64 / 2 {
+            return Err(Error::OUT_OF_RANGE);
+        }
+        count = Some(number);
+    }
+    let with_scores = args.len() == 4;
+    let mut sequence = Sequence(cx.engine.random());
+    let reply_max = cx.engine.config.proto_max_bulk_len as usize;
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(zset) = db.zset(args[1])? else {
+        if count.is_some() {
+            reply.array(0)
+        } else {
+            reply.null()
+        }
+        return Ok(());
+    };
+    match count {
+        None => match zset.get(below(sequence.next(), zset.len())) {
+            Some(item) => reply.bulk(item.member),
+            None => reply.null(),
+        },
+        Some(count) if count >= 0 => {
+            let items = sample(zset, usize::try_from(count).unwrap_or(usize::MAX), &mut sequence);
+            write_head(reply, items.len(), with_scores);
+            items.iter().for_each(|item| write_item(reply, *item, with_scores));
+        }
+        Some(count) => {
+            let count = count.unsigned_abs();
+            let by_rank = ByRank::new(zset);
+            // Picked once to be measured and once to be written.
+            let mut measured = sequence.clone();
+            let bytes = |_| by_rank.pick(&mut measured).map_or(0, |item| item.member.len());
+            if count > RANDOM_MAX || (0..count).map(bytes).sum::<usize>() > reply_max {
+                return Err(Error::OUT_OF_RANGE);
+            }
+            write_head(reply, count as usize, with_scores);
+            (0..count).filter_map(|_| by_rank.pick(&mut sequence)).for_each(|item| write_item(reply, item, with_scores));
+        }
+    }
+    Ok(())
+}
+
+/// Members that one call of `ZSCAN` visits at most: a member with its score written out takes twice as long as a key.
+const WALKED_MAX: usize = VISITED_MAX / 2;
+
+fn zscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let cursor = parse_cursor(args[2])?;
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(zset) = db.zset(args[1])? else {
+        write_cursor(reply, 0);
+        reply.array(0);
+        return Ok(());
+    };
+    let options = ScanOptions::parse(&args[3..], false, false)?;
+    let mut found = Vec::new();
+    let next = zset.scan(cursor, options.count.min(WALKED_MAX), |item| {
+        if options.matches(item.member) {
+            found.push(item);
+        }
+    });
+    write_cursor(reply, next);
+    reply.array(found.len() * 2);
+    for item in found {
+        reply.bulk(item.member);
+        if zset.is_small() {
+            reply.bulk(format_double(item.score, &mut [0; DOUBLE_MAX]));
+        } else {
+            reply.bulk(format_seventeen(item.score).as_bytes());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "zset_tests.rs"]
+mod tests;

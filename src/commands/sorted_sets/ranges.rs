@@ -1,0 +1,333 @@
+//! Ranges of sorted sets, by rank, score or member: giving them, storing them, removing them.
+
+use std::ops::Range;
+
+use crate::base::error::{Error, Result};
+use crate::base::number::{parse_i64, parse_score_bound};
+use crate::commands::sorted_sets::members::{READ, ZSET, write_head, write_item};
+use crate::engine::command::{Access, Command, Flags, Keys, Replies};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::{Classes, Event};
+use crate::keyspace::types::zsets::{ScoreRange, ZSetView};
+use crate::store::values::zset::{LexBound, ZSet};
+
+const RANGE_COST: &str = "O(log(N)+M) for N members of the set and M given";
+const REMOVE_COST: &str = "O(M*log(N)) for N members of the set and M removed";
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "zrange",
+        arity: -4,
+        flags: READ,
+        access: Access::Read,
+        summary: "Gives the members in a range of ranks, scores or members.",
+        complexity: RANGE_COST,
+        syntax: "key start:string stop:string [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
+        handler: |cx, args| zrange(cx, &args[1..], None, None),
+        ..ZSET
+    },
+    Command {
+        name: "zrangestore",
+        arity: -5,
+        flags: Flags::WRITE.union(Flags::DENYOOM),
+        keys: Keys::TWO,
+        key_uses: uses::STORED,
+        since: "6.2.0",
+        summary: "Stores the members in a range of ranks, scores or members under another key.",
+        complexity: "O(log(N)+M) for N members of the set and M stored",
+        syntax: "dst:key src:key min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]",
+        handler: zrangestore,
+        ..ZSET
+    },
+    Command {
+        name: "zrevrange",
+        arity: -4,
+        flags: READ,
+        access: Access::Read,
+        summary: "Gives the members in a range of ranks, from the highest score down.",
+        complexity: RANGE_COST,
+        syntax: "key start stop [WITHSCORES]",
+        handler: |cx, args| zrange(cx, &args[1..], Some(By::Rank), Some(true)),
+        ..ZSET
+    },
+    Command {
+        name: "zrangebyscore",
+        arity: -4,
+        flags: READ,
+        access: Access::Read,
+        since: "1.0.5",
+        summary: "Gives the members whose scores lie in a range.",
+        complexity: RANGE_COST,
+        syntax: "key min:double max:double [WITHSCORES] [LIMIT offset count]",
+        handler: |cx, args| zrange(cx, &args[1..], Some(By::Score), Some(false)),
+        ..ZSET
+    },
+    Command {
+        name: "zrevrangebyscore",
+        arity: -4,
+        flags: READ,
+        access: Access::Read,
+        since: "2.2.0",
+        summary: "Gives the members whose scores lie in a range, from the highest down.",
+        complexity: RANGE_COST,
+        syntax: "key max:double min:double [WITHSCORES] [LIMIT offset count]",
+        handler: |cx, args| zrange(cx, &args[1..], Some(By::Score), Some(true)),
+        ..ZSET
+    },
+    Command {
+        name: "zrangebylex",
+        arity: -4,
+        flags: READ,
+        access: Access::Read,
+        since: "2.8.9",
+        summary: "Gives the members that lie in a range, of a set whose scores are all the same.",
+        complexity: RANGE_COST,
+        syntax: "key min max [LIMIT offset count]",
+        handler: |cx, args| zrange(cx, &args[1..], Some(By::Lex), Some(false)),
+        ..ZSET
+    },
+    Command {
+        name: "zrevrangebylex",
+        arity: -4,
+        flags: READ,
+        access: Access::Read,
+        since: "2.8.9",
+        summary: "Gives the members that lie in a range, of a set whose scores are all the same, from the last up.",
+        complexity: RANGE_COST,
+        syntax: "key max min [LIMIT offset count]",
+        handler: |cx, args| zrange(cx, &args[1..], Some(By::Lex), Some(true)),
+        ..ZSET
+    },
+    Command {
+        name: "zremrangebyrank",
+        replies: Replies::Integer,
+
+        arity: 4,
+        flags: Flags::WRITE,
+        key_uses: uses::REMOVED_FROM,
+        since: "2.0.0",
+        summary: "Removes the members in a range of ranks.",
+        complexity: REMOVE_COST,
+        syntax: "key start stop",
+        handler: |cx, args| remove(cx, args, By::Rank, "zremrangebyrank"),
+        ..ZSET
+    },
+    Command {
+        name: "zremrangebyscore",
+        replies: Replies::Integer,
+
+        arity: 4,
+        flags: Flags::WRITE,
+        key_uses: uses::REMOVED_FROM,
+        summary: "Removes the members whose scores lie in a range.",
+        complexity: REMOVE_COST,
+        syntax: "key min:double max:double",
+        handler: |cx, args| remove(cx, args, By::Score, "zremrangebyscore"),
+        ..ZSET
+    },
+    Command {
+        name: "zremrangebylex",
+        replies: Replies::Integer,
+
+        arity: 4,
+        flags: Flags::WRITE,
+        key_uses: uses::REMOVED_FROM,
+        since: "2.8.9",
+        summary: "Removes the members that lie in a range, of a set whose scores are all the same.",
+        complexity: REMOVE_COST,
+        syntax: "key min max",
+        handler: |cx, args| remove(cx, args, By::Lex, "zremrangebylex"),
+        ..ZSET
+    },
+];
+
+/// What a range is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Rank,
+    Score,
+    Lex,
+}
+
+/// A range that was read from its two arguments.
+enum Bounds<'a> {
+    Ranks(i64, i64),
+    Scores(ScoreRange),
+    Members(LexBound<'a>, LexBound<'a>),
+}
+
+impl<'a> Bounds<'a> {
+    fn parse(by: By, min: &'a [u8], max: &'a [u8]) -> Result<Self> {
+        Ok(match by {
+            By::Rank => {
+                let rank = |text: &[u8]| parse_i64(text).ok_or(Error::NOT_INTEGER);
+                Bounds::Ranks(rank(min)?, rank(max)?)
+            }
+            By::Score => Bounds::Scores(parse_score_range(min, max)?),
+            By::Lex => {
+                let (min, max) = parse_lex_range(min, max)?;
+                Bounds::Members(min, max)
+            }
+        })
+    }
+
+    /// The ranks, counted from the lowest score, of a set of which these are functions.
+    fn ranks(
+        &self,
+        len: usize,
+        reverse: bool,
+        by_score: impl FnOnce(&ScoreRange) -> Range<usize>,
+        by_member: impl FnOnce(LexBound<'a>, LexBound<'a>) -> Range<usize>,
+    ) -> Range<usize> {
+        match self {
+            Bounds::Ranks(start, stop) => {
+                let ranks = index_range(*start, *stop, len);
+                if reverse { len - ranks.end..len - ranks.start } else { ranks }
+            }
+            Bounds::Scores(range) => by_score(range),
+            Bounds::Members(min, max) => by_member(*min, *max),
+        }
+    }
+}
+
+/// The places from `start` to `stop`, both included and negative ones counted from the end, in something of this length.
+fn index_range(start: i64, stop: i64, len: usize) -> Range<usize> {
+    let len = len as i64;
+    let from_start = |index: i64| if index < 0 { len + index } else { index };
+    let (start, stop) = (from_start(start).max(0), from_start(stop).min(len - 1));
+    if start > stop { 0..0 } else { start as usize..stop as usize + 1 }
+}
+
+/// `min max`, each perhaps with a `(` in front that excludes it.
+pub(crate) fn parse_score_range(min: &[u8], max: &[u8]) -> Result<ScoreRange> {
+    let bound = |text: &[u8]| {
+        let (exclusive, number) = text.strip_prefix(b"(").map_or((false, text), |rest| (true, rest));
+        Ok((parse_score_bound(number).ok_or(Error::MIN_MAX_NOT_FLOAT)?, exclusive))
+    };
+    let ((min, min_exclusive), (max, max_exclusive)) = (bound(min)?, bound(max)?);
+    Ok(ScoreRange { min, min_exclusive, max, max_exclusive })
+}
+
+/// `min max`, each `-`, `+`, `[member` or `(member`.
+pub(crate) fn parse_lex_range<'a>(min: &'a [u8], max: &'a [u8]) -> Result<(LexBound<'a>, LexBound<'a>)> {
+    let bound = |text: &'a [u8]| match text {
+        [b'-'] | [b'-', 0, ..] => Ok(LexBound::Least),
+        [b'+'] | [b'+', 0, ..] => Ok(LexBound::Greatest),
+        [b'[', member @ ..] => Ok(LexBound::Inclusive(member)),
+        [b'(', member @ ..] => Ok(LexBound::Exclusive(member)),
+        _ => Err(Error::MIN_MAX_NOT_STRING),
+    };
+    Ok((bound(min)?, bound(max)?))
+}
+
+/// A range with its options.
+struct Query<'a> {
+    bounds: Bounds<'a>,
+    reverse: bool,
+    with_scores: bool,
+    offset: i64,
+    /// Members at most; negative: no bound.
+    count: i64,
+}
+
+impl<'a> Query<'a> {
+    /// Reads `key min max` and the options behind. What the command's name says already is no option.
+    fn parse(args: &[&'a [u8]], by: Option<By>, reverse: Option<bool>, store: bool) -> Result<Self> {
+        let (mut chosen, mut reversed, mut with_scores) = (by, reverse, false);
+        let (mut offset, mut count) = (0, -1);
+        let mut rest = args[3..].iter();
+        while let Some(option) = rest.next() {
+            let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+            if !store && is(b"WITHSCORES") {
+                with_scores = true;
+            } else if is(b"LIMIT") && rest.len() >= 2 {
+                let mut number = || rest.next().and_then(|text| parse_i64(text)).ok_or(Error::NOT_INTEGER);
+                (offset, count) = (number()?, number()?);
+            } else if reversed.is_none() && is(b"REV") {
+                reversed = Some(true);
+            } else if chosen.is_none() && is(b"BYLEX") {
+                chosen = Some(By::Lex);
+            } else if chosen.is_none() && is(b"BYSCORE") {
+                chosen = Some(By::Score);
+            } else {
+                return Err(Error::SYNTAX);
+            }
+        }
+        let (by, reverse) = (chosen.unwrap_or(By::Rank), reversed.unwrap_or(false));
+        if count != -1 && by == By::Rank {
+            return Err(Error::LIMIT_WITH_RANKS);
+        }
+        if with_scores && by == By::Lex {
+            return Err(Error::WITHSCORES_BYLEX);
+        }
+        let (min, max) = if reverse && by != By::Rank { (args[2], args[1]) } else { (args[1], args[2]) };
+        Ok(Query { bounds: Bounds::parse(by, min, max)?, reverse, with_scores, offset, count })
+    }
+
+    /// The ranks of the members that are asked for.
+    fn ranks(&self, zset: &ZSetView<'_>) -> Range<usize> {
+        let by_score = |range: &ScoreRange| zset.score_ranks(range);
+        let by_member = |min, max| zset.lex_ranks(min, max, self.reverse);
+        let all = self.bounds.ranks(zset.len(), self.reverse, by_score, by_member);
+        if matches!(self.bounds, Bounds::Ranks(..)) {
+            return all;
+        }
+        let Ok(offset) = usize::try_from(self.offset) else { return 0..0 };
+        let left = all.len().saturating_sub(offset);
+        let count = usize::try_from(self.count).map_or(left, |count| count.min(left));
+        if self.reverse {
+            let end = all.end - offset.min(all.len());
+            end - count..end
+        } else {
+            let start = all.start + offset.min(all.len());
+            start..start + count
+        }
+    }
+}
+
+/// `args` begin with the key.
+fn zrange(cx: &mut Context<'_>, args: &[&[u8]], by: Option<By>, reverse: Option<bool>) -> Result {
+    let query = Query::parse(args, by, reverse, false)?;
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(zset) = db.zset(args[0])? else {
+        reply.array(0);
+        return Ok(());
+    };
+    let ranks = query.ranks(&zset);
+    write_head(reply, ranks.len(), query.with_scores);
+    zset.items(ranks, query.reverse).for_each(|item| write_item(reply, item, query.with_scores));
+    Ok(())
+}
+
+fn zrangestore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let query = Query::parse(&args[2..], None, None, true)?;
+    let mut db = cx.db();
+    let (hasher, limits) = db.zset_form();
+    let stored = match db.zset(args[2])? {
+        Some(zset) => {
+            let items: Vec<_> = zset.items(query.ranks(&zset), false).collect();
+            ZSet::from_sorted(&hasher, limits, &items)
+        }
+        None => ZSet::default(),
+    };
+    let len = stored.len();
+    db.store_zset(args[1], stored, Event::new(Classes::ZSET, "zrangestore"))?;
+    cx.reply.integer(len as i64);
+    Ok(())
+}
+
+fn remove(cx: &mut Context<'_>, args: &[&[u8]], by: By, event: &'static str) -> Result {
+    let bounds = Bounds::parse(by, args[2], args[3])?;
+    let mut db = cx.db();
+    let mut removed = 0;
+    if let Some(mut edit) = db.edit_zset(args[1])? {
+        let ranks = bounds.ranks(edit.len(), false, |range| edit.score_ranks(range), |min, max| edit.lex_ranks(min, max));
+        removed = edit.take(ranks, |_| ());
+        let event = Event::new(Classes::ZSET, event);
+        edit.finish(if removed > 0 { std::slice::from_ref(&event) } else { &[] });
+    }
+    cx.reply.integer(removed as i64);
+    Ok(())
+}

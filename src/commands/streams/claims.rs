@@ -1,0 +1,198 @@
+//! Taking over what other consumers were given and have not acknowledged: `XCLAIM` and `XAUTOCLAIM`.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::streams::entries::{STREAM, WRITE_FAST, parse_id, parse_start, write_entry, write_id};
+use crate::engine::command::Command;
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::types::streams::StreamEdit;
+use crate::resp::reply::Sink;
+use crate::store::values::stream::StreamId;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "xclaim",
+        arity: -6,
+        flags: WRITE_FAST,
+        key_uses: uses::CHANGED,
+        summary: "Makes entries that others have not acknowledged a consumer's own.",
+        complexity: "O(log(P)) for each, for P pending ones",
+        syntax: "key group consumer min-idle-time id [id ...] [IDLE ms:integer] [TIME unix-time-milliseconds] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
+        tips: &["nondeterministic_output"],
+        handler: xclaim,
+        ..STREAM
+    },
+    Command {
+        name: "xautoclaim",
+        arity: -6,
+        flags: WRITE_FAST,
+        key_uses: uses::REMOVED_FROM,
+        since: "6.2.0",
+        summary: "Makes entries that nobody has acknowledged for some time a consumer's own.",
+        complexity: "O(log(P)*M) for P pending entries and M looked at, ten times COUNT at most",
+        syntax: "key group consumer min-idle-time start:string [COUNT count] [JUSTID]",
+        tips: &["nondeterministic_output"],
+        handler: xautoclaim,
+        ..STREAM
+    },
+];
+
+/// Entries that `XAUTOCLAIM` looks at for each that it may claim.
+const ATTEMPTS: usize = 10;
+
+/// What `XCLAIM` does with the entries.
+struct Claim {
+    min_idle_ms: i64,
+    ids: Vec<StreamId>,
+    /// When they count as given.
+    delivered_ms: i64,
+    /// How often they count as given; `None`: once more.
+    retry_count: Option<i64>,
+    force: bool,
+    just_id: bool,
+    last_id: StreamId,
+}
+
+impl Claim {
+    /// Reads what stands from the idle time on.
+    fn parse(args: &[&[u8]], now_ms: i64) -> Result<Self> {
+        let number = |text: &[u8], error: Error| parse_i64(text).ok_or(error);
+        let min_idle_ms = number(args[4], Error::XCLAIM_MIN_IDLE)?.max(0);
+        let ids: Vec<StreamId> = args[5..].iter().map_while(|id| parse_id(id, 0).ok()).collect();
+        let (mut delivered_ms, mut retry_count, mut last_id) = (None, None, StreamId::MIN);
+        let (mut force, mut just_id) = (false, false);
+        let mut rest = args[5 + ids.len()..].iter();
+        while let Some(option) = rest.next() {
+            let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+            let has_more = rest.len() > 0;
+            let mut argument = || rest.next().copied().unwrap_or_default();
+            if is(b"FORCE") {
+                force = true;
+            } else if is(b"JUSTID") {
+                just_id = true;
+            } else if is(b"IDLE") && has_more {
+                delivered_ms = Some(now_ms.wrapping_sub(number(argument(), Error::XCLAIM_IDLE)?));
+            } else if is(b"TIME") && has_more {
+                delivered_ms = Some(number(argument(), Error::XCLAIM_TIME)?);
+            } else if is(b"RETRYCOUNT") && has_more {
+                retry_count = Some(number(argument(), Error::XCLAIM_RETRYCOUNT)?);
+            } else if is(b"LASTID") && has_more {
+                last_id = parse_id(argument(), 0)?;
+            } else {
+                return Err(Error::quoting("ERR Unrecognized XCLAIM option '", option, "'"));
+            }
+        }
+        // A time that cannot be is now.
+        let delivered_ms = delivered_ms.filter(|at| (0..=now_ms).contains(at)).unwrap_or(now_ms);
+        Ok(Claim { min_idle_ms, ids, delivered_ms, retry_count: retry_count.filter(|n| *n >= 0), force, just_id, last_id })
+    }
+}
+
+/// Gives a claimed entry, or its id alone.
+fn write_claimed(reply: &mut dyn Sink, edit: &StreamEdit<'_, '_>, id: StreamId, just_id: bool) {
+    match edit.stream().get(id) {
+        Some(entry) if !just_id => write_entry(reply, entry),
+        _ => write_id(reply, id),
+    }
+}
+
+fn xclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let now_ms = cx.now.unix_ms();
+    let (group, consumer) = (args[2], args[3]);
+    let (mut db, reply) = cx.db_and_reply();
+    let edit = db.read_and_edit_stream(args[1])?.filter(|edit| edit.group(group).is_some());
+    let mut edit = edit.ok_or_else(|| Error::no_group(args[1], group, ""))?;
+    let claim = Claim::parse(args, now_ms)?;
+    if let Some(of) = edit.group(group)
+        && claim.last_id > of.last_id
+    {
+        let entries_read = of.entries_read;
+        edit.set_group(group, claim.last_id, entries_read);
+    }
+    edit.see_consumer(group, consumer);
+    let mut claimed = Vec::new();
+    for id in claim.ids {
+        let old = edit.group(group).and_then(|group| group.pending().get(&id)).copied();
+        if edit.stream().get(id).is_none() {
+            edit.remove_pending(group, id);
+            continue;
+        }
+        let count = match old {
+            Some(old) if claim.min_idle_ms > 0 && now_ms.saturating_sub(old.delivered_ms) < claim.min_idle_ms => continue,
+            Some(old) => old.count,
+            // It counts as given once, and now once more.
+            None if claim.force => 1,
+            None => continue,
+        };
+        let count = claim.retry_count.unwrap_or(if claim.just_id { count } else { count.saturating_add(1) });
+        edit.set_pending(group, id, consumer, claim.delivered_ms, count);
+        claimed.push(id);
+    }
+    if !claimed.is_empty() {
+        edit.activate_consumer(group, consumer);
+    }
+    reply.array(claimed.len());
+    claimed.into_iter().for_each(|id| write_claimed(reply, &edit, id, claim.just_id));
+    Ok(())
+}
+
+fn xautoclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let now_ms = cx.now.unix_ms();
+    let (group, consumer) = (args[2], args[3]);
+    let min_idle_ms = parse_i64(args[4]).ok_or(Error::XAUTOCLAIM_MIN_IDLE)?.max(0);
+    let start = parse_start(args[5])?;
+    let (mut count, mut just_id) = (100, false);
+    let mut rest = args[6..].iter();
+    while let Some(option) = rest.next() {
+        if option.eq_ignore_ascii_case(b"COUNT")
+            && let Some(number) = rest.next()
+        {
+            let number = parse_i64(number).filter(|n| (1..=i64::MAX / 16).contains(n)).ok_or(Error::XAUTOCLAIM_COUNT)?;
+            count = usize::try_from(number).unwrap_or(usize::MAX);
+        } else if option.eq_ignore_ascii_case(b"JUSTID") {
+            just_id = true;
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    let (mut db, reply) = cx.db_and_reply();
+    let edit = db.read_and_edit_stream(args[1])?.filter(|edit| edit.group(group).is_some());
+    let mut edit = edit.ok_or_else(|| Error::no_group(args[1], group, ""))?;
+    edit.see_consumer(group, consumer);
+    let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
+    let mut next = Some(start);
+    for _ in 0..count.saturating_mul(ATTEMPTS) {
+        if claimed.len() + deleted.len() >= count {
+            break;
+        }
+        let found = edit.group(group).zip(next).and_then(|(group, next)| group.pending().range(next..).next());
+        let Some((&id, &pending)) = found else {
+            next = None;
+            break;
+        };
+        next = id.next();
+        if edit.stream().get(id).is_none() {
+            edit.remove_pending(group, id);
+            deleted.push(id);
+        } else if min_idle_ms == 0 || now_ms.saturating_sub(pending.delivered_ms) >= min_idle_ms {
+            let count = if just_id { pending.count } else { pending.count.saturating_add(1) };
+            edit.set_pending(group, id, consumer, now_ms, count);
+            claimed.push(id);
+        }
+    }
+    if !claimed.is_empty() {
+        edit.activate_consumer(group, consumer);
+    }
+    // Where the next call goes on: the next that is pending.
+    let cursor = edit.group(group).zip(next).and_then(|(group, next)| group.pending().range(next..).next());
+    let cursor = cursor.map_or(StreamId::MIN, |(id, _)| *id);
+    reply.array(3);
+    write_id(reply, cursor);
+    reply.array(claimed.len());
+    claimed.into_iter().for_each(|id| write_claimed(reply, &edit, id, just_id));
+    reply.array(deleted.len());
+    deleted.into_iter().for_each(|id| write_id(reply, id));
+    Ok(())
+}

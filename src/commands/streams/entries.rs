@@ -1,0 +1,422 @@
+//! Streams: adding, ranges, deleting, trimming. Reading by [`crate::commands::streams::reads`], groups in [`crate::commands::streams::groups`], claims in
+//! [`crate::commands::streams::claims`], what is known of a stream in [`crate::commands::streams::info`].
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::Event;
+use crate::resp::reply::Sink;
+use crate::store::values::stream::{Entry, StreamId, Threshold, Trim};
+
+/// What the rows of stream commands have in common.
+pub(crate) const STREAM: Command =
+    Command { group: Group::Stream, keys: Keys::ONE, access: Access::ReadWrite, since: "5.0.0", ..Command::DEFAULT };
+pub(crate) const READ: Flags = Flags::READONLY;
+pub(crate) const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
+pub(crate) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
+
+const RANGE_COST: &str = "O(log(N)+M) for N entries of the stream and M given";
+
+/// Bytes of an entry at most.
+const ENTRY_BYTES_MAX: usize = 1 << 30;
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "xadd",
+        replies: Replies::Scalar,
+
+        arity: -5,
+        flags: GROW_FAST,
+        key_uses: uses::CHANGED,
+        key_notes: &["MAXLEN and MINID take entries away."],
+        summary: "Adds an entry to a stream, which comes into being with its first one.",
+        complexity: "O(1), and O(N) for N entries that are trimmed away",
+        syntax: "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value ...]",
+        tips: &["nondeterministic_output"],
+        handler: xadd,
+        ..STREAM
+    },
+    Command {
+        name: "xlen",
+        replies: Replies::Integer,
+
+        arity: 2,
+        flags: Flags::READONLY.union(Flags::FAST),
+        access: Access::Read,
+        key_uses: uses::EXAMINED,
+        summary: "Gives the number of entries of a stream.",
+        syntax: "key",
+        handler: |cx, args| {
+            let len = cx.db().stream(args[1])?.map_or(0, |stream| stream.len());
+            cx.reply.integer(len as i64);
+            Ok(())
+        },
+        ..STREAM
+    },
+    Command {
+        name: "xrange",
+        arity: -4,
+        flags: READ,
+        access: Access::Read,
+        summary: "Gives the entries of a stream from one id to another.",
+        complexity: RANGE_COST,
+        syntax: "key start:string end:string [COUNT count]",
+        handler: |cx, args| xrange(cx, args, args[2], args[3], false),
+        ..STREAM
+    },
+    Command {
+        name: "xrevrange",
+        arity: -4,
+        flags: READ,
+        access: Access::Read,
+        summary: "Gives the entries of a stream from one id to another, the last first.",
+        complexity: RANGE_COST,
+        syntax: "key end:string start:string [COUNT count]",
+        handler: |cx, args| xrange(cx, args, args[3], args[2], true),
+        ..STREAM
+    },
+    Command {
+        name: "xdel",
+        replies: Replies::Integer,
+
+        arity: -3,
+        flags: WRITE_FAST,
+        key_uses: uses::REMOVED_FROM,
+        summary: "Deletes entries of a stream by their ids.",
+        complexity: "O(log(N)) for each, for N entries of the stream",
+        syntax: "key id [id ...]",
+        handler: xdel,
+        ..STREAM
+    },
+    Command {
+        name: "xtrim",
+        replies: Replies::Integer,
+
+        arity: -4,
+        flags: Flags::WRITE,
+        key_uses: uses::REMOVED_FROM,
+        summary: "Takes the oldest entries of a stream out.",
+        complexity: "O(N) for N entries taken out",
+        syntax: "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
+        tips: &["nondeterministic_output"],
+        handler: xtrim,
+        ..STREAM
+    },
+    Command {
+        name: "xsetid",
+        arity: -3,
+        flags: GROW_FAST,
+        key_uses: uses::CHANGED,
+        summary: "Sets the counters of a stream; replicas need it.",
+        syntax: "key last-id [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id]",
+        handler: xsetid,
+        ..STREAM
+    },
+];
+
+/// A number as `strtoull` reads it: blanks and a plus sign may stand in front, and zeros.
+fn parse_u64(text: &[u8]) -> Option<u64> {
+    let blanks = text.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
+    std::str::from_utf8(&text[blanks..]).ok()?.parse().ok()
+}
+
+/// An id as XADD takes it: `ms-seq`, `ms`, or `ms-*`, which leaves the second number open.
+fn parse_open_id(text: &[u8], missing: u64) -> Option<(u64, Option<u64>)> {
+    // As a text of C it ends at its first NUL.
+    let text = text.split(|&b| b == 0).next().filter(|_| text.len() < 128)?;
+    match text.iter().position(|&b| b == b'-') {
+        None => Some((parse_u64(text)?, Some(missing))),
+        Some(at) if &text[at + 1..] == b"*" => Some((parse_u64(&text[..at])?, None)),
+        Some(at) => Some((parse_u64(&text[..at])?, Some(parse_u64(&text[at + 1..])?))),
+    }
+}
+
+/// `ms-seq` or `ms`, where `missing` stands for the second number.
+pub(crate) fn parse_id(text: &[u8], missing: u64) -> Result<StreamId> {
+    match parse_open_id(text, missing) {
+        Some((ms, Some(seq))) => Ok(StreamId::new(ms, seq)),
+        _ => Err(Error::STREAM_ID),
+    }
+}
+
+/// As [`parse_id`], or `-` and `+` for the first and the last there can be.
+pub(crate) fn parse_any_id(text: &[u8], missing: u64) -> Result<StreamId> {
+    match text {
+        b"-" => Ok(StreamId::MIN),
+        b"+" => Ok(StreamId::MAX),
+        text => parse_id(text, missing),
+    }
+}
+
+/// The first id of an interval: `(` in front excludes it.
+pub(crate) fn parse_start(text: &[u8]) -> Result<StreamId> {
+    match text {
+        [b'(', id @ ..] if !id.is_empty() => parse_id(id, 0)?.next().ok_or(Error::STREAM_INTERVAL_START),
+        text => parse_any_id(text, 0),
+    }
+}
+
+/// The last id of an interval.
+pub(crate) fn parse_end(text: &[u8]) -> Result<StreamId> {
+    match text {
+        [b'(', id @ ..] if !id.is_empty() => parse_id(id, u64::MAX)?.previous().ok_or(Error::STREAM_INTERVAL_END),
+        text => parse_any_id(text, u64::MAX),
+    }
+}
+
+/// Writes an id.
+pub(crate) fn write_id(reply: &mut dyn Sink, id: StreamId) {
+    reply.bulk(id.to_string().as_bytes());
+}
+
+/// Writes an entry: its id, and its fields in a flat array.
+pub(crate) fn write_entry(reply: &mut dyn Sink, entry: Entry<'_>) {
+    reply.array(2);
+    write_id(reply, entry.id);
+    reply.array(entry.len() * 2);
+    for (name, value) in entry.iter() {
+        reply.bulk(name);
+        reply.bulk(value);
+    }
+}
+
+/// Writes entries as an array.
+pub(crate) fn write_entries<'a>(reply: &mut dyn Sink, entries: impl Iterator<Item = Entry<'a>>) {
+    let entries: Vec<_> = entries.collect();
+    reply.array(entries.len());
+    entries.into_iter().for_each(|entry| write_entry(reply, entry));
+}
+
+/// Options of `XADD` and `XTRIM`.
+#[derive(Default)]
+struct AddOptions {
+    no_mkstream: bool,
+    threshold: Option<Threshold>,
+    approximate: bool,
+    limit: Option<u64>,
+    /// Where the id stands, for `XADD`.
+    id_at: usize,
+    /// The id of `XADD`; `None`: any.
+    id: Option<(u64, Option<u64>)>,
+}
+
+impl AddOptions {
+    /// Reads what stands behind the key, up to the id of `XADD`.
+    fn parse(args: &[&[u8]], add: bool, max_entries: u64) -> Result<Self> {
+        let mut options = AddOptions { id_at: args.len(), ..AddOptions::default() };
+        let mut at = 2;
+        while at < args.len() {
+            let (option, more) = (args[at], args.len() - 1 - at);
+            let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+            if add && option == b"*" {
+                options.id_at = at;
+                break;
+            } else if (is(b"MAXLEN") || is(b"MINID")) && more > 0 {
+                if options.threshold.is_some() {
+                    return Err(Error::STREAM_TWO_TRIMS);
+                }
+                let marked = more >= 2 && matches!(args[at + 1], b"~" | b"=");
+                options.approximate = marked && args[at + 1] == b"~";
+                at += if marked { 2 } else { 1 };
+                options.threshold = Some(if is(b"MAXLEN") {
+                    let length = parse_i64(args[at]).ok_or(Error::NOT_INTEGER)?;
+                    Threshold::Length(u64::try_from(length).map_err(|_| Error::STREAM_MAXLEN_NEGATIVE)?)
+                } else {
+                    Threshold::Id(parse_id(args[at], 0)?)
+                });
+            } else if is(b"LIMIT") && more > 0 {
+                at += 1;
+                let limit = parse_i64(args[at]).ok_or(Error::NOT_INTEGER)?;
+                options.limit = Some(u64::try_from(limit).map_err(|_| Error::STREAM_LIMIT_NEGATIVE)?);
+            } else if add && is(b"NOMKSTREAM") {
+                options.no_mkstream = true;
+            } else if add {
+                options.id = Some(parse_open_id(option, 0).ok_or(Error::STREAM_ID)?);
+                options.id_at = at;
+                break;
+            } else {
+                return Err(Error::SYNTAX);
+            }
+            at += 1;
+        }
+        if options.limit.is_some_and(|limit| limit > 0) && options.threshold.is_none() {
+            return Err(Error::STREAM_LIMIT_ALONE);
+        }
+        if !add && options.threshold.is_none() {
+            return Err(Error::STREAM_TRIM_NOTHING);
+        }
+        if options.limit.is_some() && !options.approximate {
+            return Err(Error::STREAM_LIMIT_EXACT);
+        }
+        if options.approximate && options.limit.is_none() {
+            // A hundred blocks: who wants more trimmed away in one step says so.
+            let blocks = max_entries.saturating_mul(100);
+            options.limit = Some(if blocks == 0 { 10_000 } else { blocks.min(1_000_000) });
+        }
+        Ok(options)
+    }
+
+    fn trim(&self) -> Option<Trim> {
+        Some(Trim { threshold: self.threshold?, approximate: self.approximate, limit: self.limit.unwrap_or(0) })
+    }
+}
+
+fn xadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let options = AddOptions::parse(args, true, cx.engine.config.stream_node_max_entries)?;
+    let pairs = args.get(options.id_at + 1..).unwrap_or_default();
+    if pairs.is_empty() || pairs.len() % 2 == 1 {
+        return Err(Error::arity(cx.command.name));
+    }
+    if options.id == Some((0, Some(0))) {
+        return Err(Error::STREAM_ID_ZERO);
+    }
+    let now_ms = u64::try_from(cx.now.unix_ms()).unwrap_or(0);
+    let (mut db, reply) = cx.db_and_reply();
+    let last_id = match db.edit_stream(args[1])? {
+        Some(edit) => edit.stream().last_id,
+        None if options.no_mkstream => {
+            reply.null();
+            return Ok(());
+        }
+        None => StreamId::MIN,
+    };
+    if last_id == StreamId::MAX {
+        return Err(Error::STREAM_EXHAUSTED);
+    }
+    let id = match options.id {
+        None if now_ms > last_id.ms => Some(StreamId::new(now_ms, 0)),
+        None => last_id.next(),
+        Some((ms, Some(seq))) => Some(StreamId::new(ms, seq)),
+        Some((ms, None)) if ms == last_id.ms => last_id.seq.checked_add(1).map(|seq| StreamId::new(ms, seq)),
+        Some((ms, None)) => Some(StreamId::new(ms, 0)),
+    };
+    let id = id.filter(|id| *id > last_id).ok_or(Error::STREAM_ID_SMALL)?;
+    if pairs.iter().map(|part| part.len()).sum::<usize>() > ENTRY_BYTES_MAX {
+        return Err(Error::STREAM_ENTRY_TOO_LARGE);
+    }
+    let mut edit = db.edit_or_create_stream(args[1])?;
+    edit.append(id, pairs);
+    edit.event(Event::XADD);
+    write_id(reply, id);
+    if let Some(trim) = options.trim()
+        && edit.trim(trim) > 0
+    {
+        edit.event(Event::XTRIM);
+    }
+    Ok(())
+}
+
+fn xtrim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let options = AddOptions::parse(args, false, cx.engine.config.stream_node_max_entries)?;
+    let mut db = cx.db();
+    let mut removed = 0;
+    if let Some(mut edit) = db.edit_stream(args[1])?
+        && let Some(trim) = options.trim()
+    {
+        removed = edit.trim(trim);
+        if removed > 0 {
+            edit.event(Event::XTRIM);
+            db.keyspace.changes.count += removed;
+        }
+    }
+    cx.reply.integer(removed as i64);
+    Ok(())
+}
+
+/// A count that is no number is an error, and a negative one is `negative`.
+pub(crate) fn parse_count(text: &[u8], negative: u64) -> Result<u64> {
+    Ok(u64::try_from(parse_i64(text).ok_or(Error::NOT_INTEGER)?).unwrap_or(negative))
+}
+
+fn xrange(cx: &mut Context<'_>, args: &[&[u8]], start: &[u8], end: &[u8], reverse: bool) -> Result {
+    let (start, end) = (parse_start(start)?, parse_end(end)?);
+    let mut count = u64::MAX;
+    let mut rest = args[4..].iter();
+    while let Some(option) = rest.next() {
+        match rest.next() {
+            Some(number) if option.eq_ignore_ascii_case(b"COUNT") => {
+                count = parse_count(number, 0)?;
+            }
+            _ => return Err(Error::SYNTAX),
+        }
+    }
+    let (mut db, reply) = cx.db_and_reply();
+    let Some(stream) = db.stream(args[1])? else {
+        reply.array(0);
+        return Ok(());
+    };
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    if count == 0 {
+        reply.null_array();
+    } else if reverse {
+        write_entries(reply, stream.range_back(start, end).take(count));
+    } else {
+        write_entries(reply, stream.range(start, end).take(count));
+    }
+    Ok(())
+}
+
+/// All of these ids, or an error before anything was done with one.
+pub(crate) fn parse_ids(args: &[&[u8]]) -> Result<Vec<StreamId>> {
+    args.iter().map(|id| parse_id(id, 0)).collect()
+}
+
+fn xdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let mut removed = 0;
+    if let Some(mut edit) = db.edit_stream(args[1])? {
+        removed = parse_ids(&args[2..])?.into_iter().filter(|id| edit.remove(*id)).count();
+        if removed > 0 {
+            edit.event(Event::XDEL);
+        }
+    }
+    cx.reply.integer(removed as i64);
+    Ok(())
+}
+
+fn xsetid(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let id = parse_id(args[2], 0)?;
+    let (mut added, mut deleted) = (None, None);
+    let mut rest = args[3..].iter();
+    while let Some(option) = rest.next() {
+        let Some(value) = rest.next() else { return Err(Error::SYNTAX) };
+        if option.eq_ignore_ascii_case(b"ENTRIESADDED") {
+            let count = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
+            added = Some(u64::try_from(count).map_err(|_| Error::XSETID_NEGATIVE)?);
+        } else if option.eq_ignore_ascii_case(b"MAXDELETEDID") {
+            let max = parse_id(value, 0)?;
+            if id < max {
+                return Err(Error::XSETID_BELOW_GIVEN);
+            }
+            deleted = Some(max).filter(|max| *max != StreamId::MIN);
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    let mut db = cx.db();
+    let mut edit = db.edit_stream(args[1])?.ok_or(Error::NO_SUCH_KEY)?;
+    let stream = edit.stream();
+    if id < stream.max_deleted_id {
+        return Err(Error::XSETID_BELOW_DELETED);
+    }
+    if let Some(top) = stream.last_present() {
+        if id < top {
+            return Err(Error::XSETID_BELOW_TOP);
+        }
+        if added.is_some_and(|added| added < stream.len()) {
+            return Err(Error::XSETID_BELOW_LENGTH);
+        }
+    }
+    let (added, deleted) = (added.unwrap_or(stream.entries_added), deleted.unwrap_or(stream.max_deleted_id));
+    edit.set_counters(id, added, deleted);
+    edit.event(Event::XSETID);
+    cx.reply.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+mod tests;

@@ -1,0 +1,319 @@
+//! Consumer groups of streams: `XGROUP`, `XACK`, `XPENDING`.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::reference::help;
+use crate::commands::streams::entries::{
+    READ, STREAM, WRITE_FAST, parse_any_id, parse_count, parse_end, parse_id, parse_ids, parse_start, write_id,
+};
+use crate::engine::command::{Access, Command, Flags, Keys, Replies};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::Event;
+use crate::keyspace::databases::Db;
+use crate::keyspace::types::streams::StreamEdit;
+use crate::store::values::stream::{Pending, StreamId};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "xgroup",
+        arity: -2,
+        keys: Keys::None,
+        summary: "A container for commands on consumer groups.",
+        subcommands: XGROUP,
+        ..STREAM
+    },
+    Command {
+        name: "xack",
+        replies: Replies::Integer,
+
+        arity: -4,
+        flags: WRITE_FAST,
+        key_uses: uses::CHANGED,
+        summary: "Acknowledges entries that consumers of a group were given.",
+        complexity: "O(log(P)) for each, for P pending ones",
+        syntax: "key group id [id ...]",
+        handler: xack,
+        ..STREAM
+    },
+    Command {
+        name: "xpending",
+        arity: -3,
+        flags: READ,
+        access: Access::Read,
+        summary: "Shows what consumers of a group were given and have not acknowledged.",
+        complexity: "O(log(P)+M) for P pending entries and M looked at; without a range O(C) for C consumers",
+        syntax: "key group [[IDLE min-idle-time:integer] start:string end:string count [consumer]]",
+        tips: &["nondeterministic_output"],
+        handler: xpending,
+        ..STREAM
+    },
+];
+
+const SUB: Command = Command { keys: Keys::Range { first: 2, last: 2, step: 1 }, ..STREAM };
+
+const XGROUP: &[Command] = &[
+    Command {
+        name: "create",
+        arity: -5,
+        flags: Flags::WRITE.union(Flags::DENYOOM),
+        key_uses: uses::EXTENDED,
+        summary: "Makes a consumer group of a stream.",
+        syntax: "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read:integer]",
+        handler: create,
+        ..SUB
+    },
+    Command {
+        name: "setid",
+        arity: -5,
+        flags: Flags::WRITE,
+        key_uses: uses::CHANGED,
+        summary: "Sets how far a consumer group has read.",
+        syntax: "key group <id | $> [ENTRIESREAD entries-read:integer]",
+        handler: setid,
+        ..SUB
+    },
+    Command {
+        name: "destroy",
+        arity: 4,
+        flags: Flags::WRITE,
+        key_uses: uses::REMOVED_FROM,
+        summary: "Removes a consumer group.",
+        complexity: "O(1); what is pending is freed in pieces",
+        syntax: "key group",
+        handler: destroy,
+        ..SUB
+    },
+    Command {
+        name: "createconsumer",
+        arity: 5,
+        flags: Flags::WRITE.union(Flags::DENYOOM),
+        key_uses: uses::EXTENDED,
+        since: "6.2.0",
+        summary: "Makes a consumer of a group.",
+        syntax: "key group consumer",
+        handler: create_consumer,
+        ..SUB
+    },
+    Command {
+        name: "delconsumer",
+        arity: 5,
+        flags: Flags::WRITE,
+        key_uses: uses::REMOVED_FROM,
+        summary: "Removes a consumer of a group, and what it has not acknowledged.",
+        complexity: "O(N*log(P)) for N entries pending for it and P for all",
+        syntax: "key group consumer",
+        handler: delete_consumer,
+        ..SUB
+    },
+    Command {
+        name: "help",
+        arity: 2,
+        flags: Flags::LOADING.union(Flags::STALE),
+        keys: Keys::None,
+        summary: "Lists the subcommands.",
+        handler: help::from_rows,
+        ..STREAM
+    },
+];
+
+/// Options of `XGROUP CREATE` and `SETID`.
+fn parse_options(args: &[&[u8]], create: bool) -> Result<(bool, Option<u64>)> {
+    let (mut make, mut entries_read) = (false, None);
+    let mut rest = args[5..].iter();
+    while let Some(option) = rest.next() {
+        if create && option.eq_ignore_ascii_case(b"MKSTREAM") {
+            make = true;
+        } else if option.eq_ignore_ascii_case(b"ENTRIESREAD")
+            && let Some(count) = rest.next()
+        {
+            let count = parse_i64(count).ok_or(Error::NOT_INTEGER)?;
+            if count < -1 {
+                return Err(Error::ENTRIES_READ_RANGE);
+            }
+            entries_read = u64::try_from(count).ok();
+        } else {
+            return Err(Error::subcommand_syntax(args));
+        }
+    }
+    Ok((make, entries_read))
+}
+
+fn create(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (make, entries_read) = parse_options(args, true)?;
+    let (key, group) = (args[2], args[3]);
+    let mut db = cx.db();
+    let last_id = db.edit_stream(key)?.map(|edit| edit.stream().last_id);
+    if last_id.is_none() && !make {
+        return Err(Error::XGROUP_NO_KEY);
+    }
+    // Twice MKSTREAM and ENTRIESREAD are more than there can be.
+    if args.len() > 8 {
+        return Err(Error::subcommand_syntax(args));
+    }
+    let id = if args[4] == b"$" { last_id.unwrap_or_default() } else { parse_id(args[4], 0)? };
+    let before = db.keyspace.changes.count;
+    let mut edit = db.edit_or_create_stream(key)?;
+    if last_id.is_none() {
+        edit.made();
+    }
+    if edit.group(group).is_some() {
+        return Err(Error::BUSY_GROUP);
+    }
+    edit.set_group(group, id, entries_read);
+    edit.event(Event::XGROUP_CREATE);
+    db.keyspace.changes.count_as(before, 1);
+    cx.reply.ok();
+    Ok(())
+}
+
+/// The stream of a subcommand that needs it, and its group if that is needed too.
+fn edit<'d, 'a>(db: &'d mut Db<'a>, args: &[&'d [u8]], grouped: bool) -> Result<StreamEdit<'d, 'a>> {
+    let edit = db.edit_stream(args[2])?.ok_or(Error::XGROUP_NO_KEY)?;
+    if grouped && edit.group(args[3]).is_none() {
+        return Err(Error::no_group_of_key(args[2], args[3]));
+    }
+    Ok(edit)
+}
+
+fn setid(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (_, entries_read) = parse_options(args, false)?;
+    let mut db = cx.db();
+    let mut edit = edit(&mut db, args, true)?;
+    if args.len() != 5 && args.len() != 7 {
+        return Err(Error::subcommand_syntax(args));
+    }
+    let id = if args[4] == b"$" { edit.stream().last_id } else { parse_any_id(args[4], 0)? };
+    edit.set_group(args[3], id, entries_read);
+    edit.event(Event::XGROUP_SETID);
+    cx.reply.ok();
+    Ok(())
+}
+
+fn destroy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let mut edit = edit(&mut db, args, false)?;
+    let removed = edit.remove_group(args[3]);
+    if removed {
+        edit.event(Event::XGROUP_DESTROY);
+    }
+    cx.reply.integer(i64::from(removed));
+    Ok(())
+}
+
+fn create_consumer(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let mut edit = edit(&mut db, args, true)?;
+    let there = edit.group(args[3]).is_some_and(|group| group.consumer(args[4]).is_some());
+    let made = !there && edit.see_consumer(args[3], args[4]);
+    cx.reply.integer(i64::from(made));
+    Ok(())
+}
+
+fn delete_consumer(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let mut edit = edit(&mut db, args, true)?;
+    let removed = edit.remove_consumer(args[3], args[4]);
+    if removed.is_some() {
+        edit.event(Event::XGROUP_DELCONSUMER);
+    }
+    cx.reply.integer(removed.unwrap_or(0) as i64);
+    Ok(())
+}
+
+fn xack(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let mut acknowledged = 0;
+    if let Some(mut edit) = db.read_and_edit_stream(args[1])?
+        && edit.group(args[2]).is_some()
+    {
+        acknowledged = parse_ids(&args[3..])?.into_iter().filter(|id| edit.remove_pending(args[2], *id)).count();
+    }
+    cx.reply.integer(acknowledged as i64);
+    Ok(())
+}
+
+/// A range of `XPENDING`.
+struct PendingRange<'a> {
+    min_idle_ms: i64,
+    start: StreamId,
+    end: StreamId,
+    count: u64,
+    consumer: Option<&'a [u8]>,
+}
+
+impl<'a> PendingRange<'a> {
+    fn parse(args: &[&'a [u8]]) -> Result<Option<Self>> {
+        if args.len() == 3 {
+            return Ok(None);
+        }
+        if !(6..=9).contains(&args.len()) {
+            return Err(Error::SYNTAX);
+        }
+        let (mut min_idle_ms, mut at) = (0, 3);
+        if args[3].eq_ignore_ascii_case(b"IDLE") {
+            min_idle_ms = parse_i64(args[4]).ok_or(Error::NOT_INTEGER)?;
+            if args.len() < 8 {
+                return Err(Error::SYNTAX);
+            }
+            at += 2;
+        }
+        let count = parse_count(args[at + 2], 0)?;
+        let (start, end) = (parse_start(args[at])?, parse_end(args[at + 1])?);
+        Ok(Some(PendingRange { min_idle_ms, start, end, count, consumer: args.get(at + 3).copied() }))
+    }
+}
+
+fn xpending(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let range = PendingRange::parse(args)?;
+    let now_ms = cx.now.unix_ms();
+    let (mut db, reply) = cx.db_and_reply();
+    let group = db.stream(args[1])?.and_then(|stream| stream.group(args[2]));
+    let group = group.ok_or_else(|| Error::no_group(args[1], args[2], ""))?;
+    let Some(range) = range else {
+        reply.array(4);
+        reply.integer(group.pending().len() as i64);
+        let (Some((first, _)), Some((last, _))) = (group.pending().first_key_value(), group.pending().last_key_value()) else {
+            reply.null();
+            reply.null();
+            reply.null_array();
+            return Ok(());
+        };
+        write_id(reply, *first);
+        write_id(reply, *last);
+        let consumers: Vec<_> = group.consumers().filter(|consumer| !consumer.pending().is_empty()).collect();
+        reply.array(consumers.len());
+        for consumer in consumers {
+            reply.array(2);
+            reply.bulk(&consumer.name);
+            reply.bulk(itoa::Buffer::new().format(consumer.pending().len()).as_bytes());
+        }
+        return Ok(());
+    };
+    let consumer = range.consumer.map(|name| group.consumer(name));
+    if consumer.is_some_and(|consumer| consumer.is_none()) || range.start > range.end {
+        reply.array(0);
+        return Ok(());
+    }
+    let all = group.pending();
+    let idle = |pending: &Pending| now_ms.saturating_sub(pending.delivered_ms);
+    let wanted = |(_, pending): &(StreamId, &Pending)| range.min_idle_ms == 0 || idle(pending) >= range.min_idle_ms;
+    let count = usize::try_from(range.count).unwrap_or(usize::MAX);
+    let found: Vec<(StreamId, &Pending)> = match consumer.flatten() {
+        Some(consumer) => {
+            let of_consumer = consumer.pending().range(range.start..=range.end).filter_map(|id| Some((*id, all.get(id)?)));
+            of_consumer.filter(wanted).take(count).collect()
+        }
+        None => all.range(range.start..=range.end).map(|(id, pending)| (*id, pending)).filter(wanted).take(count).collect(),
+    };
+    reply.array(found.len());
+    for (id, pending) in found {
+        reply.array(4);
+        write_id(reply, id);
+        reply.bulk(&group.owner(pending).name);
+        reply.integer(idle(pending).max(0));
+        reply.integer(pending.count);
+    }
+    Ok(())
+}

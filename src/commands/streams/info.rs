@@ -1,0 +1,201 @@
+//! `XINFO`: what is known of a stream, its groups and their consumers.
+
+use crate::base::error::{Error, Result};
+use crate::commands::reference::help;
+use crate::commands::streams::entries::{READ, STREAM, parse_count, write_entries, write_entry, write_id};
+use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::context::Context;
+use crate::resp::reply::Sink;
+use crate::store::values::stream::{Consumer, Group, Stream, StreamId};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "xinfo",
+    arity: -2,
+    keys: Keys::None,
+    summary: "A container for commands that look into streams.",
+    subcommands: XINFO,
+    ..STREAM
+}];
+
+const SUB: Command = Command { flags: READ, keys: Keys::Range { first: 2, last: 2, step: 1 }, access: Access::Read, ..STREAM };
+
+const XINFO: &[Command] = &[
+    Command {
+        name: "stream",
+        arity: -3,
+        summary: "Shows the counters of a stream, its ends, and with FULL its entries, groups and consumers.",
+        complexity: "O(1); with FULL O(N) for N entries, groups and consumers shown",
+        syntax: "key [FULL [COUNT count]]",
+        handler: stream,
+        ..SUB
+    },
+    Command {
+        name: "groups",
+        arity: 3,
+        summary: "Shows the consumer groups of a stream.",
+        complexity: "O(N) for N groups",
+        syntax: "key",
+        handler: groups,
+        ..SUB
+    },
+    Command {
+        name: "consumers",
+        arity: 4,
+        summary: "Shows the consumers of a group.",
+        complexity: "O(N) for N consumers",
+        syntax: "key group",
+        tips: &["nondeterministic_output"],
+        handler: consumers,
+        ..SUB
+    },
+    Command {
+        name: "help",
+        arity: 2,
+        flags: Flags::LOADING.union(Flags::STALE),
+        keys: Keys::None,
+        summary: "Lists the subcommands.",
+        handler: help::from_rows,
+        ..STREAM
+    },
+];
+
+fn number(reply: &mut dyn Sink, name: &str, value: i64) {
+    reply.bulk(name.as_bytes());
+    reply.integer(value);
+}
+
+fn id(reply: &mut dyn Sink, name: &str, id: StreamId) {
+    reply.bulk(name.as_bytes());
+    write_id(reply, id);
+}
+
+fn number_or_null(reply: &mut dyn Sink, name: &str, value: Option<i64>) {
+    reply.bulk(name.as_bytes());
+    match value {
+        Some(value) => reply.integer(value),
+        None => reply.null(),
+    }
+}
+
+fn stream(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let stream = db.stream(args[2])?.ok_or(Error::NO_SUCH_KEY)?;
+    let count = match &args[3..] {
+        [] => None,
+        [full] if full.eq_ignore_ascii_case(b"FULL") => Some(10),
+        [full, option, count] if full.eq_ignore_ascii_case(b"FULL") && option.eq_ignore_ascii_case(b"COUNT") => {
+            let count = parse_count(count, 10)?;
+            Some(if count == 0 { usize::MAX } else { usize::try_from(count).unwrap_or(usize::MAX) })
+        }
+        _ => return Err(Error::subcommand_syntax(args)),
+    };
+    reply.map(if count.is_some() { 9 } else { 10 });
+    number(reply, "length", stream.len() as i64);
+    number(reply, "radix-tree-keys", stream.blocks() as i64);
+    // There is no such tree: as many nodes as one of that shape would have at least.
+    number(reply, "radix-tree-nodes", stream.blocks() as i64 + 1);
+    id(reply, "last-generated-id", stream.last_id);
+    id(reply, "max-deleted-entry-id", stream.max_deleted_id);
+    number(reply, "entries-added", stream.entries_added as i64);
+    id(reply, "recorded-first-entry-id", stream.first_id());
+    let Some(count) = count else {
+        number(reply, "groups", stream.groups().len() as i64);
+        let ends = [
+            ("first-entry", stream.range(StreamId::MIN, StreamId::MAX).next()),
+            ("last-entry", stream.range_back(StreamId::MIN, StreamId::MAX).next()),
+        ];
+        for (name, entry) in ends {
+            reply.bulk(name.as_bytes());
+            match entry {
+                Some(entry) => write_entry(reply, entry),
+                None => reply.null(),
+            }
+        }
+        return Ok(());
+    };
+    reply.bulk(b"entries");
+    write_entries(reply, stream.range(StreamId::MIN, StreamId::MAX).take(count));
+    reply.bulk(b"groups");
+    reply.array(stream.groups().len());
+    for (name, group) in stream.groups() {
+        write_full_group(reply, stream, name, group, count);
+    }
+    Ok(())
+}
+
+fn write_full_group(reply: &mut dyn Sink, stream: &Stream, name: &[u8], group: &Group, count: usize) {
+    reply.map(7);
+    reply.bulk(b"name");
+    reply.bulk(name);
+    id(reply, "last-delivered-id", group.last_id);
+    number_or_null(reply, "entries-read", group.entries_read.map(|read| read as i64));
+    number_or_null(reply, "lag", stream.lag(group));
+    number(reply, "pel-count", group.pending().len() as i64);
+    reply.bulk(b"pending");
+    reply.array(group.pending().len().min(count));
+    for (id, pending) in group.pending().iter().take(count) {
+        reply.array(4);
+        write_id(reply, *id);
+        reply.bulk(&group.owner(pending).name);
+        reply.integer(pending.delivered_ms);
+        reply.integer(pending.count);
+    }
+    reply.bulk(b"consumers");
+    reply.array(group.consumers().len());
+    for consumer in group.consumers() {
+        write_full_consumer(reply, group, consumer, count);
+    }
+}
+
+fn write_full_consumer(reply: &mut dyn Sink, group: &Group, consumer: &Consumer, count: usize) {
+    reply.map(5);
+    reply.bulk(b"name");
+    reply.bulk(&consumer.name);
+    number(reply, "seen-time", consumer.seen_ms);
+    number(reply, "active-time", consumer.active_ms.unwrap_or(-1));
+    number(reply, "pel-count", consumer.pending().len() as i64);
+    reply.bulk(b"pending");
+    let pending: Vec<_> = consumer.pending().iter().take(count).filter_map(|id| Some((id, group.pending().get(id)?))).collect();
+    reply.array(pending.len());
+    for (id, pending) in pending {
+        reply.array(3);
+        write_id(reply, *id);
+        reply.integer(pending.delivered_ms);
+        reply.integer(pending.count);
+    }
+}
+
+fn groups(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    let stream = db.stream(args[2])?.ok_or(Error::NO_SUCH_KEY)?;
+    reply.array(stream.groups().len());
+    for (name, group) in stream.groups() {
+        reply.map(6);
+        reply.bulk(b"name");
+        reply.bulk(name);
+        number(reply, "consumers", group.consumers().len() as i64);
+        number(reply, "pending", group.pending().len() as i64);
+        id(reply, "last-delivered-id", group.last_id);
+        number_or_null(reply, "entries-read", group.entries_read.map(|read| read as i64));
+        number_or_null(reply, "lag", stream.lag(group));
+    }
+    Ok(())
+}
+
+fn consumers(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let now_ms = cx.now.unix_ms();
+    let (mut db, reply) = cx.db_and_reply();
+    let stream = db.stream(args[2])?.ok_or(Error::NO_SUCH_KEY)?;
+    let group = stream.group(args[3]).ok_or_else(|| Error::no_group_of_key(args[2], args[3]))?;
+    reply.array(group.consumers().len());
+    for consumer in group.consumers() {
+        reply.map(4);
+        reply.bulk(b"name");
+        reply.bulk(&consumer.name);
+        number(reply, "pending", consumer.pending().len() as i64);
+        number(reply, "idle", now_ms.saturating_sub(consumer.seen_ms).max(0));
+        number(reply, "inactive", consumer.active_ms.map_or(-1, |at| now_ms.saturating_sub(at)));
+    }
+    Ok(())
+}

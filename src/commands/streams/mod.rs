@@ -1,0 +1,7 @@
+//! Stream commands. Begin at [`entries`]; consumer groups are in [`groups`], [`reads`] and [`claims`].
+
+pub mod claims;
+pub mod entries;
+pub mod groups;
+pub mod info;
+pub mod reads;

@@ -1,0 +1,351 @@
+//! `XREAD` and `XREADGROUP`.
+
+use smallvec::SmallVec;
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::streams::entries::{STREAM, parse_count, parse_id, write_entry, write_id};
+use crate::engine::command::{Access, Command, Flags, Keys, Positions};
+use crate::engine::command_keys::{Begin, Find, KeySpec, KeyUse};
+use crate::engine::context::Context;
+use crate::keyspace::databases::Db;
+use crate::keyspace::waits::Wake;
+use crate::resp::reply::{Protocol, Sink};
+use crate::store::values::stream::StreamId;
+
+const fn streams_from(from: usize) -> KeySpec {
+    KeySpec {
+        access: Access::Read,
+        uses: KeyUse::ACCESS,
+        begin: Begin::Keyword { word: "STREAMS", from },
+        find: Find::Range { last: -1, step: 1, limit: 2 },
+    }
+}
+
+const XREAD_KEYS: &[KeySpec] = &[streams_from(1)];
+const XREADGROUP_KEYS: &[KeySpec] = &[streams_from(4)];
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "xread",
+        slot_args: Some(slot_args),
+
+        arity: -4,
+        flags: Flags::READONLY.union(Flags::BLOCKING),
+        keys: Keys::Specified(XREAD_KEYS),
+        access: Access::Read,
+        summary: "Gives the entries of streams behind given ids, and waits for some if told to.",
+        complexity: "O(log(N)+M) for each stream, for N entries of it and M given",
+        syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
+        handler: |cx, args| xread(cx, args, false),
+        ..STREAM
+    },
+    Command {
+        name: "xreadgroup",
+        slot_args: Some(slot_args),
+
+        arity: -7,
+        flags: Flags::WRITE.union(Flags::BLOCKING),
+        keys: Keys::Specified(XREADGROUP_KEYS),
+        access: Access::Read,
+        summary: "Gives a consumer of a group entries that none of the group was given, and waits for some if told to.",
+        complexity: "O(log(N)+M*log(P)) for each stream, for N entries of it, M given and P pending",
+        syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
+        handler: |cx, args| xread(cx, args, true),
+        ..STREAM
+    },
+];
+
+/// From where a stream is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// Behind this id; of a group what the consumer was given and has not acknowledged.
+    Behind(StreamId),
+    /// What no consumer of the group was given.
+    New,
+}
+
+/// What is asked for.
+pub struct Request<'r, 'a> {
+    /// Entries of a stream at most.
+    pub count: usize,
+    /// Milliseconds to wait, 0 for ever; `None`: not at all.
+    pub block_ms: Option<u64>,
+    /// The group and the consumer.
+    pub group: Option<(&'a [u8], &'a [u8])>,
+    /// What is given counts as acknowledged.
+    pub no_ack: bool,
+    /// The keys.
+    pub keys: &'r [&'a [u8]],
+    /// The ids as they were given.
+    ids: &'r [&'a [u8]],
+}
+
+impl<'r, 'a> Request<'r, 'a> {
+    /// Reads the arguments behind the command's name. No wait may go beyond the end of unix time, of which it is `now_ms`.
+    pub fn parse(args: &'r [&'a [u8]], grouped: bool, now_ms: i64) -> Result<Self> {
+        let mut request = Request { count: usize::MAX, block_ms: None, group: None, no_ack: false, keys: &[], ids: &[] };
+        let mut streams = None;
+        let mut at = 0;
+        while at < args.len() {
+            let more = &args[at + 1..];
+            let is = |name: &[u8]| args[at].eq_ignore_ascii_case(name);
+            match more {
+                [milliseconds, ..] if is(b"BLOCK") => {
+                    let timeout = parse_i64(milliseconds).ok_or(Error::TIMEOUT_NOT_INTEGER)?;
+                    let block_ms = u64::try_from(timeout).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
+                    if timeout > i64::MAX - now_ms {
+                        return Err(Error::TIMEOUT_RANGE);
+                    }
+                    request.block_ms = Some(block_ms);
+                    at += 1;
+                }
+                [count, ..] if is(b"COUNT") => {
+                    let count = parse_count(count, 0)?;
+                    request.count = if count == 0 { usize::MAX } else { usize::try_from(count).unwrap_or(usize::MAX) };
+                    at += 1;
+                }
+                [_, ..] if is(b"STREAMS") => {
+                    if more.len() % 2 == 1 {
+                        let (name, symbol) = if grouped { ("xreadgroup", "ID or '>'") } else { ("xread", "ID, '+', or '$'") };
+                        return Err(Error::new(format!(
+                            "ERR Unbalanced '{name}' list of streams: for each stream key an {symbol} must be specified."
+                        )));
+                    }
+                    streams = Some(more.split_at(more.len() / 2));
+                    break;
+                }
+                [group, consumer, ..] if is(b"GROUP") => {
+                    if !grouped {
+                        return Err(Error::XREAD_GROUP);
+                    }
+                    request.group = Some((group, consumer));
+                    at += 2;
+                }
+                _ if is(b"NOACK") => {
+                    if !grouped {
+                        return Err(Error::XREAD_NOACK);
+                    }
+                    request.no_ack = true;
+                }
+                _ => return Err(Error::SYNTAX),
+            }
+            at += 1;
+        }
+        (request.keys, request.ids) = streams.ok_or(Error::SYNTAX)?;
+        if grouped && request.group.is_none() {
+            return Err(Error::XREADGROUP_NO_GROUP);
+        }
+        Ok(request)
+    }
+
+    /// From where each stream is read: `$` and `+` become what they stand for now. Errors where a key holds another type or has no such
+    /// group.
+    pub fn positions(&self, db: &mut Db<'_>) -> Result<SmallVec<[From; 4]>> {
+        let mut positions = SmallVec::new();
+        for (key, id) in self.keys.iter().zip(self.ids) {
+            let stream = db.stream(key)?;
+            if let Some((group, _)) = self.group
+                && stream.is_none_or(|stream| stream.group(group).is_none())
+            {
+                return Err(Error::no_group(key, group, " in XREADGROUP with GROUP option"));
+            }
+            positions.push(match (*id, self.group) {
+                (b"$", Some(_)) => return Err(Error::XREADGROUP_LAST),
+                (b"+", Some(_)) => return Err(Error::XREADGROUP_TOP),
+                (b">", Some(_)) => From::New,
+                (b">", None) => return Err(Error::XREAD_NEW),
+                (b"$", None) => From::Behind(stream.map_or(StreamId::MIN, |stream| stream.last_id)),
+                (b"+", None) => {
+                    let last = stream.and_then(|stream| stream.last_present());
+                    From::Behind(last.and_then(StreamId::previous).unwrap_or(StreamId::MIN))
+                }
+                (id, _) => From::Behind(parse_id(id, 0)?),
+            });
+        }
+        Ok(positions)
+    }
+}
+
+/// Gives what there is of each stream; false, with nothing written, where there is nothing of any.
+pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, positions: &[From]) -> Result<bool> {
+    let mut found: SmallVec<[usize; 4]> = SmallVec::new();
+    for (at, (key, from)) in request.keys.iter().zip(positions).enumerate() {
+        let has = match request.group {
+            None => {
+                let stream = db.stream(key)?;
+                stream.and_then(|stream| stream.last_present()).is_some_and(|last| matches!(from, From::Behind(id) if last > *id))
+            }
+            Some((group, consumer)) => {
+                let Some(mut edit) = db.read_and_edit_stream(key)? else { continue };
+                let top = edit.stream().last_present();
+                let mut news = edit.group(group).is_some_and(|group| top.is_some_and(|top| top > group.last_id));
+                // Named twice, a stream gives the second time what the first time leaves.
+                let before = found.iter().filter(|&&other| request.keys[other] == *key && positions[other] == From::New).count();
+                if news && before > 0 {
+                    let read = edit.group(group).and_then(|group| group.last_id.next());
+                    let mut left = read.into_iter().flat_map(|from| edit.stream().range(from, StreamId::MAX));
+                    news = left.nth(before.saturating_mul(request.count)).is_some();
+                }
+                edit.see_consumer(group, consumer);
+                *from != From::New || news
+            }
+        };
+        if has {
+            found.push(at);
+        }
+    }
+    if found.is_empty() {
+        return Ok(false);
+    }
+    if reply.protocol() == Protocol::Resp3 {
+        reply.map(found.len())
+    } else {
+        reply.array(found.len())
+    }
+    for at in found {
+        let (key, from) = (request.keys[at], positions[at]);
+        if reply.protocol() == Protocol::Resp2 {
+            reply.array(2);
+        }
+        reply.bulk(key);
+        let before = db.keyspace.changes.count;
+        match (request.group, from) {
+            (None, From::Behind(id)) => {
+                let stream = db.stream(key)?;
+                let entries =
+                    stream.iter().flat_map(|stream| id.next().into_iter().flat_map(|id| stream.range(id, StreamId::MAX)));
+                let entries: Vec<_> = entries.take(request.count).collect();
+                reply.array(entries.len());
+                entries.into_iter().for_each(|entry| write_entry(reply, entry));
+            }
+            (Some(names), From::Behind(id)) => give_history(db, reply, request, key, names, id)?,
+            (Some(names), From::New) => give_new(db, reply, request, key, names)?,
+            (None, From::New) => reply.array(0),
+        }
+        if request.group.is_some() {
+            // However many entries it gave.
+            db.keyspace.changes.count_as(before, 1);
+        }
+    }
+    Ok(true)
+}
+
+/// Gives a consumer again what it was given and has not acknowledged. An entry that was deleted meanwhile has no fields.
+/// The streams, if as many ids are named: of any other request Redis knows no keys here, as the command refuses it.
+fn slot_args(args: &[&[u8]]) -> Positions {
+    let mut at = 1;
+    while let Some(arg) = args.get(at) {
+        let is = |word: &str| arg.eq_ignore_ascii_case(word.as_bytes());
+        at += match () {
+            () if is("NOACK") => 1,
+            () if is("BLOCK") || is("COUNT") => 2,
+            () if is("GROUP") => 3,
+            () => {
+                let named = args.len() - at - 1;
+                let paired = is("STREAMS") && named > 0 && named.is_multiple_of(2);
+                return if paired { (at + 1..=at + named / 2).collect() } else { Positions::new() };
+            }
+        };
+    }
+    Positions::new()
+}
+
+fn give_history(
+    db: &mut Db<'_>,
+    reply: &mut dyn Sink,
+    request: &Request<'_, '_>,
+    key: &[u8],
+    (group, consumer): (&[u8], &[u8]),
+    behind: StreamId,
+) -> Result {
+    let Some(mut edit) = db.edit_stream(key)? else { return Ok(()) };
+    let pending = edit.group(group).and_then(|group| group.consumer(consumer)).map(|consumer| consumer.pending());
+    let ids = pending.into_iter().zip(behind.next()).flat_map(|(pending, from)| pending.range(from..));
+    let ids: Vec<StreamId> = ids.take(request.count).copied().collect();
+    reply.array(ids.len());
+    let now_ms = edit.now_ms();
+    for id in ids {
+        match edit.stream().get(id) {
+            Some(entry) => write_entry(reply, entry),
+            None => {
+                reply.array(2);
+                write_id(reply, id);
+                reply.null_array();
+                continue;
+            }
+        }
+        let count = edit.group(group).and_then(|group| group.pending().get(&id)).map_or(0, |pending| pending.count);
+        edit.set_pending(group, id, consumer, now_ms, count.saturating_add(1));
+    }
+    Ok(())
+}
+
+/// Gives a consumer what no consumer of its group was given.
+fn give_new(
+    db: &mut Db<'_>,
+    reply: &mut dyn Sink,
+    request: &Request<'_, '_>,
+    key: &[u8],
+    (group, consumer): (&[u8], &[u8]),
+) -> Result {
+    let Some(mut edit) = db.edit_stream(key)? else { return Ok(()) };
+    let stream = edit.stream();
+    let Some(mut progress) =
+        stream.group(group).map(|group| crate::store::values::stream::Group::new(group.last_id, group.entries_read))
+    else {
+        return Ok(());
+    };
+    let from = progress.last_id.next();
+    let entries = from.into_iter().flat_map(|from| stream.range(from, StreamId::MAX));
+    let entries: Vec<_> = entries.take(request.count).collect();
+    reply.array(entries.len());
+    for entry in &entries {
+        write_entry(reply, *entry);
+        progress.entries_read = stream.entries_read_with(&progress, entry.id);
+        progress.last_id = entry.id;
+    }
+    let ids: Vec<StreamId> = entries.iter().map(|entry| entry.id).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    edit.set_group(group, progress.last_id, progress.entries_read);
+    if !request.no_ack {
+        let now_ms = edit.now_ms();
+        ids.iter().for_each(|id| edit.set_pending(group, *id, consumer, now_ms, 1));
+        edit.activate_consumer(group, consumer);
+    }
+    Ok(())
+}
+
+fn xread(cx: &mut Context<'_>, args: &[&[u8]], grouped: bool) -> Result {
+    let request = Request::parse(&args[1..], grouped, cx.now.unix_ms())?;
+    let (mut db, reply) = cx.db_and_reply();
+    let positions = request.positions(&mut db)?;
+    if serve(&mut db, reply, &request, &positions)? {
+        return Ok(());
+    }
+    let Some(block_ms) = request.block_ms.filter(|_| cx.may_block()) else {
+        cx.reply.null_array();
+        return Ok(());
+    };
+    // What comes from now on is what is waited for, not what comes from some later look on.
+    let last: SmallVec<[String; 4]> = positions
+        .iter()
+        .map(|from| match from {
+            From::Behind(id) => id.to_string(),
+            From::New => String::new(),
+        })
+        .collect();
+    let mut asked: SmallVec<[&[u8]; 16]> = args.iter().copied().collect();
+    let first = asked.len() - last.len();
+    for (id, last) in asked[first..].iter_mut().zip(&last).filter(|(id, _)| **id == b"$") {
+        *id = last.as_bytes();
+    }
+    // Whoever reads for a group is told when the group, or the key, goes.
+    let wake = if grouped { Wake::STREAM | Wake::GONE } else { Wake::STREAM };
+    let deadline = (block_ms > 0).then(|| cx.now.deadline_in(block_ms));
+    cx.block(&asked, request.keys.iter().copied(), wake, deadline);
+    Ok(())
+}

@@ -1,0 +1,527 @@
+//! Strings: reading, writing, cutting. `SET` and its conditions are in [`crate::commands::strings::set`], numbers in [`crate::commands::strings::counters`].
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::keys::deadline::Unit;
+use crate::commands::strings::bitmaps::check_growth;
+use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
+use crate::engine::command_keys::uses;
+use crate::engine::context::Context;
+use crate::keyspace::change::{Classes, Event};
+use crate::keyspace::databases::Ttl;
+use crate::store::entry::Form;
+
+const READ: Flags = Flags::READONLY;
+const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
+const WRITE: Flags = Flags::WRITE.union(Flags::DENYOOM);
+const WRITE_FAST: Flags = WRITE.union(Flags::FAST);
+
+const STRING: Command = Command { group: Group::String, keys: Keys::ONE, ..Command::DEFAULT };
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[
+    Command {
+        name: "get",
+        replies: Replies::Scalar,
+
+        arity: 2,
+        flags: READ_FAST,
+        summary: "Gives the string that a key holds.",
+        syntax: "key",
+        handler: get,
+        ..STRING
+    },
+    Command {
+        name: "getdel",
+        replies: Replies::Scalar,
+
+        arity: 2,
+        flags: Flags::WRITE.union(Flags::FAST),
+        access: Access::Remove,
+        since: "6.2.0",
+        key_uses: uses::TAKEN,
+        summary: "Gives the string that a key holds and deletes the key.",
+        syntax: "key",
+        handler: getdel,
+        ..STRING
+    },
+    Command {
+        name: "getex",
+        replies: Replies::Scalar,
+
+        arity: -2,
+        flags: Flags::WRITE.union(Flags::FAST),
+        access: Access::ReadWrite,
+        key_notes: &["When the key ends is changed, not its value."],
+        since: "6.2.0",
+        summary: "Gives the string that a key holds and changes when the key ends.",
+        syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
+        handler: getex,
+        ..STRING
+    },
+    Command {
+        name: "getset",
+        replies: Replies::Scalar,
+
+        arity: 3,
+        flags: WRITE_FAST,
+        access: Access::ReadWrite,
+        summary: "Sets a key's string and gives the one it held before.",
+        syntax: "key value",
+        handler: getset,
+        ..STRING
+    },
+    Command {
+        name: "mget",
+        arity: -2,
+        flags: READ_FAST,
+        keys: Keys::ALL,
+        summary: "Gives the strings that several keys hold.",
+        complexity: "O(N) for N keys",
+        syntax: "key [key ...]",
+        tips: &["request_policy:multi_shard"],
+        handler: mget,
+        ..STRING
+    },
+    Command {
+        name: "mset",
+        replies: Replies::Scalar,
+
+        arity: -3,
+        flags: WRITE,
+        keys: Keys::PAIRS,
+        access: Access::Overwrite,
+        since: "1.0.1",
+        summary: "Sets the strings of several keys at once.",
+        complexity: "O(N) for N keys",
+        syntax: "key value [key value ...]",
+        tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
+        handler: mset,
+        ..STRING
+    },
+    Command {
+        name: "msetnx",
+        replies: Replies::Integer,
+
+        arity: -3,
+        flags: WRITE,
+        keys: Keys::PAIRS,
+        access: Access::Overwrite,
+        since: "1.0.1",
+        key_uses: uses::CREATED,
+        summary: "Sets the strings of several keys at once, provided that none of them is there.",
+        complexity: "O(N) for N keys",
+        syntax: "key value [key value ...]",
+        handler: msetnx,
+        ..STRING
+    },
+    Command {
+        name: "msetex",
+        arity: -4,
+        flags: WRITE.union(Flags::MOVABLEKEYS),
+        keys: Keys::Counted { numkeys: 1, step: 2 },
+        access: Access::Overwrite,
+        since: "8.4.0",
+        only_creates: |args| options_of_msetex(args).any(|option| option.eq_ignore_ascii_case(b"NX")),
+        summary: "Sets the strings of several keys at once, with a common expiry and condition.",
+        complexity: "O(N) for N keys",
+        syntax: "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
+        handler: msetex,
+        ..STRING
+    },
+    Command {
+        name: "setnx",
+        replies: Replies::Integer,
+
+        arity: 3,
+        flags: WRITE_FAST,
+        access: Access::Overwrite,
+        key_uses: uses::CREATED,
+        summary: "Sets a key's string, provided that the key is not there.",
+        syntax: "key value",
+        handler: setnx,
+        ..STRING
+    },
+    Command {
+        name: "setex",
+        replies: Replies::Scalar,
+        traits: Traits::BOUNDED,
+
+        arity: 4,
+        flags: WRITE,
+        access: Access::Overwrite,
+        since: "2.0.0",
+        summary: "Sets a key's string, to end after so many seconds.",
+        syntax: "key seconds value",
+        handler: |cx, args| set_with_lease(cx, args, Unit::EX, "setex"),
+        ..STRING
+    },
+    Command {
+        name: "psetex",
+        replies: Replies::Scalar,
+        traits: Traits::BOUNDED,
+
+        arity: 4,
+        flags: WRITE,
+        access: Access::Overwrite,
+        since: "2.6.0",
+        summary: "Sets a key's string, to end after so many milliseconds.",
+        syntax: "key milliseconds value",
+        handler: |cx, args| set_with_lease(cx, args, Unit::PX, "psetex"),
+        ..STRING
+    },
+    Command {
+        name: "append",
+        replies: Replies::Integer,
+
+        arity: 3,
+        flags: WRITE_FAST,
+        access: Access::ReadWrite,
+        since: "2.0.0",
+        key_uses: uses::EXTENDED,
+        summary: "Appends to a key's string, or sets it where the key is not there.",
+        complexity: "O(1) amortised",
+        syntax: "key value",
+        handler: append,
+        ..STRING
+    },
+    Command {
+        name: "strlen",
+        replies: Replies::Integer,
+
+        arity: 2,
+        flags: READ_FAST,
+        since: "2.2.0",
+        key_uses: uses::EXAMINED,
+        summary: "Gives the length of a key's string in bytes.",
+        syntax: "key",
+        handler: strlen,
+        ..STRING
+    },
+    Command {
+        name: "getrange",
+        replies: Replies::Scalar,
+        traits: Traits::BOUNDED,
+
+        arity: 4,
+        flags: READ,
+        since: "2.4.0",
+        summary: "Gives a part of a key's string.",
+        complexity: "O(N) for N bytes given back",
+        syntax: "key start end",
+        handler: getrange,
+        ..STRING
+    },
+    Command {
+        name: "substr",
+        replies: Replies::Scalar,
+
+        arity: 4,
+        flags: READ,
+        summary: "Gives a part of a key's string; the old name of GETRANGE.",
+        complexity: "O(N) for N bytes given back",
+        syntax: "key start end",
+        handler: getrange,
+        ..STRING
+    },
+    Command {
+        name: "setrange",
+        replies: Replies::Integer,
+
+        arity: 4,
+        flags: WRITE,
+        access: Access::ReadWrite,
+        since: "2.2.0",
+        key_uses: uses::CHANGED,
+        summary: "Overwrites a part of a key's string from an offset on, padding with zero bytes.",
+        complexity: "O(N) for N bytes written",
+        syntax: "key offset value",
+        handler: setrange,
+        ..STRING
+    },
+];
+
+fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    match db.string(args[1])? {
+        Some(value) => reply.bulk(value),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn getdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    get(cx, args)?;
+    cx.db().delete(args[1], Event::DEL)?;
+    Ok(())
+}
+
+/// What `GETEX` does to the deadline.
+enum NewDeadline {
+    Leave,
+    Persist,
+    At(Option<u64>),
+}
+
+fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut chosen: Option<(Unit, &[u8])> = None;
+    let mut persist = false;
+    let mut options = args[2..].iter();
+    // An option may be repeated, and the last one counts; two different ones exclude each other.
+    while let Some(option) = options.next() {
+        if option.eq_ignore_ascii_case(b"PERSIST") && chosen.is_none() {
+            persist = true;
+        } else if let Some(unit) = Unit::of_option(option)
+            && !persist
+            && chosen.is_none_or(|(known, _)| known == unit)
+            && let Some(number) = options.next()
+        {
+            chosen = Some((unit, number));
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    // The type of the key is looked at before the number, as Redis does.
+    if cx.db().peek(args[1]).is_some_and(|entry| entry.bytes().is_none()) {
+        return Err(Error::WRONG_TYPE);
+    }
+    if cx.db().peek(args[1]).is_none() {
+        return get(cx, args);
+    }
+    let new = match chosen {
+        Some((unit, number)) => {
+            let number = parse_i64(number).ok_or(Error::NOT_INTEGER)?;
+            if number <= 0 {
+                return Err(Error::invalid_expire("getex"));
+            }
+            NewDeadline::At(unit.deadline(cx.now, number, "getex")?)
+        }
+        None if persist => NewDeadline::Persist,
+        None => NewDeadline::Leave,
+    };
+    get(cx, args)?;
+    let mut db = cx.db();
+    match new {
+        NewDeadline::Leave => {}
+        NewDeadline::Persist => {
+            if db.peek(args[1]).is_some_and(|entry| entry.deadline().is_some()) {
+                db.set_deadline(args[1], None, Event::PERSIST)?;
+            }
+        }
+        NewDeadline::At(Some(deadline)) => {
+            db.set_deadline(args[1], Some(deadline), Event::EXPIRE)?;
+        }
+        NewDeadline::At(None) => {
+            db.delete(args[1], Event::DEL)?;
+        }
+    }
+    Ok(())
+}
+
+fn getset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    get(cx, &args[..2])?;
+    cx.db().put_string(args[1], args[2], Ttl::Clear, Event::SET)
+}
+
+fn mget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    reply.array(args.len() - 1);
+    for key in &args[1..] {
+        match db.string(key) {
+            Ok(Some(value)) => reply.bulk(value),
+            _ => reply.null(),
+        }
+    }
+    Ok(())
+}
+
+/// Sets keys and values that alternate.
+fn set_pairs(cx: &mut Context<'_>, pairs: &[&[u8]], ttl: Ttl) -> Result {
+    let mut db = cx.db();
+    for pair in pairs.chunks_exact(2) {
+        db.put_string(pair[0], pair[1], ttl, Event::SET)?;
+        if let Ttl::At(_) = ttl {
+            db.also(pair[0], Event::EXPIRE);
+        }
+    }
+    Ok(())
+}
+
+fn mset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if args.len().is_multiple_of(2) {
+        return Err(Error::arity("mset"));
+    }
+    set_pairs(cx, &args[1..], Ttl::Clear)?;
+    cx.reply.ok();
+    Ok(())
+}
+
+fn msetnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    if args.len().is_multiple_of(2) {
+        return Err(Error::arity("msetnx"));
+    }
+    let mut db = cx.db();
+    let any = args[1..].chunks_exact(2).any(|pair| db.contains(pair[0]));
+    if !any {
+        set_pairs(cx, &args[1..], Ttl::Clear)?;
+    }
+    cx.reply.integer(i64::from(!any));
+    Ok(())
+}
+
+/// The words behind the pairs; none where their number is not to be told.
+fn options_of_msetex<'a>(args: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
+    let pairs = parse_i64(args[1]).and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
+    args.iter().copied().skip(pairs.saturating_mul(2).saturating_add(2))
+}
+
+fn msetex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let numkeys = parse_i64(args[1]).filter(|&n| n > 0 && n <= i64::from(i32::MAX)).ok_or(Error::INVALID_NUMKEYS)? as usize;
+    let options = 2 + numkeys * 2;
+    if options > args.len() {
+        return Err(Error::arity("msetex"));
+    }
+    let pairs = &args[2..options];
+    let (mut condition, mut ttl) = (None, None);
+    let mut rest = args[options..].iter();
+    while let Some(option) = rest.next() {
+        if option.eq_ignore_ascii_case(b"NX") && condition.is_none() {
+            condition = Some(false);
+        } else if option.eq_ignore_ascii_case(b"XX") && condition.is_none() {
+            condition = Some(true);
+        } else if option.eq_ignore_ascii_case(b"KEEPTTL") && ttl.is_none() {
+            ttl = Some(Ttl::Keep);
+        } else if let Some(unit) = Unit::of_option(option)
+            && ttl.is_none()
+        {
+            let number = rest.next().ok_or(Error::SYNTAX)?;
+            ttl = Some(Ttl::At(unit.positive_deadline(cx.now, number, "msetex")?));
+        } else {
+            return Err(Error::SYNTAX);
+        }
+    }
+    let mut db = cx.db();
+    let met = condition.is_none_or(|wanted| pairs.chunks_exact(2).all(|pair| db.contains(pair[0]) == wanted));
+    if met {
+        set_pairs(cx, pairs, ttl.unwrap_or(Ttl::Clear))?;
+    }
+    cx.reply.integer(i64::from(met));
+    Ok(())
+}
+
+fn setnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let mut db = cx.db();
+    let (hash, place) = db.locate(args[1]);
+    if place.is_none() {
+        db.put_string_at(hash, None, args[1], args[2], Ttl::Clear, Event::SET)?;
+    }
+    cx.reply.integer(i64::from(place.is_none()));
+    Ok(())
+}
+
+fn set_with_lease(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) -> Result {
+    let deadline = unit.positive_deadline(cx.now, args[2], name)?;
+    let mut db = cx.db();
+    db.put_string(args[1], args[3], Ttl::At(deadline), Event::SET)?;
+    db.also(args[1], Event::EXPIRE);
+    cx.reply.ok();
+    Ok(())
+}
+
+/// Errors where a string would outgrow `proto-max-bulk-len`.
+fn check_length(cx: &Context<'_>, have: usize, more: usize) -> Result {
+    let fits = have.checked_add(more).is_some_and(|len| len as u64 <= cx.engine.config.proto_max_bulk_len);
+    if fits { Ok(()) } else { Err(Error::STRING_TOO_LONG) }
+}
+
+/// The length of a key's string, `None` where there is no such key.
+fn length(cx: &mut Context<'_>, key: &[u8]) -> Result<Option<usize>> {
+    match cx.db().peek(key) {
+        None => Ok(None),
+        Some(entry) => entry.bytes().map(|bytes| Some(bytes.len())).ok_or(Error::WRONG_TYPE),
+    }
+}
+
+fn append(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let old = length(cx, args[1])?;
+    let have = old.unwrap_or(0);
+    check_length(cx, have, args[2].len())?;
+    let mut db = cx.db();
+    let mut edit = db.edit_string(args[1])?;
+    edit.write(have, args[2]);
+    edit.finish(if old.is_some() { Form::Raw } else { Form::Shortest }, Some(Event::new(Classes::STRING, "append")));
+    cx.reply.integer((have + args[2].len()) as i64);
+    Ok(())
+}
+
+fn strlen(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let (mut db, reply) = cx.db_and_reply();
+    reply.integer(db.string(args[1])?.map_or(0, <[u8]>::len) as i64);
+    Ok(())
+}
+
+fn getrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let start = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    let end = parse_i64(args[3]).ok_or(Error::NOT_INTEGER)?;
+    let (mut db, reply) = cx.db_and_reply();
+    let value = db.string(args[1])?.unwrap_or(b"");
+    reply.bulk(part(value, start, end));
+    Ok(())
+}
+
+/// The bytes from `start` to `end`, both included; negative positions count from the end.
+fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
+    let len = value.len() as i64;
+    let from_end = |at: i64| if at < 0 { len.saturating_add(at) } else { at };
+    let (start, end) = (from_end(start).max(0), from_end(end).min(len - 1));
+    // A range that ends before the first byte has nothing in it.
+    if end < 0 || start > end { b"" } else { &value[start as usize..=end as usize] }
+}
+
+fn setrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let offset = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    if offset < 0 {
+        return Err(Error::OFFSET_RANGE);
+    }
+    let have = length(cx, args[1])?;
+    if args[3].is_empty() {
+        cx.reply.integer(have.unwrap_or(0) as i64);
+        return Ok(());
+    }
+    check_length(cx, offset as usize, args[3].len())?;
+    check_growth(cx, args[1], offset as usize + args[3].len())?;
+    let event = Event::new(Classes::STRING, "setrange");
+    let mut db = cx.db();
+    let mut edit = db.edit_string(args[1])?;
+    edit.write(offset as usize, args[3]);
+    let len = edit.bytes().len();
+    edit.finish(Form::Raw, Some(event));
+    cx.reply.integer(len as i64);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn parts_are_cut_as_getrange_cuts_them() {
+        let value = b"Hello World";
+        for (start, end, wanted) in [
+            (0, 3, "Hell"),
+            (0, -1, "Hello World"),
+            (-4, -1, "orld"),
+            (5, 3, ""),
+            (5, 5000, " World"),
+            (-5000, 10000, "Hello World"),
+            (-1, -5, ""),
+            (0, i64::MIN, ""),
+            (-100, -12, ""),
+            (-100, -11, "H"),
+            (i64::MIN, i64::MAX, "Hello World"),
+        ] {
+            assert_eq!(part(value, start, end), wanted.as_bytes(), "{start} {end}");
+        }
+        assert_eq!(part(b"", 0, -1), b"");
+    }
+}

@@ -1,0 +1,146 @@
+//! CLOCK: the server's time in the hands of a test, over the wire. Only in test mode.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::reference::help;
+use crate::engine::Action;
+use crate::engine::command::{Command, Flags, Group};
+use crate::engine::context::Context;
+use crate::engine::faults::test_mode::{ClockOrder, FAR_MS};
+
+const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE).union(Flags::NOSCRIPT).union(Flags::NO_MULTI);
+
+const ROW: Command = Command {
+    group: Group::Server,
+    since: "Portcullis 0.1.0",
+    arity: 2,
+    // What the driver does for it is no time that it took.
+    flags: Flags::ADMIN.union(ANY_TIME).union(Flags::SKIP_SLOWLOG).union(Flags::TEST_MODE),
+    ..Command::DEFAULT
+};
+
+const PASSING: &str = "O(N) for N keys, leases and waits that end meanwhile";
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "clock",
+    arity: -2,
+    flags: Flags::empty(),
+    summary: "Moves the clock of a server in test mode.",
+    complexity: "Depends on subcommand.",
+    subcommands: &[
+        Command {
+            name: "advance",
+            arity: 3,
+            summary: "Moves the clock forward, frozen or not; all that is due meanwhile happens, in order, before the reply.",
+            complexity: PASSING,
+            syntax: "milliseconds",
+            handler: |cx, args| order(cx, ClockOrder::Advance(within(args[2], 0)? as u64)),
+            ..ROW
+        },
+        Command {
+            name: "freeze",
+            summary: "Stops the clock at the next whole millisecond.",
+            handler: |cx, _| order(cx, ClockOrder::Freeze),
+            ..ROW
+        },
+        Command { name: "help", flags: ANY_TIME, summary: "Lists the subcommands.", handler: help::from_rows, ..ROW },
+        Command {
+            name: "info",
+            summary: "Whether the clock is frozen, the unix time it shows, by how much its wall clock was stepped, and how many clients wait.",
+            handler: |cx, _| order(cx, ClockOrder::Info),
+            ..ROW
+        },
+        Command {
+            name: "resume",
+            summary: "Lets the clock run on from where it stands.",
+            handler: |cx, _| order(cx, ClockOrder::Resume),
+            ..ROW
+        },
+        Command {
+            name: "set",
+            arity: 3,
+            summary: "Moves the clock forward to a unix time as ADVANCE does, or steps the wall clock back to it as SKEW does.",
+            complexity: PASSING,
+            syntax: "unix-time-milliseconds",
+            handler: |cx, args| order(cx, ClockOrder::Set(within(args[2], 0)?)),
+            ..ROW
+        },
+        Command {
+            name: "skew",
+            arity: 3,
+            summary: "Steps the wall clock alone, to either side; no lease and no TTL notices.",
+            syntax: "milliseconds",
+            handler: |cx, args| order(cx, ClockOrder::Skew(within(args[2], -(FAR_MS as i64))?)),
+            ..ROW
+        },
+    ],
+    ..ROW
+}];
+
+/// A number of milliseconds that is at least `least`.
+fn within(text: &[u8], least: i64) -> Result<i64> {
+    let ms = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
+    if (least..=FAR_MS as i64).contains(&ms) { Ok(ms) } else { Err(Error::OUT_OF_RANGE) }
+}
+
+/// Hands an order on to the driver, which replies.
+fn order(cx: &mut Context<'_>, order: ClockOrder) -> Result {
+    if !cx.engine.test_mode {
+        return Err(Error::new("ERR CLOCK works only in test mode: start the server with --test-mode"));
+    }
+    let session = cx.session;
+    cx.engine.act(Action::Clock(session, order));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::Action;
+    use crate::engine::faults::test_mode::ClockOrder;
+    use crate::engine::harness::Harness;
+
+    const REFUSED: &str = "-ERR CLOCK works only in test mode: start the server with --test-mode";
+
+    #[test]
+    fn it_is_refused_where_nobody_tests() {
+        let mut h = Harness::new();
+        for request in ["CLOCK FREEZE", "CLOCK RESUME", "CLOCK ADVANCE 1", "CLOCK SET 1", "CLOCK SKEW 1", "CLOCK INFO"] {
+            assert_eq!(h.run(request), REFUSED, "{request}");
+        }
+        assert!(h.run("CLOCK HELP").contains("+ADVANCE milliseconds"), "{}", h.run("CLOCK HELP"));
+        assert_eq!(h.engine.take_actions(), []);
+    }
+
+    #[test]
+    fn orders_go_to_the_driver_which_replies() {
+        let mut h = Harness::new();
+        h.engine.test_mode = true;
+        h.script(&[
+            ("CLOCK ADVANCE -1", "-ERR value is out of range"),
+            ("CLOCK ADVANCE 9223372036854775807", "-ERR value is out of range"),
+            ("CLOCK ADVANCE x", "-ERR value is not an integer or out of range"),
+            ("CLOCK SET -1", "-ERR value is out of range"),
+            ("CLOCK SKEW 1.5", "-ERR value is not an integer or out of range"),
+            ("CLOCK", "-ERR wrong number of arguments for 'clock' command"),
+            ("CLOCK ADVANCE", "-ERR wrong number of arguments for 'clock|advance' command"),
+            ("CLOCK STOP", "-ERR unknown subcommand 'STOP'. Try CLOCK HELP."),
+        ]);
+        assert_eq!(h.engine.take_actions(), []);
+        h.script(&[("CLOCK FREEZE", ""), ("CLOCK ADVANCE 30000", ""), ("CLOCK SKEW -5", "")]);
+        let orders = [ClockOrder::Freeze, ClockOrder::Advance(30_000), ClockOrder::Skew(-5)];
+        assert_eq!(h.engine.take_actions(), orders.map(|order| Action::Clock(h.session, order)));
+    }
+
+    #[test]
+    fn neither_a_transaction_nor_a_script_nor_a_pause_is_in_its_way() {
+        let mut h = Harness::new();
+        h.engine.test_mode = true;
+        h.script(&[("CLIENT PAUSE 1000 ALL", "+OK"), ("CLOCK ADVANCE 1000", "")]);
+        assert_eq!(h.engine.take_actions().len(), 1);
+        h.pass(1000);
+        h.script(&[("MULTI", "+OK"), ("CLOCK FREEZE", "-ERR Command not allowed inside a transaction"), ("DISCARD", "+OK")]);
+        let script: &[&[u8]] = &[b"EVAL", b"return redis.call('CLOCK', 'FREEZE')", b"0"];
+        assert!(h.args(script).starts_with(b"-ERR This Redis command is not allowed from script"));
+    }
+}

@@ -1,0 +1,352 @@
+//! FAULT: what goes wrong between a client and the server, as a test orders it. Only in test mode.
+
+use crate::base::error::{Error, Result};
+use crate::base::number::parse_i64;
+use crate::commands::reference::help;
+use crate::engine::Action;
+use crate::engine::command::{Command, Flags, Group};
+use crate::engine::context::Context;
+use crate::engine::faults::rules::{Rule, lost};
+use crate::keyspace::journal::WRITES_MAX;
+
+const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE).union(Flags::NOSCRIPT).union(Flags::NO_MULTI);
+
+const ROW: Command = Command {
+    group: Group::Server,
+    since: "Portcullis 0.1.0",
+    arity: 2,
+    flags: Flags::ADMIN.union(ANY_TIME).union(Flags::TEST_MODE),
+    ..Command::DEFAULT
+};
+
+/// The rows.
+pub const COMMANDS: &[Command] = &[Command {
+    name: "fault",
+    arity: -2,
+    flags: Flags::empty(),
+    summary: "Has requests to a server in test mode go wrong.",
+    complexity: "Depends on subcommand.",
+    subcommands: &[
+        Command {
+            name: "add",
+            arity: -4,
+            summary: "Adds a rule by which requests meet a fault, or replaces the one of that name.",
+            complexity: "O(N) for N rules",
+            syntax: "name <ERROR text | DELAY milliseconds | DELAY-REPLY milliseconds | TRICKLE bytes:integer milliseconds | DROP | \
+                     DROP-REPLY | CLOSE | RESET | CLOSE-AFTER | RESET-AFTER | \
+                     <RESTART | RESTART-AFTER | RESTART-AFTER-REPLY> [LOSE writes:integer]> \
+                     [ON command-pattern:pattern] [CLIENT client-pattern:pattern] [PROBABILITY probability:double] \
+                     [TIMES times:integer] [AFTER after:integer]",
+            handler: add,
+            ..ROW
+        },
+        Command {
+            name: "del",
+            arity: 3,
+            summary: "Removes a rule.",
+            complexity: "O(N) for N rules",
+            syntax: "name",
+            handler: del,
+            ..ROW
+        },
+        Command { name: "help", flags: ANY_TIME, summary: "Lists the subcommands.", handler: help::from_rows, ..ROW },
+        Command {
+            name: "journal",
+            arity: 3,
+            summary: "Has so many of the last writes kept from now on that RESTART can lose them; 0 for none.",
+            complexity: "O(N) for N keys, and afterwards each write costs as much as what it changes has",
+            syntax: "writes:integer",
+            handler: journal,
+            ..ROW
+        },
+        Command {
+            name: "leaks",
+            arity: -2,
+            summary: "The locks that are still held, native ones and plain keys whose names match a pattern or look like it, in all databases.",
+            complexity: "O(N) for N keys",
+            syntax: "[pattern [pattern ...]]",
+            handler: leaks,
+            ..ROW
+        },
+        Command {
+            name: "list",
+            summary: "The rules, for how many requests each was, and how often it has fired.",
+            complexity: "O(N) for N rules",
+            handler: list,
+            ..ROW
+        },
+        Command {
+            name: "reset",
+            summary: "Removes all rules and ends a pause of clients; gives how many rules there were.",
+            complexity: "O(N) for N rules",
+            handler: reset,
+            ..ROW
+        },
+        Command {
+            name: "restart",
+            arity: -2,
+            summary: "Is as a server that was killed and started again: empty, or without the last writes; gives how many were lost of those.",
+            complexity: "O(N) for N keys",
+            syntax: "[LOSE writes:integer]",
+            handler: restart,
+            ..ROW
+        },
+        Command {
+            name: "seed",
+            arity: 3,
+            summary: "Begins the sequence anew from which chance is drawn, so that a run repeats.",
+            syntax: "seed:integer",
+            handler: seed,
+            ..ROW
+        },
+    ],
+    ..ROW
+}];
+
+fn check(cx: &Context<'_>) -> Result {
+    match cx.engine.test_mode {
+        true => Ok(()),
+        false => Err(Error::new("ERR FAULT works only in test mode: start the server with --test-mode")),
+    }
+}
+
+fn add(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check(cx)?;
+    let rule = Rule::parse(&args[2..])?;
+    if !cx.engine.faults.add(rule) {
+        return Err(Error::new("ERR too many faults"));
+    }
+    cx.engine.update_journal();
+    cx.reply.ok();
+    Ok(())
+}
+
+fn del(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check(cx)?;
+    let removed = cx.engine.faults.remove(args[2]);
+    cx.engine.update_journal();
+    cx.reply.integer(removed.into());
+    Ok(())
+}
+
+fn journal(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check(cx)?;
+    let writes = parse_i64(args[2]).and_then(|n| u64::try_from(n).ok()).ok_or(Error::NOT_INTEGER)?;
+    if writes > WRITES_MAX {
+        return Err(Error::OUT_OF_RANGE);
+    }
+    cx.engine.faults.journal = writes;
+    cx.engine.update_journal();
+    cx.reply.ok();
+    Ok(())
+}
+
+fn restart(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check(cx)?;
+    let (lose, rest) = lost(&args[2..])?;
+    if !rest.is_empty() {
+        return Err(Error::SYNTAX);
+    }
+    let last = cx.session;
+    match lose {
+        None => cx.reply.ok(),
+        Some(writes) => {
+            let journal = cx.engine.keyspace.changes.journal.as_ref();
+            if writes > cx.engine.journal_limit() as u64 {
+                let kept = cx.engine.journal_limit();
+                return Err(Error::new(format!("ERR the last {kept} writes are kept: have more kept with FAULT JOURNAL")));
+            }
+            let kept = journal.map_or(0, |journal| journal.len());
+            cx.reply.integer(kept.min(writes as usize) as i64);
+        }
+    }
+    cx.engine.act(Action::Restart { last, lose });
+    Ok(())
+}
+
+fn leaks(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check(cx)?;
+    let patterns: Vec<Vec<u8>> = args[2..].iter().map(|pattern| pattern.to_vec()).collect();
+    let leaks = cx.engine.leaks(cx.now, &patterns);
+    cx.reply.array(leaks.len());
+    for leak in leaks {
+        cx.reply.map(11);
+        let text = leak.to_string();
+        let (id, peer) = leak.client.map_or((None, None), |client| (Some(client.id), client.peer));
+        let (addr, client_name) = peer.unzip();
+        let addr = addr.map(String::into_bytes);
+        let fields = [
+            ("db", Shown::Count(Some(leak.db.into()))),
+            ("name", Shown::Text(Some(leak.name))),
+            ("type", Shown::Text(Some(leak.kind.into()))),
+            ("holder", Shown::Text(leak.holder)),
+            ("token", Shown::Count(leak.token)),
+            ("age-ms", Shown::Count(leak.age_ms)),
+            ("ttl-ms", Shown::Count(leak.ttl_ms)),
+            ("client-id", Shown::Count(id)),
+            ("client-addr", Shown::Text(addr)),
+            ("client-name", Shown::Text(client_name)),
+            ("text", Shown::Text(Some(text.into_bytes()))),
+        ];
+        for (name, value) in fields {
+            cx.reply.bulk(name.as_bytes());
+            match value {
+                Shown::Text(Some(bytes)) => cx.reply.bulk(&bytes),
+                Shown::Count(Some(number)) => cx.reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
+                Shown::Text(None) | Shown::Count(None) => cx.reply.null(),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a field of a reply shows, where it is known.
+enum Shown {
+    Text(Option<Vec<u8>>),
+    Count(Option<u64>),
+}
+
+fn list(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    check(cx)?;
+    let rules = cx.engine.faults.rules();
+    cx.reply.array(rules.len());
+    for rule in rules {
+        cx.reply.map(9);
+        cx.reply.bulk(b"name");
+        cx.reply.bulk(&rule.name);
+        cx.reply.bulk(b"what");
+        cx.reply.bulk(rule.fault.words().as_bytes());
+        for (field, pattern) in [("on", &rule.on), ("client", &rule.client)] {
+            cx.reply.bulk(field.as_bytes());
+            cx.reply.bulk(pattern.as_deref().unwrap_or(b"*"));
+        }
+        cx.reply.bulk(b"probability");
+        cx.reply.double(rule.probability);
+        cx.reply.bulk(b"times");
+        match rule.times {
+            Some(times) => cx.reply.integer(times as i64),
+            None => cx.reply.null(),
+        }
+        for (field, count) in [("after", rule.after), ("matched", rule.matched), ("fired", rule.fired)] {
+            cx.reply.bulk(field.as_bytes());
+            cx.reply.integer(count as i64);
+        }
+    }
+    Ok(())
+}
+
+fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    check(cx)?;
+    let count = cx.engine.faults.clear();
+    cx.engine.update_journal();
+    // CLIENT UNPAUSE would wait for the end of it, too, as it does on Redis.
+    cx.engine.unpause();
+    cx.reply.integer(count as i64);
+    Ok(())
+}
+
+fn seed(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    check(cx)?;
+    let seed = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
+    cx.engine.faults.seed(seed as u64);
+    cx.reply.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::harness::Harness;
+    use crate::engine::session::Peer;
+
+    /// Which of so many requests fail.
+    fn failures(h: &mut Harness, requests: usize) -> Vec<usize> {
+        (0..requests)
+            .filter(|_| {
+                h.engine.execute_with_faults(h.now, h.session, None, &[b"PING"]);
+                std::mem::take(&mut h.engine.sessions[h.session.0 as usize].out).starts_with(b"-")
+            })
+            .collect()
+    }
+
+    #[test]
+    fn rules_are_added_listed_and_removed_in_test_mode_only() {
+        let mut h = Harness::new();
+        for request in ["FAULT ADD f DROP", "FAULT LIST", "FAULT DEL f", "FAULT RESET", "FAULT SEED 1"] {
+            assert_eq!(h.run(request), "-ERR FAULT works only in test mode: start the server with --test-mode");
+        }
+        h.engine.test_mode = true;
+        h.script(&[
+            ("FAULT ADD f", "-ERR wrong number of arguments for 'fault|add' command"),
+            ("FAULT ADD f EXPLODE", "-ERR syntax error"),
+            ("FAULT ADD f ERROR", "-ERR syntax error"),
+            ("FAULT ADD f DELAY x", "-ERR value is not an integer or out of range"),
+            ("FAULT ADD f DELAY 9223372036854775807", "-ERR value is out of range"),
+            ("FAULT ADD f DELAY-REPLY -1", "-ERR value is not an integer or out of range"),
+            ("FAULT ADD f TRICKLE 5", "-ERR syntax error"),
+            ("FAULT ADD f TRICKLE 0 5", "-ERR value is out of range"),
+            ("FAULT ADD f TRICKLE 5 9223372036854775807", "-ERR value is out of range"),
+            ("FAULT ADD f DROP ON", "-ERR syntax error"),
+            ("FAULT ADD f DROP TIMES -1", "-ERR value is not an integer or out of range"),
+            ("FAULT ADD f DROP PROBABILITY 1.5", "-ERR PROBABILITY is a number from 0 to 1"),
+            ("FAULT ADD f DROP PROBABILITY nan", "-ERR PROBABILITY is a number from 0 to 1"),
+            ("FAULT LIST", "*0"),
+            ("FAULT ADD f DROP-REPLY ON set TIMES 1", "+OK"),
+            ("FAULT ADD g DELAY 5 CLIENT worker-* PROBABILITY 0.5 AFTER 2", "+OK"),
+            ("FAULT ADD f CLOSE", "+OK"),
+            (
+                "FAULT LIST",
+                "*2 *18 $4 name $1 f $4 what $5 CLOSE $2 on $1 * $6 client $1 * $11 probability $1 1 $5 times $-1 $5 after :0 $7 \
+                 matched :0 $5 fired :0 *18 $4 name $1 g $4 what $7 DELAY 5 $2 on $1 * $6 client $8 worker-* $11 probability $3 0.5 \
+                 $5 times $-1 $5 after :2 $7 matched :0 $5 fired :0",
+            ),
+            ("FAULT DEL f", ":1"),
+            ("FAULT DEL f", ":0"),
+            ("FAULT RESET", ":1"),
+        ]);
+        assert!(!h.engine.faults.armed());
+        for i in 0..crate::engine::faults::RULES_MAX {
+            assert_eq!(h.run(&format!("FAULT ADD f{i} DROP")), "+OK");
+        }
+        h.script(&[("FAULT ADD more DROP", "-ERR too many faults"), ("FAULT ADD f0 CLOSE", "+OK")]);
+    }
+
+    #[test]
+    fn a_pause_ends_with_the_rules() {
+        let mut h = Harness::new();
+        h.engine.test_mode = true;
+        let other = h.engine.connect(h.now, Peer::default());
+        h.script(&[("CLIENT PAUSE 100000 ALL", "+OK")]);
+        h.engine.execute(h.now, other, &[b"SET", b"k", b"v"]);
+        assert_eq!(h.engine.blocked_clients(), 1);
+        h.script(&[("FAULT RESET", ":0"), ("GET k", "$1 v")]);
+        assert_eq!(h.engine.sessions[other.0 as usize].out, b"+OK\r\n");
+    }
+
+    #[test]
+    fn chance_follows_from_the_seed() {
+        let mut h = Harness::new();
+        h.engine.test_mode = true;
+        h.script(&[("FAULT ADD f ERROR no PROBABILITY 0.25", "+OK"), ("FAULT SEED 7", "+OK")]);
+        let first = failures(&mut h, 1000);
+        assert!((200..300).contains(&first.len()), "{}", first.len());
+        h.run("FAULT SEED 7");
+        assert_eq!(failures(&mut h, 1000), first);
+        h.run("FAULT SEED 8");
+        assert_ne!(failures(&mut h, 1000), first);
+    }
+
+    #[test]
+    fn a_rule_fires_after_some_and_so_often_for_those_it_names() {
+        let mut h = Harness::new();
+        h.engine.test_mode = true;
+        h.script(&[("FAULT ADD other ERROR x ON config|get", "+OK"), ("FAULT ADD f ERROR y ON p?ng AFTER 3 TIMES 2", "+OK")]);
+        assert_eq!(failures(&mut h, 10), [3, 4]);
+        assert!(h.engine.faults.armed());
+        h.run("FAULT DEL other");
+        assert!(!h.engine.faults.armed(), "what is spent is asked no more");
+        h.script(&[("FAULT ADD f ERROR y CLIENT worker-*", "+OK")]);
+        assert_eq!(failures(&mut h, 2), [] as [usize; 0]);
+        h.run("CLIENT SETNAME worker-1");
+        assert_eq!(failures(&mut h, 2), [0, 1]);
+    }
+}

@@ -1,0 +1,231 @@
+//! Replies that are held back after their requests were carried out: late ones, and those that come a few bytes at a time.
+//!
+//! A gate stands at a position in what a session is sent; bytes behind it are not written before it opens. What is written and when is up
+//! to whoever writes: [`Engine::passable`] says how much may go now. Nothing here is asked of sessions without gates.
+//!
+//! ```text
+//!   written ┊ +OK␍␊ ┃ $5␍␊hel ┃ lo␍␊ …        ┃ a gate, and when it opens
+//!           └─────── may go
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::session::SessionFlags;
+
+/// How a reply comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// So many milliseconds after it was given.
+    Late(u64),
+    /// So many bytes at a time, and so many milliseconds from one time to the next.
+    Trickle {
+        /// Bytes; 0 is as 1.
+        bytes: u64,
+        /// Milliseconds.
+        every_ms: u64,
+    },
+}
+
+/// A place that what is sent does not pass before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gate {
+    /// In bytes that the session was ever sent.
+    at: u64,
+    /// When it opens, in monotonic milliseconds.
+    due_ms: u64,
+    /// It moves on by so many bytes, then to open after so many milliseconds, until it comes here.
+    steps: Option<(u64, u64, u64)>,
+}
+
+/// All gates.
+#[derive(Debug)]
+pub struct Gates {
+    of: BTreeMap<SessionId, VecDeque<Gate>>,
+    /// How the replies will come to requests that wait.
+    awaited: BTreeMap<SessionId, Pace>,
+    next_ms: u64,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Gates { of: BTreeMap::new(), awaited: BTreeMap::new(), next_ms: u64::MAX }
+    }
+}
+
+impl Gates {
+    /// When the next one opens, in monotonic milliseconds; the end of time where there is none.
+    #[inline]
+    pub fn next_ms(&self) -> u64 {
+        self.next_ms
+    }
+
+    /// Up to where a session may be sent something, in bytes that it was ever sent.
+    fn end(&self, id: SessionId) -> u64 {
+        self.of.get(&id).and_then(VecDeque::front).map_or(u64::MAX, |gate| gate.at)
+    }
+
+    /// What is written from one position to another comes at a pace.
+    fn hold(&mut self, now: Now, id: SessionId, (from, to): (u64, u64), pace: Pace) {
+        let gate = match pace {
+            Pace::Late(ms) => Gate { at: from, due_ms: now.deadline_in(ms), steps: None },
+            Pace::Trickle { bytes, every_ms } => {
+                // Of none at a time the reply would never come.
+                let bytes = bytes.max(1);
+                if to - from <= bytes {
+                    return;
+                }
+                Gate { at: from + bytes, due_ms: now.deadline_in(every_ms), steps: Some((bytes, every_ms, to)) }
+            }
+        };
+        self.of.entry(id).or_default().push_back(gate);
+        self.update();
+    }
+
+    /// Opens what is to be open by now; gives the sessions that may be sent more, and those of them that have no gate any more.
+    fn open(&mut self, now: Now) -> Vec<(SessionId, bool)> {
+        let mut opened = Vec::new();
+        self.of.retain(|&id, gates| {
+            let before = gates.len();
+            let mut moved = false;
+            while let Some(gate) = gates.front_mut()
+                && now.reached(gate.due_ms)
+            {
+                let Some((bytes, every_ms, to)) = gate.steps.filter(|&(bytes, _, to)| gate.at + bytes < to) else {
+                    gates.pop_front();
+                    continue;
+                };
+                moved = true;
+                // All at once, where it opens again at once.
+                gate.at = if every_ms == 0 { to } else { gate.at + bytes };
+                gate.due_ms = gate.due_ms.saturating_add(every_ms);
+            }
+            if moved || gates.len() < before {
+                opened.push((id, gates.is_empty()));
+            }
+            !gates.is_empty()
+        });
+        self.update();
+        opened
+    }
+
+    fn update(&mut self) {
+        self.next_ms = self.of.values().filter_map(VecDeque::front).map(|gate| gate.due_ms).min().unwrap_or(u64::MAX);
+    }
+
+    /// Forgets a session.
+    pub(crate) fn forget(&mut self, id: SessionId) {
+        self.awaited.remove(&id);
+        if self.of.remove(&id).is_some() {
+            self.update();
+        }
+    }
+
+    /// Panics unless those sessions have gates, or are to have them, of which this is known.
+    pub(crate) fn check(&self, id: SessionId, flags: SessionFlags) {
+        assert_eq!(self.of.contains_key(&id), flags.contains(SessionFlags::GATED), "a gated session has a gate");
+        assert_eq!(self.awaited.contains_key(&id), flags.contains(SessionFlags::PACED), "a reply that will be held back");
+    }
+}
+
+impl Engine {
+    /// Has what the session was given since it had been given `from` bytes altogether come at a pace; where its request waits, what it
+    /// will be given at the end of that.
+    pub(crate) fn hold_reply(&mut self, now: Now, id: SessionId, from: u64, pace: Pace) {
+        let given = self.given(id);
+        let session = &mut self.sessions[id.0 as usize];
+        if session.flags.contains(SessionFlags::BLOCKED) {
+            session.flags |= SessionFlags::PACED;
+            self.gates.awaited.insert(id, pace);
+        } else if given > from {
+            self.gates.hold(now, id, (from, given), pace);
+            session.flags.set(SessionFlags::GATED, self.gates.of.contains_key(&id));
+        }
+    }
+
+    /// A request that has waited is done: its reply is held back if it was to be.
+    #[cold]
+    pub(crate) fn hold_awaited(&mut self, now: Now, id: SessionId) {
+        let session = &mut self.sessions[id.0 as usize];
+        if session.flags.contains(SessionFlags::BLOCKED) {
+            return;
+        }
+        session.flags.remove(SessionFlags::PACED);
+        let written = session.net_out;
+        if let Some(pace) = self.gates.awaited.remove(&id) {
+            self.hold_reply(now, id, written, pace);
+        }
+    }
+
+    /// Bytes that a session was ever given to be sent.
+    pub(crate) fn given(&self, id: SessionId) -> u64 {
+        let session = &self.sessions[id.0 as usize];
+        session.net_out + (session.out.len() - session.sent) as u64
+    }
+
+    /// How many bytes a session with gates may be sent now.
+    #[cold]
+    pub fn passable(&self, id: SessionId) -> usize {
+        let end = self.gates.end(id).min(self.given(id));
+        end.saturating_sub(self.sessions[id.0 as usize].net_out) as usize
+    }
+
+    /// Opens gates, and has whoever writes look at their sessions.
+    #[cold]
+    pub(crate) fn open_gates(&mut self, now: Now) {
+        for (id, last) in self.gates.open(now) {
+            if last {
+                self.sessions[id.0 as usize].flags.remove(SessionFlags::GATED);
+            }
+            self.mark_dirty(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: SessionId = SessionId(3);
+
+    fn at(ms: u64) -> Now {
+        Now::new(ms * 1000, 1_700_000_000_000)
+    }
+
+    #[test]
+    fn a_late_reply_holds_back_what_comes_behind_it() {
+        let mut gates = Gates::default();
+        gates.hold(at(0), ID, (10, 15), Pace::Late(100));
+        gates.hold(at(10), ID, (20, 25), Pace::Late(50));
+        assert_eq!((gates.end(ID), gates.next_ms()), (10, 100));
+        assert_eq!(gates.open(at(99)), []);
+        assert_eq!(gates.open(at(100)), [(ID, true)], "the second one was to be open before");
+        assert_eq!((gates.end(ID), gates.next_ms()), (u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn a_trickle_opens_step_by_step() {
+        let mut gates = Gates::default();
+        let pace = Pace::Trickle { bytes: 4, every_ms: 10 };
+        gates.hold(at(0), ID, (100, 104), pace);
+        assert_eq!(gates.end(ID), u64::MAX, "it is all of it");
+        gates.hold(at(0), ID, (100, 111), pace);
+        assert_eq!((gates.end(ID), gates.next_ms()), (104, 10));
+        assert_eq!(gates.open(at(10)), [(ID, false)]);
+        assert_eq!((gates.end(ID), gates.next_ms()), (108, 20));
+        assert_eq!(gates.open(at(20)), [(ID, true)]);
+        // Time that passes at once opens all that it would have opened.
+        gates.hold(at(20), ID, (200, 1000), pace);
+        assert_eq!(gates.open(at(120)), [(ID, false)]);
+        assert_eq!((gates.end(ID), gates.next_ms()), (244, 130));
+        gates.forget(ID);
+        assert_eq!((gates.end(ID), gates.next_ms()), (u64::MAX, u64::MAX));
+        gates.hold(at(200), ID, (2000, 2002), Pace::Trickle { bytes: 0, every_ms: 10 });
+        assert_eq!((gates.end(ID), gates.next_ms()), (2001, 210));
+        assert_eq!(gates.open(at(210)), [(ID, true)], "none at a time is one");
+        gates.hold(at(200), ID, (2000, 3000), Pace::Trickle { bytes: 1, every_ms: 0 });
+        assert_eq!(gates.open(at(200)), [(ID, true)]);
+    }
+}

@@ -1,0 +1,241 @@
+//! Leaks: locks that are still held when nobody should hold any. What a test ends with a look at.
+
+use std::fmt;
+
+use crate::base::glob;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::keyspace::databases::ended;
+use crate::keyspace::lru::idle_seconds;
+use crate::keyspace::natives::lock_of;
+use crate::lock::Client;
+use crate::store::entry::{EntryRef, ValueRef};
+use crate::store::values::hash::digits;
+use crate::store::values::value::Value;
+
+/// Words that say of a key's name that it is a lock.
+const WORDS: [&[u8]; 9] = [b"lock", b"locks", b"rlock", b"lease", b"mutex", b"redlock", b"rwlock", b"semaphore", b"spinlock"];
+
+/// Bytes of a value that are shown as its holder, at most.
+const SHOWN_MAX: usize = 200;
+
+/// A lock that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leak {
+    /// Index of its database.
+    pub db: u32,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What `TYPE` says of it.
+    pub kind: &'static str,
+    /// The owner that holds it; of a plain key, the string in it, or the fields of the hash: what a client has put there to know its own
+    /// lock by. `None` for keys of other types.
+    pub holder: Option<Vec<u8>>,
+    /// The fencing token; plain keys have none.
+    pub token: Option<u64>,
+    /// Milliseconds since it was granted; not known of plain keys.
+    pub age_ms: Option<u64>,
+    /// Seconds since a plain key was last used, whole ones; not known of locks, nor where uses are counted instead (LFU).
+    pub unused_s: Option<u32>,
+    /// Milliseconds until it ends by itself, if it does.
+    pub ttl_ms: Option<u64>,
+    /// The connection that acquired it; not known of plain keys.
+    pub client: Option<LeakClient>,
+}
+
+/// A connection that has acquired what leaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeakClient {
+    /// Its number, as `CLIENT ID` tells it.
+    pub id: u64,
+    /// Its address and name; `None` where it is closed.
+    pub peer: Option<(String, Vec<u8>)>,
+}
+
+impl fmt::Display for Leak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}", self.name.escape_ascii(), self.kind)?;
+        if self.db != 0 {
+            write!(f, " in database {}", self.db)?;
+        }
+        f.write_str(")")?;
+        if let Some(holder) = &self.holder {
+            write!(f, " held by '{}'", holder.escape_ascii())?;
+        }
+        if let Some(age_ms) = self.age_ms {
+            write!(f, " for {age_ms} ms")?;
+        }
+        if let Some(token) = self.token {
+            write!(f, ", token {token}")?;
+        }
+        if let Some(unused_s) = self.unused_s {
+            write!(f, ", last used {unused_s} s ago")?;
+        }
+        match self.ttl_ms {
+            Some(ttl_ms) => write!(f, ", ends in {ttl_ms} ms")?,
+            None => f.write_str(", never ends by itself")?,
+        }
+        match &self.client {
+            Some(LeakClient { id, peer: Some((addr, name)) }) if name.is_empty() => write!(f, ", by client {id} at {addr}"),
+            Some(LeakClient { id, peer: Some((addr, name)) }) => {
+                write!(f, ", by client {id} at {addr}, '{}'", name.escape_ascii())
+            }
+            Some(LeakClient { id, peer: None }) => write!(f, ", by client {id}, which is closed"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether one of the words of a name says that it is a lock: `lock:order:7`, `job-7.mutex`, `orderLock`, but not `block:7` or `unlocked`.
+pub fn looks_like_a_lock(name: &[u8]) -> bool {
+    let mut words: Vec<Vec<u8>> = vec![Vec::new()];
+    let mut before = b' ';
+    for &byte in name {
+        let begins = byte.is_ascii_uppercase() && before.is_ascii_lowercase();
+        if begins || byte.is_ascii_digit() != before.is_ascii_digit() || !byte.is_ascii_alphanumeric() {
+            words.push(Vec::new());
+        }
+        if let (true, Some(word)) = (byte.is_ascii_alphanumeric(), words.last_mut()) {
+            word.push(byte.to_ascii_lowercase());
+        }
+        before = byte;
+    }
+    words.iter().any(|word| WORDS.contains(&&word[..]))
+}
+
+impl Engine {
+    /// All native locks and semaphores that anybody holds, each with each of its holders, and all plain keys that are locks: those whose
+    /// names match one of the patterns or, without any, look like it. In the order of their names. Walks everything.
+    pub fn leaks(&self, now: Now, patterns: &[Vec<u8>]) -> Vec<Leak> {
+        let mut leaks = Vec::new();
+        for (index, &dict) in self.keyspace.numbers.iter().enumerate() {
+            for entry in self.keyspace.space.dict(dict as usize).iter() {
+                if !ended(entry, now) {
+                    self.find_leaks(now, index as u32, entry, patterns, &mut leaks);
+                }
+            }
+        }
+        leaks.sort_by(|a, b| (a.db, &a.name, a.token).cmp(&(b.db, &b.name, b.token)));
+        leaks
+    }
+
+    fn find_leaks(&self, now: Now, db: u32, entry: EntryRef<'_>, patterns: &[Vec<u8>], leaks: &mut Vec<Leak>) {
+        let name = entry.key();
+        if let Some(lock) = lock_of(entry) {
+            let held = lock.holders.iter().filter(|grant| !now.reached(grant.end_ms));
+            leaks.extend(held.map(|grant| Leak {
+                db,
+                name: name.to_vec(),
+                kind: lock.type_name(),
+                holder: Some(grant.owner.to_vec()),
+                token: Some(grant.token),
+                age_ms: Some(now.mono_ms().saturating_sub(grant.granted_ms)),
+                unused_s: None,
+                ttl_ms: Some(now.left_ms(grant.end_ms)),
+                client: Some(self.leak_client(grant.client)),
+            }));
+            return;
+        }
+        let is_lock = match patterns {
+            [] => looks_like_a_lock(name),
+            patterns => patterns.iter().any(|pattern| glob::matches(pattern, name, false)),
+        };
+        if !is_lock || entry.is_native() {
+            return;
+        }
+        let (kind, holder) = match entry.value() {
+            ValueRef::Boxed(Value::Hash(hash)) => {
+                let fields = hash.iter().filter(|field| !field.ended(now.mono_ms()));
+                ("hash", Some(fields.map(|field| [field.name, b"=", field.value].concat()).collect::<Vec<_>>().join(&b", "[..])))
+            }
+            ValueRef::Count { field, count } => ("hash", Some([field, b"=", digits(count)].concat())),
+            ValueRef::Boxed(Value::Bytes(bytes)) => ("string", Some(bytes.clone())),
+            ValueRef::Boxed(value) => (value.type_name(), None),
+            ValueRef::Bytes(bytes) | ValueRef::Grant(bytes) => ("string", Some(bytes.to_vec())),
+        };
+        let holder = holder.map(|mut holder| {
+            holder.truncate(SHOWN_MAX);
+            holder
+        });
+        let unused_s = (!self.keyspace.uses.counted).then(|| idle_seconds(entry, now.second()));
+        let ttl_ms = entry.deadline().map(|deadline| now.left_ms(deadline));
+        leaks.push(Leak { db, name: name.to_vec(), kind, holder, token: None, age_ms: None, unused_s, ttl_ms, client: None });
+    }
+
+    fn leak_client(&self, client: Client) -> LeakClient {
+        let session = self.sessions.get(client.slot as usize).filter(|session| session.id == client.id);
+        let peer = session.map(|session| (session.addr.to_string(), session.name.as_deref().unwrap_or_default().to_vec()));
+        LeakClient { id: client.id, peer }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn names_say_what_they_are() {
+        for name in [
+            "lock",
+            "lock:order:7",
+            "order:7:lock",
+            "job-7.mutex",
+            "orderLock",
+            "{a}:Semaphore",
+            "LOCK_7",
+            "lock7",
+            "my rwlock",
+            "locks/a",
+        ] {
+            assert!(looks_like_a_lock(name.as_bytes()), "{name}");
+        }
+        for name in ["", "block:7", "clock", "unlocked", "user:lockheed", "lockers", "mutexes", "released", "\u{00ff}"] {
+            assert!(!looks_like_a_lock(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_found_and_what_is_over_is_not() {
+        let mut h = Harness::new();
+        for request in [
+            "LOCK.ACQUIRE door ann 1000",
+            "LOCK.ACQUIRE shared a 500 SHARED",
+            "LOCK.ACQUIRE shared b 2000 SHARED",
+            "SEM.ACQUIRE pool x 1000 LIMIT 3 PERMITS 2",
+            "LATCH.SET latch 2",
+            "LOCK.GUARD lock:guard 5",
+            "SET lock:a me PX 700",
+            "HSET b:lock uuid:1 2",
+            "RPUSH mutex x",
+            "SET block x",
+            "LOCK.ACQUIRE brief x 100",
+        ] {
+            assert!(!h.run(request).starts_with('-'), "{request}");
+        }
+        h.pass(600);
+        let shown = |h: &Harness, patterns: &[Vec<u8>]| -> Vec<String> {
+            let leaks = h.engine.leaks(h.now, patterns);
+            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+            let line = |leak: Leak| {
+                let holder = leak.holder.map(text).unwrap_or_default();
+                format!("{} {} {holder} {:?} {:?}", text(leak.name), leak.kind, leak.age_ms, leak.ttl_ms)
+            };
+            leaks.into_iter().map(line).collect()
+        };
+        let native =
+            ["door lock ann Some(600) Some(400)", "pool semaphore x Some(600) Some(400)", "shared lock b Some(600) Some(1400)"];
+        let plain = ["b:lock hash uuid:1=2 None None", "lock:a string me None Some(100)", "mutex list  None None"];
+        let mut all = [native, plain].concat();
+        all.sort_unstable();
+        assert_eq!(shown(&h, &[]), all);
+        let mut some = [&native[..], &["block string x None None"]].concat();
+        some.sort_unstable();
+        assert_eq!(shown(&h, &[b"blo*".to_vec()]), some);
+        let leak = h.engine.leaks(h.now, &[]).into_iter().find(|leak| leak.name == b"door").unwrap();
+        let client = leak.client.unwrap();
+        assert_eq!(client.peer, Some((String::new(), Vec::new())));
+        h.engine.disconnect(h.now, h.session);
+        assert_eq!(h.engine.leaks(h.now, &[])[1].client, Some(LeakClient { id: client.id, peer: None }));
+    }
+}

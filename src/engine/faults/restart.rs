@@ -1,0 +1,238 @@
+//! What a test has happen to a server as a whole: it is killed and started again, or what it holds is put back as it once was.
+//!
+//! Nothing is stored anywhere: a server that is started again has lost everything, or, after a failover, what its replica had not heard
+//! of. What tests have ordered stays, and so does the configuration.
+
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::session::SessionFlags;
+use crate::engine::users::log::Log;
+use crate::keyspace::change::{Change, Effect, Event};
+use crate::keyspace::images::Images;
+use crate::keyspace::interests::NIL;
+use crate::keyspace::journal::Libraries;
+use crate::keyspace::lock_records::{Coming, LockRecords};
+use crate::lock::Client;
+
+/// What a server held at some time: `Engine::snapshot`.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    images: Images,
+    records: LockRecords,
+    libraries: Libraries,
+    scripts: Vec<Box<[u8]>>,
+    /// In monotonic milliseconds.
+    taken_ms: u64,
+    /// What the engine's chance began with, by which values are hashed.
+    seed: u64,
+}
+
+impl Engine {
+    /// Is as a process that was killed and started again. Without `lose` nothing that it held is left; with it, all but the last so many
+    /// writes, as far as the journal goes back (the journal knows of no others), or none where there is no journal.
+    ///
+    /// All sessions are to be closed: the one that is named when its outbox is written, the others at once. Configuration, users, clock,
+    /// faults and their chance stay. So do the numbers that are never given twice: those of clients, and fencing tokens. A process
+    /// that is started again begins them at its wall clock; here that may stand still, and a token that comes again would break what
+    /// tokens are for.
+    pub fn restart(&mut self, now: Now, last: Option<SessionId>, lose: Option<u64>) {
+        debug_assert!(self.long_run.is_none(), "what runs is ended first");
+        self.settle_journal();
+        let mut journal = self.keyspace.changes.journal.take();
+        let state = match (lose, &mut journal) {
+            (None, None) => None,
+            (None, Some(journal)) => {
+                journal.clear();
+                None
+            }
+            (Some(writes), Some(journal)) => {
+                journal.undo(writes);
+                Some(journal.state())
+            }
+            (Some(_), None) => Some((self.keyspace.images(None), self.keyspace.lock_records(), self.library_sources())),
+        };
+        // With the same seed, as values are hashed by what follows from it.
+        let mut old = std::mem::replace(self, Engine::new(self.config.clone(), self.seed, now, self.commands));
+        self.random = old.random;
+        self.run_id = self.random_id();
+        self.replication_id = self.run_id.clone();
+        self.environment = std::mem::take(&mut old.environment);
+        self.users = old.users;
+        self.users.log = Log::default();
+        self.users_file = old.users_file;
+        self.entropy = old.entropy;
+        self.rewrite_config = old.rewrite_config;
+        self.apply_config = old.apply_config;
+        self.supervisor = old.supervisor;
+        self.script_steps_max = old.script_steps_max;
+        self.test_mode = old.test_mode;
+        self.faults = old.faults;
+        self.faults.forget_all();
+        self.next_client = old.next_client;
+        self.actions = old.actions;
+        self.update_circumstances();
+        self.stats.event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
+        self.sessions = old.sessions;
+        self.end_sessions(last);
+        let next_token = old.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
+        if let Some(locks) = &mut self.keyspace.changes.locks {
+            locks.set_next_token(next_token);
+        }
+        self.keyspace.changes.log = old.keyspace.changes.log.take();
+        self.keyspace.changes.begin();
+        self.tell_log_of_the_end(now);
+        if self.keyspace.changes.log.is_some() {
+            self.keyspace.changes.tell_lock_records_lost(now, &old.keyspace.lock_records());
+        }
+        if let Some((images, records, libraries)) = state {
+            let coming = Coming::Restarted(self.config.lock_session_grace);
+            self.load(now, (images, records, &libraries), 0, coming, |_| false);
+        }
+        self.keyspace.changes.end();
+        if let Some(journal) = journal {
+            self.resume_journal(journal);
+        }
+        if self.keyspace.changes.attention {
+            self.attend(now);
+        }
+    }
+
+    /// Sessions of a process that is gone: they know nothing, and wait for nothing but their end.
+    fn end_sessions(&mut self, last: Option<SessionId>) {
+        const STAYS: SessionFlags =
+            SessionFlags::AUTHENTICATED.union(SessionFlags::UNRESTRICTED).union(SessionFlags::UNIX_SOCKET);
+        let ids: Vec<SessionId> = self.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
+        for id in ids {
+            let session = &mut self.sessions[id.0 as usize];
+            session.flags &= STAYS;
+            if last == Some(id) {
+                session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
+            } else {
+                session.flags |= SessionFlags::CLOSE_NOW;
+                (session.out, session.sent) = (Vec::new(), 0);
+            }
+            (session.transaction, session.subscriptions, session.held) = (None, [0; 3], 0);
+            session.update_subscribed();
+            (session.watcher, session.waiter, session.lock_waiter, session.tracker) = (NIL, NIL, NIL, NIL);
+            self.mark_dirty(id);
+            if self.counts_clients() {
+                self.count_client(id);
+            }
+        }
+    }
+
+    /// Whoever follows the changes is told that nothing is left.
+    fn tell_log_of_the_end(&mut self, now: Now) {
+        let event = Event::SILENT;
+        for db in 0..self.keyspace.databases() as u32 {
+            self.keyspace.changes.emit(Change { now, db, key: b"", event, effect: Effect::Flush });
+        }
+        self.keyspace.changes.emit(Change { now, db: 0, key: b"", event, effect: Effect::FlushLibraries });
+    }
+
+    fn load(
+        &mut self,
+        now: Now,
+        (images, records, libraries): (Images, LockRecords, &Libraries),
+        later_ms: i64,
+        coming: Coming,
+        connected: impl Fn(Client) -> bool,
+    ) {
+        for source in libraries {
+            match self.scripts.load_library(source) {
+                Ok(()) => self.keyspace.changes.emit(Change {
+                    now,
+                    db: 0,
+                    key: b"",
+                    event: Event::SILENT,
+                    effect: Effect::LoadLibrary { source },
+                }),
+                Err(error) => tracing::error!(%error, "a library of functions cannot be loaded again"),
+            }
+        }
+        self.keyspace.put_lock_records(now, records, later_ms, coming, &connected);
+        for ((db, key), image) in images {
+            self.keyspace.put_image(now, (db, &key), image, later_ms, &connected);
+        }
+        self.keyspace.with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
+    }
+
+    /// What it holds: the data with its deadlines, locks with their holders and queues of none, functions and cached scripts. Walks and
+    /// copies everything.
+    pub fn snapshot(&self, now: Now) -> Snapshot {
+        Snapshot {
+            images: self.keyspace.images(Some(now)),
+            records: self.keyspace.lock_records(),
+            libraries: self.library_sources(),
+            scripts: self.scripts.sources(),
+            taken_ms: now.deadline_in(0),
+            seed: self.seed,
+        }
+    }
+
+    /// Holds what a snapshot has, and nothing else. Whatever had a time left has as much left as it had then.
+    ///
+    /// Connections stay, and what they have subscribed to, track and have in a transaction; keys that they watch have changed. Who waits
+    /// does so no more, as if its time were over; who holds a lock is told that it was deleted. A grant that ends with its connection is had again if that connection is still there.
+    /// What is delayed or held back by a pause, which ends, is carried out before, or it would be part of what comes after. Tokens go on
+    /// growing. Clock, configuration, statistics and the rules of faults are none of it. An error, and nothing done, where the snapshot is of
+    /// an engine with another seed, or with databases that are not here.
+    pub fn restore(&mut self, now: Now, snapshot: &Snapshot) -> Result<(), &'static str> {
+        if snapshot.seed != self.seed {
+            return Err("a snapshot of a server with another seed");
+        }
+        if snapshot.images.keys().any(|(db, _)| *db as usize >= self.keyspace.databases()) {
+            return Err("a snapshot of a server with more databases");
+        }
+        debug_assert!(self.long_run.is_none(), "nothing runs meanwhile");
+        self.unpause();
+        self.end_all_delays(now);
+        self.unpause();
+        while self.pause.held() > 0 {
+            self.resume_held(now);
+            // What was held back may itself have begun a pause.
+            self.unpause();
+        }
+        let ids: Vec<SessionId> = self.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
+        for id in ids {
+            let session = &self.sessions[id.0 as usize];
+            if session.waiter != NIL || session.lock_waiter != NIL {
+                self.unblock(now, id, None);
+            }
+        }
+        self.keyspace.changes.begin();
+        for db in 0..self.keyspace.databases() as u32 {
+            if self.keyspace.db_len(db) > 0 {
+                self.keyspace.db(db, now).flush();
+            }
+        }
+        if self.scripts.flush() {
+            let event = Event::SILENT;
+            self.keyspace.changes.emit(Change { now, db: 0, key: b"", event, effect: Effect::FlushLibraries });
+        }
+        self.publish_events();
+        // Holders are told before they have again what they held.
+        while self.keyspace.has_unfreed() || self.keyspace.changes.has_lost() {
+            self.keyspace.free_some(&mut { u32::MAX });
+        }
+        self.attend_locks(now);
+        self.keyspace.with_locks(now, |locks, _| locks.forget_all());
+        for source in &snapshot.scripts {
+            if let Err(error) = self.scripts.load_script(source) {
+                tracing::error!(%error, "a script cannot be loaded again");
+            }
+        }
+        let connected: Vec<u64> = self.sessions.iter().map(|(_, session)| session.id).collect();
+        let later_ms = now.deadline_in(0) as i64 - snapshot.taken_ms as i64;
+        let state = (snapshot.images.clone(), snapshot.records.clone(), &snapshot.libraries);
+        self.load(now, state, later_ms, Coming::Restored, |client| connected.contains(&client.id));
+        self.publish_events();
+        self.keyspace.changes.end();
+        self.attend(now);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! Rules of what goes wrong: which requests they are for, and what becomes of these. Tests give them as values, or in the words of
+//! `FAULT ADD`.
+
+use std::str::FromStr;
+
+use crate::base::error::{Error, Result};
+use crate::base::glob;
+use crate::base::number::{parse_f64, parse_i64};
+use crate::engine::faults::gates::Pace;
+use crate::engine::faults::test_mode::FAR_MS;
+use crate::keyspace::journal::WRITES_MAX;
+use crate::resp::request::{Limits, Progress, RequestParser};
+
+/// A trickle has at most so many bytes at a time.
+const TRICKLE_MAX: u64 = 1 << 40;
+
+impl FromStr for Rule {
+    type Err = String;
+
+    /// Reads the words of `FAULT ADD`, such as `lost DROP-REPLY ON set TIMES 1`. What has blanks in it stands between quotes.
+    fn from_str(words: &str) -> std::result::Result<Rule, String> {
+        let line = format!("{}\n", words.replace(['\r', '\n'], " "));
+        let mut parser = RequestParser::new();
+        let limits = Limits { authenticated: true, max_inline: usize::MAX, ..Limits::default() };
+        match parser.parse(line.as_bytes(), &limits) {
+            Ok(Progress::Complete { .. }) => {}
+            Ok(_) => return Err("no rule".to_owned()),
+            Err(error) => return Err(format!("{words}: {error:?}")),
+        }
+        let args: Vec<&[u8]> = parser.arguments(line.as_bytes()).collect();
+        Rule::parse(&args).map_err(|error| format!("{words}: {error}"))
+    }
+}
+
+impl TryFrom<&str> for Rule {
+    type Error = String;
+
+    fn try_from(words: &str) -> std::result::Result<Rule, String> {
+        words.parse()
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is not carried out; the reply is this error.
+    Error(String),
+    /// It is carried out so many milliseconds later; what its client sends meanwhile waits behind it.
+    Delay(u64),
+    /// It is lost: not carried out, and no reply.
+    Drop,
+    /// It is carried out and the reply is lost.
+    DropReply,
+    /// It is carried out, and the reply comes at this pace; so does what is behind it.
+    PaceReply(Pace),
+    /// It is not carried out, and the connection is closed, by a TCP reset where that is set.
+    Close {
+        /// By a reset.
+        reset: bool,
+    },
+    /// It is carried out, and the connection closed without a reply.
+    CloseAfter {
+        /// By a reset.
+        reset: bool,
+    },
+    /// The server is as a process that was killed and started again: see `Engine::restart`.
+    Restart {
+        /// When that happens.
+        when: When,
+        /// How many of the last writes are lost; everything where it is `None`.
+        lose: Option<u64>,
+    },
+}
+
+/// When a request has a server started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before it is carried out: it is lost itself.
+    Before,
+    /// After it was carried out, or has begun to wait, and before its client is told: what it wrote is the last write.
+    After,
+    /// After it was carried out and its client told.
+    AfterReply,
+}
+
+/// What they are called.
+const RESTARTS: [(&str, When); 3] =
+    [("RESTART", When::Before), ("RESTART-AFTER", When::After), ("RESTART-AFTER-REPLY", When::AfterReply)];
+
+fn count(text: &[u8]) -> Result<u64> {
+    parse_i64(text).and_then(|n| u64::try_from(n).ok()).ok_or(Error::NOT_INTEGER)
+}
+
+fn milliseconds(text: &[u8]) -> Result<u64> {
+    count(text).and_then(|ms| if ms <= FAR_MS { Ok(ms) } else { Err(Error::OUT_OF_RANGE) })
+}
+
+/// `LOSE n`, where it is said, and what follows.
+pub(crate) fn lost<'a, 'b>(words: &'a [&'b [u8]]) -> Result<(Option<u64>, &'a [&'b [u8]])> {
+    match words {
+        [lose, n, rest @ ..] if lose.eq_ignore_ascii_case(b"LOSE") => match count(n)? {
+            n if n <= WRITES_MAX => Ok((Some(n), rest)),
+            _ => Err(Error::OUT_OF_RANGE),
+        },
+        _ => Ok((None, words)),
+    }
+}
+
+impl Fault {
+    /// Reads what becomes of a request, and gives what follows it.
+    fn parse<'a, 'b>(word: &[u8], rest: &'a [&'b [u8]]) -> Result<(Fault, &'a [&'b [u8]])> {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        for (name, when) in RESTARTS {
+            if is(name) {
+                let (lose, rest) = lost(rest)?;
+                return Ok((Fault::Restart { when, lose }, rest));
+            }
+        }
+        let fault = match rest {
+            [text, rest @ ..] if is("ERROR") => {
+                let line: Vec<u8> = text.iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }).collect();
+                return Ok((Fault::Error(String::from_utf8_lossy(&line).into_owned()), rest));
+            }
+            [ms, rest @ ..] if is("DELAY") => return Ok((Fault::Delay(milliseconds(ms)?), rest)),
+            [ms, rest @ ..] if is("DELAY-REPLY") => return Ok((Fault::PaceReply(Pace::Late(milliseconds(ms)?)), rest)),
+            [bytes, ms, rest @ ..] if is("TRICKLE") => {
+                let bytes = count(bytes)?;
+                if !(1..=TRICKLE_MAX).contains(&bytes) {
+                    return Err(Error::OUT_OF_RANGE);
+                }
+                return Ok((Fault::PaceReply(Pace::Trickle { bytes, every_ms: milliseconds(ms)? }), rest));
+            }
+            _ if is("DROP") => Fault::Drop,
+            _ if is("DROP-REPLY") => Fault::DropReply,
+            _ if is("CLOSE") => Fault::Close { reset: false },
+            _ if is("RESET") => Fault::Close { reset: true },
+            _ if is("CLOSE-AFTER") => Fault::CloseAfter { reset: false },
+            _ if is("RESET-AFTER") => Fault::CloseAfter { reset: true },
+            _ => return Err(Error::SYNTAX),
+        };
+        Ok((fault, rest))
+    }
+
+    /// In the words of `FAULT ADD`.
+    pub fn words(&self) -> String {
+        match self {
+            Fault::Error(text) => format!("ERROR {text}"),
+            Fault::Delay(ms) => format!("DELAY {ms}"),
+            Fault::PaceReply(Pace::Late(ms)) => format!("DELAY-REPLY {ms}"),
+            Fault::PaceReply(Pace::Trickle { bytes, every_ms }) => format!("TRICKLE {bytes} {every_ms}"),
+            Fault::Drop => "DROP".to_owned(),
+            Fault::DropReply => "DROP-REPLY".to_owned(),
+            Fault::Close { reset } => (if *reset { "RESET" } else { "CLOSE" }).to_owned(),
+            Fault::CloseAfter { reset } => (if *reset { "RESET-AFTER" } else { "CLOSE-AFTER" }).to_owned(),
+            Fault::Restart { when, lose } => {
+                let name = RESTARTS.iter().find(|(_, of)| of == when).map_or("RESTART", |(name, _)| name);
+                lose.map_or_else(|| name.to_owned(), |n| format!("{name} LOSE {n}"))
+            }
+        }
+    }
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it does.
+    pub fault: Fault,
+    /// Commands it is for, as a glob in any case: `set`, `lock.*`, `config|get`. All where it is `None`.
+    pub on: Option<Vec<u8>>,
+    /// Clients it is for, as a glob of names or addresses. All where it is `None`.
+    pub client: Option<Vec<u8>>,
+    /// How likely it is to fire, from 0 to 1.
+    pub probability: f64,
+    /// How often it fires at most.
+    pub times: Option<u64>,
+    /// How many requests that it is for pass before it can fire.
+    pub after: u64,
+    /// Requests that it was for.
+    pub matched: u64,
+    /// How often it has fired.
+    pub fired: u64,
+}
+
+impl Rule {
+    /// A rule for all requests, that fires always.
+    pub fn new(name: impl AsRef<[u8]>, fault: Fault) -> Rule {
+        let name = name.as_ref().to_vec();
+        Rule { name, fault, on: None, client: None, probability: 1.0, times: None, after: 0, matched: 0, fired: 0 }
+    }
+
+    /// For the commands alone that match a pattern, such as `set`, `lock.*` or `config|get`.
+    pub fn on(self, command: impl AsRef<[u8]>) -> Rule {
+        Rule { on: Some(command.as_ref().to_vec()), ..self }
+    }
+
+    /// For the clients alone whose names or addresses match a pattern.
+    pub fn client(self, client: impl AsRef<[u8]>) -> Rule {
+        Rule { client: Some(client.as_ref().to_vec()), ..self }
+    }
+
+    /// With a probability from 0 to 1.
+    pub fn probability(self, probability: f64) -> Rule {
+        Rule { probability, ..self }
+    }
+
+    /// So many times, and then no more.
+    pub fn times(self, times: u64) -> Rule {
+        Rule { times: Some(times), ..self }
+    }
+
+    /// After so many requests that it is for have passed.
+    pub fn after(self, after: u64) -> Rule {
+        Rule { after, ..self }
+    }
+
+    /// Reads the words of `FAULT ADD`: a name, what becomes of a request, and for which it is.
+    pub fn parse(words: &[&[u8]]) -> Result<Rule> {
+        let [name, what, rest @ ..] = words else { return Err(Error::SYNTAX) };
+        let (fault, mut rest) = Fault::parse(what, rest)?;
+        let mut rule = Rule::new(name, fault);
+        while let [option, value, behind @ ..] = rest {
+            rest = behind;
+            if option.eq_ignore_ascii_case(b"ON") {
+                rule = rule.on(value);
+            } else if option.eq_ignore_ascii_case(b"CLIENT") {
+                rule = rule.client(value);
+            } else if option.eq_ignore_ascii_case(b"PROBABILITY") {
+                let likely = parse_f64(value).filter(|p| (0.0..=1.0).contains(p));
+                rule.probability = likely.ok_or_else(|| Error::new("ERR PROBABILITY is a number from 0 to 1"))?;
+            } else if option.eq_ignore_ascii_case(b"TIMES") {
+                rule.times = Some(count(value)?);
+            } else if option.eq_ignore_ascii_case(b"AFTER") {
+                rule.after = count(value)?;
+            } else {
+                return Err(Error::SYNTAX);
+            }
+        }
+        if rest.is_empty() { Ok(rule) } else { Err(Error::SYNTAX) }
+    }
+
+    pub(crate) fn spent(&self) -> bool {
+        self.times.is_some_and(|times| self.fired >= times)
+    }
+
+    pub(crate) fn is_for(&self, command: &[u8], client: &[u8], addr: &[u8]) -> bool {
+        let container = command.split(|&b| b == b'|').next().unwrap_or(command);
+        let on = |pattern: &Vec<u8>| glob::matches(pattern, command, true) || glob::matches(pattern, container, true);
+        let by = |pattern: &Vec<u8>| glob::matches(pattern, client, false) || glob::matches(pattern, addr, false);
+        self.on.as_ref().is_none_or(on) && self.client.as_ref().is_none_or(by)
+    }
+}

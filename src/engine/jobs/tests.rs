@@ -1,0 +1,254 @@
+use std::collections::BTreeSet;
+
+use crate::engine::harness::Harness;
+use crate::engine::jobs::*;
+
+/// Sends a request at a time that passes; the reply comes later.
+fn ask(h: &mut Harness, words: &str) {
+    h.engine.begin_batch(h.now, 0, Some(|| 0));
+    assert_eq!(h.run(words), "");
+}
+
+/// What the session's outbox has yet to send.
+fn replied(h: &mut Harness) -> String {
+    let session = &mut h.engine.sessions[h.session.0 as usize];
+    let out = std::mem::take(&mut session.out);
+    String::from_utf8(out[std::mem::take(&mut session.sent)..].to_vec()).unwrap_or_default()
+}
+
+fn blocked(h: &Harness) -> bool {
+    h.engine.sessions[h.session.0 as usize].flags.contains(SessionFlags::BLOCKED)
+}
+
+#[test]
+fn keys_of_a_large_database_are_walked_over_a_few_a_turn() {
+    let mut h = Harness::new();
+    (0..5000).for_each(|n| assert_eq!(h.args(&[b"SET", format!("k{n}").as_bytes(), b"v"]), b"+OK\r\n"));
+    ask(&mut h, "KEYS k*");
+    assert!(blocked(&h) && h.engine.next_deadline() == Some(0));
+    let mut turns = 0;
+    while blocked(&h) {
+        assert_eq!(replied(&mut h), "");
+        h.engine.advance(h.now);
+        h.engine.check_invariants();
+        turns += 1;
+        if turns == 3 {
+            // Others go on meanwhile; what they add or take away may be among the keys, or not.
+            let other = h.engine.connect(h.now, Default::default());
+            h.engine.execute(h.now, other, &[b"DEL", b"k1", b"k2"]);
+            h.engine.execute(h.now, other, &[b"SET", b"new", b"v"]);
+        }
+    }
+    assert!((10..=12).contains(&turns), "{turns} turns for 5000 keys");
+    let reply = replied(&mut h);
+    let mut lines = reply.split("\r\n");
+    let count: usize = lines.next().and_then(|head| head.strip_prefix('*')).and_then(|n| n.parse().ok()).unwrap_or(0);
+    let keys: Vec<&str> = lines.filter(|line| line.starts_with('k')).collect();
+    assert_eq!(keys.len(), count);
+    assert!((4998..=5000).contains(&count), "{count}");
+    let distinct: BTreeSet<&str> = keys.iter().copied().collect();
+    assert_eq!(distinct.len(), count, "a key twice");
+    assert!((3..5000).all(|n| distinct.contains(format!("k{n}").as_str())), "one is missing");
+    assert_eq!(h.engine.command_stats.of(crate::commands::lookup(b"keys").unwrap_or_else(|| unreachable!())).calls, 1);
+}
+
+#[test]
+fn it_is_one_step_in_a_transaction_and_without_a_clock() {
+    let mut h = Harness::new();
+    (0..2000).for_each(|n| drop(h.args(&[b"SET", format!("k{n}").as_bytes(), b"v"])));
+    assert!(h.run("KEYS k1").starts_with("*1 $2 k1"), "time stands still");
+    h.engine.begin_batch(h.now, 0, Some(|| 0));
+    h.script(&[("MULTI", "+OK"), ("KEYS k1", "+QUEUED"), ("EXEC", "*1 *1 $2 k1")]);
+    h.engine.begin_batch(h.now, 0, Some(|| 0));
+    assert!(h.run("EVAL return(#redis.call('keys','*')) 0").starts_with(":2000"));
+}
+
+#[test]
+fn who_leaves_or_wants_no_reply_ends_it() {
+    let mut h = Harness::new();
+    (0..3000).for_each(|n| drop(h.args(&[b"SET", format!("k{n}").as_bytes(), b"v"])));
+    ask(&mut h, "KEYS *");
+    h.engine.advance(h.now);
+    h.engine.disconnect(h.now, h.session);
+    assert!(!h.engine.walking());
+    h.session = h.engine.connect(h.now, Default::default());
+    h.run("CLIENT REPLY OFF");
+    ask(&mut h, "KEYS *");
+    h.pass(0);
+    assert!(!blocked(&h) && replied(&mut h).is_empty());
+}
+
+#[test]
+fn a_database_that_is_emptied_meanwhile_ends_it() {
+    let mut h = Harness::new();
+    (0..3000).for_each(|n| drop(h.args(&[b"SET", format!("k{n}").as_bytes(), b"v"])));
+    ask(&mut h, "KEYS nosuch*");
+    h.engine.advance(h.now);
+    let other = h.engine.connect(h.now, Default::default());
+    h.engine.execute(h.now, other, &[b"FLUSHALL"]);
+    h.pass(0);
+    assert_eq!(replied(&mut h), "*0\r\n");
+}
+
+/// Makes a request by itself at a time that stands still; gives its reply, and that to the same at a time that passes, and in how many turns.
+fn in_one_step_and_in_many(h: &mut Harness, words: &str) -> (String, String, usize) {
+    h.engine.begin_batch(h.now, 0, None);
+    let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
+    h.engine.execute(h.now, h.session, &args);
+    let at_once = replied(h);
+    ask(h, words);
+    let mut turns = 0;
+    while blocked(h) {
+        assert_eq!(replied(h), "");
+        h.engine.advance(h.now);
+        h.engine.check_invariants();
+        turns += 1;
+    }
+    (at_once, replied(h), turns)
+}
+
+/// Subscribes to channels numbered from 0, a hundred a request; the confirmations are dropped.
+fn subscribe(h: &mut Harness, id: SessionId, word: &str, prefix: &str, count: usize) {
+    for from in (0..count).step_by(100) {
+        let names: Vec<String> = (from..from + 100).map(|n| format!("{prefix}{n}")).collect();
+        let args: Vec<&[u8]> = std::iter::once(word).chain(names.iter().map(String::as_str)).map(str::as_bytes).collect();
+        h.engine.execute(h.now, id, &args);
+    }
+    h.engine.sessions[id.0 as usize].out.clear();
+}
+
+#[test]
+fn thousands_of_clients_are_listed_a_few_a_turn() {
+    for hello in ["HELLO 2", "HELLO 3"] {
+        let mut h = Harness::new();
+        h.run(hello);
+        let others: Vec<SessionId> = (0..3000).map(|_| h.engine.connect(h.now, Default::default())).collect();
+        subscribe(&mut h, others[0], "SUBSCRIBE", "c", 100);
+        for words in ["CLIENT LIST", "CLIENT LIST TYPE normal", "CLIENT LIST TYPE pubsub"] {
+            // What has been counted by then differs, in one digit each.
+            let same =
+                |text: &str| text.lines().map(|line| line.split(" tot-net").next().unwrap_or("")).collect::<Vec<_>>().join("\n");
+            let (at_once, in_many, turns) = in_one_step_and_in_many(&mut h, words);
+            assert_eq!(same(&at_once), same(&in_many), "{hello} {words}");
+            assert_eq!(turns, 3001usize.div_ceil(256));
+        }
+        // One that goes meanwhile is not shown, nor is another in its place.
+        ask(&mut h, "CLIENT LIST");
+        h.engine.advance(h.now);
+        let gone = h.engine.sessions[others[2999].0 as usize].id;
+        h.engine.disconnect(h.now, others[2999]);
+        assert_eq!(h.engine.connect(h.now, Default::default()), others[2999]);
+        h.pass(0);
+        let reply = replied(&mut h);
+        assert_eq!(reply.lines().filter(|line| line.contains("id=")).count(), 3000);
+        assert!(!reply.contains(&format!("id={gone} ")));
+    }
+}
+
+#[test]
+fn very_many_channels_are_listed_a_few_a_turn() {
+    let mut h = Harness::new();
+    let listener = h.engine.connect(h.now, Default::default());
+    subscribe(&mut h, listener, "SUBSCRIBE", "c", 5000);
+    subscribe(&mut h, listener, "SSUBSCRIBE", "s", 2000);
+    for (words, count) in
+        [("PUBSUB CHANNELS", 5000), ("PUBSUB CHANNELS c1*", 1111), ("PUBSUB CHANNELS x", 0), ("PUBSUB SHARDCHANNELS", 2000)]
+    {
+        let (at_once, in_many, turns) = in_one_step_and_in_many(&mut h, words);
+        assert!(at_once.starts_with(&format!("*{count}\r\n")), "{words}: {}", &at_once[..20.min(at_once.len())]);
+        assert_eq!(at_once, in_many, "{words}");
+        assert_eq!(turns, if words.contains("SHARD") { 4 } else { 10 });
+    }
+    // Where it has come to, channels go; others come all the time.
+    ask(&mut h, "PUBSUB CHANNELS");
+    for turn in 0..20 {
+        h.engine.advance(h.now);
+        let at = 512 + 514 * turn;
+        let gone = [format!("c{at}"), format!("c{}", at + 1)];
+        h.engine.execute(h.now, listener, &[b"UNSUBSCRIBE", gone[0].as_bytes(), gone[1].as_bytes()]);
+        subscribe(&mut h, listener, "SUBSCRIBE", &format!("new{turn}:"), 600);
+        h.engine.check_invariants();
+    }
+    assert!(!blocked(&h), "there is an end to it");
+    let reply = replied(&mut h);
+    let old: Vec<usize> = reply.lines().filter_map(|line| line.strip_prefix('c')?.parse().ok()).collect();
+    let stayed = (0..5000).filter(|n| *n < 512 || (n - 512) % 514 > 1);
+    assert!(old.into_iter().eq(stayed));
+    // Nobody's are not shown, and nothing is left of one who leaves.
+    ask(&mut h, "PUBSUB CHANNELS");
+    h.engine.advance(h.now);
+    h.engine.disconnect(h.now, listener);
+    h.engine.disconnect(h.now, h.session);
+    h.session = h.engine.connect(h.now, Default::default());
+    h.pass(0);
+    assert!(!h.engine.walking());
+    assert_eq!(h.run("PUBSUB CHANNELS"), "*0");
+}
+
+#[test]
+fn very_many_subscriptions_end_a_few_a_turn() {
+    for (subscribing, word, kind) in
+        [("SUBSCRIBE", "unsubscribe", 0), ("PSUBSCRIBE", "punsubscribe", 1), ("SSUBSCRIBE", "sunsubscribe", 2)]
+    {
+        let mut h = Harness::new();
+        let id = h.session;
+        subscribe(&mut h, id, subscribing, "c", 3000);
+        h.run("SUBSCRIBE stays");
+        h.run("PSUBSCRIBE stays*");
+        let others = if kind == 2 { 0 } else { 1 };
+        let own = if kind == 2 { 0 } else { 1 };
+        ask(&mut h, word);
+        h.engine.advance(h.now);
+        let first = replied(&mut h);
+        assert_eq!(first.matches(word).count(), 256);
+        let last_count = 3000 - 256 + others + own;
+        assert!(first.starts_with(&format!("*3\r\n${}\r\n{word}\r\n$2\r\nc0\r\n:", word.len())));
+        assert!(first.ends_with(&format!("$4\r\nc255\r\n:{last_count}\r\n")), "{}", &first[first.len() - 40..]);
+        // It hears of what it is still subscribed to, and of nothing else.
+        let other = h.engine.connect(h.now, Default::default());
+        let publish = if kind == 2 { "SPUBLISH" } else { "PUBLISH" };
+        for (channel, receivers) in [("c0", ":0\r\n"), ("c2999", ":1\r\n")] {
+            h.engine.execute(h.now, other, &[publish.as_bytes(), channel.as_bytes(), b"m"]);
+            let out = std::mem::take(&mut h.engine.sessions[other.0 as usize].out);
+            assert_eq!(out, receivers.as_bytes());
+        }
+        assert!(replied(&mut h).contains("c2999\r\n$1\r\nm"));
+        let mut turns = 1;
+        while blocked(&h) {
+            h.engine.advance(h.now);
+            h.engine.check_invariants();
+            turns += 1;
+        }
+        assert_eq!(turns, 12);
+        let rest = replied(&mut h);
+        let left = 3000 - 256 + usize::from(kind == 0) + usize::from(kind == 1);
+        assert_eq!(rest.matches(word).count(), left);
+        assert_eq!(h.engine.sessions[id.0 as usize].subscriptions[kind], 0);
+        // One that is left without any is told so once.
+        assert_eq!(h.run(word).matches(word).count(), 1);
+    }
+}
+
+#[test]
+fn who_is_closed_or_wants_no_replies_is_told_as_before() {
+    let mut h = Harness::new();
+    h.run("HELLO 3");
+    h.run("CLIENT REPLY OFF");
+    let id = h.session;
+    subscribe(&mut h, id, "SUBSCRIBE", "c", 2000);
+    ask(&mut h, "UNSUBSCRIBE");
+    while blocked(&h) {
+        h.engine.advance(h.now);
+    }
+    assert_eq!(replied(&mut h).matches(">3\r\n").count(), 2000, "these are pushes");
+    subscribe(&mut h, id, "SUBSCRIBE", "c", 2000);
+    ask(&mut h, "UNSUBSCRIBE");
+    h.engine.advance(h.now);
+    h.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+    h.engine.advance(h.now);
+    assert!(!h.engine.walking());
+    h.engine.disconnect(h.now, id);
+    h.session = h.engine.connect(h.now, Default::default());
+    h.pass(0);
+    assert_eq!(h.run("PUBSUB CHANNELS"), "*0");
+}

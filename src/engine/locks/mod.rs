@@ -1,0 +1,483 @@
+//! Native locks in the databases: how they are kept under their names, and how those who wait for them are told.
+//!
+//! ```text
+//!   LOCK.ACQUIRE ─▶ Keyspace::with_locks ─▶ Locks ⇄ Kept (entries) ─▶ change ─▶ notifications, WATCH, tracking, change log
+//!                                             │
+//!   expiry, DEL, FLUSHDB, a closed connection ┤
+//!                                             └─▶ outcomes ─▶ Engine::tell_outcomes ─▶ replies, `lock-lost` pushes
+//! ```
+//!
+//! A lock that one owner holds is packed into its entry, and its lease is the key's deadline. What is contended, or has several holders,
+//! has a place among the deadlines of [`Locks`], which `Engine::settle_locks` sees to before any command that comes after them: nobody
+//! can come in between the end of a lease and the grant to whoever waits.
+
+pub mod guard;
+
+use crate::base::error::Error;
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::command::{Command, Flags, Natives};
+use crate::engine::session::SessionFlags;
+use crate::keyspace::change::{Change, Classes, Effect, Event};
+use crate::keyspace::databases::{Keyspace, Ttl};
+use crate::keyspace::interests::NIL;
+use crate::keyspace::natives::lock_in;
+use crate::lock::grant::{self, Client, Packed};
+use crate::lock::history::What;
+use crate::lock::locks::Cause;
+use crate::lock::{Bound, Found, Keys, Lock, Locks, Outcome, Refusal};
+use crate::resp::reply::{Protocol, Sink, WireReply};
+use crate::store::dict::{KeyHash, Place};
+use crate::store::entry::{Entry, NewValue, ValueRef};
+use crate::store::values::value::Value;
+
+/// Of the grants that end with a connection, so many end at once.
+const ENDED_AT_ONCE: u32 = 1024;
+
+impl Event {
+    /// A lock was granted.
+    pub const LOCK_GRANTED: Event = Event::new(Classes::LOCK, "lock.granted");
+    /// A lock was given back.
+    pub const LOCK_RELEASED: Event = Event::new(Classes::LOCK, "lock.released");
+    /// A lease ended, or a grant with its connection.
+    pub const LOCK_EXPIRED: Event = Event::new(Classes::LOCK, "lock.expired");
+    /// Somebody began to wait for a lock.
+    pub const LOCK_QUEUED: Event = Event::new(Classes::LOCK, "lock.queued");
+    /// Somebody has waited for a lock in vain.
+    pub const LOCK_TIMEOUT: Event = Event::new(Classes::LOCK, "lock.timeout");
+    /// Somebody was not let wait, as that would have closed a cycle.
+    pub const LOCK_DEADLOCK: Event = Event::new(Classes::LOCK, "lock.deadlock");
+}
+
+/// The names of the databases, for [`Locks`].
+pub(crate) struct Kept<'a> {
+    keyspace: &'a mut Keyspace,
+    now: Now,
+}
+
+impl Kept<'_> {
+    /// Where a name is kept, and in which dictionary; a plain key that has ended is removed on the way.
+    #[inline(always)]
+    fn find(&mut self, db: u32, name: &[u8]) -> (usize, KeyHash, Option<Place>) {
+        let dict = self.keyspace.numbers[db as usize] as usize;
+        let (hash, found) = self.keyspace.space.locate(dict, name);
+        let Some((place, entry)) = found else { return (dict, hash, None) };
+        // While nothing ends, what has ended is in the way as it was.
+        if entry.is_native() || self.keyspace.keep_ended {
+            return (dict, hash, Some(place));
+        }
+        (dict, hash, self.keyspace.db(db, self.now).locate(name).1)
+    }
+}
+
+impl Keys for Kept<'_> {
+    fn take(&mut self, db: u32, name: &[u8], lock: &mut Lock) -> Found {
+        let (dict, _, place) = self.find(db, name);
+        let Some(place) = place else { return Found::Free };
+        match self.keyspace.space.get(dict, place).value() {
+            ValueRef::Grant(bytes) => {
+                let Some(grant) = grant::unpack(bytes) else { return Found::Native };
+                lock.holders.insert(grant);
+                Found::Lock
+            }
+            ValueRef::Boxed(Value::Lock(_)) => {
+                if let Some(Value::Lock(kept)) = self.keyspace.space.get_mut(dict, place).boxed() {
+                    *lock = std::mem::take(kept);
+                }
+                Found::Lock
+            }
+            ValueRef::Boxed(Value::Latch(_) | Value::Guard(_)) => Found::Native,
+            _ => Found::Plain,
+        }
+    }
+
+    fn put(&mut self, db: u32, name: &[u8], lock: &mut Lock) {
+        let now = self.now;
+        let (_, hash, place) = self.find(db, name);
+        let mut db = self.keyspace.db(db, now);
+        if lock.is_free() {
+            if let Some(place) = place
+                && db.keyspace.space.get(db.dict, place).is_native()
+            {
+                let entry = db.keyspace.space.remove(db.dict, place);
+                db.emit(name, Event::SILENT, Effect::Delete);
+                db.keyspace.space.bury(entry);
+            }
+            return;
+        }
+        db.keyspace.natives = true;
+        let deadline = Ttl::At(lock.deadline_ms());
+        let alone = if lock.limit == 0 && lock.held_back_ms == 0 { lock.holders.only() } else { None };
+        let mut packed = Packed::default();
+        if alone.is_some_and(|grant| grant::pack(grant, &mut packed)) {
+            db.put_at(hash, place, name, NewValue::Grant(packed.bytes()), deadline);
+            db.emit(name, Event::SILENT, Effect::SetLock { lock });
+            return;
+        }
+        let lock = std::mem::take(lock);
+        if let Some(place) = place
+            && let Some(Value::Lock(kept)) = db.keyspace.space.get_mut(db.dict, place).boxed()
+        {
+            let deadline = lock.deadline_ms();
+            **kept = lock;
+            db.keyspace.space.set_deadline(db.dict, place, Some(deadline));
+            db.note_use(place);
+        } else {
+            db.put_at(hash, place, name, NewValue::Boxed(Box::new(Value::Lock(Box::new(lock)))), deadline);
+        }
+        let Keyspace { space, changes, .. } = &mut *db.keyspace;
+        if changes.is_heeded()
+            && let Some(place) = space.find(db.dict, hash, name)
+            && let ValueRef::Boxed(Value::Lock(lock)) = space.get(db.dict, place).value()
+        {
+            changes.emit(Change { now, db: db.index, key: name, event: Event::SILENT, effect: Effect::SetLock { lock } });
+        }
+    }
+
+    fn put_back(&mut self, db: u32, name: &[u8], lock: &mut Lock) {
+        let (dict, _, place) = self.find(db, name);
+        if let Some(place) = place
+            && let Some(Value::Lock(kept)) = self.keyspace.space.get_mut(dict, place).boxed()
+        {
+            **kept = std::mem::take(lock);
+        }
+    }
+
+    fn plain_end_ms(&self, db: u32, name: &[u8]) -> Option<u64> {
+        self.keyspace.end_of(db, name).filter(|&end_ms| end_ms != u64::MAX)
+    }
+
+    #[inline]
+    fn happened(&mut self, db: u32, name: &[u8], what: What) {
+        let event = match what {
+            What::Granted { .. } => Event::LOCK_GRANTED,
+            What::Released => Event::LOCK_RELEASED,
+            What::Ended(_) => Event::LOCK_EXPIRED,
+            What::Queued => Event::LOCK_QUEUED,
+            What::TimedOut => Event::LOCK_TIMEOUT,
+            What::Deadlock => Event::LOCK_DEADLOCK,
+            What::Reentered | What::Left | What::Refused => return,
+        };
+        self.keyspace.changes.publish(db, event, name);
+    }
+}
+
+impl Keyspace {
+    /// Tokens begin at unix milliseconds × 2,048: they grow across restarts, as long as the system clock does not go back, and stay
+    /// below 2^53.
+    pub(crate) fn first_token(&mut self, now: Now) {
+        if let Some(locks) = &mut self.changes.locks {
+            locks.set_next_token(now.unix_ms().max(0) as u64 * 2048);
+        }
+    }
+
+    /// Works on locks. What comes of it for those who wait is told when the running command has ended.
+    #[inline(always)]
+    pub(crate) fn with_locks<T>(&mut self, now: Now, work: impl FnOnce(&mut Locks, &mut Kept<'_>) -> T) -> T {
+        let Some(mut locks) = self.changes.locks.take() else { unreachable!("locks are worked on by one at a time") };
+        // A grant and what is remembered of its request belong together.
+        self.changes.begin();
+        // A lock is looked for when it is taken out and when it is put back.
+        let remembered = self.space.set_remembering(true);
+        let done = work(&mut locks, &mut Kept { keyspace: self, now });
+        self.space.set_remembering(remembered);
+        self.changes.attention |= locks.has_work();
+        self.changes.locks_due_ms = locks.next_ms();
+        let news = locks.has_news();
+        self.changes.locks = Some(locks);
+        self.changes.update_observed();
+        if news {
+            self.changes.tell_lock_news(now);
+        }
+        self.changes.end();
+        done
+    }
+
+    /// A lock whose key has reached its deadline was taken out: what is left of it comes back.
+    #[cold]
+    pub(crate) fn lock_lapsed(&mut self, now: Now, db: u32, entry: Entry) {
+        let name: Box<[u8]> = entry.read().key().into();
+        let Some(lock) = lock_in(entry) else { return };
+        self.with_locks(now, |locks, keys| {
+            if let Some(mut left) = locks.lapsed(keys, now, (db, &name), lock) {
+                keys.put(db, &name, &mut left);
+            }
+        });
+    }
+
+    /// A lock was deleted, and its entry taken out.
+    #[cold]
+    pub(crate) fn lock_deleted(&mut self, now: Now, db: u32, entry: Entry) {
+        let name: Box<[u8]> = entry.read().key().into();
+        let Some(lock) = lock_in(entry) else { return };
+        let by = self.changes.client;
+        if let Some(locks) = &mut self.changes.locks {
+            locks.deleted(now, (db, &name), lock, by);
+            self.changes.attention |= locks.has_work();
+            if locks.has_news() {
+                self.changes.tell_lock_news(now);
+            }
+        }
+    }
+
+    /// Sees to the locks that were found in databases that have been emptied.
+    pub(crate) fn lose_flushed(&mut self) {
+        for (origin, entry) in self.space.take_lost() {
+            let name: Box<[u8]> = entry.read().key().into();
+            if let (Some(lock), Some(locks)) = (lock_in(entry), &mut self.changes.locks) {
+                locks.lost_with_database(origin, &name, lock);
+                self.changes.attention |= locks.has_work();
+            }
+        }
+    }
+
+    /// Tells holders that have lost what they held, and forgets what is remembered of too many names, at most `budget` of both.
+    #[cold]
+    pub(crate) fn tell_lost(&mut self, budget: &mut u32) {
+        if let Some(locks) = &mut self.changes.locks {
+            locks.tell_some(budget);
+            locks.history.free_some(budget);
+            self.changes.attention |= locks.has_work();
+        }
+    }
+}
+
+impl Engine {
+    /// The connection of a session, as locks know it.
+    pub(crate) fn lock_client(&self, id: SessionId) -> Client {
+        Client { id: self.sessions[id.0 as usize].id, slot: id.0 }
+    }
+
+    /// What a grant ends with that a session acquires with `SESSION`.
+    pub(crate) fn bound_of(&self, id: SessionId) -> Bound {
+        let locks = self.keyspace.changes.locks.as_ref();
+        locks.map_or(Bound::Connection, |locks| locks.bound_of(self.lock_client(id)))
+    }
+
+    /// Has what is remembered of locks be as much as the configuration says.
+    pub(super) fn bound_lock_records(&mut self) {
+        let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        let config = &self.config;
+        if let Some(locks) = &mut self.keyspace.changes.locks {
+            locks.long_wait_ms = u64::try_from(config.lock_slowlog_log_slower_than).ok();
+            locks.stats.set_long_max(size(config.lock_slowlog_max_len));
+            locks.history.set_bounds(size(config.lock_history_max_names), size(config.lock_history_max_events));
+            locks.requests.set_bound(size(config.lock_requests_max));
+        }
+    }
+
+    /// Has a session wait for locks, as this waiter.
+    pub(crate) fn wait_for_locks(&mut self, id: SessionId, waiter: u32) {
+        let session = &mut self.sessions[id.0 as usize];
+        session.lock_waiter = waiter;
+        session.flags |= SessionFlags::BLOCKED;
+        // A plain key may be what it waits for: commands are to look out for that one, too.
+        self.keyspace.natives = true;
+    }
+
+    /// Sees to leases and waits that have ended by now, where anybody waits, in their order and `budget` of them, before a command that
+    /// might come in between. Where there are more, [`Engine::settle_names`] sees to those that are the command's business.
+    #[cold]
+    pub(super) fn settle_locks(&mut self, now: Now, budget: &mut u32) {
+        self.keyspace.with_locks(now, |locks, keys| locks.advance(keys, now, budget));
+        self.tell_outcomes(now);
+    }
+
+    /// Serves those who wait for what has become free, and tells them.
+    #[cold]
+    pub(super) fn attend_locks(&mut self, now: Now) {
+        for client in std::mem::take(&mut self.closed_meanwhile) {
+            self.end_grants_of(now, client, ENDED_AT_ONCE);
+        }
+        while self.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.has_work()) {
+            self.keyspace.with_locks(now, |locks, keys| locks.work(keys, now));
+            self.tell_outcomes(now);
+        }
+        self.keyspace.changes.update_locks_due();
+    }
+
+    fn tell_outcomes(&mut self, now: Now) {
+        let Some(locks) = &mut self.keyspace.changes.locks else { return };
+        for outcome in std::mem::take(&mut locks.outcomes) {
+            match outcome {
+                Outcome::Granted { client, tokens, all, waited_ms } => self.end_lock_wait(now, client, waited_ms, |reply| {
+                    if all {
+                        reply.array(tokens.len());
+                    }
+                    tokens.iter().for_each(|&token| reply.integer(token as i64));
+                }),
+                Outcome::TimedOut { client, all, waited_ms } => {
+                    self.end_lock_wait(now, client, waited_ms, |reply| if all { reply.null_array() } else { reply.null() })
+                }
+                Outcome::Refused { client, refusal, name, wanted } => {
+                    let error = refusal_error(&refusal, &name, b"", wanted.limit);
+                    self.stats.error(&error);
+                    self.end_lock_wait(now, client, 0, |reply| reply.error(error.text()));
+                }
+                Outcome::Lost { client, name, owner, token, reason } => {
+                    self.push_lock_lost(client, &name, &owner, token, reason.name());
+                }
+            }
+        }
+    }
+
+    /// Replies to a session that waits for locks no more.
+    fn end_lock_wait(&mut self, now: Now, client: Client, waited_ms: u64, reply_with: impl FnOnce(&mut dyn Sink)) {
+        let id = SessionId(client.slot);
+        let Some(session) = self.sessions.get_mut(client.slot as usize).filter(|session| session.id == client.id) else { return };
+        session.lock_waiter = NIL;
+        session.flags.remove(SessionFlags::BLOCKED);
+        if !session.silenced() {
+            let mut reply = WireReply::new(&mut session.out, session.protocol);
+            reply_with(&mut reply);
+        }
+        let threshold_ms = self.config.latency_monitor_threshold;
+        if threshold_ms > 0 && waited_ms >= threshold_ms {
+            self.latency.add("lock-wait", now, waited_ms);
+        }
+        self.wake_up(now, id);
+    }
+
+    /// Tells a connection on RESP3 that a grant it had acquired has ended.
+    fn push_lock_lost(&mut self, client: Client, name: &[u8], owner: &[u8], token: u64, reason: &str) {
+        let Some(session) = self.sessions.get_mut(client.slot as usize) else { return };
+        if session.id != client.id || session.protocol != Protocol::Resp3 {
+            return;
+        }
+        let mut push = WireReply::new(&mut session.out, session.protocol);
+        push.push(5);
+        push.bulk(b"lock-lost");
+        push.bulk(name);
+        push.bulk(owner);
+        push.integer(token as i64);
+        push.bulk(reason.as_bytes());
+        self.mark_dirty(SessionId(client.slot));
+    }
+
+    /// A session waits for locks no more, for whatever reason but that it was served.
+    pub(crate) fn forget_lock_wait(&mut self, now: Now, id: SessionId) {
+        let waiter = std::mem::replace(&mut self.sessions[id.0 as usize].lock_waiter, NIL);
+        if waiter != NIL {
+            self.keyspace.with_locks(now, |locks, keys| locks.leave(keys, now, waiter));
+        }
+    }
+
+    /// A connection is closed, or begins anew (`RESET`): the grants that are bound to it end, and the grace of its named session begins.
+    pub(crate) fn end_lock_session(&mut self, now: Now, id: SessionId, begins_anew: bool) {
+        self.forget_lock_wait(now, id);
+        let client = self.sessions[id.0 as usize].id;
+        let ends = |locks: &Locks| locks.has_bound(client) || locks.sessions.of_client(client).is_some();
+        if self.keyspace.changes.locks.as_deref().is_some_and(ends) {
+            if self.long_run.is_some() {
+                // What a script sees does not change while it runs.
+                self.closed_meanwhile.push(client);
+                self.keyspace.changes.attention = true;
+            } else {
+                // A connection that begins anew may have other grants before all of many have ended.
+                self.end_grants_of(now, client, if begins_anew { u32::MAX } else { ENDED_AT_ONCE });
+            }
+        }
+    }
+
+    fn end_grants_of(&mut self, now: Now, client: u64, mut budget: u32) {
+        self.keyspace.changes.begin();
+        let all = self.keyspace.with_locks(now, |locks, keys| {
+            locks.leave_session(now, client);
+            let all = locks.end_bound(keys, now, client, &mut budget);
+            locks.end_over(keys, now, &mut budget);
+            all
+        });
+        self.keyspace.changes.end();
+        if !all {
+            self.ending.push_back(client);
+        }
+    }
+
+    /// Goes on with a connection that has ended, and with it more grants than end at once.
+    #[cold]
+    pub(super) fn end_more_grants(&mut self, now: Now) {
+        if let Some(client) = self.ending.pop_front() {
+            self.end_grants_of(now, client, ENDED_AT_ONCE);
+            self.tell_outcomes(now);
+        }
+    }
+
+    /// Ends the wait of a session for locks with an error, or as if its time were over; false where it does not wait for any.
+    pub(crate) fn unblock_from_locks(&mut self, now: Now, id: SessionId, error: Option<&Error>) -> bool {
+        let waiter = self.sessions[id.0 as usize].lock_waiter;
+        if waiter == NIL {
+            return false;
+        }
+        let all = self.keyspace.changes.locks.as_ref().and_then(|locks| locks.queues.waiter(waiter)).is_some_and(|w| w.all);
+        let client = self.lock_client(id);
+        self.forget_lock_wait(now, id);
+        if let Some(error) = error {
+            self.stats.error(error);
+        }
+        self.end_lock_wait(now, client, 0, |reply| match error {
+            Some(error) => reply.error(error.text()),
+            None if all => reply.null_array(),
+            None => reply.null(),
+        });
+        true
+    }
+
+    /// Before their turn, sees to those leases that have ended and that a command would notice: it must not come in between the end of a
+    /// lease and the grant to whoever waits. The commands of locks do so themselves.
+    #[cold]
+    pub(super) fn settle_names(&mut self, now: Now, db: u32, command: &'static Command, args: &[&[u8]]) {
+        self.keyspace.behind = now.reached(self.keyspace.changes.locks_due_ms);
+        if !self.keyspace.behind || self.keyspace.keep_ended {
+            return;
+        }
+        let mut names = command.key_positions(args).into_iter().flatten().map(|key| args[key.position]).peekable();
+        if names.peek().is_none() && command.flags.intersects(Flags::WRITE.union(Flags::READONLY)) {
+            self.keyspace.with_locks(now, |locks, keys| locks.advance(keys, now, &mut { u32::MAX }));
+        } else if command.natives != Natives::Own {
+            self.keyspace.with_locks(now, |locks, keys| {
+                for name in names {
+                    locks.look(keys, now, (db, name), |_| ());
+                    locks.work(keys, now);
+                }
+            });
+        }
+    }
+}
+
+/// A refusal as an error reply; `wanted` is the limit that was asked for.
+pub(crate) fn refusal_error(refusal: &Refusal, name: &[u8], owner: &[u8], wanted: u32) -> Error {
+    match refusal {
+        Refusal::WrongType => Error::WRONG_TYPE,
+        Refusal::Limit { has } => Error::quoting("LIMIT semaphore '", name, &format!("' has limit {has}, not {wanted}")),
+        Refusal::HeldTooLong { for_ms, at_most_ms } => {
+            let held = Error::quoting(&format!("ERR MAXHOLD {at_most_ms} is over: '"), owner, "' has held lock '");
+            Error::quoting(&held.to_string(), name, &format!("' for {for_ms} ms"))
+        }
+        Refusal::Deadlock(cycle) => Error::quoting("DEADLOCK ", cycle, ""),
+        Refusal::Ended(name, cause) => refusal_error(&Refusal::NotHeld(cause.clone()), name, owner, wanted),
+        Refusal::NotHeld(cause) => {
+            let held = Error::quoting("NOTHELD lock '", name, "' is not held by '");
+            let held = Error::quoting(&held.to_string(), owner, "': ");
+            let cause = match cause {
+                Cause::OtherToken { token, for_ms } => {
+                    let by = Error::quoting("held by '", owner, &format!("' for {for_ms} ms with token {token}"));
+                    by.to_string()
+                }
+                Cause::Never => "never held".to_owned(),
+                Cause::LeaseEnded { ago_ms } => format!("its lease ended {ago_ms} ms ago"),
+                Cause::Released { ago_ms } => format!("released {ago_ms} ms ago"),
+                Cause::Deleted { client, ago_ms } => format!("deleted by client {client} {ago_ms} ms ago"),
+                Cause::SessionEnded { ago_ms } => format!("its connection was closed {ago_ms} ms ago"),
+                Cause::HeldBy { owner, for_ms } => {
+                    let by = Error::quoting("held by '", owner, &format!("' for {for_ms} ms"));
+                    by.to_string()
+                }
+            };
+            Error::quoting(&held.to_string(), cause.as_bytes(), "")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

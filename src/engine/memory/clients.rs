@@ -1,0 +1,206 @@
+//! What clients take up, and `maxmemory-clients`: where all of them together take up more, the largest are closed.
+//!
+//! Nothing is counted while there is no limit. With one, a session is counted anew when its command has ended, when bytes of it were
+//! read or written, and before it would be closed. As in Redis, sizes are compared by powers of two, and of those of one size the one that
+//! came to it first is closed first; whoever said `CLIENT NO-EVICT on` counts, and is never closed.
+//!
+//! ```text
+//!   command, read, write ─▶ count_client ─▶ total ─▶ before the next command, or soon after ─▶ evict_clients ─▶ closed
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::session::{Session, SessionFlags};
+
+/// The least limit, in bytes: with less than that nobody could be served.
+const LIMIT_MIN: u64 = 128 << 10;
+/// Sessions of up to so many bits of bytes are all of one size, and so are those of no fewer than so many.
+const SIZES: (u32, u32) = (15, 33);
+
+/// What a session was counted for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Charge {
+    bytes: u64,
+    /// Its place among those that may be closed: its size, and when it came to it; `None` where it may not be.
+    place: Option<(u32, u64)>,
+}
+
+/// What all sessions take up, while there is a limit on it.
+#[derive(Debug, Default)]
+pub struct ClientMemory {
+    /// By session number.
+    charges: Vec<Charge>,
+    total: u64,
+    /// Whom to close first: by size, and by when they came to it.
+    order: BTreeSet<(Reverse<u32>, u64, SessionId)>,
+    serial: u64,
+}
+
+impl ClientMemory {
+    fn charge(&mut self, id: SessionId, bytes: u64, may_close: bool) {
+        let index = id.0 as usize;
+        if self.charges.len() <= index {
+            self.charges.resize(index + 1, Charge::default());
+        }
+        let old = self.charges[index];
+        self.total = self.total - old.bytes + bytes;
+        let size = (u64::BITS - bytes.leading_zeros()).clamp(SIZES.0, SIZES.1);
+        let place = match old.place {
+            Some((before, serial)) if may_close && before == size => Some((size, serial)),
+            before => {
+                if let Some((size, serial)) = before {
+                    self.order.remove(&(Reverse(size), serial, id));
+                }
+                may_close.then(|| {
+                    self.serial += 1;
+                    self.order.insert((Reverse(size), self.serial, id));
+                    (size, self.serial)
+                })
+            }
+        };
+        self.charges[index] = Charge { bytes, place };
+    }
+}
+
+impl Engine {
+    /// Whether the memory of clients has a limit, so that it is counted.
+    #[inline]
+    pub fn counts_clients(&self) -> bool {
+        self.config.maxmemory_clients != 0
+    }
+
+    /// Bytes that a session takes up with its buffers, and with what it is interested in, about.
+    pub fn client_memory(&self, id: SessionId) -> usize {
+        let session = &self.sessions[id.0 as usize];
+        let lib = session.lib.as_deref().map_or(0, |lib| size_of_val(lib) + lib.0.len() + lib.1.len());
+        let changes = &self.keyspace.changes;
+        size_of::<Session>()
+            + session.addr.len()
+            + session.name.as_ref().map_or(0, |name| name.len())
+            + lib
+            + session.out.len()
+            + session.query_buffer as usize
+            + session.transaction.as_ref().map_or(0, |transaction| transaction.memory())
+            + changes.waits.bytes(session.waiter)
+            + self.pause.bytes(session.held)
+            + self.walks.bytes(id)
+            + changes.watches.bytes(session.watcher)
+            + self.pubsub.bytes(id)
+            + changes.tracking.bytes(session.tracker)
+    }
+
+    /// Bytes that all sessions take up, about.
+    pub fn all_client_memory(&self) -> usize {
+        self.sessions.iter().map(|(number, _)| self.client_memory(SessionId(number as u32))).sum()
+    }
+
+    /// Counts what a session takes up now. To be called only while that has a limit.
+    #[cold]
+    pub fn count_client(&mut self, id: SessionId) {
+        let flags = self.sessions[id.0 as usize].flags;
+        // Whoever is to be closed is as good as gone.
+        let closing = flags.contains(SessionFlags::CLOSE_NOW);
+        let bytes = if closing { 0 } else { self.client_memory(id) as u64 };
+        self.clients.charge(id, bytes, !closing && !flags.contains(SessionFlags::NO_EVICT));
+    }
+
+    /// Counts a session that has ended no more.
+    #[cold]
+    pub(crate) fn forget_client(&mut self, id: SessionId) {
+        self.clients.charge(id, 0, false);
+    }
+
+    /// Begins to count, or ceases to, as is configured.
+    pub(crate) fn configure_client_memory(&mut self) {
+        self.clients = ClientMemory::default();
+        if self.counts_clients() {
+            let all: Vec<SessionId> = self.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
+            all.into_iter().for_each(|id| self.count_client(id));
+        }
+    }
+
+    /// The limit in bytes; `None` where there is none.
+    fn clients_limit(&self) -> Option<u64> {
+        let limit = match self.config.maxmemory_clients {
+            0 => return None,
+            bytes @ 1.. => bytes.unsigned_abs(),
+            // A part of what has no bound has none either.
+            _ if self.config.maxmemory == 0 => return None,
+            percent => (u128::from(self.config.maxmemory) * u128::from(percent.unsigned_abs()) / 100) as u64,
+        };
+        Some(limit.max(LIMIT_MIN))
+    }
+
+    /// Whether sessions are to be closed when there is time.
+    #[cold]
+    pub(crate) fn clients_exceed(&self) -> bool {
+        !self.clients.order.is_empty() && self.clients_limit().is_some_and(|limit| self.clients.total >= limit)
+    }
+
+    /// Closes the largest sessions until all of them together take up less than the limit. To be called only while there is one.
+    #[cold]
+    pub fn evict_clients(&mut self, now: Now) {
+        let Some(limit) = self.clients_limit() else { return };
+        while self.clients.total >= limit {
+            let Some(&(.., id)) = self.clients.order.first() else {
+                tracing::debug!("clients take up more than maxmemory-clients, and none of them may be closed");
+                return;
+            };
+            let known = self.clients.charges[id.0 as usize].bytes;
+            self.count_client(id);
+            if self.clients.charges[id.0 as usize].bytes < known {
+                // It takes up less than was thought, and there may be a larger one.
+                continue;
+            }
+            let session = &mut self.sessions[id.0 as usize];
+            tracing::info!(client = session.id, addr = session.addr, bytes = known, "closing a client for maxmemory-clients");
+            session.flags |= SessionFlags::CLOSE_NOW;
+            let out = std::mem::take(&mut session.out);
+            self.discard(out);
+            self.stats.evicted_clients += 1;
+            // What it waits for goes to others from now on.
+            self.forget_wait(now, id);
+            self.mark_dirty(id);
+            self.forget_client(id);
+        }
+    }
+
+    /// As [`Engine::evict_clients`], before a request of a session whose outbox is taken; whether it is not to be executed, as the session
+    /// is to be closed.
+    #[cold]
+    pub(crate) fn evict_clients_before(&mut self, now: Now, id: SessionId, out: &mut Vec<u8>) -> bool {
+        self.put_outbox_back(id, std::mem::take(out));
+        self.evict_clients(now);
+        *out = self.take_outbox(id);
+        self.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
+    }
+
+    /// As [`Engine::count_client`], for a session whose outbox is taken.
+    #[cold]
+    pub(crate) fn count_client_with(&mut self, id: SessionId, out: &mut Vec<u8>) {
+        self.put_outbox_back(id, std::mem::take(out));
+        self.count_client(id);
+        *out = self.take_outbox(id);
+    }
+
+    /// Panics where what is counted is not what it should be.
+    pub(crate) fn check_client_memory(&self) {
+        let ClientMemory { charges, total, order, .. } = &self.clients;
+        assert_eq!(charges.iter().map(|charge| charge.bytes).sum::<u64>(), *total, "charges are summed up");
+        assert_eq!(charges.iter().filter(|charge| charge.place.is_some()).count(), order.len(), "who may be closed is in order");
+        for (index, charge) in charges.iter().enumerate() {
+            assert!(charge.bytes == 0 || self.sessions.contains(index), "who is gone is not counted");
+            if let Some((size, serial)) = charge.place {
+                assert!(order.contains(&(Reverse(size), serial, SessionId(index as u32))), "whom to close first is known");
+            }
+        }
+        assert!(self.counts_clients() || charges.is_empty(), "nothing is counted without a limit");
+    }
+}
+
+#[cfg(test)]
+mod tests;

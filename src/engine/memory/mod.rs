@@ -1,0 +1,294 @@
+//! `maxmemory`: once it is used up keys give way, if a policy says so, and commands that need more memory are refused if none can.
+//!
+//! ```text
+//!   command ─▶ room? ── yes ─────────────────────────────▶ runs
+//!                └─ no ─▶ free what waits for it, evict ─▶ enough, or more to do: runs; Engine::advance goes on
+//!                                                      └─▶ nothing can go: -OOM, if it may need memory
+//! ```
+//! All that the executor's thread has allocated counts, buffers of clients included, as in Redis, which leaves out only those of
+//! replicas and of the append-only file.
+
+pub mod clients;
+pub mod discard;
+
+use crate::base::error::{Error, Result};
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::command::{Command, Flags};
+use crate::engine::environment::Usage;
+use crate::keyspace::eviction::{Evicted, Order, Policy};
+use crate::store::frequency::Rules;
+
+/// Milliseconds for which a measurement of the memory in use is good, while what was asked for since stays below the bound; only
+/// where measuring costs more than a command.
+const MEASURE_MS: u64 = 100;
+/// Bytes that an argument takes up beside itself, estimated on the safe side.
+const ARGUMENT_OVERHEAD: usize = 64;
+/// Steps that one turn of evicting takes for each point of `maxmemory-eviction-tenacity`: all ten take some tenths of a millisecond.
+const STEPS_PER_POINT: u32 = 128;
+/// Points beyond which tenacity makes no difference.
+const POINTS_MAX: u32 = 10;
+/// Steps that evicting a key counts as, beside one for each sample.
+const EVICTION_STEPS: u32 = 8;
+
+/// What is known of the memory in use.
+#[derive(Debug, Default)]
+pub struct MemoryGuard {
+    /// Bytes in use when they were measured.
+    measured: u64,
+    /// When that was, monotonic milliseconds.
+    measured_ms: u64,
+    /// Bytes that commands have asked for since, at the most.
+    since: u64,
+    /// Whether keys are to give way when there is time.
+    pub(super) evicting: bool,
+    /// Whether nothing could give way when it was last tried.
+    exhausted: bool,
+    /// Since when more than `maxmemory` is in use, monotonic microseconds.
+    over_since_us: Option<u64>,
+}
+
+impl MemoryGuard {
+    /// Forgets what it knows of another bound; keys are to give way for the new one, if there is one.
+    pub(super) fn measure_again(&mut self, bounded: bool) {
+        let over_since_us = self.over_since_us;
+        *self = MemoryGuard { over_since_us, evicting: bounded || over_since_us.is_some(), ..MemoryGuard::default() };
+    }
+
+    /// Counts the time above `maxmemory` from zero.
+    pub(super) fn begin_anew(&mut self, now: Now) {
+        self.over_since_us = self.over_since_us.map(|_| now.mono_us);
+    }
+}
+
+impl Engine {
+    /// Takes over what the configuration says of eviction.
+    pub(super) fn configure_eviction(&mut self) {
+        let config = &self.config;
+        let policy = Policy::named(config.maxmemory_policy);
+        let uses = &mut self.keyspace.uses;
+        uses.counted = policy.is_some_and(|policy| policy.order == Order::Lfu);
+        uses.rules = Rules { log_factor: config.lfu_log_factor, decay_minutes: config.lfu_decay_time };
+        let evictor = &mut self.keyspace.evictor;
+        evictor.samples = config.maxmemory_samples as usize;
+        if evictor.policy != policy {
+            evictor.policy = policy;
+            evictor.forget();
+        }
+    }
+
+    /// Has keys give way where `maxmemory` is used up; errors for a command that may need more memory where none can.
+    #[inline]
+    pub(crate) fn check_memory(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
+        if self.config.maxmemory == 0 { Ok(()) } else { self.check_bounded_memory(now, command, args) }
+    }
+
+    #[inline(never)]
+    fn check_bounded_memory(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
+        if self.flags_of(command, args).contains(Flags::DENYOOM) {
+            return self.make_room(now, wanted_by(args));
+        }
+        // Other commands go on whatever comes of it, such as scripts and transactions, during which no key gives way.
+        if self.keyspace.evictor.policy.is_some() {
+            let _ = self.make_room(now, 0);
+        }
+        Ok(())
+    }
+
+    /// As [`Engine::check_memory`] for a command that a script calls: no key gives way while it runs.
+    #[inline]
+    pub(crate) fn check_memory_within(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
+        if self.config.maxmemory == 0 || !command.flags.contains(Flags::DENYOOM) {
+            return Ok(());
+        }
+        self.check_room(now, wanted_by(args))
+    }
+
+    /// Errors where `maxmemory` leaves no room for so many bytes, and counts them as taken otherwise. No key gives way at once, as
+    /// this is asked in the middle of commands; where some can, they will.
+    pub(crate) fn check_room(&mut self, now: Now, wanted: usize) -> Result {
+        if self.config.maxmemory == 0 {
+            return Ok(());
+        }
+        if !self.has_room(now, wanted) {
+            let can_go = self.keyspace.evictor.policy.is_some() && !self.memory.exhausted;
+            if !can_go || wanted as u64 > self.config.maxmemory {
+                return Err(Error::OOM);
+            }
+            self.memory.evicting = true;
+        }
+        self.memory.since += wanted as u64;
+        Ok(())
+    }
+
+    /// Has keys give way until there is room for so many bytes, or a turn's steps are used up; counts the bytes as taken. Errors where
+    /// there will be no room.
+    pub(crate) fn make_room(&mut self, now: Now, wanted: usize) -> Result {
+        if self.config.maxmemory == 0 {
+            return Ok(());
+        }
+        if !self.has_room(now, wanted) {
+            self.memory.over_since_us.get_or_insert(now.mono_us);
+            self.evict(now, wanted)?;
+        } else if self.memory.over_since_us.is_some() {
+            self.end_excess(now);
+        }
+        self.memory.exhausted = false;
+        self.memory.since += wanted as u64;
+        Ok(())
+    }
+
+    /// Counts the time that memory in use was above `maxmemory`, as it is not any more.
+    #[cold]
+    fn end_excess(&mut self, now: Now) {
+        self.stats.over_maxmemory_us += self.over_maxmemory_us(now);
+        self.memory.over_since_us = None;
+    }
+
+    /// For how long more than `maxmemory` has been in use, microseconds; 0 while it is not.
+    pub(crate) fn over_maxmemory_us(&self, now: Now) -> u64 {
+        self.memory.over_since_us.map_or(0, |since| now.mono_us.saturating_sub(since))
+    }
+
+    /// Memory in use: as the driver measures it, or else by the engine's own account.
+    pub(crate) fn usage(&mut self) -> Usage {
+        let usage = match self.environment.usage {
+            Some(measure) => measure(),
+            None => {
+                let tables = self.keyspace.table_bytes() as u64;
+                Usage { allocated: tables, resident: tables, resident_peak: tables, ..Usage::default() }
+            }
+        };
+        self.stats.memory_peak = self.stats.memory_peak.max(usage.allocated);
+        usage
+    }
+
+    fn has_room(&mut self, now: Now, wanted: usize) -> bool {
+        let max = self.config.maxmemory;
+        if let Some(allocated) = self.environment.allocated {
+            return allocated().saturating_add(wanted as u64) <= max;
+        }
+        let full = |guard: &MemoryGuard| guard.measured.saturating_add(guard.since).saturating_add(wanted as u64) > max;
+        let age_ms = now.mono_ms() - self.memory.measured_ms.min(now.mono_ms());
+        if age_ms >= MEASURE_MS || (full(&self.memory) && age_ms > 0) {
+            self.memory.measured = match self.environment.usage {
+                Some(_) => self.usage().allocated,
+                None => self.keyspace.bytes() as u64,
+            };
+            (self.memory.measured_ms, self.memory.since) = (now.mono_ms(), 0);
+        }
+        !full(&self.memory)
+    }
+
+    /// Whether keys may give way now: during a pause, and in the middle of a script that others interrupt, the data stand still.
+    pub(super) fn may_evict(&self) -> bool {
+        !self.pause.is_on() && self.long_run.is_none()
+    }
+
+    /// Evicts for one turn.
+    #[cold]
+    fn evict(&mut self, now: Now, wanted: usize) -> Result {
+        let evicts = self.keyspace.evictor.policy.is_some();
+        let mut steps = self.config.maxmemory_eviction_tenacity.min(POINTS_MAX) * STEPS_PER_POINT;
+        if evicts && wanted as u64 > self.config.maxmemory {
+            // Not even an empty server has the room.
+            return Err(Error::OOM);
+        }
+        if evicts && !self.may_evict() {
+            return Ok(());
+        }
+        let step = EVICTION_STEPS + self.config.maxmemory_samples;
+        // Among many locks the few plain keys may not be met in a turn: then there is no room yet.
+        let mut gains = !self.keyspace.natives || self.keyspace.has_unfreed();
+        loop {
+            // What was deleted takes up memory until it is freed: nothing gives way for that.
+            self.keyspace.free_some(&mut steps);
+            if self.has_room(now, wanted) {
+                self.end_excess(now);
+                return Ok(());
+            }
+            if !evicts {
+                return Err(Error::OOM);
+            }
+            if steps == 0 {
+                self.memory.evicting = true;
+                return if gains { Ok(()) } else { Err(Error::OOM) };
+            }
+            match self.keyspace.evict_one(now, self.environment.allocated.is_none()) {
+                Evicted::Key(bytes) => {
+                    gains = true;
+                    self.memory.measured = self.memory.measured.saturating_sub(bytes as u64);
+                    self.publish_events();
+                }
+                Evicted::NotFound => {}
+                Evicted::Nothing => {
+                    self.memory.exhausted = true;
+                    return Err(Error::OOM);
+                }
+            }
+            steps = steps.saturating_sub(step);
+        }
+    }
+
+    /// Evicts for one turn where that is still to be done.
+    #[cold]
+    pub(super) fn go_on_evicting(&mut self, now: Now) {
+        if !self.may_evict() {
+            return;
+        }
+        self.memory.evicting = false;
+        if self.config.maxmemory == 0 || self.has_room(now, 0) {
+            return self.end_excess(now);
+        }
+        self.memory.over_since_us.get_or_insert(now.mono_us);
+        if self.keyspace.evictor.policy.is_none() {
+            return;
+        }
+        self.keyspace.changes.begin();
+        // What cannot be done now is not tried again until a command asks for memory.
+        let _ = self.evict(now, 0);
+        self.keyspace.changes.end();
+        self.publish_events();
+    }
+}
+
+/// Bytes that a command may take up, by its arguments.
+fn wanted_by(args: &[&[u8]]) -> usize {
+    args.iter().map(|arg| arg.len() + ARGUMENT_OVERHEAD).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::environment::Usage;
+    use crate::engine::harness::Harness;
+
+    #[test]
+    fn writes_are_refused_and_the_rest_goes_on_when_memory_is_used_up() {
+        let mut h = Harness::new();
+        h.engine.environment.usage = Some(|| Usage { allocated: 900_000, ..Usage::default() });
+        h.script(&[("SET k v", "+OK"), ("CONFIG SET maxmemory 1000000", "+OK")]);
+        let value = vec![b'v'; 60_000];
+        assert_eq!(h.args(&[b"SET", b"a", &value]), b"+OK\r\n");
+        let refused = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+        assert_eq!(h.args(&[b"SET", b"b", &value]), refused, "what the first took is counted before it is measured");
+        h.script(&[
+            ("GET k", "$1 v"),
+            ("DEL k", ":1"),
+            ("SET k v", "+OK"),
+            ("CONFIG SET maxmemory 100000", "+OK"),
+            ("SET k w", "-OOM command not allowed when used memory > 'maxmemory'."),
+            ("GET k", "$1 v"),
+            ("EXPIRE k 100", ":1"),
+            ("CONFIG SET maxmemory 0", "+OK"),
+            ("SET k w", "+OK"),
+        ]);
+        h.engine.check_invariants();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod eviction_tests;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod natives_tests;

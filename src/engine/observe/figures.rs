@@ -1,0 +1,48 @@
+//! The counters that `INFO` shows: the rates that are sampled from them, and their being set back.
+
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::command::Command;
+use crate::engine::observe::stats::Stats;
+use crate::engine::observe::turns::Turns;
+
+impl Engine {
+    /// Looks at the counters that rates are made of.
+    #[cold]
+    pub(crate) fn sample_rates(&mut self, now: Now) {
+        let [cycles, busy_us] = self.event_loop();
+        self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out, cycles, busy_us]);
+    }
+
+    /// Rounds of the event loop and the microseconds that they took, since the start or the last `CONFIG RESETSTAT`.
+    pub(crate) fn event_loop(&self) -> [u64; 2] {
+        let counted = self.environment.event_loop.map_or([0; 2], |count| count());
+        [0, 1].map(|i| counted[i].saturating_sub(self.stats.event_loop_before[i]))
+    }
+
+    /// Sets all counters back to zero.
+    pub fn reset_stats(&mut self, now: Now) {
+        let event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
+        self.stats = Stats { event_loop_before, ..Stats::default() };
+        self.command_stats.reset();
+        self.turns = Turns::default();
+        if let Some(locks) = &mut self.keyspace.changes.locks {
+            locks.stats.reset();
+        }
+        self.keyspace.stats = Default::default();
+        self.keyspace.space.reset_freed();
+        self.memory.begin_anew(now);
+    }
+
+    /// Counts a call of a command.
+    pub(crate) fn count(&mut self, command: &'static Command) {
+        self.stats.commands += 1;
+        self.command_stats.of(command).calls += 1;
+    }
+
+    /// Counts a call of a command no more: a call counts when it is done, though it is counted when it begins.
+    pub(crate) fn uncount(&mut self, command: &'static Command) {
+        self.stats.commands -= 1;
+        self.command_stats.of(command).calls -= 1;
+    }
+}

@@ -1,0 +1,191 @@
+//! `MONITOR`, and what else looks at every command while it runs.
+//!
+//! As long as nobody monitors or tracks keys, none of this runs: see `engine/circumstances.rs`.
+
+use std::borrow::Cow;
+
+use crate::base::error::{Error, Result};
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::command::{Command, Flags, Traits};
+use crate::engine::context::{Context, Origin};
+use crate::engine::observe::redact;
+use crate::engine::pubsub;
+use crate::engine::session::{Session, SessionFlags};
+use crate::engine::slow_path::Circumstances;
+use crate::resp::reply::Sink;
+
+/// Has the calling session be shown all requests; says nothing where it is already.
+pub fn begin(cx: &mut Context<'_>) -> Result {
+    if cx.session().flags.contains(SessionFlags::IN_EXEC) {
+        return Err(Error::MONITOR_IN_TRANSACTION);
+    }
+    if !cx.session().flags.contains(SessionFlags::MONITOR) {
+        cx.session().flags |= SessionFlags::MONITOR;
+        cx.engine.monitors.push(cx.session);
+        cx.engine.update_observers();
+        cx.reply.ok();
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Has a session be shown nothing more.
+    pub(crate) fn end_monitor(&mut self, id: SessionId) {
+        let flags = &mut self.sessions[id.0 as usize].flags;
+        if flags.contains(SessionFlags::MONITOR) {
+            flags.remove(SessionFlags::MONITOR);
+            self.monitors.retain(|&other| other != id);
+            self.update_observers();
+        }
+    }
+
+    /// To be called after somebody has begun or ceased to monitor or to track.
+    pub(crate) fn update_observers(&mut self) {
+        self.update_circumstances();
+        self.keyspace.changes.update_observed();
+    }
+
+    pub(crate) fn has_observers(&self) -> bool {
+        !self.monitors.is_empty() || self.keyspace.changes.tracking.trackers() > 0
+    }
+
+    /// As [`Engine::run`] while somebody monitors or tracks.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn run_observed(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        db: &mut u32,
+        origin: Origin,
+        (command, slot): (&'static Command, usize),
+        args: &[&[u8]],
+        reply: &mut dyn Sink,
+    ) {
+        let current = self.sessions[id.0 as usize].id;
+        let tracking = &mut self.keyspace.changes.tracking;
+        let outer = std::mem::replace(&mut tracking.current, current);
+        let from_outer = std::mem::replace(&mut tracking.from_script, origin == Origin::Script);
+        let first_time = self.resumed.is_none();
+        // A script is shown before what it calls.
+        if command.flags.contains(Flags::SKIP_MONITOR) {
+            self.show(now, id, *db, origin, command, args);
+        }
+        let declares = origin == Origin::Client;
+        if declares {
+            self.keyspace.changes.tracking.declared = self.declared_keys(id, command, args);
+        }
+        self.handle(now, id, db, origin, (command, slot), args, reply);
+        if declares {
+            self.keyspace.changes.tracking.declared.clear();
+        }
+        // Whoever has waited was shown when it began to.
+        if first_time && !command.flags.intersects(Flags::SKIP_MONITOR.union(Flags::ADMIN)) {
+            self.show(now, id, *db, origin, command, args);
+        }
+        self.remember_reads(id, origin, command, args);
+        let tracking = &mut self.keyspace.changes.tracking;
+        (tracking.current, tracking.from_script) = (outer, from_outer);
+        self.tell_others();
+        self.publish_events();
+        if !self.lasts(Circumstances::OBSERVERS) {
+            // It was the last one that tracked, in a transaction that has changed what it had.
+            self.tell_own();
+        }
+    }
+
+    /// After a request of a session, while somebody monitors or tracks: tells it what it has changed itself.
+    #[cold]
+    pub(crate) fn end_observed(&mut self, id: SessionId, command: Option<&'static Command>) {
+        self.tell_others();
+        self.tell_own();
+        let session = &self.sessions[id.0 as usize];
+        let keeps = command.is_some_and(|command| command.traits.contains(Traits::KEEPS_CACHING));
+        if !session.flags.contains(SessionFlags::MULTI) && !keeps {
+            self.forget_caching(session.tracker);
+        }
+    }
+
+    /// After a request was refused: an `EXEC` is shown all the same, as its `MULTI` was.
+    #[cold]
+    pub(crate) fn show_refused(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
+        if let Some(command) = self.commands.lookup(args[0]).filter(|command| command.is_exec()) {
+            let db = self.sessions[id.0 as usize].db;
+            self.show(now, id, db, Origin::Client, command, args);
+        }
+    }
+
+    /// Shows a request to all who monitor.
+    fn show(&mut self, now: Now, id: SessionId, db: u32, origin: Origin, command: &'static Command, args: &[&[u8]]) {
+        if self.monitors.is_empty() {
+            return;
+        }
+        let line = line(now, &self.sessions[id.0 as usize], db, origin, &redact::shown(command, args));
+        self.visited += self.monitors.len() as u64;
+        for index in 0..self.monitors.len() {
+            let monitor = self.monitors[index];
+            if !self.sessions[monitor.0 as usize].flags.contains(SessionFlags::REPLY_OFF) {
+                pubsub::push_to(self, monitor, &line);
+            }
+        }
+    }
+
+    /// Panics where the state is not what it should be.
+    pub(crate) fn check_observers(&self) {
+        let tracking = &self.keyspace.changes.tracking;
+        let mut trackers = 0;
+        for (number, session) in &self.sessions {
+            let id = SessionId(number as u32);
+            let listed = self.monitors.iter().filter(|&&other| other == id).count();
+            assert_eq!(listed, usize::from(session.flags.contains(SessionFlags::MONITOR)), "who monitors is listed, once");
+            if let Some(tracker) = tracking.get(session.tracker) {
+                assert_eq!((tracker.client.number, tracker.client.id), (session.id, id), "a session knows its tracker");
+                trackers += 1;
+            }
+        }
+        assert_eq!(tracking.trackers(), trackers, "each tracker is a session's");
+    }
+}
+
+/// `+1700000000.123456 [0 127.0.0.1:1234] "set" "k" "v"`
+fn line(now: Now, session: &Session, db: u32, origin: Origin, args: &[&[u8]]) -> Vec<u8> {
+    let us = now.unix_us().max(0);
+    let source: Cow<'_, str> = match origin {
+        Origin::Script => "lua".into(),
+        Origin::Client if session.flags.contains(SessionFlags::UNIX_SOCKET) => {
+            format!("unix:{}", session.addr.strip_suffix(":0").unwrap_or(&session.addr)).into()
+        }
+        Origin::Client => (*session.addr).into(),
+    };
+    let mut line = format!("+{}.{:06} [{db} {source}]", us / 1_000_000, us % 1_000_000).into_bytes();
+    for arg in args {
+        line.extend_from_slice(b" \"");
+        for &byte in *arg {
+            quote(&mut line, byte);
+        }
+        line.push(b'"');
+    }
+    line.extend_from_slice(b"\r\n");
+    line
+}
+
+/// A byte as it stands between quotation marks.
+fn quote(line: &mut Vec<u8>, byte: u8) {
+    match byte {
+        b'\\' | b'"' => line.extend_from_slice(&[b'\\', byte]),
+        b'\n' => line.extend_from_slice(b"\\n"),
+        b'\r' => line.extend_from_slice(b"\\r"),
+        b'\t' => line.extend_from_slice(b"\\t"),
+        0x07 => line.extend_from_slice(b"\\a"),
+        0x08 => line.extend_from_slice(b"\\b"),
+        b' '..=b'~' => line.push(byte),
+        _ => {
+            const DIGITS: &[u8; 16] = b"0123456789abcdef";
+            let digit = |half: u8| DIGITS[half as usize];
+            line.extend_from_slice(&[b'\\', b'x', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `lock-expiry-publish`: those who wait on a library's unlock channel are told when the key of the lock has expired.
+//!
+//! ```text
+//!   deadline ─▶ key removed ─▶ `expired` event ─▶ rules that match the key ─▶ PUBLISH, in the same step
+//! ```
+//!
+//! Keys that are deleted are none of its business: the library that deletes them tells its waiters itself.
+
+use crate::engine::Engine;
+use crate::engine::pubsub::{self, Kind};
+use crate::store::entry::ValueRef;
+use crate::store::values::list::End;
+use crate::store::values::value::Value;
+
+impl Engine {
+    /// To be called when the rules may have changed.
+    pub(crate) fn update_expiry_rules(&mut self) {
+        self.keyspace.changes.expiry_rules = !self.config.lock_expiry_publish.is_empty();
+    }
+
+    /// The first element of a list, where there is one. Nothing is done to it: not even that it has ended is noticed.
+    fn head_of(&self, db: u32, key: &[u8]) -> Option<Vec<u8>> {
+        let keyspace = &self.keyspace;
+        let dict = keyspace.numbers[db as usize] as usize;
+        let place = keyspace.space.find(dict, keyspace.space.hash(key), key)?;
+        match keyspace.space.get(dict, place).value() {
+            ValueRef::Boxed(Value::List(list)) => list.iter(End::Left).next().map(|element| element.to_vec()),
+            _ => None,
+        }
+    }
+}
+
+/// Publishes what the rules say of a key that has expired. A channel may be one or a shard channel: a library listens to either, and
+/// what nobody listens to costs a look.
+pub(crate) fn publish_expired(engine: &mut Engine, db: u32, key: &[u8]) {
+    let rules = engine.config.lock_expiry_publish.all().clone();
+    for rule in rules.iter() {
+        let Some(channel) = rule.channel(key, |list| engine.head_of(db, list)) else { continue };
+        if !engine.pubsub.may_reach(&channel) {
+            continue;
+        }
+        let Some(message) = rule.message(key, |list| engine.head_of(db, list)) else { continue };
+        let receivers =
+            pubsub::publish(engine, Kind::Channel, &channel, &message) + pubsub::publish(engine, Kind::Shard, &channel, &message);
+        engine.stats.expiry_messages += u64::from(receivers > 0);
+    }
+}

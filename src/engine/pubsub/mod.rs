@@ -1,0 +1,669 @@
+//! Channels, patterns and who listens to them.
+//!
+//! Three registries of the same kind: channels, patterns, and shard channels. A subscription is one node in two lists: that of
+//! its topic, in which messages are delivered in the order of subscribing, and that of its session, so that a session that goes
+//! costs only what it was subscribed to, and where that is much, bit by bit: [`PubSub::free_some`].
+//!
+//! ```text
+//!   PUBLISH, keyspace events ─▶ topic of the channel ─▶ its subscriptions, oldest first ─▶ outboxes
+//!                           └─▶ patterns that match, oldest first ─▶ theirs
+//! ```
+
+mod events;
+pub mod lock_expiry;
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+pub use events::publish_pending;
+use foldhash::fast::FixedState;
+use slab::Slab;
+
+use crate::base::chunks::Chunks;
+use crate::base::glob;
+use crate::base::ids::SessionId;
+use crate::base::segments::Segments;
+use crate::engine::Engine;
+use crate::engine::config::OutputLimit;
+use crate::engine::observe::stats::Stats;
+use crate::engine::session::{Session, SessionFlags};
+use crate::resp::reply::{Protocol, Sink, WireReply};
+
+/// End of a list.
+const NIL: u32 = u32::MAX;
+
+/// Buffers that grew beyond this, in elements, are given back when they are empty again.
+const KEPT: usize = 4096;
+
+/// What a session of no more subscriptions than this had is taken out at once.
+const AT_ONCE: u32 = 64;
+
+/// What can be subscribed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A channel, by its name.
+    Channel,
+    /// All channels that match a glob pattern.
+    Pattern,
+    /// A shard channel: a name space of its own, which patterns do not reach.
+    Shard,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
+
+    /// Where [`Session::subscriptions`] counts it.
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// All subscriptions.
+pub struct PubSub {
+    registries: [Registry; 3],
+    /// The message that is being delivered, as it goes on the wire.
+    frame: Vec<u8>,
+    /// The name of the channel of a keyspace event.
+    channel: Vec<u8>,
+}
+
+impl PubSub {
+    /// Nobody listens yet. The seed keeps clients from choosing names whose hashes collide.
+    pub fn new(seed: u64) -> Self {
+        let registry = || Registry::new(FixedState::with_seed(seed));
+        PubSub { registries: [registry(), registry(), registry()], frame: Vec::new(), channel: Vec::new() }
+    }
+
+    fn registry(&self, kind: Kind) -> &Registry {
+        &self.registries[kind.index()]
+    }
+
+    /// Subscribes a session; false where it was already.
+    pub fn subscribe(&mut self, kind: Kind, id: SessionId, name: &[u8]) -> bool {
+        self.registries[kind.index()].subscribe(id, name)
+    }
+
+    /// Ends a subscription; false where there was none.
+    pub fn unsubscribe(&mut self, kind: Kind, id: SessionId, name: &[u8]) -> bool {
+        self.registries[kind.index()].unsubscribe(id, name)
+    }
+
+    /// Ends the oldest subscription of a session and gives its name.
+    pub fn unsubscribe_oldest(&mut self, kind: Kind, id: SessionId) -> Option<Arc<[u8]>> {
+        self.registries[kind.index()].unsubscribe_oldest(id)
+    }
+
+    /// Ends all subscriptions of a session. Where they are many, they stay for a while, as nobody's.
+    pub fn forget(&mut self, id: SessionId) {
+        self.registries.iter_mut().for_each(|registry| registry.forget(id));
+    }
+
+    /// Bytes that a session's subscriptions take up, about.
+    pub fn bytes(&self, id: SessionId) -> usize {
+        self.registries.iter().map(|registry| registry.bytes(id)).sum()
+    }
+
+    /// Whether subscriptions of sessions that are gone wait to be taken out.
+    #[inline]
+    pub fn has_retired(&self) -> bool {
+        self.registries.iter().any(|registry| !registry.retired.is_empty())
+    }
+
+    /// Takes subscriptions out that are nobody's, at most `budget` of them.
+    pub fn free_some(&mut self, budget: &mut u32) {
+        self.registries.iter_mut().for_each(|registry| registry.free_some(budget));
+    }
+
+    /// The names that somebody is subscribed to, oldest first.
+    pub fn topics(&self, kind: Kind) -> impl Iterator<Item = &[u8]> {
+        self.registry(kind).topics().map(|(_, topic)| &*topic.name)
+    }
+
+    /// How many names are kept: those that somebody is subscribed to, and those that are being taken out.
+    pub fn kept(&self, kind: Kind) -> usize {
+        self.registry(kind).topics.len()
+    }
+
+    /// Begins to go over the names of a kind, which may come and go meanwhile; to be ended by [`PubSub::end_walk`]. Gives its number.
+    pub fn begin_walk(&mut self, kind: Kind) -> usize {
+        let registry = &mut self.registries[kind.index()];
+        registry.cursors.insert(Cursor { next: registry.all.first, left: registry.topics.len() })
+    }
+
+    /// Goes over `count` more names and shows those that somebody is subscribed to, oldest first; gives whether those were the last.
+    pub fn walk_on(&mut self, kind: Kind, number: usize, count: u32, show: impl FnMut(&[u8])) -> bool {
+        self.registries[kind.index()].walk_on(number, count, show)
+    }
+
+    /// Ends what [`PubSub::begin_walk`] has begun.
+    pub fn end_walk(&mut self, kind: Kind, number: usize) {
+        self.registries[kind.index()].cursors.try_remove(number);
+    }
+
+    /// How many different names somebody is subscribed to.
+    pub fn topic_count(&self, kind: Kind) -> usize {
+        let registry = self.registry(kind);
+        if registry.retired.is_empty() { registry.topics.len() } else { registry.topics().count() }
+    }
+
+    /// Whether anybody is subscribed to a channel or to a pattern, or was and is being taken out.
+    pub fn has_listeners(&self) -> bool {
+        [Kind::Channel, Kind::Pattern].iter().any(|&kind| !self.registry(kind).topics.is_empty())
+    }
+
+    /// Whether a message may be for anybody: somebody is subscribed to its channel, as one of either kind, or to any pattern.
+    pub fn may_reach(&self, channel: &[u8]) -> bool {
+        let [channels, patterns, shards] = &self.registries;
+        !patterns.topics.is_empty() || channels.find(channel).is_some() || shards.find(channel).is_some()
+    }
+
+    /// How many sessions are subscribed to a name.
+    pub fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
+        let registry = self.registry(kind);
+        registry.find(name).map_or(0, |topic| registry.count(&registry.topics[topic]))
+    }
+
+    /// The names that a session is subscribed to, oldest first.
+    pub fn names_of(&self, kind: Kind, id: SessionId) -> impl Iterator<Item = &[u8]> {
+        let registry = self.registry(kind);
+        registry.of_session(id).map(|subscription| &*registry.topics[subscription.topic].name)
+    }
+
+    /// How many subscriptions a session has.
+    pub fn subscriptions(&self, kind: Kind, id: SessionId) -> usize {
+        self.registry(kind).of_session(id).count()
+    }
+
+    /// Panics where the state is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        for registry in &self.registries {
+            registry.check_invariants();
+        }
+    }
+}
+
+/// One session's interest in one topic.
+#[derive(Clone, Copy)]
+struct Subscription {
+    owner: u32,
+    topic: u32,
+    /// Neighbours among the topic's subscriptions.
+    topic_prev: u32,
+    topic_next: u32,
+    /// Neighbours among the owner's.
+    owner_prev: u32,
+    owner_next: u32,
+}
+
+/// Something that somebody is subscribed to.
+struct Topic {
+    name: Arc<[u8]>,
+    /// First and last subscription.
+    first: u32,
+    last: u32,
+    /// Those included that are nobody's any more.
+    count: u32,
+    /// Neighbours among all topics.
+    prev: u32,
+    next: u32,
+}
+
+/// First and last of a list.
+#[derive(Clone, Copy)]
+struct Ends {
+    first: u32,
+    last: u32,
+}
+
+impl Ends {
+    const NONE: Ends = Ends { first: NIL, last: NIL };
+}
+
+/// Whose subscriptions they are.
+struct Owner {
+    /// `None` where it is gone.
+    session: Option<SessionId>,
+    first: u32,
+    last: u32,
+    count: u32,
+    /// Bytes of the names.
+    name_bytes: usize,
+}
+
+/// How far somebody has come who goes over all topics.
+#[derive(Clone, Copy)]
+struct Cursor {
+    /// The topic that is next.
+    next: u32,
+    /// When so many were visited, all were that were there at the beginning: newer ones come last.
+    left: usize,
+}
+
+/// Topics of one kind and their subscriptions.
+struct Registry {
+    hasher: FixedState,
+    /// Topics by their names.
+    names: Segments,
+    topics: Chunks<Topic>,
+    all: Ends,
+    subscriptions: Chunks<Subscription>,
+    /// The subscription of an owner to a topic.
+    pairs: Segments,
+    owners: Slab<Owner>,
+    /// The owner that is a session.
+    sessions: HashMap<SessionId, u32, FixedState>,
+    /// Owners that are gone, and whose subscriptions are being taken out.
+    retired: VecDeque<u32>,
+    cursors: Slab<Cursor>,
+}
+
+impl Registry {
+    fn new(hasher: FixedState) -> Self {
+        Registry {
+            names: Segments::default(),
+            topics: Chunks::default(),
+            all: Ends::NONE,
+            subscriptions: Chunks::default(),
+            pairs: Segments::default(),
+            owners: Slab::new(),
+            sessions: HashMap::with_hasher(hasher.clone()),
+            hasher,
+            retired: VecDeque::new(),
+            cursors: Slab::new(),
+        }
+    }
+
+    fn subscribe(&mut self, id: SessionId, name: &[u8]) -> bool {
+        let owners = &mut self.owners;
+        let owner = *self
+            .sessions
+            .entry(id)
+            .or_insert_with(|| owners.insert(Owner { session: Some(id), first: NIL, last: NIL, count: 0, name_bytes: 0 }) as u32);
+        let topic = match self.find(name) {
+            Some(topic) if self.find_pair(owner, topic).is_some() => return false,
+            Some(topic) => topic,
+            None => self.add_topic(name),
+        };
+        let own = &mut self.owners[owner as usize];
+        let at = &mut self.topics[topic];
+        let node = self.subscriptions.insert(Subscription {
+            owner,
+            topic,
+            topic_prev: at.last,
+            topic_next: NIL,
+            owner_prev: own.last,
+            owner_next: NIL,
+        });
+        match self.subscriptions.get_mut(at.last) {
+            Some(before) => before.topic_next = node,
+            None => at.first = node,
+        }
+        at.last = node;
+        at.count += 1;
+        match self.subscriptions.get_mut(own.last) {
+            Some(before) => before.owner_next = node,
+            None => own.first = node,
+        }
+        own.last = node;
+        own.count += 1;
+        own.name_bytes += name.len();
+        self.pairs.insert(self.pair_hash(owner, topic), node);
+        true
+    }
+
+    fn unsubscribe(&mut self, id: SessionId, name: &[u8]) -> bool {
+        let (Some(topic), Some(&owner)) = (self.find(name), self.sessions.get(&id)) else { return false };
+        let Some(node) = self.find_pair(owner, topic) else { return false };
+        self.remove(node);
+        true
+    }
+
+    fn unsubscribe_oldest(&mut self, id: SessionId) -> Option<Arc<[u8]>> {
+        let owner = *self.sessions.get(&id)?;
+        Some(self.remove(self.owners[owner as usize].first))
+    }
+
+    fn forget(&mut self, id: SessionId) {
+        let Some(&owner) = self.sessions.get(&id) else { return };
+        if self.owners[owner as usize].count <= AT_ONCE {
+            while self.unsubscribe_oldest(id).is_some() {}
+        } else {
+            self.sessions.remove(&id);
+            self.owners[owner as usize].session = None;
+            self.retired.push_back(owner);
+        }
+    }
+
+    fn free_some(&mut self, budget: &mut u32) {
+        while *budget > 0
+            && let Some(&owner) = self.retired.front()
+        {
+            *budget -= 1;
+            self.remove(self.owners[owner as usize].first);
+        }
+    }
+
+    fn bytes(&self, id: SessionId) -> usize {
+        let Some(&owner) = self.sessions.get(&id) else { return 0 };
+        let owner = &self.owners[owner as usize];
+        owner.name_bytes + owner.count as usize * (size_of::<Topic>() + size_of::<Subscription>() + 64)
+    }
+
+    /// How many subscribers a topic has.
+    fn count(&self, topic: &Topic) -> usize {
+        if self.retired.is_empty() { topic.count as usize } else { self.listeners(topic).count() }
+    }
+
+    /// Takes a subscription out of both its lists, and with the last one the topic. Gives the topic's name.
+    fn remove(&mut self, node: u32) -> Arc<[u8]> {
+        let gone = self.subscriptions.remove(node);
+        self.pairs.remove(self.pair_hash(gone.owner, gone.topic), node);
+
+        let topic = &mut self.topics[gone.topic];
+        match self.subscriptions.get_mut(gone.topic_prev) {
+            Some(before) => before.topic_next = gone.topic_next,
+            None => topic.first = gone.topic_next,
+        }
+        match self.subscriptions.get_mut(gone.topic_next) {
+            Some(after) => after.topic_prev = gone.topic_prev,
+            None => topic.last = gone.topic_prev,
+        }
+        topic.count -= 1;
+        let name_bytes = topic.name.len();
+
+        let own = &mut self.owners[gone.owner as usize];
+        match self.subscriptions.get_mut(gone.owner_prev) {
+            Some(before) => before.owner_next = gone.owner_next,
+            None => own.first = gone.owner_next,
+        }
+        match self.subscriptions.get_mut(gone.owner_next) {
+            Some(after) => after.owner_prev = gone.owner_prev,
+            None => own.last = gone.owner_prev,
+        }
+        own.count -= 1;
+        own.name_bytes -= name_bytes;
+        if own.first == NIL {
+            match own.session {
+                Some(session) => {
+                    self.sessions.remove(&session);
+                }
+                // Only the first of those that are gone loses subscriptions.
+                None => {
+                    self.retired.pop_front();
+                }
+            }
+            self.owners.remove(gone.owner as usize);
+        }
+
+        if self.topics[gone.topic].count > 0 {
+            return self.topics[gone.topic].name.clone();
+        }
+        self.remove_topic(gone.topic)
+    }
+
+    fn name_hash(&self, name: &[u8]) -> u32 {
+        self.hasher.hash_one(name) as u32
+    }
+
+    fn pair_hash(&self, owner: u32, topic: u32) -> u32 {
+        self.hasher.hash_one(u64::from(owner) << 32 | u64::from(topic)) as u32
+    }
+
+    fn find(&self, name: &[u8]) -> Option<u32> {
+        self.names.find(self.name_hash(name), |topic| *self.topics[topic].name == *name)
+    }
+
+    fn find_pair(&self, owner: u32, topic: u32) -> Option<u32> {
+        self.pairs.find(self.pair_hash(owner, topic), |node| {
+            let node = &self.subscriptions[node];
+            (node.owner, node.topic) == (owner, topic)
+        })
+    }
+
+    fn add_topic(&mut self, name: &[u8]) -> u32 {
+        let last = self.all.last;
+        let topic = Topic { name: name.into(), first: NIL, last: NIL, count: 0, prev: last, next: NIL };
+        let number = self.topics.insert(topic);
+        match self.topics.get_mut(last) {
+            Some(before) => before.next = number,
+            None => self.all.first = number,
+        }
+        self.all.last = number;
+        self.names.insert(self.name_hash(name), number);
+        number
+    }
+
+    fn remove_topic(&mut self, number: u32) -> Arc<[u8]> {
+        let gone = self.topics.remove(number);
+        match self.topics.get_mut(gone.prev) {
+            Some(before) => before.next = gone.next,
+            None => self.all.first = gone.next,
+        }
+        match self.topics.get_mut(gone.next) {
+            Some(after) => after.prev = gone.prev,
+            None => self.all.last = gone.prev,
+        }
+        self.names.remove(self.name_hash(&gone.name), number);
+        for (_, cursor) in self.cursors.iter_mut().filter(|(_, cursor)| cursor.next == number) {
+            cursor.next = gone.next;
+        }
+        gone.name
+    }
+
+    fn walk_on(&mut self, number: usize, count: u32, mut show: impl FnMut(&[u8])) -> bool {
+        let Some(&(mut cursor)) = self.cursors.get(number) else { return true };
+        for _ in 0..count {
+            let Some(topic) = self.topics.get(cursor.next).filter(|_| cursor.left > 0) else { return true };
+            if self.retired.is_empty() || self.listeners(topic).next().is_some() {
+                show(&topic.name);
+            }
+            cursor = Cursor { next: topic.next, left: cursor.left - 1 };
+        }
+        self.cursors[number] = cursor;
+        cursor.left == 0 || cursor.next == NIL
+    }
+
+    /// Topics that somebody listens to, oldest first.
+    fn topics(&self) -> impl Iterator<Item = (u32, &Topic)> {
+        let live = |topic: &Topic| self.retired.is_empty() || self.listeners(topic).next().is_some();
+        self.all_topics().filter(move |(_, topic)| live(topic))
+    }
+
+    fn all_topics(&self) -> impl Iterator<Item = (u32, &Topic)> {
+        let mut at = self.all.first;
+        std::iter::from_fn(move || {
+            let topic = self.topics.get(at)?;
+            Some((std::mem::replace(&mut at, topic.next), topic))
+        })
+    }
+
+    /// The sessions subscribed to a topic, oldest subscription first.
+    fn listeners(&self, topic: &Topic) -> impl Iterator<Item = SessionId> {
+        self.owners_of(topic).filter_map(|owner| self.owners[owner as usize].session)
+    }
+
+    fn owners_of(&self, topic: &Topic) -> impl Iterator<Item = u32> {
+        let mut at = topic.first;
+        std::iter::from_fn(move || {
+            let node = self.subscriptions.get(at)?;
+            at = node.topic_next;
+            Some(node.owner)
+        })
+    }
+
+    /// The subscriptions of a session, oldest first.
+    fn of_session(&self, id: SessionId) -> impl Iterator<Item = &Subscription> {
+        let own = self.sessions.get(&id).map(|&owner| &self.owners[owner as usize]);
+        let mut at = own.map_or(NIL, |own| own.first);
+        std::iter::from_fn(move || {
+            let node = self.subscriptions.get(at)?;
+            at = node.owner_next;
+            Some(node)
+        })
+    }
+
+    fn check_invariants(&self) {
+        self.names.check_invariants();
+        self.topics.check_invariants();
+        self.pairs.check_invariants();
+        self.subscriptions.check_invariants();
+        assert_eq!(self.names.len(), self.topics.len(), "a name for each topic");
+        assert_eq!(self.pairs.len(), self.subscriptions.len(), "a pair for each subscription");
+        assert_eq!(self.all_topics().count(), self.topics.len(), "each topic in the list of all");
+        let mut listed = 0;
+        let mut before = NIL;
+        for (number, topic) in self.all_topics() {
+            assert_eq!(self.find(&topic.name), Some(number), "a topic under its name");
+            assert_eq!(topic.prev, before, "a topic knows the one before it");
+            before = number;
+            assert!(topic.count > 0, "a topic has subscribers");
+            assert_eq!(self.owners_of(topic).count(), topic.count as usize, "a topic counts its subscribers");
+            for owner in self.owners_of(topic) {
+                let node = self.find_pair(owner, number).map(|node| self.subscriptions[node]);
+                assert!(node.is_some_and(|node| node.owner == owner && node.topic == number), "a pair leads to its subscription");
+            }
+            listed += topic.count as usize;
+        }
+        assert_eq!(self.all.last, before, "the last topic is the last");
+        for (_, cursor) in &self.cursors {
+            assert!(cursor.next == NIL || self.topics.get(cursor.next).is_some(), "a cursor is at a topic that is there");
+        }
+        assert_eq!(listed, self.subscriptions.len(), "each subscription in its topic's list");
+        let mut listed = 0;
+        for (number, own) in &self.owners {
+            assert_ne!(own.first, NIL, "an owner without subscriptions is not kept");
+            let number = number as u32;
+            match own.session {
+                Some(session) => assert_eq!(self.sessions.get(&session), Some(&number), "a session knows its subscriptions"),
+                None => assert!(self.retired.contains(&number), "what is nobody's is being taken out"),
+            }
+            let (mut at, mut before, mut count, mut name_bytes) = (own.first, NIL, 0, 0);
+            while let Some(node) = self.subscriptions.get(at) {
+                assert_eq!(
+                    (node.owner, node.owner_prev),
+                    (number, before),
+                    "a subscription knows its owner and the one before it"
+                );
+                name_bytes += self.topics[node.topic].name.len();
+                (before, at, count) = (at, node.owner_next, count + 1);
+            }
+            assert_eq!((own.last, own.count, own.name_bytes), (before, count, name_bytes), "an owner counts its subscriptions");
+            listed += count as usize;
+        }
+        assert_eq!(self.owners.len(), self.sessions.len() + self.retired.len(), "each owner is a session or gone");
+        assert_eq!(listed, self.subscriptions.len(), "each subscription in its session's list");
+    }
+}
+
+/// What delivery may touch beside the registries.
+struct Outboxes<'a> {
+    sessions: &'a mut Slab<Session>,
+    dirty: &'a mut Vec<SessionId>,
+    stats: &'a mut Stats,
+    /// Bytes at which an outbox is too full; 0 for no limit.
+    hard_limit: u64,
+}
+
+impl Outboxes<'_> {
+    /// Appends a push to a session's outbox. `frame` begins with the mark of a RESP3 push, which is an array to others.
+    fn append(&mut self, id: SessionId, frame: &mut [u8]) {
+        let Some(session) = self.sessions.get_mut(id.0 as usize) else { return };
+        if session.flags.contains(SessionFlags::CLOSE_NOW) {
+            return;
+        }
+        frame[0] = if session.protocol == Protocol::Resp3 { b'>' } else { b'*' };
+        self.append_as_it_is(id, frame);
+    }
+
+    /// Appends bytes that a session did not ask for just now to its outbox. Of one that is no subscriber, only what came in this way counts
+    /// for the limit: its replies may be of any size.
+    fn append_as_it_is(&mut self, id: SessionId, bytes: &[u8]) {
+        let Some(session) = self.sessions.get_mut(id.0 as usize) else { return };
+        if session.flags.contains(SessionFlags::CLOSE_NOW) {
+            return;
+        }
+        if session.out.is_empty() {
+            session.pushed = 0;
+        }
+        session.pushed += bytes.len() as u64;
+        let unread = (session.out.len() + bytes.len()) as u64;
+        let counted = if session.subscriptions == [0; 3] { session.pushed.min(unread) } else { unread };
+        if self.hard_limit != 0 && counted >= self.hard_limit {
+            // A subscriber too slow for what it asked for is let go; nobody else waits for it.
+            session.flags |= SessionFlags::CLOSE_NOW;
+            session.out = Vec::new();
+            self.stats.output_limit_disconnections += 1;
+        } else {
+            session.out.extend_from_slice(bytes);
+        }
+        if !session.flags.contains(SessionFlags::DIRTY) {
+            session.flags |= SessionFlags::DIRTY;
+            self.dirty.push(id);
+        }
+    }
+}
+
+/// Appends bytes to a session's outbox that it did not ask for just now; it is closed where too many wait there.
+pub(super) fn push_to(engine: &mut Engine, id: SessionId, bytes: &[u8]) {
+    let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
+    let Engine { sessions, dirty, stats, .. } = engine;
+    Outboxes { sessions, dirty, stats, hard_limit }.append_as_it_is(id, bytes);
+}
+
+/// Delivers a message to whoever is subscribed to the channel or, unless it is a shard channel, to a pattern that matches it.
+/// Gives to how many.
+pub fn publish(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
+    let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
+    let PubSub { registries: [channels, patterns, shards], frame, .. } = &mut engine.pubsub;
+    let mut outboxes =
+        Outboxes { sessions: &mut engine.sessions, dirty: &mut engine.dirty, stats: &mut engine.stats, hard_limit };
+    let (registry, patterns, word): (_, Option<&Registry>, &[u8]) = match kind {
+        Kind::Shard => (&*shards, None, b"smessage"),
+        Kind::Channel | Kind::Pattern => (&*channels, Some(patterns), b"message"),
+    };
+    let mut receivers = 0;
+    if let Some(topic) = registry.find(channel) {
+        encode(frame, &[word, channel, message]);
+        for id in registry.listeners(&registry.topics[topic]) {
+            outboxes.append(id, frame);
+            receivers += 1;
+        }
+    }
+    if let Some(patterns) = patterns {
+        for (_, topic) in patterns.topics() {
+            if glob::matches(&topic.name, channel, false) {
+                encode(frame, &[b"pmessage", &topic.name, channel, message]);
+                for id in patterns.listeners(topic) {
+                    outboxes.append(id, frame);
+                    receivers += 1;
+                }
+            }
+        }
+    }
+    if frame.capacity() > KEPT {
+        *frame = Vec::new();
+    }
+    engine.visited += (receivers + patterns.map_or(0, |patterns| patterns.topics.len())) as u64;
+    receivers
+}
+
+/// A push of strings, once for all who get it.
+fn encode(frame: &mut Vec<u8>, parts: &[&[u8]]) {
+    frame.clear();
+    let mut reply = WireReply::new(frame, Protocol::Resp3);
+    reply.push(parts.len());
+    for part in parts {
+        reply.bulk(part);
+    }
+}
+
+/// Ends all subscriptions of a session without telling it.
+pub fn unsubscribe_all(engine: &mut Engine, id: SessionId) {
+    engine.pubsub.forget(id);
+    engine.update_heard();
+    let session = &mut engine.sessions[id.0 as usize];
+    session.subscriptions = [0; 3];
+    session.update_subscribed();
+}

@@ -1,0 +1,56 @@
+//! What the engine asks of the interpreter of its scripts. `script` implements it.
+//!
+//! The engine is given it with its [command table](crate::engine::table), and does not know what language it runs.
+
+use std::any::Any;
+
+use crate::base::error::Error;
+use crate::engine::Engine;
+use crate::engine::command::{Command, Flags, Runs};
+
+/// Scripts and libraries of functions, and the interpreters that run them.
+pub trait Scripting: Any {
+    /// The flags of a command that runs a script or a function, where that declares its own; else those of its row. `args` has the name
+    /// of what is run.
+    fn flags(&self, command: &Command, args: &[&[u8]]) -> Flags;
+
+    /// Sets the maximum of an interpreter's memory, in bytes.
+    fn set_memory_limit(&mut self, bytes: u64);
+
+    /// Sources of the cached scripts.
+    fn sources(&self) -> Vec<Box<[u8]>>;
+
+    /// Caches a script.
+    ///
+    /// # Errors
+    /// Where it does not compile.
+    fn load_script(&mut self, source: &[u8]) -> Result<(), Error>;
+
+    /// Sources of the libraries of functions, in the order of their names.
+    fn libraries(&self) -> Vec<Box<[u8]>>;
+
+    /// Loads a library of functions, in the place of one with its name.
+    ///
+    /// # Errors
+    /// Where it does not load.
+    fn load_library(&mut self, source: &[u8]) -> Result<(), Error>;
+
+    /// Removes all scripts and libraries. Returns whether there were libraries. Their memory is freed by [`Scripting::free_some`].
+    fn flush(&mut self) -> bool;
+
+    /// Whether memory of removed scripts and libraries waits to be freed.
+    fn has_garbage(&self) -> bool;
+
+    /// Frees some of that memory in at most `budget` steps. Returns whether an interpreter was freed whole.
+    fn free_some(&mut self, budget: &mut u32) -> bool;
+
+    /// Panics where the state is inconsistent.
+    fn check_invariants(&self);
+}
+
+impl Engine {
+    /// The flags of a command with these arguments: those of its row, unless it runs a script or a function that declares its own.
+    pub(crate) fn flags_of(&self, command: &Command, args: &[&[u8]]) -> Flags {
+        if args.len() < 2 || matches!(command.runs, Runs::Nothing) { command.flags } else { self.scripts.flags(command, args) }
+    }
+}

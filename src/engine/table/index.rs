@@ -1,0 +1,177 @@
+//! Finds a command by its name in a few nanoseconds: names of up to 16 bytes are compared as two words, whatever their case.
+
+use crate::engine::command::{Command, Keys};
+use crate::engine::command_keys::{Begin, Find};
+
+/// The longest name that is compared as two words, in bytes.
+const PACKED_MAX: usize = 16;
+/// Slots of the index; a power of two, several times the number of commands.
+const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 11;
+
+/// The bit that tells a capital letter from a small one, in each byte.
+const CASE: u64 = 0x2020_2020_2020_2020;
+
+/// A name of up to 16 bytes. With its length, the overlapping parts tell it from every other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Packed {
+    low: u64,
+    high: u64,
+    /// In bytes; 0 for no name.
+    len: u32,
+}
+
+impl Packed {
+    const NONE: Packed = Packed { low: 0, high: 0, len: 0 };
+
+    #[inline(always)]
+    fn new(name: &[u8]) -> Option<Packed> {
+        let len = name.len();
+        let (low, high) = match len {
+            1..=3 => (u64::from(name[0]) | u64::from(name[len / 2]) << 8 | u64::from(name[len - 1]) << 16, 0),
+            4..=8 => (half(name, 0) | half(name, len - 4) << 32, 0),
+            9..=PACKED_MAX => (word(name, 0), word(name, len - 8)),
+            _ => return None,
+        };
+        Some(Packed { low, high, len: len as u32 })
+    }
+
+    /// Where the search for it begins, whatever its case.
+    #[inline(always)]
+    fn slot(self) -> usize {
+        let folded = (self.low ^ self.high.rotate_left(24)) | CASE;
+        ((folded ^ u64::from(self.len)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOT_BITS)) as usize
+    }
+
+    /// Whether it is the same as another in all bits that count.
+    #[inline(always)]
+    fn is(self, other: Packed, bits: Packed) -> bool {
+        (self.low ^ other.low) & bits.low == 0 && (self.high ^ other.high) & bits.high == 0 && self.len == other.len
+    }
+}
+
+/// The eight bytes of a name from there on.
+#[inline(always)]
+fn word(name: &[u8], at: usize) -> u64 {
+    name[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// The four bytes of a name from there on.
+#[inline(always)]
+fn half(name: &[u8], at: usize) -> u64 {
+    name[at..].first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
+}
+
+/// A command that is found by its name.
+#[derive(Clone, Copy)]
+struct Row {
+    name: Packed,
+    /// The bits of the name that count: all, but not those that make its letters small ones.
+    bits: Packed,
+    /// See [`first_key`].
+    first_key: u32,
+    command: Option<&'static Command>,
+}
+
+/// All commands by their names.
+pub struct Index {
+    /// Those with short names, each at its name's slot, or behind it as far as others were there before.
+    short: Box<[Row; SLOTS]>,
+    /// The few others.
+    long: Vec<&'static Command>,
+}
+
+/// Where a command has its first key, as far as that can be said without a look at its arguments; 0 where it cannot, or has none.
+fn first_key(command: &Command) -> usize {
+    match command.keys {
+        Keys::None => 0,
+        Keys::Range { first, .. } => first.max(1) as usize,
+        Keys::Counted { numkeys, .. } => numkeys + 1,
+        Keys::Specified(specs) => match specs.first().map(|spec| (spec.begin, spec.find)) {
+            Some((Begin::Index(index), Find::Range { .. })) => index,
+            Some((Begin::Index(index), Find::Counted { .. })) => index + 1,
+            _ => 0,
+        },
+    }
+}
+
+impl Index {
+    /// An index of `rows`.
+    pub(super) fn new(rows: impl Iterator<Item = &'static Command>) -> Index {
+        // A vector allocates in place; an array would be made on the stack first.
+        let none = Row { name: Packed::NONE, bits: Packed::NONE, first_key: 0, command: None };
+        let short = vec![none; SLOTS].into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("there are as many"));
+        let mut index = Index { short, long: Vec::new() };
+        for command in rows {
+            let bits = command.name.bytes().map(|byte| if byte.is_ascii_alphabetic() { !0x20 } else { !0 }).collect::<Vec<u8>>();
+            match Packed::new(command.name.as_bytes()).zip(Packed::new(&bits)) {
+                None => index.long.push(command),
+                Some((name, bits)) => {
+                    let mut at = name.slot();
+                    while index.short[at].command.is_some() {
+                        at = (at + 1) % SLOTS;
+                    }
+                    index.short[at] = Row { name, bits, first_key: first_key(command) as u32, command: Some(command) };
+                }
+            }
+        }
+        index
+    }
+
+    /// The command of this name, in any case, and where its first key is among the arguments; 0 where that cannot be said, or there is
+    /// none.
+    #[inline]
+    pub fn find(&self, name: &[u8]) -> (Option<&'static Command>, usize) {
+        let Some(packed) = Packed::new(name) else { return self.find_long(name) };
+        let mut at = packed.slot();
+        loop {
+            let row = &self.short[at];
+            if packed.is(row.name, row.bits) || row.command.is_none() {
+                return (row.command, row.first_key as usize);
+            }
+            at = (at + 1) % SLOTS;
+        }
+    }
+
+    #[cold]
+    fn find_long(&self, name: &[u8]) -> (Option<&'static Command>, usize) {
+        let found = self.long.iter().copied().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name));
+        (found, found.map_or(0, first_key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::commands::lookup;
+
+    #[test]
+    fn every_command_is_found_in_any_case_and_nothing_else_is() {
+        for command in crate::commands::all() {
+            let upper = command.name.to_ascii_uppercase();
+            for name in [command.name, &upper] {
+                assert!(std::ptr::eq(lookup(name.as_bytes()).expect(name), command), "{name}");
+            }
+            let mut other = command.name.as_bytes().to_vec();
+            for i in 0..other.len() {
+                for flip in [0x80, 0x40, 0x20, 0x01] {
+                    other[i] ^= flip;
+                    let is_command = crate::commands::all().any(|c| c.name.as_bytes().eq_ignore_ascii_case(&other));
+                    assert_eq!(lookup(&other).is_some(), is_command, "{other:?}");
+                    other[i] ^= flip;
+                }
+            }
+        }
+        assert!(lookup(b"").is_none());
+        assert!(lookup(&[b'g'; 40]).is_none());
+    }
+
+    #[test]
+    fn only_letters_have_a_case() {
+        assert_eq!(lookup(b"GeoRadius_RO").map(|command| command.name), Some("georadius_ro"));
+        for name in
+            ["georadius\x7fro", "GEORADIUS\x7fRO", "ge\0", "get\0", "\x07et", "get ", "georadiusbymember\x7fro", "\0\0\0", "\0"]
+        {
+            assert!(lookup(name.as_bytes()).is_none(), "{name:?}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Who may do what: sessions and the rules of their users.
+//!
+//! A session whose user may do everything has [`SessionFlags::UNRESTRICTED`], and for it nothing here runs: the flag is renewed
+//! whenever the session gets another user or the user other rules. For all others, every command is checked: when a client sends it,
+//! when it is queued and when its transaction runs, and when a script calls it.
+
+use std::collections::BTreeMap;
+
+use crate::base::error::Error;
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::command::{Command, Flags};
+use crate::engine::observe::client_line;
+use crate::engine::pubsub::Kind;
+use crate::engine::session::SessionFlags;
+use crate::engine::users::log::{Denied, Place, Reason};
+use crate::engine::users::selector::{Denial, Permission, Selector};
+use crate::engine::users::user::User;
+use crate::engine::users::{Replaced, UserId};
+
+/// Reads all of a file; the error is the system's.
+pub type ReadFile = Box<dyn FnMut() -> Result<Vec<u8>, String>>;
+
+/// Puts another content in the place of all of a file's; the error is the system's.
+pub type WriteFile = Box<dyn FnMut(&[u8]) -> Result<(), String>>;
+
+/// Reads and writes the file with the users, for `ACL LOAD` and `ACL SAVE`.
+pub struct UsersFile {
+    /// Its path, as errors show it.
+    pub path: String,
+    /// Reads it.
+    pub load: ReadFile,
+    /// Writes it.
+    pub save: WriteFile,
+}
+
+impl Engine {
+    /// Whether the session must log in before it is served.
+    #[inline]
+    pub fn must_log_in(&self, id: SessionId) -> bool {
+        let flags = self.sessions[id.0 as usize].flags;
+        !flags.intersects(SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED) && self.users.login_needed()
+    }
+
+    /// Whether the session's user may run a request. One inside of the process may run everything.
+    pub fn permits(&self, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Denial> {
+        let session = &self.sessions[id.0 as usize];
+        if session.flags.contains(SessionFlags::UNRESTRICTED) {
+            return Ok(());
+        }
+        self.users.get(session.user).map_or(Ok(()), |user| user.check(command, args))
+    }
+
+    /// Checks a request of a session without [`SessionFlags::UNRESTRICTED`].
+    #[cold]
+    pub(crate) fn check_access(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        command: &'static Command,
+        args: &[&[u8]],
+        place: Place,
+    ) -> Result<(), Error> {
+        if self.must_log_in(id) && !command.flags.contains(Flags::NO_AUTH) {
+            return Err(Error::NO_AUTH);
+        }
+        self.permits(id, command, args).map_err(|denial| {
+            self.note_denial(now, id, command, args, denial, place);
+            self.denial_error(id, command, denial)
+        })
+    }
+
+    /// Checks a request that a script makes, with the words in which the script is told.
+    #[cold]
+    pub(crate) fn check_access_of_script(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        command: &'static Command,
+        args: &[&[u8]],
+    ) -> Result<(), Error> {
+        self.permits(id, command, args).map_err(|denial| {
+            self.note_denial(now, id, command, args, denial, Place::Lua);
+            let error = self.denial_error(id, command, denial);
+            let text = error.text().strip_prefix(b"NOPERM ".as_slice()).unwrap_or_default();
+            Error::quoting("ERR ACL failure in script: ", text, "")
+        })
+    }
+
+    /// Checks a request that was queued, now that its transaction runs: the rules may have changed, or the session's user may be
+    /// gone.
+    #[cold]
+    pub(crate) fn check_access_of_queued(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        command: &'static Command,
+        args: &[&[u8]],
+    ) -> Result<(), Error> {
+        let permitted = if self.must_log_in(id) { Err(Denial::Command) } else { self.permits(id, command, args) };
+        permitted.map_err(|denial| {
+            self.note_denial(now, id, command, args, denial, Place::Multi);
+            let reason = match denial {
+                Denial::Command => "no permission to execute the command or subcommand",
+                Denial::Key(_) => "no permission to touch the specified keys",
+                Denial::Channel(_) => "no permission to access one of the channels used as arguments",
+            };
+            Error::new(format!(
+                "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is \
+                 no longer allowed for the following reason: {reason}"
+            ))
+        })
+    }
+
+    /// Whether the session's user may run a request and, by the same selector, read every key there is: what the patterns of `SORT`
+    /// take.
+    pub fn permits_reading_every_key(&self, id: SessionId, command: &'static Command, args: &[&[u8]]) -> bool {
+        let session = &self.sessions[id.0 as usize];
+        session.flags.contains(SessionFlags::UNRESTRICTED)
+            || self.users.get(session.user).is_none_or(|user| user.check_with_every_key(command, args, Permission::READ))
+    }
+
+    fn denial_error(&self, id: SessionId, command: &'static Command, denial: Denial) -> Error {
+        match denial {
+            Denial::Key(_) => Error::NO_PERMISSION_KEY,
+            Denial::Channel(_) => Error::NO_PERMISSION_CHANNEL,
+            Denial::Command => {
+                let user = self.users.name(self.sessions[id.0 as usize].user).unwrap_or_default();
+                let what = format!(" has no permissions to run the '{}' command", self.commands.full_name(command));
+                Error::quoting("NOPERM User ", user, &what)
+            }
+        }
+    }
+
+    fn note_denial(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]], denial: Denial, place: Place) {
+        let user = self.users.name(self.sessions[id.0 as usize].user).unwrap_or_default().into();
+        let (reason, object) = match denial {
+            Denial::Command => (Reason::Command, self.commands.full_name(command).as_bytes().into()),
+            Denial::Key(position) => (Reason::Key, args[position].into()),
+            Denial::Channel(position) => (Reason::Channel, args[position].into()),
+        };
+        self.note_denied(now, id, reason, place, object, user);
+    }
+
+    fn note_denied(&mut self, now: Now, id: SessionId, reason: Reason, place: Place, object: Box<[u8]>, user: Box<[u8]>) {
+        let mut client = String::new();
+        client_line::describe(&mut client, self, now, id, self.sessions[id.0 as usize].db);
+        let client = client.trim_end().into();
+        let entries_max = usize::try_from(self.config.acllog_max_len).unwrap_or(usize::MAX);
+        self.users.log.add(Denied { reason, place, object, user, client }, now, entries_max);
+    }
+
+    /// Gives a session the user of this name if the password is right; leaves it as it was if not. `asked_by` is the word of the
+    /// request, for the log.
+    ///
+    /// # Errors
+    /// [`Error::WRONG_PASS`].
+    pub fn log_in(&mut self, now: Now, id: SessionId, name: &[u8], password: &[u8], asked_by: &[u8]) -> Result<(), Error> {
+        let found = self.users.find(name).filter(|user| self.users.get(*user).is_some_and(|user| user.admits(password)));
+        let Some(user) = found else {
+            let place = self.place(id);
+            self.note_denied(now, id, Reason::Auth, place, asked_by.into(), name.into());
+            return Err(Error::WRONG_PASS);
+        };
+        let session = &mut self.sessions[id.0 as usize];
+        session.user = user;
+        session.flags |= SessionFlags::AUTHENTICATED;
+        self.renew_access(id);
+        Ok(())
+    }
+
+    /// Gives a session the default user, as it had when it connected.
+    pub fn log_out(&mut self, id: SessionId) {
+        let authenticated = !self.users.login_needed();
+        let session = &mut self.sessions[id.0 as usize];
+        session.user = UserId::DEFAULT;
+        session.flags.set(SessionFlags::AUTHENTICATED, authenticated);
+        self.renew_access(id);
+    }
+
+    /// Lets a session do everything: it is no client's, but somebody's inside of the process.
+    pub fn trust(&mut self, id: SessionId) {
+        let session = &mut self.sessions[id.0 as usize];
+        session.user = UserId::INSIDE;
+        session.flags |= SessionFlags::AUTHENTICATED;
+        self.renew_access(id);
+    }
+
+    /// Where requests of the session come from, for the log.
+    pub(crate) fn place(&self, id: SessionId) -> Place {
+        let in_multi = self.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
+        if in_multi { Place::Multi } else { Place::TopLevel }
+    }
+
+    fn unrestricted(&self, id: SessionId) -> bool {
+        let session = &self.sessions[id.0 as usize];
+        let let_in = session.flags.contains(SessionFlags::AUTHENTICATED) || !self.users.login_needed();
+        let_in && self.users.get(session.user).is_none_or(User::is_unrestricted)
+    }
+
+    fn renew_access(&mut self, id: SessionId) {
+        let unrestricted = self.unrestricted(id);
+        self.sessions[id.0 as usize].flags.set(SessionFlags::UNRESTRICTED, unrestricted);
+    }
+
+    fn sessions_of(&self, user: UserId) -> Vec<SessionId> {
+        let of_user = self.sessions.iter().filter(|(_, session)| session.user == user);
+        of_user.map(|(number, _)| SessionId(number as u32)).collect()
+    }
+
+    /// Gives a user other rules, or makes one. Who listens to what is no longer allowed is disconnected, `running` after its reply.
+    pub fn set_user(&mut self, running: SessionId, name: &[u8], user: User) {
+        let old = self.users.find(name).and_then(|id| self.users.get(id)).cloned();
+        let id = self.users.set(name, user);
+        if let Some(old) = old {
+            self.user_changed(running, id, &old);
+        }
+    }
+
+    /// Removes a user and disconnects whoever goes by its name. Gives whether it was there.
+    pub fn remove_user(&mut self, running: SessionId, name: &[u8]) -> bool {
+        let removed = self.users.remove(name);
+        if let Some(id) = removed {
+            self.user_gone(running, id);
+        }
+        removed.is_some()
+    }
+
+    /// Puts the users of an ACL file in the place of all.
+    ///
+    /// # Errors
+    /// What is wrong with the file; nothing has changed then.
+    pub fn load_users(&mut self, running: SessionId) -> Result<(), Error> {
+        let Some(file) = &mut self.users_file else { return Err(Error::NO_ACL_FILE) };
+        let others = match (file.load)() {
+            Ok(text) => self.users.parse_file(&file.path, &text).map_err(|errors| Error::quoting("ERR ", &errors, ""))?,
+            Err(reason) => {
+                return Err(Error::new(format!("ERR Error loading ACLs, opening file '{}': {reason}", file.path)));
+            }
+        };
+        self.replace_users(running, others);
+        Ok(())
+    }
+
+    fn replace_users(&mut self, running: SessionId, others: BTreeMap<Box<[u8]>, User>) {
+        for replaced in self.users.replace(others) {
+            match replaced {
+                Replaced::Changed(id, old) => self.user_changed(running, id, &old),
+                Replaced::Gone(id) => self.user_gone(running, id),
+            }
+        }
+    }
+
+    /// Has the default user ask for another password, or for none where it is empty.
+    pub(crate) fn set_default_password(&mut self) {
+        self.users.set_default_password(&self.config.requirepass);
+        for id in self.sessions_of(UserId::DEFAULT) {
+            self.renew_access(id);
+        }
+    }
+
+    fn user_changed(&mut self, running: SessionId, user: UserId, old: &User) {
+        let sessions = self.sessions_of(user);
+        for &id in &sessions {
+            self.renew_access(id);
+        }
+        let Some(selectors) = self.users.get(user).map(|user| user.selectors().to_vec()) else { return };
+        if !loses_channels(old.selectors(), &selectors) {
+            return;
+        }
+        for id in sessions {
+            if self.listens_beyond(id, &selectors) {
+                self.expel(running, id);
+            }
+        }
+    }
+
+    fn user_gone(&mut self, running: SessionId, user: UserId) {
+        for id in self.sessions_of(user) {
+            self.expel(running, id);
+        }
+    }
+
+    /// Whether a session listens to something that none of the selectors allows.
+    fn listens_beyond(&self, id: SessionId, selectors: &[Selector]) -> bool {
+        Kind::ALL.into_iter().any(|kind| {
+            self.pubsub
+                .names_of(kind, id)
+                .any(|name| !selectors.iter().any(|selector| selector.allows_channel(name, kind == Kind::Pattern)))
+        })
+    }
+
+    /// Disconnects a session and takes its user from it: the running one after its reply, any other at once.
+    fn expel(&mut self, running: SessionId, id: SessionId) {
+        let session = &mut self.sessions[id.0 as usize];
+        session.user = UserId::DEFAULT;
+        session.flags.remove(SessionFlags::AUTHENTICATED);
+        if id == running {
+            session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
+        } else {
+            session.flags |= SessionFlags::CLOSE_NOW;
+            session.out = Vec::new();
+        }
+        self.renew_access(id);
+        self.mark_dirty(id);
+    }
+
+    /// Panics where a session's flag is not what its user's rules say.
+    pub(crate) fn check_access_invariants(&self) {
+        self.users.check_invariants();
+        for (number, session) in &self.sessions {
+            let marked = session.flags.contains(SessionFlags::UNRESTRICTED);
+            assert_eq!(marked, self.unrestricted(SessionId(number as u32)), "a session is marked by what its user may do");
+            assert!(session.user == UserId::INSIDE || self.users.get(session.user).is_some(), "a session's user is there");
+        }
+    }
+}
+
+/// Whether somebody with the old rules may listen to something that the new ones may not allow.
+fn loses_channels(old: &[Selector], new: &[Selector]) -> bool {
+    if new.iter().any(Selector::allows_every_channel) {
+        return false;
+    }
+    let kept = |channel: &[u8]| new.iter().flat_map(Selector::channels).any(|known| **known == *channel);
+    old.iter().any(|selector| selector.allows_every_channel() || !selector.channels().iter().all(|channel| kept(channel)))
+}

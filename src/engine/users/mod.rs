@@ -1,0 +1,287 @@
+//! Users: who there is, what each may do, and what was denied to them.
+//!
+//! A session knows its user by number; [`Users`] has the rules. A session that may do everything is marked by a flag, so that the
+//! rules are looked at for no other; see `engine/access.rs`.
+
+pub mod access;
+pub mod categories;
+pub mod log;
+pub mod selector;
+pub mod user;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use slab::Slab;
+
+use crate::engine::table::CommandTable;
+use crate::engine::users::log::Log;
+use crate::engine::users::selector::{Refusal, has_space};
+use crate::engine::users::user::{User, merge_selectors};
+
+/// Names a user for as long as it is there; may then be given to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UserId(pub u32);
+
+impl UserId {
+    /// The user that every connection begins as. It is always there.
+    pub const DEFAULT: UserId = UserId(0);
+    /// No user: somebody inside of the process, who may do everything.
+    pub const INSIDE: UserId = UserId(u32::MAX);
+}
+
+/// The name of [`UserId::DEFAULT`].
+pub const DEFAULT_NAME: &[u8] = b"default";
+
+/// A user and the name it goes by.
+#[derive(Clone, Debug)]
+struct Named {
+    name: Box<[u8]>,
+    user: User,
+}
+
+/// All users, by number and by name.
+#[derive(Clone, Debug)]
+pub struct Users {
+    /// The commands that rules are about.
+    table: &'static CommandTable,
+    all: Slab<Named>,
+    names: BTreeMap<Box<[u8]>, u32>,
+    /// What was denied.
+    pub log: Log,
+    /// Whether users may listen to all channels unless told otherwise (`acl-pubsub-default`).
+    pub all_channels: bool,
+}
+
+/// What [`Users::replace`] did to a user that was there.
+#[derive(Debug)]
+pub enum Replaced {
+    /// It has other rules now; these were its old ones.
+    Changed(UserId, Box<User>),
+    /// It is gone.
+    Gone(UserId),
+}
+
+impl Users {
+    /// The default user alone, who may do everything.
+    pub fn new(table: &'static CommandTable, all_channels: bool) -> Users {
+        let mut all = Slab::new();
+        let default = all.insert(Named { name: DEFAULT_NAME.into(), user: User::superuser(table) }) as u32;
+        debug_assert_eq!(default, UserId::DEFAULT.0, "an empty slab begins with 0");
+        Users { all, names: BTreeMap::from([(DEFAULT_NAME.into(), default)]), log: Log::default(), all_channels, table }
+    }
+
+    /// The user of this name.
+    pub fn find(&self, name: &[u8]) -> Option<UserId> {
+        self.names.get(name).copied().map(UserId)
+    }
+
+    /// The rules of a user; `None` for [`UserId::INSIDE`] only.
+    pub fn get(&self, id: UserId) -> Option<&User> {
+        self.all.get(id.0 as usize).map(|named| &named.user)
+    }
+
+    /// The name of a user; `None` for [`UserId::INSIDE`] only.
+    pub fn name(&self, id: UserId) -> Option<&[u8]> {
+        self.all.get(id.0 as usize).map(|named| &*named.name)
+    }
+
+    /// All users in the order of their names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &User)> {
+        self.names.iter().map(|(name, number)| (&**name, &self.all[*number as usize].user))
+    }
+
+    /// The rules of [`UserId::DEFAULT`].
+    pub fn default_user(&self) -> &User {
+        &self.all[UserId::DEFAULT.0 as usize].user
+    }
+
+    /// Whether who has just connected must log in.
+    pub fn login_needed(&self) -> bool {
+        let default = self.default_user();
+        !(default.nopass && default.enabled)
+    }
+
+    /// Gives the default user one password, or lets it do without.
+    pub fn set_default_password(&mut self, password: &[u8]) {
+        let password = (!password.is_empty()).then_some(password);
+        self.all[UserId::DEFAULT.0 as usize].user.set_only_password(password);
+    }
+
+    /// What a user's rules would be after some more; a name that there is not begins with a new one.
+    pub fn changed(&self, name: &[u8], rules: &[&[u8]]) -> Result<User, Vec<u8>> {
+        let mut user = match self.find(name) {
+            Some(id) => self.all[id.0 as usize].user.clone(),
+            None => User::new(self.table, self.all_channels),
+        };
+        let merged = merge_selectors(rules)
+            .map_err(|open| [b"Unmatched parenthesis in acl selector starting at '", open, b"'."].concat())?;
+        for rule in merged {
+            user.apply(&rule, self.all_channels)
+                .map_err(|refusal| [b"Error in ACL SETUSER modifier '", &*rule, b"': ", refusal.text().as_bytes()].concat())?;
+        }
+        Ok(user)
+    }
+
+    /// Puts rules in the place of a user's, or makes the user.
+    pub fn set(&mut self, name: &[u8], user: User) -> UserId {
+        match self.names.entry(name.into()) {
+            Entry::Occupied(known) => {
+                self.all[*known.get() as usize].user = user;
+                UserId(*known.get())
+            }
+            Entry::Vacant(new) => UserId(*new.insert(self.all.insert(Named { name: name.into(), user }) as u32)),
+        }
+    }
+
+    /// Removes a user, who must not be the default one.
+    pub fn remove(&mut self, name: &[u8]) -> Option<UserId> {
+        if name == DEFAULT_NAME {
+            return None;
+        }
+        let number = self.names.remove(name)?;
+        self.all.remove(number as usize);
+        Some(UserId(number))
+    }
+
+    /// Puts other users in the place of all; who is among them by name stays the same user.
+    pub fn replace(&mut self, mut others: BTreeMap<Box<[u8]>, User>) -> Vec<Replaced> {
+        others.entry(DEFAULT_NAME.into()).or_insert_with(|| User::superuser(self.table));
+        let mut replaced = Vec::new();
+        let names: Vec<Box<[u8]>> = self.names.keys().cloned().collect();
+        for name in names {
+            if let Some(user) = others.remove(&name) {
+                let number = self.names[&name];
+                let old = std::mem::replace(&mut self.all[number as usize].user, user);
+                replaced.push(Replaced::Changed(UserId(number), Box::new(old)));
+            } else if let Some(id) = self.remove(&name) {
+                replaced.push(Replaced::Gone(id));
+            }
+        }
+        for (name, user) in others {
+            self.set(&name, user);
+        }
+        replaced
+    }
+
+    /// Adds the users of a configuration file: for each its name and its rules.
+    ///
+    /// # Errors
+    /// For the person who wrote the file.
+    pub fn configure(&mut self, lines: &[Vec<Vec<u8>>]) -> Result<(), String> {
+        let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        let mut seen: Vec<&[u8]> = Vec::new();
+        for line in lines {
+            let Some((name, rules)) = line.split_first() else { return Err("user: a name is wanted".to_owned()) };
+            if has_space(name) {
+                return Err("Spaces not allowed in ACL usernames".to_owned());
+            }
+            if seen.contains(&name.as_slice()) {
+                return Err(format!(
+                    "user {}: Duplicate user found. A user can only be defined once in config files",
+                    shown(name)
+                ));
+            }
+            seen.push(name);
+            let rules: Vec<&[u8]> = rules.iter().map(Vec::as_slice).collect();
+            let rules = merge_selectors(&rules).map_err(|open| {
+                format!("user {}: Unmatched parenthesis in acl selector starting at '{}'.", shown(name), shown(open))
+            })?;
+            let mut user = User::new(self.table, self.all_channels);
+            for rule in rules {
+                user.apply(&rule, self.all_channels).map_err(|refusal| {
+                    // A rule may be a password; only one that names a command is shown.
+                    let rule = if refusal == Refusal::Unknown { format!(" '{}'", shown(&rule)) } else { String::new() };
+                    format!("user {}: Error in ACL rule{rule}: {}", shown(name), refusal.text())
+                })?;
+            }
+            if !user.enabled {
+                tracing::info!(user = shown(name), "a user of the configuration is disabled: there is no 'on' among the rules");
+            }
+            self.set(name, user);
+        }
+        Ok(())
+    }
+
+    /// The users of an ACL file; `path` is shown in errors.
+    ///
+    /// # Errors
+    /// All that is wrong with it, in one line.
+    pub fn parse_file(&self, path: &str, text: &[u8]) -> Result<BTreeMap<Box<[u8]>, User>, Vec<u8>> {
+        let mut users = BTreeMap::new();
+        let mut errors = Vec::new();
+        for (index, line) in text.split(|&b| b == b'\n').enumerate() {
+            let line = line.trim_ascii();
+            if !line.is_empty() {
+                self.parse_line(&format!("{path}:{}", index + 1), line, &mut users, &mut errors);
+            }
+        }
+        if errors.is_empty() {
+            return Ok(users);
+        }
+        errors.extend_from_slice(b"WARNING: ACL errors detected, no change to the previously active ACL rules was performed");
+        Err(errors)
+    }
+
+    fn parse_line(&self, place: &str, line: &[u8], users: &mut BTreeMap<Box<[u8]>, User>, errors: &mut Vec<u8>) {
+        let mut fail = |parts: &[&[u8]]| errors.extend_from_slice(&parts.concat());
+        let words: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
+        let [b"user", name, rules @ ..] = words.as_slice() else {
+            fail(&[place.as_bytes(), b" should start with user keyword followed by the username. "]);
+            return;
+        };
+        if has_space(name) {
+            fail(&[b"'", place.as_bytes(), b": username '", name, b"' contains invalid characters. "]);
+            return;
+        }
+        if users.contains_key(*name) {
+            let number = place.rsplit(':').next().unwrap_or_default();
+            fail(&[b"WARNING: Duplicate user '", name, b"' found on line ", number.as_bytes(), b". "]);
+            return;
+        }
+        let mut user = User::new(self.table, self.all_channels);
+        match merge_selectors(rules) {
+            Err(_) => fail(&[place.as_bytes(), b": Unmatched parenthesis in selector definition."]),
+            Ok(rules) => {
+                let mut told = false;
+                for rule in rules {
+                    let rule = rule.trim_ascii();
+                    match user.apply(rule, self.all_channels) {
+                        Ok(()) => {}
+                        Err(refusal @ Refusal::Unknown) => fail(&[
+                            place.as_bytes(),
+                            b": Error in applying operation '",
+                            rule,
+                            b"': ",
+                            refusal.text().as_bytes(),
+                            b". ",
+                        ]),
+                        Err(refusal) if !told => {
+                            told = true;
+                            fail(&[place.as_bytes(), b": ", refusal.text().as_bytes(), b". "]);
+                        }
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+        users.insert((*name).into(), user);
+    }
+
+    /// All users as the lines of a file, without line ends.
+    pub fn lines(&self) -> Vec<Vec<u8>> {
+        self.iter().map(|(name, user)| [b"user ", name, b" ", &*user.describe()].concat()).collect()
+    }
+
+    /// Panics where the state is not what it should be.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.names.len(), self.all.len(), "a name for each user");
+        assert_eq!(self.find(DEFAULT_NAME), Some(UserId::DEFAULT), "the default user is there");
+        for (name, number) in &self.names {
+            assert_eq!(self.name(UserId(*number)), Some(&**name), "a user under its name");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,680 @@
+//! The databases as commands see them: ended keys are never seen, and every change is reported.
+
+mod ahead;
+mod strings;
+
+pub use ahead::Ahead;
+
+use crate::base::error::{Error, Result};
+use crate::base::time::Now;
+use crate::keyspace::change::{Change, Changes, Effect, Event};
+use crate::keyspace::eviction::Evictor;
+use crate::keyspace::lru::Uses;
+use crate::keyspace::natives::may_replace;
+use crate::lock::Origin;
+use crate::store::dict::{KeyHash, KeyHasher, Place};
+use crate::store::entry::{Entry, EntryRef, Form, NewValue, ValueRef};
+use crate::store::space::{Due, Space};
+use crate::store::values::hash::Hash;
+use crate::store::values::hash::Limits;
+use crate::store::values::list::Cuts;
+use crate::store::values::stream::BlockLimits;
+use crate::store::values::value::Value;
+use crate::store::values::zset;
+use crate::store::wheel::TIMER_BYTES;
+
+/// What becomes of a key's deadline when its value is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ttl {
+    /// It has none any more.
+    Clear,
+    /// It stays.
+    Keep,
+    /// It is this, in monotonic milliseconds.
+    At(u64),
+}
+
+/// Counters of `INFO stats`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyspaceStats {
+    /// Lookups that found their key.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Keys that reached their deadline.
+    pub expired: u64,
+    /// Fields of hashes that reached theirs.
+    pub expired_fields: u64,
+    /// The longest that a key's end came after its deadline, where nobody looked at the key before; milliseconds.
+    pub late_ms_max: u64,
+    /// Keys that were evicted.
+    pub evicted: u64,
+}
+
+/// All databases and who is told of their changes.
+pub struct Keyspace {
+    pub(crate) space: Space,
+    /// The dictionary of each database: `SWAPDB` exchanges two numbers.
+    pub(crate) numbers: Vec<u16>,
+    /// Collects changes.
+    pub changes: Changes,
+    /// Counters.
+    pub stats: KeyspaceStats,
+    /// How uses of keys are noted.
+    pub uses: Uses,
+    /// Chooses the keys that give way when memory is used up.
+    pub evictor: Evictor,
+    /// How far a hash may grow as one buffer.
+    pub hash_limits: Limits,
+    /// How far a list may grow as one buffer.
+    pub list_cuts: Cuts,
+    /// How far a sorted set may grow as one buffer.
+    pub zset_limits: zset::Limits,
+    /// Nothing is removed for having ended, though it is not seen any more: during `CLIENT PAUSE`.
+    pub keep_ended: bool,
+    /// How far a set may grow in its compact forms.
+    pub set_limits: crate::store::values::set::Limits,
+    /// Where a block of a stream ends.
+    pub stream_limits: BlockLimits,
+    /// Whether there may be locks, semaphores, latches or guards among the keys.
+    pub natives: bool,
+    /// Whether leases may have ended whose turn has not come: commands are to see to those that are their business.
+    pub behind: bool,
+    /// `DEBUG SET-ACTIVE-EXPIRE`: off, keys end only when they are looked at.
+    pub active_expire: bool,
+}
+
+impl Keyspace {
+    /// `count` empty databases.
+    pub fn new(count: usize, seed: u64, now: Now) -> Self {
+        Keyspace {
+            space: Space::new(count, seed, now.mono_ms()),
+            numbers: (0..count as u16).collect(),
+            changes: Changes::new(seed ^ 0x2545_f491_4f6c_dd1d),
+            stats: KeyspaceStats::default(),
+            uses: Uses::new(seed ^ 0x94d0_49bb_1331_11eb),
+            evictor: Evictor::default(),
+            hash_limits: Limits::default(),
+            list_cuts: Cuts::default(),
+            zset_limits: zset::Limits::default(),
+            keep_ended: false,
+            set_limits: Default::default(),
+            stream_limits: BlockLimits::default(),
+            natives: false,
+            behind: false,
+            active_expire: true,
+        }
+    }
+
+    /// Hashes names of fields and members.
+    pub fn hasher(&self) -> &KeyHasher {
+        self.space.hasher()
+    }
+
+    /// Number of databases.
+    pub fn databases(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// One database at one instant.
+    #[inline]
+    pub fn db(&mut self, index: u32, now: Now) -> Db<'_> {
+        let dict = self.numbers[index as usize] as usize;
+        Db { keyspace: self, index, dict, now, touch: true }
+    }
+
+    /// For lookups in a database that are ahead.
+    #[inline]
+    pub fn ahead(&self, db: u32) -> Ahead<'_> {
+        Ahead { hasher: self.space.hasher(), dict: self.space.dict(self.numbers[db as usize] as usize) }
+    }
+
+    /// Takes it that the key of a request has the hash that was found out ahead of it, until [`Keyspace::forget_known`]; the request's
+    /// bytes must stay where they are.
+    #[inline]
+    pub fn know(&mut self, key: &[u8], hash: KeyHash) {
+        self.space.know(key, hash);
+    }
+
+    /// To be called when the request is done with.
+    #[inline]
+    pub fn forget_known(&mut self) {
+        self.space.forget_known();
+    }
+
+    /// Looks at a key without doing anything to it: `None` where it is not there, and otherwise when it ends, or has ended, in
+    /// monotonic milliseconds; the end of time where it does not.
+    pub(crate) fn end_of(&self, db: u32, key: &[u8]) -> Option<u64> {
+        let dict = self.numbers[db as usize] as usize;
+        let place = self.space.find(dict, self.space.hash(key), key)?;
+        let entry = self.space.get(dict, place);
+        let fields_end = match entry.value() {
+            ValueRef::Boxed(Value::Hash(hash)) => hash.end(),
+            _ => None,
+        };
+        let never = u64::MAX;
+        Some(entry.deadline().unwrap_or(never).min(fields_end.unwrap_or(never)))
+    }
+
+    /// Exchanges two databases.
+    pub fn swap(&mut self, a: u32, b: u32, now: Now) {
+        if self.changes.is_observed() {
+            self.touch_swapped(a, b, now);
+        }
+        self.numbers.swap(a as usize, b as usize);
+        self.with_locks(now, |locks, keys| locks.swapped(keys, now, a, b));
+        let event = Event::new(Default::default(), "swapdb");
+        self.changes.emit(Change { now, db: a, key: b"", event, effect: Effect::Swap { with: b } });
+    }
+
+    /// Takes a key to another name or another database, in the place of whatever is there; false where there is no such key. The
+    /// events are what it is called where the key leaves and where it comes. Errors, and changes nothing, where either key is native.
+    pub fn relocate(&mut self, now: Now, from: (u32, &[u8]), to: (u32, &[u8]), events: (Event, Event)) -> Result<bool> {
+        self.db(from.0, now).check_plain(from.1)?;
+        self.db(to.0, now).make_way(to.1)?;
+        let before = self.changes.count;
+        let mut source = self.db(from.0, now);
+        let Some(place) = source.locate(from.1).1 else { return Ok(false) };
+        let dict = source.dict;
+        let entry = self.space.remove(dict, place);
+        // Published in Redis's order: it adds the one before it removes the other.
+        self.changes.publish(to.0, Event::NEW, to.1);
+        self.db(from.0, now).emit(from.1, events.0, Effect::Delete);
+        self.db(to.0, now).settle(to.1, entry, events.1);
+        self.changes.count_as(before, 1);
+        Ok(true)
+    }
+
+    /// When [`Keyspace::advance`] has something to do at the earliest, in monotonic milliseconds: a key or a field ends, or, at 0,
+    /// memory waits to be freed already.
+    pub fn next_wake(&self) -> Option<u64> {
+        if self.space.has_graves() || self.changes.has_retired() || self.changes.has_lost() {
+            return Some(0);
+        }
+        if self.active_expire && !self.keep_ended { self.space.next_wake() } else { None }
+    }
+
+    /// Ends what is due and frees what waits for it, at most `budget` steps of either. Stops after a key so that its events can be
+    /// published; gives false when there is nothing more to do.
+    pub fn advance(&mut self, now: Now, budget: &mut u32) -> bool {
+        if self.active_expire
+            && !self.keep_ended
+            && let Some(due) = self.space.next_due(now.mono_ms(), budget)
+        {
+            match due {
+                Due::Key { dict, entry } => {
+                    let index = self.index_of(dict);
+                    self.stats.expired += 1;
+                    let late_ms = entry.read().deadline().map_or(0, |deadline| now.mono_ms().saturating_sub(deadline));
+                    self.stats.late_ms_max = self.stats.late_ms_max.max(late_ms);
+                    self.changes.emit_end(Change {
+                        now,
+                        db: index,
+                        key: entry.read().key(),
+                        event: Event::EXPIRED,
+                        effect: Effect::Delete,
+                    });
+                    self.changes.expired(index, entry.read().key());
+                    if entry.read().is_native() {
+                        self.lock_lapsed(now, index, entry);
+                    } else {
+                        self.space.bury(entry);
+                    }
+                }
+                Due::Fields { dict, place } => {
+                    let index = self.index_of(dict);
+                    self.db(index, now).expire_fields(place, budget);
+                }
+            }
+            return true;
+        }
+        self.free_some(budget);
+        false
+    }
+
+    /// Frees some of what waits for it.
+    pub(crate) fn free_some(&mut self, budget: &mut u32) {
+        if self.space.has_graves() {
+            self.space.free_some(budget);
+            self.lose_flushed();
+        }
+        if self.changes.has_retired() {
+            self.changes.free_some(budget);
+        }
+        if self.changes.has_lost() {
+            self.tell_lost(budget);
+        }
+    }
+
+    /// Bytes of the tables that find keys, without the keys and values themselves.
+    pub fn table_bytes(&self) -> usize {
+        (0..self.numbers.len()).map(|dict| self.space.dict(dict).allocated()).sum::<usize>() + self.space.slot_bytes()
+    }
+
+    /// Number of keys in a database, whether they have ended or not.
+    pub fn db_len(&self, index: u32) -> usize {
+        self.space.dict(self.numbers[index as usize] as usize).len()
+    }
+
+    /// Of a database's keys, bytes of the tables that find them and of their timers.
+    pub fn db_bytes(&self, index: u32) -> (usize, usize) {
+        let dict = self.numbers[index as usize] as usize;
+        let slots = if dict == 0 { self.space.slot_bytes() } else { 0 };
+        let timers = self.space.volatile(dict) + self.space.volatile_hashes(dict);
+        (self.space.dict(dict).allocated() + slots, timers * TIMER_BYTES)
+    }
+
+    /// Number of timers on the wheel: keys and hashes that have something to end.
+    pub fn timers(&self) -> usize {
+        self.space.timers()
+    }
+
+    /// Whether memory of what was deleted waits to be freed.
+    pub fn has_unfreed(&self) -> bool {
+        self.space.has_graves()
+    }
+
+    pub(crate) fn index_of(&self, dict: usize) -> u32 {
+        self.numbers.iter().position(|&n| n as usize == dict).unwrap_or(dict) as u32
+    }
+}
+
+/// One database at one instant: what handlers work on.
+pub struct Db<'a> {
+    pub(crate) keyspace: &'a mut Keyspace,
+    pub(crate) index: u32,
+    pub(crate) dict: usize,
+    /// The instant of the running command.
+    pub now: Now,
+    /// Whether lookups count as accesses (`CLIENT NO-TOUCH`).
+    pub touch: bool,
+}
+
+impl<'a> Db<'a> {
+    /// Errors where a key holds a lock, a semaphore, a latch or a guard.
+    pub(crate) fn check_plain(&mut self, key: &[u8]) -> Result {
+        if self.peek(key).is_some_and(EntryRef::is_native) { Err(Error::WRONG_TYPE) } else { Ok(()) }
+    }
+
+    /// Number of keys, those included that have ended and were not yet removed.
+    pub fn len(&self) -> usize {
+        self.keyspace.space.dict(self.dict).len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of keys with a deadline.
+    pub fn volatile(&self) -> usize {
+        self.keyspace.space.volatile(self.dict)
+    }
+
+    /// Number of hashes that have fields with a deadline.
+    pub fn volatile_hashes(&self) -> usize {
+        self.keyspace.space.volatile_hashes(self.dict)
+    }
+
+    /// Mean of the milliseconds that are left to the keys with a deadline, among the first `count` keys; 0 where none has one.
+    pub fn sampled_ttl_ms(&self, count: usize) -> u64 {
+        let entries = self.keyspace.space.dict(self.dict).iter().take(count);
+        let (mut total_ms, mut volatile) = (0u128, 0);
+        for deadline in entries.filter_map(EntryRef::deadline) {
+            total_ms += u128::from(self.now.left_ms(deadline));
+            volatile += 1;
+        }
+        total_ms.checked_div(volatile).unwrap_or(0) as u64
+    }
+
+    /// Where a key is. One that has ended is removed on the way.
+    #[inline(never)]
+    pub(crate) fn locate(&mut self, key: &[u8]) -> (KeyHash, Option<Place>) {
+        self.locate_here(key)
+    }
+
+    /// As [`Db::locate`], where it pays to have it inlined.
+    #[inline(always)]
+    pub(crate) fn locate_here(&mut self, key: &[u8]) -> (KeyHash, Option<Place>) {
+        let space = &self.keyspace.space;
+        let (hash, found) = space.locate(self.dict, key);
+        let Some((place, entry)) = found else { return (hash, None) };
+        if ended(entry, self.now) {
+            self.end(place);
+            return (hash, None);
+        }
+        (hash, Some(place))
+    }
+
+    /// Removes a key that has ended.
+    #[cold]
+    #[inline(never)]
+    fn end(&mut self, place: Place) {
+        if self.keyspace.keep_ended {
+            return;
+        }
+        let entry = self.keyspace.space.get(self.dict, place);
+        if entry.deadline().is_some_and(|deadline| self.now.reached(deadline)) {
+            self.expire(place);
+        } else {
+            self.expire_hash(place);
+        }
+    }
+
+    fn expire(&mut self, place: Place) {
+        self.keyspace.stats.expired += 1;
+        let entry = self.keyspace.space.remove(self.dict, place);
+        let (now, key) = (self.now, entry.read().key());
+        self.keyspace.changes.emit_end(Change { now, db: self.index, key, event: Event::EXPIRED, effect: Effect::Delete });
+        self.keyspace.changes.expired(self.index, entry.read().key());
+        if entry.read().is_native() {
+            self.keyspace.lock_lapsed(self.now, self.index, entry);
+        } else {
+            self.keyspace.space.bury(entry);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn drop_key(&mut self, place: Place, event: Event) {
+        let entry = self.keyspace.space.remove(self.dict, place);
+        self.emit(entry.read().key(), event, Effect::Delete);
+        if entry.read().is_native() {
+            self.keyspace.lock_deleted(self.now, self.index, entry);
+        } else {
+            self.keyspace.space.bury(entry);
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn emit(&mut self, key: &[u8], event: Event, effect: Effect<'_>) {
+        if self.keyspace.changes.note(&effect) {
+            self.keyspace.changes.report(Change { now: self.now, db: self.index, key, event, effect });
+        }
+    }
+
+    /// A key without counting it as an access.
+    pub fn peek(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let place = self.locate(key).1?;
+        Some(self.keyspace.space.get(self.dict, place))
+    }
+
+    /// Whether a key is there, without counting it as an access.
+    pub fn contains(&mut self, key: &[u8]) -> bool {
+        self.locate(key).1.is_some()
+    }
+
+    /// A key that a command reads: counts as an access, and as a hit or a miss.
+    #[inline]
+    pub fn read(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let Some(place) = self.locate_here(key).1 else {
+            self.note_lookup(key, false);
+            return None;
+        };
+        let counted = self.keyspace.uses.counted;
+        if counted {
+            self.touch(place);
+        }
+        let second = self.now.second();
+        let mut entry = self.keyspace.space.get_mut(self.dict, place);
+        if self.touch && !counted {
+            entry.touch(second);
+        }
+        self.keyspace.stats.hits += 1;
+        Some(entry.into_ref())
+    }
+
+    /// A key that a command asks about without using it: counts as a hit or a miss, but not as an access.
+    pub fn look(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let place = self.locate(key).1;
+        self.note_lookup(key, place.is_some());
+        Some(self.keyspace.space.get(self.dict, place?))
+    }
+
+    /// As [`Db::look`] for how a key is kept: nobody is told of a miss.
+    pub fn inspect(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
+        let place = self.locate(key).1;
+        self.count_lookup(place.is_some());
+        Some(self.keyspace.space.get(self.dict, place?))
+    }
+
+    /// Counts a lookup and publishes a miss.
+    #[inline]
+    pub(crate) fn note_lookup(&mut self, key: &[u8], found: bool) {
+        self.count_lookup(found);
+        if !found {
+            self.keyspace.changes.publish(self.index, Event::KEY_MISS, key);
+        }
+    }
+
+    #[inline]
+    fn count_lookup(&mut self, found: bool) {
+        let stats = &mut self.keyspace.stats;
+        *(if found { &mut stats.hits } else { &mut stats.misses }) += 1;
+    }
+
+    /// Makes the key hold a boxed value, whatever it held before. Errors where it holds what is native and of another kind.
+    pub fn put(&mut self, key: &[u8], value: Box<Value>, ttl: Ttl, event: Event) -> Result {
+        let (hash, place) = self.locate(key);
+        self.put_here(hash, place, key, NewValue::Boxed(value), ttl)?;
+        if let Some(place) = self.keyspace.space.find(self.dict, hash, key) {
+            self.emit_stored(place, key, event);
+        }
+        Ok(())
+    }
+
+    /// Reports that the key there holds what it holds now.
+    pub(crate) fn emit_stored(&mut self, place: Place, key: &[u8], event: Event) {
+        let Keyspace { space, changes, .. } = &mut *self.keyspace;
+        let entry = space.get(self.dict, place);
+        let deadline = entry.deadline().map(|d| self.now.unix_of(d));
+        let hash;
+        let effect = match entry.value() {
+            ValueRef::Bytes(value) => Effect::SetString { value, deadline },
+            ValueRef::Boxed(Value::Bytes(value)) => Effect::SetString { value, deadline },
+            ValueRef::Boxed(value) => Effect::Store { value, deadline },
+            // Locks report themselves.
+            ValueRef::Grant(_) => Effect::None,
+            ValueRef::Count { field, count } => {
+                hash = Value::Hash(Hash::of_count(field, count));
+                Effect::Store { value: &hash, deadline }
+            }
+        };
+        changes.emit(Change { now: self.now, db: self.index, key, event, effect });
+    }
+
+    /// Removes a key in whose place another is about to come, which will be reported. Errors where it is native.
+    pub(crate) fn make_way(&mut self, key: &[u8]) -> Result {
+        self.check_plain(key)?;
+        if let Some(place) = self.locate(key).1 {
+            let entry = self.keyspace.space.remove(self.dict, place);
+            self.keyspace.space.bury(entry);
+        }
+        Ok(())
+    }
+
+    /// Puts an entry that was taken out elsewhere under a name that is free. It keeps its deadline and its access clock.
+    fn settle(&mut self, key: &[u8], entry: Entry, event: Event) {
+        let old = entry.read();
+        let (deadline, form, access) = (old.deadline(), old.form(), old.access());
+        let space = &mut self.keyspace.space;
+        let hash = space.hash(key);
+        let place = match old.value() {
+            ValueRef::Bytes(bytes) => space.insert(self.dict, hash, key, NewValue::Bytes(bytes), deadline),
+            ValueRef::Grant(bytes) => space.insert(self.dict, hash, key, NewValue::Grant(bytes), deadline),
+            ValueRef::Count { field, count } => space.insert(self.dict, hash, key, NewValue::Count { field, count }, deadline),
+            ValueRef::Boxed(_) => {
+                let Some(value) = entry.into_boxed() else { return };
+                space.insert(self.dict, hash, key, NewValue::Boxed(value), deadline)
+            }
+        };
+        let mut new = space.get_mut(self.dict, place);
+        new.set_form(form);
+        new.touch(u64::from(access));
+        self.emit_stored(place, key, event);
+    }
+
+    /// Makes the key hold this, and reports nothing but a new key. Returns its deadline. The caller has looked at what is there: it is of
+    /// the same type.
+    pub(crate) fn put_at(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        key: &[u8],
+        value: NewValue<'_>,
+        ttl: Ttl,
+    ) -> Option<u64> {
+        self.store_here(hash, place, key, value, ttl, |_, _| true).unwrap_or(None)
+    }
+
+    /// Makes the key hold this, whatever it held before, and reports nothing but a new key. Returns its deadline. Errors where it holds
+    /// what is native and of another kind.
+    #[inline(always)]
+    fn put_here(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        key: &[u8],
+        value: NewValue<'_>,
+        ttl: Ttl,
+    ) -> Result<Option<u64>> {
+        self.store_here(hash, place, key, value, ttl, may_replace).ok_or(Error::WRONG_TYPE)
+    }
+
+    /// As [`Db::put_here`], where `may` says whether what is there may be replaced; `None` where it may not.
+    #[inline(always)]
+    fn store_here(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        key: &[u8],
+        value: NewValue<'_>,
+        ttl: Ttl,
+        may: impl FnOnce(EntryRef<'_>, &NewValue<'_>) -> bool,
+    ) -> Option<Option<u64>> {
+        let space = &mut self.keyspace.space;
+        let deadline = match (ttl, place) {
+            (Ttl::At(deadline), _) => Some(deadline),
+            (Ttl::Keep, Some(place)) => space.get(self.dict, place).deadline(),
+            _ => None,
+        };
+        match place {
+            Some(place) => {
+                if !space.replace_where(self.dict, place, value, deadline, may) {
+                    return None;
+                }
+                self.note_use(place);
+            }
+            None => {
+                let mut entry = Entry::new(key, value, deadline);
+                entry.change().touch(self.first_stamp());
+                let place = self.keyspace.space.insert_entry(self.dict, hash, entry);
+                self.keyspace.changes.publish(self.index, Event::NEW, key);
+                self.note_first_use(place);
+            }
+        }
+        Some(deadline)
+    }
+
+    /// Removes a key; false where there was none. Errors where it is native.
+    #[inline]
+    pub fn delete(&mut self, key: &[u8], event: Event) -> Result<bool> {
+        let Some(place) = self.locate_here(key).1 else { return Ok(false) };
+        if self.keyspace.space.get(self.dict, place).is_native() {
+            return Err(Error::WRONG_TYPE);
+        }
+        self.drop_key(place, event);
+        Ok(true)
+    }
+
+    /// Removes a key, whatever it holds; false where there was none. What is held under the name ends, and its holders are told.
+    #[inline]
+    pub fn force_delete(&mut self, key: &[u8], event: Event) -> bool {
+        let Some(place) = self.locate_here(key).1 else { return false };
+        self.drop_key(place, event);
+        true
+    }
+
+    /// Sets or clears a key's deadline (monotonic milliseconds); false where there is no such key. Errors where a lock, a semaphore or a
+    /// latch is there. A guard can be given a deadline, as nothing else would ever end it.
+    pub fn set_deadline(&mut self, key: &[u8], deadline: Option<u64>, event: Event) -> Result<bool> {
+        let Some(place) = self.locate(key).1 else { return Ok(false) };
+        if self.keyspace.space.get(self.dict, place).has_own_deadline() {
+            return Err(Error::WRONG_TYPE);
+        }
+        self.keyspace.space.set_deadline(self.dict, place, deadline);
+        let deadline = deadline.map(|d| self.now.unix_of(d));
+        self.emit(key, event, Effect::Deadline(deadline));
+        Ok(true)
+    }
+
+    /// Reports a second event for a change that was already reported, such as `expire` for a `SET` with a lease.
+    pub fn also(&mut self, key: &[u8], event: Event) {
+        self.emit(key, event, Effect::None);
+    }
+
+    /// Notes how Redis would keep a string whose bytes do not tell; a new value begins as [`Form::Shortest`].
+    pub fn set_form(&mut self, key: &[u8], form: Form) {
+        if form != Form::Shortest
+            && let Some(place) = self.locate(key).1
+        {
+            self.keyspace.space.get_mut(self.dict, place).set_form(form);
+        }
+    }
+
+    /// Empties the database in one step; gives the number of keys.
+    pub fn flush(&mut self) -> usize {
+        if self.keyspace.changes.is_observed() {
+            self.keyspace.touch_flushed(self.index);
+        }
+        let next_token = self.keyspace.changes.locks.as_ref().map_or(0, |locks| locks.next_token());
+        let home = self.keyspace.changes.locks.as_ref().map_or(self.index, |locks| locks.home(self.index));
+        let origin = Origin { db: self.index, home, at_ms: self.now.mono_ms(), by: self.keyspace.changes.client, next_token };
+        let len = self.keyspace.space.clear(self.dict, origin);
+        if let Some(locks) = &mut self.keyspace.changes.locks {
+            locks.flushed(origin);
+            self.keyspace.changes.attention |= locks.has_work();
+        }
+        self.keyspace.natives &= (0..self.keyspace.databases()).any(|db| !self.keyspace.space.dict(db).is_empty());
+        let event = Event::new(Default::default(), "flushdb");
+        let before = self.keyspace.changes.count;
+        self.emit(b"", event, Effect::Flush);
+        self.keyspace.changes.count_as(before, len as u64);
+        len
+    }
+
+    /// Visits keys from a cursor on; see [`crate::store::dict::Dict::scan`]. Keys that have ended are passed over.
+    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(EntryRef<'_>)) -> u64 {
+        self.keyspace.space.dict(self.dict).scan(cursor, count, |entry| {
+            if !ended(entry, self.now) {
+                visit(entry);
+            }
+        })
+    }
+
+    /// Number of keys in a slot of the cluster, in a database that keeps them by slot; whether they have ended or not.
+    pub fn slot_len(&self, slot: u16) -> usize {
+        self.keyspace.space.slot_len(slot)
+    }
+
+    /// Visits the keys of a slot of the cluster until told to stop. Keys that have ended are passed over.
+    pub fn visit_slot(&self, slot: u16, mut visit: impl FnMut(EntryRef<'_>) -> bool) {
+        self.keyspace.space.visit_slot(slot, |entry| ended(entry, self.now) || visit(entry));
+    }
+
+    /// The `index`-th key, for `index` below [`Db::len`], whether it has ended or not.
+    pub fn nth(&self, index: usize) -> Option<EntryRef<'_>> {
+        self.keyspace.space.dict(self.dict).nth(index)
+    }
+}
+
+/// Whether a key is a hash all of whose fields have ended.
+#[inline]
+fn fields_ended(entry: EntryRef<'_>, now: Now) -> bool {
+    matches!(entry.value(), ValueRef::Boxed(Value::Hash(hash)) if hash.ended(now.mono_ms()))
+}
+
+/// Whether a key has ended, by its own deadline or with its last field.
+#[inline(always)]
+pub(crate) fn ended(entry: EntryRef<'_>, now: Now) -> bool {
+    entry.deadline().is_some_and(|deadline| now.reached(deadline)) || (entry.is_boxed() && fields_ended(entry, now))
+}

@@ -1,0 +1,96 @@
+//! Keys that hold strings.
+
+use crate::base::error::{Error, Result};
+use crate::keyspace::change::{Effect, Event};
+use crate::keyspace::databases::{Db, Keyspace, Ttl, ended};
+use crate::store::dict::{KeyHash, Place};
+use crate::store::entry::{Form, NewValue};
+
+impl Db<'_> {
+    /// The string that a command reads, an error where the key holds another type.
+    #[inline]
+    pub fn string(&mut self, key: &[u8]) -> Result<Option<&[u8]>> {
+        match self.read(key) {
+            None => Ok(None),
+            Some(entry) => entry.bytes().map(Some).ok_or(Error::WRONG_TYPE),
+        }
+    }
+
+    /// Makes the key hold a string, whatever it held before. Errors where that is native.
+    pub fn put_string(&mut self, key: &[u8], value: &[u8], ttl: Ttl, event: Event) -> Result {
+        let (hash, place) = self.locate_here(key);
+        self.put_string_at(hash, place, key, value, ttl, event)
+    }
+
+    /// As [`Db::put_string`] for a key that was just located.
+    pub(crate) fn put_string_at(
+        &mut self,
+        hash: KeyHash,
+        place: Option<Place>,
+        key: &[u8],
+        value: &[u8],
+        ttl: Ttl,
+        event: Event,
+    ) -> Result {
+        let deadline = self.put_here(hash, place, key, NewValue::Bytes(value), ttl)?;
+        let deadline = deadline.map(|d| self.now.unix_of(d));
+        self.emit(key, event, Effect::SetString { value, deadline });
+        Ok(())
+    }
+
+    /// Makes the key there hold a string that follows from the one it holds; an error where it holds another type. It keeps its
+    /// deadline. Made for counters, which most often have as many digits as before.
+    #[inline]
+    pub(crate) fn rewrite_string<'v>(
+        &mut self,
+        hash: KeyHash,
+        place: Place,
+        key: &[u8],
+        event: Event,
+        new: impl FnOnce(&[u8]) -> Result<&'v [u8]>,
+    ) -> Result {
+        let mut entry = self.keyspace.space.get_mut(self.dict, place);
+        let value = new(entry.read().bytes().ok_or(Error::WRONG_TYPE)?)?;
+        if entry.overwrite(value) {
+            let deadline = entry.read().deadline().map(|d| self.now.unix_of(d));
+            self.note_use(place);
+            self.emit(key, event, Effect::SetString { value, deadline });
+            Ok(())
+        } else {
+            self.put_string_at(hash, Some(place), key, value, Ttl::Keep, event)
+        }
+    }
+
+    /// Adds to a counter of at most eight digits if that changes nothing but the last of them, as most steps of a counter do: it is neither
+    /// written anew nor moved. Where it does not, nothing is done, and it gives where the key is.
+    #[inline]
+    pub(crate) fn add_to_last_digit(
+        &mut self,
+        key: &[u8],
+        increment: i64,
+        event: Event,
+    ) -> std::result::Result<i64, (KeyHash, Option<Place>)> {
+        let Keyspace { space, changes, uses, .. } = &mut *self.keyspace;
+        let (hash, found) = space.locate_mut(self.dict, key);
+        let Some((place, mut entry)) = found else { return Err((hash, None)) };
+        if ended(entry.read(), self.now) {
+            self.end(place);
+            return Err((hash, None));
+        }
+        let Some((old, last)) = entry.short_number() else { return Err((hash, Some(place))) };
+        let digit = increment.wrapping_add(i64::from(*last - b'0'));
+        if !(0..=9).contains(&digit) {
+            return Err((hash, Some(place)));
+        }
+        *last = b'0' + digit as u8;
+        entry.set_form(Form::Shortest);
+        if uses.counted || changes.is_heeded() {
+            self.note_use(place);
+            self.emit_stored(place, key, event);
+        } else {
+            entry.touch(self.now.second());
+            changes.count += 1;
+        }
+        Ok(i64::from(old) + increment)
+    }
+}

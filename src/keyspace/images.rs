@@ -1,0 +1,148 @@
+//! Images: what keys hold, taken out of the databases as it is, to be put back later.
+
+use std::collections::BTreeMap;
+
+use crate::base::time::Now;
+use crate::keyspace::change::Event;
+use crate::keyspace::databases::{Keyspace, Ttl, ended};
+use crate::keyspace::natives::lock_of;
+use crate::lock::{Client, Grant, Holders, Lock};
+use crate::store::entry::{EntryRef, Form, ValueRef};
+use crate::store::values::hash::Hash;
+use crate::store::values::value::Value;
+
+/// A key: the index of its database, and its name.
+pub(crate) type Key = (u32, Box<[u8]>);
+
+/// Images of keys, all of them or those that somebody is about.
+pub(crate) type Images = BTreeMap<Key, Image>;
+
+/// What a key holds, and until when.
+#[derive(Clone, Debug)]
+pub struct Image {
+    value: ImageValue,
+    /// In monotonic milliseconds. Locks have their own.
+    deadline: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum ImageValue {
+    String(Box<[u8]>, Form),
+    Lock(Box<Lock>),
+    Other(Box<Value>),
+}
+
+impl Image {
+    /// Of an entry.
+    pub(crate) fn of(entry: EntryRef<'_>) -> Image {
+        let value = match (entry.value(), lock_of(entry)) {
+            (_, Some(lock)) => ImageValue::Lock(Box::new(lock)),
+            (ValueRef::Boxed(Value::Bytes(bytes)), _) => ImageValue::String(bytes.as_slice().into(), entry.form()),
+            (ValueRef::Count { field, count }, _) => ImageValue::Other(Box::new(Value::Hash(Hash::of_count(field, count)))),
+            (ValueRef::Boxed(value), _) => ImageValue::Other(Box::new(value.clone())),
+            (ValueRef::Bytes(bytes) | ValueRef::Grant(bytes), _) => ImageValue::String(bytes.into(), entry.form()),
+        };
+        Image { value, deadline: entry.deadline() }
+    }
+
+    /// Bytes of its value, about.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.value {
+            ImageValue::String(bytes, _) => bytes.len(),
+            ImageValue::Lock(lock) => size_of::<Lock>() + lock.holders.len() * size_of::<Grant>(),
+            ImageValue::Other(value) => value.allocated(),
+        }
+    }
+
+    /// The lock, where it is one.
+    pub(crate) fn lock(&self) -> Option<&Lock> {
+        match &self.value {
+            ImageValue::Lock(lock) => Some(lock),
+            _ => None,
+        }
+    }
+}
+
+/// A time that is so many milliseconds later, where 0 is none.
+pub(crate) fn later(at_ms: u64, by_ms: i64) -> u64 {
+    if at_ms == 0 { 0 } else { at_ms.saturating_add_signed(by_ms).max(1) }
+}
+
+/// A lock all of whose times are so many milliseconds later.
+fn later_lock(lock: Lock, by_ms: i64) -> Lock {
+    if by_ms == 0 {
+        return lock;
+    }
+    let mut holders = Holders::default();
+    for grant in lock.holders.iter() {
+        let mut grant = grant.clone();
+        grant.granted_ms = later(grant.granted_ms, by_ms);
+        grant.end_ms = later(grant.end_ms, by_ms);
+        grant.max_end_ms = later(grant.max_end_ms, by_ms);
+        holders.insert(grant);
+    }
+    Lock { held_back_ms: later(lock.held_back_ms, by_ms), holders, ..lock }
+}
+
+impl Keyspace {
+    /// Of a key, whether it has ended or not; `None` where there is none.
+    pub(crate) fn image(&self, (db, key): &Key) -> Option<Image> {
+        let dict = *self.numbers.get(*db as usize)? as usize;
+        let place = self.space.find(dict, self.space.hash(key), key)?;
+        Some(Image::of(self.space.get(dict, place)))
+    }
+
+    /// Of all keys, but for those that have ended by a time, where one is given.
+    pub(crate) fn images(&self, now: Option<Now>) -> Images {
+        let mut images = Images::new();
+        for (index, &dict) in self.numbers.iter().enumerate() {
+            for entry in self.space.dict(dict as usize).iter() {
+                if !now.is_some_and(|now| ended(entry, now)) {
+                    images.insert((index as u32, entry.key().into()), Image::of(entry));
+                }
+            }
+        }
+        images
+    }
+
+    /// Has a key that is not there hold what an image of it does, all deadlines so many milliseconds later. What ends with connections
+    /// has ended where they are gone.
+    pub(crate) fn put_image(
+        &mut self,
+        now: Now,
+        (db, key): (u32, &[u8]),
+        image: Image,
+        later_ms: i64,
+        connected: impl Fn(Client) -> bool,
+    ) {
+        let ttl = image.deadline.map_or(Ttl::Clear, |at| Ttl::At(later(at, later_ms)));
+        match image.value {
+            ImageValue::Lock(lock) => {
+                let lock = later_lock(*lock, later_ms);
+                self.with_locks(now, |locks, keys| locks.adopt(keys, now, (db, key), lock, connected));
+            }
+            ImageValue::String(bytes, form) => {
+                let mut db = self.db(db, now);
+                // It is not there, so nothing is in the way.
+                let _ = db.put_string(key, &bytes, ttl, Event::SILENT);
+                // Put there with a deadline that is over, it is gone already when it is looked at.
+                if matches!(ttl, Ttl::Clear) || matches!(ttl, Ttl::At(at) if !now.reached(at)) {
+                    db.set_form(key, form);
+                }
+            }
+            ImageValue::Other(mut value) => {
+                self.natives |= value.is_native();
+                if let Value::Hash(hash) = &mut *value
+                    && later_ms != 0
+                {
+                    let timed: Vec<_> =
+                        hash.iter().filter_map(|field| Some((field.name.to_vec(), later(field.deadline?, later_ms)))).collect();
+                    for (field, deadline) in timed {
+                        hash.set_deadline(self.space.hasher(), &field, Some(deadline));
+                    }
+                }
+                let _ = self.db(db, now).put(key, value, ttl, Event::SILENT);
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Reading a value: from whatever version of Redis it comes, and whoever made it up. Every count is believed only as far as there are
+//! bytes for it.
+
+use std::borrow::Cow;
+
+use crate::base::number::{parse_f64, parse_i64};
+use crate::keyspace::rdb::compact;
+use crate::keyspace::rdb::compact::Elements;
+use crate::keyspace::rdb::kind;
+use crate::keyspace::rdb::parts::{chunk, plain_length, string, take};
+use crate::keyspace::rdb::streams::read_stream;
+use crate::store::dict::KeyHasher;
+use crate::store::values::hash::{self, FieldTtl, Hash};
+use crate::store::values::list::{Cuts, List};
+use crate::store::values::set::{self, Limits, Member, Set};
+use crate::store::values::stream::BlockLimits;
+use crate::store::values::value::Value;
+use crate::store::values::zset::{self, ZSet};
+
+/// What a value is built with.
+pub struct Builder<'a> {
+    /// Of the keyspace.
+    pub hasher: &'a KeyHasher,
+    /// For hashes.
+    pub hashes: hash::Limits,
+    /// For lists.
+    pub lists: Cuts,
+    /// For sets.
+    pub sets: set::Limits,
+    /// For sorted sets.
+    pub zsets: zset::Limits,
+    /// For streams.
+    pub streams: BlockLimits,
+    /// The monotonic deadline of a unix time in milliseconds; `None` where it is past.
+    pub deadline_at: &'a dyn Fn(i64) -> Option<u64>,
+}
+
+type Text<'a> = Cow<'a, [u8]>;
+
+impl Builder<'_> {
+    /// The value that stands before the footer of a payload; `None` where it is not well formed or empty. A hash all of whose fields
+    /// have ended is given without any.
+    pub fn load(&self, body: &[u8]) -> Option<Value> {
+        let (&kind, mut rest) = body.split_first()?;
+        let value = self.value(kind, &mut rest)?;
+        rest.is_empty().then_some(value)
+    }
+
+    fn value(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
+        Some(match kind {
+            kind::STRING => Value::Bytes(string(rest)?.into_owned()),
+            kind::LIST => self.list(strings(rest, 1)?)?,
+            kind::LIST_ZIPLIST => self.list(owned(compact::ziplist(&string(rest)?)?))?,
+            kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => {
+                let mut elements = Elements::new();
+                for _ in 0..plain_length(rest)? {
+                    let plain = kind == kind::LIST_QUICKLIST_2
+                        && match plain_length(rest)? {
+                            1 => true,
+                            2 => false,
+                            _ => return None,
+                        };
+                    let node = string(rest)?;
+                    match kind {
+                        _ if plain => elements.push(node),
+                        kind::LIST_QUICKLIST => elements.extend(owned(compact::ziplist(&node)?)),
+                        _ => elements.extend(owned(compact::listpack(&node)?)),
+                    }
+                }
+                self.list(elements)?
+            }
+            kind::SET => self.set(strings(rest, 1)?, false)?,
+            kind::SET_LISTPACK => self.set(compact::listpack(&string(rest)?)?, true)?,
+            kind::SET_INTSET => {
+                let mut digits = itoa::Buffer::new();
+                let integers = compact::intset(&string(rest)?)?;
+                self.set(integers.into_iter().map(|n| Cow::Owned(digits.format(n).as_bytes().to_vec())).collect(), false)?
+            }
+            kind::ZSET | kind::ZSET_2 => {
+                let mut pairs = Vec::new();
+                for _ in 0..plain_length(rest)? {
+                    let member = string(rest)?;
+                    let score = if kind == kind::ZSET_2 { f64::from_le_bytes(chunk(rest)?) } else { old_score(rest)? };
+                    pairs.push((member, score));
+                }
+                let mut zset = ZSet::default();
+                if pairs.len() > self.zsets.entries || pairs.iter().any(|(member, _)| member.len() > self.zsets.value) {
+                    // It never was small: a small one would keep no zero with a sign.
+                    zset.make_large(self.hasher);
+                }
+                for (member, score) in &pairs {
+                    self.rank(&mut zset, member, *score)?;
+                }
+                (!zset.is_empty()).then_some(Value::ZSet(zset))?
+            }
+            kind::ZSET_LISTPACK => self.zset(compact::listpack(&string(rest)?)?)?,
+            kind::ZSET_ZIPLIST => self.zset(compact::ziplist(&string(rest)?)?)?,
+            kind::HASH => self.hash(strings(rest, 2)?)?,
+            kind::HASH_ZIPMAP => self.hash(compact::zipmap(&string(rest)?)?)?,
+            kind::HASH_ZIPLIST => self.hash(compact::ziplist(&string(rest)?)?)?,
+            kind::HASH_LISTPACK => self.hash(compact::listpack(&string(rest)?)?)?,
+            kind::HASH_METADATA => {
+                let earliest = i64::from_le_bytes(chunk(rest)?);
+                let mut fields = Fields::default();
+                for _ in 0..plain_length(rest)? {
+                    let later = i64::try_from(plain_length(rest)?).ok()?;
+                    let unix_ms = if later == 0 { None } else { Some(earliest.checked_add(later - 1)?) };
+                    fields.add(self, &string(rest)?, &string(rest)?, unix_ms)?;
+                }
+                fields.finish()?
+            }
+            kind::HASH_LISTPACK_EX => {
+                let _earliest = i64::from_le_bytes(chunk(rest)?);
+                let buffer = string(rest)?;
+                let elements = compact::listpack(&buffer)?;
+                let mut fields = Fields::default();
+                let (triples, []) = elements.as_chunks::<3>() else { return None };
+                for [name, value, deadline] in triples {
+                    let unix_ms = parse_i64(deadline)?;
+                    fields.add(self, name, value, (unix_ms != 0).then_some(unix_ms))?;
+                }
+                fields.finish()?
+            }
+            kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => {
+                Value::Stream(Box::new(read_stream(kind, rest, self.streams)?))
+            }
+            _ => return None,
+        })
+    }
+
+    fn list(&self, elements: Elements<'_>) -> Option<Value> {
+        let list = List::from_elements(elements.iter().map(|element| &**element), self.lists);
+        (!list.is_empty()).then_some(Value::List(list))
+    }
+
+    fn set(&self, members: Elements<'_>, packed: bool) -> Option<Value> {
+        // Redis keeps what was no listpack as a table where there are more members than a set of integers may have, whatever they are.
+        let table = !packed && members.len() > self.sets.ints;
+        let limits = if table { Limits { ints: 0, entries: 0, ..self.sets } } else { self.sets };
+        let mut set = Set::for_members(members.first()?, members.len(), limits);
+        for member in &members {
+            if !set.add(self.hasher, limits, Member::Bytes(member)) {
+                return None;
+            }
+        }
+        Some(Value::Set(set))
+    }
+
+    fn rank(&self, zset: &mut ZSet, member: &[u8], score: f64) -> Option<()> {
+        let fits = !score.is_nan() && zset.insert(self.hasher, self.zsets, member, score).is_none();
+        fits.then_some(())
+    }
+
+    fn zset(&self, elements: Elements<'_>) -> Option<Value> {
+        let mut zset = ZSet::default();
+        let (pairs, []) = elements.as_chunks::<2>() else { return None };
+        for [member, score] in pairs {
+            self.rank(&mut zset, member, parse_f64(score)?)?;
+        }
+        (!zset.is_empty()).then_some(Value::ZSet(zset))
+    }
+
+    fn hash(&self, elements: Elements<'_>) -> Option<Value> {
+        let mut fields = Fields::default();
+        let (pairs, []) = elements.as_chunks::<2>() else { return None };
+        for [name, value] in pairs {
+            fields.add(self, name, value, None)?;
+        }
+        fields.finish()
+    }
+}
+
+/// A hash that is being read.
+#[derive(Default)]
+struct Fields {
+    hash: Hash,
+    /// Fields that have ended already and are left out.
+    ended: usize,
+}
+
+impl Fields {
+    fn add(&mut self, builder: &Builder<'_>, name: &[u8], value: &[u8], unix_ms: Option<i64>) -> Option<()> {
+        let ttl = match unix_ms.map(|unix_ms| if unix_ms < 0 { None } else { Some((builder.deadline_at)(unix_ms)) }) {
+            None => FieldTtl::Clear,
+            Some(None) => return None,
+            Some(Some(None)) => {
+                self.ended += 1;
+                return Some(());
+            }
+            Some(Some(Some(deadline))) => FieldTtl::At(deadline),
+        };
+        self.hash.set(builder.hasher, builder.hashes, name, value, ttl).then_some(())
+    }
+
+    fn finish(self) -> Option<Value> {
+        (!self.hash.is_empty() || self.ended > 0).then_some(Value::Hash(self.hash))
+    }
+}
+
+/// A count, and so many groups of `each` strings.
+fn strings<'a>(rest: &mut &'a [u8], each: usize) -> Option<Elements<'a>> {
+    let count = plain_length(rest)?.checked_mul(each)?;
+    // A string takes a byte at least.
+    if count > rest.len() {
+        return None;
+    }
+    (0..count).map(|_| string(rest)).collect()
+}
+
+fn owned(elements: Elements<'_>) -> Elements<'static> {
+    elements.into_iter().map(|element| Text::Owned(element.into_owned())).collect()
+}
+
+/// A score as text behind its length; three lengths stand for what is no finite number.
+fn old_score(rest: &mut &[u8]) -> Option<f64> {
+    let [len] = chunk(rest)?;
+    match len {
+        253 => None,
+        254 => Some(f64::INFINITY),
+        255 => Some(f64::NEG_INFINITY),
+        _ => parse_f64(take(rest, len.into())?),
+    }
+}

@@ -1,0 +1,508 @@
+//! Hashes in a database: fields that have ended are never seen, and every change is reported.
+//!
+//! Commands that read ask [`Db::hash`] for a [`HashView`]; commands that write take a [`HashEdit`], change fields through it and
+//! [`HashEdit::finish`] it, which publishes what happened and removes the key with its last field. A hash of one field with a small
+//! number, as reentrant locks are, lies in its entry; it is made a value of its own for whatever does not keep it one. Ended fields are
+//! taken out by `Db::expire_fields` as soon as they are due; a command that comes before takes a few out itself and passes over the rest.
+
+use std::collections::HashSet;
+
+use smallvec::SmallVec;
+
+use crate::base::error::{Error, Result};
+use crate::keyspace::change::{Change, Classes, Effect, Event};
+use crate::keyspace::databases::{Db, Keyspace};
+use crate::store::dict::{KeyHash, KeyHasher, Place};
+use crate::store::entry::{COUNT_FIELD_MAX, NewValue, ValueRef};
+use crate::store::trie::below;
+use crate::store::values::hash::{Field, FieldTtl, Hash, digits, small_number};
+use crate::store::values::value::Value;
+
+/// Ended fields that a command takes out on its way.
+const ENDED_ON_ACCESS: u32 = 64;
+
+/// An effect whose event is published later, once for all fields of a command.
+const SILENT: Event = Event::new(Classes::empty(), "");
+const HEXPIRED: Event = Event::new(Classes::HASH, "hexpired");
+
+impl Event {
+    /// Fields were set.
+    pub const HSET: Event = Event::new(Classes::HASH, "hset");
+    /// Fields were deleted.
+    pub const HDEL: Event = Event::new(Classes::HASH, "hdel");
+    /// A field was incremented.
+    pub const HINCRBY: Event = Event::new(Classes::HASH, "hincrby");
+    /// A field was incremented by a float.
+    pub const HINCRBYFLOAT: Event = Event::new(Classes::HASH, "hincrbyfloat");
+    /// Fields were given a deadline.
+    pub const HEXPIRE: Event = Event::new(Classes::HASH, "hexpire");
+    /// Fields lost their deadline.
+    pub const HPERSIST: Event = Event::new(Classes::HASH, "hpersist");
+}
+
+/// A hash that a command reads.
+#[derive(Clone, Copy)]
+pub struct HashView<'a> {
+    hash: Look<'a>,
+    hasher: &'a KeyHasher,
+    now_ms: u64,
+    /// Whether there are ended fields to pass over.
+    ended: bool,
+}
+
+/// How a hash is kept.
+#[derive(Clone, Copy)]
+enum Look<'a> {
+    /// In its entry, as one field.
+    Count(Field<'a>),
+    Hash(&'a Hash),
+}
+
+fn counted(field: &[u8], count: u8) -> Field<'_> {
+    Field { name: field, value: digits(count), deadline: None }
+}
+
+impl<'a> HashView<'a> {
+    /// Number of fields.
+    pub fn len(&self) -> usize {
+        match self.hash {
+            Look::Count(_) => 1,
+            Look::Hash(hash) => hash.len() - if self.ended { hash.ended_fields(self.now_ms) } else { 0 },
+        }
+    }
+
+    /// The field of this name.
+    pub fn get(&self, name: &[u8]) -> Option<Field<'a>> {
+        match self.hash {
+            Look::Count(field) => (field.name == name).then_some(field),
+            Look::Hash(hash) => hash.get(self.hasher, name).filter(|field| !field.ended(self.now_ms)),
+        }
+    }
+
+    /// All fields; those of a hash that is still one buffer in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = Field<'a>> + use<'a> {
+        let now_ms = self.now_ms;
+        let (one, hash) = match self.hash {
+            Look::Count(field) => (Some(field), None),
+            Look::Hash(hash) => (None, Some(hash)),
+        };
+        let fields = hash.into_iter().flat_map(Hash::iter).filter(move |field| !field.ended(now_ms));
+        one.into_iter().chain(fields)
+    }
+
+    /// See [`Hash::scan`].
+    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
+        let hash = match self.hash {
+            Look::Count(field) => {
+                visit(field);
+                return 0;
+            }
+            Look::Hash(hash) => hash,
+        };
+        hash.scan(self.hasher, cursor, count, |field| {
+            if !field.ended(self.now_ms) {
+                visit(field);
+            }
+        })
+    }
+
+    /// For picking random fields.
+    pub fn picker(&self) -> Picker<'a> {
+        match self.hash {
+            Look::Hash(hash) if !hash.is_small() && !self.ended => Picker { hash: Some(hash), list: Vec::new() },
+            _ => Picker { hash: None, list: self.iter().collect() },
+        }
+    }
+
+    /// `count` different fields, each set of so many with the same chance; all of them where there are no more.
+    pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Field<'a>> {
+        let mut left = self.len();
+        let mut wanted = count.min(left);
+        let mut fields = Vec::with_capacity(wanted);
+        if let Look::Hash(hash) = self.hash
+            && wanted < left / 3
+            && !self.ended
+            && !hash.is_small()
+        {
+            let mut taken = HashSet::with_capacity_and_hasher(wanted, self.hasher.state());
+            while fields.len() < wanted
+                && let Some(field) = hash.random(&mut random)
+            {
+                if taken.insert(field.name) {
+                    fields.push(field);
+                }
+            }
+            return fields;
+        }
+        for field in self.iter() {
+            if wanted == 0 {
+                break;
+            }
+            if below(random(), left) < wanted {
+                fields.push(field);
+                wanted -= 1;
+            }
+            left -= 1;
+        }
+        fields
+    }
+}
+
+/// Picks random fields of a hash, each with the same chance every time.
+pub struct Picker<'a> {
+    /// A large hash, all of whose fields will do.
+    hash: Option<&'a Hash>,
+    /// The fields of a small hash, or those that have not ended.
+    list: Vec<Field<'a>>,
+}
+
+impl<'a> Picker<'a> {
+    /// A random field.
+    pub fn pick(&self, mut random: impl FnMut() -> u64) -> Field<'a> {
+        // A hash in the database has fields.
+        let none = Field { name: b"", value: b"", deadline: None };
+        match self.hash {
+            Some(hash) => hash.random(&mut random).unwrap_or(none),
+            None if self.list.is_empty() => none,
+            None => self.list[below(random(), self.list.len())],
+        }
+    }
+}
+
+/// A hash that a command changes.
+pub struct HashEdit<'d, 'a> {
+    db: &'d mut Db<'a>,
+    key: &'d [u8],
+    hash: KeyHash,
+    /// Where it is; nowhere until it has a field.
+    place: Option<Place>,
+    /// The earliest field deadline when it began.
+    first: Option<u64>,
+    /// Whether a field that had ended was in the way.
+    expired: bool,
+}
+
+impl<'a> Db<'a> {
+    /// The hash that a command reads: counts as an access, and as a hit or a miss. An error where the key holds another type.
+    #[inline]
+    pub fn hash(&mut self, key: &[u8]) -> Result<Option<HashView<'_>>> {
+        let place = self.locate_hash(key).map(|(_, place)| place);
+        // A key of another type is found all the same.
+        self.note_lookup(key, !matches!(place, Ok(None)));
+        let Some(place) = place? else { return Ok(None) };
+        self.touch(place);
+        let now_ms = self.now.mono_ms();
+        let space = &self.keyspace.space;
+        Ok(match space.get(self.dict, place).value() {
+            ValueRef::Boxed(Value::Hash(hash)) => {
+                Some(HashView { hash: Look::Hash(hash), hasher: space.hasher(), now_ms, ended: hash.has_ended_fields(now_ms) })
+            }
+            ValueRef::Count { field, count } => {
+                Some(HashView { hash: Look::Count(counted(field, count)), hasher: space.hasher(), now_ms, ended: false })
+            }
+            _ => None,
+        })
+    }
+
+    /// The hash that a command changes; `None` where there is no such key.
+    pub fn edit_hash<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<HashEdit<'d, 'a>>> {
+        let (hash, place) = self.locate_hash(key)?;
+        let Some(place) = place else { return Ok(None) };
+        self.touch(place);
+        let first = self.hash_at(place).and_then(|hash| hash.next_field_deadline());
+        Ok(Some(HashEdit { db: self, key, hash, place: Some(place), first, expired: false }))
+    }
+
+    /// The hash that a command is about to put fields into; where there is no such key, it comes with the first field.
+    pub fn edit_or_create_hash<'d>(&'d mut self, key: &'d [u8]) -> Result<HashEdit<'d, 'a>> {
+        let (hash, place) = self.locate_hash(key)?;
+        let mut first = None;
+        if let Some(place) = place {
+            self.touch(place);
+            first = self.hash_at(place).and_then(|hash| hash.next_field_deadline());
+        }
+        Ok(HashEdit { db: self, key, hash, place, first, expired: false })
+    }
+
+    /// Where a hash is, an error where the key holds another type. Takes out some of its ended fields.
+    #[inline]
+    fn locate_hash(&mut self, key: &[u8]) -> Result<(KeyHash, Option<Place>)> {
+        let (key_hash, place) = self.locate(key);
+        let Some(place) = place else { return Ok((key_hash, None)) };
+        let now_ms = self.now.mono_ms();
+        let ended = match self.keyspace.space.get(self.dict, place).value() {
+            ValueRef::Boxed(Value::Hash(hash)) => hash.has_ended_fields(now_ms),
+            ValueRef::Count { .. } => false,
+            _ => return Err(Error::WRONG_TYPE),
+        };
+        if ended && !self.keyspace.keep_ended && !self.take_ended_fields(place, &mut { ENDED_ON_ACCESS }) {
+            return Ok((key_hash, None));
+        }
+        Ok((key_hash, Some(place)))
+    }
+
+    /// The hash there, where it is a value of its own.
+    #[inline]
+    fn hash_at(&self, place: Place) -> Option<&Hash> {
+        match self.keyspace.space.get(self.dict, place).value() {
+            ValueRef::Boxed(Value::Hash(hash)) => Some(hash),
+            _ => None,
+        }
+    }
+
+    /// Ends the fields that are due in the hash there, at most `budget` of them.
+    pub(crate) fn expire_fields(&mut self, place: Place, budget: &mut u32) {
+        if self.take_ended_fields(place, budget) {
+            self.keyspace.space.arm_fields(self.dict, place);
+        }
+    }
+
+    /// Takes out at most `budget` fields that have ended, and the key with the last one: false when it is gone.
+    fn take_ended_fields(&mut self, place: Place, budget: &mut u32) -> bool {
+        let (now, db, now_ms) = (self.now, self.index, self.now.mono_ms());
+        let Keyspace { space, changes, stats, .. } = &mut *self.keyspace;
+        let hasher = space.hasher().clone();
+        let key = space.get(self.dict, place).key().to_vec();
+        let Some(Value::Hash(hash)) = space.get_mut(self.dict, place).boxed() else { return true };
+        let mut taken = 0;
+        while *budget > 0
+            && let Some(entry) = hash.take_ended(&hasher, now_ms)
+        {
+            *budget -= 1;
+            taken += 1;
+            let effect = Effect::HashRemove { field: entry.read().key() };
+            changes.emit(Change { now, db, key: &key, event: SILENT, effect });
+        }
+        if taken == 0 {
+            return true;
+        }
+        stats.expired_fields += taken;
+        let empty = hash.is_empty();
+        changes.publish(db, HEXPIRED, &key);
+        if empty {
+            self.remove_empty(place, &key);
+            self.keyspace.changes.expired(self.index, &key);
+        }
+        !empty
+    }
+
+    /// Removes a hash without fields. Its last field's removal was reported and said as much.
+    fn remove_empty(&mut self, place: Place, key: &[u8]) {
+        drop(self.keyspace.space.remove(self.dict, place));
+        self.keyspace.changes.publish(self.index, Event::DEL, key);
+    }
+
+    /// Removes a hash all of whose fields have ended.
+    pub(crate) fn expire_hash(&mut self, place: Place) {
+        let entry = self.keyspace.space.remove(self.dict, place);
+        if let ValueRef::Boxed(Value::Hash(hash)) = entry.read().value() {
+            self.keyspace.stats.expired_fields += hash.len() as u64;
+        }
+        self.keyspace.changes.publish(self.index, HEXPIRED, entry.read().key());
+        self.emit(entry.read().key(), Event::DEL, Effect::Delete);
+        self.keyspace.changes.expired(self.index, entry.read().key());
+        self.keyspace.space.bury(entry);
+    }
+}
+
+impl HashEdit<'_, '_> {
+    /// The field of this name.
+    pub fn get(&self, name: &[u8]) -> Option<Field<'_>> {
+        let space = &self.db.keyspace.space;
+        let field = match space.get(self.db.dict, self.place?).value() {
+            ValueRef::Boxed(Value::Hash(hash)) => hash.get(space.hasher(), name)?,
+            ValueRef::Count { field, count } if field == name => counted(field, count),
+            _ => return None,
+        };
+        (!field.ended(self.db.now.mono_ms())).then_some(field)
+    }
+
+    /// Gives the hash the form in which it can take these fields and values, as Redis foresees it from their number and lengths.
+    pub fn make_room(&mut self, pairs: &[&[u8]]) {
+        if pairs.len() > 2 && self.place.is_none() {
+            self.create_value();
+        }
+        let limits = self.db.keyspace.hash_limits;
+        if pairs.len() / 2 > limits.entries || pairs.iter().any(|part| part.len() > limits.value) {
+            self.change(|hash, hasher| hash.spread(hasher));
+        }
+    }
+
+    /// Gives the hash the form in which fields have deadlines, whether or not one will get one.
+    pub fn make_timed(&mut self) {
+        self.change(|hash, hasher| hash.make_timed(hasher));
+    }
+
+    /// Sets a field; true when it is new.
+    pub fn set(&mut self, name: &[u8], value: &[u8], ttl: FieldTtl) -> bool {
+        if let Some(count) = small_number(value)
+            && !matches!(ttl, FieldTtl::At(_))
+            && let Some(new) = self.set_count(name, count)
+        {
+            self.db.emit(self.key, SILENT, Effect::HashSet { field: name, value, deadline: None });
+            return new;
+        }
+        self.drop_ended(name);
+        let limits = self.db.keyspace.hash_limits;
+        let (new, deadline) = self.change(|hash, hasher| {
+            let new = hash.set(hasher, limits, name, value, ttl);
+            let deadline = match ttl {
+                FieldTtl::Clear => None,
+                FieldTtl::At(deadline) => Some(deadline),
+                FieldTtl::Keep => hash.get(hasher, name).and_then(|field| field.deadline),
+            };
+            (new, deadline)
+        });
+        let deadline = deadline.map(|d| self.db.now.unix_of(d));
+        self.db.emit(self.key, SILENT, Effect::HashSet { field: name, value, deadline });
+        new
+    }
+
+    /// Adds to the number of a hash that is kept in its entry, if this is its field and it stays so small, as the steps of a reentrant
+    /// lock are. `None`, and nothing done, for any other hash, field or sum.
+    #[inline]
+    pub fn add_to_count(&mut self, name: &[u8], increment: i64) -> Option<i64> {
+        let mut entry = self.db.keyspace.space.get_mut(self.db.dict, self.place?);
+        let ValueRef::Count { field, count } = entry.read().value() else { return None };
+        if field != name {
+            return None;
+        }
+        let sum = u8::try_from(i64::from(count).checked_add(increment)?).ok()?;
+        if !entry.set_count(sum) {
+            return None;
+        }
+        self.db.emit(self.key, SILENT, Effect::HashSet { field: name, value: digits(sum), deadline: None });
+        Some(i64::from(sum))
+    }
+
+    /// Sets a field to a small number where the hash is kept in its entry then; whether it is new.
+    fn set_count(&mut self, name: &[u8], count: u8) -> Option<bool> {
+        let Db { keyspace, dict, .. } = &mut *self.db;
+        let limits = keyspace.hash_limits;
+        let Some(place) = self.place else {
+            if name.len() > COUNT_FIELD_MAX.min(limits.value) || digits(count).len() > limits.value || limits.entries == 0 {
+                return None;
+            }
+            self.create(NewValue::Count { field: name, count });
+            return Some(true);
+        };
+        match keyspace.space.get(*dict, place).value() {
+            ValueRef::Count { field, .. } if field == name => {
+                keyspace.space.get_mut(*dict, place).set_count(count).then_some(false)
+            }
+            _ => None,
+        }
+    }
+
+    fn create_value(&mut self) -> Place {
+        self.create(NewValue::Boxed(Box::new(Value::Hash(Hash::default()))))
+    }
+
+    fn create(&mut self, value: NewValue<'_>) -> Place {
+        let db = &mut *self.db;
+        let place = db.keyspace.space.insert(db.dict, self.hash, self.key, value, None);
+        db.keyspace.changes.publish(db.index, Event::NEW, self.key);
+        db.first_use(place);
+        self.place = Some(place);
+        place
+    }
+
+    /// Sets or clears the deadline of a field; false where there is no such field.
+    pub fn set_deadline(&mut self, name: &[u8], deadline: Option<u64>) -> bool {
+        self.drop_ended(name);
+        if !self.change(|hash, hasher| hash.set_deadline(hasher, name, deadline)) {
+            return false;
+        }
+        let Db { keyspace, index, dict, now, .. } = &mut *self.db;
+        let Keyspace { space, changes, .. } = &mut **keyspace;
+        let Some(place) = self.place else { return true };
+        let ValueRef::Boxed(Value::Hash(hash)) = space.get(*dict, place).value() else { return true };
+        let value = hash.get(space.hasher(), name).map_or(&b""[..], |field| field.value);
+        let effect = Effect::HashSet { field: name, value, deadline: deadline.map(|d| now.unix_of(d)) };
+        changes.emit(Change { now: *now, db: *index, key: self.key, event: SILENT, effect });
+        true
+    }
+
+    /// Takes a field out; false where there is no such field.
+    pub fn remove(&mut self, name: &[u8]) -> bool {
+        self.drop_ended(name);
+        let removed = self.change(|hash, hasher| hash.remove(hasher, name));
+        if removed {
+            self.db.emit(self.key, SILENT, Effect::HashRemove { field: name });
+        }
+        removed
+    }
+
+    /// Takes a field out because its new deadline has passed already; false where there is no such field.
+    pub fn end(&mut self, name: &[u8]) -> bool {
+        let removed = self.remove(name);
+        self.db.keyspace.stats.expired_fields += u64::from(removed);
+        removed
+    }
+
+    /// Publishes what happened to the fields. A hash without fields is removed, with its own event.
+    pub fn finish(self, events: &[Event]) {
+        let db = self.db;
+        if self.expired {
+            db.keyspace.changes.publish(db.index, HEXPIRED, self.key);
+        }
+        for event in events {
+            db.keyspace.changes.publish(db.index, *event, self.key);
+        }
+        let Some(place) = self.place else { return };
+        let Some(hash) = db.hash_at(place) else { return };
+        if hash.is_empty() {
+            db.remove_empty(place, self.key);
+            return;
+        }
+        // A timer that goes off too early is armed again, so a later deadline needs nothing.
+        let first = hash.next_field_deadline();
+        let sooner = match (self.first, first) {
+            (Some(old), Some(new)) => new < old,
+            (old, new) => old.is_some() != new.is_some(),
+        };
+        if sooner {
+            db.keyspace.space.arm_fields(db.dict, place);
+        } else if let Some((field, count)) = hash.as_count() {
+            let field = SmallVec::<[u8; 64]>::from_slice(field);
+            let space = &mut db.keyspace.space;
+            let deadline = space.get(db.dict, place).deadline();
+            space.replace(db.dict, place, NewValue::Count { field: &field, count }, deadline);
+        }
+    }
+
+    /// Takes a field out if it has ended: then it is not there for what comes next.
+    fn drop_ended(&mut self, name: &[u8]) {
+        let now_ms = self.db.now.mono_ms();
+        let Some(hash) = self.place.and_then(|place| self.db.hash_at(place)) else { return };
+        if hash.has_ended_fields(now_ms)
+            && hash.get(self.db.keyspace.space.hasher(), name).is_some_and(|field| field.ended(now_ms))
+        {
+            self.change(|hash, hasher| hash.remove(hasher, name));
+            self.db.keyspace.stats.expired_fields += 1;
+            self.expired = true;
+            self.db.emit(self.key, SILENT, Effect::HashRemove { field: name });
+        }
+    }
+
+    /// Changes the hash as a value of its own, which it is made here if it was none.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Hash, &KeyHasher) -> T) -> T {
+        let place = match self.place {
+            Some(place) => place,
+            None => self.create_value(),
+        };
+        let space = &mut self.db.keyspace.space;
+        let entry = space.get(self.db.dict, place);
+        if let ValueRef::Count { field, count } = entry.value() {
+            let (value, deadline) = (Box::new(Value::Hash(Hash::of_count(field, count))), entry.deadline());
+            space.replace(self.db.dict, place, NewValue::Boxed(value), deadline);
+        }
+        let hasher = space.hasher().clone();
+        match space.get_mut(self.db.dict, place).boxed() {
+            Some(Value::Hash(hash)) => change(hash, &hasher),
+            _ => {
+                unreachable!("the place was seen to hold a hash when the edit began, and nothing else has had the database since")
+            }
+        }
+    }
+}

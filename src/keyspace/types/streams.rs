@@ -1,0 +1,223 @@
+//! Streams in a database: every change is reported.
+//!
+//! Commands that read ask [`Db::stream`]; commands that write take a [`StreamEdit`], change entries, groups and what is pending through
+//! it, and say by [`StreamEdit::event`] what that is called. A stream without entries stays.
+
+use crate::base::error::{Error, Result};
+use crate::keyspace::change::{Classes, Effect, Event};
+use crate::keyspace::databases::Db;
+use crate::store::dict::Place;
+use crate::store::entry::{EntryRef, NewValue, ValueRef};
+use crate::store::values::stream::{Group, Stream, StreamId, Trim};
+use crate::store::values::value::Value;
+
+/// An effect whose event is published apart from it.
+const SILENT: Event = Event::new(Classes::empty(), "");
+
+impl Event {
+    /// An entry came in.
+    pub const XADD: Event = Event::new(Classes::STREAM, "xadd");
+    /// Entries were deleted.
+    pub const XDEL: Event = Event::new(Classes::STREAM, "xdel");
+    /// Entries were trimmed away.
+    pub const XTRIM: Event = Event::new(Classes::STREAM, "xtrim");
+    /// The counters were set.
+    pub const XSETID: Event = Event::new(Classes::STREAM, "xsetid");
+    /// A group was made.
+    pub const XGROUP_CREATE: Event = Event::new(Classes::STREAM, "xgroup-create");
+    /// A group was set to another id.
+    pub const XGROUP_SETID: Event = Event::new(Classes::STREAM, "xgroup-setid");
+    /// A group was removed.
+    pub const XGROUP_DESTROY: Event = Event::new(Classes::STREAM, "xgroup-destroy");
+    /// A consumer was made.
+    pub const XGROUP_CREATECONSUMER: Event = Event::new(Classes::STREAM, "xgroup-createconsumer");
+    /// A consumer was removed.
+    pub const XGROUP_DELCONSUMER: Event = Event::new(Classes::STREAM, "xgroup-delconsumer");
+}
+
+/// A stream that a command changes.
+pub struct StreamEdit<'d, 'a> {
+    db: &'d mut Db<'a>,
+    key: &'d [u8],
+    place: Place,
+}
+
+impl<'a> Db<'a> {
+    /// The stream that a command reads: counts as an access, and as a hit or a miss. An error where the key holds another type.
+    pub fn stream(&mut self, key: &[u8]) -> Result<Option<&Stream>> {
+        match self.read(key).map(EntryRef::value) {
+            None => Ok(None),
+            Some(ValueRef::Boxed(Value::Stream(stream))) => Ok(Some(stream)),
+            Some(_) => Err(Error::WRONG_TYPE),
+        }
+    }
+
+    /// The stream that a command changes; `None` where there is no such key.
+    pub fn edit_stream<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<StreamEdit<'d, 'a>>> {
+        let Some(place) = self.locate(key).1 else { return Ok(None) };
+        if !matches!(self.keyspace.space.get(self.dict, place).value(), ValueRef::Boxed(Value::Stream(_))) {
+            return Err(Error::WRONG_TYPE);
+        }
+        self.touch(place);
+        Ok(Some(StreamEdit { db: self, key, place }))
+    }
+
+    /// As [`Db::edit_stream`] for a command that reads as well: counts as a hit or a miss.
+    pub fn read_and_edit_stream<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<StreamEdit<'d, 'a>>> {
+        let found = self.locate(key).1.is_some();
+        self.note_lookup(key, found);
+        self.edit_stream(key)
+    }
+
+    /// The stream that a command is about to put an entry into, an empty one where there is no such key. That one must get an entry, or
+    /// be told of by [`StreamEdit::made`].
+    pub fn edit_or_create_stream<'d>(&'d mut self, key: &'d [u8]) -> Result<StreamEdit<'d, 'a>> {
+        let (hash, place) = self.locate(key);
+        if place.is_none() {
+            let value = Box::new(Value::Stream(Box::default()));
+            let place = self.keyspace.space.insert(self.dict, hash, key, NewValue::Boxed(value), None);
+            self.keyspace.changes.publish(self.index, Event::NEW, key);
+            self.first_use(place);
+            return Ok(StreamEdit { db: self, key, place });
+        }
+        self.edit_stream(key)?.ok_or(Error::NO_SUCH_KEY)
+    }
+}
+
+impl StreamEdit<'_, '_> {
+    /// The stream as it is.
+    pub fn stream(&self) -> &Stream {
+        match self.db.keyspace.space.get(self.db.dict, self.place).value() {
+            ValueRef::Boxed(Value::Stream(stream)) => stream,
+            _ => unreachable!("the place was seen to hold a stream, and nothing else has had the database since"),
+        }
+    }
+
+    fn stream_mut(&mut self) -> &mut Stream {
+        match self.db.keyspace.space.get_mut(self.db.dict, self.place).boxed() {
+            Some(Value::Stream(stream)) => stream,
+            _ => unreachable!("the place was seen to hold a stream, and nothing else has had the database since"),
+        }
+    }
+
+    fn emit(&mut self, effect: Effect<'_>) {
+        self.db.emit(self.key, SILENT, effect);
+    }
+
+    /// Publishes what happened.
+    pub fn event(&mut self, event: Event) {
+        self.db.keyspace.changes.publish(self.db.index, event, self.key);
+    }
+
+    /// Unix milliseconds of the running command.
+    pub fn now_ms(&self) -> i64 {
+        self.db.now.unix_ms()
+    }
+
+    /// Reports that the stream came into being without an entry.
+    pub fn made(&mut self) {
+        self.db.emit_stored(self.place, self.key, SILENT);
+    }
+
+    /// Adds an entry, whose id must be greater than the last; `pairs` are names and values, one after the other.
+    pub fn append(&mut self, id: StreamId, pairs: &[&[u8]]) {
+        let limits = self.db.keyspace.stream_limits;
+        self.stream_mut().append(limits, id, pairs);
+        self.emit(Effect::StreamAdd { id, pairs });
+    }
+
+    /// Deletes an entry; false where it is not there.
+    pub fn remove(&mut self, id: StreamId) -> bool {
+        let removed = self.stream_mut().remove(id);
+        if removed {
+            self.emit(Effect::StreamRemove { id });
+        }
+        removed
+    }
+
+    /// Takes entries out from the front; the number of them.
+    pub fn trim(&mut self, trim: Trim) -> u64 {
+        let (removed, below) = self.stream_mut().trim(trim);
+        if removed > 0 {
+            self.emit(Effect::StreamTrim { below: below.unwrap_or(StreamId::MAX) });
+        }
+        removed
+    }
+
+    /// Sets the counters.
+    pub fn set_counters(&mut self, last_id: StreamId, entries_added: u64, max_deleted_id: StreamId) {
+        let stream = self.stream_mut();
+        (stream.last_id, stream.entries_added, stream.max_deleted_id) = (last_id, entries_added, max_deleted_id);
+        self.emit(Effect::StreamSet { last_id, entries_added, max_deleted_id });
+    }
+
+    /// A group by its name.
+    pub fn group(&self, name: &[u8]) -> Option<&Group> {
+        self.stream().group(name)
+    }
+
+    /// Sets how far a group has read; makes it where it is not there.
+    pub fn set_group(&mut self, name: &[u8], last_id: StreamId, entries_read: Option<u64>) {
+        match self.stream_mut().group_mut(name) {
+            Some(group) => (group.last_id, group.entries_read) = (last_id, entries_read),
+            None => self.stream_mut().add_group(name, Group::new(last_id, entries_read)),
+        }
+        self.emit(Effect::GroupSet { group: name, last_id, entries_read });
+    }
+
+    /// Removes a group; false where it is not there.
+    pub fn remove_group(&mut self, name: &[u8]) -> bool {
+        let Some(group) = self.stream_mut().remove_group(name) else { return false };
+        // Freed in pieces, as a stream without entries.
+        let mut rest = Stream::default();
+        rest.add_group(name, group);
+        self.db.keyspace.space.bury_value(Box::new(Value::Stream(Box::new(rest))));
+        self.emit(Effect::GroupRemove { group: name });
+        true
+    }
+
+    /// Notes that a consumer has asked for something. One that is not there is made, and true given.
+    pub fn see_consumer(&mut self, group: &[u8], name: &[u8]) -> bool {
+        let now_ms = self.now_ms();
+        let Some(of) = self.stream_mut().group_mut(group) else { return false };
+        let old = of.consumer(name).map(|consumer| consumer.active_ms);
+        of.set_consumer(name, now_ms, old.flatten());
+        if old.is_none() {
+            self.emit(Effect::ConsumerSet { group, consumer: name, seen_ms: now_ms, active_ms: None });
+            self.event(Event::XGROUP_CREATECONSUMER);
+        }
+        old.is_none()
+    }
+
+    /// Notes that a consumer has got something.
+    pub fn activate_consumer(&mut self, group: &[u8], name: &[u8]) {
+        let now_ms = self.now_ms();
+        let Some(of) = self.stream_mut().group_mut(group) else { return };
+        of.set_consumer(name, now_ms, Some(now_ms));
+        self.emit(Effect::ConsumerSet { group, consumer: name, seen_ms: now_ms, active_ms: Some(now_ms) });
+    }
+
+    /// Removes a consumer and what it had not acknowledged, and gives how much that was; `None` where it is not there.
+    pub fn remove_consumer(&mut self, group: &[u8], name: &[u8]) -> Option<usize> {
+        let pending = self.stream_mut().group_mut(group)?.remove_consumer(name)?;
+        self.emit(Effect::ConsumerRemove { group, consumer: name });
+        Some(pending)
+    }
+
+    /// Notes that an entry was given to a consumer.
+    pub fn set_pending(&mut self, group: &[u8], id: StreamId, consumer: &[u8], delivered_ms: i64, count: i64) {
+        if let Some(of) = self.stream_mut().group_mut(group) {
+            of.set_pending(id, consumer, delivered_ms, count);
+            self.emit(Effect::PendingSet { group, id, consumer, delivered_ms, count });
+        }
+    }
+
+    /// Notes that an entry does not wait any more; false where it did not.
+    pub fn remove_pending(&mut self, group: &[u8], id: StreamId) -> bool {
+        let removed = self.stream_mut().group_mut(group).is_some_and(|of| of.remove_pending(id));
+        if removed {
+            self.emit(Effect::PendingRemove { group, id });
+        }
+        removed
+    }
+}

@@ -1,0 +1,280 @@
+//! Sessions that wait for keys: which keys, until when, and which keys have become ready for them.
+//!
+//! The engine puts sessions in and serves them; see `engine::blocking`. The databases note here what has changed.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::base::arguments::Arguments;
+use crate::base::ids::SessionId;
+use crate::keyspace::change::Effect;
+use crate::keyspace::interests::Interests;
+use crate::resp::reply::Sink;
+use crate::store::entry::ValueRef;
+use crate::store::values::value::Value;
+
+bitflags::bitflags! {
+    /// What wakes a waiter: the type that the key must hold, or that it holds it no more.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Wake: u8 {
+        /// The key is a list.
+        const LIST = 1 << 0;
+        /// The key is a sorted set.
+        const ZSET = 1 << 1;
+        /// The key is a stream.
+        const STREAM = 1 << 2;
+        /// The key was removed, or holds something else: a consumer group that is waited at is gone.
+        const GONE = 1 << 3;
+        /// The key is a hash: nothing waits for one but tests.
+        const HASH = 1 << 4;
+        /// The key is a latch that is open.
+        const LATCH = 1 << 5;
+    }
+}
+
+impl Wake {
+    /// What a value wakes.
+    pub(crate) fn by(value: ValueRef<'_>) -> Wake {
+        match value {
+            ValueRef::Boxed(Value::List(_)) => Wake::LIST,
+            ValueRef::Boxed(Value::ZSet(_)) => Wake::ZSET,
+            ValueRef::Boxed(Value::Stream(_)) => Wake::STREAM,
+            ValueRef::Boxed(Value::Hash(_)) | ValueRef::Count { .. } => Wake::HASH,
+            ValueRef::Boxed(Value::Latch(0)) => Wake::LATCH,
+            _ => Wake::empty(),
+        }
+    }
+
+    /// Whether an effect can wake nobody: what is kept of the readers of a stream, and what a stream loses.
+    fn is_bookkeeping(effect: &Effect<'_>) -> bool {
+        matches!(
+            effect,
+            Effect::StreamRemove { .. }
+                | Effect::StreamTrim { .. }
+                | Effect::StreamSet { .. }
+                | Effect::GroupSet { .. }
+                | Effect::ConsumerSet { .. }
+                | Effect::ConsumerRemove { .. }
+                | Effect::PendingSet { .. }
+                | Effect::PendingRemove { .. }
+        )
+    }
+
+    /// Whether an effect may have made a key one that somebody waits for.
+    fn is_fed_by(effect: &Effect<'_>) -> bool {
+        let takes = matches!(
+            effect,
+            Effect::Delete
+                | Effect::HashRemove { .. }
+                | Effect::ListPop { .. }
+                | Effect::ListRemove { .. }
+                | Effect::ListSet { .. }
+                | Effect::ZSetRemove { .. }
+        );
+        !takes && !matches!(effect, Effect::SetString { .. } | Effect::Deadline(_) | Effect::None)
+    }
+}
+
+/// The reply to a command whose time to wait is over.
+#[derive(Clone, Copy, Debug)]
+pub enum TimeOut {
+    /// A null array, as from commands that reply with arrays.
+    NullArray,
+    /// Null.
+    Null,
+    /// So many zeros, in an array where there are several: of the replicas and logs that were waited for, none has come.
+    Zeros(usize),
+}
+
+impl TimeOut {
+    pub(crate) fn write(self, reply: &mut dyn Sink) {
+        match self {
+            TimeOut::NullArray => reply.null_array(),
+            TimeOut::Null => reply.null(),
+            TimeOut::Zeros(count) => {
+                if count > 1 {
+                    reply.array(count);
+                }
+                (0..count).for_each(|_| reply.integer(0));
+            }
+        }
+    }
+}
+
+/// A session that waits.
+#[derive(Debug)]
+pub struct Waiter {
+    pub(crate) session: SessionId,
+    /// The client's number.
+    pub(crate) client: u64,
+    pub(crate) args: Arguments,
+    pub(crate) wake: Wake,
+    /// Monotonic milliseconds.
+    pub(crate) deadline: Option<u64>,
+    pub(crate) time_out: TimeOut,
+}
+
+/// All who wait, and the keys that are ready for them. A session knows the number of its waiter, [`NIL`] where it waits for no key.
+pub struct Waits {
+    pub(crate) interests: Interests<Option<Box<Waiter>>>,
+    /// Keys that may serve somebody, in the order in which they became ready.
+    pub(crate) ready: VecDeque<u32>,
+    /// Time-outs: monotonic milliseconds, the client's number, that of the waiter.
+    pub(crate) deadlines: BTreeSet<(u64, u64, u32)>,
+    /// The first of them; the end of time where there is none.
+    next_ms: u64,
+    /// Waiters that are woken by the end of a key.
+    pub(crate) gone: usize,
+}
+
+impl Waits {
+    /// Nobody waits.
+    pub fn new(seed: u64) -> Self {
+        Waits { interests: Interests::new(seed), ready: VecDeque::new(), deadlines: BTreeSet::new(), next_ms: u64::MAX, gone: 0 }
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.interests.is_empty()
+    }
+
+    /// Number of sessions that wait for keys.
+    pub fn waiters(&self) -> usize {
+        self.interests.owners()
+    }
+
+    /// Number of sessions that wait for keys no longer than until some time.
+    pub fn timed(&self) -> usize {
+        self.deadlines.len()
+    }
+
+    /// Number of keys that are waited for.
+    pub fn keys(&self) -> usize {
+        self.interests.keys()
+    }
+
+    /// Number of keys whose removal somebody waits for. Walks all waiters where there is one.
+    pub fn keys_waited_on_removal(&self) -> usize {
+        if self.gone == 0 {
+            return 0;
+        }
+        let wakes = |link| {
+            let waiter = self.interests.owner_of(link).and_then(|owner| self.interests.owner(owner)?.as_ref());
+            waiter.is_some_and(|waiter| waiter.wake.contains(Wake::GONE))
+        };
+        self.interests.all_keys().filter(|key| self.interests.links_to(key.0).any(wakes)).count()
+    }
+
+    /// Bytes that a waiter's request and keys take up, about.
+    pub fn bytes(&self, waiter: u32) -> usize {
+        let request = self.interests.owner(waiter).and_then(Option::as_ref).map_or(0, |waiter| waiter.args.bytes());
+        request + self.interests.bytes(waiter)
+    }
+
+    /// When the next waiter's time is over, in monotonic milliseconds; the end of time where nobody's will be.
+    #[inline]
+    pub fn next_ms(&self) -> u64 {
+        self.next_ms
+    }
+
+    /// Whether there are keys that may serve somebody.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// A key was changed; gives whether that may serve somebody.
+    pub(crate) fn note(&mut self, db: u32, key: &[u8], effect: &Effect<'_>) -> bool {
+        if Wake::is_bookkeeping(effect) || (self.gone == 0 && !Wake::is_fed_by(effect)) {
+            return false;
+        }
+        let key = self.interests.find(db, key);
+        key.into_iter().for_each(|key| self.make_ready(key));
+        key.is_some()
+    }
+
+    fn make_ready(&mut self, key: u32) {
+        if !self.interests.pinned(key) {
+            self.interests.pin(key);
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Two databases have changed places: any of their keys may be ready now. Walks all keys that are waited for.
+    pub(crate) fn note_swapped(&mut self, a: u32, b: u32) -> bool {
+        let keys: Vec<u32> = self.interests.all_keys().filter(|key| [a, b].contains(&key.1)).map(|key| key.0).collect();
+        keys.iter().for_each(|&key| self.make_ready(key));
+        !keys.is_empty()
+    }
+
+    /// A database was emptied, which concerns those who wait for the end of a key in there. Walks all who wait, and of the keys of each only the
+    /// first: all are in one database, and are all gone.
+    pub(crate) fn note_flushed(&mut self, db: u32) -> bool {
+        if self.gone == 0 {
+            return false;
+        }
+        let first_key = |owner| self.interests.links_of(owner).next().map(|link| self.interests.key_of(link));
+        let waiters =
+            self.interests.all_owners().filter(|(_, waiter)| waiter.as_ref().is_some_and(|w| w.wake.contains(Wake::GONE)));
+        let keys: Vec<u32> =
+            waiters.filter_map(|(owner, _)| first_key(owner)).filter(|&key| self.interests.key(key).0 == db).collect();
+        keys.iter().for_each(|&key| self.make_ready(key));
+        !keys.is_empty()
+    }
+
+    pub(crate) fn enter<'k>(&mut self, waiter: Waiter, db: u32, keys: impl Iterator<Item = &'k [u8]>) -> u32 {
+        let Waiter { client, wake, deadline, .. } = waiter;
+        let number = self.interests.enter(Some(Box::new(waiter)));
+        for key in keys {
+            self.interests.link(number, db, key, false);
+        }
+        if let Some(deadline) = deadline {
+            self.deadlines.insert((deadline, client, number));
+            self.next_ms = self.next_ms.min(deadline);
+        }
+        self.gone += usize::from(wake.contains(Wake::GONE));
+        number
+    }
+
+    /// Takes a waiter out of all queues.
+    pub(crate) fn leave(&mut self, number: u32) -> Option<Box<Waiter>> {
+        let waiter = self.interests.leave(number)?;
+        if let Some(deadline) = waiter.deadline {
+            self.deadlines.remove(&(deadline, waiter.client, number));
+            if deadline == self.next_ms {
+                self.next_ms = self.deadlines.first().map_or(u64::MAX, |first| first.0);
+            }
+        }
+        self.gone -= usize::from(waiter.wake.contains(Wake::GONE));
+        Some(waiter)
+    }
+
+    /// Whether memory of waiters that are gone waits to be freed.
+    pub fn has_retired(&self) -> bool {
+        self.interests.has_retired()
+    }
+
+    /// Frees what is left of waiters that are gone, at most `budget` of it.
+    pub fn free_some(&mut self, budget: &mut u32) {
+        self.interests.free_some(budget);
+    }
+
+    /// Panics where the state is not what it should be. Walks everything.
+    pub fn check_invariants(&self) {
+        self.interests.check_invariants();
+        for &key in &self.ready {
+            assert!(self.interests.pinned(key), "a ready key is pinned");
+        }
+        let pinned = self.interests.all_keys().filter(|key| self.interests.pinned(key.0)).count();
+        assert_eq!(pinned, self.ready.len(), "a pinned key is ready, once");
+        assert_eq!(self.next_ms, self.deadlines.first().map_or(u64::MAX, |first| first.0), "the first time-out is known");
+        for &(deadline, client, number) in &self.deadlines {
+            let waiter = self.interests.owner(number).and_then(Option::as_ref);
+            assert!(waiter.is_some_and(|waiter| waiter.deadline == Some(deadline) && waiter.client == client), "whose time-out");
+        }
+    }
+
+    /// Panics unless a waiter is that of this session.
+    pub fn check_waiter(&self, number: u32, id: SessionId) {
+        let waiter = self.interests.owner(number).and_then(Option::as_ref);
+        assert!(waiter.is_some_and(|waiter| waiter.session == id), "a session knows its waiter");
+    }
+}

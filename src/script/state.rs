@@ -1,0 +1,113 @@
+//! What an engine keeps of its scripts, and how the engine reaches it.
+
+use std::any::Any;
+
+use crate::base::error::Error;
+use crate::engine::Engine;
+use crate::engine::command::{Command, Flags, Runs};
+use crate::engine::scripting::Scripting;
+use crate::script::functions::Functions;
+use crate::script::{Retired, ScriptRandom, Scripts, shebang};
+
+/// Cached scripts, libraries of functions, and what their interpreters share.
+#[derive(Default)]
+pub struct ScriptState {
+    /// Cached scripts and their interpreter.
+    pub scripts: Scripts,
+    /// Libraries of functions and their interpreter.
+    pub functions: Functions,
+    /// The generator of `math.random`.
+    pub random: ScriptRandom,
+    /// Removed interpreters, whose memory is freed bit by bit.
+    pub retired: Retired,
+}
+
+/// The scripts of a new engine: none.
+pub(crate) fn scripting() -> Box<dyn Scripting> {
+    Box::<ScriptState>::default()
+}
+
+impl ScriptState {
+    /// The state behind an engine's trait object.
+    #[inline]
+    pub fn of(scripts: &dyn Scripting) -> &ScriptState {
+        let scripts: &dyn Any = scripts;
+        scripts.downcast_ref().expect("engines are made with the scripts of this module")
+    }
+
+    /// See [`ScriptState::of`].
+    #[inline]
+    pub fn of_mut(scripts: &mut dyn Scripting) -> &mut ScriptState {
+        let scripts: &mut dyn Any = scripts;
+        scripts.downcast_mut().expect("engines are made with the scripts of this module")
+    }
+}
+
+impl Engine {
+    /// The scripts of this engine.
+    #[inline]
+    pub fn lua(&self) -> &ScriptState {
+        ScriptState::of(&*self.scripts)
+    }
+
+    /// See [`Engine::lua`].
+    #[inline]
+    pub fn lua_mut(&mut self) -> &mut ScriptState {
+        ScriptState::of_mut(&mut *self.scripts)
+    }
+}
+
+impl Scripting for ScriptState {
+    fn flags(&self, command: &Command, args: &[&[u8]]) -> Flags {
+        let flags = match command.runs {
+            Runs::Nothing => return command.flags,
+            Runs::Source => shebang::split(args[1]).ok().map(|(flags, _)| flags),
+            Runs::Digest => self.scripts.flags(args[1]),
+            Runs::Function => self.functions.flags(args[1]),
+        };
+        flags.map_or(command.flags, |flags| shebang::command_flags(command.flags, flags))
+    }
+
+    fn set_memory_limit(&mut self, bytes: u64) {
+        self.scripts.set_memory_limit(bytes);
+        self.functions.set_memory_limit(bytes);
+    }
+
+    fn sources(&self) -> Vec<Box<[u8]>> {
+        self.scripts.sources().map(Box::from).collect()
+    }
+
+    fn load_script(&mut self, source: &[u8]) -> Result<(), Error> {
+        self.scripts.load(source).map(|_| ())
+    }
+
+    fn libraries(&self) -> Vec<Box<[u8]>> {
+        self.functions.list().map(|library| library.source.into()).collect()
+    }
+
+    fn load_library(&mut self, source: &[u8]) -> Result<(), Error> {
+        self.functions.load(source, true).map(|_| ())
+    }
+
+    fn flush(&mut self) -> bool {
+        self.scripts.flush(&mut self.retired);
+        let had_libraries = self.functions.libraries() > 0;
+        if had_libraries {
+            self.functions.flush(&mut self.retired);
+        }
+        had_libraries
+    }
+
+    fn has_garbage(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
+    fn free_some(&mut self, budget: &mut u32) -> bool {
+        self.retired.free_some(budget)
+    }
+
+    fn check_invariants(&self) {
+        self.scripts.check_invariants();
+        self.functions.check_invariants();
+    }
+}

@@ -1,0 +1,331 @@
+//! Listening: binds the configured addresses, and lets in whom they accept, or tells them why not.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::rc::Rc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use tokio_rustls::server::TlsStream;
+
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::config::Config;
+use crate::engine::session::Peer;
+use crate::server::directory::Entry;
+use crate::server::net::connection::Stream;
+use crate::server::net::tls;
+
+/// Ports tried where any will do but all addresses must have the same.
+const FREE_PORT_ATTEMPTS: usize = 16;
+
+/// What a client of another machine is told while there is no password.
+const DENIED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the \
+default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external \
+computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET \
+protected-mode no' from the loopback interface by connecting to Redis from the same host the server is running, however MAKE SURE \
+Redis is not publicly accessible from internet if you do so. Use CONFIG REWRITE to make this change permanent. 2) Alternatively \
+you can just disable the protected mode by editing the Redis configuration file, and setting the protected mode option to 'no', \
+and then restarting the server. 3) If you started the server manually just for testing, restart it with the '--protected-mode no' \
+option. 4) Set up an authentication password for the default user. NOTE: You only need to do one of the above things in order for \
+the server to start accepting connections from the outside.\r\n";
+const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// An address that cannot be listened on.
+#[derive(Debug)]
+pub struct BindError {
+    /// The address, or the path of the unix socket.
+    pub address: String,
+    /// Why.
+    pub source: io::Error,
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.source.kind() {
+            io::ErrorKind::AddrInUse => write!(
+                f,
+                "Could not bind {}: address already in use. Something (perhaps a Redis) is listening there; choose another port \
+                 with --port, or --port 0 for any free one.",
+                self.address
+            ),
+            io::ErrorKind::PermissionDenied => {
+                write!(f, "Could not bind {}: permission denied. Ports below 1024 need privileges; choose another.", self.address)
+            }
+            _ => write!(f, "Could not bind {}: {}.", self.address, self.source),
+        }
+    }
+}
+
+impl std::error::Error for BindError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// What TCP sockets are bound to, as the configuration has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Hosts; the sockets of one that begins with `-` may be missing.
+    pub bind: Vec<String>,
+    /// Port of plain TCP; 0 for none.
+    pub port: u16,
+    /// Port of TLS; 0 for none.
+    pub tls_port: u16,
+    backlog: u32,
+}
+
+impl Endpoints {
+    /// Those that the configuration names.
+    pub fn of(config: &Config) -> Endpoints {
+        Endpoints { bind: config.bind.clone(), port: config.port, tls_port: config.tls_port, backlog: config.tcp_backlog }
+    }
+
+    /// Binds all hosts to one port: any free one if it is 0. Gives the sockets, and why an optional one is missing.
+    pub(crate) fn bind(&self, mut port: u16) -> Result<(Vec<TcpListener>, Option<BindError>), BindError> {
+        let mut listeners: Vec<TcpListener> = Vec::new();
+        let mut missing = None;
+        for word in &self.bind {
+            let (host, optional) = match word.strip_prefix('-') {
+                Some(host) => (host, true),
+                None => (word.as_str(), false),
+            };
+            let host = match host {
+                "*" => "0.0.0.0",
+                "::*" => "::",
+                host => host,
+            };
+            match bind_host(host, port, self.backlog) {
+                Ok(listener) => {
+                    port = listener.local_addr().map_or(port, |addr| addr.port());
+                    listeners.push(listener);
+                }
+                Err(source) => {
+                    let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+                    let error = BindError { address, source };
+                    let absent = matches!(error.source.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::Unsupported)
+                        || error.source.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
+                    if !(optional && absent) {
+                        return Err(error);
+                    }
+                    missing = Some(error);
+                }
+            }
+        }
+        Ok((listeners, missing))
+    }
+
+    /// As [`Endpoints::bind`], for a server that starts: it listens on one host at least, where any is named.
+    fn bind_some(&self, port: u16) -> Result<Vec<TcpListener>, BindError> {
+        match self.bind(port)? {
+            (listeners, Some(missing)) if listeners.is_empty() => Err(missing),
+            (listeners, _) => Ok(listeners),
+        }
+    }
+}
+
+/// Where a server listens. All that repeats it, such as `INFO` and `CLUSTER`, has it from here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// Port of plain TCP; 0 for none.
+    pub port: u16,
+    /// Port of TLS; 0 for none.
+    pub tls_port: u16,
+    /// Addresses of plain TCP.
+    pub tcp: Vec<SocketAddr>,
+    /// Addresses of TLS.
+    pub tls: Vec<SocketAddr>,
+    /// Path of the unix socket.
+    pub unix: Option<String>,
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = self.tls.iter().map(|addr| format!("tls:{addr}"));
+        let words: Vec<String> = self.tcp.iter().map(ToString::to_string).chain(tls).collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+/// The listening sockets of a server that starts.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// TCP, all on one port.
+    pub tcp: Vec<TcpListener>,
+    /// TCP for TLS, all on one port.
+    pub tls: Vec<TcpListener>,
+    /// The unix socket.
+    pub unix: Option<UnixListener>,
+}
+
+impl Listeners {
+    /// Binds what the configuration names.
+    pub fn bind(config: &Config) -> Result<Listeners, BindError> {
+        let endpoints = Endpoints::of(config);
+        let tls = if config.tls_port == 0 { Vec::new() } else { endpoints.bind_some(config.tls_port)? };
+        let mut attempts = 0;
+        let tcp = loop {
+            attempts += 1;
+            if config.port == 0 && config.tls_port != 0 {
+                break Vec::new();
+            }
+            match endpoints.bind_some(config.port) {
+                // The port that the first address was given may be taken on the next one.
+                Err(error) if config.port == 0 && attempts < FREE_PORT_ATTEMPTS && in_use(&error.source) => continue,
+                result => break result?,
+            }
+        };
+        let unix = match config.unixsocket.as_str() {
+            "" => None,
+            path => Some(bind_unix(path, config).map_err(|source| BindError { address: path.to_owned(), source })?),
+        };
+        Ok(Listeners { tcp, tls, unix })
+    }
+
+    /// Where they listen.
+    pub fn addresses(&self, config: &Config) -> Addresses {
+        let (tcp, tls) = (addresses(&self.tcp), addresses(&self.tls));
+        // Any port may have been asked for.
+        let port = tcp.first().map_or(config.port, SocketAddr::port);
+        let unix = self.unix.is_some().then(|| config.unixsocket.clone());
+        Addresses { port, tls_port: config.tls_port, tcp, tls, unix }
+    }
+}
+
+fn addresses(listeners: &[TcpListener]) -> Vec<SocketAddr> {
+    listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+}
+
+fn in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
+}
+
+fn bind_host(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {
+    let addr = (host, port).to_socket_addrs()?.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&addr.into())?;
+    socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+fn bind_unix(path: &str, config: &Config) -> io::Result<UnixListener> {
+    // A socket that a server left behind when it was killed would be in the way.
+    let _ = std::fs::remove_file(path);
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    if config.unixsocketperm > 0 {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(config.unixsocketperm))?;
+    }
+    socket.listen(i32::try_from(config.tcp_backlog).unwrap_or(i32::MAX))?;
+    Ok(socket.into())
+}
+
+/// Somebody who was accepted and is yet to be let in.
+pub(crate) struct Accepted {
+    pub(crate) stream: Stream,
+    /// From where; `None` over a unix socket.
+    remote: Option<SocketAddr>,
+}
+
+impl Accepted {
+    /// Over TCP.
+    pub(crate) fn tcp(socket: OwnedFd, addr: SocketAddr) -> Accepted {
+        Accepted { stream: Stream::Tcp(socket.into()), remote: Some(addr) }
+    }
+
+    /// Over a unix socket.
+    pub(crate) fn unix(socket: OwnedFd) -> Accepted {
+        Accepted { stream: Stream::Unix(socket.into()), remote: None }
+    }
+
+    /// Over TLS, the handshake done.
+    pub(crate) fn tls(tls: TlsStream<tls::Socket>, addr: SocketAddr) -> Accepted {
+        Accepted { stream: Stream::Tls(Rc::new(RefCell::new(tls))), remote: Some(addr) }
+    }
+}
+
+/// A connection that is let in, and whose session the engine knows.
+pub(crate) struct Newcomer {
+    pub(crate) id: SessionId,
+    pub(crate) entry: Entry,
+    pub(crate) stream: Stream,
+}
+
+impl Newcomer {
+    /// Its socket.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.entry.fd
+    }
+}
+
+fn prepare(socket: &SockRef<'_>, config: &Config) {
+    let _ = socket.set_tcp_nodelay(true);
+    if config.tcp_keepalive > 0 {
+        let seconds = u64::from(config.tcp_keepalive);
+        let options = TcpKeepalive::new()
+            .with_time(Duration::from_secs(seconds))
+            .with_interval(Duration::from_secs((seconds / 3).max(1)))
+            .with_retries(3);
+        let _ = socket.set_tcp_keepalive(&options);
+    }
+}
+
+fn describe_tcp(addr: SocketAddr, local: Option<SocketAddr>, fd: RawFd) -> (Peer, Entry) {
+    let laddr = local.map(|addr| addr.to_string()).unwrap_or_default().into();
+    let peer = Peer { addr: addr.to_string().into(), laddr, unix: false };
+    (peer, Entry { addr: Some(addr), fd, connected_at: 0, bytes_in: 0, bytes_out: 0 })
+}
+
+fn describe_unix(path: &str, fd: RawFd) -> (Peer, Entry) {
+    let peer = Peer { addr: format!("{path}:0").into(), laddr: format!("{path}:0").into(), unix: true };
+    (peer, Entry { addr: None, fd, connected_at: 0, bytes_in: 0, bytes_out: 0 })
+}
+
+/// Lets a client in: its session begins. `None` where it is refused.
+pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Option<Newcomer> {
+    let Accepted { stream, remote } = accepted;
+    if let Some(refusal) = refusal(engine, remote.map(|addr| addr.ip())) {
+        engine.stats.rejected += 1;
+        // One attempt: the socket's buffer is empty, and the client is told as a courtesy.
+        let _ = stream.write(refusal);
+        if let Stream::Tls(tls) = &stream {
+            tls::say_goodbye(tls);
+        }
+        return None;
+    }
+    let (peer, entry) = match remote {
+        Some(addr) => {
+            let local = stream.with_fd(|fd| {
+                let socket = SockRef::from(&fd);
+                prepare(&socket, &engine.config);
+                socket.local_addr()
+            });
+            describe_tcp(addr, local.ok().and_then(|addr| addr.as_socket()), stream.fd())
+        }
+        None => describe_unix(&engine.config.unixsocket, stream.fd()),
+    };
+    let id = engine.connect(now, peer);
+    Some(Newcomer { id, entry, stream })
+}
+
+/// Why a client that has just connected is not let in.
+fn refusal(engine: &Engine, remote: Option<IpAddr>) -> Option<&'static [u8]> {
+    let config = &engine.config;
+    if engine.sessions.len() >= config.maxclients as usize {
+        return Some(FULL);
+    }
+    if config.protected_mode && engine.users.default_user().nopass && remote.is_some_and(|ip| !ip.is_loopback()) {
+        return Some(DENIED);
+    }
+    None
+}

@@ -1,0 +1,19 @@
+//! Sockets and the executor's event loop.
+//!
+//! ```text
+//!   listener ─▶ accept ─▶ handshake (TLS) ─▶ connection ─▶ window: parsed requests ─▶ engine
+//!        event_loop: runs what is ready ◀─ poller: epoll ◀─ sockets, timer, control
+//! ```
+
+pub mod accept;
+pub mod connection;
+pub mod control;
+pub mod descriptors;
+pub mod event_loop;
+pub mod handshake;
+pub mod listener;
+pub mod poller;
+pub mod sweep;
+pub mod timer;
+pub mod tls;
+pub mod window;

@@ -1,0 +1,198 @@
+//! What has happened on the server's descriptors since it was last asked: epoll, edge-triggered.
+//!
+//! An edge is told once. Whoever is told that a socket is readable or writable remembers it until the system says otherwise.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+
+use crate::base::ids::SessionId;
+
+/// Events that are taken at once, at most.
+const EVENTS_MAX: usize = 256;
+
+/// Whose descriptor it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The timer's.
+    Timer,
+    /// That by which other threads tell of their orders.
+    Orders,
+    /// The socket of that number which is listened on.
+    Listener(u32),
+    /// That of the TLS handshake of that number.
+    Handshake(u32),
+    /// That of a session.
+    Client(SessionId),
+}
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// There is something to read.
+    pub readable: bool,
+    /// There is room to write.
+    pub writable: bool,
+    /// A read that fills less than its buffer has not emptied the socket: its end comes behind that, or what was sent as urgent, at which
+    /// a read stops.
+    pub read_on: bool,
+}
+
+impl Source {
+    const fn data(self) -> EventData {
+        let (kind, number) = match self {
+            Source::Client(id) => (0, id.0),
+            Source::Timer => (1, 0),
+            Source::Orders => (2, 0),
+            Source::Listener(number) => (3, number),
+            Source::Handshake(number) => (4, number),
+        };
+        EventData::new_u64(kind << 32 | number as u64)
+    }
+
+    #[inline]
+    fn of(data: u64) -> Source {
+        let number = data as u32;
+        match data >> 32 {
+            0 => Source::Client(SessionId(number)),
+            1 => Source::Timer,
+            2 => Source::Orders,
+            3 => Source::Listener(number),
+            _ => Source::Handshake(number),
+        }
+    }
+
+    const fn interest(self) -> EventFlags {
+        let flags = EventFlags::ET.union(EventFlags::IN);
+        match self {
+            Source::Client(_) | Source::Handshake(_) => {
+                flags.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::PRI)
+            }
+            Source::Timer | Source::Orders | Source::Listener(_) => flags,
+        }
+    }
+}
+
+/// The descriptors that are waited for.
+#[derive(Clone)]
+pub struct Registry {
+    epoll: Rc<OwnedFd>,
+}
+
+impl Registry {
+    /// Waits for a descriptor from now on, until it is closed. What can be had of it already is told like what comes.
+    pub fn add(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
+        Ok(epoll::add(&*self.epoll, fd, source.data(), source.interest())?)
+    }
+
+    /// Has a descriptor that is waited for be somebody else's.
+    pub fn hand_over(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
+        Ok(epoll::modify(&*self.epoll, fd, source.data(), source.interest())?)
+    }
+}
+
+/// Who waits for them.
+pub struct Poller {
+    /// What it waits for.
+    pub registry: Registry,
+    events: Vec<Event>,
+}
+
+impl Poller {
+    /// One that waits for nothing yet.
+    pub fn new() -> io::Result<Poller> {
+        let registry = Registry { epoll: Rc::new(epoll::create(CreateFlags::CLOEXEC)?) };
+        Ok(Poller { registry, events: Vec::with_capacity(EVENTS_MAX) })
+    }
+
+    /// Waits until something happens, for so long at most, or for ever.
+    pub fn wait(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
+        self.events.clear();
+        match epoll::wait(&*self.registry.epoll, spare_capacity(&mut self.events), timeout) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What has happened.
+    pub fn events(&self) -> impl Iterator<Item = (Source, Readiness)> {
+        self.events.iter().map(|event| {
+            let (flags, data) = (event.flags, event.data);
+            let broken = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+            let read_on = broken || flags.intersects(EventFlags::RDHUP | EventFlags::PRI);
+            let readable = read_on || flags.contains(EventFlags::IN);
+            (Source::of(data.u64()), Readiness { readable, writable: broken || flags.contains(EventFlags::OUT), read_on })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+    fn told(poller: &mut Poller) -> Vec<(Source, Readiness)> {
+        poller.wait(Some(&NO_TIME)).unwrap();
+        poller.events().collect()
+    }
+
+    #[test]
+    fn whose_a_descriptor_is_comes_back() {
+        let client = |number| Source::Client(SessionId(number));
+        let listed = [
+            Source::Timer,
+            Source::Orders,
+            Source::Listener(0),
+            Source::Listener(7),
+            Source::Handshake(u32::MAX),
+            client(0),
+            client(99),
+        ];
+        for source in listed {
+            assert_eq!(Source::of(source.data().u64()), source);
+        }
+    }
+
+    #[test]
+    fn an_edge_is_told_once_and_the_end_with_it() {
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let mut poller = Poller::new().unwrap();
+        let source = Source::Client(SessionId(3));
+        poller.registry.add(&here, source).unwrap();
+        let ready = |readable, read_on| vec![(source, Readiness { readable, writable: true, read_on })];
+        assert_eq!(told(&mut poller), ready(false, false));
+        assert_eq!(told(&mut poller), []);
+        there.write_all(b"PING").unwrap();
+        assert_eq!(told(&mut poller), ready(true, false));
+        assert_eq!(told(&mut poller), []);
+        there.write_all(b"\r\n").unwrap();
+        there.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(told(&mut poller), ready(true, true));
+        let mut all = Vec::new();
+        here.read_to_end(&mut all).unwrap();
+        assert_eq!(all, b"PING\r\n");
+        drop(here);
+        assert_eq!(told(&mut poller), []);
+    }
+
+    #[test]
+    fn what_is_handed_over_is_told_to_whom_it_is_given() {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let mut poller = Poller::new().unwrap();
+        poller.registry.add(&here, Source::Handshake(1)).unwrap();
+        there.write_all(b"hello").unwrap();
+        assert_eq!(told(&mut poller).len(), 1);
+        poller.registry.hand_over(&here, Source::Client(SessionId(9))).unwrap();
+        let told = told(&mut poller);
+        assert!(matches!(told[..], [(Source::Client(SessionId(9)), Readiness { readable: true, .. })]), "{told:?}");
+    }
+}

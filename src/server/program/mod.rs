@@ -1,0 +1,181 @@
+//! Running the server as a process: logs, the ready file, signals, the exit code.
+
+pub mod cli;
+pub mod file;
+pub mod log;
+pub mod users_file;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::getpgrp;
+use rustix::termios::tcgetpgrp;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+use crate::server::heap::allocator;
+use crate::server::net::descriptors;
+use crate::server::program::cli::Invocation;
+use crate::server::{Prepared, ServerOptions};
+
+/// Whoever cannot be asked whether it has ended leaves a server that does not no longer than this.
+const LAST_WAY_OUT: Duration = Duration::from_secs(5);
+
+/// How often is looked whether the process is in the foreground of its terminal again.
+const FOREGROUND_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// Serves until `SHUTDOWN` or a signal; what is wrong is told on the standard error.
+pub fn run(invocation: Invocation) -> ExitCode {
+    allocator::prepare();
+    match serve(invocation) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            let _ = writeln!(io::stderr(), "portcullis: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(invocation: Invocation) -> Result<(), String> {
+    let Invocation { mut config, file, extra, ready_file, log_format, test_mode, end_with_stdin } = invocation;
+    // Relative paths are those of the directory it was started in, and `dir` may change that.
+    let file = file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
+    let ready_file = ready_file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
+    std::env::set_current_dir(&config.dir).map_err(|error| format!("--dir {}: {error}", config.dir))?;
+    config.dir = std::env::current_dir().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
+    descriptors::make_room(config.maxclients);
+    let prepared = Prepared::new().map_err(|error| error.to_string())?;
+    log::start(config.loglevel, &config.logfile, log_format).map_err(|error| format!("{}: {error}", config.logfile))?;
+    if !extra.ignored.is_empty() {
+        tracing::info!(directives = extra.ignored.join(" "), "directives of the configuration file that have no meaning here");
+    }
+    if test_mode {
+        tracing::warn!("test mode: clients may move the clock and have requests go wrong");
+    }
+    let options = ServerOptions { config_file: file, users: extra.users, test_mode, ..ServerOptions::default() };
+    let mut server = prepared.start(config, options).map_err(|error| error.to_string())?;
+    let signals = Signals::install().map_err(|error| error.to_string())?;
+    // From here on a signal ends the server as it should, and nobody who is answered can have sent one before.
+    server.accept();
+    let addresses = server.bound();
+    // Whoever started it with --port 0 reads the port here; it does not matter if nobody does.
+    let _ = writeln!(io::stdout(), "portcullis {PORTCULLIS_VERSION} listening on {addresses}");
+    tracing::info!(version = PORTCULLIS_VERSION, redis = REDIS_VERSION, pid = std::process::id(), "ready to accept connections");
+    let ready = ready_file
+        .map(|path| {
+            ReadyFile::write(path, &addresses.tcp.first().or(addresses.tls.first()).map(ToString::to_string).unwrap_or_default())
+        })
+        .transpose()?;
+    signals.watch(server.stopper());
+    if end_with_stdin {
+        end_with_stdin_of(server.stopper()).map_err(|error| error.to_string())?;
+    }
+    let ended = server.wait().map_err(|error| error.to_string());
+    drop(ready);
+    tracing::info!("bye");
+    ended
+}
+
+/// Whoever started the server holds the other end of its standard input, and need not live to end it: the system closes that end for them.
+fn end_with_stdin_of(stop: impl Fn() + Send + 'static) -> io::Result<()> {
+    let watching = move || {
+        until_stdin_ends();
+        tracing::info!("ending with the standard input");
+        stop();
+        std::thread::sleep(LAST_WAY_OUT);
+        std::process::exit(1);
+    };
+    std::thread::Builder::new().name("stdin".into()).spawn(watching).map(drop)
+}
+
+/// Returns when nothing comes from the standard input any more. What does come says nothing.
+fn until_stdin_ends() {
+    let stdin = io::stdin();
+    let mut said = [0; 1024];
+    loop {
+        // Whoever reads from a terminal in the background is stopped, with all of the server.
+        let elsewhere = tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp());
+        let (events, wait) = if elsewhere { (PollFlags::empty(), Some(&FOREGROUND_EVERY)) } else { (PollFlags::IN, None) };
+        let mut polled = [PollFd::new(&stdin, events)];
+        match poll(&mut polled, wait) {
+            Ok(0) | Err(Errno::INTR) => continue,
+            Ok(_) if elsewhere => return,
+            // It may have gone to the background meanwhile.
+            Ok(_) if tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp()) => continue,
+            Ok(_) => {}
+            Err(_) => return,
+        }
+        match rustix::io::read(&stdin, &mut said) {
+            Ok(0) => return,
+            // It may be one that does not block, and which somebody else reads from, too.
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// SIGTERM and SIGINT, watched on a thread of their own: the executor may be busy with a script.
+struct Signals {
+    runtime: Runtime,
+    terminate: Signal,
+    interrupt: Signal,
+    /// Only so that a terminal that goes away does not take the server with it.
+    _hangup: Signal,
+}
+
+impl Signals {
+    fn install() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_io().build()?;
+        let entered = runtime.enter();
+        let [terminate, interrupt, _hangup] =
+            [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+        drop(entered);
+        Ok(Signals { runtime, terminate: terminate?, interrupt: interrupt?, _hangup: _hangup? })
+    }
+
+    /// The first signal asks the server to end, the second ends the process.
+    fn watch(mut self, stop: impl Fn() + Send + 'static) {
+        let watching = std::thread::Builder::new().name("signals".into()).spawn(move || {
+            let Signals { runtime, terminate, interrupt, .. } = &mut self;
+            runtime.block_on(async {
+                let mut next = async || tokio::select! { _ = terminate.recv() => "SIGTERM", _ = interrupt.recv() => "SIGINT" };
+                let name = next().await;
+                tracing::info!(signal = name, "ending; a second signal ends it at once");
+                stop();
+                next().await;
+                std::process::exit(1);
+            })
+        });
+        if let Err(error) = watching {
+            tracing::error!(%error, "cannot watch for signals");
+        }
+    }
+}
+
+/// Tells by its presence that connections are accepted, and where; removed when it is dropped.
+struct ReadyFile {
+    path: PathBuf,
+}
+
+impl ReadyFile {
+    fn write(path: PathBuf, address: &str) -> Result<Self, String> {
+        let fail = |error: io::Error| format!("--ready-file {}: {error}", path.display());
+        let mut fresh = path.as_os_str().to_owned();
+        fresh.push(".writing");
+        // Whoever sees the file must see all of it.
+        std::fs::write(&fresh, format!("{address}\n")).map_err(fail)?;
+        std::fs::rename(&fresh, &path).map_err(fail)?;
+        Ok(ReadyFile { path })
+    }
+}
+
+impl Drop for ReadyFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

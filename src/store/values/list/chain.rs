@@ -1,0 +1,331 @@
+//! A long list: nodes in a row, cut where Redis cuts its quicklist.
+//!
+//! The number of elements of each node stands beside it, so that looking for an index passes over nodes without touching them.
+
+use std::collections::VecDeque;
+
+use crate::store::values::list::node::{Element, Needle, Node};
+use crate::store::values::list::{Cuts, End};
+
+/// Bytes of a long element that count as one step when they are freed.
+const STEP_BYTES: usize = 1 << 16;
+
+/// A node and the number of its elements.
+#[derive(Clone, Debug)]
+pub struct Link {
+    pub node: Node,
+    pub count: u32,
+}
+
+/// Nodes in a row.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    pub links: VecDeque<Link>,
+    /// Number of elements.
+    pub len: usize,
+    /// How far a node may grow; what it was when the chain was made.
+    pub cuts: Cuts,
+}
+
+/// Where an element is: the number of its node, and its index there.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot {
+    pub link: usize,
+    pub index: usize,
+}
+
+impl Link {
+    fn new(node: Node) -> Link {
+        Link { count: node.count() as u32, node }
+    }
+
+    fn note(&mut self) {
+        self.count = self.node.count() as u32;
+    }
+
+    /// Steps it takes to free the node.
+    pub fn weight(&self) -> usize {
+        1 + self.node.allocated() / STEP_BYTES
+    }
+
+    fn takes(&self, cuts: Cuts, element: &[u8]) -> bool {
+        // Eight bytes are what Redis expects an entry to take beside its bytes.
+        !self.node.is_plain()
+            && !cuts.is_long(element.len())
+            && !cuts.exceeded(self.node.size() + element.len() + 8, self.count as usize + 1)
+    }
+
+    fn joins(&self, next: &Link, cuts: Cuts) -> bool {
+        !self.node.is_plain()
+            && !next.node.is_plain()
+            && !cuts.exceeded(self.node.size() + next.node.size() - 7, (self.count + next.count) as usize)
+    }
+}
+
+impl Chain {
+    pub fn new(cuts: Cuts) -> Chain {
+        Chain { links: VecDeque::new(), len: 0, cuts }
+    }
+
+    /// A chain that begins with what was a small list.
+    pub fn of(node: Node, cuts: Cuts) -> Chain {
+        let mut chain = Chain::new(cuts);
+        if node.count() > 0 {
+            chain.len = node.count();
+            chain.links.push_back(Link::new(node));
+        }
+        chain
+    }
+
+    fn alone(&self, element: &[u8]) -> Link {
+        if self.cuts.is_long(element.len()) {
+            return Link { node: Node::plain(element), count: 1 };
+        }
+        let mut node = Node::default();
+        node.insert(node.bounds().end, element);
+        Link { node, count: 1 }
+    }
+
+    /// Puts an element into a node, before the one of this index or behind the last.
+    fn put(&mut self, spot: Spot, element: &[u8]) {
+        let link = &mut self.links[spot.link];
+        let at = link.node.place(spot.index);
+        link.node.insert(at, element);
+        link.note();
+    }
+
+    pub fn push(&mut self, end: End, element: &[u8]) {
+        self.len += 1;
+        let edge = match end {
+            End::Left => 0,
+            End::Right => self.links.len().saturating_sub(1),
+        };
+        if let Some(link) = self.links.get(edge)
+            && link.takes(self.cuts, element)
+        {
+            let index = if end == End::Left { 0 } else { link.count as usize };
+            return self.put(Spot { link: edge, index }, element);
+        }
+        if let Some(link) = self.links.get_mut(edge) {
+            // It is no end any more, so that it will hardly grow again.
+            link.node.trim();
+        }
+        let link = self.alone(element);
+        match end {
+            End::Left => self.links.push_front(link),
+            End::Right => self.links.push_back(link),
+        }
+    }
+
+    /// Where the element of this index is, which must be below the length; the search begins at the nearer end.
+    pub fn spot(&self, index: usize) -> Spot {
+        if index < self.len / 2 {
+            let mut left = index;
+            for (number, link) in self.links.iter().enumerate() {
+                if left < link.count as usize {
+                    return Spot { link: number, index: left };
+                }
+                left -= link.count as usize;
+            }
+        } else {
+            let mut behind = self.len - index;
+            for (number, link) in self.links.iter().enumerate().rev() {
+                if behind <= link.count as usize {
+                    return Spot { link: number, index: link.count as usize - behind };
+                }
+                behind -= link.count as usize;
+            }
+        }
+        unreachable!("{index} is not below the length, {}", self.len)
+    }
+
+    pub fn get(&self, index: usize) -> Element<'_> {
+        let spot = self.spot(index);
+        let node = &self.links[spot.link].node;
+        node.next(node.place(spot.index)).0
+    }
+
+    /// Takes out `count` elements at an end; whole nodes go into `removed`.
+    pub fn remove_end(&mut self, end: End, mut count: usize, removed: &mut Vec<Link>) {
+        count = count.min(self.len);
+        self.len -= count;
+        while count > 0 {
+            let link = match end {
+                End::Left => self.links.pop_front(),
+                End::Right => self.links.pop_back(),
+            };
+            let Some(mut link) = link else { return };
+            let here = link.count as usize;
+            if here <= count {
+                count -= here;
+                removed.push(link);
+                continue;
+            }
+            link.node.remove(if end == End::Left { 0 } else { here - count }, count);
+            link.note();
+            count = 0;
+            match end {
+                End::Left => self.links.push_front(link),
+                End::Right => self.links.push_back(link),
+            }
+        }
+        if self.links.capacity() > 64 && self.links.len() < self.links.capacity() / 4 {
+            self.links.shrink_to(self.links.len() * 2);
+        }
+    }
+
+    /// Puts an element before or behind another.
+    pub fn insert(&mut self, at: Spot, element: &[u8], after: bool) {
+        self.len += 1;
+        let Spot { link, index } = at;
+        let count = self.links[link].count as usize;
+        let at_tail = after && index + 1 == count;
+        let at_head = !after && index == 0;
+        let behind = usize::from(after);
+        let long = self.cuts.is_long(element.len());
+        if !long && self.links[link].takes(self.cuts, element) {
+            return self.put(Spot { link, index: index + behind }, element);
+        }
+        if at_tail && self.links.get(link + 1).is_some_and(|next| next.takes(self.cuts, element)) {
+            return self.put(Spot { link: link + 1, index: 0 }, element);
+        }
+        if at_head && link > 0 && self.links[link - 1].takes(self.cuts, element) {
+            let index = self.links[link - 1].count as usize;
+            return self.put(Spot { link: link - 1, index }, element);
+        }
+        if at_tail || at_head {
+            let alone = self.alone(element);
+            return self.links.insert(link + behind, alone);
+        }
+        self.split(Spot { link, index: index + behind });
+        if long {
+            let alone = self.alone(element);
+            self.links.insert(link + 1, alone);
+        } else if after {
+            self.put(Spot { link: link + 1, index: 0 }, element);
+            self.merge_round(link);
+        } else {
+            let index = self.links[link].count as usize;
+            self.put(Spot { link, index }, element);
+            self.merge_round(link + 1);
+        }
+    }
+
+    /// Cuts a node in two before an index; the second half is the next node.
+    fn split(&mut self, at: Spot) {
+        let rest = self.links[at.link].node.split(at.index);
+        self.links[at.link].note();
+        self.links.insert(at.link + 1, Link::new(rest));
+    }
+
+    /// Puts an element in the place of another.
+    pub fn replace(&mut self, at: Spot, element: &[u8]) {
+        let Spot { link, index } = at;
+        let long = self.cuts.is_long(element.len());
+        let count = self.links[link].count as usize;
+        if self.links[link].node.is_plain() {
+            if long {
+                self.links[link].node = Node::plain(element);
+            } else {
+                self.insert(at, element, true);
+                self.len -= 1;
+                self.links.remove(link);
+            }
+            return;
+        }
+        if !long {
+            let node = &mut self.links[link].node;
+            node.replace(node.place(index), element);
+            if node.size() > 2 * self.cuts.bytes() && count > 1 {
+                // Redis lets such a node grow; every later access to it would pay.
+                self.split(Spot { link, index: count / 2 });
+            }
+            return;
+        }
+        if index + 1 < count {
+            self.split(Spot { link, index: index + 1 });
+        }
+        self.links.insert(link + 1, Link { node: Node::plain(element), count: 1 });
+        if index == 0 {
+            self.links.remove(link);
+        } else {
+            self.links[link].node.remove(index, 1);
+            self.links[link].note();
+            self.merge_round(link + 1);
+        }
+    }
+
+    /// Joins a node with the next one.
+    fn merge(&mut self, link: usize) {
+        if let Some(next) = self.links.remove(link + 1) {
+            self.links[link].node.append(&next.node);
+            self.links[link].note();
+        }
+    }
+
+    fn merges(&mut self, link: usize) -> bool {
+        let joins = matches!((self.links.get(link), self.links.get(link + 1)), (Some(a), Some(b)) if a.joins(b, self.cuts));
+        if joins {
+            self.merge(link);
+        }
+        joins
+    }
+
+    /// Joins the nodes round one where two of them would fit into one: the two before it, the two behind it, then it with its
+    /// neighbours.
+    fn merge_round(&mut self, mut center: usize) {
+        if center >= 2 && self.merges(center - 2) {
+            center -= 1;
+        }
+        self.merges(center + 1);
+        if center >= 1 && self.merges(center - 1) {
+            center -= 1;
+        }
+        self.merges(center);
+    }
+
+    /// Takes out up to `most` elements that are `needle`, searched for from an end. Gives how many.
+    pub fn remove_equal(&mut self, needle: &Needle<'_>, from: End, most: usize) -> usize {
+        let mut removed = 0;
+        let numbers = 0..self.links.len();
+        let mut remove = |link: &mut Link| {
+            let wanted = most - removed;
+            if wanted == 0 {
+                return;
+            }
+            let skip = match from {
+                End::Left => 0,
+                End::Right if wanted == usize::MAX => 0,
+                End::Right => link.node.count_of(needle).saturating_sub(wanted),
+            };
+            if link.node.is_plain() {
+                let found = link.node.count_of(needle);
+                removed += found;
+                link.count -= found as u32;
+                return;
+            }
+            removed += link.node.remove_equal(needle, skip, wanted);
+            link.note();
+        };
+        match from {
+            End::Left => numbers.for_each(|number| remove(&mut self.links[number])),
+            End::Right => numbers.rev().for_each(|number| remove(&mut self.links[number])),
+        }
+        if removed > 0 {
+            self.links.retain(|link| link.count > 0);
+            self.len -= removed;
+        }
+        removed
+    }
+
+    pub fn check_invariants(&self) {
+        let mut len = 0;
+        for link in &self.links {
+            link.node.check_invariants();
+            assert_eq!(link.count as usize, link.node.count(), "the count beside a node");
+            assert!(link.count > 0, "an empty node");
+            len += link.count as usize;
+        }
+        assert_eq!(len, self.len, "number of elements");
+    }
+}

@@ -1,0 +1,12 @@
+//! Values: strings, lists, sets, hashes, sorted sets, streams and HyperLogLogs, each compact while small. Begin at [`value`].
+
+pub mod hash;
+pub mod hyperloglog;
+pub mod ints;
+pub mod list;
+pub mod members;
+pub mod packed;
+pub mod set;
+pub mod stream;
+pub mod value;
+pub mod zset;
