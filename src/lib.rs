@@ -26,6 +26,10 @@
 //! # }
 //! ```
 //!
+//! The [guide] explains native locks, the clock and faults of tests, users and TLS, operation and measurements, one page each.
+//!
+//! [guide]: https://github.com/portcullis-lock/portcullis#the-guide
+//!
 //! [`Server`] is a server as a part of another program. [`client`] is an asynchronous client of this server and of others that speak its
 //! protocol. [`recipes`] are the lock algorithms that run on the client's side.
 //!
@@ -89,10 +93,18 @@ pub use server::directory::{Directory, Entry};
 pub use server::{Server, ServerOptions, StartError};
 pub use testing::TestServer;
 
-/// Its examples compile.
+/// Their examples compile.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod guide {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../guide/native-locks.md")]
+    struct NativeLocks;
+    #[doc = include_str!("../guide/choosing-a-lock.md")]
+    struct ChoosingALock;
+    #[doc = include_str!("../guide/testing.md")]
+    struct Testing;
+}
 
 /// Runs a test with the stack that the server gives its executor.
 #[cfg(test)]

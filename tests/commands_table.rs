@@ -1,4 +1,4 @@
-//! The command table is complete and agrees with itself, and the README shows it.
+//! The command table is complete and agrees with itself, and the guide shows it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -218,13 +218,13 @@ fn shows(path: &str, text: impl FnOnce(&str) -> String) {
 }
 
 #[test]
-fn the_readme_shows_the_table() {
+fn the_guide_shows_the_table() {
     const START: &str = "<!-- commands -->\n";
     const END: &str = "<!-- /commands -->";
-    shows("README.md", |readme| {
-        let start = readme.find(START).expect("README.md has the marker <!-- commands -->") + START.len();
-        let end = start + readme[start..].find(END).expect("README.md has the marker <!-- /commands -->");
-        format!("{}{}{}", &readme[..start], commands::markdown_names(), &readme[end..])
+    shows("guide/compatibility.md", |page| {
+        let start = page.find(START).expect("the page has the marker <!-- commands -->") + START.len();
+        let end = start + page[start..].find(END).expect("the page has the marker <!-- /commands -->");
+        format!("{}{}{}", &page[..start], commands::markdown_names(), &page[end..])
     });
 }
 

@@ -184,7 +184,7 @@ fn a_violation_is_shrunk_to_what_matters_and_drawn() {
 /// With UPDATE_README=1, finds the verdicts anew and writes them: ten simulated hours of every algorithm under each fault, one under each pair
 /// and all. In a release build that takes a quarter of an hour of a core.
 #[test]
-fn the_readme_shows_the_verdicts() {
+fn the_guide_shows_the_verdicts() {
     const START: &str = "<!-- torture -->\n";
     const END: &str = "<!-- /torture -->";
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -197,30 +197,15 @@ fn the_readme_shows_the_verdicts() {
         }
         false => known::all(),
     };
-    let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
-    let start = readme.find(START).expect("README.md has the marker <!-- torture -->") + START.len();
-    let end = start + readme[start..].find(END).expect("README.md has the marker <!-- /torture -->");
-    let expected = format!("{}{}{}", &readme[..start], table::markdown(&known), &readme[end..]);
+    let page = std::fs::read_to_string(folder.join("guide/torture.md")).unwrap();
+    let start = page.find(START).expect("the page has the marker <!-- torture -->") + START.len();
+    let end = start + page[start..].find(END).expect("the page has the marker <!-- /torture -->");
+    let expected = format!("{}{}{}", &page[..start], table::markdown(&known), &page[end..]);
     if update {
         std::fs::write(folder.join("src/torture/verdicts.txt"), table::lines(&known)).unwrap();
-        std::fs::write(folder.join("README.md"), expected).unwrap();
+        std::fs::write(folder.join("guide/torture.md"), expected).unwrap();
     } else {
-        assert!(readme == expected, "README.md shows other verdicts: run this test with UPDATE_README=1 and --release");
-    }
-}
-
-/// The run that the README shows is what the program says of it.
-#[test]
-fn the_readme_shows_what_is_said() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let shown = readme.split_once("$ portcullis torture ").unwrap().1.split_once("\n```").unwrap().0;
-    let (arguments, lines) = shown.split_once('\n').unwrap();
-    // On a busy machine, too, it has the time to find the shortest.
-    let (said, _) = program(&format!("{arguments} --shrink-s 600"));
-    let mut rest = said.as_str();
-    for line in lines.lines().filter(|line| line.trim() != "…") {
-        let found = rest.split_once(&format!("{line}\n"));
-        rest = found.unwrap_or_else(|| panic!("'{line}' is not said, or not then: {said}")).1;
+        assert!(page == expected, "guide/torture.md shows other verdicts: run this test with UPDATE_README=1 and --release");
     }
 }
 
@@ -234,7 +219,7 @@ fn the_verdicts_are_true() {
         .eq(entries.iter().map(|(subject, faults)| (subject.label(), faults)));
     assert!(
         same,
-        "the verdicts are those of other algorithms: run the_readme_shows_the_verdicts with UPDATE_README=1 and --release"
+        "the verdicts are those of other algorithms: run the_guide_shows_the_verdicts with UPDATE_README=1 and --release"
     );
     let check = |entry: &known::Known| {
         let (subject, faults) = (Subject::labelled(&entry.label), &entry.faults);

@@ -10,7 +10,7 @@
 //!                             stall     what another client waits while keys end, or are inserted, by the million
 //!                             memory    what a lock and a connection take up
 //!                             startup   from exec to the first reply
-//!                        ─▶ sections of rows (portcullis::bench::rows) ─▶ Markdown, JSON, README
+//!                        ─▶ sections of rows (portcullis::bench::rows) ─▶ Markdown, JSON, guide
 //! ```
 
 mod asker;
@@ -34,7 +34,7 @@ use portcullis::bench::rows::{Section, verdict};
 use portcullis::bench::{accounts, machine, process, writable};
 use serde_json::json;
 
-/// Where the README has the tables.
+/// Where the guide has the tables.
 const MARKS: (&str, &str) = ("<!-- compare -->", "<!-- /compare -->");
 
 fn main() -> ExitCode {
@@ -73,7 +73,7 @@ fn run(plan: &Plan) -> Result<(), String> {
         path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(|error| format!("{}: {error}", path.display()))?;
         writable(Some(path))?;
     }
-    let readme = plan.readme.as_deref().map(Readme::read).transpose()?;
+    let page = plan.readme.as_deref().map(GuidePage::read).transpose()?;
     machine::raise_file_limit(16_384);
     let measured = [
         cpu::measure as fn(&Plan) -> Section,
@@ -100,8 +100,8 @@ fn run(plan: &Plan) -> Result<(), String> {
         "sections": sections.iter().map(Section::json).collect::<Vec<_>>(),
     });
     write(&plan.json, format!("{all:#}\n"))?;
-    if let Some(readme) = readme {
-        readme.write(&text)?;
+    if let Some(page) = page {
+        page.write(&text)?;
     }
     plan.say(&format!("written: {} and {}", plan.table.display(), plan.json.display()));
     Ok(())
@@ -132,18 +132,18 @@ fn markdown(plan: &Plan, sections: &[Section]) -> String {
 }
 
 /// A page that has the tables between two marks.
-struct Readme<'a> {
+struct GuidePage<'a> {
     path: &'a std::path::Path,
     before: String,
     after: String,
 }
 
-impl<'a> Readme<'a> {
-    fn read(path: &'a std::path::Path) -> Result<Readme<'a>, String> {
+impl<'a> GuidePage<'a> {
+    fn read(path: &'a std::path::Path) -> Result<GuidePage<'a>, String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let (before, rest) = text.split_once(MARKS.0).ok_or_else(|| format!("{} has no {}", path.display(), MARKS.0))?;
         let (_, after) = rest.split_once(MARKS.1).ok_or_else(|| format!("{} has no {}", path.display(), MARKS.1))?;
-        Ok(Readme { path, before: before.to_owned(), after: after.to_owned() })
+        Ok(GuidePage { path, before: before.to_owned(), after: after.to_owned() })
     }
 
     fn write(&self, tables: &str) -> Result<(), String> {

@@ -84,7 +84,7 @@ fn command() -> Command {
                 .long("readme")
                 .value_name("FILE")
                 .num_args(0..=1)
-                .default_missing_value("README.md")
+                .default_missing_value("guide/measurements.md")
                 .value_parser(value_parser!(PathBuf))
                 .help("Writes the tables into that page as well, between <!-- compare --> and <!-- /compare -->"),
         )

@@ -1,7 +1,7 @@
 //! The command table's row: what a command is, as data.
 //!
 //! A family file in `commands/` declares its rows as constants beside their handlers. Arity errors, `COMMAND` and its subcommands,
-//! ACL categories, key positions and the README's table are all derived from the row.
+//! ACL categories, key positions and the guide's table are all derived from the row.
 
 use smallvec::SmallVec;
 

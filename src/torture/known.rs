@@ -1,4 +1,4 @@
-//! Known verdicts: which algorithm shows which violation under which faults, and the episode that shows it. The README's table is made of them,
+//! Known verdicts: which algorithm shows which violation under which faults, and the episode that shows it. The guide's table is made of them,
 //! and so is what `--expect-known` expects.
 //!
 //! Faults are alone, in pairs, and all together. What two show together they most often show one by one; what they do not has a [`reason`].

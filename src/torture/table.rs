@@ -1,4 +1,4 @@
-//! All algorithms under each fault alone, under each pair of them and under all together, and the README's table of what came of it.
+//! All algorithms under each fault alone, under each pair of them and under all together, and the guide's table of what came of it.
 
 use std::fmt::Write;
 use std::ops::ControlFlow;

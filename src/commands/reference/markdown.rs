@@ -1,4 +1,4 @@
-//! The README's table of commands and the page of all of them, made of the rows.
+//! The guide's table of commands and the page of all of them, made of the rows.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use crate::commands::reference::missing;
 use crate::commands::reference::syntax;
 use crate::engine::command::{Command, Group};
 
-/// Groups in the order of the README's table, with their headings.
+/// Groups in the order of the guide's table, with their headings.
 const HEADINGS: [(Group, &str); 17] = [
     (Group::Lock, "Locks"),
     (Group::String, "Strings"),
@@ -42,7 +42,7 @@ fn listed(group: Group) -> Vec<(String, &'static Command)> {
     rows
 }
 
-/// The names of all commands as a Markdown table, a row a group: for the README.
+/// The names of all commands as a Markdown table, a row a group: for the guide.
 pub fn markdown_names() -> String {
     let mut text = String::from("\n| | |\n| --- | --- |\n");
     for (group, heading) in HEADINGS {

@@ -1,9 +1,15 @@
-//! The README's Rust examples, compiled and run as a user of the crate does it: without the feature `internals`.
+//! The Rust examples of the README and the guide, compiled and run as a user of the crate does it: without the feature `internals`.
 //!
 //! The crate's own tests cannot show this, because they are always built with that feature. It runs by `cargo test -p portcullis-embed`.
 
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
+#[doc = include_str!("../../../guide/native-locks.md")]
+pub struct NativeLocks;
+#[doc = include_str!("../../../guide/choosing-a-lock.md")]
+pub struct ChoosingALock;
+#[doc = include_str!("../../../guide/testing.md")]
+pub struct Testing;
 
 /// A server as a part of another program.
 ///

@@ -1,0 +1,16 @@
+// The test that guide/testing.md shows: `node --test guide.node.mjs`.
+import assert from 'node:assert/strict'
+import { after, afterEach, before, beforeEach, test } from 'node:test'
+import { useServer } from './portcullis-server.mjs'
+
+const server = useServer({ before, beforeEach, afterEach, after })
+
+test('another client gets the lock when its lease is over', async () => {
+  const client = server.client()
+  await server.clock.freeze()
+  await client.set('lock:a', 'alice', 'PX', 10_000, 'NX')
+  await server.clock.advance(10_000)
+  await server.faults.add('lost', 'DROP-REPLY', { on: 'set', client: 'worker-*', times: 1 })
+  assert.equal(await client.set('lock:a', 'bob', 'PX', 10_000, 'NX'), 'OK')
+  await client.del('lock:a')
+})
