@@ -1,0 +1,142 @@
+//! Checks commands that a page shows and the test does not run: their programs, flags, files and features exist.
+
+use std::process::Command;
+
+use crate::cli;
+use crate::pages::{Block, Kind, Page, root};
+
+/// Programs of others, whose flags the test does not know.
+const OTHERS: [&str; 10] = ["apt-get", "cd", "curl", "docker", "echo", "git", "openssl", "rustup", "sudo", "UPDATE_README=1"];
+
+/// What is wrong with the commands of a page.
+pub fn check(page: &Page) -> Vec<String> {
+    let mut faults = Vec::new();
+    for block in &page.blocks {
+        let mut fault = |at: usize, what: String| faults.push(format!("{}:{}: {what}", page.name, block.line + at));
+        match (block.kind, &block.not_run) {
+            (Kind::Sh | Kind::Text, None) => fault(0, "say why it is not run: <!-- not run: REASON -->".to_owned()),
+            (Kind::Sh | Kind::Console, Some(_)) => {
+                for (at, command) in commands(block) {
+                    if let Err(what) = command_exists(&command) {
+                        fault(at, format!("'{command}': {what}"));
+                    }
+                }
+            }
+            (Kind::Text, Some(_)) => {
+                let is_command =
+                    |line: &&String| line.starts_with("$ ") || line.starts_with("> ") || crate::pages::is_request(line);
+                if block.lines.iter().any(|line| is_command(&line)) {
+                    fault(0, "a transcript is of the kind console".to_owned());
+                }
+            }
+            (Kind::Rust, not_run) if block.ignored != not_run.is_some() => {
+                fault(0, "an excerpt has `rust,ignore` and a reason why it is not compiled".to_owned());
+            }
+            (Kind::Toml, _) => {
+                for (at, line) in block.lines.iter().enumerate().filter(|(_, line)| line.starts_with("portcullis = ")) {
+                    let (version, _) = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap();
+                    if !line.contains(&format!("version = \"{version}\"")) && !line.contains("path = ") {
+                        fault(at, format!("the crate has the version {version}"));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    faults
+}
+
+/// The commands of a block with their lines: all of an `sh` block, those behind `$ ` of a transcript.
+fn commands(block: &Block) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut continued = false;
+    for (at, line) in block.lines.iter().enumerate() {
+        let line = match block.kind {
+            Kind::Console if !continued => match line.strip_prefix("$ ") {
+                Some(line) => line,
+                None => continue,
+            },
+            _ => line.trim(),
+        };
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        match found.last_mut() {
+            Some((_, command)) if continued => *command += line,
+            _ => found.push((at, line.to_owned())),
+        }
+        continued = line.ends_with('\\');
+        if let Some((_, command)) = found.last_mut().filter(|_| continued) {
+            command.truncate(command.len() - 1);
+        }
+    }
+    found
+}
+
+fn command_exists(command: &str) -> Result<(), String> {
+    for part in command.split(" && ").flat_map(|part| part.split(" | ")) {
+        let part = part.split(" > ").next().unwrap_or_default().split("  #").next().unwrap_or_default();
+        let words = cli::words(part.trim_end_matches(" &"))?;
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        paths_exist(&words)?;
+        // `NAME=value` before a program sets its environment.
+        let begin = words.iter().position(|word| !word.contains('=') || word.starts_with('-')).unwrap_or(0);
+        match words[begin..] {
+            ["portcullis", ref args @ ..] => portcullis(args)?,
+            ["cargo", ref args @ ..] => cargo(args)?,
+            ["redis-cli" | "redis-server" | "python3", ..] => {}
+            [program, ..] if OTHERS.contains(&program) || program == ".ci/run" || program == "fuzz/long" => {}
+            _ => return Err("the test does not know this program".to_owned()),
+        }
+    }
+    Ok(())
+}
+
+/// Words that name files of the repository name such as there are. The package on crates.io lacks some folders.
+fn paths_exist(words: &[&str]) -> Result<(), String> {
+    let folders = ["tests/", "benches/", "fuzz/", ".ci/", "guide/", "src/"].map(|folder| (folder, root().join(folder).exists()));
+    let is_ours = |word: &&str| folders.iter().any(|(folder, exists)| *exists && word.starts_with(folder));
+    match words.iter().copied().filter(is_ours).find(|word| !root().join(word).exists()) {
+        Some(word) => Err(format!("there is no {word}")),
+        None => Ok(()),
+    }
+}
+
+/// The program reads its arguments up to `--help`: those before it are right.
+fn portcullis(args: &[&str]) -> Result<(), String> {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_portcullis")).args(args).arg("--help").output().map_err(|error| error.to_string())?;
+    match output.status.success() && output.stdout.starts_with(b"") && !output.stdout.is_empty() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or("it has no help").to_owned()),
+    }
+}
+
+fn cargo(args: &[&str]) -> Result<(), String> {
+    let args: Vec<&str> = args.iter().copied().filter(|word| !word.starts_with('+')).collect();
+    let (own, program): (&[&str], &[&str]) = match args.iter().position(|word| *word == "--") {
+        Some(at) => (&args[..at], &args[at + 1..]),
+        None => (&args, &[]),
+    };
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    for pair in own.windows(2) {
+        let exists = match pair {
+            ["--test", name] => {
+                [format!("tests/{name}.rs"), format!("tests/{name}/main.rs")].iter().any(|path| root().join(path).exists())
+            }
+            ["--bench", name] => {
+                [format!("benches/{name}.rs"), format!("benches/{name}/main.rs")].iter().any(|path| root().join(path).exists())
+            }
+            ["--features", name] => manifest.lines().any(|line| line.starts_with(&format!("{name} = ["))),
+            _ => true,
+        };
+        if !exists {
+            return Err(format!("there is no {}", pair[1]));
+        }
+    }
+    match own {
+        ["run", ..] if !program.is_empty() => portcullis(program),
+        ["bench" | "build" | "clippy" | "doc" | "fmt" | "install" | "run" | "test" | "fuzz", ..] => Ok(()),
+        _ => Err("the test does not know this command of cargo".to_owned()),
+    }
+}
