@@ -98,8 +98,8 @@ fn without_figures(line: &str) -> String {
         let last = out.last_mut().filter(|last| last.ends_with('#'));
         match (without_digits(word), last) {
             (word, Some(_)) if is_unit(&word) => {}
-            // `1.30 ms/1.46 ms` has a unit before the slash.
-            (word, Some(last)) if word.strip_suffix("/#").is_some_and(is_unit) => *last += "/#",
+            // `1.30 ms/1.46 ms` has a unit before the slash. It is as good as one figure: where there is none, one dash stands.
+            (word, Some(_)) if word.strip_suffix("/#").is_some_and(is_unit) => {}
             (word, _) if word.chars().all(|c| c == '-') => out.push("-".to_owned()),
             (word, _) => out.push(word),
         }
@@ -120,7 +120,7 @@ fn without_digits(word: &str) -> String {
             '0'..='9' | '–' => out.push('#'),
             c => out.push(c),
         }
-        for (long, short) in [("#.#", "#"), ("#=#,#=#", "#=#")] {
+        for (long, short) in [("#.#", "#"), ("#/#", "#"), ("#=#,#=#", "#=#")] {
             if let Some(begin) = out.strip_suffix(long) {
                 out = format!("{begin}{short}");
             }

@@ -138,19 +138,28 @@ impl Page {
         page
     }
 
+    /// Its lines outside of blocks, with their numbers.
+    fn prose(&self) -> impl Iterator<Item = (usize, &str)> {
+        let mut fenced = false;
+        self.text.lines().enumerate().filter_map(move |(at, line)| {
+            let fence = line.starts_with("```");
+            fenced ^= fence;
+            (!fenced && !fence).then_some((at + 1, line))
+        })
+    }
+
     /// The targets of its links, with their lines.
     pub fn links(&self) -> Vec<(usize, String)> {
-        let mut links = Vec::new();
-        let mut fenced = false;
-        for (at, line) in self.text.lines().enumerate() {
-            if line.starts_with("```") {
-                fenced = !fenced;
-            }
-            for part in line.split("](").skip(1).filter(|_| !fenced) {
-                links.push((at + 1, part.split(')').next().unwrap_or_default().to_owned()));
-            }
-        }
-        links
+        let targets = |line| str::split(line, "](").skip(1).filter_map(|part| Some(part.split(')').next()?.to_owned()));
+        self.prose().flat_map(|(at, line)| targets(line).map(move |target| (at, target))).collect()
+    }
+
+    /// Commands within its sentences, with their lines. Those with an ellipsis are none.
+    pub fn commands_in_text(&self) -> Vec<(usize, String)> {
+        let programs = ["cargo ", "portcullis ", "python3 ", "fuzz/long "];
+        let is_command = |code: &&str| programs.iter().any(|program| code.starts_with(program)) && !code.contains('…');
+        let found = |line| str::split(line, '`').skip(1).step_by(2).filter(is_command).map(str::to_owned).collect::<Vec<_>>();
+        self.prose().flat_map(|(at, line)| found(line).into_iter().map(move |command| (at, command))).collect()
     }
 
     /// The anchors of its headings, as GitHub makes them.

@@ -43,6 +43,11 @@ pub fn check(page: &Page) -> Vec<String> {
             _ => {}
         }
     }
+    for (line, command) in page.commands_in_text() {
+        if let Err(what) = command_exists(&command) {
+            faults.push(format!("{}:{line}: '{command}': {what}", page.name));
+        }
+    }
     faults
 }
 
