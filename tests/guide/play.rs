@@ -246,15 +246,19 @@ impl Running {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {
                 return Ok(vec!["Error: Connection reset by peer".to_owned()]);
             }
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            Err(error) if [ErrorKind::UnexpectedEof, ErrorKind::BrokenPipe].contains(&error.kind()) => {
                 return Ok(vec!["Error: Server closed the connection".to_owned()]);
             }
             Err(error) => return Err(error.to_string()),
         };
-        // A restart closes the connection behind its reply.
-        if !(args.len() > 1 && args[0].eq_ignore_ascii_case("FAULT") && args[1].eq_ignore_ascii_case("RESTART")) {
-            self.session = Some(wire);
+        // A restart closes the connection behind its reply; the next request finds it closed.
+        let end = Instant::now() + PATIENCE;
+        if args.len() > 1 && args[0].eq_ignore_ascii_case("FAULT") && args[1].eq_ignore_ascii_case("RESTART") {
+            while !wire.has_input() && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
+        self.session = Some(wire);
         Ok(printed)
     }
 
