@@ -4,7 +4,7 @@
 //!
 //! - `…` on a line of its own stands for any number of lines, and within a line for any text;
 //! - a number of sixteen digits is a fencing token: all tokens of a page may be off by one and the same number;
-//! - a number of thirteen digits is a time of day in milliseconds, and may be another;
+//! - a number of thirteen or ten digits is a time of day in milliseconds or seconds, and may be another;
 //! - the port behind `127.0.0.1:` may be another where it has five digits;
 //! - a word of 32 hexadecimal digits is a random id, and may be another;
 //! - the number behind `client` is a connection's, and may be another;
@@ -79,7 +79,7 @@ fn without_what_varies(line: &str, tokens: &mut Vec<i128>) -> String {
                 tokens.extend(word.parse::<i128>());
                 out += "<token>";
             }
-            13 if digits => out += "<ms>",
+            13 | 10 if digits => out += "<time>",
             5 if digits && out.ends_with("127.0.0.1:") => out += "<port>",
             32 if word.bytes().all(|byte| byte.is_ascii_hexdigit()) => out += "<id>",
             _ if digits && ["client ", "\"client\" => (integer) "].iter().any(|before| out.ends_with(before)) => {

@@ -179,7 +179,7 @@ class Clock:
 
 
 class Faults:
-    """What goes wrong: see FAULT in the README."""
+    """What goes wrong: see FAULT in guide/testing.md of Portcullis."""
 
     def __init__(self, order):
         self._order = order
