@@ -26,9 +26,12 @@
 //! # }
 //! ```
 //!
-//! The [guide] explains native locks, the clock and faults of tests, users and TLS, operation and measurements, one page each.
+//! The [guide] has one page a subject, among them [native locks], [testing with the clock and faults] and [operating a server].
 //!
 //! [guide]: https://github.com/portcullis-lock/portcullis#the-guide
+//! [native locks]: https://github.com/portcullis-lock/portcullis/blob/main/guide/native-locks.md
+//! [testing with the clock and faults]: https://github.com/portcullis-lock/portcullis/blob/main/guide/testing.md
+//! [operating a server]: https://github.com/portcullis-lock/portcullis/blob/main/guide/operating.md
 //!
 //! [`Server`] is a server as a part of another program. [`client`] is an asynchronous client of this server and of others that speak its
 //! protocol. [`recipes`] are the lock algorithms that run on the client's side.
