@@ -185,7 +185,7 @@ impl<'a> Player<'a> {
         Ok(self.servers.get_mut(&port).expect("it was started"))
     }
 
-    /// Starts a server, and gives the line that it prints.
+    /// Starts a server, and gives what it prints.
     fn serve(&mut self, args: &[String]) -> Result<Vec<String>, String> {
         let mut args = args.to_vec();
         let mut port = PORT;
@@ -193,21 +193,21 @@ impl<'a> Player<'a> {
             port = args.get(at + 1).and_then(|word| word.parse().ok()).ok_or("what port?")?;
             args.drain(at..at + 2);
         }
-        if !args.iter().any(|word| word == "--test-mode") {
+        let in_test_mode = args.iter().any(|word| word == "--test-mode");
+        if !in_test_mode {
             args.push("--test-mode".to_owned());
         }
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let server =
             Server::portcullis_with(Path::new(env!("CARGO_BIN_EXE_portcullis")), &args).map_err(|error| error.to_string())?;
         let control = Wire::connect(server.addr).map_err(|error| error.to_string())?;
-        let hello = server.log().lines().find(|line| line.starts_with("portcullis ")).unwrap_or_default().to_owned();
-        let hello = hello.replace(&server.addr.port().to_string(), &port.to_string());
+        let printed = hello(&server, port, in_test_mode);
         let mut running = Running { server, control, session: None, steps: !self.page.real_time, waiting: Vec::new() };
         if running.steps {
             running.ask(&["CLOCK", "FREEZE"])?;
         }
         self.servers.insert(port, running);
-        Ok(vec![hello])
+        Ok(printed)
     }
 
     /// Runs a command in a shell, and gives what it prints to either of its outputs.
@@ -327,6 +327,16 @@ impl Running {
         let reply = self.ask(&["CLIENT", "LIST"])?;
         Ok(if reply.is_error("BUSY") { 0 } else { reply.text().unwrap_or_default().split(|&byte| byte == b'\n').count() })
     }
+}
+
+/// What a server prints when it starts, with the port of the page. That it is in test mode is shown where the page asks for that.
+fn hello(server: &Server, port: u16, in_test_mode: bool) -> Vec<String> {
+    let end = Instant::now() + PATIENCE;
+    while !server.log().contains("ready to accept connections") && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let log = server.log().replace(&server.addr.port().to_string(), &port.to_string());
+    log.lines().filter(|line| in_test_mode || !line.contains(" test mode: ")).map(str::to_owned).collect()
 }
 
 /// What redis-cli prints for a request on a connection of its own.
