@@ -38,9 +38,15 @@
 //!
 //! All else is private: the engine, a state machine that knows nothing of sockets and clocks; the shell round it; and the tools.
 
+// Only the whole program uses everything: the build with default features is the one that looks for dead code.
+#![cfg_attr(not(all(feature = "tls", feature = "bench", feature = "torture")), allow(dead_code, unused_imports))]
+
+#[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod program;
+#[cfg(feature = "client")]
 pub mod recipes;
 pub mod testing;
 
@@ -50,9 +56,9 @@ pub mod testing;
 mod base;
 #[cfg(feature = "internals")]
 pub mod base;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "bench", not(feature = "internals")))]
 mod bench;
-#[cfg(feature = "internals")]
+#[cfg(all(feature = "bench", feature = "internals"))]
 pub mod bench;
 #[cfg(not(feature = "internals"))]
 mod commands;
@@ -86,9 +92,9 @@ pub mod server;
 mod store;
 #[cfg(feature = "internals")]
 pub mod store;
-#[cfg(not(feature = "internals"))]
+#[cfg(all(feature = "torture", not(feature = "internals")))]
 mod torture;
-#[cfg(feature = "internals")]
+#[cfg(all(feature = "torture", feature = "internals"))]
 pub mod torture;
 
 pub use engine::config::Config;

@@ -5,21 +5,26 @@ use std::process::ExitCode;
 use clap::Command;
 
 use crate::base::version::{PORTCULLIS_VERSION, REDIS_VERSION};
+#[cfg(feature = "bench")]
+use crate::bench;
 pub use crate::server::heap::allocator::Counting;
 use crate::server::program;
-use crate::server::program::cli;
-use crate::server::program::cli::Given;
-use crate::{bench, torture};
+use crate::server::program::cli::{self, Given};
+#[cfg(feature = "torture")]
+use crate::torture;
 
 fn command() -> Command {
-    Command::new("portcullis")
+    let command = Command::new("portcullis")
         .about("An in-memory lock server that speaks the Redis protocol")
         .version(format!("{PORTCULLIS_VERSION} (speaks as Redis {REDIS_VERSION})"))
         .arg_required_else_help(true)
         .subcommand_required(true)
-        .subcommand(cli::command())
-        .subcommand(bench::cli::command())
-        .subcommand(torture::cli::command())
+        .subcommand(cli::command());
+    #[cfg(feature = "bench")]
+    let command = command.subcommand(bench::cli::command());
+    #[cfg(feature = "torture")]
+    let command = command.subcommand(torture::cli::command());
+    command
 }
 
 /// Runs the program with the arguments of this process.
@@ -34,7 +39,9 @@ pub fn main() -> ExitCode {
     };
     match matches.subcommand() {
         Some(("serve", matches)) => serve(Given::of(matches)),
+        #[cfg(feature = "bench")]
         Some(("bench", matches)) => bench::cli::run(matches),
+        #[cfg(feature = "torture")]
         Some(("torture", matches)) => torture::cli::run(matches),
         _ => ExitCode::FAILURE,
     }

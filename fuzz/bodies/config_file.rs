@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::allocation;
 use portcullis::engine::config::{Config, Directive};
-use portcullis::server::program::file::{Extra, load_with, rewritten};
+use portcullis::server::file::{Extra, load_with, rewritten};
 
 /// Bytes of an input.
 const INPUT_MAX: usize = 8 << 10;

@@ -33,6 +33,8 @@ mod resource;
 mod script;
 mod semaphore;
 mod stream;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 mod value;
 mod wire;
 mod wish;

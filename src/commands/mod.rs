@@ -18,7 +18,6 @@ pub mod testing;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use crate::base::error::Error;
 use crate::engine::command::Command;
 use crate::engine::table::CommandTable;
 use crate::script;
@@ -112,7 +111,7 @@ pub fn lookup(name: &[u8]) -> Option<&'static Command> {
 /// On unknown names and on a wrong number of arguments.
 #[inline]
 #[cfg(any(test, feature = "internals"))]
-pub fn resolve(args: &[&[u8]]) -> Result<&'static Command, Error> {
+pub fn resolve(args: &[&[u8]]) -> crate::base::error::Result<&'static Command> {
     table().resolve(args)
 }
 

@@ -13,12 +13,15 @@ mod busy;
 pub mod clock;
 pub mod directory;
 pub mod environment;
+pub mod file;
 pub mod heap;
 pub mod net;
 mod orders;
+#[cfg(feature = "cli")]
 pub mod program;
 pub mod shell;
 mod turns;
+pub mod users_file;
 
 use std::fmt;
 use std::io;
@@ -31,8 +34,6 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use tokio_rustls::rustls::ServerConfig;
-
 use crate::commands;
 use crate::engine::config::Config;
 use crate::engine::environment::Environment;
@@ -41,13 +42,14 @@ use crate::script;
 use crate::server::busy::Watch;
 use crate::server::clock::Clock;
 use crate::server::directory::Directory;
+use crate::server::file::UserLine;
 use crate::server::net::accept::Listening;
 use crate::server::net::control::{Control, Inbox, Order};
 use crate::server::net::event_loop::EventLoop;
 use crate::server::net::handshake::Handshakes;
 use crate::server::net::listener::{Addresses, BindError, Endpoints, Listeners};
 use crate::server::net::poller::Poller;
-use crate::server::program::file::UserLine;
+use crate::server::net::tls::{self, ServerConfig};
 use crate::server::shell::Shell;
 
 /// Stack of the executor's thread, in bytes; Lua and nested replies live on it.
@@ -126,10 +128,10 @@ impl Prepared {
 
     /// Binds and returns. From here on connections can be made; they wait for [`Server::accept`].
     pub fn start(self, mut config: Config, options: ServerOptions) -> Result<Server, StartError> {
-        let users = crate::server::program::users_file::at_start(&config, &options.users).map_err(StartError::Users)?;
+        let users = crate::server::users_file::at_start(&config, &options.users).map_err(StartError::Users)?;
         let tls = match config.tls_port {
             0 => None,
-            _ => Some(crate::server::net::tls::settings(&config).map_err(StartError::Tls)?),
+            _ => Some(tls::settings(&config).map_err(StartError::Tls)?),
         };
         let listeners = Listeners::bind(&config).map_err(StartError::Bind)?;
         let bound = listeners.addresses(&config);
@@ -277,7 +279,7 @@ impl Executor {
             clock.freeze();
         }
         self.config.maxclients = crate::server::net::descriptors::raise(self.config.maxclients);
-        let users_file = crate::server::program::users_file::open(&self.config);
+        let users_file = crate::server::users_file::open(&self.config);
         let endpoints = Endpoints::of(&self.config);
         let mut shell = Shell::new(self.config, self.seed, clock, self.directory)?;
         shell.engine.users = self.users;
@@ -288,7 +290,7 @@ impl Executor {
         }
         if let Some(path) = self.options.config_file {
             let write = move |config: &Config, users: &[Vec<u8>]| {
-                crate::server::program::file::rewrite(&path, config, users).map_err(|error| error.to_string())
+                crate::server::file::rewrite(&path, config, users).map_err(|error| error.to_string())
             };
             shell.engine.rewrite_config = Some(Box::new(write));
         }
@@ -327,9 +329,9 @@ fn apply_config(
     if config.tls_port != 0
         && let Some(name) = names.iter().find(|name| name.starts_with("tls-"))
     {
-        settings = Some(crate::server::net::tls::settings(config).map_err(|reason| {
+        settings = Some(tls::settings(config).map_err(|reason| {
             tracing::warn!(reason, "TLS cannot be configured like that");
-            (*name, "Unable to update TLS configuration. Check server logs.".to_owned())
+            (*name, tls::NOT_UPDATED.to_owned())
         })?);
     }
     if names.iter().any(|name| matches!(*name, "bind" | "port" | "tls-port")) {

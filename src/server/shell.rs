@@ -27,6 +27,7 @@ use crate::server::heap::spans::Spans;
 use crate::server::net::descriptors;
 use crate::server::net::timer::Timer;
 use crate::server::net::window::Window;
+#[cfg(feature = "cli")]
 use crate::server::program::log;
 use crate::server::turns::Turn;
 
@@ -400,6 +401,7 @@ impl Shell {
         let config = &self.engine.config;
         match name {
             "proto-max-bulk-len" => self.limits = limits_of(config),
+            #[cfg(feature = "cli")]
             "loglevel" => log::set_level(config.loglevel),
             "maxclients" => {
                 descriptors::raise(config.maxclients);

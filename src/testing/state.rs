@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Leak, Snapshot, TestServer, TestServerBuilder};
+#[cfg(feature = "client")]
 use crate::client::Client;
 
 /// How long is waited for what other threads do, at most.
@@ -98,6 +99,7 @@ impl TestServer {
     /// # Panics
     ///
     /// Where it cannot connect, as when the server wants a password.
+    #[cfg(feature = "client")]
     pub async fn client(&self) -> Client {
         match Client::connect(&self.url()).await {
             Ok(client) => client,

@@ -12,13 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::server::TlsStream;
-use tokio_rustls::{Accept, TlsAcceptor};
 
 use crate::server::net::poller::{Registry, Source};
-use crate::server::net::tls;
-use crate::server::net::tls::Socket;
+use crate::server::net::tls::{self, Accept, ServerConfig, Socket, TlsAcceptor, TlsStream};
 
 /// Handshakes that may be under way at once.
 const UNFINISHED_MAX: usize = 256;

@@ -11,7 +11,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
-use tokio_rustls::server::TlsStream;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
@@ -20,7 +19,7 @@ use crate::engine::config::Config;
 use crate::engine::session::Peer;
 use crate::server::directory::Entry;
 use crate::server::net::connection::Stream;
-use crate::server::net::tls;
+use crate::server::net::tls::{self, TlsStream};
 
 /// Ports tried where any will do but all addresses must have the same.
 const FREE_PORT_ATTEMPTS: usize = 16;

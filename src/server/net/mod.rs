@@ -15,5 +15,6 @@ pub mod listener;
 pub mod poller;
 pub mod sweep;
 pub mod timer;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 pub mod tls;
 pub mod window;

@@ -16,15 +16,20 @@ use std::task::{Context, Poll, Waker};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+pub use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::rustls::{RootCertStore, SupportedProtocolVersion};
+pub use tokio_rustls::server::TlsStream;
+pub use tokio_rustls::{Accept, TlsAcceptor};
 
 use crate::engine::config::Config;
+
+/// Answer to a `CONFIG SET` whose directives [`settings`] refuses.
+pub const NOT_UPDATED: &str = "Unable to update TLS configuration. Check server logs.";
 
 /// Makes of the directives what handshakes are made by.
 ///

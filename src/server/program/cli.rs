@@ -7,8 +7,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
 use crate::engine::config::{Config, Directive, Kind, Section};
 use crate::resp::request::split_words;
-use crate::server::program::file;
-use crate::server::program::file::Extra;
+use crate::server::file;
+use crate::server::file::Extra;
 use crate::server::program::log::Format;
 
 const AFTER: &str = "\

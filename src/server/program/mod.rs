@@ -1,9 +1,7 @@
 //! Running the server as a process: logs, the ready file, signals, the exit code.
 
 pub mod cli;
-pub mod file;
 pub mod log;
-pub mod users_file;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -1,15 +1,38 @@
-//! The Rust examples of the README and the guide, compiled and run as a user of the crate does it: without the feature `internals`.
+//! The Rust examples of the README and the guide, compiled and run as a user of the crate does it: without the feature `internals`, and
+//! without those of the program.
 //!
-//! The crate's own tests cannot show this, because they are always built with that feature. It runs by `cargo test -p portcullis-embed`.
+//! The crate's own tests cannot show this, because they are always built with all features. It runs by `cargo test -p portcullis-embed`;
+//! with `--no-default-features` it is a project that has the test server alone, and shows how long that takes to build.
 
+#[cfg(feature = "client")]
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;
+#[cfg(feature = "client")]
 #[doc = include_str!("../../../guide/native-locks.md")]
 pub struct NativeLocks;
+#[cfg(feature = "client")]
 #[doc = include_str!("../../../guide/choosing-a-lock.md")]
 pub struct ChoosingALock;
+#[cfg(feature = "client")]
 #[doc = include_str!("../../../guide/testing.md")]
 pub struct Testing;
+
+/// A test server on plain TCP needs no feature. What is missing then is refused, and says what it is.
+///
+/// ```
+/// use portcullis::TestServer;
+///
+/// let server = TestServer::start();
+/// let mut client = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+/// redis::cmd("SET").arg("lock:door").arg("me").arg("NX").arg("PX").arg(1000).exec(&mut client).unwrap();
+/// assert_eq!(server.get("lock:door").as_deref(), Some("me"));
+///
+/// let refused = TestServer::builder().config("tls-port", "7000").try_start().err().expect("no TLS");
+/// assert_eq!(refused.to_string(), "TLS cannot be configured: this server is built without TLS (cargo feature 'tls')");
+/// let refused = redis::cmd("CONFIG").arg("SET").arg("tls-port").arg(7000).exec(&mut client).unwrap_err();
+/// assert!(refused.to_string().contains("built without TLS"), "{refused}");
+/// ```
+pub struct Light;
 
 /// A server as a part of another program.
 ///

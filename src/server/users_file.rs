@@ -8,7 +8,7 @@ use crate::commands;
 use crate::engine::config::Config;
 use crate::engine::users::Users;
 use crate::engine::users::access::UsersFile;
-use crate::server::program::file::UserLine;
+use crate::server::file::UserLine;
 
 const BOTH: &str = "Users are declared in the configuration and aclfile is set as well. This setup is very likely to lead to \
                     configuration errors and security holes: define either an ACL file or users of the configuration, but not both.";

@@ -1,0 +1,128 @@
+//! Stands in for `tls` in a build without the feature of that name. It refuses to configure TLS, and has the types of `tls` without values:
+//! the compiler knows that no handshake begins and no stream is encrypted.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::marker::PhantomData;
+use std::net::TcpStream;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+
+use crate::engine::config::Config;
+
+/// Answer to a `CONFIG SET` that asks for TLS.
+pub const NOT_UPDATED: &str = "this server is built without TLS (cargo feature 'tls')";
+
+/// Settings of TLS. There are none.
+pub struct ServerConfig {
+    none: Infallible,
+}
+
+/// A connected socket below TLS. There is none.
+pub struct Socket {
+    none: Infallible,
+}
+
+/// An encrypted stream. There is none.
+pub struct TlsStream<S> {
+    none: Infallible,
+    socket: PhantomData<S>,
+}
+
+/// A handshake. There is none.
+pub struct Accept<S> {
+    none: Infallible,
+    socket: PhantomData<S>,
+}
+
+/// What begins handshakes. There is none.
+pub struct TlsAcceptor {
+    none: Infallible,
+}
+
+/// The type that an encrypted connection would have.
+pub type Tls = Rc<RefCell<TlsStream<Socket>>>;
+
+/// Refuses.
+///
+/// # Errors
+/// Always: for the person who configured TLS.
+pub fn settings(_: &Config) -> Result<Arc<ServerConfig>, String> {
+    Err(NOT_UPDATED.to_owned())
+}
+
+impl Socket {
+    /// Is not called: there are no settings to begin a handshake by.
+    pub fn new(_: TcpStream) -> Socket {
+        unreachable!("{NOT_UPDATED}")
+    }
+
+    /// The socket itself.
+    pub fn stream(&self) -> &TcpStream {
+        match self.none {}
+    }
+}
+
+impl<S> TlsStream<S> {
+    /// The socket below, and the state.
+    pub fn get_ref(&self) -> (&S, &Infallible) {
+        match self.none {}
+    }
+}
+
+impl From<Arc<ServerConfig>> for TlsAcceptor {
+    fn from(settings: Arc<ServerConfig>) -> TlsAcceptor {
+        match settings.none {}
+    }
+}
+
+impl TlsAcceptor {
+    /// Begins a handshake.
+    pub fn accept<S>(&self, _: S) -> Accept<S> {
+        match self.none {}
+    }
+}
+
+impl<S> Future for Accept<S> {
+    type Output = io::Result<TlsStream<S>>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.none {}
+    }
+}
+
+/// Goes on with a handshake.
+pub fn go_on<T>(_: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Result<T, Errno> {
+    unreachable!("{NOT_UPDATED}")
+}
+
+/// Receives what is decrypted.
+pub fn receive(tls: &Tls, _: &mut [u8]) -> Result<usize, Errno> {
+    match tls.borrow().none {}
+}
+
+/// Encrypts and sends.
+pub fn send(tls: &Tls, _: &[u8]) -> Result<usize, Errno> {
+    match tls.borrow().none {}
+}
+
+/// Sends what is encrypted.
+pub fn flush(tls: &Tls) -> Result<(), Errno> {
+    match tls.borrow().none {}
+}
+
+/// Whether something is decrypted, and whether something is encrypted.
+pub fn holds(tls: &Tls) -> (bool, bool) {
+    match tls.borrow().none {}
+}
+
+/// Says that nothing more comes.
+pub fn say_goodbye(tls: &Tls) {
+    match tls.borrow().none {}
+}
