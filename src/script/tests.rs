@@ -3,7 +3,7 @@
 use crate::engine::harness::Harness;
 use crate::script::{EVALUATED_MAX, sha1_hex};
 
-/// Replies of redis-server to scripts, which `tests/script_cases` holds against a live one.
+/// Replies of redis-server to scripts, which `tests/scripts` holds against a live one.
 const CASES: [(&str, &str); 5] = [
     ("cases.txt", include_str!("cases.txt")),
     ("cases-api.txt", include_str!("cases-api.txt")),

@@ -63,7 +63,7 @@ pub const FAMILIES: &[Family] = &[
         since: (7, 0),
         lines: &[
             "1! CLIENT ( HELP | GETREDIR | TRACKINGINFO | GETREDIR x )",
-            // Which keys are told is compared by the scenes of tests/tracking.rs.
+            // Which keys are told is compared by the scenes of tests/commands/tracking.rs.
             "3! CLIENT TRACKING ( on BCAST PREFIX unused | off | ON PREFIX | bogus | off BCAST OPTIN | on NOLOOP OPTIN OPTOUT | on BCAST OPTIN )",
             "1! CLIENT TRACKING on ( REDIRECT | REDIRECT x | REDIRECT 99999999 | BCAST PREFIX a PREFIX a | PREFIX a | <junk> )",
             "2! CLIENT TRACKING off",

@@ -15,7 +15,7 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
         &["client|capa", "delex", "delifeq", "digest", "hgetdel", "hgetex", "hsetex", "msetex", "script|show"],
     ),
     (
-        "The native locks: no other server has them; tests/locks.rs holds them against their contract.",
+        "The native locks: no other server has them; tests/locks holds them against their contract.",
         &[
             "cl.throttle",
             "latch.await",
@@ -39,9 +39,9 @@ const EXCEPTIONS: &[(&str, &[&str])] = &[
             "sem.renew",
         ],
     ),
-    ("How long the executor's turns took; no other server tells. tests/info.rs calls it.", &["latency|turns"]),
+    ("How long the executor's turns took; no other server tells. tests/commands/info.rs calls it.", &["latency|turns"]),
     (
-        "Tests have the clock and faults in their hands by them; no other server has that. tests/test_mode.rs and tests/faults.rs call them.",
+        "Tests have the clock and faults in their hands by them; no other server has that. tests/testing/mode.rs and faults.rs call them.",
         &[
             "clock|advance",
             "clock|freeze",

@@ -10,6 +10,8 @@
 //! - `PORTCULLIS_DIFF_SEED`, `PORTCULLIS_DIFF_COMMANDS`: other calls, more of them;
 //! - `PORTCULLIS_REDIS8`: a newer redis-server to compare with as well, hash field deadlines included;
 //! - `PORTCULLIS_DIFF_SUBJECT`: a redis-server to test in Portcullis's place, to see that rules and generator are sound.
+//!
+//! The generated calls serve two more tests, which need no redis-server: `change_log` and `determinism`.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -17,7 +19,9 @@ mod common;
 mod administration;
 mod bending;
 mod catalogue;
+mod change_log;
 mod coverage;
+mod determinism;
 mod generate;
 mod grammar;
 mod rules;

@@ -1,0 +1,164 @@
+//! `portcullis bench`, run in short: against itself, against a server that runs already, and with an algorithm that is broken on purpose.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use portcullis::TestServer;
+use serde_json::Value;
+
+fn bench(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    command.args(["bench", "--clients", "6", "--seconds", "0.2", "--slice-ms", "100", "--forgotten-ms", "50"]).args(args);
+    command.output().expect("it runs")
+}
+
+fn told(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn file(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("portcullis-bench-test-{}-{name}", std::process::id()))
+}
+
+fn read(path: &PathBuf) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    std::fs::remove_file(path).expect("it was just read");
+    text
+}
+
+#[test]
+fn it_measures_itself_and_writes_what_it_found() {
+    let (json, chart) = (file("all.json"), file("all.html"));
+    let works = ["set-nx-px", "native", "redlock", "permits", "latch", "--command", "SET {key} {client}"];
+    let files = ["--json", json.to_str().expect("UTF-8"), "--chart", chart.to_str().expect("UTF-8"), "--against", "portcullis"];
+    let output = bench(&[&works[..], &files].concat());
+    assert!(output.status.success(), "{}", told(&output));
+    let table = String::from_utf8_lossy(&output.stdout);
+    for word in ["set-nx-px", "native", "redlock", "SET {key} {client}", "held", "portcullis 0."] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    let found: Value = serde_json::from_str(&read(&json)).expect("JSON");
+    let outcomes = found["outcomes"].as_array().expect("outcomes");
+    assert_eq!(outcomes.len(), 6);
+    for outcome in outcomes {
+        let number = |name: &str| outcome[name].as_f64().unwrap_or_else(|| panic!("{name}: {outcome}"));
+        assert!(number("done") > 0.0 && number("per_second") > 0.0, "{outcome}");
+        assert!(number("server_cpu_us_each") > 0.0 && number("failed") == 0.0, "{outcome}");
+        let shares = outcome["shares"].as_array().expect("shares");
+        assert_eq!(shares.iter().filter_map(Value::as_f64).sum::<f64>(), number("done"), "{outcome}");
+        assert!((1.0 / 6.0..=1.0).contains(&number("fairness_jain")), "{outcome}");
+        match outcome["work"].as_str().expect("a name") {
+            "native" => {
+                assert!((number("commands_each") - 2.0).abs() < 0.01, "{outcome}");
+                assert!(outcome["hand_off_us"]["p50"].is_number(), "{outcome}");
+            }
+            "SET {key} {client}" => assert_eq!(number("commands_each"), 1.0),
+            _ => {}
+        }
+        let is_lock = !["latch", "SET {key} {client}"].contains(&outcome["work"].as_str().expect("a name"));
+        assert_eq!(outcome["exclusion"]["held"].as_bool(), is_lock.then_some(true), "{outcome}");
+        assert_eq!(outcome["expiry_late_us"]["p50"].is_number(), is_lock, "{outcome}");
+        if is_lock {
+            assert!(outcome["expiry_late_us"]["min"].as_i64().is_some_and(|us| us >= 0), "none ended early: {outcome}");
+        }
+    }
+    let page = read(&chart);
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains("<svg") && page.contains("acquisitions per second"));
+}
+
+#[test]
+fn what_is_broken_on_purpose_is_found_and_fails() {
+    let output = bench(&["broken", "--against", "portcullis"]);
+    assert_eq!(output.status.code(), Some(1), "{}", told(&output));
+    assert!(told(&output).contains("BROKEN") && told(&output).contains("mutual exclusion was broken: broken on portcullis"));
+}
+
+#[test]
+fn a_server_that_runs_already_is_left_as_it_was() {
+    let server = TestServer::start();
+    server.execute(&["SET", "mine", "1"]);
+    let chart = file("given.svg");
+    let works = ["set-nx-px", "reentrant", "blpop", "nodes", "semaphore", "unique-row", "sliding-window"];
+    let args = ["--against", &server.url(), "--locks", "3", "--retry", "fixed:1", "--chart", chart.to_str().expect("UTF-8")];
+    let output = bench(&[&works[..], &args].concat());
+    assert!(output.status.success(), "{}", told(&output));
+    assert_eq!(server.keys(), ["mine"]);
+    assert!(read(&chart).starts_with("<svg"));
+    server.check_invariants();
+}
+
+#[test]
+fn it_stands_beside_redis() {
+    if crate::common::servers::on_path("redis-server").is_none() {
+        assert!(std::env::var_os("PORTCULLIS_REQUIRE_REDIS").is_none(), "no redis-server on the PATH, and it is required");
+        println!("SKIPPED: no redis-server on the PATH");
+        return;
+    }
+    let output = bench(&["delex", "native", "--against", "portcullis", "--against", "redis-server"]);
+    assert!(output.status.success(), "{}", told(&output));
+    let table = String::from_utf8_lossy(&output.stdout);
+    let lines = |word: &str| table.lines().filter(|line| line.contains(word)).count();
+    assert_eq!((lines("delex"), lines("redis "), lines("skipped: it needs native locks")), (2, 2, 1), "{table}");
+}
+
+/// Others take flags of their own, and are known by their programs' names.
+#[test]
+fn it_stands_beside_other_servers() {
+    for (name, shown) in [("valkey-server", "valkey "), ("kevy", "kevy ")] {
+        if portcullis::bench::peer::Peer::by_name(name).and_then(|peer| peer.find()).is_none() {
+            println!("SKIPPED: no {name} on the PATH");
+            continue;
+        }
+        let output = bench(&["--command", "SET {key} {client}", "--against", name]);
+        assert!(output.status.success(), "{}", told(&output));
+        assert!(String::from_utf8_lossy(&output.stdout).contains(shown), "{}", told(&output));
+    }
+}
+
+#[test]
+fn a_server_that_is_not_installed_is_told_how_to_come_by() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    let output = command.args(["bench", "native", "--against", "kevy"]).env("KEVY", "/nosuch/kevy").output().expect("it runs");
+    assert!(!output.status.success() && told(&output).contains("cargo install kevy"), "{}", told(&output));
+}
+
+#[test]
+fn mistakes_are_told() {
+    for (args, word) in [
+        (&["nosuch"][..], "no recipe 'nosuch'"),
+        (&["--command", "NOSUCH {key}", "--against", "portcullis"], "it never worked: NOSUCH {key} on portcullis"),
+        (&["native", "--against", "nosuch-program"], "no program 'nosuch-program'"),
+        (&["native", "--against", "redis://127.0.0.1:1"], "no connection"),
+        (&["native", "--against", "portcullis", "--json", "/nosuch/file"], "/nosuch/file"),
+    ] {
+        let output = bench(args);
+        assert!(!output.status.success() && told(&output).contains(word), "{args:?}: {}", told(&output));
+    }
+    let list = told(&bench(&["--list"]));
+    assert!(list.contains("redlock") && list.contains("(flawed)"));
+}
+
+/// Servers that it has started do not outlive it, even where it is ended as a service is.
+#[test]
+fn what_it_has_started_ends_with_it() {
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    bench.args(["bench", "native", "--against", "portcullis", "--seconds", "60"]).stderr(std::process::Stdio::piped());
+    let bench = bench.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", bench.id());
+    let server = loop {
+        let children = std::fs::read_to_string(&children).unwrap();
+        match children.split_whitespace().next() {
+            // Under its own name: it has come further than to be started.
+            Some(child) if std::fs::read_to_string(format!("/proc/{child}/cmdline")).is_ok_and(|line| line.contains("serve")) => {
+                break child.to_owned();
+            }
+            _ => std::thread::sleep(std::time::Duration::from_millis(5)),
+        }
+    };
+    // It listens to signals as soon as it waits for the server's first answers.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert!(Command::new("kill").args(["-TERM", &bench.id().to_string()]).status().unwrap().success());
+    let output = bench.wait_with_output().unwrap();
+    assert!(!output.status.success() && told(&output).contains("told to end"), "{}", told(&output));
+    assert!(!std::path::Path::new(&format!("/proc/{server}")).exists(), "server {server} is still there");
+}
