@@ -10,23 +10,23 @@ use portcullis::commands::all;
 const ASKS: [&str; 5] = [".name ==", ".name !=", "matches!(", "match command.name", "match row.name"];
 
 /// Where no command is named.
-const FOLDERS: [&str; 6] = ["engine", "script", "server", "lock", "store", "commands"];
+const FOLDERS: [&str; 8] = ["base", "lock", "store", "keyspace", "engine", "script", "server", "commands"];
 
 /// Words that are the names of commands, and mean something else there.
 const OTHER_WORDS: [(&str, &[&str], &str); 17] = [
-    ("engine/acl.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
+    ("engine/users/categories.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
     ("engine/command_keys.rs", &["get", "limit", "by", "store"], "words of SORT, whose key specification stands here"),
     ("engine/config/kind.rs", &["pubsub"], "a class of clients"),
     ("engine/config/table.rs", &["debug", "save", "replicaof", "slaveof"], "a log level, and directives"),
-    ("engine/eviction.rs", &["ttl"], "an eviction policy"),
-    ("engine/fault_rules.rs", &["restart", "reset", "client"], "words of a fault's rule"),
-    ("engine/latency.rs", &["command"], "an event of the latency monitor"),
-    ("engine/timing.rs", &["command"], "an event of the latency monitor"),
-    ("engine/turns.rs", &["client"], "who has a turn"),
+    ("keyspace/eviction.rs", &["ttl"], "an eviction policy"),
+    ("engine/faults/rules.rs", &["restart", "reset", "client"], "words of a fault's rule"),
+    ("engine/observe/latency.rs", &["command"], "an event of the latency monitor"),
+    ("engine/observe/timing.rs", &["command"], "an event of the latency monitor"),
+    ("engine/observe/turns.rs", &["client"], "who has a turn"),
     ("engine/users/log.rs", &["auth", "command", "multi"], "reasons and places of the ACL log"),
     ("engine/users/user.rs", &["reset"], "a rule for a user"),
-    ("server/log.rs", &["debug"], "a log level"),
-    ("store/value.rs", &["list", "set", "stream"], "types of values"),
+    ("server/program/log.rs", &["debug"], "a log level"),
+    ("store/values/value.rs", &["list", "set", "stream"], "types of values"),
     ("script/plan/parse.rs", &["keys"], "a global of Lua"),
     ("script/locals.rs", &["keys", "function"], "words of Lua"),
     ("script/functions/mod.rs", &["script"], "a target of the log"),

@@ -50,7 +50,7 @@ bitflags::bitflags! {
         const PACED = 1 << 17;
         /// Has subscriptions.
         const SUBSCRIBED = 1 << 18;
-        /// May do everything, logged in or not: its user's rules need not be looked at. See `engine/access.rs`.
+        /// May do everything, logged in or not: its user's rules need not be looked at. See `engine/users/access.rs`.
         const UNRESTRICTED = 1 << 31;
     }
 }

@@ -1,7 +1,7 @@
 //! Users: who there is, what each may do, and what was denied to them.
 //!
 //! A session knows its user by number; [`Users`] has the rules. A session that may do everything is marked by a flag, so that the
-//! rules are looked at for no other; see `engine/access.rs`.
+//! rules are looked at for no other; see `engine/users/access.rs`.
 
 pub mod access;
 pub mod categories;

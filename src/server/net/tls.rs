@@ -56,7 +56,11 @@ pub fn settings(config: &Config) -> Result<Arc<ServerConfig>, String> {
     };
     let mut settings = builder.with_single_cert(chain, key).map_err(|error| {
         let told = error.to_string();
-        let old = if told.contains("UnsupportedCertVersion") { "; it must be one of X.509 version 3, see README.md" } else { "" };
+        let old = if told.contains("UnsupportedCertVersion") {
+            "; it must be one of X.509 version 3, see guide/users-and-tls.md"
+        } else {
+            ""
+        };
         format!("tls-cert-file {} and tls-key-file {}: {told}{old}", config.tls_cert_file, config.tls_key_file)
     })?;
     settings.ignore_client_order = config.tls_prefer_server_ciphers;
