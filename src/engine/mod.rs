@@ -1,13 +1,29 @@
 //! The engine: a state machine that turns requests and the passing of time into replies and changes.
 //!
-//! It has no socket, no clock, no thread and no source of randomness: `now`, the session, the request and a seed come in as
-//! arguments, and the same inputs give the same state and the same bytes. The server shell, the test server, fuzz targets and
-//! benches are all clients of the same three calls: [`Engine::execute`], [`Engine::advance`] and [`Engine::next_deadline`].
+//! It has no socket, no clock, no thread and no source of randomness: `now`, the session, the request, the command table and a seed
+//! come in as arguments, and the same inputs give the same state and the same bytes. The server shell, the test server, fuzz targets
+//! and benches call the same three functions: [`Engine::execute`], [`Engine::advance`] and [`Engine::next_deadline`].
+//!
+//! # The way of a request
 //!
 //! ```text
-//!   request ─▶ execute ─▶ command table row ─▶ handler ─▶ keyspace ─▶ change ─▶ notifications, change log
-//!                                                  └────▶ reply sink ─▶ the session's outbox
+//!   connection (server::net)   reads bytes, parses requests, looks up rows ahead of time
+//!      └▶ execute_next         takes the session's outbox
+//!           └▶ perform         settles leases that have ended, finds the row, may_run: access, memory, MULTI, pause
+//!                └▶ run        counts the call; run_with_care where locks, expired leases or observers need a look
+//!                     └▶ handle ─▶ the row's handler (commands) ─▶ Db (keyspace) ─▶ store
+//!                                       └▶ Sink: the reply             └▶ Changes::emit ─▶ events, watches, waits, change log
+//!           └▶ attend          serves the sessions whose keys or locks have become ready
 //! ```
+//!
+//! # The way of a lease
+//!
+//! ```text
+//!   LOCK.ACQUIRE ─▶ commands::locks::acquire ─▶ Keyspace::with_locks ─▶ lock::Locks ─▶ granted, or queued
+//!   lease ends, RELEASE, DEL, closed connection ─▶ Locks grants the first waiter ─▶ Outcome ─▶ attend_locks ─▶ its reply
+//! ```
+//!
+//! Folders: `pubsub`, `users`, `config`, `memory`, `locks`, `observe` (what INFO, SLOWLOG and MONITOR show) and `faults` (what tests order).
 
 pub mod advance;
 pub mod blocking;
@@ -77,26 +93,26 @@ use crate::engine::users::access::UsersFile;
 use crate::keyspace::databases::Keyspace;
 use crate::resp::reply::{Sink, WireReply};
 
-/// Steps that are taken before a command, at most, for leases and waits that have ended, beyond those that are its own business.
+/// Maximum number of expired leases and waits settled before a command, besides those of its own keys.
 const SETTLE_BUDGET: u32 = ADVANCE_BUDGET;
 
-/// What the engine asks of whoever drives it, beyond writing outboxes.
+/// Work that the engine asks of its driver, besides writing outboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// End the process (`SHUTDOWN`).
     Shutdown,
     /// Do nothing at all for so many microseconds (`DEBUG SLEEP`); on a virtual clock, move it.
     Sleep(u64),
-    /// Do something to the clock, and reply to the session that asked for it (`CLOCK`).
+    /// Move the clock, and reply to the session that asked for it (`CLOCK`).
     Clock(SessionId, ClockOrder),
-    /// Be as a process that was killed and started again: [`Engine::restart`]. The session is told before its connection is closed.
+    /// Behave as a process that was killed and started again: [`Engine::restart`]. The session gets its reply before its connection closes.
     Restart {
-        /// Whose connection is closed when its outbox is written.
+        /// The session whose connection is closed once its outbox is written.
         last: SessionId,
-        /// How many of the last writes are lost; everything where it is `None`.
+        /// Number of last writes that are lost; `None` loses everything.
         lose: Option<u64>,
     },
-    /// Have the system get back what was freed: it was much, and at once.
+    /// Return freed memory to the system: a large amount was freed at once.
     ReturnMemory,
     /// A configuration directive changed that the driver acts on.
     ConfigChanged(&'static str),
@@ -105,11 +121,11 @@ pub enum Action {
 /// Writes a configuration, and users as lines of it, to its file.
 pub type RewriteConfig = Box<dyn FnMut(&Config, &[Vec<u8>]) -> Result<(), String>>;
 
-/// Has what is outside of the engine go by another configuration, in which the named directives were set, before the engine itself
-/// does, and notes what that changes about the process. May refuse it: gives which directive it is about, and why.
+/// Applies a new configuration, in which the named directives were set, outside of the engine and before the engine applies it. Records
+/// in the environment what that changes about the process. Refuses with the directive's name and the reason.
 pub type ApplyConfig = Box<dyn FnMut(&Config, &[&'static str], &mut Environment) -> Result<(), (&'static str, String)>>;
 
-/// Fills a buffer with bytes that nobody can foretell; false where there are none.
+/// Fills a buffer with unpredictable bytes. Returns false where no source is available.
 pub type Entropy = Box<dyn FnMut(&mut [u8]) -> bool>;
 
 /// The state machine.
@@ -122,86 +138,86 @@ pub struct Engine {
     pub config: Config,
     /// Counters of `INFO`.
     pub stats: Stats,
-    /// How often each command was called, and how long it took.
+    /// Calls, failures and times of each command.
     pub command_stats: CommandStats,
-    /// The last requests that took long.
+    /// The last slow requests (`SLOWLOG`).
     pub slowlog: SlowLog,
-    /// Pauses.
+    /// Latency events (`LATENCY`).
     pub latency: Latency,
-    /// Takes the time of requests.
+    /// Times requests.
     pub timing: Timing,
-    /// How long others may have had to wait at once.
+    /// Times the executor's turns: stretches of work during which no other session is served.
     pub turns: Turns,
-    /// How fast commands, bytes read, bytes written, rounds of the event loop and their microseconds come: `INFO` shows it.
+    /// Rates of commands, bytes read, bytes written, rounds of the event loop and their microseconds, for `INFO`.
     pub rates: Rates<5>,
-    /// The process it runs in, for `INFO`.
+    /// Facts about the process, for `INFO`.
     pub environment: Environment,
     /// Sessions by number; see [`SessionId`].
     pub sessions: Slab<Session>,
     /// Channels and patterns.
     pub pubsub: PubSub,
-    /// `CLIENT PAUSE`, and what it holds back.
+    /// `CLIENT PAUSE`, and the requests that it holds back.
     pub pause: Pause,
-    /// Sessions that are shown all requests.
+    /// Sessions that see all requests (`MONITOR`).
     pub monitors: Vec<SessionId>,
-    /// What makes requests other than ordinary ones; kept by [`Engine::update_circumstances`].
+    /// Engine-wide states that take requests off the fast path; kept by [`Engine::update_circumstances`].
     circumstances: Circumstances,
-    /// How many requests the transaction that runs has, and what their queue takes up.
+    /// Number of requests in the running transaction, and the bytes of their queue.
     pub(crate) executing: (usize, usize),
     /// Scripts and libraries of functions, and their interpreters.
     pub scripts: Box<dyn Scripting>,
-    /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: on, scripts may call DEBUG.
+    /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: whether scripts may call DEBUG.
     pub debug_from_scripts: bool,
-    /// Tests have the clock and faults in their hands.
+    /// Test mode: `CLOCK` and `FAULT` are allowed.
     pub test_mode: bool,
-    /// Faults that requests meet (`FAULT`).
+    /// Faults ordered by `FAULT`.
     pub faults: Faults,
-    /// Replies that are held back (`FAULT`).
+    /// Replies that a fault holds back.
     pub gates: Gates,
-    /// Asked while a script runs whether it may go on; `None` where nobody is to be asked.
+    /// Decides while a script runs whether it may continue; `None` lets every script run to its end.
     pub supervisor: Option<Supervisor>,
-    /// The run that the supervisor is being asked about.
+    /// The script run that the supervisor is deciding about.
     pub long_run: Option<Run>,
-    /// Steps (instructions of Lua, or as much other work) after which a script is ended, whatever it has done: the bound of
-    /// simulations, which have no clock. Counted in thousands.
+    /// Steps (Lua instructions, or as much other work) after which a script is killed, even one that has written. Simulations, which
+    /// have no clock, bound scripts by it. Counted in thousands.
     pub script_steps_max: Option<u64>,
-    /// What commands have visited beyond what their arguments and replies show, such as the receivers of a message: scripts are
-    /// charged for it.
+    /// Number of elements that commands visited besides those in their arguments and replies, such as the receivers of a message.
+    /// Scripts are charged for them.
     pub(crate) visited: u64,
-    /// Writes the configuration file, for `CONFIG REWRITE`; `None` where there is none. Gives what went wrong.
+    /// Writes the configuration file, for `CONFIG REWRITE`; `None` without a file.
     pub rewrite_config: Option<RewriteConfig>,
-    /// Asked before `CONFIG SET` takes effect; `None` where nobody is to be asked.
+    /// Called before `CONFIG SET` takes effect.
     pub apply_config: Option<ApplyConfig>,
-    /// Who there is, and what each may do.
+    /// Users and their rules.
     pub users: Users,
-    /// The file with the users; `None` where there is none.
+    /// The ACL file; `None` without one.
     pub users_file: Option<UsersFile>,
-    /// Where secrets come from, for `ACL GENPASS`; `None` in simulations, whose secrets are none.
+    /// Source of secrets, for `ACL GENPASS`; `None` in simulations.
     pub entropy: Option<Entropy>,
-    /// Forty hexadecimal digits that name this run.
+    /// Identifier of this run: forty hexadecimal digits.
     pub run_id: String,
-    /// As many that name the history of changes.
+    /// Identifier of the history of changes: forty hexadecimal digits.
     pub replication_id: String,
-    /// When the engine was made.
+    /// The instant at which the engine was created.
     pub started: Now,
-    /// In a cluster, while `EXEC` runs: the slot of all its requests, if they have keys.
+    /// In a cluster, while `EXEC` runs: the slot that all its requests share, if they have keys.
     exec_slot: Option<u16>,
-    /// While the request of a waiter is executed again: its deadline.
+    /// The deadline of a blocked request while that request is executed again.
     resumed: Option<Option<u64>>,
     memory: memory::MemoryGuard,
     clients: ClientMemory,
     discards: Discards,
     walks: Walks,
     next_client: u64,
-    /// What all that is random began with.
+    /// The seed of all random sequences.
     seed: u64,
     random: u64,
     dirty: Vec<SessionId>,
-    /// The address that a client connected to last.
+    /// The local address of the newest connection; sessions share it.
     last_local: Arc<str>,
-    /// Clients with grants that end with their connections, and whose connections were closed while a script ran long.
+    /// Clients whose connections closed while a script ran long, and whose grants end with the connection.
     closed_meanwhile: Vec<u64>,
-    /// Clients that are gone and have more such grants than end in one step.
+    /// Disconnected clients that still have such grants: more than end in one step.
     ending: VecDeque<u64>,
     actions: Vec<Action>,
 }
@@ -300,12 +316,12 @@ impl Engine {
         (0..5).map(|_| format!("{:08x}", self.random() as u32)).collect()
     }
 
-    /// Executes one request; its reply, and whatever else comes of it, is in the outboxes when this returns.
+    /// Executes one request. Its reply and all pushes that it causes are in the outboxes when this returns.
     pub fn execute(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
         self.execute_found(now, id, None, args);
     }
 
-    /// As [`Engine::execute`], for a caller that has looked up the name's row already.
+    /// As [`Engine::execute`], for a caller that has looked up the row.
     pub fn execute_found(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
         if self.rates.due(now.mono_us) {
             self.sample_rates(now);
@@ -316,8 +332,8 @@ impl Engine {
     }
 
     /// As [`Engine::execute_found`], for one of several requests of a session between [`Engine::begin_batch`] and
-    /// [`Engine::end_batch`], whose outbox the caller has taken: what comes of it for the session itself is behind `out`. Gives the
-    /// session's flags.
+    /// [`Engine::end_batch`]. The caller has taken the session's outbox as `out`, and the reply is appended to it. Returns the session's
+    /// flags.
     pub fn execute_next(
         &mut self,
         now: Now,
@@ -330,26 +346,26 @@ impl Engine {
         if !self.keyspace.changes.attention {
             return flags;
         }
-        // Others may write to it now.
+        // Other sessions' requests may write to this outbox now.
         self.put_outbox_back(id, std::mem::take(out));
         self.attend(now);
         *out = self.take_outbox(id);
         self.sessions[id.0 as usize].flags
     }
 
-    /// Takes a session's outbox, for requests of it to reply into. What others write to it meanwhile gathers in an empty one.
+    /// Takes a session's outbox, so that its requests reply into it. Pushes from other sessions gather in an empty one meanwhile.
     pub fn take_outbox(&mut self, id: SessionId) -> Vec<u8> {
         std::mem::take(&mut self.sessions[id.0 as usize].out)
     }
 
-    /// Puts it back before what was written meanwhile.
+    /// Puts the outbox back in front of the pushes that were written meanwhile.
     pub fn put_outbox_back(&mut self, id: SessionId, out: Vec<u8>) {
         let session = &mut self.sessions[id.0 as usize];
         let meanwhile = std::mem::replace(&mut session.out, out);
         session.out.extend_from_slice(&meanwhile);
     }
 
-    /// Executes a request of a session that was blocked in it.
+    /// Executes again the request that a session was blocked in.
     #[cold]
     fn perform_again(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
         self.restart_time(now);
@@ -360,7 +376,7 @@ impl Engine {
         self.settle_journal();
     }
 
-    /// Executes one request, and leaves those alone who wait for what it does. Gives the session's flags.
+    /// Executes one request without serving the sessions that wait for its effects. Returns the session's flags.
     #[inline(always)]
     fn perform(
         &mut self,
@@ -433,8 +449,7 @@ impl Engine {
         flags
     }
 
-    /// Whether a request is to be run, where something about it is not as usual. Where it is not, what becomes of it instead has been done:
-    /// it was queued, held back, or refused.
+    /// Slow path: decides whether a request runs now. If not, this queues it, holds it back or refuses it.
     #[inline(never)]
     fn may_run(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) -> bool {
         const SPECIAL: Circumstances = Circumstances::PAUSE.union(Circumstances::CLUSTER);
@@ -469,12 +484,12 @@ impl Engine {
         false
     }
 
-    /// Refuses a request that names no command, or has not the number of arguments that it takes.
+    /// Refuses a request with an unknown command or a wrong number of arguments.
     #[cold]
     fn refuse_unknown(&mut self, now: Now, id: SessionId, args: &[&[u8]], error: Option<Error>, reply: &mut dyn Sink) {
         let name = args[0];
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
-            // A browser was made to speak to us: what follows may be commands that somebody smuggled into a page.
+            // A browser was made to connect. The rest of the request may be commands that a web page smuggled in.
             tracing::warn!("possible cross-protocol attack: a client sent POST or Host:, its connection is closed");
             self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
         } else {
@@ -521,8 +536,7 @@ impl Engine {
         reply.error(error.text());
     }
 
-    /// Runs a command that was found and may be called. A `SELECT` changes `db`. Gives the number of the command's slot in the
-    /// statistics.
+    /// Runs a command that was found and admitted. A `SELECT` changes `db`. Returns the number of the command's slot in the statistics.
     #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     pub(crate) fn run(
@@ -540,7 +554,7 @@ impl Engine {
         slot
     }
 
-    /// As [`Engine::run`], for a caller that knows the number of the command's slot.
+    /// As [`Engine::run`], for a caller that knows the command's slot.
     #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     pub(crate) fn run_counted(
@@ -565,7 +579,7 @@ impl Engine {
         self.publish_events();
     }
 
-    /// Runs a command that might write over a lock or come in between a lease's end and the next grant, or while somebody looks on.
+    /// Slow path of [`Engine::run_counted`]: settles the names' expired leases, guards native keys, and shows the request to observers.
     #[allow(clippy::too_many_arguments)]
     #[inline(never)]
     fn run_with_care(
@@ -587,7 +601,7 @@ impl Engine {
         {
             self.command_stats.slot(slot).failed += 1;
             self.refuse(&error, reply);
-            // Keys and leases that had ended were seen to before it was refused.
+            // Expired keys and leases were settled before the refusal.
             return self.publish_events();
         }
         if self.lasts(Circumstances::OBSERVERS) {
@@ -597,7 +611,7 @@ impl Engine {
         self.publish_events();
     }
 
-    /// Has a command's handler carry it out, and replies with its error, if it gives one.
+    /// Calls a command's handler, and replies with its error if it fails.
     #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     fn handle(
@@ -619,7 +633,7 @@ impl Engine {
         }
     }
 
-    /// Publishes the events of what has changed since the last time.
+    /// Publishes the keyspace events since the last call.
     #[inline]
     pub(crate) fn publish_events(&mut self) {
         if !self.keyspace.changes.pending.is_empty() {
@@ -627,24 +641,24 @@ impl Engine {
         }
     }
 
-    /// To be called after somebody has begun or ceased to listen to channels.
+    /// Must be called after a session subscribes or unsubscribes.
     pub(crate) fn update_heard(&mut self) {
         self.keyspace.changes.heard = self.pubsub.has_listeners();
     }
 
-    /// Asks something of the driver.
+    /// Adds an action for the driver.
     pub fn act(&mut self, action: Action) {
         self.actions.push(action);
         self.update_circumstances();
     }
 
-    /// Whether anything was asked of the driver since [`Engine::take_actions`].
+    /// Whether there are actions for [`Engine::take_actions`].
     #[inline]
     pub fn asks(&self) -> bool {
         self.lasts(Circumstances::ASKED)
     }
 
-    /// What was asked of the driver since the last time.
+    /// Takes the actions since the last call.
     pub fn take_actions(&mut self) -> Vec<Action> {
         let actions = std::mem::take(&mut self.actions);
         self.update_circumstances();
