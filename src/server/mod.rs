@@ -1,7 +1,7 @@
-//! The server: sockets, clock and signals round the engine.
+//! The server: sockets, clock and signals around the engine.
 //!
-//! One OS thread, the executor, runs everything that touches the engine: the connections, the listeners and the timer have their turns
-//! in its loop and call the engine inline. Other threads talk to it through [`Server::control`], never on a request's way.
+//! One OS thread, the executor, runs everything that touches the engine: connections, listeners and the timer take turns in its
+//! event loop and call the engine inline. Other threads reach it through [`Server::control`], never on a request's path.
 //!
 //! ```text
 //!   listener ──▶ connection ──▶ shell: engine, clock, shared buffers ◀── timer        event_loop: who has a turn, and when
@@ -55,31 +55,31 @@ use crate::server::shell::Shell;
 /// Stack of the executor's thread, in bytes; Lua and nested replies live on it.
 const STACK: usize = 64 << 20;
 
-/// How a server is started, beyond its configuration.
+/// Options of a server besides its configuration.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
-    /// What all randomness in the engine follows from; drawn from the system where it is `None`.
+    /// Seed of all randomness in the engine; `None` draws one from the system.
     pub seed: Option<u64>,
-    /// Start with the clock standing still.
+    /// Start with a frozen clock.
     pub frozen: bool,
-    /// Tests have the clock and faults in their hands: `CLOCK` and `FAULT`.
+    /// Test mode: the commands `CLOCK` and `FAULT` are allowed.
     pub test_mode: bool,
     /// The configuration file, for `INFO` and `CONFIG REWRITE`.
     pub config_file: Option<PathBuf>,
-    /// Users and their rules, as `user` lines of the configuration file have them.
+    /// Users and their rules, from the `user` lines of the configuration file.
     pub users: Vec<UserLine>,
 }
 
 /// Why a server did not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// An address cannot be listened on.
+    /// A configured address cannot be bound.
     Bind(BindError),
-    /// Something is wrong with the users.
+    /// The users or their rules are invalid.
     Users(String),
-    /// Something is wrong with the certificates or keys.
+    /// The certificates or keys are invalid.
     Tls(String),
-    /// The system gave no thread or no randomness.
+    /// The system provided no thread or no randomness.
     System(io::Error),
 }
 
@@ -99,23 +99,23 @@ impl std::error::Error for StartError {}
 /// A running server.
 pub struct Server {
     executor: Option<JoinHandle<io::Result<()>>>,
-    /// Where connections are not accepted yet, and what is to be said then.
+    /// Starts accepting connections, with the environment to send then; `None` once accepting.
     accept: Option<Box<(SyncSender<Environment>, Environment)>>,
     orders: Control,
-    /// Set when it has been asked to end: a script that runs is told by it.
+    /// Set when the server is asked to end; the supervisor of a running script reads it.
     ending: Arc<AtomicBool>,
     addresses: Arc<Mutex<Addresses>>,
     directory: Arc<Directory>,
 }
 
-/// An executor's thread that waits for what it is to execute, and gets ready meanwhile.
+/// An executor thread that prepares itself while it waits for its work.
 pub struct Prepared {
     thread: JoinHandle<io::Result<()>>,
     work: SyncSender<Executor>,
 }
 
 impl Prepared {
-    /// Starts the thread. Where it is dropped, the thread ends.
+    /// Starts the thread. Dropping this ends the thread.
     pub fn new() -> Result<Prepared, StartError> {
         let (work, given) = sync_channel::<Executor>(1);
         let thread = std::thread::Builder::new().name("executor".into()).stack_size(STACK);
@@ -126,7 +126,7 @@ impl Prepared {
         Ok(Prepared { thread: thread.map_err(StartError::System)?, work })
     }
 
-    /// Binds and returns. From here on connections can be made; they wait for [`Server::accept`].
+    /// Binds and returns. Clients can connect from here on; their connections wait for [`Server::accept`].
     pub fn start(self, mut config: Config, options: ServerOptions) -> Result<Server, StartError> {
         let users = crate::server::users_file::at_start(&config, &options.users).map_err(StartError::Users)?;
         let tls = match config.tls_port {
@@ -159,9 +159,9 @@ impl Prepared {
             ending: Arc::clone(&ending),
             directory: Arc::clone(&directory),
         };
-        // Where the thread could not get ready, it has ended: whoever waits for it learns why.
+        // If the thread failed to prepare, it has ended, and `Server::wait` returns why.
         let _ = self.work.send(executor);
-        // Meanwhile, what it needs no sooner than there is a request: to know all commands by their names, and where it runs.
+        // Meanwhile, prepare what only the first request needs: the command lookup table and the description of the process.
         commands::lookup(b"");
         script::check_layout();
         let environment = environment::describe(&bound, config_file.as_deref());
@@ -171,33 +171,33 @@ impl Prepared {
 }
 
 impl Server {
-    /// Binds, starts the executor and returns; connections are accepted from here on.
+    /// Binds, starts the executor and begins to accept connections.
     pub fn start(config: Config, options: ServerOptions) -> Result<Server, StartError> {
         let mut server = Prepared::new()?.start(config, options)?;
         server.accept();
         Ok(server)
     }
 
-    /// From here on connections are accepted, those first that have been made meanwhile.
+    /// Begins to accept connections, first those that are already waiting.
     pub fn accept(&mut self) {
         if let Some(waiting) = self.accept.take() {
             let (accept, environment) = *waiting;
-            // Where the executor has ended, whoever waits for it learns why.
+            // If the executor has ended, `Server::wait` returns why.
             let _ = accept.send(environment);
         }
     }
 
-    /// The TCP addresses it listens on now; their port is the same. `CONFIG SET port` and `bind` change them.
+    /// The TCP addresses that the server listens on now, all with the same port. `CONFIG SET port` and `bind` change them.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.bound().tcp
     }
 
-    /// The TCP addresses it listens on for TLS now; their port is the same.
+    /// The TLS addresses that the server listens on now, all with the same port.
     pub fn tls_addresses(&self) -> Vec<SocketAddr> {
         self.bound().tls
     }
 
-    /// Where it listens now.
+    /// All addresses that the server listens on now.
     pub(crate) fn bound(&self) -> Addresses {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -207,7 +207,7 @@ impl Server {
         &self.directory
     }
 
-    /// Runs something on the executor's thread, between two turns, and gives what it returned; `None` when the server has ended.
+    /// Runs a closure on the executor's thread, between two turns, and returns its result; `None` if the server has ended.
     pub(crate) fn control<T: Send + 'static>(&self, what: impl FnOnce(&mut Shell) -> T + Send + 'static) -> Option<T> {
         let (done, result) = sync_channel(1);
         let order: Order = Box::new(move |shell| {
@@ -218,7 +218,7 @@ impl Server {
         if self.orders.send(order) { result.recv().ok() } else { None }
     }
 
-    /// What [`Server::stop`] does, for a thread that does not own the server.
+    /// Returns a function that does what [`Server::stop`] does, for a thread that does not own the server.
     pub fn stopper(&self) -> impl Fn() + Send + use<> {
         let (orders, ending) = (self.orders.clone(), Arc::clone(&self.ending));
         move || {
@@ -227,12 +227,13 @@ impl Server {
         }
     }
 
-    /// Asks it to end; does not wait for it. A script that runs on is ended, whatever it has done, a tenth of a second later.
+    /// Asks the server to end, and does not wait for it. A script that is still running a tenth of a second later is killed, even
+    /// if it has written.
     pub fn stop(&self) {
         self.stopper()();
     }
 
-    /// Waits until it has ended, as it does at once where it has never been told to accept connections.
+    /// Waits until the server has ended. A server that was never told to accept connections ends at once.
     pub fn wait(&mut self) -> io::Result<()> {
         self.accept = None;
         let result = match self.executor.take().map(JoinHandle::join) {
@@ -255,7 +256,7 @@ impl Drop for Server {
     }
 }
 
-/// What the executor's thread begins with.
+/// Everything that the executor's thread starts with.
 struct Executor {
     config: Config,
     users: Users,
@@ -264,7 +265,8 @@ struct Executor {
     options: ServerOptions,
     listeners: Listeners,
     addresses: Arc<Mutex<Addresses>>,
-    /// Tells when connections are to be accepted, and what `INFO` says of the process; without a word, that none ever are.
+    /// Receives the description of the process when the server begins to accept connections. If the sender is dropped, it never
+    /// accepts any.
     accept: Receiver<Environment>,
     inbox: Inbox,
     ending: Arc<AtomicBool>,
@@ -305,8 +307,8 @@ impl Executor {
         shell.engine.apply_config =
             Some(Box::new(move |config, names, environment| apply_config(&applied, config, names, environment)));
         let mut event_loop = EventLoop::new(shell, poller, listening, self.inbox)?;
-        // After a panic in the middle of a command the engine may be in a state that no command could have left it in. A lock server
-        // that goes on from there may give one lock to two clients, so it ends instead, and says so.
+        // A panic in the middle of a command may leave the engine in a state that no command could have left it in. A lock server
+        // that continued from there could give one lock to two clients, so it ends with an error instead.
         match catch_unwind(AssertUnwindSafe(|| event_loop.run())) {
             Ok(ended) => {
                 event_loop.close();
@@ -317,8 +319,8 @@ impl Executor {
     }
 }
 
-/// Carries out what `CONFIG SET` changes about the sockets, or nothing of it: reads certificates and keys again where a directive about
-/// them was set, and listens on other addresses.
+/// Applies what `CONFIG SET` changes about the sockets, all of it or nothing: loads certificates and keys again if a TLS
+/// directive was set, and listens on the new addresses.
 fn apply_config(
     listening: &Listening,
     config: &Config,

@@ -1,4 +1,4 @@
-//! The shell round the engine: what all connections of one server share. It lives on the executor's thread alone.
+//! The shell around the engine: the state that all connections of a server share. It lives on the executor's thread alone.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,33 +31,36 @@ use crate::server::net::window::Window;
 use crate::server::program::log;
 use crate::server::turns::Turn;
 
-/// Bytes that are read at most at once.
+/// Size of the shared read buffer: the maximum number of bytes read at once.
 pub const READ_BUFFER: usize = 64 << 10;
-/// The lent reply buffer is given back to the allocator where it grew beyond this.
+/// The shared reply buffer is freed if it grew beyond this.
 const KEPT_OUT: usize = 512 << 10;
-/// What is left of an outbox is moved to its beginning where it is no more than this, or much less than so many bytes that were written.
+/// The unsent rest of an outbox moves to its beginning if it is at most this long, or if at least `WRITTEN_MAX` bytes before it
+/// were written and it is much shorter than they are.
 const MOVED_MAX: usize = 512 << 10;
 const WRITTEN_MAX: usize = 64 << 20;
-/// The directory learns of a connection's traffic at most so often, in milliseconds.
+/// Minimum interval between updates of a connection's traffic in the directory, in milliseconds.
 const TRAFFIC_EVERY_MS: u64 = 1000;
 
-/// A connection lets so many others whom it has written to go first: whoever was just granted what it gave back has waited for longer,
-/// and asks for more while its own reply is on the way. It need not wait for a crowd.
+/// Maximum number of sessions, written to by a connection's batch, that run before that connection goes on. A client that was
+/// just granted a released lock has waited longer, and the releasing client sends more requests while its own reply is on the
+/// way. A larger number of sessions does not delay the connection.
 const FIRST_MAX: usize = 4;
 
-/// When much is due at once, batches of requests help the timer at most so often, in microseconds: each would wait for it.
+/// When much is due at once, a batch of requests helps the timer at most this often, in microseconds, because each batch waits
+/// for that help.
 const ADVANCE_EVERY_US: u64 = 1000;
 
-/// What the shell knows of a connection beside its session.
+/// What the shell knows of a session, besides the engine's part.
 #[derive(Default)]
 pub(super) struct Slot {
-    /// Whether it belongs to a connection, and not to somebody inside the process.
+    /// Whether the session belongs to a connection; false for one inside the process.
     pub(super) connected: bool,
-    /// Whether it is in line for a turn.
+    /// Whether the session is in the run queue.
     in_line: bool,
-    /// Since when its outbox has exceeded its soft limit, in monotonic milliseconds; none, or it has not.
+    /// When the outbox began to exceed its soft limit, in monotonic milliseconds; `None` if it does not.
     pub(super) soft_since_ms: Option<NonZeroU64>,
-    /// When the directory was last told of its traffic.
+    /// When the directory last learned of the traffic.
     traffic_ms: u64,
 }
 
@@ -75,37 +78,37 @@ pub struct Shell {
     pub limits: Limits,
     /// Whether the server is to end.
     pub ending: bool,
-    /// Who is to have a turn, in this order.
+    /// Run queue: sessions whose connections get a turn, in FIFO order.
     line: VecDeque<SessionId>,
     pub(super) turn: Turn,
-    /// Read by all connections, one at a time; empty while one has it.
+    /// Read buffer shared by all connections, one at a time; empty while a connection has it.
     pub read_buffer: Vec<u8>,
-    /// Lent like the read buffer, for the sake of the room it keeps.
+    /// Parser lent like the read buffer, to reuse its allocation.
     pub parser: RequestParser,
-    /// Room for the requests that a turn parses ahead; empty while one does.
+    /// Storage for the requests that a turn parses ahead; empty while a turn uses it.
     pub(super) window: Window<'static>,
-    /// Lent to the session whose requests are executed; empty while one has it.
+    /// Reply buffer lent to the session whose requests are executed; empty while a session has it.
     out_buffer: Vec<u8>,
     pub(super) slots: Vec<Slot>,
-    /// When sessions are next looked through, in monotonic milliseconds; see [`crate::server::net::sweep`].
+    /// Time of the next sweep of sessions, in monotonic milliseconds; see [`crate::server::net::sweep`].
     pub(super) sweep_ms: Option<u64>,
-    /// Their sockets, for the time when a script runs long.
+    /// The sockets of all connections, for the time when a script runs long.
     pub(super) busy: Rc<Busy>,
     dirty: Vec<SessionId>,
     returns: Returns,
     spans: Spans,
-    /// Others were written to in a batch, so few that they come before the connection whose batch it was.
+    /// The last batch wrote to other sessions, to so few that they run before the connection whose batch it was.
     pub(super) others_first: bool,
-    /// When a batch of requests may help the timer with what is due again.
+    /// From when on a batch of requests may help the timer again.
     help_from_us: u64,
-    /// The session whose order the clock is moved by.
+    /// The session whose `CLOCK` command is moving the clock.
     pub(super) asking: Option<SessionId>,
-    /// The turn that goes on is to let others have theirs before it writes.
+    /// The current turn lets others run before it writes.
     pub(super) yields: bool,
 }
 
 impl Shell {
-    /// A shell round a new engine.
+    /// A shell around a new engine.
     pub fn new(config: Config, seed: u64, mut clock: Clock, directory: Arc<Directory>) -> io::Result<Self> {
         let now = clock.now();
         let limits = limits_of(&config);
@@ -144,7 +147,7 @@ impl Shell {
         id
     }
 
-    /// Takes a session in whose connection the engine knows already.
+    /// Adds a session whose connection the engine already knows.
     pub(super) fn enter(&mut self, id: SessionId, mut entry: Entry) {
         let now = self.clock.now();
         entry.connected_at = now.unix_ms() / 1000;
@@ -158,7 +161,7 @@ impl Shell {
         self.settle(now, None);
     }
 
-    /// Ends a session whose connection is closed.
+    /// Ends a session after its connection closed.
     pub fn disconnect(&mut self, id: SessionId) {
         self.slots[id.0 as usize] = Slot::default();
         self.busy.forget(id);
@@ -168,7 +171,7 @@ impl Shell {
         self.settle(now, None);
     }
 
-    /// The instant for a batch of requests. What is due by then is ended first.
+    /// Returns the instant for a batch of requests. Settles what is due by then first.
     #[inline]
     pub fn begin(&mut self, id: SessionId) -> Now {
         let (now, mut at_ns) = self.clock.now_and_stopwatch();
@@ -190,14 +193,14 @@ impl Shell {
         now
     }
 
-    /// Whether anything may be due: nothing is before the instant that the timer was armed for when the engine was used last. It is not armed
-    /// while the clock stands still.
+    /// Whether anything may be due. Nothing is due before the instant that the timer was armed for after the engine's last use. A
+    /// frozen clock arms no timer.
     #[inline]
     fn may_be_due(&self, now: Now) -> bool {
         self.clock.is_frozen() || self.timer.armed_ms().is_none_or(|at| now.reached(at))
     }
 
-    /// What is still to be written of the session's outbox.
+    /// The part of the session's outbox that can be written now.
     #[inline]
     pub fn unsent(&self, id: SessionId) -> Option<&[u8]> {
         let session = &self.engine.sessions[id.0 as usize];
@@ -208,7 +211,7 @@ impl Shell {
         if rest.is_empty() { None } else { Some(rest) }
     }
 
-    /// Whether something of the session's outbox is held back until its time has come.
+    /// Whether a part of the session's outbox is held back until its time.
     #[inline]
     pub fn gated(&self, id: SessionId) -> bool {
         self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::GATED)
@@ -222,7 +225,7 @@ impl Shell {
         self.engine.stats.reads += 1;
     }
 
-    /// Notes that so many more bytes of the session's outbox are written.
+    /// Counts bytes of the session's outbox as written.
     #[inline]
     pub fn count_written(&mut self, id: SessionId, bytes: usize) {
         let session = &mut self.engine.sessions[id.0 as usize];
@@ -243,7 +246,7 @@ impl Shell {
         }
     }
 
-    /// Drops a buffer, and gives the memory of a large one back bit by bit, when there is time.
+    /// Drops a buffer. The memory of a large one is freed piece by piece, when there is time.
     #[cold]
     pub(super) fn discard(&mut self, buffer: Vec<u8>) {
         self.engine.discard(buffer);
@@ -251,7 +254,7 @@ impl Shell {
         self.settle(now, None);
     }
 
-    /// Takes the lent reply buffer back from a session that has written all of it.
+    /// Takes the reply buffer back from a session that has written all of its outbox.
     #[inline]
     pub fn reclaim(&mut self, id: SessionId) {
         let session = &mut self.engine.sessions[id.0 as usize];
@@ -265,8 +268,8 @@ impl Shell {
         }
     }
 
-    /// After a batch of the session `id`, which flushes itself: wakes those who were written to, tells the directory, arms the
-    /// timer.
+    /// Ends a batch of the session `id`, which flushes itself: wakes the sessions that the batch wrote to, updates the directory
+    /// and arms the timer.
     #[inline]
     pub fn settle(&mut self, now: Now, id: Option<SessionId>) {
         self.engine.take_dirty(&mut self.dirty);
@@ -302,7 +305,7 @@ impl Shell {
         }
     }
 
-    /// Gives memory back, where it is time for that.
+    /// Returns free memory to the system, if it is time for that.
     #[cold]
     fn return_memory(&mut self, now: Now, in_use: i64) {
         let library = || environment::private().saturating_sub((blocks::account(false).0 * blocks::SPAN) as u64) as i64;
@@ -332,7 +335,7 @@ impl Shell {
         self.dirty = dirty;
     }
 
-    /// Has the session's connection have a turn, in which it looks at its socket, its outbox and its flags.
+    /// Queues the session's connection for a turn, in which it checks its socket, its outbox and its flags.
     #[inline]
     pub(super) fn wake(&mut self, id: SessionId) {
         if let Some(slot) = self.slots.get_mut(id.0 as usize)
@@ -344,7 +347,7 @@ impl Shell {
         }
     }
 
-    /// Whose turn it is, if there is anybody in line.
+    /// Takes the next session from the run queue.
     #[inline]
     pub(super) fn next_in_line(&mut self) -> Option<SessionId> {
         let id = self.line.pop_front()?;
@@ -352,13 +355,13 @@ impl Shell {
         Some(id)
     }
 
-    /// How many are in line.
+    /// Length of the run queue.
     #[inline]
     pub(super) fn in_line(&self) -> usize {
         self.line.len()
     }
 
-    /// When something is to be done even if no request comes, in monotonic milliseconds.
+    /// The next deadline of the shell or the engine, in monotonic milliseconds: work that is due even if no request comes.
     #[inline]
     fn next_wake(&self) -> Option<u64> {
         let memory_ms = allocator::library_balance().and_then(|in_use| self.returns.next_ms(in_use));
@@ -368,7 +371,7 @@ impl Shell {
         (next_ms != u64::MAX).then_some(next_ms)
     }
 
-    /// Does what the engine asked of its driver; gives the instant after it.
+    /// Carries out the actions that the engine asked of its driver. Returns the instant after them.
     #[inline]
     pub fn act(&mut self, now: Now) -> Now {
         let actions = self.engine.take_actions();
@@ -384,7 +387,7 @@ impl Shell {
                     self.clock.advance_us(us);
                     while self.tick() {}
                 }
-                // Nothing at all happens meanwhile: that is what it is for.
+                // The executor does nothing at all meanwhile: that is the purpose of `DEBUG SLEEP`.
                 Action::Sleep(us) => std::thread::sleep(Duration::from_micros(us)),
                 Action::Clock(id, order) => self.order_clock(id, order),
                 Action::Restart { last, lose } => self.restart(Some(last), lose),
@@ -411,7 +414,7 @@ impl Shell {
         }
     }
 
-    /// Lets time reach the engine and the sweep; gives whether to call it again soon.
+    /// Advances the engine, the sweep and the heap to the present time. Returns whether to call this again soon.
     pub fn tick(&mut self) -> bool {
         let now = self.clock.now();
         let more = self.advance_engine(now);
@@ -434,9 +437,9 @@ impl Shell {
         more
     }
 
-    /// Moves the clock forward. Everything that falls due on the way happens at its own time, in order, before this returns.
+    /// Moves the clock forward. Everything that falls due on the way happens at its own time and in order, before this returns.
     pub fn advance(&mut self, us: u64) {
-        // What is due behind the end of the clock is never reached.
+        // Deadlines beyond the end of the clock are never reached.
         let us = self.clock.reachable_us(us);
         let target_us = self.clock.now().mono_us.saturating_add(us);
         while let Some(next_ms) = self.next_wake().filter(|ms| ms.saturating_mul(1000) <= target_us) {
@@ -449,7 +452,7 @@ impl Shell {
         while self.tick() {}
     }
 
-    /// After something other than a request has used the engine.
+    /// Does the follow-up work after something other than a request has used the engine.
     pub fn after_order(&mut self) {
         let now = self.clock.now();
         let now = self.act(now);
@@ -457,7 +460,7 @@ impl Shell {
         self.settle(now, None);
     }
 
-    /// Whether the session is to be closed once its outbox is written.
+    /// Whether the session closes once its outbox is written.
     #[inline]
     pub fn closing(&self, id: SessionId) -> bool {
         let flags = self.engine.sessions[id.0 as usize].flags;
@@ -466,21 +469,21 @@ impl Shell {
         done | flags.intersects(SessionFlags::CLOSE_AFTER_REPLY | SessionFlags::CLOSE_NOW)
     }
 
-    /// Whether the session waits in a request, so that nothing more of it is to be executed.
+    /// Whether the session is blocked in a request, so that none of its further requests run.
     #[inline]
     pub fn blocked(&self, id: SessionId) -> bool {
         self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED)
     }
 
-    /// Whether the session is to be closed without writing anything more.
+    /// Whether the session closes without writing anything more.
     #[inline]
     pub fn aborted(&self, id: SessionId) -> bool {
         self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
     }
 }
 
-/// Whether to move what is left of an outbox to its beginning, where so many bytes are left and so many were written: its cost is to be in
-/// proportion to what was written, and not to be felt.
+/// Whether to move the unsent rest of an outbox to its beginning: `left` bytes are unsent, and `written` bytes before them were
+/// sent. The cost stays in proportion to the bytes written, and no single move takes noticeable time.
 #[inline]
 fn worth_moving(left: usize, written: usize) -> bool {
     written > left && (left <= MOVED_MAX || (written >= WRITTEN_MAX && written / 8 > left))
@@ -507,7 +510,7 @@ mod tests {
         }
         assert!(moved <= 2 * MOVED_MAX, "{moved} bytes moved");
         assert!(worth_moving(10, 11) && !worth_moving(10, 10));
-        // Of a client that is always behind by much, what was written does not pile up for ever.
+        // The written part of the outbox is bounded even for a client that is always far behind.
         assert!(worth_moving(16 << 20, 129 << 20) && !worth_moving(16 << 20, 100 << 20));
     }
 }

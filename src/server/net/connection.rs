@@ -1,11 +1,12 @@
-//! A connection: reads requests, has the engine execute them, writes what came of it.
+//! A connection: reads requests, has the engine execute them, writes the replies.
 //!
 //! ```text
 //!   readable ─▶ recv into the shared buffer ─▶ parse, execute, parse, execute … ─▶ one send of all replies
 //! ```
 //!
-//! There may be tens of thousands of idle ones: it owns a socket, a session's number and next to nothing else. Only an incomplete
-//! request, or requests that wait because their client does not read, have a buffer of their own.
+//! There may be tens of thousands of idle connections, so each owns a socket, a session number and next to nothing else. A
+//! connection has a buffer of its own only for an incomplete request, or for requests that wait because their client does not
+//! read.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -32,16 +33,16 @@ use crate::server::net::tls::Tls;
 use crate::server::net::window::WINDOW;
 use crate::server::shell::{READ_BUFFER, Shell};
 
-/// So many arguments of requests may one connection have executed before others get their turn. An empty request counts as one.
+/// Maximum number of request arguments that one connection has executed in a turn. An empty request counts as one.
 const ARGUMENTS_PER_TURN: usize = 512;
-/// Replies are written out, and no more requests executed meanwhile, once so many bytes of them have gathered.
+/// No more requests run, and the replies are written out, once this many bytes of replies have gathered.
 const REPLIES_PER_WRITE: usize = 256 << 10;
 
-/// Bytes of replies that one connection may write before others get their turn: the system copies them, and on the way to the same
-/// machine it delivers them, too.
+/// Maximum number of reply bytes that one connection writes in a turn: the kernel copies them, and over loopback it delivers them
+/// within the call.
 const WRITTEN_PER_TURN: usize = 256 << 10;
 
-/// A connected socket, none of whose calls waits.
+/// A connected, non-blocking socket.
 pub enum Stream {
     /// Over TCP.
     Tcp(TcpStream),
@@ -52,7 +53,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Its descriptor.
+    /// Its file descriptor.
     pub fn fd(&self) -> RawFd {
         match self {
             Stream::Tcp(stream) => stream.as_raw_fd(),
@@ -61,7 +62,7 @@ impl Stream {
         }
     }
 
-    /// Does something with its descriptor.
+    /// Calls `act` with its file descriptor.
     pub(crate) fn with_fd<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
         match self {
             Stream::Tcp(stream) => act(stream.as_fd()),
@@ -94,7 +95,7 @@ impl Stream {
         !matches!(self, Stream::Tls(_))
     }
 
-    /// Has the connection end by a TCP reset when it is closed, as if the machine had lost it.
+    /// Makes the connection end with a TCP reset when it is closed, as if the machine had lost it.
     #[cold]
     fn reset_when_closed(&self) {
         let lingers = match self {
@@ -107,7 +108,7 @@ impl Stream {
         }
     }
 
-    /// Sees to it that the socket has got all that was written. Only what is encrypted may wait before it.
+    /// Flushes bytes that were written but have not reached the socket. Only TLS buffers them.
     #[inline]
     fn flush(&self) -> Result<(), Errno> {
         match self {
@@ -117,19 +118,19 @@ impl Stream {
     }
 }
 
-/// Input behind a request that waits is kept in blocks of so many bytes.
+/// Size of the blocks in which a blocked connection's input is kept.
 const BLOCK: usize = 1 << 20;
 
 /// Input that is kept from one turn to the next.
 struct Held {
     bytes: Vec<u8>,
-    /// What has come behind it while the session waited: very much, perhaps, and never to be moved.
+    /// Input that arrived while the session was blocked. It may be very large, so it is never moved.
     behind: VecDeque<Vec<u8>>,
     behind_len: usize,
-    /// Everything before it is executed.
+    /// Offset of the first byte that is not yet executed.
     start: usize,
     parser: RequestParser,
-    /// Whether there may be a complete request in it.
+    /// Whether a complete request may be in it.
     ready: bool,
 }
 
@@ -138,12 +139,12 @@ impl Held {
         Box::new(Held { bytes, behind: VecDeque::new(), behind_len: 0, start: 0, parser, ready })
     }
 
-    /// Bytes that are not yet executed.
+    /// Number of bytes not yet executed.
     fn len(&self) -> usize {
         self.bytes.len() - self.start + self.behind_len
     }
 
-    /// Takes more in behind what cannot be executed now.
+    /// Appends input behind what cannot be executed now.
     fn append_behind(&mut self, input: &[u8]) {
         self.behind_len += input.len();
         match self.behind.back_mut() {
@@ -152,7 +153,7 @@ impl Held {
         }
     }
 
-    /// Goes on to the next block; false where there is none.
+    /// Continues with the next block. Returns false if there is none.
     fn advance(&mut self) -> bool {
         let Some(block) = self.behind.pop_front() else { return false };
         self.behind_len -= block.len();
@@ -172,45 +173,45 @@ pub struct Connection {
     stream: Stream,
     held: Option<Box<Held>>,
     id: SessionId,
-    /// What is known of the socket: the system tells only what is new.
+    /// Known state of the socket: edge-triggered epoll reports changes only.
     readable: bool,
     writable: bool,
-    /// Whether there is more than a read that fills less than its buffer has told.
+    /// Whether the socket holds more even after a read that fills less than its buffer.
     read_on: bool,
 }
 
-/// What is to become of a connection at the end of its turn.
+/// What happens to a connection at the end of its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It has nothing to do until its socket or somebody else has something for it.
+    /// Waits until its socket is ready or another session wakes it.
     Wait,
-    /// It goes on after those who are in line.
+    /// Continues after the connections in the run queue.
     Soon,
-    /// It goes on after all others that have something to do, those included who are not known yet to have.
+    /// Continues after all other ready connections, including those that the next poll finds.
     Later,
-    /// It is closed.
+    /// Closes.
     Close,
 }
 
 /// How a batch of requests ended.
 enum Batch {
-    /// What remains is no complete request.
+    /// The rest is not a complete request.
     Drained,
-    /// There is more, but others come first: replies to be written, or other connections.
+    /// More requests remain, but replies must be written or other connections served first.
     Paused,
-    /// The session waits: nothing more is executed until it goes on.
+    /// The session is blocked: nothing more runs until it is served.
     Blocked,
 }
 
 impl Connection {
-    /// A connection whose session the shell has registered.
+    /// Creates the connection of a session that the shell has registered.
     pub fn new(stream: Stream, id: SessionId) -> Self {
-        // The system tells of the socket what there is; but it cannot know what is decrypted already.
+        // epoll reports what the socket holds, but does not know of bytes that TLS has already decrypted.
         let readable = !stream.tells_all();
         Connection { stream, held: None, id, readable, writable: true, read_on: false }
     }
 
-    /// Takes note of what has happened to its socket.
+    /// Records the readiness of its socket.
     #[inline]
     pub fn note(&mut self, readiness: Readiness) {
         self.readable |= readiness.readable;
@@ -218,7 +219,7 @@ impl Connection {
         self.read_on |= readiness.read_on;
     }
 
-    /// Goes on until it must wait or others are to have their turn.
+    /// Runs until the connection must wait, or until others are to have their turn.
     #[inline]
     pub fn turn(&mut self, shell: &mut Shell) -> Next {
         let Err(next) = self.go_on(shell);
@@ -235,7 +236,7 @@ impl Connection {
                 return Err(Next::Later);
             }
             if std::mem::take(&mut shell.others_first) && turn_left > 0 {
-                // They are in line already.
+                // Those sessions are in the run queue already.
                 return Err(Next::Soon);
             }
             self.flush(shell)?;
@@ -246,7 +247,7 @@ impl Connection {
                 return Err(Next::Later);
             }
             if let Some(bytes) = shell.busy.take(self.id) {
-                // Nothing is held: a connection that holds something is not received from while a script runs long.
+                // Nothing is held here: while a script runs long, no input is received for a connection that holds some.
                 shell.note_held(self.id, bytes.len());
                 self.held = Some(Held::new(bytes, RequestParser::new(), true));
                 continue;
@@ -261,7 +262,7 @@ impl Connection {
         }
     }
 
-    /// Receives once and executes what came; gives how many bytes that was.
+    /// Receives once and executes the requests. Returns the number of bytes received.
     #[inline]
     fn read(&mut self, shell: &mut Shell) -> Result<usize, Next> {
         if !self.readable {
@@ -270,7 +271,7 @@ impl Connection {
         let mut buffer = std::mem::take(&mut shell.read_buffer);
         let received = self.stream.read(&mut buffer);
         if let Ok(count @ 1..) = received {
-            // What comes after this is told anew, but that nothing more comes has been.
+            // epoll reports later input with a new event, but it has already reported the end of the input (`read_on`).
             self.readable = count == buffer.len() || self.read_on || !self.stream.tells_all();
             self.take_in(shell, &buffer[..count]);
         }
@@ -287,7 +288,7 @@ impl Connection {
         }
     }
 
-    /// Executes what was received, or keeps it.
+    /// Executes received input, or keeps it.
     #[inline]
     fn take_in(&mut self, shell: &mut Shell, input: &[u8]) {
         shell.count_read(self.id, input.len());
@@ -302,7 +303,7 @@ impl Connection {
                 held.ready = true;
                 shell.note_held(self.id, held.len());
             }
-            // What comes behind a request that waits is kept; that the client is gone is noticed.
+            // Input behind a blocked request is kept. Reading it is how a closed client is noticed.
             None if shell.blocked(self.id) => {
                 shell.close_turn();
                 shell.note_held(self.id, input.len());
@@ -312,7 +313,7 @@ impl Connection {
         }
     }
 
-    /// Executes requests out of the shared buffer and keeps what is left of them.
+    /// Executes requests from the shared buffer and keeps the rest.
     #[inline]
     fn execute_fresh(&mut self, shell: &mut Shell, input: &[u8]) {
         let mut parser = std::mem::take(&mut shell.parser);
@@ -327,7 +328,7 @@ impl Connection {
         }
     }
 
-    /// Executes requests out of the connection's own buffer and lets go of it when nothing is left.
+    /// Executes requests from the connection's own buffer, and frees the buffer when nothing is left.
     fn execute_held(&mut self, shell: &mut Shell) -> Batch {
         let Some(held) = &mut self.held else { return Batch::Drained };
         let (consumed, batch) = execute(shell, self.id, &mut held.parser, &held.bytes[held.start..]);
@@ -343,7 +344,7 @@ impl Connection {
         batch
     }
 
-    /// Drops what is held, which may be very much.
+    /// Drops the held input, which may be very large.
     fn let_go(&mut self, shell: &mut Shell) {
         let Some(held) = self.held.take() else { return };
         for buffer in [held.bytes].into_iter().chain(held.behind).filter(|buffer| buffer.capacity() >= BLOCK / 4) {
@@ -351,7 +352,7 @@ impl Connection {
         }
     }
 
-    /// Writes the session's outbox, all of it.
+    /// Writes the session's whole outbox.
     #[inline]
     fn flush(&mut self, shell: &mut Shell) -> Result<(), Next> {
         shell.begin_to_write(self.id);
@@ -398,8 +399,8 @@ impl Connection {
         }
     }
 
-    /// What may be written is, and the rest is held back: others' requests go on meanwhile, and the client's own, if the outbox is not full.
-    /// Who opens a gate has the connection have a turn.
+    /// Writes what may be written while a fault holds the rest back. Requests of other clients run on, and the client's own too
+    /// unless its outbox is full. Opening the gate wakes the connection.
     #[cold]
     fn wait_at_gate(&mut self, shell: &Shell) -> Result<(), Next> {
         self.flush_stream()?;
@@ -407,7 +408,7 @@ impl Connection {
         if full || shell.closing(self.id) { Err(Next::Wait) } else { Ok(()) }
     }
 
-    /// Ends it, and its session.
+    /// Closes the connection and ends its session.
     pub fn close(mut self, shell: &mut Shell) {
         if let Stream::Tls(stream) = &self.stream {
             tls::say_goodbye(stream);
@@ -420,8 +421,8 @@ impl Connection {
     }
 }
 
-/// Executes what a session sent as its connection does with what it has received, but without a socket, for those who count what that
-/// takes. The replies are in the session's outbox. Gives how many bytes of the input are done with.
+/// Executes input as a session's connection does, but without a socket, for benches that count the cost. The replies are in the
+/// session's outbox. Returns the number of input bytes consumed.
 #[cfg(any(test, feature = "internals"))]
 pub fn execute_input(shell: &mut Shell, id: SessionId, input: &[u8]) -> usize {
     let mut parser = std::mem::take(&mut shell.parser);
@@ -430,7 +431,7 @@ pub fn execute_input(shell: &mut Shell, id: SessionId, input: &[u8]) -> usize {
     consumed
 }
 
-/// Parses and executes requests until the input or the turn ends; gives how many bytes of it are done with.
+/// Parses and executes requests until the input or the turn ends. Returns the number of input bytes consumed.
 fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Batch) {
     let mut now = shell.begin(id);
     let mut window = std::mem::take(&mut shell.window);
@@ -440,7 +441,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
     let batch = 'turn: loop {
         let authenticated = !shell.engine.must_log_in(id);
         let limits = Limits { authenticated, ..shell.limits };
-        // What may be sent before and after AUTH differs: until then, requests are parsed one by one.
+        // Request limits differ before and after AUTH, so requests are parsed one by one until then.
         let ahead = if authenticated { WINDOW } else { 1 };
         let (at, stop) = window.fill(parser, input, done, ahead, &limits);
         window.prefetch(&shell.engine, id);
@@ -456,7 +457,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 break 'turn Batch::Drained;
             }
             if arguments >= ARGUMENTS_PER_TURN || out.len() > REPLIES_PER_WRITE {
-                // What is parsed and not executed is parsed again then.
+                // Requests that were parsed but not executed are parsed again in the next turn.
                 parser.reset();
                 break 'turn Batch::Paused;
             }
@@ -477,7 +478,8 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             }
         }
         done = at;
-        // Not before, or a turn that ends with so many would begin anew with them.
+        // Blank lines count only after the requests of their window. Counted before, many of them would end the turn before a
+        // request ran, and the next turn would parse them again.
         arguments += window.blank;
         if stop.is_some() && shell.closing(id) {
             parser.reset();
@@ -487,13 +489,13 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         match stop {
             None if arguments >= ARGUMENTS_PER_TURN => break Batch::Paused,
             None => {}
-            // It is looked at again when the session goes on.
+            // The error is reported when the session is unblocked.
             Some(Err(_)) if shell.blocked(id) => {
                 parser.reset();
                 break Batch::Blocked;
             }
             Some(Err(error)) => {
-                // The parser is everybody's.
+                // The parser is shared by all connections.
                 parser.reset();
                 let session = &mut shell.engine.sessions[id.0 as usize];
                 WireReply::new(&mut out, session.protocol).error(&error.text());
@@ -510,7 +512,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
     (done, batch)
 }
 
-/// Executes a request that may meet a fault, for which the session's outbox must be in its place. Gives the session's flags.
+/// Executes a request under armed faults, which need the session's outbox in its place. Returns the session's flags.
 #[cold]
 fn execute_with_faults(
     engine: &mut Engine,
@@ -526,8 +528,8 @@ fn execute_with_faults(
     engine.sessions[id.0 as usize].flags
 }
 
-/// Does what a request has asked for, and holds the outbox to its limit, for both of which it must be in its place. Gives the instant after
-/// it, and the session's flags.
+/// Carries out the actions of a request and enforces the outbox limit; both need the outbox in its place. Returns the instant
+/// after it, and the session's flags.
 #[inline(never)]
 fn between_requests(shell: &mut Shell, now: Now, id: SessionId, out: &mut Vec<u8>) -> (Now, SessionFlags) {
     shell.engine.put_outbox_back(id, std::mem::take(out));

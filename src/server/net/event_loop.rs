@@ -1,4 +1,4 @@
-//! The executor's loop: who has something to do has a turn, one after the other, and if nobody has, all wait.
+//! The executor's event loop: runs ready connections in FIFO order and blocks in `epoll_wait` when none is ready.
 //!
 //! ```text
 //!   ┌▶ others: timer, orders of other threads, who connects
@@ -6,9 +6,9 @@
 //!   └─ look at the descriptors, or wait ─▶ into line
 //! ```
 //!
-//! One thread runs all of it, and no turn waits for anything. Connections are not tasks of a runtime: what a runtime does for each time
-//! that a socket has something, to find and wake its task, took a third of what a request that comes by itself costs beside its system
-//! calls, and its memory half of what an idle connection has.
+//! One thread runs all of it, and no turn blocks. Connections are not tasks of an async runtime: finding and waking a task for
+//! each socket event took a third of the cost of a single request besides its system calls, and tasks took half of the memory of
+//! an idle connection.
 
 use std::io;
 use std::rc::Rc;
@@ -28,32 +28,32 @@ use crate::server::net::poller::{Poller, Source};
 use crate::server::shell::Shell;
 use crate::server::turns;
 
-/// So many turns of connections go by before it is looked whether others have something to do.
+/// Number of connection turns before the other sources are checked.
 const TURNS_MAX: usize = 64;
-/// TLS handshakes that go on before others get their turn: by RSA, each takes up to a millisecond.
+/// Maximum number of TLS handshakes continued per round: with RSA, each takes up to a millisecond.
 const GREETED_MAX: usize = 4;
-/// Orders of other threads that are carried out before others get their turn.
+/// Maximum number of control orders carried out per round.
 const ORDERS_MAX: usize = 64;
 const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// All that has turns.
+/// The event loop and everything that takes turns in it.
 pub(crate) struct EventLoop {
     shell: Shell,
     poller: Poller,
-    /// By the number of the session.
+    /// Connections, indexed by session number.
     connections: Vec<Option<Connection>>,
-    /// Those who go on after all others who have something to do.
+    /// Connections that continue after all others that are ready.
     later: Vec<SessionId>,
     listening: Rc<Listening>,
     inbox: Inbox,
-    /// The timer has fired, or has left something to be done.
+    /// Whether the timer has fired, or has left work to do.
     due: bool,
-    /// There may be orders.
+    /// Whether orders may be in the inbox.
     ordered: bool,
 }
 
 impl EventLoop {
-    /// One that has waited for nothing yet.
+    /// Creates a loop and registers the timer and the inbox with the poller.
     pub(crate) fn new(shell: Shell, poller: Poller, listening: Rc<Listening>, inbox: Inbox) -> io::Result<EventLoop> {
         shell.timer.register(&poller.registry)?;
         inbox.register(&poller.registry)?;
@@ -61,7 +61,7 @@ impl EventLoop {
         Ok(EventLoop { shell, poller, connections, later, listening, inbox, due: false, ordered: false })
     }
 
-    /// Runs for as long as the server does.
+    /// Runs until the server ends.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         loop {
             self.serve_others();
@@ -70,7 +70,7 @@ impl EventLoop {
                 self.serve(id);
             }
             if self.shell.ending {
-                // What is written for others by then is sent.
+                // Pushes already written for other sessions are still sent.
                 for _ in 0..self.shell.in_line() {
                     self.shell.next_in_line().into_iter().for_each(|id| self.serve(id));
                 }
@@ -80,7 +80,7 @@ impl EventLoop {
         }
     }
 
-    /// Ends all connections.
+    /// Closes all connections.
     pub(crate) fn close(mut self) {
         for connection in self.connections.drain(..).flatten() {
             connection.close(&mut self.shell);
@@ -96,7 +96,7 @@ impl EventLoop {
             Next::Soon => self.shell.wake(id),
             Next::Later => self.later.push(id),
             Next::Close => {
-                // What it has done is counted while its session is there to tell of it.
+                // The turn is counted while its session still exists.
                 self.shell.end_client_turn(id);
                 self.shell.close_turn();
                 place.take().into_iter().for_each(|connection| connection.close(&mut self.shell));
@@ -105,15 +105,15 @@ impl EventLoop {
         self.shell.end_client_turn(id);
     }
 
-    /// Lets all others have their turns who have something to do.
+    /// Serves everything but connections: the timer, orders, new connections and TLS handshakes.
     #[inline]
     fn serve_others(&mut self) {
         if self.due {
             self.shell.close_turn();
             self.due = self.shell.tick();
             if self.due {
-                // Much is due at once. A client that shares the processor gets it, which the kernel would else deny it for
-                // milliseconds; then connections get their turn.
+                // Much is due at once. Yielding lets a client on the same processor run, which the kernel would otherwise deny it
+                // for milliseconds. Connections get their turn afterwards.
                 std::thread::yield_now();
             }
             self.shell.end_turn(Task::Timer);
@@ -160,13 +160,13 @@ impl EventLoop {
         }
     }
 
-    /// Gives a client that was let in its connection.
+    /// Gives an admitted client its connection.
     fn settle_in(&mut self, newcomer: Newcomer) {
         let Newcomer { id, entry, stream } = newcomer;
         self.shell.enter(id, entry);
         let (registry, source) = (&self.poller.registry, Source::Client(id));
         let registered = match &stream {
-            // Its handshake was waited for.
+            // The socket is registered already, for its handshake.
             Stream::Tls(tls) => {
                 self.shell.busy.watch_tls(id, tls.clone());
                 stream.with_fd(|fd| registry.hand_over(fd, source))
@@ -184,11 +184,11 @@ impl EventLoop {
             self.connections.resize_with(index + 1, || None);
         }
         self.connections[index] = Some(connection);
-        // Something may have come of its requests during a script, or with the handshake.
+        // Its requests may have run during a script, or may have come with the handshake.
         self.shell.wake(id);
     }
 
-    /// Looks at the descriptors: without waiting where somebody has something to do, else until one of them has.
+    /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
     fn look(&mut self) -> io::Result<()> {
         let has_work = self.due
             || self.ordered
@@ -228,14 +228,14 @@ impl EventLoop {
         Ok(())
     }
 
-    /// For how long nobody has something to do if nothing comes; `None` for ever. What the engine has to do comes by the timer.
+    /// How long the loop may wait if no descriptor becomes ready; `None` for ever. The timer covers the engine's deadlines.
     fn timeout(&self) -> Option<Timespec> {
         let next = [self.listening.next(), self.listening.handshakes().next()].into_iter().flatten().min()?;
         let left = next.saturating_duration_since(Instant::now());
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
 
-    /// Goes on with some of the TLS handshakes whose sockets have something.
+    /// Continues some of the TLS handshakes whose sockets are ready.
     #[cold]
     fn greet(&mut self) {
         let handshakes = Rc::clone(self.listening.handshakes());
