@@ -23,12 +23,12 @@ use crate::server::net::poller::{Registry, Source};
 
 /// Back-off after `accept` fails for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Maximum number of connections accepted from one socket before others get their turn: each takes some 15 µs.
+/// Maximum number of connections accepted from one socket per round: each takes some 15 µs.
 const ACCEPTED_MAX: usize = 16;
-/// The same while a script runs.
+/// The same limit while a script runs.
 const ACCEPTED_IN_SCRIPT_MAX: usize = 64;
 
-/// Kind of the connections that a listening socket gives.
+/// Kind of the connections that a listening socket accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Plain TCP.
@@ -39,7 +39,7 @@ pub(crate) enum Kind {
     Tls,
 }
 
-/// Accepts one connection without waiting; gives the peer's address if the connection is over TCP and still there.
+/// Accepts one connection without waiting. Returns the peer's address if the connection is over TCP and still open.
 fn accept(listener: impl AsFd) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
     let (socket, addr) = acceptfrom_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     Ok((socket, addr.and_then(|addr| SocketAddr::try_from(addr).ok())))
@@ -48,16 +48,16 @@ fn accept(listener: impl AsFd) -> Result<(OwnedFd, Option<SocketAddr>), Errno> {
 /// A listening socket.
 struct Listener {
     kind: Kind,
-    /// Its number in the poller. An event of a socket that is closed meanwhile finds no other socket by it.
+    /// Source number in the poller. Each socket gets a new one, so a late event of a closed socket finds no other.
     number: u32,
     socket: OwnedFd,
     /// Whether connections may be waiting.
     pending: bool,
-    /// End of the back-off after an accept that failed.
+    /// End of the back-off after a failed accept.
     paused_until: Option<Instant>,
 }
 
-/// Of the directives that were set, the first one that asks for sockets of a kind that cannot be had, and the refusal in Redis's words.
+/// Returns the first of the directives set that asks for sockets of the kind that failed, and the refusal in Redis's words.
 fn refusal(kind: Kind, old: &Endpoints, new: &Endpoints, names: &[&'static str]) -> (&'static str, String) {
     let asks = |name: &&&'static str| match **name {
         "bind" => old.bind != new.bind,
@@ -75,16 +75,16 @@ fn refusal(kind: Kind, old: &Endpoints, new: &Endpoints, names: &[&'static str])
 pub(crate) struct Listening {
     listeners: RefCell<Vec<Listener>>,
     next_number: Cell<u32>,
-    /// What the TCP sockets are bound to.
+    /// The endpoints that the TCP sockets are bound to.
     endpoints: RefCell<Endpoints>,
-    /// The same as resolved addresses, for all threads.
+    /// The addresses that the sockets are bound to, for all threads.
     addresses: Arc<Mutex<Addresses>>,
     handshakes: Rc<Handshakes>,
     registry: Registry,
 }
 
 impl Listening {
-    /// Registers the sockets that are bound already.
+    /// Registers sockets that are already bound.
     pub(crate) fn new(
         bound: Listeners,
         endpoints: Endpoints,
@@ -108,7 +108,7 @@ impl Listening {
         Ok(listening)
     }
 
-    /// The TLS handshakes that are under way.
+    /// The TLS handshakes in progress.
     pub(crate) fn handshakes(&self) -> &Rc<Handshakes> {
         &self.handshakes
     }
@@ -123,11 +123,11 @@ impl Listening {
         sockets.into_iter().map(Into::into).map(register).collect()
     }
 
-    /// Listens on the addresses and ports of another configuration, and gives them. Connections that wait at a socket that is closed are
-    /// lost, as on Redis.
+    /// Listens on the addresses and ports of another configuration, and returns them. Connections that wait at a closed socket
+    /// are lost, as on Redis.
     ///
     /// # Errors
-    /// Which of the directives that were set cannot be met, and why. The server listens as before.
+    /// Names the directive that cannot be applied, and the reason. The server then listens as before.
     pub(crate) fn rebind(&self, config: &Config, names: &[&'static str]) -> Result<Addresses, (&'static str, String)> {
         let (old, new) = (self.endpoints.borrow().clone(), Endpoints::of(config));
         if old == new {
@@ -135,7 +135,7 @@ impl Listening {
         }
         let kinds = [(Kind::Tcp, old.port, new.port), (Kind::Tls, old.tls_port, new.tls_port)];
         let changed = || kinds.into_iter().filter(|(_, old_port, new_port)| old_port != new_port || old.bind != new.bind);
-        // On the same port, the old sockets may be in the way of the new ones: all addresses together exclude each of them.
+        // On the same port, the old sockets may block the new ones: a wildcard address excludes each single address.
         for (kind, ..) in changed().filter(|(_, old_port, new_port)| old_port == new_port) {
             self.close(kind);
         }
@@ -172,7 +172,7 @@ impl Listening {
         self.listeners.borrow_mut().retain(|listener| listener.kind != kind);
     }
 
-    /// Binds the sockets again that were closed.
+    /// Binds the closed sockets again.
     fn reopen(&self, old: &Endpoints) {
         for (kind, port) in [(Kind::Tcp, old.port), (Kind::Tls, old.tls_port)] {
             if self.listeners.borrow().iter().any(|listener| listener.kind == kind) {
@@ -185,7 +185,7 @@ impl Listening {
         }
     }
 
-    /// The addresses that the sockets are bound to now.
+    /// The addresses that the sockets are bound to.
     fn bound(&self, unix: Option<String>) -> Addresses {
         let listeners = self.listeners.borrow();
         let of = |kind: Kind| {
@@ -209,7 +209,7 @@ impl Listening {
         self.listeners.borrow().iter().any(|listener| listener.pending)
     }
 
-    /// When connections that may be waiting can be accepted; `None` if none are.
+    /// When connections that may be waiting can be accepted; `None` if none wait.
     pub(crate) fn next(&self) -> Option<Instant> {
         let opens = |listener: &Listener| {
             let full_until = if listener.kind == Kind::Tls { self.handshakes.full_until() } else { None };
@@ -219,7 +219,7 @@ impl Listening {
         listeners.iter().filter(|listener| listener.pending).map(|listener| opens(listener).unwrap_or_else(Instant::now)).min()
     }
 
-    /// Accepts some of the connections that wait. A handshake begins for those over TLS.
+    /// Accepts some of the waiting connections. Those over TLS begin their handshake.
     pub(crate) fn accept(&self) -> Vec<Accepted> {
         let now = Instant::now();
         let mut accepted = Vec::new();
@@ -241,7 +241,7 @@ impl Listening {
                     Err(Errno::INTR) => {}
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
-                        // A client that is gone already is no reason to wait; anything else will be no better in an instant.
+                        // A client that disconnected already is no reason to wait. Any other failure would repeat at once.
                         if error != Errno::CONNABORTED {
                             listener.paused_until = Some(now + ACCEPT_PAUSE);
                             break;
@@ -275,7 +275,7 @@ impl Listening {
                 self.handshakes.begin(socket.into(), addr);
                 None
             }
-            // A connection without an address is gone already.
+            // A connection without an address is closed already.
             (Kind::Tcp | Kind::Tls, None) => None,
         }
     }

@@ -1,4 +1,4 @@
-//! How other threads have something done by the executor's.
+//! The control queue: other threads send closures that the executor's thread runs.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,24 +10,24 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::server::net::poller::{Registry, Source};
 use crate::server::shell::Shell;
 
-/// What is run on the executor's thread on behalf of another.
+/// A closure that runs on the executor's thread on behalf of another thread.
 pub(crate) type Order = Box<dyn FnOnce(&mut Shell) + Send>;
 
-/// Takes orders, on any thread.
+/// The sending end of the control queue; any thread may use it.
 #[derive(Clone)]
 pub(crate) struct Control {
     orders: Sender<Order>,
-    /// Wakes the executor.
+    /// eventfd that wakes the executor.
     bell: Arc<OwnedFd>,
 }
 
-/// Where they come out, on the executor's.
+/// The receiving end, on the executor's thread.
 pub(crate) struct Inbox {
     orders: Receiver<Order>,
     bell: Arc<OwnedFd>,
 }
 
-/// Both ends.
+/// Creates both ends of the queue.
 pub(crate) fn orders() -> io::Result<(Control, Inbox)> {
     let (sender, receiver) = channel();
     let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -35,28 +35,28 @@ pub(crate) fn orders() -> io::Result<(Control, Inbox)> {
 }
 
 impl Control {
-    /// Has an order carried out; false where the executor has ended.
+    /// Sends an order. Returns false if the executor has ended.
     pub(crate) fn send(&self, order: Order) -> bool {
         let sent = self.orders.send(order).is_ok();
-        // Where the counter is full, the executor is woken already.
+        // If the counter is full, the executor has been woken already.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         sent
     }
 }
 
 impl Inbox {
-    /// Has the executor woken when there is an order.
+    /// Registers the wake-up descriptor with the poller.
     pub(crate) fn register(&self, registry: &Registry) -> io::Result<()> {
         registry.add(&self.bell, Source::Orders)
     }
 
-    /// Notes that the executor knows of all that was ordered until now.
+    /// Resets the wake-up descriptor: the executor is about to take all orders sent until now.
     pub(crate) fn hush(&self) {
-        // Nothing to read is as good.
+        // An empty counter is fine, too.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }
 
-    /// The next order, where there is one.
+    /// Takes the next order, if there is one.
     pub(crate) fn next(&self) -> Option<Order> {
         self.orders.try_recv().ok()
     }

@@ -1,11 +1,11 @@
-//! File descriptors: as many as the configured number of clients needs.
+//! File descriptors: raises the limit to the configured number of clients.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors beside those of clients: listeners, the executor's own, the log.
+/// Descriptors besides those of clients: listeners, the executor's own, the log.
 const RESERVED: u64 = 32;
 
-/// Raises the limit on open files so that `maxclients` clients fit; gives how many fit in the end.
+/// Raises the limit on open files so that `maxclients` clients fit. Returns how many fit.
 pub fn raise(maxclients: u32) -> u32 {
     let wanted = u64::from(maxclients) + RESERVED;
     let limit = getrlimit(Resource::Nofile);
@@ -13,7 +13,7 @@ pub fn raise(maxclients: u32) -> u32 {
     if current >= wanted {
         return maxclients;
     }
-    // A privileged process may go beyond the hard limit; any other gets as far as that.
+    // A privileged process may exceed the hard limit; any other reaches it at most.
     let beyond = Rlimit { current: Some(wanted), maximum: Some(maximum.max(wanted)) };
     if setrlimit(Resource::Nofile, beyond).is_ok() {
         return maxclients;
@@ -30,11 +30,11 @@ pub fn raise(maxclients: u32) -> u32 {
     fit
 }
 
-/// Has the system make room for the descriptors of so many clients now. To be called before there is another thread: from then on, each
-/// time that its table of a process's descriptors has to grow, accepting a connection takes 10 ms and more.
+/// Has the kernel allocate the descriptor table for that many clients now. Must be called while the process has one thread:
+/// later, each growth of the table delays an accepted connection by 10 ms and more.
 pub fn make_room(maxclients: u32) {
     let fit = u64::from(raise(maxclients)) + RESERVED;
-    // The table stays as large as the highest descriptor there ever was. Where it cannot be had, it grows later.
+    // The table stays as large as the highest descriptor ever open. If this fails, the table grows later.
     drop(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), i32::try_from(fit).unwrap_or(i32::MAX) - 1));
 }
 

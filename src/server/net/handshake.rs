@@ -1,7 +1,7 @@
-//! TLS handshakes: those that are under way, and how many of them and for how long there may be.
+//! TLS handshakes in progress, and the limits on their number and duration.
 //!
-//! A client has no session before its handshake is done, so that one who never gets there costs a socket and little more, and that
-//! not for long. A storm of clients that mean it waits in the backlog; clients that are silent make room after a second.
+//! A client has no session before its handshake is done, so a client that never completes it costs a socket and little more, and
+//! only for a limited time. A storm of honest clients waits in the backlog; a silent client makes room for others after a second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -16,19 +16,19 @@ use rustix::io::Errno;
 use crate::server::net::poller::{Registry, Source};
 use crate::server::net::tls::{self, Accept, ServerConfig, Socket, TlsAcceptor, TlsStream};
 
-/// Handshakes that may be under way at once.
+/// Maximum number of handshakes in progress.
 const UNFINISHED_MAX: usize = 256;
-/// How long one may take.
+/// Maximum duration of a handshake.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
-/// How long one is safe from being given up for others.
+/// Minimum time before a handshake is given up to make room for others.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A handshake that is under way.
+/// A handshake in progress.
 struct Unfinished {
     since: Instant,
     addr: SocketAddr,
     accept: Pin<Box<Accept<Socket>>>,
-    /// Whether it is in line to go on.
+    /// Whether it is in the queue of handshakes to continue.
     in_line: bool,
 }
 
@@ -40,17 +40,17 @@ pub(crate) struct Greeted {
 
 /// The handshakes of a server.
 pub(crate) struct Handshakes {
-    /// `None` until TLS is configured; without it none begins.
+    /// `None` until TLS is configured; until then no handshake begins.
     settings: RefCell<Option<Arc<ServerConfig>>>,
     unfinished: RefCell<BTreeMap<u32, Unfinished>>,
     begun: Cell<u32>,
-    /// Those whose sockets have something, in this order.
+    /// Handshakes whose sockets are ready, in FIFO order.
     line: RefCell<VecDeque<u32>>,
     registry: Registry,
 }
 
 impl Handshakes {
-    /// None is under way yet.
+    /// Creates the set, with no handshake in progress.
     pub(crate) fn new(settings: Option<Arc<ServerConfig>>, registry: Registry) -> Handshakes {
         Handshakes {
             settings: RefCell::new(settings),
@@ -61,12 +61,12 @@ impl Handshakes {
         }
     }
 
-    /// Has the handshakes to come made by something else.
+    /// Replaces the settings of future handshakes.
     pub(crate) fn renew(&self, settings: Arc<ServerConfig>) {
         *self.settings.borrow_mut() = Some(settings);
     }
 
-    /// Begins one. What comes of it is told by [`Handshakes::go_on`], when its socket has something.
+    /// Begins a handshake. [`Handshakes::go_on`] continues it when its socket is ready, and returns its result.
     pub(crate) fn begin(&self, stream: TcpStream, addr: SocketAddr) {
         let Some(settings) = self.settings.borrow().clone() else { return };
         let number = self.begun.get();
@@ -79,7 +79,7 @@ impl Handshakes {
         self.unfinished.borrow_mut().insert(number, Unfinished { since: Instant::now(), addr, accept, in_line: false });
     }
 
-    /// Notes that the socket of one has something.
+    /// Queues a handshake whose socket is ready.
     pub(crate) fn note(&self, number: u32) {
         if let Some(handshake) = self.unfinished.borrow_mut().get_mut(&number)
             && !std::mem::replace(&mut handshake.in_line, true)
@@ -88,17 +88,17 @@ impl Handshakes {
         }
     }
 
-    /// Whether one is to go on.
+    /// Whether a handshake is ready to continue.
     pub(crate) fn are_in_line(&self) -> bool {
         !self.line.borrow().is_empty()
     }
 
-    /// The next that is to go on.
+    /// Takes the next handshake to continue.
     pub(crate) fn next_in_line(&self) -> Option<u32> {
         self.line.borrow_mut().pop_front()
     }
 
-    /// Goes on with one, as far as that can be done at once; gives the client when it is done by that.
+    /// Continues a handshake as far as it can without waiting. Returns the client if that completes it.
     pub(crate) fn go_on(&self, number: u32) -> Option<Greeted> {
         let mut unfinished = self.unfinished.borrow_mut();
         let handshake = unfinished.get_mut(&number)?;
@@ -117,18 +117,19 @@ impl Handshakes {
         }
     }
 
-    /// Goes on with all of them.
+    /// Continues all handshakes.
     pub(crate) fn go_on_with_all(&self) -> Vec<Greeted> {
         let numbers: Vec<u32> = self.unfinished.borrow().keys().copied().collect();
         numbers.into_iter().filter_map(|number| self.go_on(number)).collect()
     }
 
-    /// When the oldest began: there may be many, so none is looked for. Numbers begin anew only after four billion.
+    /// The oldest handshake and its start. Numbers grow, so the first entry is the oldest: no search is needed. Numbers wrap only
+    /// after four billion.
     fn oldest(&self) -> Option<(u32, Instant)> {
         self.unfinished.borrow().first_key_value().map(|(number, oldest)| (*number, oldest.since))
     }
 
-    /// Gives those up that have taken too long.
+    /// Drops handshakes that have taken too long.
     pub(crate) fn give_up_late(&self) {
         while let Some((number, since)) = self.oldest()
             && since.elapsed() >= HANDSHAKE_MAX
@@ -138,22 +139,23 @@ impl Handshakes {
         }
     }
 
-    /// When one will have taken too long, if all are silent from now on.
+    /// When the oldest handshake will have taken too long.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.oldest().map(|(_, since)| since + HANDSHAKE_MAX)
     }
 
-    /// Whether another may begin at once.
+    /// Whether another handshake may begin at once.
     pub(crate) fn has_room(&self) -> bool {
         self.unfinished.borrow().len() < UNFINISHED_MAX
     }
 
-    /// Until when no other may begin if none of those under way ends; `None` where one may at once.
+    /// Until when no handshake may begin if none in progress ends; `None` if one may begin at once.
     pub(crate) fn full_until(&self) -> Option<Instant> {
         if self.has_room() { None } else { self.oldest().map(|(_, since)| since + PATIENCE) }
     }
 
-    /// Makes room for another, if need be by giving one up that has been silent for a while; false where there is none yet.
+    /// Makes room for another handshake, if necessary by dropping the oldest one once its minimum time is over. Returns false if
+    /// there is no room yet.
     pub(crate) fn make_room(&self, now: Instant) -> bool {
         if self.has_room() {
             return true;

@@ -1,4 +1,4 @@
-//! Listening: binds the configured addresses, and lets in whom they accept, or tells them why not.
+//! Listening: binds the configured addresses, and admits or refuses the clients that connect.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,10 +21,10 @@ use crate::server::directory::Entry;
 use crate::server::net::connection::Stream;
 use crate::server::net::tls::{self, TlsStream};
 
-/// Ports tried where any will do but all addresses must have the same.
+/// Maximum number of free ports tried: all addresses must share one port.
 const FREE_PORT_ATTEMPTS: usize = 16;
 
-/// What a client of another machine is told while there is no password.
+/// Refusal of a client from another machine in protected mode.
 const DENIED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the \
 default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external \
 computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET \
@@ -41,7 +41,7 @@ const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 pub struct BindError {
     /// The address, or the path of the unix socket.
     pub address: String,
-    /// Why.
+    /// The reason.
     pub source: io::Error,
 }
 
@@ -68,10 +68,10 @@ impl std::error::Error for BindError {
     }
 }
 
-/// What TCP sockets are bound to, as the configuration has it.
+/// The configured addresses and ports of TCP sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoints {
-    /// Hosts; the sockets of one that begins with `-` may be missing.
+    /// Hosts to bind. A host that begins with `-` is optional.
     pub bind: Vec<String>,
     /// Port of plain TCP; 0 for none.
     pub port: u16,
@@ -81,12 +81,13 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// Those that the configuration names.
+    /// The endpoints that the configuration names.
     pub fn of(config: &Config) -> Endpoints {
         Endpoints { bind: config.bind.clone(), port: config.port, tls_port: config.tls_port, backlog: config.tcp_backlog }
     }
 
-    /// Binds all hosts to one port: any free one if it is 0. Gives the sockets, and why an optional one is missing.
+    /// Binds all hosts to one port, to any free one if `port` is 0. Returns the sockets, and the error of an optional host that
+    /// is missing.
     pub(crate) fn bind(&self, mut port: u16) -> Result<(Vec<TcpListener>, Option<BindError>), BindError> {
         let mut listeners: Vec<TcpListener> = Vec::new();
         let mut missing = None;
@@ -120,7 +121,7 @@ impl Endpoints {
         Ok((listeners, missing))
     }
 
-    /// As [`Endpoints::bind`], for a server that starts: it listens on one host at least, where any is named.
+    /// As [`Endpoints::bind`], for a server that starts: it must listen on at least one host, if any is configured.
     fn bind_some(&self, port: u16) -> Result<Vec<TcpListener>, BindError> {
         match self.bind(port)? {
             (listeners, Some(missing)) if listeners.is_empty() => Err(missing),
@@ -129,7 +130,7 @@ impl Endpoints {
     }
 }
 
-/// Where a server listens. All that repeats it, such as `INFO` and `CLUSTER`, has it from here.
+/// The addresses that a server listens on: the source for `INFO`, `CLUSTER` and everything else that shows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// Port of plain TCP; 0 for none.
@@ -164,7 +165,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds what the configuration names.
+    /// Binds the configured addresses.
     pub fn bind(config: &Config) -> Result<Listeners, BindError> {
         let endpoints = Endpoints::of(config);
         let tls = if config.tls_port == 0 { Vec::new() } else { endpoints.bind_some(config.tls_port)? };
@@ -175,7 +176,7 @@ impl Listeners {
                 break Vec::new();
             }
             match endpoints.bind_some(config.port) {
-                // The port that the first address was given may be taken on the next one.
+                // The free port chosen for the first address may be taken on the next one.
                 Err(error) if config.port == 0 && attempts < FREE_PORT_ATTEMPTS && in_use(&error.source) => continue,
                 result => break result?,
             }
@@ -187,10 +188,10 @@ impl Listeners {
         Ok(Listeners { tcp, tls, unix })
     }
 
-    /// Where they listen.
+    /// The addresses that the sockets are bound to.
     pub fn addresses(&self, config: &Config) -> Addresses {
         let (tcp, tls) = (addresses(&self.tcp), addresses(&self.tls));
-        // Any port may have been asked for.
+        // With port 0, the system chose the port.
         let port = tcp.first().map_or(config.port, SocketAddr::port);
         let unix = self.unix.is_some().then(|| config.unixsocket.clone());
         Addresses { port, tls_port: config.tls_port, tcp, tls, unix }
@@ -218,7 +219,7 @@ fn bind_host(host: &str, port: u16, backlog: u32) -> io::Result<TcpListener> {
 }
 
 fn bind_unix(path: &str, config: &Config) -> io::Result<UnixListener> {
-    // A socket that a server left behind when it was killed would be in the way.
+    // Remove the socket of a server that was killed: it would block the path.
     let _ = std::fs::remove_file(path);
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
     socket.bind(&SockAddr::unix(path)?)?;
@@ -229,10 +230,10 @@ fn bind_unix(path: &str, config: &Config) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// Somebody who was accepted and is yet to be let in.
+/// An accepted connection that is not yet admitted.
 pub(crate) struct Accepted {
     pub(crate) stream: Stream,
-    /// From where; `None` over a unix socket.
+    /// The client's address; `None` over a unix socket.
     remote: Option<SocketAddr>,
 }
 
@@ -247,13 +248,13 @@ impl Accepted {
         Accepted { stream: Stream::Unix(socket.into()), remote: None }
     }
 
-    /// Over TLS, the handshake done.
+    /// Over TLS, after the handshake.
     pub(crate) fn tls(tls: TlsStream<tls::Socket>, addr: SocketAddr) -> Accepted {
         Accepted { stream: Stream::Tls(Rc::new(RefCell::new(tls))), remote: Some(addr) }
     }
 }
 
-/// A connection that is let in, and whose session the engine knows.
+/// An admitted connection, whose session the engine knows.
 pub(crate) struct Newcomer {
     pub(crate) id: SessionId,
     pub(crate) entry: Entry,
@@ -261,7 +262,7 @@ pub(crate) struct Newcomer {
 }
 
 impl Newcomer {
-    /// Its socket.
+    /// Its file descriptor.
     pub(crate) fn fd(&self) -> RawFd {
         self.entry.fd
     }
@@ -290,12 +291,12 @@ fn describe_unix(path: &str, fd: RawFd) -> (Peer, Entry) {
     (peer, Entry { addr: None, fd, connected_at: 0, bytes_in: 0, bytes_out: 0 })
 }
 
-/// Lets a client in: its session begins. `None` where it is refused.
+/// Admits a client and starts its session. Returns `None` if the client is refused.
 pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Option<Newcomer> {
     let Accepted { stream, remote } = accepted;
     if let Some(refusal) = refusal(engine, remote.map(|addr| addr.ip())) {
         engine.stats.rejected += 1;
-        // One attempt: the socket's buffer is empty, and the client is told as a courtesy.
+        // One attempt is enough: the socket's buffer is empty, and the refusal is a courtesy.
         let _ = stream.write(refusal);
         if let Stream::Tls(tls) = &stream {
             tls::say_goodbye(tls);
@@ -317,7 +318,7 @@ pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Opti
     Some(Newcomer { id, entry, stream })
 }
 
-/// Why a client that has just connected is not let in.
+/// Returns the error for a client that is refused.
 fn refusal(engine: &Engine, remote: Option<IpAddr>) -> Option<&'static [u8]> {
     let config = &engine.config;
     if engine.sessions.len() >= config.maxclients as usize {

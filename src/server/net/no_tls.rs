@@ -1,5 +1,5 @@
-//! Stands in for `tls` in a build without the feature of that name. It refuses to configure TLS, and has the types of `tls` without values:
-//! the compiler knows that no handshake begins and no stream is encrypted.
+//! Replaces `tls` in a build without the feature of that name. It refuses to configure TLS, and declares the types of `tls`
+//! without values: the compiler knows that no handshake begins and no stream is encrypted.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -41,24 +41,24 @@ pub struct Accept<S> {
     socket: PhantomData<S>,
 }
 
-/// What begins handshakes. There is none.
+/// An acceptor of handshakes. There is none.
 pub struct TlsAcceptor {
     none: Infallible,
 }
 
-/// The type that an encrypted connection would have.
+/// The type of an encrypted connection.
 pub type Tls = Rc<RefCell<TlsStream<Socket>>>;
 
 /// Refuses.
 ///
 /// # Errors
-/// Always: for the person who configured TLS.
+/// Always, for the operator who configured TLS.
 pub fn settings(_: &Config) -> Result<Arc<ServerConfig>, String> {
     Err(NOT_UPDATED.to_owned())
 }
 
 impl Socket {
-    /// Is not called: there are no settings to begin a handshake by.
+    /// Never called: there are no settings to begin a handshake with.
     pub fn new(_: TcpStream) -> Socket {
         unreachable!("{NOT_UPDATED}")
     }
@@ -70,7 +70,7 @@ impl Socket {
 }
 
 impl<S> TlsStream<S> {
-    /// The socket below, and the state.
+    /// The socket below, and the TLS state.
     pub fn get_ref(&self) -> (&S, &Infallible) {
         match self.none {}
     }
@@ -97,12 +97,12 @@ impl<S> Future for Accept<S> {
     }
 }
 
-/// Goes on with a handshake.
+/// Continues a handshake.
 pub fn go_on<T>(_: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Result<T, Errno> {
     unreachable!("{NOT_UPDATED}")
 }
 
-/// Receives what is decrypted.
+/// Receives decrypted bytes.
 pub fn receive(tls: &Tls, _: &mut [u8]) -> Result<usize, Errno> {
     match tls.borrow().none {}
 }
@@ -112,17 +112,17 @@ pub fn send(tls: &Tls, _: &[u8]) -> Result<usize, Errno> {
     match tls.borrow().none {}
 }
 
-/// Sends what is encrypted.
+/// Flushes encrypted bytes.
 pub fn flush(tls: &Tls) -> Result<(), Errno> {
     match tls.borrow().none {}
 }
 
-/// Whether something is decrypted, and whether something is encrypted.
+/// Whether decrypted or encrypted bytes wait.
 pub fn holds(tls: &Tls) -> (bool, bool) {
     match tls.borrow().none {}
 }
 
-/// Says that nothing more comes.
+/// Sends close_notify.
 pub fn say_goodbye(tls: &Tls) {
     match tls.borrow().none {}
 }

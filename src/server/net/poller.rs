@@ -1,6 +1,7 @@
-//! What has happened on the server's descriptors since it was last asked: epoll, edge-triggered.
+//! The poller: reports events of the server's descriptors (epoll, edge-triggered).
 //!
-//! An edge is told once. Whoever is told that a socket is readable or writable remembers it until the system says otherwise.
+//! epoll reports an edge once, so the receiver of an event remembers that a socket is readable or writable until the system
+//! says otherwise.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,32 +14,32 @@ use rustix::io::Errno;
 
 use crate::base::ids::SessionId;
 
-/// Events that are taken at once, at most.
+/// Maximum number of events taken by one `epoll_wait`.
 const EVENTS_MAX: usize = 256;
 
-/// Whose descriptor it is.
+/// The owner of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The timer's.
+    /// The timer.
     Timer,
-    /// That by which other threads tell of their orders.
+    /// Wake-up descriptor (eventfd) of the control queue.
     Orders,
-    /// The socket of that number which is listened on.
+    /// The listening socket of that number.
     Listener(u32),
-    /// That of the TLS handshake of that number.
+    /// The socket of the TLS handshake of that number.
     Handshake(u32),
-    /// That of a session.
+    /// The socket of a session.
     Client(SessionId),
 }
 
-/// What has happened.
+/// Readiness that an event reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// There is something to read.
+    /// Bytes, or the end of the input, can be read.
     pub readable: bool,
-    /// There is room to write.
+    /// The socket accepts bytes.
     pub writable: bool,
-    /// A read that fills less than its buffer has not emptied the socket: its end comes behind that, or what was sent as urgent, at which
+    /// A read that fills less than its buffer has not emptied the socket: the end of the input follows, or urgent data, at which
     /// a read stops.
     pub read_on: bool,
 }
@@ -78,39 +79,39 @@ impl Source {
     }
 }
 
-/// The descriptors that are waited for.
+/// The set of descriptors that epoll watches.
 #[derive(Clone)]
 pub struct Registry {
     epoll: Rc<OwnedFd>,
 }
 
 impl Registry {
-    /// Waits for a descriptor from now on, until it is closed. What can be had of it already is told like what comes.
+    /// Watches a descriptor until it is closed. Its present readiness is reported as an event, too.
     pub fn add(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
         Ok(epoll::add(&*self.epoll, fd, source.data(), source.interest())?)
     }
 
-    /// Has a descriptor that is waited for be somebody else's.
+    /// Changes the owner of a watched descriptor.
     pub fn hand_over(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
         Ok(epoll::modify(&*self.epoll, fd, source.data(), source.interest())?)
     }
 }
 
-/// Who waits for them.
+/// The epoll instance and the events of its last wait.
 pub struct Poller {
-    /// What it waits for.
+    /// The descriptors it watches.
     pub registry: Registry,
     events: Vec<Event>,
 }
 
 impl Poller {
-    /// One that waits for nothing yet.
+    /// Creates a poller that watches nothing yet.
     pub fn new() -> io::Result<Poller> {
         let registry = Registry { epoll: Rc::new(epoll::create(CreateFlags::CLOEXEC)?) };
         Ok(Poller { registry, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    /// Waits until something happens, for so long at most, or for ever.
+    /// Waits for events, at most for `timeout`; `None` waits for ever.
     pub fn wait(&mut self, timeout: Option<&Timespec>) -> io::Result<()> {
         self.events.clear();
         match epoll::wait(&*self.registry.epoll, spare_capacity(&mut self.events), timeout) {
@@ -119,7 +120,7 @@ impl Poller {
         }
     }
 
-    /// What has happened.
+    /// The events of the last wait.
     pub fn events(&self) -> impl Iterator<Item = (Source, Readiness)> {
         self.events.iter().map(|event| {
             let (flags, data) = (event.flags, event.data);

@@ -1,6 +1,7 @@
-//! Clients that are idle for too long, or do not read what is sent to them.
+//! Closes clients that are idle for too long, or do not read what is sent to them.
 //!
-//! Nobody ticks: the shell keeps the earliest time at which a client may have to be closed and looks through the sessions then.
+//! There is no periodic tick: the shell keeps the earliest time at which a client may have to be closed, and sweeps the sessions
+//! then.
 
 use std::num::NonZeroU64;
 
@@ -9,13 +10,13 @@ use crate::base::time::Now;
 use crate::engine::session::{Session, SessionFlags};
 use crate::server::shell::Shell;
 
-/// Sessions are looked through at most so often, in milliseconds.
+/// Minimum interval between sweeps, in milliseconds.
 const SWEEP_EVERY_MS: u64 = 100;
-/// Outboxes up to this size are never too large, as with Redis, whose limits do not count its first 16 KiB.
+/// Outboxes up to this size never exceed a limit, as on Redis, whose limits do not count the first 16 KiB.
 pub(crate) const OUTBOX_FREE: usize = 16 << 10;
 
 impl Shell {
-    /// Sees to it that a session which begins to be idle now is closed in time.
+    /// Schedules the sweep that closes a session which becomes idle now.
     #[inline]
     pub(crate) fn expect_idle(&mut self, now: Now) {
         let timeout = self.engine.config.timeout;
@@ -24,7 +25,7 @@ impl Shell {
         }
     }
 
-    /// Looks through the sessions and closes those that were idle or deaf for too long.
+    /// Sweeps the sessions: closes those that were idle, or exceeded a soft output limit, for too long.
     #[cold]
     pub(crate) fn sweep(&mut self, now: Now) {
         let timeout_ms = u64::from(self.engine.config.timeout) * 1000;
@@ -34,11 +35,11 @@ impl Shell {
         for (index, session) in &self.engine.sessions {
             let id = SessionId(index as u32);
             if session.flags.contains(SessionFlags::CLOSE_NOW) {
-                // It goes as soon as it has a turn.
+                // It closes in its next turn.
                 continue;
             }
             if timeout_ms > 0 && session.subscriptions == [0; 3] && self.slots.get(index).is_some_and(|slot| slot.connected) {
-                // Whoever waits is not idle.
+                // A blocked client, or one that is moving the clock, is not idle.
                 let waits = session.flags.contains(SessionFlags::BLOCKED) || self.asking == Some(id);
                 let due = if waits { now.mono_ms() } else { session.last_ms } + timeout_ms + 1;
                 if now.reached(due) {
@@ -69,7 +70,7 @@ impl Shell {
         }
     }
 
-    /// Notes how many bytes of requests are kept for the session, and closes it where they are too many.
+    /// Records how many bytes of requests are held for the session, and closes the session if they exceed the limit.
     pub(crate) fn note_held(&mut self, id: SessionId, bytes: usize) {
         let session = &mut self.engine.sessions[id.0 as usize];
         session.query_buffer = u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -85,7 +86,7 @@ impl Shell {
         }
     }
 
-    /// Closes a session at once, without writing anything more.
+    /// Closes a session without writing anything more.
     pub(crate) fn abort(&mut self, id: SessionId) {
         self.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
         if self.engine.counts_clients() {
@@ -94,7 +95,7 @@ impl Shell {
         self.wake(id);
     }
 
-    /// Holds the session's outbox to `client-output-buffer-limit`; gives whether the session is closed for it.
+    /// Enforces `client-output-buffer-limit`. Returns whether the session is closed for it.
     #[inline]
     pub(crate) fn check_output(&mut self, id: SessionId, now: Now) -> bool {
         let session = &self.engine.sessions[id.0 as usize];
@@ -125,7 +126,7 @@ impl Shell {
     }
 }
 
-/// When a soft limit that is exceeded since then has been for too long, in monotonic milliseconds.
+/// When a soft limit exceeded since `since_ms` has been exceeded for too long, in monotonic milliseconds.
 fn soft_due(since_ms: u64, seconds: u64) -> u64 {
     seconds.saturating_mul(1000).saturating_add(since_ms).saturating_add(1)
 }

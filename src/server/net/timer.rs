@@ -1,7 +1,8 @@
 //! The timer: wakes the engine for its next deadline and for nothing else.
 //!
-//! A timerfd, since to wait for sockets takes whole milliseconds. It is armed anew only when the next deadline is
-//! earlier than the one it is armed for, or after it fired: a server whose leases are all of one length hardly ever touches it.
+//! It is a timerfd, because the timeout of `epoll_wait` counts whole milliseconds. It is armed again only when the next deadline
+//! is earlier than the one it is armed for, or after it has fired: a server whose leases all have one length hardly ever touches
+//! it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,10 +11,10 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use crate::server::net::poller::{Registry, Source};
 
-/// The timerfd and what it is armed for.
+/// The timerfd and its armed deadline.
 pub struct Timer {
     fd: OwnedFd,
-    /// The engine's millisecond for which it is armed.
+    /// The engine's millisecond that it is armed for.
     armed_ms: Option<u64>,
 }
 
@@ -24,12 +25,12 @@ impl Timer {
         Ok(Timer { fd, armed_ms: None })
     }
 
-    /// Has the executor woken when it fires.
+    /// Registers the timerfd with the poller.
     pub(crate) fn register(&self, registry: &Registry) -> io::Result<()> {
         registry.add(&self.fd, Source::Timer)
     }
 
-    /// Makes sure that it fires at `deadline_ms` at the latest; `raw_us` gives the clock reading that belongs to it.
+    /// Makes sure that it fires at `deadline_ms` at the latest; `raw_us` converts that to a clock reading.
     #[inline]
     pub fn arm(&mut self, deadline_ms: u64, raw_us: impl FnOnce(u64) -> i64) {
         if self.armed_ms.is_some_and(|armed| armed <= deadline_ms) {
@@ -46,7 +47,7 @@ impl Timer {
         }
     }
 
-    /// The engine's millisecond for which it is armed; `None` where it is not, or has fired.
+    /// The engine's millisecond that it is armed for; `None` if it is not armed or has fired.
     #[inline]
     pub fn armed_ms(&self) -> Option<u64> {
         self.armed_ms
@@ -54,12 +55,12 @@ impl Timer {
 
     /// Notes that it has fired.
     pub(crate) fn fired(&mut self) {
-        // Whether it was moved meanwhile does not matter: the clock decides what is due.
+        // An event from before a new arming does no harm: the clock decides what is due.
         let _ = rustix::io::read(&self.fd, &mut [0; 8]);
         self.reset();
     }
 
-    /// Forgets what it is armed for, so that the next call of [`Timer::arm`] arms it anew.
+    /// Forgets the armed deadline, so that the next call of [`Timer::arm`] arms it again.
     pub fn reset(&mut self) {
         self.armed_ms = None;
     }

@@ -1,4 +1,4 @@
-//! TLS: from the directives to what a handshake is made by, and a socket that is read and written without waiting.
+//! TLS: turns the directives into the settings of handshakes, and reads and writes encrypted sockets without waiting.
 //!
 //! ```text
 //!   tls-cert-file, tls-key-file, … ─▶ settings ─▶ handshake ─▶ Tls ─▶ connection
@@ -31,10 +31,10 @@ use crate::engine::config::Config;
 /// Answer to a `CONFIG SET` whose directives [`settings`] refuses.
 pub const NOT_UPDATED: &str = "Unable to update TLS configuration. Check server logs.";
 
-/// Makes of the directives what handshakes are made by.
+/// Builds the settings of handshakes from the directives.
 ///
 /// # Errors
-/// For the person who configured it: which file is wrong, and how.
+/// Names the directive or file that is wrong, and the reason, for the operator.
 pub fn settings(config: &Config) -> Result<Arc<ServerConfig>, String> {
     let chain = certificates("tls-cert-file", &config.tls_cert_file)?;
     if config.tls_key_file.is_empty() {
@@ -64,7 +64,7 @@ pub fn settings(config: &Config) -> Result<Arc<ServerConfig>, String> {
         format!("tls-cert-file {} and tls-key-file {}: {told}{old}", config.tls_cert_file, config.tls_key_file)
     })?;
     settings.ignore_client_order = config.tls_prefer_server_ciphers;
-    // What a client needs to resume its session is given to the client, encrypted: nothing is kept for those who may come back.
+    // Session tickets, encrypted, are kept by the client: the server stores nothing for clients that may resume.
     settings.session_storage = Arc::new(NoServerSessionStorage {});
     if config.tls_session_caching {
         settings.ticketer = ring::Ticketer::new().map_err(|error| error.to_string())?;
@@ -84,7 +84,7 @@ fn certificates(name: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, 
     if found.is_empty() { Err(fail(&"there is no certificate in it")) } else { Ok(found) }
 }
 
-/// The certificates that those of clients must be signed by.
+/// The certificate authorities that client certificates must be signed by.
 fn authorities(config: &Config) -> Result<RootCertStore, String> {
     let mut found = Vec::new();
     if !config.tls_ca_cert_file.is_empty() {
@@ -124,13 +124,13 @@ fn versions(protocols: &str) -> Result<Vec<&'static SupportedProtocolVersion>, S
     Ok(versions)
 }
 
-/// A TCP socket none of whose calls waits. It has nobody woken: whoever uses it learns elsewhere when to try again.
+/// A TCP socket whose calls never block. It registers no waker: its user learns elsewhere when to try again.
 pub struct Socket {
     stream: TcpStream,
 }
 
 impl Socket {
-    /// One whose calls do not wait.
+    /// Wraps a socket.
     pub fn new(stream: TcpStream) -> Socket {
         Socket { stream }
     }
@@ -141,7 +141,7 @@ impl Socket {
     }
 }
 
-/// What a system call that does not wait came to.
+/// Converts the result of a non-blocking system call.
 fn at_once<T>(result: Result<T, Errno>) -> Poll<io::Result<T>> {
     match result {
         Err(Errno::AGAIN | Errno::INTR) => Poll::Pending,
@@ -170,7 +170,7 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// What going on with something comes to at once, as a system call would say it.
+/// Polls a future once, and returns its result as a system call would.
 pub fn go_on<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Result<T, Errno> {
     match poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Pending => Err(Errno::AGAIN),
@@ -178,7 +178,7 @@ pub fn go_on<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> R
     }
 }
 
-/// Receives what is decrypted.
+/// Receives decrypted bytes.
 pub fn receive(tls: &Tls, into: &mut [u8]) -> Result<usize, Errno> {
     let mut into = ReadBuf::new(into);
     go_on(|cx| Pin::new(&mut *tls.borrow_mut()).poll_read(cx, &mut into))?;
@@ -190,24 +190,24 @@ pub fn send(tls: &Tls, bytes: &[u8]) -> Result<usize, Errno> {
     go_on(|cx| Pin::new(&mut *tls.borrow_mut()).poll_write(cx, bytes))
 }
 
-/// Sees to it that the socket has got all that was sent.
+/// Flushes encrypted bytes to the socket.
 pub fn flush(tls: &Tls) -> Result<(), Errno> {
     go_on(|cx| Pin::new(&mut *tls.borrow_mut()).poll_flush(cx))
 }
 
-/// A connection whose handshake is done. Shared by the connection and by what looks after the sockets while a script runs.
+/// A connection after its handshake. The connection shares it with `server::busy`, which serves the sockets while a script runs.
 pub type Tls = Rc<RefCell<TlsStream<Socket>>>;
 
-/// Whether something is decrypted and waits to be read, and whether something is encrypted and waits to be sent.
+/// Whether decrypted bytes wait to be read, and whether encrypted bytes wait to be sent.
 pub fn holds(tls: &Tls) -> (bool, bool) {
     let mut tls = tls.borrow_mut();
     let (_, state) = tls.get_mut();
-    // Whoever reads next is told of an error.
+    // The next read reports an error.
     let decrypted = state.process_new_packets().map_or(true, |io| io.plaintext_bytes_to_read() > 0 || io.peer_has_closed());
     (decrypted, state.wants_write())
 }
 
-/// Tells the other side, as far as the socket takes it at once, that nothing more comes.
+/// Sends close_notify, as far as the socket takes it at once.
 pub fn say_goodbye(tls: &Tls) {
     let mut tls = tls.borrow_mut();
     let (socket, state) = tls.get_mut();

@@ -1,7 +1,8 @@
-//! Pipelined requests that are parsed ahead of their execution, so that the memory they will touch is on its way.
+//! Pipelined requests that are parsed before they execute, so that the memory they touch is prefetched.
 //!
-//! A lookup among a million keys waits for memory twice: for the slot and for the entry. One request cannot avoid that, but the
-//! requests of a pipeline can wait together: first all their slots are asked for, then all their entries, then they are executed.
+//! A lookup among a million keys waits for memory twice: for the slot and for the entry. A single request cannot avoid that, but
+//! the requests of a pipeline can overlap their waits: all slots are prefetched first, then all entries, and then the requests
+//! execute.
 //!
 //! ```text
 //!   input ─▶ fill: arguments of up to 16 requests, in one list ─▶ prefetch: rows, keys, hashes ─▶ execute one after the other
@@ -15,40 +16,41 @@ use crate::engine::command::Command;
 use crate::resp::request::{Limits, Progress, ProtocolError, RequestParser, whole_request};
 use crate::store::dict::KeyHash;
 
-/// Requests that are parsed ahead at most.
+/// Maximum number of requests parsed ahead.
 pub const WINDOW: usize = 16;
-/// No more requests are parsed ahead once they have so many arguments, each blank line counted as one.
+/// No more requests are parsed ahead once they have this many arguments, each blank line counted as one.
 const ARGUMENTS_AHEAD: usize = 512;
-/// Arguments that there is room for between turns; a request may have a million.
+/// Maximum capacity for arguments kept between turns; a request may have a million.
 const ARGUMENTS_KEPT: usize = 2 * ARGUMENTS_AHEAD;
 
-/// One request that is parsed and waits to be executed.
+/// A parsed request that waits for its execution.
 #[derive(Clone, Copy)]
 pub struct Pending {
-    /// Where it ends in the input.
+    /// Offset of its end in the input.
     pub end: usize,
-    /// Its row, where it was looked up already.
+    /// Its row, if it was looked up.
     pub command: Option<&'static Command>,
-    /// How many of all arguments are its. It has none there if they do not lie in the input.
+    /// Number of its arguments in the shared list; 0 if they do not lie in the input.
     arguments: usize,
-    /// Which of its arguments is the first key, where it was looked up, or 0; and the key's hash.
+    /// Index of the first key among its arguments, or 0 if the key was not looked up; and the key's hash.
     key: (usize, KeyHash),
 }
 
-/// The requests that are parsed and wait to be executed.
+/// The parsed requests that wait for their execution.
 #[derive(Default)]
 pub struct Window<'a> {
     requests: Vec<Pending>,
     arguments: Vec<&'a [u8]>,
-    /// The requests whose arguments do not lie in the input, since there are quotes in them, by where they end.
+    /// Requests with quotes, whose arguments do not lie in the input: the end of each, and the parser that holds its arguments.
     quoted: Vec<(usize, RequestParser)>,
-    /// What was left out from between them: blank lines and the like.
+    /// Number of blank lines and empty requests between them.
     pub blank: usize,
 }
 
 impl<'a> Window<'a> {
-    /// Parses requests from there on until there are `ahead`, or until there is something else, which comes with where they end. The
-    /// parser holds what has come of the request that is not complete; before that, one that began with earlier input.
+    /// Parses requests from offset `at` until there are `ahead`, or until something else stops it. Returns where parsing ended,
+    /// and what stopped it. Afterwards the parser holds the incomplete last request; before, it may hold one that began in
+    /// earlier input.
     #[inline]
     pub fn fill(
         &mut self,
@@ -88,7 +90,7 @@ impl<'a> Window<'a> {
         self.requests.push(Pending { end, command: None, arguments, key: (0, KeyHash::ZERO) });
     }
 
-    /// Has the parser go on. Gives what is behind what it has done with, and what it says where that is no request.
+    /// Slow path: continues with the parser. Returns the rest of the input, and the parser's result if it is not a request.
     #[cold]
     #[inline(never)]
     fn parse(
@@ -119,7 +121,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Asks memory for what several requests of a session will touch first.
+    /// Prefetches the memory that the requests of a session will touch first, if there are several.
     #[inline]
     pub fn prefetch(&mut self, engine: &Engine, id: SessionId) {
         if self.requests.len() < 2 {
@@ -134,7 +136,7 @@ impl<'a> Window<'a> {
             let Some(name) = arguments.first() else { continue };
             let position;
             (request.command, position) = commands.lookup_with_first_key(name);
-            // Nothing is checked yet: a guess that misses costs only the look.
+            // Nothing is checked yet: a wrong guess costs only the lookup.
             if position > 0
                 && let Some(key) = arguments.get(position)
             {
@@ -146,7 +148,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// The requests, in the order in which they came, with their arguments: at least one.
+    /// The requests with their arguments (at least one each), in the order of arrival.
     #[inline]
     pub fn requests(&self) -> impl Iterator<Item = (&Pending, Cow<'_, [&[u8]]>)> {
         let mut rest = &self.arguments[..];
@@ -170,21 +172,21 @@ impl<'a> Window<'a> {
         self.blank = 0;
     }
 
-    /// The room that it has, for other input.
+    /// Empties the window, and keeps its capacity for other input.
     #[inline]
     pub fn emptied(mut self) -> Window<'static> {
         self.clear();
         if self.arguments.capacity() > ARGUMENTS_KEPT {
             self.arguments = Vec::new();
         }
-        // There are none to be made anew: this gives the list another type, and the room stays the same.
+        // The list is empty: this changes its lifetime only, and reuses its allocation.
         let arguments = self.arguments.into_iter().map(|_| &[][..]).collect();
         Window { requests: self.requests, arguments, quoted: self.quoted, blank: 0 }
     }
 }
 
 impl Pending {
-    /// Its first key, among its arguments, and the key's hash, where that was looked up.
+    /// Its first key and the key's hash, if they were looked up.
     #[inline]
     pub fn key<'b>(&self, arguments: &[&'b [u8]]) -> Option<(&'b [u8], KeyHash)> {
         let (position, hash) = self.key;
@@ -196,7 +198,7 @@ impl Pending {
 mod tests {
     use super::*;
 
-    /// The requests that are parsed ahead out of an input, one line each, with where they end.
+    /// The parsed requests, as a line and an end offset each.
     fn filled(window: &Window<'_>) -> Vec<(String, usize)> {
         let line = |arguments: &[&[u8]]| String::from_utf8_lossy(&arguments.join(&b' ')).into_owned();
         window.requests().map(|(request, arguments)| (line(&arguments), request.end)).collect()
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!((at, stop, window.blank), (64, Some(Ok(Progress::Incomplete)), 1));
         let all = [("GET k", 20), ("GET a b", 31), ("PING", 47), ("SET k v", 57), ("GET k", 64)];
         assert_eq!(filled(&window), all.map(|(line, end)| (line.to_owned(), end)));
-        // The rest of the last one comes.
+        // The rest of the last request arrives.
         let more = [&input[at..], b":1234\r\nPING\r\n"].concat();
         let mut window = window.emptied();
         let (at, stop) = window.fill(&mut parser, &more, 0, 1, &limits);
