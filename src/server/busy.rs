@@ -1,9 +1,9 @@
-//! While a script runs long: the sockets are looked after from inside of it.
+//! Serves the sockets from within a script that runs long.
 //!
-//! There is one thread, and the script has it. But all that a script does is counted (see [`crate::script::bounds`]), and after some
-//! tens of microseconds' worth the engine asks its supervisor, which is this, whether it may go on. That is where the clock is: from
-//! `busy-reply-threshold` milliseconds on, it looks at all sockets without waiting for any, has the requests that came executed (nearly
-//! all are answered `BUSY`), and writes the replies. One of them may be `SCRIPT KILL`.
+//! There is one thread, and the script occupies it. But all work of a script is counted (see [`crate::script::bounds`]), and
+//! after some tens of microseconds' worth of it the engine asks its supervisor, this module, whether the script may continue. The
+//! clock is read here. After `busy-reply-threshold` milliseconds, the supervisor polls all sockets without waiting, has the
+//! received requests executed (nearly all are answered `BUSY`), and writes the replies. One of the requests may be `SCRIPT KILL`.
 //!
 //! ```text
 //!   script ─▶ bounds: ask ─▶ Engine::supervisor ─▶ poll(2) ─▶ recv, parse, execute, send
@@ -11,15 +11,15 @@
 //!          ◀─ goes on, or ends with an error ◀─┘
 //! ```
 //!
-//! Such a request finds the engine as the script has left it so far, in the middle of what others are to see as one step. So it may only
-//! be one that changes no key and shows none (`ALLOW_BUSY` in its row), and none that runs a script.
+//! Such a request finds the engine as the script has left it so far, in the middle of what other clients must see as one step. So
+//! only a request that changes and shows no key is allowed (`ALLOW_BUSY` in its row), and none that runs a script.
 //!
-//! A script that never ends must not keep the server from ending either: where it has been asked to, a run that goes on for more than
-//! a moment is ended from here, whatever it has done. The log of changes ends before it.
+//! A script that never ends must not keep the server from ending: once the server has been asked to end, a script that runs for
+//! longer than a moment is killed here, even if it has written. The change log then ends before that script.
 //!
-//! The connections have no turns meanwhile, since the one whose script runs has not ended its own. What was received here and is
-//! no complete request is kept, and the connection goes on with it afterwards. A connection whose input was cut by the
-//! beginning of the script in the middle of a request is left alone: its bytes wait in the socket.
+//! Connections get no turns meanwhile, because the one whose script runs has not ended its own. An incomplete request received
+//! here is kept, and its connection continues with it afterwards. A connection that already held part of a request when the
+//! script began is left alone: its further bytes wait in the socket.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{BorrowedFd, RawFd};
@@ -48,79 +48,80 @@ use crate::server::net::listener::{Accepted, Newcomer};
 use crate::server::net::tls;
 use crate::server::net::tls::Tls;
 
-/// Sockets are looked at so often, in microseconds: often enough for a client that waits for each reply, seldom enough for the script
-/// to get on.
+/// Minimum interval between polls of the sockets, in microseconds: short enough for a client that waits for each reply, long
+/// enough for the script to make progress.
 const LOOK_EVERY_US: u64 = 2_000;
-/// With very many clients, the script gets so many times the time that a look took, but no more microseconds than these.
+/// With very many clients, the script runs for this many times the duration of a poll, but at most for `LOOK_AGAIN_US`
+/// microseconds.
 const LOOK_SHARE: u64 = 10;
 const LOOK_AGAIN_US: u64 = 20_000;
-/// Bytes received at once.
+/// Maximum number of bytes received at once.
 const RECEIVED_MAX: usize = 16 << 10;
-/// A client with so many bytes of replies that it has not read is not read from.
+/// A client with more unsent reply bytes than this is not read from.
 const UNSENT_MAX: usize = 64 << 10;
-/// What a script that runs when the server is asked to end has left, in microseconds: most are done by then.
+/// Grace of a running script after the server was asked to end, in microseconds: most scripts end within it.
 const ENDING_GRACE_US: u64 = 100_000;
-/// Records of one TLS connection that are decrypted at one look.
+/// Maximum number of records of one TLS connection decrypted per poll.
 const RECORDS_MAX: usize = 16;
 
-/// What was received of one connection during a script.
+/// Input received on one connection during a script.
 #[derive(Default)]
 struct Received {
-    /// The request that is not complete yet.
+    /// The bytes of the incomplete request.
     bytes: Vec<u8>,
     parser: RequestParser,
-    /// Whether there is nothing more to be had of its socket.
+    /// Whether the socket has reached its end or failed.
     ended: bool,
 }
 
-/// One connection, as far as this module knows it.
+/// This module's view of a connection.
 struct Watched {
     fd: RawFd,
-    /// What it is read and written by, where that is not the socket itself.
+    /// The TLS stream, if the connection is encrypted.
     tls: Option<Tls>,
     received: Option<Box<Received>>,
 }
 
-/// The sockets of a server, for the time when a script runs long.
+/// All client sockets of a server, for the time when a script runs long.
 #[derive(Default)]
 pub(super) struct Busy {
-    /// By the number of the session.
+    /// Connections, indexed by session number.
     connections: RefCell<Vec<Option<Watched>>>,
-    /// Connections with something received.
+    /// Number of connections with received input.
     stashed: Cell<usize>,
-    /// Who was let in during a script and has no connection yet.
+    /// Clients that were admitted during a script and have no connection yet.
     newcomers: RefCell<Vec<Newcomer>>,
 }
 
 impl Busy {
-    /// Notes the socket of a connection, which stays open until [`Busy::forget`].
+    /// Registers the socket of a connection, which stays open until [`Busy::forget`].
     pub(super) fn watch(&self, id: SessionId, fd: RawFd) {
         let mut connections = self.connections.borrow_mut();
         let index = id.0 as usize;
         if connections.len() <= index {
             connections.resize_with(index + 1, || None);
         }
-        // One that was accepted during a script may have something received already.
+        // A connection that was accepted during a script may already have received input.
         match &mut connections[index] {
             Some(watched) => watched.fd = fd,
             none => *none = Some(Watched { fd, tls: None, received: None }),
         }
     }
 
-    /// Notes what a connection that is watched is read and written by.
+    /// Registers the TLS stream of a watched connection.
     pub(super) fn watch_tls(&self, id: SessionId, tls: Tls) {
         if let Some(Some(watched)) = self.connections.borrow_mut().get_mut(id.0 as usize) {
             watched.tls = Some(tls);
         }
     }
 
-    /// Whether somebody was let in during a script and has no connection yet.
+    /// Whether clients were admitted during a script that have no connection yet.
     #[inline]
     pub(super) fn has_newcomers(&self) -> bool {
         !self.newcomers.borrow().is_empty()
     }
 
-    /// Those who were let in during a script, to be given their connections.
+    /// Takes the clients that were admitted during a script, to give them their connections.
     pub(super) fn take_newcomers(&self) -> Vec<Newcomer> {
         std::mem::take(&mut *self.newcomers.borrow_mut())
     }
@@ -129,7 +130,7 @@ impl Busy {
         self.connections.borrow().get(id.0 as usize)?.as_ref()?.tls.clone()
     }
 
-    /// Notes that a connection's socket is about to be closed.
+    /// Forgets a connection, whose socket is about to be closed.
     pub(super) fn forget(&self, id: SessionId) {
         self.take(id);
         if let Some(connection) = self.connections.borrow_mut().get_mut(id.0 as usize) {
@@ -137,7 +138,7 @@ impl Busy {
         }
     }
 
-    /// What was received of a connection during a script and is yet to be parsed, if anything.
+    /// Takes the input that was received during a script and is not yet parsed, if there is any.
     #[inline]
     pub(super) fn take(&self, id: SessionId) -> Option<Vec<u8>> {
         if self.stashed.get() == 0 {
@@ -155,14 +156,14 @@ fn monotonic_us() -> u64 {
     t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
 }
 
-/// Watches over the scripts of an engine.
+/// Supervises the scripts of an engine.
 pub(super) struct Watch {
     busy: Rc<Busy>,
     listening: Rc<Listening>,
-    /// Whether the server has been asked to end, and since when it is known.
+    /// Whether the server has been asked to end, and when this was first noticed.
     ending: Arc<AtomicBool>,
     ending_since_us: Option<u64>,
-    /// When the run was first looked at.
+    /// When the current run was first checked.
     began_us: u64,
     look_us: u64,
     long: bool,
@@ -170,12 +171,12 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// One for the engine of this shell.
+    /// Creates the supervisor of this shell's engine.
     pub(super) fn new(busy: Rc<Busy>, listening: Rc<Listening>, ending: Arc<AtomicBool>) -> Self {
         Watch { busy, listening, ending, ending_since_us: None, began_us: 0, look_us: 0, long: false, buffer: Vec::new() }
     }
 
-    /// Looks after the sockets if it is time to; the engine's supervisor.
+    /// The engine's supervisor: serves the sockets when it is time to.
     pub(super) fn look(&mut self, engine: &mut Engine, now: Now, running: SessionId, first: bool) -> Verdict {
         if self.ending.load(Ordering::Relaxed) {
             let at_us = monotonic_us();
@@ -217,13 +218,14 @@ impl Watch {
             self.welcome(engine, now, Accepted::tls(tls, addr));
         }
         for (id, fd, readable) in self.ready(engine, running) {
-            // SAFETY: a connection's socket is open for as long as it is watched, and no connection that could close it has a turn meanwhile.
+            // SAFETY: a connection's socket is open while it is watched, and no connection that could close it has a turn
+            // meanwhile.
             let socket = Socket { fd: unsafe { BorrowedFd::borrow_raw(fd) }, tls: self.busy.tls(id) };
             if readable {
                 self.receive(engine, now, id, &socket);
             }
             send(engine, id, &socket);
-            // Its connection looks at what has become of it when the script has ended.
+            // Its connection handles the new state when the script has ended.
             engine.mark_dirty(id);
         }
         self.buffer = Vec::new();
@@ -235,7 +237,7 @@ impl Watch {
         if shutdown { Verdict::Kill } else { Verdict::Continue }
     }
 
-    /// The connections with something to receive or to send, and whether it is to receive.
+    /// Returns the connections that are ready to receive or send, and whether each is to receive.
     fn ready(&self, engine: &Engine, running: SessionId) -> Vec<(SessionId, RawFd, bool)> {
         let connections = self.busy.connections.borrow();
         let mut wanted = Vec::new();
@@ -243,11 +245,11 @@ impl Watch {
         for (index, watched) in connections.iter().enumerate() {
             let (Some(watched), Some(session)) = (watched, engine.sessions.get(index)) else { continue };
             if index == running.0 as usize {
-                // Its outbox is taken, which may have been written in part.
+                // The running session's outbox is taken out, and may be written in part.
                 continue;
             }
             let (decrypted, encrypted) = watched.tls.as_ref().map_or((false, false), tls::holds);
-            // What is held back waits for the script, too.
+            // Output held back by a fault also waits for the script.
             let gated = session.flags.contains(SessionFlags::GATED);
             let unsent = if gated { 0 } else { session.out.len() - session.sent } + usize::from(encrypted);
             let ended = watched.received.as_ref().is_some_and(|received| received.ended)
@@ -272,7 +274,7 @@ impl Watch {
         found.map(|((id, fd, read, decrypted), polled)| (id, fd, read && (decrypted || readable(polled)))).collect()
     }
 
-    /// Receives once from a connection, and has the requests that are complete executed.
+    /// Receives once from a connection and executes its complete requests.
     fn receive(&mut self, engine: &mut Engine, now: Now, id: SessionId, socket: &Socket<'_>) {
         let mut received = {
             let mut connections = self.busy.connections.borrow_mut();
@@ -285,7 +287,7 @@ impl Watch {
                 }
             }
         };
-        // What is encrypted comes in records, of which the socket tells only when the first has come.
+        // TLS input comes in records, and poll(2) reports only the first one.
         for _ in 0..if socket.tls.is_some() { RECORDS_MAX } else { 1 } {
             match socket.receive(&mut self.buffer) {
                 Ok(0) => received.ended = true,
@@ -322,7 +324,7 @@ impl Watch {
     }
 }
 
-/// How a connection is read and written here.
+/// The socket of a connection, as this module reads and writes it.
 struct Socket<'a> {
     fd: BorrowedFd<'a>,
     tls: Option<Tls>,
@@ -343,7 +345,7 @@ impl Socket<'_> {
         }
     }
 
-    /// Sees to it that the socket has got all that was sent.
+    /// Flushes encrypted bytes to the socket.
     fn flush(&self) -> Result<(), Errno> {
         match &self.tls {
             None => Ok(()),
@@ -359,7 +361,7 @@ impl Socket<'_> {
     }
 }
 
-/// Has the complete requests of a connection executed; what is left of them stays.
+/// Executes the complete requests of a connection and keeps the rest.
 fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received) {
     let mut start = 0;
     while start < received.bytes.len() {
@@ -398,7 +400,7 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
     received.bytes.drain(..start);
 }
 
-/// Writes what is in a connection's outbox, as far as the socket takes it; ends the connection where that was all it waited for.
+/// Writes a connection's outbox as far as the socket takes it. Shuts the connection down if it was only waiting for that.
 fn send(engine: &mut Engine, id: SessionId, socket: &Socket<'_>) {
     let session = &mut engine.sessions[id.0 as usize];
     if session.flags.contains(SessionFlags::GATED) {

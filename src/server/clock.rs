@@ -8,9 +8,9 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::base::time::Now;
 use crate::engine::faults::test_mode::FAR_MS;
 
-/// What the clock shows when it is made, in microseconds. Not 0, so that times before the start can be expressed.
+/// Reading of a new clock, in microseconds. Not 0, so that times before the start can be expressed.
 const START_US: u64 = 1_000_000_000;
-/// The system clock is looked at again after so many microseconds.
+/// Interval between checks of the system clock, in microseconds.
 const WALL_CHECK_US: u64 = 10_000;
 /// A difference of this many milliseconds or more is a step of the system clock; less is rounding.
 const WALL_STEP_MS: i64 = 2;
@@ -18,15 +18,16 @@ const WALL_STEP_MS: i64 = 2;
 /// A monotonic clock with a wall clock tied to it.
 #[derive(Debug)]
 pub struct Clock {
-    /// What to add to `CLOCK_MONOTONIC` in microseconds.
+    /// Offset added to `CLOCK_MONOTONIC`, in microseconds.
     skew_us: i64,
     wall_offset_ms: i64,
-    /// What [`Clock::jump_wall`] has added to the real wall clock.
+    /// Milliseconds by which the wall clock differs from the system's, from [`Clock::jump_wall`] and time that was moved or
+    /// frozen.
     jumped_ms: i64,
-    /// What it was told to, all together.
+    /// Sum of all steps by [`Clock::jump_wall`].
     stepped_ms: i64,
     wall_checked_us: u64,
-    /// The time it stands at, in microseconds, while it is frozen.
+    /// The reading at which the clock is frozen, in microseconds.
     frozen_us: Option<u64>,
 }
 
@@ -37,7 +38,7 @@ pub(super) fn monotonic_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// Nanoseconds for which the calling thread had the processor. A system call.
+/// Nanoseconds of processor time that the calling thread has used. A system call.
 pub(super) fn thread_cpu_ns() -> u64 {
     let t = clock_gettime(ClockId::ThreadCPUTime);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
@@ -48,7 +49,7 @@ fn read_us(id: ClockId) -> i64 {
     t.tv_sec * 1_000_000 + t.tv_nsec / 1000
 }
 
-/// Both clocks at one moment: the pair of several that was read without being interrupted for long.
+/// Reads both clocks at one moment: of several pairs, returns the one read with the least delay.
 fn read_both_us() -> (i64, i64) {
     let read = || {
         let before = read_us(ClockId::Monotonic);
@@ -58,7 +59,7 @@ fn read_both_us() -> (i64, i64) {
     (0..8).map(|_| read()).min().unwrap_or_else(read).1
 }
 
-/// The latest reading that the clock is advanced to, in microseconds: what is added to it later does not overflow.
+/// The latest reading that the clock can be advanced to, in microseconds: later additions do not overflow.
 const FAR_US: u64 = FAR_MS * 1000;
 
 impl Clock {
@@ -94,7 +95,7 @@ impl Clock {
         self.now_and_stopwatch().0
     }
 
-    /// The present instant, and what [`Clock::stopwatch_ns`] shows, by one look.
+    /// The present instant and the reading of [`Clock::stopwatch_ns`], from one reading of the clock.
     #[inline]
     pub fn now_and_stopwatch(&mut self) -> (Now, u64) {
         if let Some(us) = self.frozen_us {
@@ -112,50 +113,50 @@ impl Clock {
         (Now::new(us, self.wall_offset_ms), ns)
     }
 
-    /// The instant that belongs to a look at the monotonic clock a moment ago, while it runs.
+    /// The instant of a recent reading of the monotonic clock, while the clock runs.
     #[inline]
     pub(super) fn at(&self, monotonic_ns: u64) -> Now {
         Now::new(self.running_us_at(monotonic_ns), self.wall_offset_ms)
     }
 
-    /// What takes the time of requests, in nanoseconds since any origin; `None` while the clock stands still.
+    /// The function that times requests, in nanoseconds since any origin; `None` while the clock is frozen.
     pub fn stopwatch(&self) -> Option<fn() -> u64> {
         if self.is_frozen() { None } else { Some(monotonic_ns) }
     }
 
-    /// What the stopwatch shows; while the clock stands still, its own time.
+    /// The stopwatch's reading; while the clock is frozen, its own time.
     pub fn stopwatch_ns(&self) -> u64 {
         self.frozen_us.map_or_else(monotonic_ns, |us| us.saturating_mul(1000))
     }
 
-    /// Whether it stands still.
+    /// Whether the clock is frozen.
     pub fn is_frozen(&self) -> bool {
         self.frozen_us.is_some()
     }
 
-    /// Stops it at the next whole millisecond.
+    /// Freezes the clock at the next whole millisecond.
     pub fn freeze(&mut self) {
         let us = self.now().mono_us;
         self.frozen_us = Some(us.div_ceil(1000) * 1000);
     }
 
-    /// Lets it run on from where it stands.
+    /// Lets the clock run on from where it stands.
     pub fn resume(&mut self) {
         if let Some(us) = self.frozen_us.take() {
             self.skew_us = us as i64 - read_us(ClockId::Monotonic);
             self.wall_checked_us = us;
-            // The wall clock goes on from what it showed too: what it lost while frozen counts as a jump.
+            // The wall clock also continues from its shown time: the time lost while frozen counts as a jump.
             self.jumped_ms = 0;
             self.jumped_ms = self.wall_offset_ms - self.real_offset_ms(us);
         }
     }
 
-    /// By how many of so many microseconds [`Clock::advance_us`] moves it.
+    /// Returns by how many of `us` microseconds [`Clock::advance_us`] would move the clock.
     pub fn reachable_us(&mut self, us: u64) -> u64 {
         us.min(FAR_US.saturating_sub(self.now().mono_us))
     }
 
-    /// Moves it forward by so many microseconds, frozen or not; a hundred thousand years from now it goes no further.
+    /// Moves the clock forward by `us` microseconds, frozen or not, up to a hundred thousand years.
     pub fn advance_us(&mut self, us: u64) {
         let us = self.reachable_us(us);
         match &mut self.frozen_us {
@@ -167,9 +168,9 @@ impl Clock {
         }
     }
 
-    /// Steps the wall clock alone by so many milliseconds; the monotonic clock does not notice.
+    /// Steps only the wall clock, by `ms` milliseconds; the monotonic clock does not change.
     pub fn jump_wall(&mut self, ms: i64) {
-        // As far as the clock can be advanced, to either side.
+        // The bound of the monotonic clock, in both directions.
         let far_ms = FAR_US as i64 / 1000;
         let jump_ms = self.wall_offset_ms.saturating_add(ms).clamp(-far_ms, far_ms) - self.wall_offset_ms;
         self.jumped_ms += jump_ms;
@@ -177,7 +178,7 @@ impl Clock {
         self.wall_offset_ms += jump_ms;
     }
 
-    /// By how many milliseconds [`Clock::jump_wall`] has stepped the wall clock, all together.
+    /// Sum of the steps that [`Clock::jump_wall`] made, in milliseconds.
     pub fn stepped_ms(&self) -> i64 {
         self.stepped_ms
     }
@@ -216,7 +217,7 @@ mod tests {
         let before = read_us(ClockId::Realtime);
         let shown = clock.now().unix_us();
         let after = read_us(ClockId::Realtime);
-        // The two clocks of the system are read one after the other.
+        // The system's two clocks are read one after the other.
         assert!(shown >= before - 200 && shown <= after + 200, "{before} {shown} {after}");
     }
 

@@ -12,7 +12,7 @@ pub struct Entry {
     pub addr: Option<SocketAddr>,
     /// Its file descriptor.
     pub fd: RawFd,
-    /// Unix time of the connect, in seconds; none before 1970, nor after 2105.
+    /// Unix time of the connect, in seconds. Kept in 32 bits, so clamped to 1970..2106.
     pub connected_at: i64,
     /// Bytes read, as of at most a second ago.
     pub bytes_in: u64,
@@ -20,14 +20,15 @@ pub struct Entry {
     pub bytes_out: u64,
 }
 
-/// An [`Entry`] in fewer bytes: there may be tens of thousands.
+/// An [`Entry`] in fewer bytes: there may be tens of thousands of connections.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     bytes_in: u64,
     bytes_out: u64,
     connected_at: u32,
     fd: RawFd,
-    /// That of a version 6 address is kept elsewhere: few have one, and it is four times as long.
+    /// The address of version 4. One of version 6 is in `Directory::v6`: few connections have one, and it is four times as
+    /// long.
     ip: Ipv4Addr,
     port: u16,
     from: From,
@@ -73,13 +74,13 @@ impl Kept {
 #[derive(Debug)]
 pub struct Directory {
     entries: Map<Kept>,
-    /// The addresses of those that have one of version 6.
+    /// Addresses of the connections over IP version 6.
     v6: Map<Ipv6Addr>,
 }
 
 type Map<T> = DashMap<u64, T, foldhash::fast::FixedState>;
 
-/// One writer: few shards are enough, and each costs memory.
+/// There is one writer, so few shards are enough, and each costs memory.
 fn map<T>() -> Map<T> {
     DashMap::with_capacity_and_hasher_and_shard_amount(0, Default::default(), 4)
 }
@@ -96,12 +97,12 @@ impl Directory {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no live connections.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// All of them, by client id.
+    /// All live connections, sorted by client id.
     pub fn snapshot(&self) -> Vec<(u64, Entry)> {
         let v6 = |id: u64| self.v6.get(&id).map(|ip| *ip);
         let mut all: Vec<_> = self.entries.iter().map(|kept| (*kept.key(), kept.value().entry(|| v6(*kept.key())))).collect();

@@ -1,4 +1,4 @@
-//! What `INFO` says of the process and the machine.
+//! Facts about the process and the machine, for `INFO`.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::server::heap::allocator;
 use crate::server::net::listener::Addresses;
 use crate::server::turns;
 
-/// The process, which listens on these addresses.
+/// Describes the process, which listens on these addresses.
 pub fn describe(addresses: &Addresses, config_file: Option<&Path>) -> Environment {
     let name = uname();
     let os = [name.sysname(), name.release(), name.machine()].map(|part| part.to_string_lossy().into_owned()).join(" ");
@@ -24,7 +24,8 @@ pub fn describe(addresses: &Addresses, config_file: Option<&Path>) -> Environmen
         system_memory: memory.totalram as u64 * u64::from(memory.mem_unit),
         usage: Some(usage),
         event_loop: Some(turns::event_loop),
-        // Asked for by the thread that is to execute commands, whose allocations they are: where they are counted there, they are here.
+        // Called by the executor's thread, and so returns that thread's balance. If allocations are counted on this thread, they
+        // are there, too.
         allocated: allocator::balance().map(|_| allocated as fn() -> u64),
         ..Environment::default()
     };
@@ -32,7 +33,7 @@ pub fn describe(addresses: &Addresses, config_file: Option<&Path>) -> Environmen
     environment
 }
 
-/// Notes where the process listens.
+/// Records the addresses that the process listens on.
 pub fn listen_on(environment: &mut Environment, addresses: &Addresses) {
     environment.tcp_port = if addresses.port == 0 { addresses.tls_port } else { addresses.port };
     environment.listeners.clear();
@@ -51,7 +52,7 @@ fn allocated() -> u64 {
     allocator::balance().unwrap_or_default()
 }
 
-/// Bytes of the process in the computer's memory: all of them, and those that are shared or mapped from a file.
+/// Resident bytes of the process: all of them, and those that are shared or mapped from a file.
 fn resident() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut pages = text.split(' ').skip(1).map_while(|pages| pages.parse::<u64>().ok());
@@ -59,13 +60,13 @@ fn resident() -> [u64; 2] {
     [(); 2].map(|()| pages.next().unwrap_or_default() * page)
 }
 
-/// Bytes of the process in the computer's memory that are neither shared nor mapped from a file; 0 where the system does not tell.
+/// Resident bytes of the process that are neither shared nor mapped from a file; 0 if the system does not report them.
 pub(super) fn private() -> u64 {
     let [all, shared] = resident();
     all.saturating_sub(shared)
 }
 
-/// Microseconds that the process has computed for so far, without what the system did for it.
+/// User CPU time of the process, in microseconds.
 pub fn user_us() -> u64 {
     us(spent_by(libc::RUSAGE_SELF).ru_utime)
 }
@@ -83,10 +84,10 @@ fn spent_by(whom: libc::c_int) -> libc::rusage {
     }
 }
 
-/// What the process uses now.
+/// Current resource use of the process.
 fn usage() -> Usage {
     let [resident, _] = resident();
-    // Asked for by the thread that executes commands.
+    // Called by the thread that executes commands.
     let (spent, by_thread) = (spent_by(libc::RUSAGE_SELF), spent_by(libc::RUSAGE_THREAD));
     Usage {
         allocated: allocator::balance().unwrap_or(resident),
@@ -123,7 +124,7 @@ mod tests {
         assert_eq!(environment.listeners, ["name=tcp,bind=127.0.0.1,bind=::1,port=7000", "name=unix,bind=/run/p.sock"]);
         assert_eq!(environment.tcp_port, 7000);
         assert!(environment.system_memory > 1 << 20 && environment.os.contains(' '));
-        // As on Redis, the port is that for TLS where there is no other, and stays where nothing is bound to it.
+        // As on Redis, `tcp_port` is the TLS port if there is no other, even if nothing is bound to it.
         (addresses.port, addresses.tls_port, addresses.tcp, addresses.unix) = (0, 7001, Vec::new(), None);
         listen_on(&mut environment, &addresses);
         assert!(environment.tcp_port == 7001 && environment.listeners.is_empty());

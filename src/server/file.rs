@@ -1,4 +1,4 @@
-//! The configuration file: `redis.conf`'s form, read and written back.
+//! The configuration file: reads and rewrites `redis.conf`'s format.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use crate::engine::config::{Config, Directive, IGNORED};
 use crate::resp::request::{Limits, RequestParser};
 
-/// How deep files may include files.
+/// Maximum depth of nested `include` directives.
 const INCLUDE_DEPTH: u32 = 16;
 
-/// What is wrong with a configuration file.
+/// An error in a configuration file.
 #[derive(Debug)]
 pub struct FileError {
-    /// Which file.
+    /// The file.
     pub path: PathBuf,
-    /// Which line, from 1; 0 where the file could not be read at all.
+    /// The line, from 1; 0 if the file could not be read.
     pub line: usize,
-    /// What is wrong.
+    /// The reason.
     pub reason: String,
 }
 
@@ -33,27 +33,27 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// What a configuration file says beside the values of directives.
+/// Contents of a configuration file besides the values of directives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extra {
-    /// Directives that have no meaning here.
+    /// Directives without a meaning here.
     pub ignored: Vec<String>,
-    /// For each `user` line its words behind the first: a name and rules.
+    /// The words of each `user` line after the first: a name and rules.
     pub users: Vec<UserLine>,
 }
 
 /// The name of a user and its rules.
 pub type UserLine = Vec<Vec<u8>>;
 
-/// Sets what the file says; gives what is in it beside.
+/// Sets the directives of the file. Returns its other contents.
 pub fn load(path: &Path, config: &mut Config) -> Result<Extra, FileError> {
     load_with(path, config, &mut |path| std::fs::read(path))
 }
 
-/// Gives the bytes of a file.
+/// Reads a file.
 pub type ReadFile<'a> = &'a mut dyn FnMut(&Path) -> io::Result<Vec<u8>>;
 
-/// As [`load`], but reads this file, and those that it includes, by `read`.
+/// As [`load`], but reads this file and its includes with `read`.
 pub fn load_with(path: &Path, config: &mut Config, read: ReadFile<'_>) -> Result<Extra, FileError> {
     let mut extra = Extra::default();
     load_nested(path, config, &mut extra, read, INCLUDE_DEPTH)?;
@@ -101,7 +101,7 @@ fn is_ignored(name: &[u8]) -> bool {
         || [&b"cluster-"[..], b"min-replicas-", b"replica-announce", b"repl-"].iter().any(|family| name.starts_with(family))
 }
 
-/// The words of a line, quotes and escapes as in an inline request; `None` where quotes do not match.
+/// Splits a line into words, with the quotes and escapes of an inline request; `None` if quotes do not match.
 fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let line = [line, b"\n"].concat();
     let limits = Limits { max_inline: usize::MAX, ..Limits::default() };
@@ -110,8 +110,9 @@ fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(parser.arguments(&line).map(<[u8]>::to_vec).collect())
 }
 
-/// Writes the present values into the file: its lines stay where they are with their values renewed, comments included; what is
-/// neither in it nor at its default is added at the end. `users` are whole lines, which take the places of those that were there. The file is replaced as a whole or not at all.
+/// Writes the present values into the file. Existing lines, comments included, keep their places and get the new values;
+/// directives that are missing and not at their default are added at the end. `users` are whole lines, which replace the old
+/// `user` lines. The file is replaced as a whole or not at all.
 pub fn rewrite(path: &Path, config: &Config, users: &[Vec<u8>]) -> io::Result<()> {
     let old = std::fs::read(path)?;
     let text = rewritten(&old, config, users);
@@ -122,14 +123,14 @@ pub fn rewrite(path: &Path, config: &Config, users: &[Vec<u8>]) -> io::Result<()
     std::fs::rename(&fresh, path).inspect_err(|_| drop(std::fs::remove_file(&fresh)))
 }
 
-/// The text of a file after [`rewrite`], where `old` is its text before.
+/// Returns the text of a file after [`rewrite`]; `old` is its text before.
 pub fn rewritten(old: &[u8], config: &Config, users: &[Vec<u8>]) -> Vec<u8> {
     let mut text = Vec::with_capacity(old.len() + 256);
     let mut written = HashSet::new();
     let mut users = users.iter();
     let lines = old.strip_suffix(b"\n").unwrap_or(old).split(|&b| b == b'\n');
     for line in lines.take(if old.is_empty() { 0 } else { usize::MAX }) {
-        // As it was read: the name may be quoted, and blanks are those of the words' own rules.
+        // Parsed as it was loaded: the name may be quoted, and the words have their own rules for blanks.
         let words = split(line.trim_ascii()).unwrap_or_default();
         let name = words.first().map(|name| &name[..]).unwrap_or_default();
         if name.eq_ignore_ascii_case(b"user") {
@@ -140,7 +141,7 @@ pub fn rewritten(old: &[u8], config: &Config, users: &[Vec<u8>]) -> Vec<u8> {
             continue;
         }
         match Directive::find(name) {
-            // A directive that stands there several times has one value now.
+            // A directive that occurs several times has one value now.
             Some((directive, _)) if !written.insert(directive.name) => continue,
             Some((directive, shown)) => write_lines(&mut text, shown, directive, config),
             None => {
@@ -287,7 +288,7 @@ mod tests {
     #[test]
     fn rewriting_renews_lines_in_place_and_adds_what_differs() {
         let mut config = Config::default();
-        // Blanks and quotes are those of the words.
+        // Blanks and quotes belong to the words.
         let old =
             b"# mine\nport 1\n\ntimeout 5\nTimeout 6\n\x0b\"timeout\" 7\n\x0buser a on\nrdbcompression yes\nrequirepass x\n";
         config.set("port", b"7000").unwrap();

@@ -1,4 +1,4 @@
-//! What tests order over the wire: the clock is moved, and whoever asked gets the reply when all that follows from it is done.
+//! Orders of tests over the wire: `CLOCK` moves the clock, and its reply follows once everything that falls due has been done.
 
 use crate::base::ids::SessionId;
 use crate::engine::faults::test_mode::ClockOrder;
@@ -6,16 +6,17 @@ use crate::resp::reply::{Sink, WireReply};
 use crate::server::shell::Shell;
 
 impl Shell {
-    /// Carries out what a `CLOCK` command asked for, and replies.
+    /// Carries out a `CLOCK` command and replies.
     #[cold]
     pub(super) fn order_clock(&mut self, id: SessionId, order: ClockOrder) {
-        // Whoever moves time on waits for it, and is not idle meanwhile.
+        // The client that moves the clock waits for it, and is not idle meanwhile.
         self.asking = Some(id);
         match order {
             ClockOrder::Freeze => self.clock.freeze(),
             ClockOrder::Resume => self.clock.resume(),
             ClockOrder::Advance(ms) => {
-                // To a whole millisecond, as deadlines are: on a clock that runs, too, a lease of that length is over then.
+                // Rounded up to a whole millisecond, as deadlines are, so that a lease of that length has ended on a running
+                // clock, too.
                 let part_us = self.clock.now().mono_us % 1000;
                 let rest_us = if part_us > 0 { 1000 - part_us } else { 0 };
                 self.advance(ms.saturating_mul(1000) + rest_us);
@@ -24,7 +25,7 @@ impl Shell {
                 let shown_us = self.clock.now().unix_us();
                 match unix_ms.saturating_mul(1000).saturating_sub(shown_us) {
                     ahead_us @ 0.. => self.advance(ahead_us as u64),
-                    // Rounded so that not a millisecond less is shown.
+                    // Truncated, so that the clock shows no millisecond less than asked for.
                     behind_us => self.clock.jump_wall(behind_us / 1000),
                 }
             }
@@ -32,7 +33,7 @@ impl Shell {
             ClockOrder::Info => {}
         }
         self.asking = None;
-        // It may run at another pace now, or show another time for what the timer is armed for.
+        // The clock may run again, or the timer's deadline may belong to another reading.
         self.timer.reset();
         self.yields = true;
         let now = self.clock.now();
@@ -61,8 +62,8 @@ impl Shell {
         self.expect_idle(now);
     }
 
-    /// Has the engine be as after a restart. Each connection finds in its next turn that it is to be closed, before
-    /// it reads anything.
+    /// Puts the engine into the state after a restart. Each connection finds in its next turn that it must close, before it reads
+    /// anything.
     #[cold]
     pub(crate) fn restart(&mut self, last: Option<SessionId>, lose: Option<u64>) {
         let now = self.clock.now();
@@ -70,7 +71,7 @@ impl Shell {
         self.timer.reset();
     }
 
-    /// Whether the turn of a session is to wait until others have had what came of its requests.
+    /// Whether the current turn must wait until others have received the results of its requests.
     #[inline]
     pub(super) fn gives_way(&mut self) -> bool {
         self.yields && std::mem::take(&mut self.yields)

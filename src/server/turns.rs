@@ -1,16 +1,17 @@
-//! Takes the time of the executor's turns, so that nothing between two waits is left out.
+//! Measures the executor's turns, so that all time between two waits is counted.
 //!
 //! ```text
 //!   waits │ receives, executes, sends │ receives, executes, sends │ … │ waits        turns, as they are
 //!         └─ looks ──────┘└─ looks ──────────────────┘└──────── looks ┘              turns, as they are counted
 //! ```
 //!
-//! A client's turn ends, as it is counted, when the next one's requests are about to be executed: there the clock is looked at anyway. So
-//! what one receives is counted with what the one before it has executed and sent. Whoever sends without having executed anything, or
-//! keeps what it cannot execute, looks at the clock before. While the clock stands still, turns are not counted.
+//! A client's turn is counted as ending when the next client's requests are about to execute, because the clock is read there
+//! anyway. So the time in which a connection receives counts with the turn before it. A connection that sends without having
+//! executed anything, or keeps input that it cannot execute, reads the clock first. While the clock is frozen, turns are not
+//! counted.
 //!
-//! For how long the thread had the processor is a system call to ask. So it is asked at most once a millisecond of work, and at the end of
-//! a long turn: what it had since the last time is what it had in the turn, and up to a millisecond before.
+//! Reading the thread's processor time takes a system call. So it is read at most once per millisecond of work, and at the end of
+//! a long turn: the difference to the previous reading covers the turn and up to a millisecond before it.
 
 use std::cell::Cell;
 
@@ -19,14 +20,14 @@ use crate::engine::observe::turns::{LONG_NS, Task};
 use crate::server::clock::{monotonic_ns, thread_cpu_ns};
 use crate::server::shell::Shell;
 
-/// What is counted of the looks at the descriptors.
+/// Counters of the polls of the descriptors.
 #[derive(Clone, Copy, Default)]
 struct Looks {
-    /// All of them, with or without a wait.
+    /// Number of polls, with or without a wait.
     count: u64,
-    /// For how many nanoseconds the executor had something to do before it last waited.
+    /// Nanoseconds for which the executor was busy before its last wait.
     busy_ns: u64,
-    /// Since when it has again; 0 where there is no executor.
+    /// When it last woke up; 0 without an executor.
     woke_ns: u64,
 }
 
@@ -34,36 +35,36 @@ thread_local! {
     static LOOKS: Cell<Looks> = const { Cell::new(Looks { count: 0, busy_ns: 0, woke_ns: 0 }) };
 }
 
-/// How often the executor whose thread this is has looked at its descriptors, and for how many microseconds it had something to do.
+/// Number of polls by the executor of this thread, and the microseconds for which it was busy.
 pub(super) fn event_loop() -> [u64; 2] {
     let Looks { count, busy_ns, woke_ns } = LOOKS.get();
     let since_ns = if woke_ns == 0 { 0 } else { monotonic_ns().saturating_sub(woke_ns) };
     [count, (busy_ns + since_ns) / 1000]
 }
 
-/// Counts a look at the descriptors that waits for nothing.
+/// Counts a poll that does not wait.
 #[inline]
 pub(super) fn count_look() {
     let looks = LOOKS.get();
     LOOKS.set(Looks { count: looks.count + 1, ..looks });
 }
 
-/// What is known of the turn that goes on, in nanoseconds of the monotonic clock.
+/// State of the current turn, in nanoseconds of the monotonic clock.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// When it began, as it is counted.
+    /// When the turn began, as it is counted.
     began_ns: u64,
     /// Whether requests were executed in it.
     executed: bool,
-    /// Whose turn has ended without a look at the clock.
+    /// The turn that has ended without a reading of the clock.
     open: Option<Task>,
-    /// When the thread's processor time was last asked for, and what it was.
+    /// When the thread's processor time was last read, and its value.
     asked_ns: u64,
     cpu_ns: u64,
 }
 
 impl Turn {
-    /// The first.
+    /// Starts the first turn.
     pub(super) fn begin() -> Turn {
         let began_ns = monotonic_ns();
         Turn { began_ns, executed: false, open: None, asked_ns: began_ns, cpu_ns: thread_cpu_ns() }
@@ -71,20 +72,20 @@ impl Turn {
 }
 
 impl Shell {
-    /// Has the turn of a client end.
+    /// Ends the turn of a client.
     #[inline]
     pub(super) fn end_client_turn(&mut self, id: SessionId) {
         if std::mem::take(&mut self.turn.executed) {
             self.turn.open = Some(Task::Client(id));
         } else if self.turn.open.is_some() {
-            // It had next to nothing to do: that is counted with the turn before it, and not the other way round.
+            // This client had next to nothing to do. Its time counts with the turn before it, not the other way round.
             self.close_turn();
         } else {
             self.end_turn(Task::Client(id));
         }
     }
 
-    /// Tells what the clock shows when a client's requests are about to be executed.
+    /// Records the clock reading at which a client's requests begin to execute.
     #[inline]
     pub(super) fn note_execution(&mut self, at_ns: u64) {
         self.turn.executed = true;
@@ -98,7 +99,7 @@ impl Shell {
         }
     }
 
-    /// Sees to it that what comes is not counted with the turn of a client.
+    /// Closes an open client turn, so that the time from here on does not count with it.
     #[inline]
     pub(super) fn close_turn(&mut self) {
         if self.turn.open.is_some() {
@@ -106,7 +107,7 @@ impl Shell {
         }
     }
 
-    /// Sees to it that what a session is sent without having asked for it in its turn is not counted with the turn of another.
+    /// Closes an open turn before a session writes unrequested output, so that this does not count with another client's turn.
     #[inline]
     pub(super) fn begin_to_write(&mut self, id: SessionId) {
         if self.turn.open.is_some() && self.unsent(id).is_some() {
@@ -114,7 +115,7 @@ impl Shell {
         }
     }
 
-    /// Has the turn that goes on end, and the next one begin.
+    /// Ends the current turn and begins the next one.
     #[inline]
     pub(super) fn end_turn(&mut self, task: Task) {
         self.turn.open = None;
@@ -133,7 +134,7 @@ impl Shell {
         }
     }
 
-    /// For how long the thread had the processor since this was last asked.
+    /// Returns the thread's processor time since the last reading.
     #[cold]
     fn processor_time(&mut self, at_ns: u64) -> u64 {
         let before_ns = std::mem::replace(&mut self.turn.cpu_ns, thread_cpu_ns());
@@ -141,7 +142,7 @@ impl Shell {
         self.turn.cpu_ns.saturating_sub(before_ns)
     }
 
-    /// Has the executor wait for its descriptors by `wait`: that is nobody's turn.
+    /// Runs `wait`, in which the executor waits for its descriptors. The time belongs to no turn.
     pub(super) fn while_waiting<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         let at_ns = monotonic_ns();
         self.close_turn_at(at_ns);

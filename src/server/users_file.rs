@@ -1,4 +1,4 @@
-//! The users at the start, and the file that `ACL LOAD` and `ACL SAVE` are about.
+//! The users at the start, and the file of `ACL LOAD` and `ACL SAVE`.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,10 +13,10 @@ use crate::server::file::UserLine;
 const BOTH: &str = "Users are declared in the configuration and aclfile is set as well. This setup is very likely to lead to \
                     configuration errors and security holes: define either an ACL file or users of the configuration, but not both.";
 
-/// The users that a server begins with: those of the configuration or those of `aclfile`.
+/// The users of a starting server: those of the configuration, or those of `aclfile`.
 ///
 /// # Errors
-/// For the person who wrote either.
+/// A message for the author of either.
 pub fn at_start(config: &Config, lines: &[UserLine]) -> Result<Users, String> {
     let mut users = Users::new(commands::table(), config.acl_pubsub_default == "allchannels");
     users.set_default_password(&config.requirepass);
@@ -29,13 +29,13 @@ pub fn at_start(config: &Config, lines: &[UserLine]) -> Result<Users, String> {
         let text =
             std::fs::read(path).map_err(|error| format!("Error loading ACLs, opening file '{path}': {}", plain(&error)))?;
         let others = users.parse_file(path, &text).map_err(|errors| String::from_utf8_lossy(&errors).into_owned())?;
-        // There is no session yet that would have to be told.
+        // No session exists yet that would have to be told.
         users.replace(others);
     }
     Ok(users)
 }
 
-/// What the engine is given to read and write `aclfile` by; `None` without one.
+/// Returns the engine's access to `aclfile`; `None` without one.
 pub fn open(config: &Config) -> Option<UsersFile> {
     let path = PathBuf::from(&config.aclfile);
     if config.aclfile.is_empty() {
@@ -49,7 +49,7 @@ pub fn open(config: &Config) -> Option<UsersFile> {
     })
 }
 
-/// Puts a file's content in the place of all of it, at once and for good.
+/// Replaces a file's whole content, atomically and durably.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".tmp-{}", std::process::id()));
@@ -64,7 +64,7 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 fn write(fresh: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     let mut file = File::create(fresh)?;
     if let Ok(old) = std::fs::metadata(path) {
-        // It has the hashes of passwords in it: whoever made it private keeps it so.
+        // The file contains hashes of passwords, so a private file stays private.
         file.set_permissions(old.permissions())?;
     }
     file.write_all(text)?;
@@ -74,7 +74,7 @@ fn write(fresh: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// The system's words for an error, without its number.
+/// The system's message for an error, without its number.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {

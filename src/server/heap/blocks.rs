@@ -1,16 +1,16 @@
-//! Small blocks for the threads that execute commands: nearly all that keys, values and scripts consist of.
+//! Small blocks for the threads that execute commands: they hold nearly all keys, values and scripts.
 //!
-//! The C library's allocator gives memory back only by looking through all that is free, in one go: some 60 ms a gigabyte, for which
-//! everybody would have to wait. Here blocks of one size lie side by side in spans, a span knows how many of its blocks are in use, and
-//! one that is empty goes back by itself. Nor has a block a head: a key of a hundred bytes takes twelve fewer on the average.
+//! The C library's allocator returns memory only by searching all free blocks in one go: some 60 ms per gigabyte, for which all
+//! clients would wait. Here blocks of one size lie side by side in spans, a span counts its blocks in use, and an empty span is
+//! returned by itself. Blocks have no headers: a key of a hundred bytes takes twelve bytes fewer on average.
 //!
 //! ```text
 //!   region, reserved once:  │ span of 64 KiB │ span │ span │ …      heads of spans, side by side elsewhere
 //!                             cell│cell│cell…                       found by a cell's address
 //! ```
 //!
-//! A thread that has a [`Heap`] takes small blocks from it; others use the C library. Whoever frees a block can tell by its address
-//! where it belongs, and one that belongs to another thread's heap is put on that heap's list of strays.
+//! A thread with a [`Heap`] takes small blocks from it; other threads use the C library. The address of a freed block tells where
+//! it belongs. A block that belongs to another thread's heap goes onto that heap's list of strays.
 
 mod shadow;
 
@@ -23,16 +23,17 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::base::prefetch::prefetch;
 
-/// Larger blocks are left to the C library, in bytes. Of the largest there is one to a span, and what is left of that is never touched.
+/// Larger blocks are left to the C library, in bytes. A span holds one block of the largest size, and the rest of the span is
+/// never touched.
 const SMALL_MAX: usize = SPAN;
-/// Up to so many bytes, sizes of blocks are multiples of this; from there on there are eight to each power of two.
+/// Up to this many bytes, block sizes are multiples of `STEP`; above, there are eight sizes per power of two.
 const FINE_MAX: usize = 1024;
 const STEP: usize = 8;
 const FINE_CLASSES: usize = FINE_MAX / STEP + 1;
-/// The largest alignment that blocks have, where their size is a multiple of it.
+/// The largest alignment of blocks, for sizes that are a multiple of it.
 const ALIGN_MAX: usize = 16;
 const CLASSES: usize = FINE_CLASSES + 8 * (SMALL_MAX / FINE_MAX).ilog2() as usize;
-/// Bytes of a block of each class.
+/// Block size of each class, in bytes.
 const SIZES: [u32; CLASSES] = {
     let mut sizes = [0; CLASSES];
     let mut class = 0;
@@ -47,47 +48,48 @@ const SIZES: [u32; CLASSES] = {
     }
     sizes
 };
-/// Bytes of a span.
+/// Size of a span, in bytes.
 pub const SPAN: usize = 64 << 10;
-/// Free blocks of a size that are kept at hand, at most: so many, and so many bytes of them.
+/// Maximum number of free blocks cached per size, and maximum number of their bytes.
 const CACHED: (u32, u32) = (64, 4 << 10);
-/// Spans that are made accessible at once: what is reserved is not charged for before, however strictly the system keeps account.
+/// Number of spans made accessible at once: reserved spans are not charged before that, however strict the system's overcommit
+/// accounting is.
 const SPANS_AT_ONCE: u32 = 64;
-/// The address space that is reserved, at least.
+/// Minimum size of the reserved address space.
 const REGION_MIN: usize = 256 << 20;
 /// No span.
 const NONE: u32 = u32::MAX;
 
-/// Where the region begins, how long it is, and the heads of its spans. Its length is 0 until the rest is known.
+/// Start and length of the region, and the heads of its spans. The length is 0 until the others are set.
 static BASE: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
 static LEN: AtomicUsize = AtomicUsize::new(0);
 static HEADS: AtomicPtr<Head> = AtomicPtr::new(ptr::null_mut());
 static SHARED: Mutex<Shared> = Mutex::new(Shared { free: NONE, next: 0, accessible: 0, orphans: ptr::null_mut() });
 
-/// What all heaps share.
+/// State shared by all heaps.
 struct Shared {
-    /// The first of the spans that nobody has, linked by their heads. Their memory is with the system.
+    /// The first of the spans without an owner, linked by their heads. Their memory has been returned to the system.
     free: u32,
-    /// The first span that nobody has ever had.
+    /// The first span that was never used.
     next: u32,
-    /// Spans from this one on cannot be accessed yet.
+    /// The first span that is not yet accessible.
     accessible: u32,
-    /// Heaps whose threads have ended, to be had by others.
+    /// Heaps whose threads have ended, free to be adopted.
     orphans: *mut Heap,
 }
 
-// SAFETY: what it points to is reached through the lock alone.
+// SAFETY: its pointer is followed only while the lock is held.
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// Whether there is a span that nobody has ever had, and that can be accessed now.
+    /// Whether there is a never-used span that is accessible, after making more accessible if needed.
     fn has_next(&mut self) -> bool {
         if self.next < self.accessible {
             return true;
         }
         let count = SPANS_AT_ONCE.min((LEN.load(Ordering::Relaxed) / SPAN) as u32 - self.accessible);
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: these spans lie in the region, and nobody has had any of them.
+        // SAFETY: these spans lie in the region and were never used.
         if count == 0 || unsafe { libc::mprotect(start_of(self.next).cast(), count as usize * SPAN, access) } != 0 {
             return false;
         }
@@ -96,64 +98,65 @@ impl Shared {
     }
 }
 
-/// What is known of a span. All zeros is the head of one that nobody has ever had.
+/// The head of a span. All zeros is the head of a never-used span.
 ///
-/// Other threads read `owner` while the owner changes the rest: the head is reached through its fields, never by a reference to all of it.
+/// Other threads read `owner` while the owner changes the rest, so code accesses the head's fields, never a reference to the
+/// whole head.
 struct Head {
-    /// The list of strays of the heap whose it is.
+    /// The strays list of the heap that owns the span.
     owner: AtomicPtr<Strays>,
-    /// Its first free block, which begins with the address of the next one. Those that were never used are not among them.
+    /// First free block, which begins with the address of the next one. Never-used blocks are not in this list.
     free: *mut u8,
-    /// Offset of the first block that was never used.
+    /// Offset of the first never-used block.
     fresh: u32,
-    /// Blocks in use, those that are kept at hand included.
+    /// Number of blocks in use, including cached ones.
     used: u32,
-    /// Bytes of a block, and its class.
+    /// Block size in bytes, and the class.
     size: u32,
     class: u32,
-    /// Neighbours among the spans of its size that have free blocks.
+    /// Neighbours in the list of the class's spans with free blocks.
     prev: u32,
     next: u32,
     linked: bool,
 }
 
-/// What a span was before it was opened.
+/// State of a span before it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Span {
-    /// Somebody's, perhaps.
+    /// It may have been used before.
     Used,
-    /// Nobody's ever: as it came from the system.
+    /// Never used: as it came from the system.
     Untouched,
 }
 
-/// Free blocks of one size that are kept at hand.
+/// The cached free blocks of one size.
 #[derive(Clone, Copy)]
 struct Cache {
-    /// The first one, which begins with the address of the next one.
+    /// The first block, which begins with the address of the next one.
     first: *mut u8,
     len: u32,
-    /// How many there are at most.
+    /// Maximum number of blocks.
     max: u32,
 }
 
-/// The blocks of one heap that other threads have freed: all that other threads reach of a heap. An allocation of its own, because a
-/// thread has its heap by a unique reference.
+/// A heap's blocks that other threads have freed: the only part of a heap that other threads access. It is a separate allocation,
+/// because a thread accesses its heap through a unique reference.
 struct Strays(AtomicPtr<u8>);
 
 /// The small blocks of one thread.
 pub struct Heap {
     caches: [Cache; CLASSES],
-    /// The first span of each size that has free blocks.
+    /// First span with free blocks, per class.
     open: [u32; CLASSES],
-    /// The first of the empty spans, how many there are, and how few there were since they were last asked for.
+    /// The first empty span, the number of empty spans, and their minimum number since the last reset by [`account`].
     empty: u32,
     empties: usize,
     fewest_empties: usize,
-    /// Spans, the empty ones included.
+    /// Number of spans, including empty ones.
     spans: usize,
-    /// Bytes of the blocks that the thread was given less those that it has given back.
+    /// Bytes of the blocks that the thread was given, minus those it has freed.
     in_use: i64,
-    /// Lives for ever, as the heap does.
+    /// Lives for ever, like the heap.
     strays: &'static Strays,
     /// The next heap whose thread has ended.
     next_orphan: *mut Heap,
@@ -163,12 +166,12 @@ thread_local! {
     static HEAP: Cell<*mut Heap> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// While it lives, its thread takes small blocks from a heap of its own. It stays on that thread, and so is not `Send`.
+/// While it lives, its thread takes small blocks from its own heap. It stays on that thread, and so is not `Send`.
 pub struct Owner(PhantomData<*mut Heap>);
 
 impl Owner {
-    /// Gives the thread that calls it a heap, whatever the program's allocator is. `None` where it has one, or the system has no room
-    /// for any.
+    /// Gives the calling thread a heap, whatever the program's allocator is. Returns `None` if the thread has one already, or if
+    /// the system has no address space for one.
     pub fn new() -> Option<Owner> {
         if !HEAP.get().is_null() || !reserve() {
             return None;
@@ -176,10 +179,10 @@ impl Owner {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let mut heap = shared.orphans;
         if heap.is_null() {
-            // It is never freed: its blocks may outlive the thread.
+            // A heap is never freed: its blocks may outlive the thread.
             heap = Box::into_raw(Box::new(Heap::new()));
         } else {
-            // SAFETY: an orphan is ours alone, and so is its link, under the lock.
+            // SAFETY: an orphan belongs to no thread, and its link is protected by the lock.
             shared.orphans = unsafe { (*heap).next_orphan };
         }
         HEAP.set(heap);
@@ -192,20 +195,20 @@ impl Drop for Owner {
         let heap = HEAP.replace(ptr::null_mut());
         assert!(!heap.is_null(), "a heap's owner is dropped by the thread that has the heap");
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: it was this thread's and is used no more.
+        // SAFETY: the heap was this thread's, and the thread no longer uses it.
         unsafe { (*heap).next_orphan = shared.orphans };
         shared.orphans = heap;
     }
 }
 
-/// The size class of a layout; `None` where it is not one of ours.
+/// Returns the size class of a layout; `None` if blocks of this heap cannot serve it.
 #[inline]
 fn class_of(layout: Layout) -> Option<usize> {
     let (size, align) = (layout.size(), layout.align());
     if align > ALIGN_MAX || size.wrapping_sub(1) >= SMALL_MAX {
         return None;
     }
-    // Less one than what sizes are multiples of.
+    // One less than the number that the size is rounded up to a multiple of.
     let odd = if align <= STEP { STEP - 1 } else { ALIGN_MAX - 1 };
     Some(if size <= FINE_MAX { ((size + odd) & !odd) / STEP } else { coarse_class(size) })
 }
@@ -217,30 +220,30 @@ fn coarse_class(size: usize) -> usize {
     FINE_CLASSES + (power - FINE_MAX.ilog2()) as usize * 8 + eighth
 }
 
-/// A block that is kept at hand; null where there is none, which does not mean that [`take`] has none.
+/// Takes a cached block. Returns null if none is cached; [`take`] may still have one.
 #[inline]
 pub fn at_hand(layout: Layout) -> *mut u8 {
     let heap = HEAP.get();
     let Some(class) = class_of(layout).filter(|_| !heap.is_null()) else { return ptr::null_mut() };
-    // SAFETY: a thread's heap is its alone.
+    // SAFETY: only the thread itself uses its heap.
     unsafe { (*heap).at_hand(class) }
 }
 
-/// A block; null where the layout is not one of ours, the thread has no heap, or that has no room.
+/// Takes a block. Returns null if the layout has no class, the thread has no heap, or no span is left.
 #[inline]
 pub fn take(layout: Layout) -> *mut u8 {
     let heap = HEAP.get();
     let Some(class) = class_of(layout).filter(|_| !heap.is_null()) else { return ptr::null_mut() };
-    // SAFETY: a thread's heap is its alone.
+    // SAFETY: only the thread itself uses its heap.
     unsafe { (*heap).take(class) }
 }
 
-/// As [`take`], a block that is all zeros.
+/// As [`take`], but the block is all zeros.
 #[inline]
 pub fn take_zeroed(layout: Layout) -> *mut u8 {
     let heap = HEAP.get();
     let Some(class) = class_of(layout).filter(|_| !heap.is_null()) else { return ptr::null_mut() };
-    // SAFETY: a thread's heap is its alone; the block is as long as its layout says.
+    // SAFETY: only the thread itself uses its heap; the block is as long as its layout says.
     unsafe {
         let untouched = layout.size() > SPAN / 2 && (*heap).opens_untouched(class);
         let block = (*heap).take(class);
@@ -251,22 +254,22 @@ pub fn take_zeroed(layout: Layout) -> *mut u8 {
     }
 }
 
-/// Whether a block is one of ours.
+/// Whether a block lies in the region.
 #[inline]
 pub fn owns(block: *mut u8) -> bool {
-    // What was stored before the length is seen with it.
+    // Acquire makes the values stored before the length visible.
     let len = LEN.load(Ordering::Acquire);
     block.addr().wrapping_sub(BASE.load(Ordering::Relaxed).addr()) < len
 }
 
-/// Takes a block back.
+/// Frees a block.
 ///
 /// # Safety
-/// It came from [`take`] with this layout, and nobody uses it any more.
+/// The block came from [`take`] with this layout, and is no longer used.
 #[inline]
 pub unsafe fn give_back(block: *mut u8, layout: Layout) {
     let heap = HEAP.get();
-    // SAFETY: as promised to us; a thread's heap is its alone, and a span with blocks in use has an owner.
+    // SAFETY: guaranteed by the caller; only the thread itself uses its heap, and a span with blocks in use has an owner.
     unsafe {
         match class_of(layout) {
             Some(class) if !heap.is_null() => (*heap).give_back(block, class),
@@ -275,30 +278,29 @@ pub unsafe fn give_back(block: *mut u8, layout: Layout) {
     }
 }
 
-/// Whether both layouts' blocks are of one size.
+/// Whether both layouts have blocks of one size.
 #[inline]
 pub fn alike(a: Layout, b: Layout) -> bool {
     class_of(a) == class_of(b)
 }
 
-/// Bytes of the blocks that this thread has, about: those that others have freed are among them for a while.
+/// Bytes of the blocks that this thread holds, approximately: blocks freed by other threads are included for a while.
 #[inline]
 pub fn in_use() -> i64 {
-    // SAFETY: a thread's heap is its alone.
+    // SAFETY: only the thread itself uses its heap.
     unsafe { HEAP.get().as_ref() }.map_or(0, |heap| heap.in_use)
 }
 
-/// Empty spans of this thread's heap.
+/// Number of empty spans of this thread's heap.
 #[inline]
 pub fn empties() -> usize {
-    // SAFETY: a thread's heap is its alone.
+    // SAFETY: only the thread itself uses its heap.
     unsafe { HEAP.get().as_ref() }.map_or(0, |heap| heap.empties)
 }
 
-/// What the heap of this thread has of the system's memory: spans, and how many of them were empty ever since it was last asked with
-/// `anew`.
+/// Returns the number of spans of this thread's heap, and the minimum number of empty ones since the last call with `anew`.
 pub fn account(anew: bool) -> (usize, usize) {
-    // SAFETY: a thread's heap is its alone.
+    // SAFETY: only the thread itself uses its heap.
     unsafe { HEAP.get().as_mut() }.map_or((0, 0), |heap| {
         let fewest = heap.fewest_empties;
         if anew {
@@ -308,9 +310,9 @@ pub fn account(anew: bool) -> (usize, usize) {
     })
 }
 
-/// Puts the blocks that are kept at hand where they belong, so that spans become empty.
+/// Returns cached blocks and strays to their spans, so that spans become empty.
 pub fn tidy() {
-    // SAFETY: a thread's heap is its alone.
+    // SAFETY: only the thread itself uses its heap.
     if let Some(heap) = unsafe { HEAP.get().as_mut() } {
         heap.collect_strays();
         for class in 1..CLASSES {
@@ -319,26 +321,26 @@ pub fn tidy() {
     }
 }
 
-/// Gives up to so many empty spans of this thread's heap back to the system; gives how many.
+/// Returns up to `count` empty spans of this thread's heap to the system. Returns their number.
 pub fn return_spans(count: usize) -> usize {
-    // SAFETY: a thread's heap is its alone.
+    // SAFETY: only the thread itself uses its heap.
     let Some(heap) = (unsafe { HEAP.get().as_mut() }) else { return 0 };
     let count = count.min(heap.empties);
     for _ in 0..count {
-        // SAFETY: there are so many.
+        // SAFETY: there are at least `count` empty spans.
         unsafe { heap.return_span() };
     }
     heap.fewest_empties = heap.fewest_empties.min(heap.empties);
     count
 }
 
-/// Frees a block of a heap that is not the caller's.
+/// Frees a block of another thread's heap.
 ///
 /// # Safety
-/// It is one of ours, and nobody uses it any more.
+/// The block lies in the region, and is no longer used.
 #[cold]
 unsafe fn stray(block: *mut u8) {
-    // SAFETY: its span has a block in use, and so an owner, which lives for ever.
+    // SAFETY: its span has a block in use, and so an owner, whose list lives for ever.
     unsafe {
         let head = head_of(block);
         shadow::forbid_free(block, (*head).size);
@@ -354,7 +356,7 @@ unsafe fn stray(block: *mut u8) {
     }
 }
 
-/// Reserves the region, once; whether there is one.
+/// Reserves the region once. Returns whether there is one.
 #[cold]
 fn reserve() -> bool {
     let _shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -362,7 +364,7 @@ fn reserve() -> bool {
         return true;
     }
     let memory = rustix::system::sysinfo();
-    // Twice what the machine has: address space alone, which takes no memory.
+    // Twice the machine's memory: this is address space only, which takes no memory.
     let mut len =
         ((memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit)) as usize).next_power_of_two().saturating_mul(2);
     while len >= REGION_MIN {
@@ -390,7 +392,7 @@ fn map(len: usize, access: libc::c_int) -> *mut u8 {
 
 fn unmap(base: *mut u8, len: usize) {
     if !base.is_null() {
-        // SAFETY: it was mapped a moment ago, and nobody has used it.
+        // SAFETY: it was mapped a moment ago, and nothing has used it.
         unsafe { libc::munmap(base.cast(), len) };
     }
 }
@@ -438,13 +440,13 @@ impl Heap {
         if block.is_null() { self.refill(class) } else { block }
     }
 
-    /// One of the blocks that are kept at hand; null where there is none.
+    /// Takes one of the cached blocks; null if there is none.
     #[inline]
     fn at_hand(&mut self, class: usize) -> *mut u8 {
         let cache = &mut self.caches[class];
         let block = cache.first;
         if !block.is_null() {
-            // SAFETY: a block at hand is ours and begins with the address of the next one.
+            // SAFETY: a cached block is ours and begins with the address of the next one.
             cache.first = unsafe { block.cast::<*mut u8>().read() };
             cache.len -= 1;
             shadow::allow(block, SIZES[class] as usize);
@@ -454,11 +456,11 @@ impl Heap {
     }
 
     /// # Safety
-    /// It is a block of this class that nobody uses any more.
+    /// The block belongs to this class and is no longer used.
     #[inline]
     unsafe fn give_back(&mut self, block: *mut u8, class: usize) {
         let cache = &mut self.caches[class];
-        // SAFETY: as promised to us; the smallest block has room for an address.
+        // SAFETY: guaranteed by the caller; the smallest block has room for an address.
         unsafe { block.cast::<*mut u8>().write(cache.first) };
         cache.first = block;
         cache.len += 1;
@@ -469,14 +471,14 @@ impl Heap {
         }
     }
 
-    /// For a class of which there is one block to a span: whether the next block is that of a span which nobody has ever had. It is all
-    /// zeros then, and so is the address of the next block that it begins with, as there is none.
+    /// For a class with one block per span: whether the next block comes from a never-used span. Then it is all zeros, including
+    /// the address of the next block that it begins with, as there is no next block.
     #[cold]
     fn opens_untouched(&mut self, class: usize) -> bool {
         self.caches[class].first.is_null() && self.open[class] == NONE && self.open_span(class) == Some(Span::Untouched)
     }
 
-    /// Takes some blocks from a span: gives one, and keeps the others at hand.
+    /// Takes blocks from a span: returns one, and caches the others.
     #[cold]
     #[inline(never)]
     fn refill(&mut self, class: usize) -> *mut u8 {
@@ -488,12 +490,12 @@ impl Heap {
         }
         let span = self.open[class];
         let (start, size) = (start_of(span), SIZES[class] as usize);
-        // SAFETY: an open span is ours, and what lies in it below its end and is free is, too.
+        // SAFETY: an open span is ours, and so are the free blocks below its end.
         unsafe {
             let head = head(span);
             let mut wanted = (self.caches[class].max / 2).max(1);
             let first = if (*head).free.is_null() {
-                // In the order of their addresses.
+                // In address order.
                 let fresh = ((SPAN - (*head).fresh as usize) / size).min(wanted as usize);
                 let first = start.add((*head).fresh as usize);
                 for number in 0..fresh {
@@ -506,8 +508,8 @@ impl Heap {
                 wanted = fresh as u32;
                 first
             } else {
-                // One only: where blocks were freed here and there, each has to be waited for to know the next, but that one is asked for
-                // now and comes until it is wanted.
+                // One block only: where blocks were freed here and there, finding each next one means a cache miss. The next free
+                // block is prefetched now, and arrives before it is needed.
                 let first = (*head).free;
                 (*head).free = first.cast::<*mut u8>().read();
                 first.cast::<*mut u8>().write(ptr::null_mut());
@@ -525,7 +527,7 @@ impl Heap {
         self.take(class)
     }
 
-    /// Puts blocks that are at hand where they belong, all but the first so many.
+    /// Returns cached blocks to their spans, all but the first `kept`.
     #[cold]
     #[inline(never)]
     fn flush(&mut self, class: usize, kept: u32) {
@@ -533,7 +535,7 @@ impl Heap {
         if cache.len <= kept {
             return;
         }
-        // SAFETY: blocks at hand are ours, and each begins with the address of the next one.
+        // SAFETY: cached blocks are ours, and each begins with the address of the next one.
         unsafe {
             let mut rest = cache.first;
             if kept == 0 {
@@ -555,12 +557,12 @@ impl Heap {
         }
     }
 
-    /// Puts what others have freed where it belongs.
+    /// Returns blocks that other threads have freed to their spans.
     #[cold]
     fn collect_strays(&mut self) {
         let mut block = self.strays.0.swap(ptr::null_mut(), Ordering::Acquire);
         while !block.is_null() {
-            // SAFETY: a stray is one of ours that nobody uses, and begins with the address of the next one.
+            // SAFETY: a stray is one of our blocks, unused, and begins with the address of the next one.
             unsafe {
                 let next = block.cast::<*mut u8>().read();
                 self.in_use -= i64::from((*head_of(block)).size);
@@ -570,13 +572,13 @@ impl Heap {
         }
     }
 
-    /// Gives a block back to its span.
+    /// Returns a block to its span.
     ///
     /// # Safety
-    /// It is a block that nobody uses.
+    /// The block is no longer used.
     unsafe fn release(&mut self, block: *mut u8) {
         let span = span_of(block);
-        // SAFETY: as promised to us: its span has a block in use.
+        // SAFETY: guaranteed by the caller: its span has a block in use.
         unsafe {
             let head = head(span);
             if !ptr::eq((*head).owner.load(Ordering::Relaxed), self.strays) {
@@ -599,12 +601,12 @@ impl Heap {
         }
     }
 
-    /// Sees to it that there is a span with free blocks of a class; `None` where the region is used up.
+    /// Opens a span for a class: an empty one, a returned one or a never-used one. Returns `None` if the region is used up.
     #[cold]
     fn open_span(&mut self, class: usize) -> Option<Span> {
         let mut span = self.empty;
         let mut was = Span::Used;
-        // SAFETY: empty spans are ours; those that nobody has are whoever's holds the lock.
+        // SAFETY: empty spans are ours; spans without an owner belong to the holder of the lock.
         unsafe {
             if span != NONE {
                 self.empty = (*head(span)).next;
@@ -638,7 +640,7 @@ impl Heap {
     /// There is an empty span.
     unsafe fn return_span(&mut self) {
         let span = self.empty;
-        // SAFETY: as promised to us; nobody uses anything in it.
+        // SAFETY: guaranteed by the caller; nothing in the span is used.
         unsafe {
             self.empty = (*head(span)).next;
             libc::madvise(start_of(span).cast(), SPAN, libc::MADV_DONTNEED);
@@ -653,7 +655,7 @@ impl Heap {
     /// # Safety
     /// The span is ours and not linked.
     unsafe fn link(&mut self, span: u32, class: usize) {
-        // SAFETY: as promised to us, and so is the first one.
+        // SAFETY: guaranteed by the caller; the first span of the class is ours, too.
         unsafe {
             let first = self.open[class];
             let head_of_span = head(span);
@@ -668,7 +670,7 @@ impl Heap {
     /// # Safety
     /// The span is ours and linked.
     unsafe fn unlink(&mut self, span: u32, class: usize) {
-        // SAFETY: as promised to us, and so are its neighbours.
+        // SAFETY: guaranteed by the caller; its neighbours are ours, too.
         unsafe {
             let (prev, next) = ((*head(span)).prev, (*head(span)).next);
             match prev {
@@ -683,7 +685,7 @@ impl Heap {
     }
 }
 
-/// Held by a test for as long as it uses heaps: they are handed on, and looked into.
+/// Held by a test while it uses heaps: heaps pass from one thread to the next, and tests inspect them.
 #[cfg(test)]
 pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());

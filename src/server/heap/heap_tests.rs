@@ -1,4 +1,4 @@
-//! Blocks are nobody else's, spans that are empty go back, and what others free is not lost.
+//! Tests of the heap: no block is given out twice, empty spans are returned, and blocks freed by other threads are not lost.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -12,14 +12,14 @@ fn layout(size: usize, align: usize) -> Layout {
 }
 
 impl Heap {
-    /// Panics where the heap is not what it should be; gives the blocks in use.
+    /// Panics if the heap violates an invariant. Returns the number of blocks in use.
     fn check_invariants(&self) -> usize {
         let mut at_hand = 0;
         for (class, cache) in self.caches.iter().enumerate().skip(1) {
             let mut block = cache.first;
             let mut len = 0;
             while !block.is_null() {
-                // SAFETY: a block at hand begins with the address of the next one.
+                // SAFETY: a cached block begins with the address of the next one.
                 block = unsafe { block.cast::<*mut u8>().read() };
                 len += 1;
             }
@@ -41,7 +41,7 @@ impl Heap {
         let (mut used, mut owned) = (0, 0);
         let next = SHARED.lock().unwrap().next;
         for span in 0..next {
-            // SAFETY: nobody else is at work on this heap, and others' spans are only asked whose they are.
+            // SAFETY: no other thread works on this heap, and of the spans of other heaps only the owner is read.
             unsafe {
                 if !ptr::eq((*head(span)).owner.load(Ordering::Relaxed), self.strays) {
                     continue;
@@ -69,11 +69,11 @@ impl Heap {
     }
 }
 
-/// Runs something on a thread that has a heap.
+/// Runs `what` on a thread with a heap.
 fn with_heap<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T {
     let run = move || {
         let _owner = Owner::new().expect("address space for small blocks");
-        // It may have been another test's.
+        // The heap may be that of an earlier test.
         return_all();
         what()
     };
@@ -81,11 +81,11 @@ fn with_heap<T: Send + 'static>(what: impl FnOnce() -> T + Send + 'static) -> T 
 }
 
 fn check() -> usize {
-    // SAFETY: the thread that asks has a heap, and nobody else is at work on it.
+    // SAFETY: the calling thread has a heap, and no other thread works on it.
     unsafe { (*HEAP.get()).check_invariants() }
 }
 
-/// Frees everything and has the spans given back; gives how many are left.
+/// Frees everything and returns the spans. Returns how many are left.
 fn return_all() -> usize {
     tidy();
     while return_spans(7) > 0 {}
@@ -108,7 +108,7 @@ proptest! {
                     let (&address, &(layout, mark)) = held.iter().nth(nth).unwrap();
                     held.remove(&address);
                     let block = ptr::with_exposed_provenance_mut::<u8>(address);
-                    // SAFETY: taken below, so long, and used no more.
+                    // SAFETY: taken below with this length, and not used afterwards.
                     unsafe {
                         assert!((0..layout.size()).all(|at| block.add(at).read() == mark), "written to by another");
                         give_back(block, layout);
@@ -128,14 +128,14 @@ proptest! {
                     assert!(before.is_none_or(|(start, (layout, _))| start + layout.size() <= at), "given out twice");
                     assert!(held.range(at..).next().is_none_or(|(start, _)| at + size <= *start), "given out twice");
                     let mark = held.len() as u8;
-                    // SAFETY: it is so long, and ours.
+                    // SAFETY: it has this length, and is ours.
                     unsafe { block.write_bytes(mark, size) };
                     held.insert(at, (layout, mark));
                 }
                 assert_eq!(check(), held.len());
             }
             for (address, (layout, _)) in held {
-                // SAFETY: taken above, and used no more.
+                // SAFETY: taken above, and not used afterwards.
                 unsafe { give_back(ptr::with_exposed_provenance_mut(address), layout) };
             }
             assert_eq!(return_all(), 0, "spans that are empty go back");
@@ -169,7 +169,7 @@ fn what_others_free_comes_back() {
         let (to_other, from_us) = mpsc::channel::<Vec<usize>>();
         let free = move |blocks: Vec<usize>| {
             for address in blocks {
-                // SAFETY: taken above, and used no more.
+                // SAFETY: taken above, and not used afterwards.
                 unsafe { give_back(ptr::with_exposed_provenance_mut(address), layout) };
             }
         };
@@ -196,7 +196,7 @@ fn a_thread_that_ends_leaves_its_heap_to_the_next() {
     let block = with_heap(move || take(layout).expose_provenance());
     assert!(owns(ptr::with_exposed_provenance_mut(block)));
     assert!(take(layout).is_null(), "this thread has no heap");
-    // SAFETY: taken above, and used by nobody.
+    // SAFETY: taken above, and not used.
     unsafe { give_back(ptr::with_exposed_provenance_mut(block), layout) };
     assert!(!owns(&raw mut *Box::new(1u8)), "the C library's");
 }
@@ -209,7 +209,7 @@ fn spans_go_back_a_few_at_a_time_and_only_when_they_were_not_wanted() {
         let take_all = || -> Vec<usize> { (0..SPAN / 512 * 40).map(|_| take(layout).expose_provenance()).collect() };
         let free_all = |blocks: Vec<usize>| {
             for address in blocks {
-                // SAFETY: taken above, and used no more.
+                // SAFETY: taken above, and not used afterwards.
                 unsafe { give_back(ptr::with_exposed_provenance_mut(address), layout) };
             }
             tidy();
@@ -238,7 +238,7 @@ fn zeroed_blocks_are_zeros_whoever_had_them_before() {
         for round in 0..3 {
             for _ in 0..5 {
                 let block = take_zeroed(layout);
-                // SAFETY: it is ours alone, and so long.
+                // SAFETY: it is ours alone, and has this length.
                 let bytes = unsafe { std::slice::from_raw_parts_mut(block, size) };
                 assert!(bytes.iter().all(|&byte| byte == 0), "{size} bytes, round {round}");
                 bytes.fill(0xab);
@@ -256,7 +256,7 @@ fn zeroed_blocks_are_zeros_whoever_had_them_before() {
     }
 }
 
-/// What the sanitizers are to find: `.ci/sanitize` runs each of these by itself and wants it to end in a report.
+/// Errors that the sanitizers must find: `.ci/sanitize` runs each test alone and requires it to end in a report.
 #[cfg(any(address_sanitizer, thread_sanitizer))]
 mod planted {
     use super::*;
@@ -269,7 +269,7 @@ mod planted {
         let _owner = Owner::new().unwrap();
         let layout = layout(100, 8);
         let block = take_zeroed(layout);
-        // SAFETY: not to be: the block is read when it is free.
+        // SAFETY: deliberately violated: the block is read after it was freed.
         let read = unsafe {
             give_back(block, layout);
             block.add(64).read_volatile()
@@ -282,7 +282,7 @@ mod planted {
     #[ignore = "ends the process: .ci/sanitize runs it by itself"]
     fn a_block_of_the_c_library_is_read_after_it_was_freed() {
         let block = Box::into_raw(Box::new(0u64));
-        // SAFETY: not to be: the block is read when it is free.
+        // SAFETY: deliberately violated: the block is read after it was freed.
         let read = unsafe {
             drop(Box::from_raw(block));
             block.read_volatile()
@@ -299,19 +299,19 @@ mod planted {
         let layout = layout(100, 8);
         let block = take_zeroed(layout).expose_provenance();
         let write = move || {
-            // SAFETY: not to be: another thread writes there, too.
+            // SAFETY: deliberately violated: another thread writes there, too.
             unsafe { ptr::with_exposed_provenance_mut::<u64>(block).write_volatile(1) };
         };
         let other = std::thread::spawn(write);
         write();
         other.join().unwrap();
-        // SAFETY: taken above, and used no more.
+        // SAFETY: taken above, and not used afterwards.
         unsafe { give_back(ptr::with_exposed_provenance_mut(block), layout) };
     }
 }
 
-/// Does not compile where an owner can be moved to another thread, or be shared with one: both would let it be dropped, or used, where
-/// the heap is not the thread's.
+/// Does not compile if an owner can be moved to, or shared with, another thread: both would let it be dropped, or used, where the
+/// heap is not that thread's.
 #[test]
 fn an_owner_stays_on_its_thread() {
     trait Otherwise<Marker> {
@@ -322,6 +322,6 @@ fn an_owner_stays_on_its_thread() {
     impl<T: ?Sized> Otherwise<()> for T {}
     impl<T: ?Sized + Send> Otherwise<IsSend> for T {}
     impl<T: ?Sized + Sync> Otherwise<IsSync> for T {}
-    // Ambiguous, and an error, where the type has one of the two.
+    // Ambiguous, and so an error, if the type has one of the two traits.
     <Owner as Otherwise<_>>::holds();
 }

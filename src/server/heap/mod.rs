@@ -1,5 +1,5 @@
-//! The executor's allocator: small blocks in [`blocks`], their spans' return to the system in [`spans`] and [`returns`], and the set-up of
-//! the C library's allocator in [`allocator`].
+//! The executor's allocator: small blocks in [`blocks`], the return of their spans to the system in [`spans`], the return of the
+//! C library's memory in [`returns`], and the set-up of the C library's allocator in [`allocator`].
 
 pub mod allocator;
 pub mod blocks;

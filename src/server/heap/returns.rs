@@ -1,73 +1,73 @@
-//! When what is free goes back to the system.
+//! Decides when free memory of the C library returns to the system.
 //!
-//! The allocator gives back by itself what lies at the end of its heap. A single small block that lives there keeps all before it:
-//! a client that watched a million keys left 130 MiB behind, of which a few hundred kilobytes were in use. So the allocator is told
-//! to look through its heap whenever a few megabytes were freed. To do it once, at the end, would be a pause of 15 ms for everybody.
+//! glibc returns memory by itself only from the end of its heap. A single small block there retains everything before it: a
+//! client that watched a million keys left 130 MiB behind, of which a few hundred kilobytes were in use. So glibc is told to
+//! search its heap whenever a few megabytes were freed. A single search at the end would pause all clients for 15 ms.
 
-/// Told when so many bytes were freed: to give them back takes a tenth of a millisecond.
+/// Memory is returned after this many bytes were freed: that takes a tenth of a millisecond.
 const STEP: i64 = 1 << 20;
-/// When so many bytes were freed, they are put in order: the allocator goes through what is not yet whenever it gives memory back.
+/// Freed blocks are consolidated after this many bytes: returning memory has to walk all blocks that are not.
 const ORDER: i64 = 128 << 10;
-/// What was given back should have been kept where it is taken again within so many milliseconds.
+/// Memory that is allocated again within this many milliseconds should not have been returned.
 const SOON_MS: u64 = 10_000;
-/// How long nothing is given back when it should have been kept: at first, and at most, in milliseconds.
+/// First and maximum back-off after memory was returned too early, in milliseconds.
 const WAIT_MS: (u64, u64) = (100, 10_000);
-/// Nanoseconds that those who make requests may have to wait, as far as can be told. While nobody makes any it may take longer.
+/// Maximum estimated pause for clients that send requests, in nanoseconds. Without requests, a pause may be longer.
 const PATIENCE_NS: u64 = 16_000_000;
-/// Nanoseconds that it takes to give 1 KiB back.
+/// Nanoseconds that it takes to return 1 KiB.
 const NS_PER_KIB: u64 = 100;
-/// Nobody makes requests where there was none for so many milliseconds.
+/// Milliseconds without a request after which the server counts as idle.
 const IDLE_MS: u64 = 1000;
 
-/// What a process takes up at one time.
+/// Memory use of the process at one instant.
 #[derive(Debug, Clone, Copy)]
 pub struct Use {
     /// Monotonic milliseconds.
     pub now_ms: u64,
     /// Bytes in use.
     pub in_use: i64,
-    /// Bytes in the computer's memory.
+    /// Resident bytes.
     pub private: i64,
 }
 
-/// Decides when the allocator is to give memory back.
+/// Decides when the allocator returns memory.
 #[derive(Debug, Default)]
 pub struct Returns {
-    /// The most bytes in use since the last time.
+    /// Maximum of the bytes in use since the last return.
     most: i64,
-    /// The most since it was last put in order.
+    /// Maximum since the last consolidation.
     most_in_order: i64,
-    /// The most bytes in use before the last time.
+    /// Maximum of the bytes in use before the last return.
     most_before: Option<i64>,
-    /// Bytes in use at the last time.
+    /// Bytes in use at the last return.
     least: i64,
-    /// When it was last done, in monotonic milliseconds.
+    /// Time of the last return, in monotonic milliseconds.
     last_ms: u64,
-    /// Not again before this.
+    /// Earliest time of the next return, in monotonic milliseconds.
     not_before_ms: u64,
-    /// How long it was waited for after the last time.
+    /// Back-off after the last decision.
     wait_ms: u64,
-    /// What it takes to look through the heap, going by the last time.
+    /// Estimated time to search the heap, from the last return.
     looking_ns: u64,
-    /// When the last request was made, in monotonic milliseconds.
+    /// Time of the last request, in monotonic milliseconds.
     asked_ms: u64,
 }
 
 impl Returns {
-    /// Notes that a request was made.
+    /// Records a request.
     #[inline]
     pub fn note_request(&mut self, now_ms: u64) {
         self.asked_ms = now_ms;
     }
 
-    /// Notes how much is in use, in bytes; gives whether [`Returns::allowed`] is to be asked.
+    /// Records the bytes in use. Returns whether [`Returns::allowed`] must be asked.
     #[inline]
     pub fn note(&mut self, now_ms: u64, in_use: i64) -> bool {
         self.most = self.most.max(in_use);
         self.most - in_use > STEP && now_ms >= self.not_before_ms
     }
 
-    /// Notes how much is in use; gives whether [`crate::server::heap::allocator::put_in_order`] is to be called now.
+    /// Records the bytes in use. Returns whether [`crate::server::heap::allocator::put_in_order`] must be called now.
     #[inline]
     pub fn note_order(&mut self, in_use: i64) -> bool {
         self.most_in_order = self.most_in_order.max(in_use);
@@ -78,25 +78,25 @@ impl Returns {
         due
     }
 
-    /// When to look even if nothing happens, in monotonic milliseconds.
+    /// When to check even if nothing happens, in monotonic milliseconds.
     #[inline]
     pub fn next_ms(&self, in_use: i64) -> Option<u64> {
         (self.most - in_use > STEP).then_some(self.not_before_ms)
     }
 
-    /// Whether memory is to be given back now.
+    /// Whether memory is returned now.
     pub fn allowed(&mut self, now: Use) -> bool {
         let freed = self.most - now.in_use;
         let unused = now.private - now.in_use;
         if unused < STEP {
-            // Large blocks were freed, which the system has already.
+            // The freed blocks were large, and the system already has them back.
             self.most = now.in_use + unused.max(0);
             return false;
         }
-        // Where keys go in no order, whole pages become free at the very end, many of them for each key.
+        // If keys end in random order, whole pages become free only at the very end, many of them per key.
         let returned = if now.in_use < now.private / 8 { unused } else { unused.min(freed) };
         let returning_ns = (returned as u64 >> 10) * NS_PER_KIB;
-        // There are no more free blocks than there are blocks in use between them.
+        // There are no more free blocks than blocks in use between them.
         let share = (now.in_use.max(0) as f64 / self.least.max(1) as f64).min(1.0);
         let looking_ns = (self.looking_ns as f64 * share) as u64 >> ((now.now_ms - self.last_ms) / SOON_MS).min(63);
         let idle = now.now_ms - self.asked_ms >= IDLE_MS;
@@ -107,7 +107,7 @@ impl Returns {
         true
     }
 
-    /// Notes that it was done and took so long, and what was in the computer's memory before.
+    /// Records a return: how long it took, and the resident bytes before it.
     pub fn done(&mut self, now: Use, private_before: i64, took_ns: u64) {
         let returned = (private_before - now.private).max(0);
         self.looking_ns = took_ns.saturating_sub((returned as u64 >> 10) * NS_PER_KIB);
@@ -128,7 +128,7 @@ mod tests {
 
     const MIB: i64 = 1 << 20;
 
-    /// A process that takes 1 ms to give 10 MiB back, and so long more to look for them.
+    /// A process that takes 1 ms to return 10 MiB, and `looking_ns` more to search for them.
     #[derive(Default)]
     struct Process {
         returns: Returns,
@@ -139,7 +139,7 @@ mod tests {
     }
 
     impl Process {
-        /// Makes a request after which so much is in use.
+        /// Makes a request after which `in_use` bytes are in use.
         fn uses(&mut self, in_use: i64) {
             self.returns.note_request(self.now_ms);
             self.turns(in_use);
@@ -180,7 +180,7 @@ mod tests {
             process.now_ms += 1;
         }
         assert!((2..=8).contains(&process.pauses_ns.len()), "{}", process.pauses_ns.len());
-        // Until it is not taken any more.
+        // Until they are no longer allocated again.
         let wake_ms = process.returns.next_ms(10 * MIB).unwrap();
         assert!(wake_ms <= process.now_ms + WAIT_MS.1);
         process.now_ms = wake_ms;
@@ -203,7 +203,7 @@ mod tests {
         process.uses(1000 * MIB);
         for left in (1600..1000 * 16).rev() {
             process.uses(left * MIB / 16);
-            // There are ever more free blocks between those in use.
+            // The number of free blocks between those in use keeps growing.
             process.looking_ns += 10_000;
             process.now_ms += 1;
         }

@@ -1,25 +1,25 @@
-//! When the empty spans of the executor's heap go back to the system: a tenth of a second after they were wanted last, a few at a time.
+//! Returns empty spans of the executor's heap to the system: a tenth of a second after their last use, a few at a time.
 
 use crate::server::heap::blocks;
 
-/// So many empty spans are kept: half a mebibyte.
+/// Number of empty spans kept: half a mebibyte.
 pub const KEPT: usize = 8;
-/// Empty spans are looked at so often while there are more, in milliseconds. What was not wanted in between is not likely to be soon.
+/// Interval between checks while there are more, in milliseconds. Spans not used in between are not likely to be used soon.
 const EVERY_MS: u64 = 100;
-/// Spans that are given back in one turn: the system takes some 60 µs for them.
+/// Number of spans returned in one turn: the system takes some 60 µs for them.
 const AT_ONCE: usize = 16;
 
-/// Decides when empty spans are given back.
+/// Decides when empty spans are returned.
 #[derive(Debug, Default)]
 pub struct Spans {
-    /// When they are looked at, in monotonic milliseconds.
+    /// When they are checked next, in monotonic milliseconds.
     due_ms: Option<u64>,
-    /// So many are being given back.
+    /// Number of spans still to be returned.
     going: usize,
 }
 
 impl Spans {
-    /// Tells that there are more of them than are kept.
+    /// Schedules a check: there are more empty spans than are kept.
     #[inline]
     pub fn expect(&mut self, now_ms: u64) {
         if self.due_ms.is_none() {
@@ -33,19 +33,19 @@ impl Spans {
         self.due_ms = Some(now_ms + EVERY_MS);
     }
 
-    /// When [`Spans::give_back`] is to be called, in monotonic milliseconds.
+    /// When [`Spans::give_back`] must be called, in monotonic milliseconds.
     #[inline]
     pub fn due_ms(&self) -> Option<u64> {
         self.due_ms
     }
 
-    /// Gives some back where it is time for it; gives whether it is to be called again soon.
+    /// Returns some spans if it is time to. Returns whether to call this again soon.
     pub fn give_back(&mut self, now_ms: u64) -> bool {
         if self.due_ms.is_none_or(|at| now_ms < at) {
             return false;
         }
         if self.going == 0 {
-            // Of those that were empty all the time. What is at hand may keep others from being empty.
+            // Only spans that were empty all the time are returned. Cached blocks may keep other spans from being empty.
             let (_, unwanted) = blocks::account(false);
             blocks::tidy();
             self.going = unwanted.saturating_sub(KEPT);
@@ -79,7 +79,7 @@ mod tests {
             let layout = Layout::from_size_align(1024, 8).unwrap();
             let take = || -> Vec<*mut u8> { (0..64 * 100).map(|_| blocks::take(layout)).collect() };
             let free = |blocks: Vec<*mut u8>| {
-                // SAFETY: taken above, and used no more.
+                // SAFETY: taken above, and not used afterwards.
                 blocks.into_iter().for_each(|block| unsafe { blocks::give_back(block, layout) });
                 blocks::tidy();
             };
@@ -89,7 +89,7 @@ mod tests {
             spans.expect(1000);
             assert_eq!(spans.due_ms(), Some(1100));
             assert!(!spans.give_back(1099));
-            // Wanted once more meanwhile: they stay.
+            // Used once more meanwhile: they stay.
             free(take());
             assert!(!spans.give_back(1100));
             assert_eq!(blocks::account(false).0 - before, 100);

@@ -1,4 +1,4 @@
-//! The command line of `portcullis serve`, made from the table of directives.
+//! The command line of `portcullis serve`, generated from the table of directives.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,24 +20,24 @@ Examples:
   portcullis serve redis.conf --bind 127.0.0.1 ::1 --maxclients 50000
   portcullis serve --port 0 --ready-file /run/portcullis.ready --test-mode";
 
-/// Names of the forms of log lines; the first is the default.
+/// Names of the log formats; the first is the default.
 const LOG_FORMATS: [&str; 2] = ["text", "json"];
 
-/// What `portcullis serve` was asked to do.
+/// Everything that the command line of `portcullis serve` asks for.
 pub struct Invocation {
     /// The directives, from file and flags.
     pub config: Config,
     /// The configuration file, if any.
     pub file: Option<PathBuf>,
-    /// What else is in the file: directives that have no meaning here, and users, to which those of flags are added.
+    /// Other contents of the file: directives without a meaning here, and users, to which those of flags are added.
     pub extra: Extra,
-    /// Written when connections are accepted.
+    /// Path of the file that is written once connections are accepted.
     pub ready_file: Option<PathBuf>,
-    /// How log lines look.
+    /// Format of log lines.
     pub log_format: Format,
-    /// Whether tests have the clock and faults in their hands.
+    /// Whether `CLOCK` and `FAULT` are allowed.
     pub test_mode: bool,
-    /// Whether it ends when its standard input does.
+    /// Whether the server ends when its standard input does.
     pub end_with_stdin: bool,
 }
 
@@ -145,7 +145,7 @@ fn value_name(kind: Kind) -> &'static str {
     }
 }
 
-/// Makes one argument of a flag's several words, as in `--bind 127.0.0.1 ::1`: they go on until the next flag.
+/// Joins the words of a flag into one argument, as in `--bind 127.0.0.1 ::1`: they extend to the next flag.
 pub fn join_words(args: impl Iterator<Item = String>) -> Vec<String> {
     let mut joined: Vec<String> = Vec::new();
     let mut open = false;
@@ -166,7 +166,7 @@ pub fn join_words(args: impl Iterator<Item = String>) -> Vec<String> {
     joined
 }
 
-/// What stands behind `serve` on the command line, taken apart and not looked into yet.
+/// The arguments after `serve`, split but not yet interpreted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
     file: Option<String>,
@@ -180,8 +180,9 @@ pub struct Given {
 }
 
 impl Given {
-    /// Takes apart a line of whole flags and their values behind `serve`, as nearly all are that a program starts a server by. `None` where
-    /// it is any other, or wrong: [`command`] knows them all, and what to say of them. Making it takes 0.2 ms, a tenth of the whole start.
+    /// Fast path: splits a line of complete flags and values after `serve`, as programs that start a server nearly always use.
+    /// Returns `None` for any other line, and for a wrong one: [`command`] knows all forms and their error messages. Building
+    /// that parser takes 0.2 ms, a tenth of the whole start.
     pub fn plainly(words: &[String]) -> Option<Given> {
         let mut given = Given::default();
         let mut words = words.iter();
@@ -218,7 +219,7 @@ impl Given {
         Some(given)
     }
 
-    /// Takes the value of a flag; `None` where it is not one that is plain.
+    /// Takes the value of a flag. Returns `None` if the fast path does not handle it.
     fn take(&mut self, name: &str, value: String) -> Option<()> {
         let once = match name {
             "ready-file" => &mut self.ready_file,
@@ -238,11 +239,11 @@ impl Given {
                 return Some(());
             }
         };
-        // Neither an empty one nor one that is given twice is plain.
+        // The fast path handles neither an empty value nor a repeated one.
         (!value.is_empty() && once.replace(value).is_none()).then_some(())
     }
 
-    /// What the `serve` subcommand has found.
+    /// Collects the matches of the `serve` subcommand.
     pub fn of(matches: &ArgMatches) -> Given {
         let one = |name: &str| matches.get_one::<String>(name).cloned();
         let all = |name: &str| matches.get_many::<String>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
@@ -258,7 +259,7 @@ impl Given {
         }
     }
 
-    /// Reads what was given; the error is for the person who gave it.
+    /// Interprets the arguments. The error is a message for the operator.
     pub fn read(self) -> Result<Invocation, String> {
         let mut config = Config::default();
         let file = self.file.map(PathBuf::from);
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(given.config.get("lock-expiry-publish").unwrap(), b"a* c:{name} 0 redisson");
     }
 
-    /// A pool of words for lines that are right, wrong, and in between.
+    /// Words for lines that are right, wrong, and in between.
     const WORDS: [&str; 34] = [
         "--port",
         "--port=0",

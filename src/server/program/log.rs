@@ -1,4 +1,4 @@
-//! Logs: to the standard error or a file, as text or JSON.
+//! Logs: to standard error or a file, as text or JSON.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -12,16 +12,16 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// For people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Starts logging for the whole process; without a file, to the standard error.
+/// Starts logging for the whole process, to standard error if `file` is empty.
 pub fn start(level: &str, file: &str, format: Format) -> io::Result<()> {
     let writer = if file.is_empty() {
         BoxMakeWriter::new(io::stderr)
@@ -40,14 +40,14 @@ pub fn start(level: &str, file: &str, format: Format) -> io::Result<()> {
     Ok(())
 }
 
-/// Changes the level of a log that was started; without one, nothing.
+/// Changes the log level, if logging has started.
 pub fn set_level(level: &str) {
     if let Some(handle) = LEVEL.get() {
         let _ = handle.modify(|filter_now| *filter_now = filter(level));
     }
 }
 
-/// Redis's levels as ours.
+/// Converts Redis's levels to ours.
 fn filter(level: &str) -> LevelFilter {
     match level {
         "debug" => LevelFilter::TRACE,

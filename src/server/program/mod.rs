@@ -21,13 +21,14 @@ use crate::server::net::descriptors;
 use crate::server::program::cli::Invocation;
 use crate::server::{Prepared, ServerOptions};
 
-/// Whoever cannot be asked whether it has ended leaves a server that does not no longer than this.
+/// Time between the end of standard input and the exit of the process, if the server has not ended by then: there may be no one
+/// left to force it with a second signal.
 const LAST_WAY_OUT: Duration = Duration::from_secs(5);
 
-/// How often is looked whether the process is in the foreground of its terminal again.
+/// Interval between checks whether the process is back in the foreground of its terminal.
 const FOREGROUND_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// Serves until `SHUTDOWN` or a signal; what is wrong is told on the standard error.
+/// Runs the server until `SHUTDOWN` or a signal. Reports errors on standard error.
 pub fn run(invocation: Invocation) -> ExitCode {
     allocator::prepare();
     match serve(invocation) {
@@ -41,7 +42,7 @@ pub fn run(invocation: Invocation) -> ExitCode {
 
 fn serve(invocation: Invocation) -> Result<(), String> {
     let Invocation { mut config, file, extra, ready_file, log_format, test_mode, end_with_stdin } = invocation;
-    // Relative paths are those of the directory it was started in, and `dir` may change that.
+    // Relative paths start at the working directory of the command line, and `dir` may change the working directory.
     let file = file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
     let ready_file = ready_file.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
     std::env::set_current_dir(&config.dir).map_err(|error| format!("--dir {}: {error}", config.dir))?;
@@ -58,10 +59,10 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     let options = ServerOptions { config_file: file, users: extra.users, test_mode, ..ServerOptions::default() };
     let mut server = prepared.start(config, options).map_err(|error| error.to_string())?;
     let signals = Signals::install().map_err(|error| error.to_string())?;
-    // From here on a signal ends the server as it should, and nobody who is answered can have sent one before.
+    // From here on a signal ends the server in order, and no client gets an answer before that.
     server.accept();
     let addresses = server.bound();
-    // Whoever started it with --port 0 reads the port here; it does not matter if nobody does.
+    // A program that started the server with --port 0 reads the port here. It does not matter if no one reads it.
     let _ = writeln!(io::stdout(), "portcullis {PORTCULLIS_VERSION} listening on {addresses}");
     tracing::info!(version = PORTCULLIS_VERSION, redis = REDIS_VERSION, pid = std::process::id(), "ready to accept connections");
     let ready = ready_file
@@ -79,7 +80,8 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     ended
 }
 
-/// Whoever started the server holds the other end of its standard input, and need not live to end it: the system closes that end for them.
+/// The starter of the server holds the other end of its standard input. Even if the starter crashes, the system closes that end,
+/// and so ends the server.
 fn end_with_stdin_of(stop: impl Fn() + Send + 'static) -> io::Result<()> {
     let watching = move || {
         until_stdin_ends();
@@ -91,38 +93,38 @@ fn end_with_stdin_of(stop: impl Fn() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name("stdin".into()).spawn(watching).map(drop)
 }
 
-/// Returns when nothing comes from the standard input any more. What does come says nothing.
+/// Returns when standard input ends. Its content is ignored.
 fn until_stdin_ends() {
     let stdin = io::stdin();
     let mut said = [0; 1024];
     loop {
-        // Whoever reads from a terminal in the background is stopped, with all of the server.
+        // A background process that reads from its terminal is stopped by SIGTTIN, and with it the whole server.
         let elsewhere = tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp());
         let (events, wait) = if elsewhere { (PollFlags::empty(), Some(&FOREGROUND_EVERY)) } else { (PollFlags::IN, None) };
         let mut polled = [PollFd::new(&stdin, events)];
         match poll(&mut polled, wait) {
             Ok(0) | Err(Errno::INTR) => continue,
             Ok(_) if elsewhere => return,
-            // It may have gone to the background meanwhile.
+            // The process may have gone to the background meanwhile.
             Ok(_) if tcgetpgrp(&stdin).is_ok_and(|foreground| foreground != getpgrp()) => continue,
             Ok(_) => {}
             Err(_) => return,
         }
         match rustix::io::read(&stdin, &mut said) {
             Ok(0) => return,
-            // It may be one that does not block, and which somebody else reads from, too.
+            // Standard input may be non-blocking, and shared with another reader.
             Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {}
             Err(_) => return,
         }
     }
 }
 
-/// SIGTERM and SIGINT, watched on a thread of their own: the executor may be busy with a script.
+/// SIGTERM and SIGINT, handled on a separate thread because the executor may be busy with a script.
 struct Signals {
     runtime: Runtime,
     terminate: Signal,
     interrupt: Signal,
-    /// Only so that a terminal that goes away does not take the server with it.
+    /// Keeps SIGHUP from ending the server when its terminal closes.
     _hangup: Signal,
 }
 
@@ -155,7 +157,7 @@ impl Signals {
     }
 }
 
-/// Tells by its presence that connections are accepted, and where; removed when it is dropped.
+/// A file that exists while the server accepts connections, with its address. Removed on drop.
 struct ReadyFile {
     path: PathBuf,
 }
@@ -165,7 +167,7 @@ impl ReadyFile {
         let fail = |error: io::Error| format!("--ready-file {}: {error}", path.display());
         let mut fresh = path.as_os_str().to_owned();
         fresh.push(".writing");
-        // Whoever sees the file must see all of it.
+        // Readers must see the whole content or no file.
         std::fs::write(&fresh, format!("{address}\n")).map_err(fail)?;
         std::fs::rename(&fresh, &path).map_err(fail)?;
         Ok(ReadyFile { path })

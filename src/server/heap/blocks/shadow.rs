@@ -1,7 +1,7 @@
-//! Tells the address sanitizer which bytes of the region may be used. Without that sanitizer, it does nothing.
+//! Tells the address sanitizer which bytes of the region may be used. Without the sanitizer, this does nothing.
 //!
-//! The sanitizer knows blocks of `malloc` only, and would take any access to the region for a good one. The first word of a free block
-//! stays accessible: it is the link to the next one.
+//! The sanitizer knows only the blocks of `malloc`, and would accept any access to the region. The first word of a free block
+//! stays accessible: it links to the next one.
 
 pub(crate) use told::{allow, forbid, forbid_free};
 
@@ -14,19 +14,19 @@ mod told {
         fn __asan_unpoison_memory_region(start: *const c_void, len: usize);
     }
 
-    /// No access to these bytes is right from here on.
+    /// Forbids access to these bytes.
     pub fn forbid(start: *mut u8, len: usize) {
-        // SAFETY: changes the sanitizer's notes alone.
+        // SAFETY: changes only the sanitizer's records.
         unsafe { __asan_poison_memory_region(start.cast(), len) }
     }
 
-    /// These bytes may be used.
+    /// Allows access to these bytes.
     pub fn allow(start: *mut u8, len: usize) {
-        // SAFETY: changes the sanitizer's notes alone.
+        // SAFETY: changes only the sanitizer's records.
         unsafe { __asan_unpoison_memory_region(start.cast(), len) }
     }
 
-    /// Forbids all of a free block but its link.
+    /// Forbids access to a free block except its link.
     pub fn forbid_free(block: *mut u8, size: u32) {
         let link = size_of::<*mut u8>();
         allow(block, link);
