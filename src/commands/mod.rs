@@ -1,4 +1,4 @@
-//! The command table: one family a file, rows beside their handlers. Everything that must know all commands asks here.
+//! The command table: one file per family, rows beside their handlers. Every list of all commands derives from it.
 
 pub mod clients;
 pub mod compat;
@@ -25,8 +25,8 @@ use crate::script;
 #[cfg(any(test, feature = "internals"))]
 pub use crate::commands::reference::markdown::{markdown_names, markdown_page};
 
-/// The families, in the order in which `COMMAND` lists them. A static: rows are told apart by where they lie, which a constant may
-/// do several times.
+/// The command families, in the order of `COMMAND`. This is a static because rows are identified by their addresses, and a
+/// constant may have several.
 static FAMILIES: &[&[Command]] = &[
     strings::basic::COMMANDS,
     compat::lcs::COMMANDS,
@@ -88,18 +88,18 @@ static FAMILIES: &[&[Command]] = &[
 
 static TABLE: LazyLock<CommandTable> = LazyLock::new(|| CommandTable::new(FAMILIES, script::scripting));
 
-/// The command table, which an engine is made with.
+/// The command table that engines are created with.
 #[inline]
 pub fn table() -> &'static CommandTable {
     &TABLE
 }
 
-/// All commands; subcommands hang on their containers.
+/// All commands. Subcommands are listed under their container commands.
 pub fn all() -> impl Iterator<Item = &'static Command> {
     table().all()
 }
 
-/// The command of this name, in any case.
+/// Finds a command by its name, ignoring case.
 #[inline]
 pub fn lookup(name: &[u8]) -> Option<&'static Command> {
     table().lookup(name)

@@ -1,4 +1,5 @@
-//! `LOCK.*`: locks with queues, fencing tokens and leases, kept by the server. `LOCKS.md` of the project's papers is their contract.
+//! `LOCK.*`: locks with queues, fencing tokens and leases, kept by the server. Their contract is `LOCKS.md` of the project's
+//! papers.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -12,9 +13,9 @@ use crate::lock::{Acquired, AllAcquired, Bound, Claim, Mode, Refusal, Request, r
 use crate::store::entry::ValueRef;
 use crate::store::values::value::Value;
 
-/// Milliseconds that a lease, a delay or a wait lasts at most: some 278 years.
+/// Maximum of a lease, a delay or a wait, in milliseconds: some 278 years.
 const MS_MAX: i64 = 1 << 43;
-/// Names that are taken at once.
+/// Maximum number of names acquired at once.
 const NAMES_MAX: usize = 1024;
 
 pub(crate) const LOCK: Command = Command {
@@ -88,7 +89,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// The words behind the lease.
+/// The options after the lease.
 #[derive(Default)]
 struct Options<'a> {
     shared: bool,
@@ -127,7 +128,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// What a client calls a request.
+/// Parses a client's id of a request.
 pub(crate) fn request_id(text: &[u8]) -> Result<&[u8]> {
     if !(1..=requests::ID_MAX).contains(&text.len()) {
         return Err(Error::new(format!("ERR a request id has between 1 and {} bytes", requests::ID_MAX)));
@@ -135,12 +136,12 @@ pub(crate) fn request_id(text: &[u8]) -> Result<&[u8]> {
     Ok(text)
 }
 
-/// What a grant ends with beside its lease, where `SESSION` is given.
+/// What ends a grant besides its lease: the session if `SESSION` is given, otherwise nothing.
 pub(crate) fn bound(cx: &Context<'_>, session: bool) -> Bound {
     if session { cx.engine.bound_of(cx.session) } else { Bound::Lease }
 }
 
-/// Milliseconds of at least `min`.
+/// Parses milliseconds, at least `min`.
 pub(crate) fn milliseconds(text: &[u8], min: i64, what: &str) -> Result<u64> {
     let ms = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
     if !(min..=MS_MAX).contains(&ms) {
@@ -149,7 +150,7 @@ pub(crate) fn milliseconds(text: &[u8], min: i64, what: &str) -> Result<u64> {
     Ok(ms as u64)
 }
 
-/// The deadline of a wait, `None` for 0, which is no limit.
+/// Parses a wait and returns its deadline; `None` for 0, which waits without limit.
 pub(crate) fn wait(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
     let ms = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
     match ms {
@@ -175,7 +176,7 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     acquire_one(cx, (args[1], args[2]), wanted, options.wait, options.request)
 }
 
-/// Takes a lock or permits of a semaphore, or has the session wait.
+/// Acquires a lock or permits of a semaphore, or blocks the session until they are granted.
 pub(crate) fn acquire_one(
     cx: &mut Context<'_>,
     (name, owner): (&[u8], &[u8]),

@@ -1,4 +1,4 @@
-//! What can be asked about locks: who holds them, who waits, what has happened, and why somebody does not have one.
+//! Commands that inspect locks: holders, waiters, totals, and the last events, which explain why a client does not have a lock.
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
@@ -14,9 +14,9 @@ use crate::resp::reply::Sink;
 
 const READ: Command = Command { flags: Flags::READONLY.union(Flags::FAST), access: Access::Read, ..LOCK };
 
-/// Locks that `LOCK.LIST` gives unless it is told how many.
+/// Number of locks that `LOCK.LIST` returns without `COUNT`.
 const LIST_COUNT: usize = 100;
-/// Keys that `LOCK.LIST` looks at for locks nobody waits for.
+/// Maximum number of keys that `LOCK.LIST` scans for locks without waiters.
 const LIST_WALK: usize = 100_000;
 
 /// The rows.
@@ -78,15 +78,15 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// A holder, as it is shown.
+/// A holder, as replies show it.
 struct Holder {
     grant: Grant,
     addr: String,
-    /// The id of the named session that it ends with.
+    /// Id of the named session that the grant ends with.
     session: Option<Box<[u8]>>,
 }
 
-/// One that waits, as it is shown.
+/// A waiter, as replies show it.
 struct Waiting {
     owner: Vec<u8>,
     mode: &'static str,
@@ -97,7 +97,7 @@ struct Waiting {
     addr: String,
 }
 
-/// All that is shown of a name.
+/// Everything that replies show of a name.
 struct Shown {
     limit: u32,
     held_back_ms: u64,
@@ -111,7 +111,7 @@ fn address(engine: &Engine, client: Client) -> String {
     session.map(|session| session.addr.to_string()).unwrap_or_default()
 }
 
-/// What a name is to those who want locks; `None` where it is nothing to them.
+/// Collects everything shown of a name; `None` if it has neither a lock nor waiters.
 fn shown(cx: &mut Context<'_>, name: &[u8]) -> Option<Shown> {
     let (now, db) = (cx.now, cx.db);
     let lock: Option<Lock> = cx.engine.keyspace.with_locks(now, |locks, keys| {
@@ -168,7 +168,7 @@ fn text(reply: &mut dyn Sink, name: &str, value: &[u8]) {
     reply.bulk(value);
 }
 
-/// Writes a name as a map; with its name where that is not known to whoever asks.
+/// Replies with a map that describes a name. `named` includes the name, for callers that did not ask by it.
 fn write(cx: &mut Context<'_>, name: &[u8], shown: &Shown, named: bool) {
     let counts = cx.engine.keyspace.changes.locks.as_ref().map(|locks| locks.history.counts(cx.db, name)).unwrap_or_default();
     let (now, reply) = (cx.now, &mut *cx.reply);
@@ -235,7 +235,8 @@ fn write(cx: &mut Context<'_>, name: &[u8], shown: &Shown, named: bool) {
     field(reply, "expired", counts.expired);
 }
 
-/// Refuses a name that holds something of another type; a plain key is what those wait for who want a lock of its name.
+/// Refuses a name that holds another native type. A plain key is accepted: it blocks its name, and clients may wait for a lock
+/// there.
 fn check_type(cx: &mut Context<'_>, name: &[u8], semaphore: bool) -> Result {
     let other = if semaphore { "lock" } else { "semaphore" };
     let wrong = |kind: &str| kind == other || kind == "latch" || kind == "guard";

@@ -1,4 +1,4 @@
-//! `SEM.*`, semaphores whose permits have leases, and `LATCH.*`, what opens when it was counted down.
+//! `SEM.*`: semaphores whose permits have leases. `LATCH.*`: latches, which open when they are counted down to 0.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -75,7 +75,7 @@ pub const COMMANDS: &[Command] = &[
 const SET: Event = Event::new(Classes::LOCK, "latch.set");
 const DOWN: Event = Event::new(Classes::LOCK, "latch.down");
 
-/// Permits of one semaphore.
+/// Maximum number of permits of one semaphore.
 const LIMIT_MAX: i64 = 1 << 20;
 
 fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -109,14 +109,14 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if permits > limit {
         return Err(Error::new(format!("ERR {permits} permits are more than the limit of {limit}")));
     }
-    // What has one permit is held by one alone.
+    // A semaphore with one permit has one holder at a time.
     let mode = if limit == 1 { Mode::Exclusive } else { Mode::Shared };
     let bound = bound(cx, session);
     let wanted = Wanted { mode, permits, limit, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };
     acquire_one(cx, (args[1], args[2]), wanted, waits, request)
 }
 
-/// What is left of a latch; `None` where there is none.
+/// Returns a latch's remaining count; `None` if there is no such key.
 fn left(cx: &mut Context<'_>, name: &[u8]) -> Result<Option<u64>> {
     match cx.db().peek(name).map(|entry| entry.value()) {
         None => Ok(None),

@@ -19,7 +19,7 @@ pub const COMMANDS: &[Command] = &[Command {
     ..LOCK
 }];
 
-/// Of a session's grants, so many end in the step of the command; the others follow.
+/// Maximum number of a session's grants that end within the command; the others follow later.
 const ENDED_AT_ONCE: u32 = 1024;
 
 fn session(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

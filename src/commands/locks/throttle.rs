@@ -1,8 +1,8 @@
 //! `CL.THROTTLE`: the generic cell rate algorithm, by the convention of redis-cell.
 //!
-//! What is kept is when the next request would be exactly on time (the theoretical arrival time): in whole milliseconds as the
-//! deadline of the key, and the microseconds by which that is too late as its value. So the key goes when it says nothing any more, and
-//! a step of the system clock changes nothing.
+//! The state is the theoretical arrival time: when the next request would be exactly on time. The key's deadline holds it,
+//! rounded up to whole milliseconds, and the key's value holds the microseconds added by rounding. So the key expires as soon as
+//! it carries no information, and a step of the system clock changes nothing.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -28,7 +28,7 @@ pub const COMMANDS: &[Command] = &[Command {
 }];
 
 const THROTTLE: Event = Event::new(Classes::STRING, "cl.throttle");
-/// Microseconds that a limit looks ahead at most: some 34 years.
+/// Maximum time that a limit looks ahead, in microseconds: some 35 years.
 const US_MAX: i128 = 1 << 50;
 
 fn positive(text: &[u8], min: i64) -> Result<i64> {
@@ -39,7 +39,7 @@ fn positive(text: &[u8], min: i64) -> Result<i64> {
     Ok(number)
 }
 
-/// The limit, and what was found of it.
+/// The decision about a request, with the values of its reply.
 struct Verdict {
     limited: bool,
     limit: i64,
@@ -48,7 +48,7 @@ struct Verdict {
     reset_us: i128,
 }
 
-/// What becomes of a request at `now_us`: the verdict, and the next time on which one would be exactly on time.
+/// Decides about a request at `now_us`. Returns the verdict and the new theoretical arrival time.
 fn decide(now_us: i128, on_time_us: i128, interval_us: i128, burst: i64, quantity: i64) -> (Verdict, i128) {
     let tolerance = interval_us * (i128::from(burst) + 1);
     let increment = interval_us * i128::from(quantity);
@@ -62,7 +62,7 @@ fn decide(now_us: i128, on_time_us: i128, interval_us: i128, burst: i64, quantit
         limited,
         limit: burst.saturating_add(1),
         remaining: i64::try_from(remaining).unwrap_or(i64::MAX),
-        // More than there ever is at once is never had, however long one waits.
+        // A quantity above the limit never passes, however long the client waits.
         retry_us: (limited && increment <= tolerance).then_some(early),
         reset_us: ahead,
     };
@@ -76,7 +76,7 @@ fn throttle(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         [quantity] => positive(quantity, 0)?,
         _ => return Err(Error::SYNTAX),
     };
-    // Rounded up, so that no more than asked for come through.
+    // Rounded up, so that no more requests pass than the limit allows.
     let interval_us = (i128::from(period) * 1_000_000 + i128::from(count) - 1) / i128::from(count);
     if interval_us.saturating_mul(i128::from(burst) + 1) > US_MAX || interval_us.saturating_mul(i128::from(quantity)) > US_MAX {
         return Err(Error::new("ERR the limit reaches too far ahead"));
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_burst_is_let_through_and_then_one_an_interval() {
         let mut h = Harness::new();
-        // Fifteen more at once, thirty a minute.
+        // A burst of fifteen more, thirty a minute.
         for left in (0..16).rev() {
             let reset = (16 - left) * 2;
             assert_eq!(h.run("CL.THROTTLE user 15 30 60 1"), format!("*5 :0 :16 :{left} :-1 :{reset}"));

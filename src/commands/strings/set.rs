@@ -1,7 +1,7 @@
-//! `SET` with all its options, and its kin that compare before they set or delete.
+//! `SET` with all its options, and related commands that compare before they set or delete.
 //!
-//! The two families of servers have forked here; both dialects are spoken: `IFEQ`, `IFNE`, `IFDEQ`, `IFDNE`, `DELEX` and `DIGEST`
-//! of Redis 8.4, `IFEQ` and `DELIFEQ` of Valkey 8.1 and 9.
+//! Redis and Valkey differ here, and both dialects are supported: `IFEQ`, `IFNE`, `IFDEQ`, `IFDNE`, `DELEX` and `DIGEST` of Redis
+//! 8.4, `IFEQ` and `DELIFEQ` of Valkey 8.1 and 9.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -74,30 +74,30 @@ pub const COMMANDS: &[Command] = &[
 const GETS: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE));
 const SETS: (Access, KeyUse) = (Access::Overwrite, KeyUse::UPDATE);
 
-/// Whether this word is among the options of a `SET`.
+/// Whether the options of a `SET` contain this word.
 fn says(args: &[&[u8]], word: &[u8]) -> bool {
     args.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(word))
 }
 
-/// What must hold for the value that is there.
+/// Condition on the key's present value.
 #[derive(Clone, Copy)]
 enum Condition<'a> {
-    /// None of the key.
+    /// The key does not exist.
     Absent,
-    /// Any value.
+    /// The key exists.
     Present,
-    /// This string.
+    /// The value is this string.
     Equal(&'a [u8]),
-    /// Another string, or none.
+    /// The value is another string, or there is no key.
     NotEqual(&'a [u8]),
-    /// A string with this digest.
+    /// The value is a string with this digest.
     DigestEqual(u64),
-    /// A string with another digest, or none.
+    /// The value is a string with another digest, or there is no key.
     DigestNotEqual(u64),
 }
 
 impl<'a> Condition<'a> {
-    /// The comparison that an option with an argument names.
+    /// Parses an option with an argument as a comparison; `None` for any other option.
     fn comparison(option: &[u8], argument: &'a [u8]) -> Result<Option<Condition<'a>>> {
         Ok(Some(if option.eq_ignore_ascii_case(b"IFEQ") {
             Condition::Equal(argument)
@@ -112,7 +112,7 @@ impl<'a> Condition<'a> {
         }))
     }
 
-    /// Whether it looks at the string, which the key must then hold.
+    /// Whether the condition compares strings: the key must then hold a string, if it exists.
     fn compares(self) -> bool {
         !matches!(self, Condition::Absent | Condition::Present)
     }
@@ -204,7 +204,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         Some(Condition::Present) => place.is_some(),
         Some(comparison) => comparison.met_by(old),
     };
-    // Before it replies: what is native stays.
+    // Checked before the reply: native values are never overwritten.
     if let Some(place) = place
         && met
         && db.keyspace.space.get(db.dict, place).is_native()
@@ -230,7 +230,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Deletes the key where the condition was met, and says whether it did.
+/// Deletes the key if the condition is met. Replies whether it did.
 fn delete_if(cx: &mut Context<'_>, key: &[u8], met: bool) -> Result {
     let gone = met && cx.db().delete(key, Event::DEL)?;
     cx.reply.integer(i64::from(gone));
