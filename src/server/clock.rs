@@ -1,6 +1,6 @@
 //! The clock: the only place where [`Now`] is made from real time.
 //!
-//! It runs on `CLOCK_MONOTONIC`. Its wall offset is taken once and again only after the system clock was stepped, so that a
+//! It runs on `CLOCK_MONOTONIC`. Its wall offset is read once, and again only after the system clock was stepped, so that a
 //! deadline given as unix time reads back exactly. A test may freeze it, move it, and step its wall clock.
 
 use rustix::time::{ClockId, clock_gettime};

@@ -1,4 +1,4 @@
-//! The directory of live connections: what threads other than the executor's may know of them.
+//! The directory of live connections, for threads other than the executor's.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;

@@ -110,9 +110,9 @@ fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     Some(parser.arguments(&line).map(<[u8]>::to_vec).collect())
 }
 
-/// Writes the present values into the file. Existing lines, comments included, keep their places and get the new values;
-/// directives that are missing and not at their default are added at the end. `users` are whole lines, which replace the old
-/// `user` lines. The file is replaced as a whole or not at all.
+/// Writes the present values into the file. Existing lines, comments included, keep their places, and those of directives
+/// get the new values. Directives that are missing and not at their default are added at the end. `users` are whole lines, which
+/// replace the old `user` lines. The file is replaced as a whole or not at all.
 pub fn rewrite(path: &Path, config: &Config, users: &[Vec<u8>]) -> io::Result<()> {
     let old = std::fs::read(path)?;
     let text = rewritten(&old, config, users);

@@ -4,7 +4,7 @@
 //! event loop and call the engine inline. Other threads reach it through [`Server::control`], never on a request's path.
 //!
 //! ```text
-//!   listener ──▶ connection ──▶ shell: engine, clock, shared buffers ◀── timer        event_loop: who has a turn, and when
+//!   listener ──▶ connection ──▶ shell: engine, clock, shared buffers ◀── timer        event_loop: schedules the turns
 //!                                 ▲
 //!                 Server::control ┘ (tests, signals)
 //! ```

@@ -193,8 +193,8 @@ impl Shell {
         now
     }
 
-    /// Whether anything may be due. Nothing is due before the instant that the timer was armed for after the engine's last use. A
-    /// frozen clock arms no timer.
+    /// Whether anything may be due. Nothing is due before the instant that the timer was armed for after the engine's last use.
+    /// While the clock is frozen, the timer is not armed for deadlines.
     #[inline]
     fn may_be_due(&self, now: Now) -> bool {
         self.clock.is_frozen() || self.timer.armed_ms().is_none_or(|at| now.reached(at))

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   waits │ receives, executes, sends │ receives, executes, sends │ … │ waits        turns, as they are
-//!         └─ looks ──────┘└─ looks ──────────────────┘└──────── looks ┘              turns, as they are counted
+//!         └─ clock ──────┘└─ clock ──────────────────┘└──────── clock ┘              turns, as they are counted
 //! ```
 //!
 //! A client's turn is counted as ending when the next client's requests are about to execute, because the clock is read there

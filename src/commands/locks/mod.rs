@@ -1,7 +1,7 @@
 //! Native lock commands: LOCK in [`acquire`], [`info`] and [`sessions`], SEM and LATCH in [`semaphores`], and the rate limiter.
 //!
-//! The handlers read arguments and write replies. What a lock does is in [`crate::lock`], and how it is kept under a key is in
-//! [`crate::engine::locks`].
+//! The handlers read arguments and write replies. The rules of locks are in [`crate::lock`]; [`crate::engine::locks`]
+//! keeps locks under their keys.
 
 pub mod acquire;
 pub mod info;

@@ -18,7 +18,7 @@ const MAPPED_FROM: libc::c_int = blocks::SPAN as libc::c_int;
 /// together take no longer.
 pub fn prepare() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: sets numbers in the allocator, under its own lock; nothing depends on them for being right.
+    // SAFETY: sets parameters of the allocator under its own lock; correctness does not depend on them.
     unsafe {
         libc::mallopt(libc::M_MXFAST, 0);
         // Nearly all memory belongs to one thread, so further arenas would be wasted.

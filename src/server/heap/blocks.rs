@@ -1,8 +1,8 @@
 //! Small blocks for the threads that execute commands: they hold nearly all keys, values and scripts.
 //!
 //! The C library's allocator returns memory only by searching all free blocks in one go: some 60 ms per gigabyte, for which all
-//! clients would wait. Here blocks of one size lie side by side in spans, a span counts its blocks in use, and an empty span is
-//! returned by itself. Blocks have no headers: a key of a hundred bytes takes twelve bytes fewer on average.
+//! clients would wait. Here blocks of one size lie side by side in spans, a span counts its blocks in use, and an empty span can
+//! be returned alone. Blocks have no headers: a key of a hundred bytes takes twelve bytes fewer on average.
 //!
 //! ```text
 //!   region, reserved once:  │ span of 64 KiB │ span │ span │ …      heads of spans, side by side elsewhere

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   event loop, supervisor of a long script ─▶ Listening ─▶ Accepted, handshakes
-//!                                CONFIG SET ─▶ Listening: other sockets ─▶ Addresses: what INFO, CLUSTER and Server say of them
+//!                                CONFIG SET ─▶ Listening: other sockets ─▶ Addresses, shown by INFO, CLUSTER and Server
 //! ```
 
 use std::cell::{Cell, RefCell};

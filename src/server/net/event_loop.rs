@@ -1,9 +1,9 @@
 //! The executor's event loop: runs ready connections in FIFO order and blocks in `epoll_wait` when none is ready.
 //!
 //! ```text
-//!   ┌▶ others: timer, orders of other threads, who connects
-//!   │  turns of connections, in line          ◀─ written to or let go on by somebody's request
-//!   └─ look at the descriptors, or wait ─▶ into line
+//!   ┌▶ others: timer, orders of other threads, new connections, handshakes
+//!   │  turns of connections, in FIFO order     ◀─ woken by another session's request
+//!   └─ poll the descriptors, or wait ─▶ run queue
 //! ```
 //!
 //! One thread runs all of it, and no turn blocks. Connections are not tasks of an async runtime: finding and waking a task for

@@ -49,7 +49,7 @@ pub struct TlsAcceptor {
 /// The type of an encrypted connection.
 pub type Tls = Rc<RefCell<TlsStream<Socket>>>;
 
-/// Refuses.
+/// Refuses to configure TLS.
 ///
 /// # Errors
 /// Always, for the operator who configured TLS.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   tls-cert-file, tls-key-file, … ─▶ settings ─▶ handshake ─▶ Tls ─▶ connection
-//!                       CONFIG SET ─▶ settings ─────┘ (those who are connected keep what they have)
+//!                       CONFIG SET ─▶ settings ─────┘ (open connections keep their settings)
 //! ```
 
 use std::cell::RefCell;
