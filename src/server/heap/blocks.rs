@@ -23,8 +23,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::base::prefetch::prefetch;
 
-/// Larger blocks are left to the C library, in bytes. A span holds one block of the largest size, and the rest of the span is
-/// never touched.
+/// Larger blocks are left to the C library, in bytes. A span holds only one block of the largest sizes, and the rest of
+/// the span is never touched.
 const SMALL_MAX: usize = SPAN;
 /// Up to this many bytes, block sizes are multiples of `STEP`; above, there are eight sizes per power of two.
 const FINE_MAX: usize = 1024;
@@ -310,7 +310,7 @@ pub fn account(anew: bool) -> (usize, usize) {
     })
 }
 
-/// Returns cached blocks and strays to their spans, so that spans become empty.
+/// Puts cached blocks and strays back into their spans, so that spans become empty.
 pub fn tidy() {
     // SAFETY: only the thread itself uses its heap.
     if let Some(heap) = unsafe { HEAP.get().as_mut() } {
@@ -321,7 +321,7 @@ pub fn tidy() {
     }
 }
 
-/// Returns up to `count` empty spans of this thread's heap to the system. Returns their number.
+/// Releases up to `count` empty spans of this thread's heap to the system. Returns how many.
 pub fn return_spans(count: usize) -> usize {
     // SAFETY: only the thread itself uses its heap.
     let Some(heap) = (unsafe { HEAP.get().as_mut() }) else { return 0 };
@@ -527,7 +527,7 @@ impl Heap {
         self.take(class)
     }
 
-    /// Returns cached blocks to their spans, all but the first `kept`.
+    /// Puts cached blocks back into their spans, all but the first `kept`.
     #[cold]
     #[inline(never)]
     fn flush(&mut self, class: usize, kept: u32) {
@@ -557,7 +557,7 @@ impl Heap {
         }
     }
 
-    /// Returns blocks that other threads have freed to their spans.
+    /// Takes the strays, which other threads have freed, and puts them back into their spans.
     #[cold]
     fn collect_strays(&mut self) {
         let mut block = self.strays.0.swap(ptr::null_mut(), Ordering::Acquire);
@@ -572,7 +572,7 @@ impl Heap {
         }
     }
 
-    /// Returns a block to its span.
+    /// Puts a block back into its span.
     ///
     /// # Safety
     /// The block is no longer used.

@@ -2,7 +2,7 @@
 //!
 //! glibc returns memory by itself only from the end of its heap. A single small block there retains everything before it: a
 //! client that watched a million keys left 130 MiB behind, of which a few hundred kilobytes were in use. So glibc is told to
-//! search its heap whenever a few megabytes were freed. A single search at the end would pause all clients for 15 ms.
+//! search its heap whenever a megabyte was freed. A single search at the end would pause all clients for 15 ms.
 
 /// Memory is returned after this many bytes were freed: that takes a tenth of a millisecond.
 const STEP: i64 = 1 << 20;

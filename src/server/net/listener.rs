@@ -24,7 +24,7 @@ use crate::server::net::tls::{self, TlsStream};
 /// Maximum number of free ports tried: all addresses must share one port.
 const FREE_PORT_ATTEMPTS: usize = 16;
 
-/// Refusal of a client from another machine in protected mode.
+/// Refusal of a client from another machine, in protected mode and while there is no password.
 const DENIED: &[u8] = b"-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the \
 default user. In this mode connections are only accepted from the loopback interface. If you want to connect from external \
 computers to Redis you may adopt one of the following solutions: 1) Just disable protected mode sending the command 'CONFIG SET \
