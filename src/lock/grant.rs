@@ -1,4 +1,4 @@
-//! A grant: that an owner holds a lock, or permits of a semaphore, until its lease ends.
+//! A grant: an owner holds a lock, or permits of a semaphore, until the lease ends.
 
 use smallvec::SmallVec;
 
@@ -10,18 +10,18 @@ pub type Owner = SmallVec<[u8; 40]>;
 pub enum Mode {
     /// By one owner alone.
     Exclusive,
-    /// Together with others who share it.
+    /// Together with other sharing owners.
     Shared,
 }
 
 impl Mode {
-    /// Whether two owners can hold a lock like this at the same time.
+    /// Whether two owners can hold a lock in these modes at the same time.
     #[cfg(any(test, feature = "internals"))]
     pub fn goes_with(self, other: Mode) -> bool {
         self == Mode::Shared && other == Mode::Shared
     }
 
-    /// What `LOCK.INFO` calls it.
+    /// Its name in `LOCK.INFO`.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Exclusive => "exclusive",
@@ -30,16 +30,16 @@ impl Mode {
     }
 }
 
-/// The connection that acquired something.
+/// A connection that acquires locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Client {
-    /// The client's number, which is never given twice.
+    /// The client's number, which is never reused.
     pub id: u64,
-    /// Where the engine has its session, for as long as it has one.
+    /// The index of its session in the engine, while that exists.
     pub slot: u32,
 }
 
-/// What ends a grant beside its lease and its holder.
+/// What ends a grant besides its lease and its release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bound {
     /// Nothing.
@@ -51,13 +51,13 @@ pub enum Bound {
     Session(SessionNumber),
 }
 
-/// The number of a named session, below 2^56. In bytes, so that [`Bound`] has eight of them, and no grant more than can be copied without
-/// a call.
+/// The number of a named session, below 2^56. Seven bytes keep [`Bound`] at eight and a grant small enough to be copied without a
+/// call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionNumber([u8; SESSION_BYTES]);
 
 impl SessionNumber {
-    /// Keeps a number, which is one that was a token's and so below 2^53.
+    /// Stores a number. It was a token, so it is below 2^53.
     #[inline]
     pub fn new(number: u64) -> SessionNumber {
         let [kept @ .., above] = number.to_le_bytes();
@@ -73,11 +73,11 @@ impl SessionNumber {
     }
 }
 
-/// Sets the keys of sessions apart from those of connections.
+/// Distinguishes the keys of sessions from those of connections.
 const SESSION_KEY: u64 = 1 << 63;
 
 impl Bound {
-    /// The key of what the grant ends with; `None` where it is bound to nothing.
+    /// The key of the connection or session that the grant ends with; `None` if it ends with neither.
     #[inline]
     pub fn key(self, client: Client) -> Option<u64> {
         match self {
@@ -92,34 +92,34 @@ impl Bound {
         number | SESSION_KEY
     }
 
-    /// The number of the named session of a key; `None` for the key of a connection.
+    /// The number of the named session with this key; `None` for the key of a connection.
     pub fn session_of_key(key: u64) -> Option<u64> {
         (key & SESSION_KEY != 0).then_some(key & !SESSION_KEY)
     }
 }
 
-/// That an owner holds something. Times are monotonic milliseconds.
+/// An owner's hold on a lock or on permits. Times are monotonic milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Who.
+    /// The owner.
     pub owner: Owner,
     /// The fencing token: larger than every one before it.
     pub token: u64,
-    /// How often it was acquired and not yet released; at least 1.
+    /// Number of acquisitions that are not released yet; at least 1.
     pub holds: u32,
-    /// How it is held.
+    /// Exclusive or shared.
     pub mode: Mode,
-    /// How many permits of a semaphore; 1 for a lock.
+    /// Number of permits of a semaphore; 1 for a lock.
     pub permits: u32,
-    /// When it was granted.
+    /// The time of the grant.
     pub granted_ms: u64,
-    /// When its lease ends.
+    /// The end of its lease.
     pub end_ms: u64,
-    /// Beyond this its lease is never carried; 0 where it may be carried on for ever.
+    /// No renewal carries the lease beyond this; 0 without a limit.
     pub max_end_ms: u64,
-    /// How long the next grant is held back where this one ends otherwise than by its release or the lock's deletion; milliseconds.
+    /// Delay before the next grant, in milliseconds, if this one ends otherwise than by its release or the lock's deletion.
     pub delay_ms: u32,
-    /// What it ends with beside its lease.
+    /// What it ends with besides its lease.
     pub bound: Bound,
     /// The connection that acquired it.
     pub client: Client,
@@ -131,12 +131,12 @@ impl Grant {
         now_ms >= self.end_ms
     }
 
-    /// Begins the lease anew, as far as it may be carried.
+    /// Restarts the lease, up to its maximum.
     pub fn renew(&mut self, end_ms: u64) {
         self.end_ms = if self.max_end_ms == 0 { end_ms } else { end_ms.min(self.max_end_ms) };
     }
 
-    /// Why it ends when its lease does.
+    /// The reason for the end of the grant when its lease ends.
     pub fn end_reason(&self) -> Reason {
         if self.max_end_ms != 0 && self.end_ms >= self.max_end_ms { Reason::MaxHold } else { Reason::Lease }
     }
@@ -147,7 +147,7 @@ impl Grant {
 pub enum Reason {
     /// Its lease ended.
     Lease,
-    /// It was held for as long as its holder had allowed.
+    /// Its maximum hold time is over.
     MaxHold,
     /// The lock was deleted, or its database emptied.
     Deleted,
@@ -156,7 +156,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// What the push `lock-lost` calls it.
+    /// Its name in the push `lock-lost`.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Lease => "lease",
@@ -167,11 +167,11 @@ impl Reason {
     }
 }
 
-/// Bytes of a packed grant before what not every one has and the owner.
+/// Bytes of a packed grant before the optional fields and the owner.
 const HEAD: usize = 31;
-/// Bytes of a packed grant at most.
+/// Maximum number of bytes of a packed grant.
 const PACKED_MAX: usize = 128;
-/// Bytes of an owner in it at most.
+/// Maximum number of bytes of the owner in it.
 const OWNER_MAX: usize = PACKED_MAX - HEAD - 6 - 4;
 const MAX_END: u8 = 1;
 const DELAY: u8 = 2;
@@ -182,7 +182,7 @@ const SESSION_BYTES: usize = 7;
 const U48: u64 = (1 << 48) - 1;
 const U56: u64 = (1 << 56) - 1;
 
-/// Room for a grant as bytes.
+/// Buffer for a packed grant.
 pub struct Packed {
     bytes: [u8; PACKED_MAX],
     len: usize,
@@ -209,8 +209,8 @@ impl Packed {
     }
 }
 
-/// Packs a grant, where the lock has no other and nothing in it needs more room than most do: that of an exclusive lock with a few holds.
-/// Gives whether it could be done.
+/// Packs a grant, if it has the usual form: an exclusive lock with few holds, whose numbers and owner fit. The lock must have no
+/// other holder. Returns whether it was packed.
 #[inline]
 pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
     let owner_max = if let Bound::Session(_) = grant.bound { OWNER_MAX - SESSION_BYTES } else { OWNER_MAX };
@@ -233,7 +233,7 @@ pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
     packed.len = HEAD;
     let head = &mut packed.bytes;
     (head[0], head[1]) = (flags, grant.holds as u8);
-    // Each in a whole word, whose last bytes are zero and come to lie under the next one.
+    // Each is written as a whole word. Its last bytes are zero, and the next word overwrites them.
     head[2..10].copy_from_slice(&grant.token.to_le_bytes());
     head[9..17].copy_from_slice(&grant.granted_ms.to_le_bytes());
     head[15..23].copy_from_slice(&grant.end_ms.to_le_bytes());
@@ -252,7 +252,7 @@ pub fn pack(grant: &Grant, packed: &mut Packed) -> bool {
     true
 }
 
-/// What [`pack`] has packed; `None` for any other bytes that are too few.
+/// Reads what [`pack`] has packed; `None` if there are too few bytes.
 #[inline(always)]
 pub fn unpack(bytes: &[u8]) -> Option<Grant> {
     let (head, mut rest) = bytes.split_first_chunk::<HEAD>()?;

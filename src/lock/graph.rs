@@ -1,16 +1,17 @@
-//! The graph of who waits for whom, and whether one more wait would close a cycle in it.
+//! The waits-for graph, and whether another wait would close a cycle in it.
 //!
-//! An owner waits for every holder of a name that it does not go with, and for everyone before it in the queue that it does not go
-//! with. The edges are not kept: they are what the queues say. Nor are they walked one by one. Whoever stands before a waiter in its
-//! queue waits for the same holders, and so leads nowhere else unless its owner waits for something beside; queues count those. So a
-//! step of the search is a queue, and one that many thousand wait in is no more than its holders.
+//! An owner waits for every holder of a name whose mode conflicts with its own, and for every earlier waiter in the queue that
+//! conflicts with it. The edges are not stored: they follow from the queues. The search does not walk them one by one. An earlier
+//! waiter in the same queue waits for the same holders, so it leads nowhere else unless its owner waits in another queue, too;
+//! queues count such waiters. So a step of the search is a queue, and a queue with many thousand waiters costs no more than its
+//! holders.
 //!
-//! Most often there is nothing to search: a cycle leads back to the owner that is about to wait, and nobody waits for one that holds
-//! nothing that others wait for, and waits nowhere yet.
+//! Usually there is nothing to search: a cycle leads back to the owner that is about to wait, and nobody waits for an owner that
+//! holds no contended name and waits nowhere yet.
 //!
-//! Otherwise it is searched from both ends, by turns and each time for four times as long: whom the owner would wait for, and who waits
-//! for the owner already. When one of them comes to its end there is no cycle. So a long chain, or a crowd that shares a lock, costs
-//! something only if it is as much on both sides; and then but once, see `Queues::put_above`.
+//! Otherwise the search runs from both ends by turns, each time with four times as many steps: whom the owner would wait for, and
+//! who waits for the owner already. When either search is exhausted there is no cycle. So a long chain, or a crowd that shares a
+//! lock, is expensive only if it is large on both sides; and then only once, see `Queues::put_above`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,38 +29,39 @@ pub struct Step {
     pub held: bool,
 }
 
-/// What is known of a wait that is about to begin.
+/// A wait that is about to begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish<'a> {
     /// The owner.
     pub owner: &'a [u8],
-    /// How it wants the names.
+    /// The mode in which it wants the names.
     pub mode: Mode,
-    /// It shares the name already, and will stand before all others.
+    /// Whether the owner shares the name already, and will stand before all others.
     pub upgrade: bool,
     /// The queues that it will stand in.
     pub queues: &'a [u32],
 }
 
-/// A queue on the way, as far as what stands in it before some place.
+/// A queue on the path, up to some place in it.
 struct Node {
     queue: u32,
-    /// What has an order from here on is behind.
+    /// Waiters from this order on do not count: they stand behind.
     before: i64,
     mode: Mode,
-    /// The owner that waits in it there, and whether it was found as a holder of the queue before.
+    /// The owner that waits in it there, and whether that was found as a holder of the previous queue.
     owner: Option<(u32, bool)>,
-    /// Where it was come from.
+    /// The index of the previous node.
     from: usize,
 }
 
-/// The first turns of the search take so many steps; few in tests, so that there are turns.
+/// Maximum number of steps of the first turn of the search. Small in tests, so that several turns happen.
 const STEPS: u32 = if cfg!(test) { 3 } else { 64 };
 
-/// No more steps than these are taken to put owners and queues in order after a search, nor eight times as many as the search took.
+/// Maximum number of steps for lifting levels after a search. Eight times the bound of the search's last turn is a second
+/// maximum.
 const LIFTED: u32 = 1 << 16;
 
-/// The cycle that a wait would close, from its owner on; `None` where it would close none.
+/// The cycle that a wait would close, beginning with its owner; `None` if it closes none.
 pub fn find_cycle(queues: &mut Queues, wish: Wish<'_>) -> Option<Vec<Step>> {
     let wanting = queues.find_owner(wish.owner)?;
     let known = queues.owner(wanting)?;
@@ -77,13 +79,13 @@ pub fn find_cycle(queues: &mut Queues, wish: Wish<'_>) -> Option<Vec<Step>> {
     cycle
 }
 
-/// Searches from both ends by turns. The last turn took no more than `steps`.
+/// Searches from both ends by turns. Leaves in `steps` the bound of the last turn.
 fn search(queues: &Queues, wish: Wish<'_>, wanting: u32, steps: &mut u32) -> Option<Vec<Step>> {
     let known = queues.owner(wanting)?;
-    // Whoever stands before all others from now on is waited for by them: what its owner waits for beside may close the circle, too.
+    // An upgrade goes before all waiters, and they wait for its owner then: the owner's other waits may close the cycle, too.
     let waits = if wish.upgrade { &known.waits[..] } else { &[] };
     let also: Vec<u32> = waits.iter().flat_map(|&waiter| queues.queues_of(waiter)).collect();
-    // Both searches begin anew at each turn: what they know already is found again in a third of the steps of the last one.
+    // Both searches start again at each turn: all earlier turns together take a third of the steps of the last one.
     loop {
         let awaited = Awaited { queues, wish, wanting, also: &also, seen: BTreeSet::new(), next: Vec::new(), steps: *steps };
         match awaited.leads_to_wish() {
@@ -98,7 +100,7 @@ fn search(queues: &Queues, wish: Wish<'_>, wanting: u32, steps: &mut u32) -> Opt
     }
 }
 
-/// A search was given up.
+/// The search ran out of steps.
 struct OutOfSteps;
 
 fn step(steps: &mut u32) -> Result<(), OutOfSteps> {
@@ -106,13 +108,13 @@ fn step(steps: &mut u32) -> Result<(), OutOfSteps> {
     Ok(())
 }
 
-/// The search from the end: the queues in which everybody may wait, by way of others, for the owner that is about to wait. How they want
-/// their names is not looked at: too many may be found, but none too few.
+/// The search from the end: the queues whose waiters may all wait, directly or not, for the owner that is about to wait. It
+/// ignores modes, so it may find too many queues, but never too few.
 struct Awaited<'a> {
     queues: &'a Queues,
     wish: Wish<'a>,
     wanting: u32,
-    /// The queues that the owner stands in already, where it will be waited for by others than before.
+    /// The owner's present queues, if an upgrade makes others wait for it.
     also: &'a [u32],
     seen: BTreeSet<u32>,
     next: Vec<u32>,
@@ -120,7 +122,7 @@ struct Awaited<'a> {
 }
 
 impl Awaited<'_> {
-    /// Whether any of those who wait holds, or stands in line for, what the owner wants: only then there may be a cycle.
+    /// Whether any of those waiters holds, or stands in the queue of, a name that the owner wants. Only then a cycle is possible.
     fn leads_to_wish(mut self) -> Result<bool, OutOfSteps> {
         let mut found = self.add(self.wanting)?;
         while let Some(queue) = self.next.pop().filter(|_| !found) {
@@ -137,10 +139,10 @@ impl Awaited<'_> {
         Ok(found)
     }
 
-    /// Adds the queues of all that an owner holds, and in which it stands itself.
+    /// Adds the queues of all names that an owner holds, and those it stands in.
     fn add(&mut self, owner: u32) -> Result<bool, OutOfSteps> {
         let Some(node) = self.queues.owner(owner) else { return Ok(false) };
-        // What it shares it will have alone before anybody else in line.
+        // An upgrade goes before everybody else in the queue of the name that it shares.
         let own = owner == self.wanting && self.wish.upgrade;
         for queue in node.holds.iter() {
             step(&mut self.steps)?;
@@ -166,13 +168,13 @@ impl Awaited<'_> {
     }
 }
 
-/// The search from the beginning, which knows the way when it comes to the end.
+/// The search from the beginning, which knows the path once it finds the end.
 struct Search<'a> {
     queues: &'a Queues,
     wish: Wish<'a>,
     wanting: u32,
     nodes: Vec<Node>,
-    /// How far each queue was looked through by those who want it alone, and by those who share it.
+    /// How far each queue was searched, separately for exclusive and for shared waits.
     seen: BTreeMap<(u32, bool), i64>,
     steps: u32,
 }
@@ -209,17 +211,17 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Looks for the wanting owner among those a node waits for: whether it was found, as a holder or not. Puts all others that wait
-    /// themselves behind the nodes.
+    /// Looks for the wanting owner among those that a node waits for. Returns whether it was found as a holder or as a waiter.
+    /// Appends the queues of all others that wait themselves to the nodes.
     fn visit(&mut self, at: usize, root: bool) -> Result<Option<bool>, OutOfSteps> {
         let Node { queue: number, before, mode, .. } = self.nodes[at];
         let Some(queue) = self.queues.get(number) else { return Ok(None) };
         step(&mut self.steps)?;
         if !root && self.wish.upgrade && self.wish.queues.contains(&number) {
-            // It will stand before all of them, and holds the name with others until then.
+            // The upgrade will stand before all of them, and shares the name with others until then.
             return Ok(Some(true));
         }
-        // Those who share wait for what stands before the last one there who does not, and for that one.
+        // A shared wait depends on the last exclusive waiter before it, and on everything before that one.
         let bound = match mode {
             Mode::Exclusive => Some(before),
             Mode::Shared if queue.exclusive == 0 => None,
@@ -232,7 +234,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             if holder == self.wanting {
-                // What it holds of what it wants itself is what it shares.
+                // At the root, the name that it holds and wants is the one it shares.
                 if root {
                     continue;
                 }
@@ -249,8 +251,8 @@ impl<'a> Search<'a> {
                 return Ok(Some(false));
             }
         }
-        // One that shares the name, or waits to share it, and wants it alone together with others, has those to wait for who stand
-        // before it and wait for it.
+        // If the owner shares the name, or waits to share it, and now wants it exclusively along with other names, it also waits
+        // for the waiters that stand before it.
         let known = self.queues.owner(self.wanting);
         let twice = root && known.is_some_and(|owner| owner.holds.contains(number) || self.waits_in(&owner.waits, number));
         if queue.complex > 0 || twice {
@@ -271,7 +273,7 @@ impl<'a> Search<'a> {
         waiters.iter().any(|&waiter| self.queues.queues_of(waiter).any(|of| of == queue))
     }
 
-    /// The order right behind the last waiter before some place that wants to be alone.
+    /// The order right behind the last exclusive waiter before some place.
     fn last_exclusive(&mut self, queue: u32, before: i64) -> Result<Option<i64>, OutOfSteps> {
         for link in self.queues.links_back(queue).skip_while(|link| link.order >= before) {
             step(&mut self.steps)?;
@@ -282,11 +284,11 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Puts all that an owner waits for behind the nodes, as far as it was not looked through.
+    /// Appends all that an owner waits for to the nodes, as far as it was not searched yet.
     fn follow(&mut self, owner: u32, held: bool, from: usize) -> Result<(), OutOfSteps> {
         let Some(node) = self.queues.owner(owner) else { return Ok(()) };
         for &waiter in &node.waits {
-            // Who waits for one of several permits waits for nobody in particular.
+            // A waiter for one of several permits waits for nobody in particular.
             let Some(waiter) = self.queues.waiter(waiter).filter(|waiter| waiter.wanted.limit <= 1) else { continue };
             for link in waiter.links.iter().filter_map(|&link| self.queues.link(link)) {
                 step(&mut self.steps)?;
@@ -302,7 +304,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// The way to a node, whose queue the wanting owner holds or stands in.
+    /// The path to a node whose queue the wanting owner holds or stands in.
     fn path(&self, mut at: usize, mut held: bool) -> Vec<Step> {
         let mut steps = Vec::new();
         loop {

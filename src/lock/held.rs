@@ -1,15 +1,15 @@
-//! How many locks are held and how many permits are out, in each database.
+//! Numbers of held locks and permits in each database.
 
 use crate::lock::holders::Lock;
 
 /// What is held in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Locks that somebody holds.
+    /// Locks that are held.
     pub locks: u64,
-    /// Semaphores of which anybody has permits.
+    /// Semaphores with permits out.
     pub semaphores: u64,
-    /// Grants of either.
+    /// Grants of both.
     pub grants: u64,
     /// Permits of semaphores that are out.
     pub permits: u64,
@@ -29,7 +29,7 @@ impl HeldByDb {
         &mut self.0[db]
     }
 
-    /// Somebody was granted a lock, or so many permits, which is as it is with the grant in it.
+    /// Counts a grant of `permits` permits. `lock` contains the grant.
     #[inline]
     pub fn granted(&mut self, db: u32, lock: &Lock, permits: u32) {
         let held = self.of(db);
@@ -43,7 +43,7 @@ impl HeldByDb {
         }
     }
 
-    /// A grant of so many permits is over, and was taken out of its lock.
+    /// Counts the end of a grant of `permits` permits. The grant was taken out of `lock`.
     #[inline]
     pub fn ended(&mut self, db: u32, lock: &Lock, permits: u32) {
         let held = self.of(db);
@@ -57,7 +57,7 @@ impl HeldByDb {
         }
     }
 
-    /// A lock was deleted as it was.
+    /// Counts the deletion of a lock with its holders.
     pub fn deleted(&mut self, db: u32, lock: &Lock) {
         let held = self.of(db);
         let any = u64::from(!lock.holders.is_empty());
@@ -70,18 +70,18 @@ impl HeldByDb {
         }
     }
 
-    /// A database was emptied; gives what was held there.
+    /// Resets the counts of an emptied database. Returns the counts before.
     pub fn flushed(&mut self, db: u32) -> Held {
         std::mem::take(self.of(db))
     }
 
-    /// Two databases have changed places.
+    /// Exchanges the counts of two databases.
     pub fn swapped(&mut self, a: u32, b: u32) {
         let (of_a, of_b) = (*self.of(a), *self.of(b));
         (*self.of(a), *self.of(b)) = (of_b, of_a);
     }
 
-    /// What is held in all of them together.
+    /// The sum over all databases.
     pub fn total(&self) -> Held {
         self.0.iter().fold(Held::default(), |sum, held| Held {
             locks: sum.locks + held.locks,
@@ -90,7 +90,7 @@ impl HeldByDb {
             permits: sum.permits + held.permits,
         })
     }
-    /// What is held in a database.
+    /// The counts of a database.
     pub fn in_db(&self, db: u32) -> Held {
         self.0.get(db as usize).copied().unwrap_or_default()
     }

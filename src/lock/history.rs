@@ -1,4 +1,4 @@
-//! What has happened to each lock lately: the last events of the names that were used last.
+//! Recent events of each lock: the last events of the most recently used names.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -11,41 +11,41 @@ use crate::base::segments::Segments;
 use crate::lock::Origin;
 use crate::lock::grant::{Client, Owner, Reason};
 
-/// Names whose events are kept by default.
+/// Default number of names whose events are kept.
 pub const NAMES: usize = 4096;
-/// Events of a name that are kept by default.
+/// Default number of events kept of a name.
 pub const EVENTS: usize = 16;
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// An owner was granted the lock, with this token; after so many milliseconds of waiting.
+    /// An owner was granted the lock.
     Granted {
         /// The fencing token.
         token: u64,
-        /// Milliseconds it had waited.
+        /// Milliseconds of waiting before the grant.
         waited_ms: u64,
     },
-    /// An owner that held it acquired it once more.
+    /// The holder acquired it once more.
     Reentered,
     /// An owner began to wait.
     Queued,
-    /// An owner gave it back.
+    /// The holder released it.
     Released,
-    /// A grant ended otherwise.
+    /// A grant ended without a release.
     Ended(Reason),
-    /// An owner's wait ended without a grant.
+    /// A wait timed out.
     TimedOut,
-    /// An owner's connection was closed, or its wait ended by somebody else, while it waited.
+    /// An owner stopped waiting: its connection was closed, or another client unblocked it.
     Left,
-    /// An owner was refused, as it was held.
+    /// A request without waiting was refused because the lock was held.
     Refused,
-    /// An owner's wait would have closed a cycle.
+    /// A wait was refused because it would have closed a cycle.
     Deadlock,
 }
 
 impl What {
-    /// What `LOCK.WHY` calls it.
+    /// Its name in `LOCK.WHY`.
     pub fn name(self) -> &'static str {
         match self {
             What::Granted { .. } => "granted",
@@ -62,26 +62,26 @@ impl What {
         }
     }
 
-    /// Whether it is the end of a grant.
+    /// Whether it ends a grant.
     pub fn is_end(self) -> bool {
         matches!(self, What::Released | What::Ended(_))
     }
 }
 
-/// Something that happened to a lock.
+/// An event of a lock.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// When, in monotonic milliseconds.
+    /// The time, in monotonic milliseconds.
     pub at_ms: u64,
-    /// What.
+    /// The kind.
     pub what: What,
-    /// To which owner.
+    /// The owner.
     pub owner: Owner,
-    /// Whose connection it was; for [`Reason::Deleted`] that of whoever deleted it.
+    /// The owner's connection; for [`Reason::Deleted`], the connection that deleted the lock.
     pub client: Client,
 }
 
-/// How often things have happened to a lock, since it is remembered.
+/// Counts of a lock's events since it is remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Grants.
@@ -92,7 +92,7 @@ pub struct Counts {
     pub expired: u64,
 }
 
-/// What is remembered of a name.
+/// The remembered events of a name.
 #[derive(Clone, Debug)]
 struct Record {
     db: u32,
@@ -100,31 +100,31 @@ struct Record {
     hash: u32,
     events: VecDeque<Event>,
     counts: Counts,
-    /// Neighbours in the order of the last use.
+    /// Neighbours in the order of last use.
     older: u32,
     newer: u32,
 }
 
 const NIL: u32 = u32::MAX;
-/// Room that a record keeps for the name that comes after the one it was made for, in bytes, and for that one's events.
+/// Capacity that a reused record keeps for its next name, in bytes, and for that name's events.
 const KEPT_NAME: usize = 64;
 const KEPT_EVENTS: usize = 2;
 
-/// The events of all names that are remembered.
+/// The remembered events of all names.
 pub struct History {
     hasher: FixedState,
     names: Segments,
     records: Chunks<Record>,
     oldest: u32,
     newest: u32,
-    /// How many names are remembered at most.
+    /// Maximum number of remembered names.
     names_max: usize,
-    /// How many events of each.
+    /// Maximum number of events of each name.
     events_max: usize,
 }
 
 impl History {
-    /// Nothing has happened yet.
+    /// Creates an empty history.
     pub fn new(seed: u64) -> Self {
         History {
             hasher: FixedState::with_seed(seed),
@@ -137,18 +137,18 @@ impl History {
         }
     }
 
-    /// Remembers so many names, and so many events of each, from now on: what is beyond that is not shown any more, and is given back by
-    /// [`History::free_some`] and as names are used.
+    /// Sets the number of remembered names, and of events of each. Events beyond that are hidden at once. [`History::free_some`]
+    /// and later uses of the names free their memory.
     pub fn set_bounds(&mut self, names: usize, events: usize) {
         (self.names_max, self.events_max) = (names, events);
     }
 
-    /// Whether more names are remembered than are to be.
+    /// Whether more names are remembered than allowed.
     pub fn exceeds(&self) -> bool {
         self.records.len() > self.names_max
     }
 
-    /// Forgets names that are too many, at most `budget` of them.
+    /// Forgets excess names, at most `budget` of them.
     pub fn free_some(&mut self, budget: &mut u32) {
         while *budget > 0 && self.exceeds() {
             *budget -= 1;
@@ -161,7 +161,7 @@ impl History {
         self.records.len()
     }
 
-    /// What has just happened to a name is often followed by more of it.
+    /// Fast path of a lookup: several events in a row often have the same name.
     fn is_newest(&self, db: u32, name: &[u8]) -> bool {
         self.records.get(self.newest).is_some_and(|record| record.db == db && *record.name == *name)
     }
@@ -187,19 +187,19 @@ impl History {
         record.into_iter().flat_map(|record| record.events.range(record.events.len().saturating_sub(self.events_max)..))
     }
 
-    /// How often things have happened to a name.
+    /// Counts of a name's events.
     pub fn counts(&self, db: u32, name: &[u8]) -> Counts {
         self.find(db, name).and_then(|number| self.records.get(number)).map(|record| record.counts).unwrap_or_default()
     }
 
-    /// The last time that this owner was granted the lock, or that a grant of it ended.
+    /// The last grant to this owner, or the last end of a grant of it.
     pub fn last_of(&self, db: u32, name: &[u8], owner: &[u8]) -> Option<&Event> {
         let is_of = |event: &&Event| event.what.is_end() || matches!(event.what, What::Granted { .. });
         self.events(db, name).rev().find(|event| is_of(event) && event.owner[..] == *owner)
     }
 
-    /// Notes the end of the grant with this token, which may have come before what was noted last; of a grant that is not remembered
-    /// only as the last thing that has happened.
+    /// Records the end of the grant with this token, which may be earlier than the last recorded event. If the grant is not
+    /// remembered, its end is recorded only where it is the latest event.
     pub fn note_end(&mut self, name: &[u8], token: u64, what: What, owner: &[u8], origin: Origin) {
         let Origin { db, at_ms, by: client, next_token, .. } = origin;
         let record = self.find(db, name).and_then(|number| self.records.get_mut(number));
@@ -219,7 +219,7 @@ impl History {
         }
     }
 
-    /// Notes what happened.
+    /// Records an event.
     pub fn note(&mut self, db: u32, name: &[u8], at_ms: u64, what: What, owner: &[u8], client: Client) {
         if self.names_max == 0 {
             return;
@@ -249,7 +249,7 @@ impl History {
         }
     }
 
-    /// A record of a name that has none, made of that of the oldest where there is no more room.
+    /// Creates the record of a new name. Reuses the oldest record when there are enough.
     fn begin(&mut self, hash: u32, db: u32, name: &[u8]) -> u32 {
         if self.exceeds() {
             self.forget_oldest();
@@ -279,7 +279,7 @@ impl History {
         number
     }
 
-    /// Asks memory for what will be made of the next names: nobody has looked there for as many names as are remembered.
+    /// Prefetches the records that the next new names will reuse: they were last touched as many names ago as are remembered.
     fn prefetch(&self, next: u32) {
         if let Some(next) = self.records.get(next) {
             prefetch(next.name.as_ptr());

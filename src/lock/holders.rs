@@ -1,4 +1,4 @@
-//! Who holds a lock: one owner, most often, and up to thousands who share it or have permits of a semaphore.
+//! The holders of a lock: usually one owner, and up to thousands that share it or have permits of a semaphore.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use crate::lock::grant::{Grant, Owner};
 
-/// So many are found by a look at each of them.
+/// Maximum number of holders that are searched linearly.
 const FEW: usize = 16;
 
-/// The grants of a lock, each of another owner.
+/// The grants of a lock, each of a different owner.
 #[derive(Clone, Debug)]
 pub enum Holders {
     /// A few, in the order of their tokens.
@@ -18,7 +18,7 @@ pub enum Holders {
     Many(Box<Many>),
 }
 
-/// Which one of the holders of a lock, as long as none of them goes and none is added.
+/// The place of a holder, valid until a holder is removed or added.
 #[derive(Clone, Copy, Debug)]
 pub enum Holder {
     /// The one at this index.
@@ -27,7 +27,7 @@ pub enum Holder {
     Token(u64),
 }
 
-/// Grants that are found by their owners and by the ends of their leases.
+/// Grants indexed by owner and by the end of the lease.
 #[derive(Clone, Debug, Default)]
 pub struct Many {
     grants: BTreeMap<u64, Grant>,
@@ -65,7 +65,7 @@ impl Holders {
         few.into_iter().flatten().chain(many.into_iter().flatten())
     }
 
-    /// Which of them an owner is.
+    /// The place of an owner's grant.
     #[inline]
     pub fn find(&self, owner: &[u8]) -> Option<Holder> {
         match self {
@@ -106,7 +106,7 @@ impl Holders {
         }
     }
 
-    /// Permits that are out, one for each holder of a lock.
+    /// Number of permits that are out; each holder of a lock counts as one.
     pub fn permits(&self) -> u64 {
         match self {
             Holders::Few(few) => few.iter().map(|grant| u64::from(grant.permits)).sum(),
@@ -130,7 +130,7 @@ impl Holders {
         }
     }
 
-    /// Adds the grant of an owner who has none, and whose token is the largest.
+    /// Adds a grant. Its owner has none yet, and its token is larger than all others.
     #[inline]
     pub fn insert(&mut self, grant: Grant) {
         debug_assert!(self.get(&grant.owner).is_none(), "an owner has one grant");
@@ -145,12 +145,12 @@ impl Holders {
         }
     }
 
-    /// Takes an owner's grant out.
+    /// Removes an owner's grant.
     pub fn remove(&mut self, owner: &[u8]) -> Option<Grant> {
         self.find(owner).and_then(|holder| self.take(holder))
     }
 
-    /// Takes a holder's grant out; `None` where it is not there any more.
+    /// Removes the grant of a holder; `None` if it is gone.
     #[inline]
     pub fn take(&mut self, holder: Holder) -> Option<Grant> {
         match (self, holder) {
@@ -166,7 +166,7 @@ impl Holders {
         }
     }
 
-    /// Takes out the grant with the smallest token.
+    /// Removes the grant with the smallest token.
     pub fn pop(&mut self) -> Option<Grant> {
         match self {
             Holders::Few(few) if few.is_empty() => None,
@@ -178,7 +178,7 @@ impl Holders {
         }
     }
 
-    /// Changes a holder's grant, but neither its owner nor its token nor its permits; `None` where it is not there any more.
+    /// Changes a holder's grant, but neither its owner nor its token nor its permits; `None` if it is gone.
     #[inline]
     pub fn change<T>(&mut self, holder: Holder, change: impl FnOnce(&mut Grant) -> T) -> Option<T> {
         match (self, holder) {
@@ -194,7 +194,7 @@ impl Holders {
         }
     }
 
-    /// Takes out a grant whose lease has ended, the one first that ended first.
+    /// Removes a grant whose lease has ended, the one that ended first.
     pub fn take_ended(&mut self, now_ms: u64) -> Option<Grant> {
         match self {
             Holders::Few(few) => {
@@ -212,7 +212,7 @@ impl Holders {
         }
     }
 
-    /// Frees up to `budget` of them, of which nobody needs to know any more; true when none is left.
+    /// Frees up to `budget` grants that nothing needs any more. Returns true when none is left.
     pub fn free_some(&mut self, budget: &mut u32) -> bool {
         if let Holders::Many(many) = self {
             while *budget > 0 && many.grants.pop_first().is_some() {
@@ -251,30 +251,30 @@ impl Many {
     }
 }
 
-/// A lock or semaphore as it is kept under its name.
+/// A lock or semaphore as it is stored under its name.
 #[derive(Clone, Debug, Default)]
 pub struct Lock {
     /// Permits of a semaphore; 0 for a lock.
     pub limit: u32,
-    /// Until then nobody is granted anything, in monotonic milliseconds; 0 where nothing is held back.
+    /// Nothing is granted before this, in monotonic milliseconds; 0 without a delay.
     pub held_back_ms: u64,
-    /// Who holds it.
+    /// The holders.
     pub holders: Holders,
 }
 
 impl Lock {
-    /// When something about it changes by itself, in monotonic milliseconds: a lease ends, or it is held back no more.
+    /// The next change that happens on its own, in monotonic milliseconds: a lease or the delay ends.
     pub fn due_ms(&self) -> Option<u64> {
         let held_back = (self.held_back_ms != 0).then_some(self.held_back_ms);
         self.holders.first_end_ms().into_iter().chain(held_back).min()
     }
 
-    /// When nothing is left of it if nobody does anything: the deadline of its key, in monotonic milliseconds.
+    /// The deadline of its key, in monotonic milliseconds: the last lease or the delay has ended by then.
     pub fn deadline_ms(&self) -> u64 {
         self.holders.last_end_ms().unwrap_or(0).max(self.held_back_ms)
     }
 
-    /// Whether it is worth no key any more.
+    /// Whether there is nothing left that needs a key.
     pub fn is_free(&self) -> bool {
         self.holders.is_empty() && self.held_back_ms == 0
     }
@@ -284,7 +284,7 @@ impl Lock {
         if self.limit == 0 { "lock" } else { "semaphore" }
     }
 
-    /// Bytes that it takes up outside of itself, about.
+    /// Approximate number of bytes allocated outside of itself.
     pub fn allocated(&self) -> usize {
         match &self.holders {
             Holders::Few(few) if few.spilled() => few.capacity() * size_of::<Grant>(),

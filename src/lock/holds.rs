@@ -1,16 +1,16 @@
-//! The queues of what an owner holds: one or two, most often, and up to very many.
+//! The queues of the names that an owner holds: usually one or two, and up to very many.
 
 use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
-/// So many are found by a look at each of them.
+/// Maximum number that is searched linearly.
 const FEW: usize = 32;
 
 /// A set of numbers of queues.
 #[derive(Clone, Debug)]
 pub enum Holds {
-    /// A few, in the order in which they came.
+    /// A few, in the order of insertion.
     Few(SmallVec<[u32; 2]>),
     /// More of them.
     Many(BTreeSet<u32>),
@@ -48,7 +48,7 @@ impl Holds {
         }
     }
 
-    /// Adds one that is not among them.
+    /// Adds a queue that is not among them.
     pub fn insert(&mut self, queue: u32) {
         match self {
             Holds::Few(few) if few.len() < FEW => few.push(queue),
@@ -59,7 +59,7 @@ impl Holds {
         }
     }
 
-    /// Takes one out.
+    /// Removes a queue.
     pub fn remove(&mut self, queue: u32) {
         match self {
             Holds::Few(few) => few.retain(|held| *held != queue),

@@ -1,4 +1,4 @@
-//! The operations on locks: each is one step, after which everybody who can be granted something has been.
+//! The operations on locks. Every operation is atomic and grants all eligible waiters before it returns.
 
 mod adopting;
 mod ending;
@@ -25,71 +25,71 @@ use crate::lock::sessions::Sessions;
 use crate::lock::stats::Stats;
 pub use crate::lock::terms::{Acquired, AllAcquired, Cause, Claim, Found, Keys, Outcome, Refusal, Request};
 
-/// Waits that last as long as this are kept as long ones, in milliseconds.
+/// Default threshold of long waits, in milliseconds: waits of at least this length are kept for display.
 pub const LONG_WAIT_MS: u64 = 1000;
 
-/// How many steps it takes to grant what a lease held to whoever waits, where freeing an entry takes one.
+/// Budget steps for settling one due event, such as a lease that ends and the next grant. Freeing an entry takes one step.
 pub const DUE_STEPS: u32 = 4;
 
 /// A database by its index, and a name in it.
 type Name = (u32, Box<[u8]>);
 
-/// What comes about by itself, in the order in which it does at the same time.
+/// Events that happen on their own, in the order in which they are settled at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// Something about the name of a queue changes.
+    /// A lease, a delay or a plain key under the name of a queue ends.
     Queue(u32),
-    /// The time of a waiter is over: its serial number, and its number.
+    /// A waiter times out: its serial number, and its number.
     Waiter(i64, u32),
-    /// The grace of a named session is over.
+    /// The grace of a named session ends.
     Session(u64),
 }
 
-/// All that is known of locks beside the locks themselves.
+/// All state of locks besides the locks themselves.
 pub struct Locks {
-    /// Who waits.
+    /// Queues of waiters.
     pub queues: Queues,
-    /// What happened lately.
+    /// Recent events of each name.
     pub history: History,
-    /// Totals.
+    /// Totals for statistics.
     pub stats: Stats,
-    /// How much is held.
+    /// Numbers of held locks and permits, by database.
     pub held: HeldByDb,
-    /// What is remembered of requests that were answered.
+    /// Remembered answers to requests.
     pub requests: Requests,
     /// Named sessions.
     pub sessions: Sessions,
     next_token: u64,
-    /// What ends by itself while there is a queue, in monotonic milliseconds: the section "Two mechanisms end leases" of
-    /// [`crate::lock`] says why these are not on the wheel.
+    /// Events that are due on their own, by monotonic milliseconds. The section "Two mechanisms end leases" of [`crate::lock`]
+    /// says why these are not on the wheel.
     deadlines: BTreeSet<(u64, Due)>,
     next_ms: u64,
-    /// Queues whose first waiters may be granted something.
+    /// Queues whose first waiters may be eligible for a grant.
     todo: Vec<u32>,
-    /// Owners that were granted the name of a queue to be served, and wait for more, perhaps of it.
+    /// Queues to serve again, with an owner that was granted the queue's name and has further waits, perhaps in the same queue.
     again: Vec<(u32, Owner)>,
-    /// What has to be told.
+    /// Results that connections have to be told.
     pub outcomes: Vec<Outcome>,
-    /// Grants that end with their connections or named sessions: [`Bound::key`], the token, and the name in the database that is
-    /// [`Locks::home`] to it. What was lost with its database goes when its holder is told.
+    /// Grants that end with their connections or named sessions: [`Bound::key`], the token, and the name in the database with
+    /// that [`Locks::home`]. A grant that was lost with its database stays here until its holder is notified.
     bound: BTreeMap<(u64, u64), Name>,
-    /// Keys of named sessions that have ended and whose grants are being ended, with the connections that they had.
+    /// Keys of ended named sessions whose grants are still being ended, with the last connections of those sessions.
     over: VecDeque<(u64, Option<Client>)>,
-    /// Keys of ended connections and sessions that had too many grants to end at once, with the connections that are told. A request
-    /// that comes to one of the grants that are left ends it first, so that another connection of its owner does not re-enter it.
+    /// Keys of ended connections and sessions with too many grants to end at once, with the connection to notify. A request that
+    /// meets one of the remaining grants ends it first, so that another connection of its owner does not re-enter it.
     ending: Vec<(u64, Option<Client>)>,
-    /// What databases are called that have changed places.
+    /// [`Locks::home`] of each database index, once databases were swapped.
     homes: Vec<u32>,
-    /// Holders that are to be told that they have lost what they held.
+    /// Holders that have lost their locks and are still to be notified.
     lost: VecDeque<Lost>,
-    /// When each database was last emptied, and by whom.
+    /// The last flush of each database.
     flushes: Vec<Origin>,
-    /// Waits of so many milliseconds are long; `None` where none is.
+    /// Waits of at least this many milliseconds are kept as long waits; `None` keeps none.
     pub long_wait_ms: Option<u64>,
 }
 
 impl Locks {
-    /// No lock was granted yet; the first token will be this one.
+    /// Creates the state without any lock. The first grant gets the token `first_token`, or 1 where that is 0.
     pub fn new(seed: u64, first_token: u64) -> Self {
         Locks {
             queues: Queues::new(seed),
@@ -119,30 +119,30 @@ impl Locks {
         self.next_token
     }
 
-    /// Sets the token of the next grant, which never goes back.
+    /// Raises the token of the next grant; a smaller value has no effect.
     pub fn set_next_token(&mut self, token: u64) {
         self.next_token = self.next_token.max(token);
     }
 
-    /// When something comes about by itself at the earliest, in monotonic milliseconds; the end of time where nothing will.
+    /// The instant of the next event that happens on its own, in monotonic milliseconds; `u64::MAX` if there is none.
     #[inline]
     pub fn next_ms(&self) -> u64 {
         if self.todo.is_empty() { self.next_ms } else { 0 }
     }
 
-    /// Whether there are outcomes to tell, or queues to serve.
+    /// Whether there are outcomes to deliver, or queues to serve.
     #[inline]
     pub fn has_work(&self) -> bool {
         !self.todo.is_empty() || !self.outcomes.is_empty()
     }
 
-    /// Whether what is remembered of requests, or a session, has changed.
+    /// Whether a remembered request or a session has changed.
     #[inline]
     pub fn has_news(&self) -> bool {
         !self.requests.news.is_empty() || !self.sessions.news.is_empty()
     }
 
-    /// Takes a lock, or waits for it until a deadline where one is given (`Some(None)` waits without limit).
+    /// Takes a lock. If it is not available, waits until a deadline where one is given (`Some(None)` waits without limit).
     pub fn acquire(
         &mut self,
         keys: &mut impl Keys,
@@ -189,7 +189,7 @@ impl Locks {
         if let Some((mode, token, granted_ms)) = held
             && (mode == wanted.mode || mode == Mode::Exclusive || wanted.limit > 0)
         {
-            // The grant would be over with its own reply.
+            // The grant would end at the moment of its reply.
             if wanted.max_hold_ms != 0 && now.reached(granted_ms.saturating_add(wanted.max_hold_ms)) {
                 keys.put_back(db, name, &mut lock);
                 return Err(Refusal::HeldTooLong {
@@ -226,7 +226,7 @@ impl Locks {
         waits.map(Acquired::Waits)
     }
 
-    /// Takes all of these locks, or waits until all can be had at once. Their names are different from each other.
+    /// Takes all of these locks, or waits until all are available at once. The names must be distinct.
     pub fn acquire_all(
         &mut self,
         keys: &mut impl Keys,
@@ -300,8 +300,8 @@ impl Locks {
         waits.map(AllAcquired::Waits)
     }
 
-    /// Releases one hold, or all of them. Returns the remaining hold count. A release that is sent again by the same id has the
-    /// answer of the first one; one that was refused is judged anew, as it has changed nothing.
+    /// Releases one hold, or all of them. Returns the remaining hold count. A release that is repeated with the same id gets the
+    /// answer of the first one. A release that was refused is judged again, because it has changed nothing.
     pub fn release(
         &mut self,
         keys: &mut impl Keys,
@@ -361,7 +361,7 @@ impl Locks {
         Ok(now.left_ms(end_ms.unwrap_or(0)))
     }
 
-    /// A lock as it is now, for those who look at it, and before anything else happens to the name it is put back.
+    /// Shows a lock in its current state to `see`, and puts it back unchanged.
     pub fn look<T>(
         &mut self,
         keys: &mut impl Keys,
@@ -380,7 +380,7 @@ impl Locks {
         }
     }
 
-    /// Lets come about what has by now, in its order, as far as `budget` goes.
+    /// Settles the events that are due, in their order, within `budget`.
     pub fn advance(&mut self, keys: &mut impl Keys, now: Now, budget: &mut u32) {
         while *budget > 0
             && let Some(&(at_ms, due)) = self.deadlines.first()
@@ -401,7 +401,7 @@ impl Locks {
         self.work(keys, now);
     }
 
-    /// Serves the queues of which something has become free.
+    /// Serves the queues that may have eligible waiters.
     pub fn work(&mut self, keys: &mut impl Keys, now: Now) {
         while let Some(number) = self.todo.pop() {
             let Some(queue) = self.queues.get(number) else { continue };
@@ -411,7 +411,7 @@ impl Locks {
             match found {
                 Found::Plain => {
                     self.track((db, &name), &lock);
-                    // Its end is seen to in time, so that a request that comes then is not served before those who wait.
+                    // The plain key's end is settled in time, so that a request at that instant is not served before the waiters.
                     if let (Some(queue), Some(end_ms)) = (self.queues.find(db, &name), keys.plain_end_ms(db, &name)) {
                         self.set_due(queue, end_ms);
                     }
@@ -432,7 +432,7 @@ impl Locks {
         self.again.clear();
     }
 
-    /// Takes what a name holds, without grants whose leases have ended; see [`Keys::take`].
+    /// Takes what a name holds, and ends grants whose leases have ended; see [`Keys::take`].
     fn open(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) -> Found {
         let found = keys.take(db, name, lock);
         if found == Found::Lock && (lock.due_ms().is_some_and(|at| now.reached(at)) || self.has_ending(lock)) {
@@ -441,7 +441,7 @@ impl Locks {
         found
     }
 
-    /// As [`Locks::open`] for a lock that was taken, and of which something has ended.
+    /// As [`Locks::open`] for a lock that was taken and has something overdue.
     #[cold]
     fn open_overdue(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) -> Found {
         self.expire(keys, now, (db, name), lock);
@@ -452,7 +452,7 @@ impl Locks {
         if free { Found::Free } else { keys.take(db, name, lock) }
     }
 
-    /// As [`Locks::open`] for a holder, who is found in the lock.
+    /// As [`Locks::open`] for a holder. Returns its place in the lock, or refuses where the claim does not hold.
     fn open_held(
         &mut self,
         keys: &mut impl Keys,
@@ -475,7 +475,7 @@ impl Locks {
         Err(refusal)
     }
 
-    /// Why an owner does not hold what it thinks it holds.
+    /// Why an owner does not hold the lock that it claims to hold.
     fn cause(&self, now: Now, (db, name): (u32, &[u8]), lock: &Lock, owner: &[u8]) -> Cause {
         if let Some(grant) = lock.holders.get(owner) {
             return Cause::OtherToken { token: grant.token, for_ms: now.mono_ms().saturating_sub(grant.granted_ms) };
@@ -483,7 +483,7 @@ impl Locks {
         if let Some(event) = self.history.last_of(db, name, owner) {
             let ago = |at_ms| now.mono_ms().saturating_sub(at_ms);
             if let What::Granted { .. } = event.what {
-                // It was granted, and has not ended, but in a database that was emptied.
+                // It was granted and has not ended, but its database was emptied.
                 if let Some(flush) = self.flushed_since(db, event.at_ms) {
                     return Cause::Deleted { client: flush.by.id, ago_ms: ago(flush.at_ms) };
                 }
@@ -506,7 +506,7 @@ impl Locks {
         }
     }
 
-    /// Puts a lock back that has changed, and keeps account of it.
+    /// Puts a changed lock back, and updates its queue and deadlines.
     fn close(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), lock: &mut Lock) {
         self.track((db, name), lock);
         keys.put(db, name, lock);
@@ -554,7 +554,7 @@ impl Locks {
     }
 }
 
-/// Whether a lock is of the kind that is wanted.
+/// Whether a lock has the wanted kind and limit.
 fn fits(lock: &Lock, wanted: &Wanted) -> Result<(), Refusal> {
     if lock.is_free() || lock.limit == wanted.limit {
         return Ok(());

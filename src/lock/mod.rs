@@ -1,7 +1,8 @@
-//! Native locks: holders, queues, leases, fencing tokens, and who waits for whom.
+//! Native locks: holders, queues, leases, fencing tokens, and the graph of who waits for whom.
 //!
-//! What is here knows nothing of requests and replies, nor where locks are kept: [`Locks`] is told of the names it works on through
-//! [`Keys`], and gives what others have to be told as [`Outcome`]s. `LOCKS.md` of the project's papers is the contract that it keeps.
+//! This module knows nothing of requests and replies, nor of how locks are stored: [`Locks`] reads and writes them through
+//! [`Keys`], and reports results for other connections as [`Outcome`]s. `LOCKS.md` of the project's papers is the contract that
+//! it implements.
 //!
 //! ```text
 //!   acquire ─▶ Keys::take ─▶ Lock ─▶ granted ───────────────▶ Keys::put
@@ -10,8 +11,8 @@
 //!                                                            └─▶ the first one is granted ─▶ Outcome
 //! ```
 //!
-//! Times are monotonic. A lock that nobody waits for is what is kept under its name and nothing beside; there its lease is the
-//! deadline of the key. Only of names that are contended, or shared, is there a queue, and a place among the deadlines here.
+//! Times are monotonic. A lock without waiters is only the value of its key, and its lease is the key's deadline. Only contended
+//! or shared names have a queue and an entry in the deadline set of this module.
 //!
 //! # Two mechanisms end leases
 //!
@@ -26,13 +27,14 @@
 //! `Engine::advance` settles it before it polls the wheel, and commands settle it before they run, so that a lease that ends is passed on in
 //! the same step and no command can come in between. The set gives what the wheel does not have:
 //!
-//! - **an exact order** at one instant: queues before waiters, waiters by their arrival, so that a lease and a time-out of the same millisecond
-//!   end in the same order in every replay. The wheel orders by deadline only.
-//! - **its first element**, which every command compares with `now` ([`Locks::next_ms`]); the wheel finds its next slot by a search.
-//! - **removal** when a queue's next event moves to earlier or a waiter leaves, as most do; on the wheel a timer that moves to earlier is
-//!   filed anew.
+//! - **an exact order** at one instant: queues before waiters, waiters by their arrival, so that a lease and a time-out of the
+//!   same millisecond end in the same order in every replay. The wheel orders by deadline only.
+//! - **its first element**, which every command compares with `now` ([`Locks::next_ms`]); the wheel has to search for its next
+//!   slot.
+//! - **removal** when a queue's next event moves to an earlier instant or a waiter leaves, as most do; the wheel files a timer
+//!   again when it moves to an earlier instant.
 //!
-//! It costs 0.3 to 1 µs an entry instead of 3 to 50 ns, but a lock that is not contended is never in it.
+//! An entry costs 0.3 to 1 µs instead of 3 to 50 ns, but an uncontended lock is never in the set.
 
 pub mod grant;
 pub mod graph;
@@ -56,5 +58,5 @@ pub use locks::Locks;
 pub use locks::losing::Origin;
 pub use terms::{Acquired, AllAcquired, Claim, Found, Keys, Outcome, Refusal, Request};
 
-/// Budget steps that it takes to tell the holder of a lock that it is gone. An entry that is freed takes one.
+/// Budget steps for notifying the holder of a lost lock. Freeing an entry takes one step.
 pub(crate) const LOST_STEPS: u32 = 4;

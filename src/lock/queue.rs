@@ -1,4 +1,4 @@
-//! Who waits for what, in which order: the queues of all names that anybody waits for.
+//! The queues of all names that have waiters: who waits for what, in which order.
 //!
 //! ```text
 //!   (database, name) ─▶ queue ─▶ link ─▶ link ─▶ …        first come, first served
@@ -8,7 +8,7 @@
 //!                       owner ──────────┘  what it waits for, and what it holds of what others wait for
 //! ```
 //!
-//! A name that nobody waits for has no queue, and its holders are not known here: what is not contended costs nothing.
+//! A name without waiters usually has no queue, and its holders are not known here: an uncontended lock costs nothing.
 
 mod levels;
 
@@ -23,67 +23,67 @@ use crate::lock::grant::{Bound, Client, Mode, Owner};
 use crate::lock::holds::Holds;
 use crate::lock::terms::Request;
 
-/// End of a list, and the number of nothing.
+/// End of a list, and a number that refers to nothing.
 pub const NIL: u32 = u32::MAX;
 
 /// What a waiter wants to be granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// How.
+    /// Exclusive or shared.
     pub mode: Mode,
     /// Permits of a semaphore; 1 for a lock.
     pub permits: u32,
-    /// The semaphore's permits altogether; 0 for a lock.
+    /// Total permits of the semaphore; 0 for a lock.
     pub limit: u32,
-    /// Milliseconds of the lease, from the grant on.
+    /// Milliseconds of the lease, counted from the grant.
     pub lease_ms: u64,
-    /// How long the grant may be carried on; 0 for ever.
+    /// Maximum milliseconds that renewals may carry the grant; 0 without a limit.
     pub max_hold_ms: u64,
-    /// How long the next grant is held back where this one ends by itself.
+    /// Delay before the next grant, in milliseconds, if this one ends without a release.
     pub delay_ms: u32,
-    /// What the grant ends with beside its lease.
+    /// What the grant ends with besides its lease.
     pub bound: Bound,
 }
 
-/// A connection that waits.
+/// A waiting connection.
 #[derive(Clone, Debug)]
 pub struct Waiter {
-    /// For whom.
+    /// The number of its owner.
     pub owner: u32,
-    /// Which connection.
+    /// The connection.
     pub client: Client,
-    /// For what.
+    /// What it wants.
     pub wanted: Wanted,
-    /// When its wait ends, in monotonic milliseconds.
+    /// The end of its wait, in monotonic milliseconds.
     pub deadline_ms: Option<u64>,
-    /// Since when it waits, in monotonic microseconds.
+    /// The start of its wait, in monotonic microseconds.
     pub since_us: u64,
-    /// It wants all of its names at once, and an array as its reply.
+    /// Whether it wants all of its names at once, and an array as its reply.
     pub all: bool,
     /// Its places in queues, in the order of its names.
     pub links: SmallVec<[u32; 1]>,
-    /// Grows with each that begins to wait.
+    /// Increases with every new waiter.
     pub serial: i64,
-    /// What its client calls the attempt.
+    /// The client's id of the attempt.
     pub request: Option<Box<[u8]>>,
-    /// Its owner waits for more than this one name.
+    /// Whether its owner waits for more than this one name.
     complex: bool,
 }
 
 /// A waiter's place in a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Link {
-    /// Whose.
+    /// The waiter.
     pub waiter: u32,
-    /// Where.
+    /// The queue.
     pub queue: u32,
-    /// Grows from the first to the last.
+    /// Increases from the first to the last.
     pub order: i64,
     prev: u32,
     next: u32,
 }
 
-/// Those who wait for a name.
+/// The waiters of a name.
 #[derive(Clone, Debug)]
 pub struct Queue {
     /// Index of the database.
@@ -93,33 +93,33 @@ pub struct Queue {
     hash: u32,
     first: u32,
     last: u32,
-    /// How many wait.
+    /// Number of waiters.
     pub len: u32,
-    /// How many of them want to be alone.
+    /// Number of waiters that want exclusive mode.
     pub exclusive: u32,
-    /// How many of them have owners that wait for more than this name.
+    /// Number of waiters whose owners wait for more than this name.
     pub complex: u32,
-    /// Who holds it, and how, while anybody waits.
+    /// The holders of the name and their modes.
     pub holders: Vec<(u32, Mode)>,
-    /// When something about the name changes by itself, in monotonic milliseconds; 0 where that is nobody's business here.
+    /// The next change of the name that happens on its own, in monotonic milliseconds; 0 if none is tracked here.
     pub due_ms: u64,
-    /// Kept though nobody waits: its holders' leases end one by one.
+    /// Whether the queue is kept without waiters, because the leases of several holders end one by one.
     pub pinned: bool,
-    /// Not above that of whatever it leads to.
+    /// At most the level of every node that it leads to.
     level: u32,
 }
 
-/// An owner that waits, or that holds what others wait for.
+/// An owner that waits, or that holds names that have a queue.
 #[derive(Clone, Debug)]
 pub struct OwnerNode {
     /// Its name.
     pub name: Owner,
     hash: u32,
-    /// What it waits for.
+    /// The numbers of its waiters.
     pub waits: SmallVec<[u32; 1]>,
-    /// The queues of what it holds.
+    /// The queues of the names it holds.
     pub holds: Holds,
-    /// Not above that of whatever it leads to.
+    /// At most the level of every node that it leads to.
     level: u32,
 }
 
@@ -133,12 +133,12 @@ pub struct Queues {
     owner_names: Segments,
     owners: Chunks<OwnerNode>,
     order: i64,
-    /// Queues in which anybody waits.
+    /// Number of queues with waiters.
     contended: usize,
 }
 
 impl Queues {
-    /// Nobody waits. The seed keeps clients from choosing names whose hashes collide.
+    /// Creates an empty set of queues. The seed keeps clients from choosing names whose hashes collide.
     pub fn new(seed: u64) -> Self {
         Queues {
             hasher: FixedState::with_seed(seed),
@@ -158,7 +158,7 @@ impl Queues {
         self.queues.is_empty()
     }
 
-    /// Number of names that anybody waits for.
+    /// Number of names that have waiters.
     pub fn contended(&self) -> usize {
         self.contended
     }
@@ -185,7 +185,7 @@ impl Queues {
         })
     }
 
-    /// The queue of a name, made where there is none: whoever makes it sees to it that [`Queues::forget`] is called.
+    /// The queue of a name, created if there is none. The caller must see to it that [`Queues::forget`] is called.
     pub fn find_or_make(&mut self, db: u32, name: &[u8]) -> u32 {
         if let Some(queue) = self.find(db, name) {
             return queue;
@@ -215,7 +215,7 @@ impl Queues {
         self.queues.get(queue)
     }
 
-    /// A queue, for its `due_ms` and `pinned`.
+    /// A queue, to change its `due_ms` and `pinned`.
     pub fn get_mut(&mut self, queue: u32) -> Option<&mut Queue> {
         self.queues.get_mut(queue)
     }
@@ -225,7 +225,7 @@ impl Queues {
         self.queues.iter()
     }
 
-    /// Drops a queue in which nobody waits and that is not kept for anything else.
+    /// Drops a queue without waiters, unless it is pinned.
     pub fn forget(&mut self, queue: u32) {
         let Some(found) = self.queues.get(queue) else { return };
         if found.len > 0 || found.pinned {
@@ -238,12 +238,12 @@ impl Queues {
         }
     }
 
-    /// An owner that is known here.
+    /// An owner with waits or holds here.
     pub fn owner(&self, owner: u32) -> Option<&OwnerNode> {
         self.owners.get(owner)
     }
 
-    /// The number of an owner, where it is known here.
+    /// The number of an owner, if it has waits or holds here.
     pub fn find_owner(&self, name: &[u8]) -> Option<u32> {
         if self.owners.is_empty() {
             return None;
@@ -264,7 +264,7 @@ impl Queues {
         number
     }
 
-    /// Forgets an owner of whom there is nothing to know any more.
+    /// Drops an owner without waits and holds.
     fn release_owner(&mut self, owner: u32) {
         let Some(node) = self.owners.get(owner) else { return };
         if node.waits.is_empty() && node.holds.is_empty() {
@@ -273,7 +273,7 @@ impl Queues {
         }
     }
 
-    /// An owner holds a name that has a queue.
+    /// Records that an owner holds a name that has a queue.
     pub fn hold(&mut self, queue: u32, name: &[u8], mode: Mode) {
         let owner = self.owner_of(name);
         let (Some(node), Some(queue_of)) = (self.owners.get_mut(owner), self.queues.get_mut(queue)) else { return };
@@ -289,7 +289,7 @@ impl Queues {
         }
     }
 
-    /// An owner does not hold a name any more.
+    /// Records that an owner does not hold a name any more.
     pub fn unhold(&mut self, queue: u32, name: &[u8]) {
         let Some(owner) = self.find_owner(name) else { return };
         if let Some(found) = self.queues.get_mut(queue)
@@ -300,7 +300,7 @@ impl Queues {
         }
     }
 
-    /// Nobody holds a name any more.
+    /// Records that nobody holds a name any more.
     pub fn unhold_all(&mut self, queue: u32) {
         let holders = self.queues.get_mut(queue).map(|queue| std::mem::take(&mut queue.holders)).unwrap_or_default();
         holders.into_iter().for_each(|(owner, _)| self.let_go(owner, queue));
@@ -318,7 +318,7 @@ impl Queues {
         self.waiters.get(waiter)
     }
 
-    /// A waiter, for its connection, its deadline, and what its grant is bound to.
+    /// A waiter, to change its connection, its deadline or the bound of its grant.
     pub fn waiter_mut(&mut self, waiter: u32) -> Option<&mut Waiter> {
         self.waiters.get_mut(waiter)
     }
@@ -343,7 +343,7 @@ impl Queues {
         })
     }
 
-    /// The links of a queue from the last one on.
+    /// The links of a queue in reverse order.
     pub fn links_back(&self, queue: u32) -> impl Iterator<Item = Link> {
         let mut next = self.queues.get(queue).map(|queue| queue.last);
         std::iter::from_fn(move || {
@@ -359,7 +359,7 @@ impl Queues {
         links.iter().filter_map(|&link| self.links.get(link).map(|link| link.queue))
     }
 
-    /// Has a connection wait in these queues, behind all others; one that wants to be alone with what it shares, before them.
+    /// Adds a waiter to the end of these queues. An upgrade from shared to exclusive goes to the front.
     pub fn enter(
         &mut self,
         &Request { owner, client, wanted, id }: &Request<'_>,
@@ -414,7 +414,7 @@ impl Queues {
         link
     }
 
-    /// Marks the waiters of an owner that waits in more than one queue, and those of one that does no more.
+    /// Updates the `complex` mark of an owner's waiters: whether it waits in more than one queue.
     fn note_complex(&mut self, owner: u32) {
         let Some(node) = self.owners.get(owner) else { return };
         if let [only] = node.waits[..]
@@ -439,7 +439,7 @@ impl Queues {
         }
     }
 
-    /// Takes a waiter out of its queues, which are given; those may have to be served then.
+    /// Takes a waiter out of its queues. Returns it with those queues, which may have to be served.
     pub fn leave(&mut self, waiter: u32) -> Option<(Waiter, SmallVec<[u32; 1]>)> {
         let found = self.waiters.try_remove(waiter)?;
         let mut queues = SmallVec::new();
@@ -471,7 +471,7 @@ impl Queues {
         Some((found, queues))
     }
 
-    /// To be called when what a waiter that has left was called is not needed any more.
+    /// Must be called for the owner of a waiter that has left, once its name is not needed any more.
     pub fn forget_owner(&mut self, owner: u32) {
         self.release_owner(owner);
     }

@@ -1,13 +1,13 @@
-//! What is remembered of requests, so that one that is sent again gets the answer it got the first time.
+//! Remembered requests: a request that is repeated gets the answer it got the first time.
 //!
 //! ```text
 //!   (database, name, owner) ─▶ record: the last answers ── the grant lives ─▶ kept
 //!                                                       └─ it has ended ────▶ line of the ended ─ a minute ─▶ forgotten
 //! ```
 //!
-//! A client names an attempt by an id (`REQUEST id`). The last few answers of each owner and name are kept for as long as the owner's
-//! grant lives, and [`KEPT_MS`] longer. The records of ended grants are bounded in number: beyond the bound, those that ended first are
-//! forgotten early, and counted.
+//! A client names an attempt by an id (`REQUEST id`). The last few answers of each owner and name are kept for as long as the
+//! owner's grant lives, and for [`KEPT_MS`] after it. The number of records of ended grants is bounded: beyond the bound, those
+//! that ended first are forgotten early, and counted.
 
 use std::hash::BuildHasher;
 
@@ -17,18 +17,18 @@ use smallvec::SmallVec;
 use crate::base::chunks::Chunks;
 use crate::base::segments::Segments;
 
-/// Bytes of an id at most.
+/// Maximum number of bytes of an id.
 pub const ID_MAX: usize = 64;
-/// Milliseconds for which answers are kept after their grant has ended.
+/// Milliseconds for which answers are kept after the end of their grant.
 pub const KEPT_MS: u64 = 60_000;
-/// Answers of each owner and name that are kept.
+/// Number of answers that are kept for each owner and name.
 pub const ANSWERS: usize = 4;
-/// Records of ended grants that are kept by default.
+/// Default number of records of ended grants that are kept.
 pub const ENDED_MAX: usize = 100_000;
 
 const NIL: u32 = u32::MAX;
 
-/// What a request was answered.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was granted, with this token.
@@ -37,7 +37,7 @@ pub enum Answer {
     Released(u32),
 }
 
-/// A request that was answered.
+/// An answered request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// Its id.
@@ -46,7 +46,7 @@ pub struct Answered {
     pub answer: Answer,
 }
 
-/// What is remembered of an owner's requests for a name.
+/// The remembered requests of an owner for a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remembered {
     /// The last answers, the oldest first.
@@ -55,7 +55,7 @@ pub struct Remembered {
     pub forget_ms: u64,
 }
 
-/// Whose requests, and for what.
+/// The key of a record: an owner and a lock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Whose {
     /// The database, by the name that it keeps when it changes places.
@@ -76,7 +76,7 @@ struct Record {
     newer: u32,
 }
 
-/// A change of what is remembered, for those who follow the changes.
+/// A change of a record, for the change log.
 #[derive(Debug)]
 pub enum News {
     /// The record with this number.
@@ -85,26 +85,26 @@ pub enum News {
     Forgotten(Whose),
 }
 
-/// All that is remembered.
+/// All remembered requests.
 pub struct Requests {
     hasher: FixedState,
     index: Segments,
     records: Chunks<Record>,
-    /// The line of the ended: those are forgotten in its order.
+    /// The line of the ended: records are forgotten in its order.
     oldest: u32,
     newest: u32,
     ended: usize,
     ended_max: usize,
-    /// Milliseconds for which answers are kept after their grant has ended: [`KEPT_MS`].
+    /// Milliseconds for which answers are kept after the end of their grant: [`KEPT_MS`].
     pub kept_ms: u64,
-    /// Records that were forgotten before their time, as there were too many.
+    /// Number of records that were forgotten early because there were too many.
     pub forgotten_early: u64,
-    /// What has changed since this was last taken.
+    /// Changes that were not taken yet.
     pub news: Vec<News>,
 }
 
 impl Requests {
-    /// Nothing is remembered. The seed keeps clients from choosing names whose hashes collide.
+    /// Creates an empty memory. The seed keeps clients from choosing names whose hashes collide.
     pub fn new(seed: u64) -> Self {
         Requests {
             hasher: FixedState::with_seed(seed),
@@ -120,7 +120,7 @@ impl Requests {
         }
     }
 
-    /// Keeps so many records of ended grants at most, from the next one on that ends.
+    /// Sets the maximum number of records of ended grants. It applies from the next end of a grant.
     pub fn set_bound(&mut self, ended_max: usize) {
         self.ended_max = ended_max;
     }
@@ -136,7 +136,7 @@ impl Requests {
         self.records.is_empty()
     }
 
-    /// When the next record is forgotten, in monotonic milliseconds; the end of time where none is.
+    /// The time at which the next record is forgotten, in monotonic milliseconds; `u64::MAX` if there is none.
     #[inline(always)]
     pub fn next_ms(&self) -> u64 {
         if self.oldest == NIL { u64::MAX } else { self.oldest_ms() }
@@ -152,17 +152,17 @@ impl Requests {
         self.records.iter().map(|(_, record)| (&record.whose, &record.remembered))
     }
 
-    /// The record with a number, where there still is one.
+    /// The record with a number, if it still exists.
     pub fn get(&self, number: u32) -> Option<(&Whose, &Remembered)> {
         self.records.get(number).map(|record| (&record.whose, &record.remembered))
     }
 
-    /// What is remembered of an owner's requests for a name.
+    /// The remembered requests of an owner for a name.
     pub fn of(&self, home: u32, name: &[u8], owner: &[u8]) -> Option<&Remembered> {
         self.find(home, name, owner).and_then(|number| self.records.get(number)).map(|record| &record.remembered)
     }
 
-    /// The token that an acquisition with this id was granted.
+    /// The token of the acquisition with this id.
     pub fn granted(&self, home: u32, name: &[u8], owner: &[u8], id: &[u8]) -> Option<u64> {
         self.answers(home, name, owner, id).find_map(|answer| match answer {
             Answer::Granted(token) => Some(token),
@@ -170,7 +170,7 @@ impl Requests {
         })
     }
 
-    /// The hold count that a release with this id was answered.
+    /// The remaining hold count that the release with this id was answered.
     pub fn released(&self, home: u32, name: &[u8], owner: &[u8], id: &[u8]) -> Option<u32> {
         self.answers(home, name, owner, id).find_map(|answer| match answer {
             Answer::Released(left) => Some(left),
@@ -210,7 +210,7 @@ impl Requests {
         number
     }
 
-    /// Remembers an answer. `ended_ms` is when the owner ceased to hold the name; `None` where it does hold it.
+    /// Remembers an answer. `ended_ms` is the end of the owner's grant; `None` while the grant lives.
     pub fn answered(&mut self, (home, name, owner): (u32, &[u8], &[u8]), id: &[u8], answer: Answer, ended_ms: Option<u64>) {
         let number = self.find_or_make(home, name, owner);
         if let Some(record) = self.records.get_mut(number) {
@@ -227,7 +227,7 @@ impl Requests {
         self.news.push(News::Changed(number));
     }
 
-    /// An owner holds a name no more, since a time in monotonic milliseconds.
+    /// Records the end of an owner's grant of a name, at a time in monotonic milliseconds.
     #[inline]
     pub fn ended(&mut self, home: u32, name: &[u8], owner: &[u8], ended_ms: u64) {
         if let Some(number) = self.find(home, name, owner) {
@@ -236,7 +236,7 @@ impl Requests {
         }
     }
 
-    /// An owner's grant has another token now.
+    /// Replaces the token of an owner's grant in its remembered answers.
     pub fn retokened(&mut self, home: u32, name: &[u8], owner: &[u8], from: u64, to: u64) {
         if let Some(number) = self.find(home, name, owner)
             && let Some(record) = self.records.get_mut(number)
@@ -250,7 +250,7 @@ impl Requests {
         }
     }
 
-    /// Keeps what was remembered elsewhere. Those of ended grants come in the order in which they are to be forgotten.
+    /// Restores a record. Those of ended grants must come in the order in which they are forgotten.
     pub fn adopt(&mut self, whose: &Whose, remembered: Remembered) {
         let number = self.find_or_make(whose.home, &whose.name, &whose.owner);
         let forget_ms = remembered.forget_ms;
@@ -264,7 +264,7 @@ impl Requests {
         self.news.push(News::Changed(number));
     }
 
-    /// Forgets records whose time has come, at most `budget` of them.
+    /// Forgets records that are due, at most `budget` of them.
     pub fn forget_some(&mut self, now_ms: u64, budget: &mut u32) {
         while *budget > 0 && self.next_ms() <= now_ms {
             *budget -= 1;
@@ -278,7 +278,7 @@ impl Requests {
         all.into_iter().for_each(|number| self.forget(number));
     }
 
-    /// The owner holds the name again.
+    /// Takes a record out of the line of the ended: its owner holds the name again.
     fn revive(&mut self, number: u32) {
         let Some(record) = self.records.get(number) else { return };
         if record.remembered.forget_ms != 0 {
@@ -289,7 +289,7 @@ impl Requests {
     fn end(&mut self, number: u32, ended_ms: u64) {
         self.revive(number);
         self.line_up(number, ended_ms.saturating_add(self.kept_ms));
-        // Two at most: a bound that was lowered takes effect bit by bit.
+        // At most two: a lowered bound takes effect step by step.
         for _ in 0..2 {
             if self.ended > self.ended_max {
                 self.forgotten_early += 1;
@@ -298,7 +298,7 @@ impl Requests {
         }
     }
 
-    /// Puts a record at the end of the line. What ended before the last one there is kept for as long as that.
+    /// Appends a record to the line. One that ended before the last record of the line is kept as long as that.
     fn line_up(&mut self, number: u32, forget_ms: u64) {
         let last_ms = self.records.get(self.newest).map_or(0, |record| record.remembered.forget_ms);
         let newest = std::mem::replace(&mut self.newest, number);

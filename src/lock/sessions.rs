@@ -1,4 +1,5 @@
-//! Named sessions: grants that end with a session outlive its connection by the session's grace, and another connection may take it over.
+//! Named sessions: grants bound to a session outlive its connection by the session's grace, and another connection may take the
+//! session over.
 //!
 //! ```text
 //!   LOCK.SESSION id ─▶ attached ── its connection ends ─▶ detached ── grace over, or END ─▶ ended, and its grants with it
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::lock::grant::Client;
 
-/// Bytes of an id at most.
+/// Maximum number of bytes of an id.
 pub const ID_MAX: usize = 64;
 
 /// A named session. Times are monotonic milliseconds.
@@ -18,19 +19,19 @@ pub const ID_MAX: usize = 64;
 pub struct Session {
     /// Its id, chosen by its client.
     pub id: Box<[u8]>,
-    /// The user that named it; only connections of that user may take it over.
+    /// The user that created it; only connections of that user may take it over.
     pub user: Box<[u8]>,
-    /// How long its grants stay after its connection has ended.
+    /// How long its grants outlive its connection.
     pub grace_ms: u64,
-    /// Its connection; `None` while it waits for one.
+    /// Its connection; `None` while it is detached.
     pub client: Option<Client>,
-    /// When it ends; 0 while it has a connection.
+    /// The end of its grace; 0 while it has a connection.
     pub end_ms: u64,
-    /// Grants that are bound to it.
+    /// Number of grants bound to it.
     pub grants: u64,
 }
 
-/// A change of a session, for those who follow the changes.
+/// A change of a session, for the change log.
 #[derive(Debug)]
 pub enum News {
     /// The session with this number.
@@ -39,13 +40,13 @@ pub enum News {
     Ended(u64, Box<[u8]>),
 }
 
-/// All named sessions. Their numbers are never given twice.
+/// All named sessions. Their numbers are never reused.
 #[derive(Default)]
 pub struct Sessions {
     sessions: BTreeMap<u64, Session>,
     by_id: BTreeMap<Box<[u8]>, u64>,
     by_client: BTreeMap<u64, u64>,
-    /// What has changed since this was last taken.
+    /// Changes that were not taken yet.
     pub news: Vec<News>,
 }
 
@@ -70,12 +71,12 @@ impl Sessions {
         self.by_id.get(id).copied()
     }
 
-    /// The number of the session that a connection has named.
+    /// The number of a connection's session.
     pub fn of_client(&self, client: u64) -> Option<u64> {
         self.by_client.get(&client).copied()
     }
 
-    /// Adds a session, attached where it has a connection.
+    /// Adds a session, attached if it has a connection.
     pub fn insert(&mut self, number: u64, session: Session) {
         self.by_id.insert(session.id.clone(), number);
         if let Some(client) = session.client {
@@ -85,7 +86,7 @@ impl Sessions {
         self.news.push(News::Changed(number));
     }
 
-    /// Gives a session to a connection that has none; whatever had it before has it no more.
+    /// Attaches a session to a connection that has none. The session's previous connection loses it.
     pub fn attach(&mut self, number: u64, client: Client, grace_ms: Option<u64>) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         if let Some(before) = session.client.replace(client) {
@@ -97,7 +98,7 @@ impl Sessions {
         self.news.push(News::Changed(number));
     }
 
-    /// A session has no connection any more, and ends at a time in monotonic milliseconds.
+    /// Detaches a session from its connection. It ends at `end_ms`, in monotonic milliseconds.
     pub fn detach(&mut self, number: u64, end_ms: u64) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
         if let Some(client) = session.client.take() {
@@ -107,7 +108,7 @@ impl Sessions {
         self.news.push(News::Changed(number));
     }
 
-    /// A session ends.
+    /// Removes a session that ends.
     pub fn remove(&mut self, number: u64) -> Option<Session> {
         let session = self.sessions.remove(&number)?;
         self.by_id.remove(&session.id);
@@ -118,13 +119,13 @@ impl Sessions {
         Some(session)
     }
 
-    /// A grant was bound to a session; false where there is no such session.
+    /// Counts a grant that is bound to a session. Returns false if the session does not exist.
     pub fn bind(&mut self, number: u64) -> bool {
         let session = self.sessions.get_mut(&number);
         session.map(|session| session.grants += 1).is_some()
     }
 
-    /// A grant is bound to a session no more. Gives whether nothing is left of that: it has neither grants nor a connection.
+    /// Counts a grant less. Returns whether the session has neither grants nor a connection left.
     pub fn unbind(&mut self, number: u64) -> bool {
         let Some(session) = self.sessions.get_mut(&number) else { return false };
         session.grants -= 1;

@@ -1,35 +1,35 @@
-//! Totals of all locks, how long was waited for them, and the longest waits.
+//! Totals of all locks, the distribution of waiting times, and the longest waits.
 
 use std::collections::VecDeque;
 
-/// Buckets to each power of two of microseconds: what is read from them is right to 12.5 %.
+/// Buckets per power of two of microseconds: percentiles are accurate to 12.5 %.
 const SUB: u64 = 8;
 const BUCKETS: usize = (64 - 3) * SUB as usize + SUB as usize;
-/// Long waits that are kept by default.
+/// Default number of long waits that are kept.
 pub const LONG_MAX: usize = 128;
 
-/// Totals since the start, or since they were set back.
+/// Totals since the start or the last reset.
 #[derive(Clone, Debug)]
 pub struct Stats {
     /// Grants.
     pub grants: u64,
-    /// Grants of what was free when it was asked for.
+    /// Grants without a wait.
     pub immediate: u64,
     /// Grants after a wait.
     pub queued: u64,
-    /// Grants that were given back.
+    /// Releases.
     pub releases: u64,
-    /// Grants whose leases ended.
+    /// Grants that ended with their leases.
     pub expiries: u64,
     /// Grants that ended with their connections.
     pub session_ends: u64,
-    /// Grants that ended as the lock was deleted, or its database emptied.
+    /// Grants that ended because the lock was deleted or its database emptied.
     pub deletions: u64,
     /// Waits that ended without a grant.
     pub timeouts: u64,
-    /// Waits that were refused, as they would have closed a cycle.
+    /// Waits refused because they would have closed a cycle.
     pub deadlocks: u64,
-    /// Most that have waited for one name.
+    /// Maximum number of waiters for one name.
     pub longest_queue: u32,
     waits: Box<[u64]>,
     long: VecDeque<LongWait>,
@@ -37,16 +37,16 @@ pub struct Stats {
     next_id: u64,
 }
 
-/// A wait that was long.
+/// A wait beyond the threshold of long waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LongWait {
     /// Its number.
     pub id: u64,
     /// When it ended, in monotonic milliseconds.
     pub at_ms: u64,
-    /// How long it was.
+    /// Its length in milliseconds.
     pub waited_ms: u64,
-    /// For which name, in which database.
+    /// The database of the name.
     pub db: u32,
     /// The name.
     pub name: Vec<u8>,
@@ -88,7 +88,7 @@ impl Stats {
         ((power + 1) * SUB + (us >> power) - SUB) as usize
     }
 
-    /// The longest wait that belongs to a bucket.
+    /// The longest wait that falls into a bucket.
     fn highest(bucket: usize) -> u64 {
         let bucket = bucket as u64;
         if bucket < SUB {
@@ -103,7 +103,7 @@ impl Stats {
         self.waits[Self::bucket(us).min(BUCKETS - 1)] += 1;
     }
 
-    /// The microseconds that `percent` of the waits did not exceed; 0 where nobody has waited.
+    /// The waiting time, in microseconds, that `percent` of the waits did not exceed; 0 without waits.
     pub fn wait_percentile_us(&self, percent: f64) -> u64 {
         let total: u64 = self.waits.iter().sum();
         let wanted = ((percent / 100.0 * total as f64).ceil() as u64).max(1);
@@ -115,7 +115,7 @@ impl Stats {
         bucket.map_or(0, Self::highest)
     }
 
-    /// Keeps a long wait; of many the last ones. Its number is given here.
+    /// Keeps a long wait and numbers it. The oldest ones beyond the maximum are dropped.
     pub fn keep_long(&mut self, mut wait: LongWait) {
         wait.id = self.next_id;
         self.next_id += 1;
@@ -123,7 +123,7 @@ impl Stats {
         self.forget_oldest();
     }
 
-    /// Keeps so many long waits from now on; forgets the others at once.
+    /// Sets how many long waits are kept. Forgets the excess at once.
     pub fn set_long_max(&mut self, long_max: usize) {
         self.long_max = long_max;
         self.forget_oldest();
@@ -135,7 +135,7 @@ impl Stats {
         self.long.drain(..excess);
     }
 
-    /// The long waits, the last one first.
+    /// The long waits, newest first.
     pub fn long_waits(&self) -> impl ExactSizeIterator<Item = &LongWait> {
         self.long.iter().rev()
     }
@@ -145,7 +145,7 @@ impl Stats {
         self.long.clear();
     }
 
-    /// Sets the totals back; long waits stay.
+    /// Resets the totals; long waits stay.
     pub fn reset(&mut self) {
         let (long, long_max, next_id) = (std::mem::take(&mut self.long), self.long_max, self.next_id);
         *self = Stats { long, long_max, next_id, ..Stats::default() };

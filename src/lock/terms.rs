@@ -1,4 +1,4 @@
-//! What is asked of locks, and what they answer.
+//! Requests to locks, and their results.
 
 use smallvec::SmallVec;
 
@@ -7,24 +7,24 @@ use crate::lock::history::What;
 use crate::lock::holders::Lock;
 use crate::lock::queue::Wanted;
 
-/// Where locks are kept.
+/// Storage of locks.
 pub trait Keys {
-    /// What a name holds. A lock is taken out of there into `lock`, which is free, and comes back by [`Keys::put`] or
-    /// [`Keys::put_back`] before anything else happens to the name; of anything else `lock` is left as it is.
+    /// Looks a name up. A lock is moved out into `lock`, which is free before, and must come back by [`Keys::put`] or
+    /// [`Keys::put_back`] before anything else happens to the name. Any other value leaves `lock` unchanged.
     fn take(&mut self, db: u32, name: &[u8], lock: &mut Lock) -> Found;
 
-    /// Keeps a lock as it is now under its name, or takes the name away where the lock is free. What is left in `lock` is for nobody.
+    /// Stores a changed lock under its name, or removes the name if the lock is free. `lock` must not be used afterwards.
     fn put(&mut self, db: u32, name: &[u8], lock: &mut Lock);
 
     /// As [`Keys::put`] for a lock that was not changed.
     fn put_back(&mut self, db: u32, name: &[u8], lock: &mut Lock);
 
-    /// When a plain key of this name ends by itself, in monotonic milliseconds.
+    /// When a plain key of this name expires, in monotonic milliseconds.
     fn plain_end_ms(&self, _db: u32, _name: &[u8]) -> Option<u64> {
         None
     }
 
-    /// Something has happened to a name.
+    /// Reports an event of a name.
     fn happened(&mut self, db: u32, name: &[u8], what: What);
 }
 
@@ -35,161 +35,161 @@ pub enum Found {
     Free,
     /// A lock or a semaphore.
     Lock,
-    /// Something else that is no plain key either: whoever wants a lock of that name is wrong.
+    /// Another native value: a request for a lock of that name is an error.
     Native,
-    /// A plain key: it is in the way until it goes.
+    /// A plain key: it blocks the name until it is gone.
     Plain,
 }
 
-/// What somebody wants.
+/// A request for a lock or for permits.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The owner.
     pub owner: &'a [u8],
     /// The connection.
     pub client: Client,
-    /// What.
+    /// What it asks for.
     pub wanted: Wanted,
-    /// What the client calls this attempt: sent again, it is not made again.
+    /// The client's id of this attempt: a repeated request with the same id is not carried out again.
     pub id: Option<&'a [u8]>,
 }
 
-/// What an owner that releases or renews says it holds.
+/// The grant that an owner wants to release or renew.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     /// The owner.
     pub owner: &'a [u8],
-    /// Permits of a semaphore rather than a lock.
+    /// Whether it is of a semaphore rather than a lock.
     pub semaphore: bool,
-    /// The token of the grant, where no later one of the same owner is meant.
+    /// The token of the grant, if only this grant is meant and no later one of the owner.
     pub token: Option<u64>,
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acquired {
     /// It was granted, with this token.
     Granted(u64),
-    /// Somebody else holds it.
+    /// Another owner holds it.
     Busy,
-    /// Its connection waits, and has this number as a waiter. An [`Outcome`] will come.
+    /// The connection waits as the waiter with this number. An [`Outcome`] follows.
     Waits(u32),
 }
 
-/// What came of a request for several names at once.
+/// Result of a request for several names at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllAcquired {
     /// All were granted, with these tokens in the order of the names.
     Granted(SmallVec<[u64; 1]>),
-    /// Not all can be had, so none is.
+    /// Not all are available, so none was granted.
     Busy,
     /// As [`Acquired::Waits`].
     Waits(u32),
 }
 
-/// Why something was refused. Nothing was changed.
+/// Why a request was refused. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The name holds something of another type.
+    /// The name holds a value of another type.
     WrongType,
     /// The semaphore has another limit.
     Limit {
-        /// The one it has.
+        /// Its actual limit.
         has: u32,
     },
-    /// The owner has held the lock for longer than it now says it may.
+    /// The owner has held the lock for longer than the request's `MAXHOLD`.
     HeldTooLong {
-        /// For how long it has, in milliseconds.
+        /// How long it has held the lock, in milliseconds.
         for_ms: u64,
-        /// For how long it may, in milliseconds: the request's `MAXHOLD`.
+        /// The request's `MAXHOLD`, in milliseconds.
         at_most_ms: u64,
     },
     /// The wait would close this cycle.
     Deadlock(Vec<u8>),
-    /// Whoever wants to give back or renew something does not hold it.
+    /// The owner that wants to release or renew does not hold the lock.
     NotHeld(Cause),
-    /// The request was granted before, and its grant of this name has ended.
+    /// The repeated request was granted before, and its grant of this name has ended.
     Ended(Box<[u8]>, Cause),
 }
 
 /// Why an owner does not hold a lock. Times are milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It never did, as far as is remembered, and nobody else does.
+    /// The owner never held it, as far as is remembered, and nobody else holds it.
     Never,
-    /// Its lease has ended.
+    /// The owner's lease has ended.
     LeaseEnded {
         /// How long ago.
         ago_ms: u64,
     },
-    /// It gave the lock back.
+    /// The owner released the lock.
     Released {
         /// How long ago.
         ago_ms: u64,
     },
     /// The lock was deleted.
     Deleted {
-        /// By which client.
+        /// The client that deleted it.
         client: u64,
         /// How long ago.
         ago_ms: u64,
     },
-    /// Its connection was closed.
+    /// The owner's connection was closed.
     SessionEnded {
         /// How long ago.
         ago_ms: u64,
     },
     /// Another owner holds it.
     HeldBy {
-        /// Which one.
+        /// The other owner.
         owner: Vec<u8>,
-        /// For how long.
+        /// How long it has held the lock.
         for_ms: u64,
     },
-    /// The same owner holds it by a grant with another token.
+    /// The same owner holds it with a grant of another token.
     OtherToken {
-        /// That token.
+        /// The token of that grant.
         token: u64,
-        /// For how long.
+        /// How long that grant has existed.
         for_ms: u64,
     },
 }
 
-/// What a connection has to be told.
+/// A result that a connection has to be told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// What it waited for was granted: the token, or those of all names in their order.
+    /// A wait ended with a grant: the token, or those of all names in their order.
     Granted {
         /// The connection.
         client: Client,
         /// The tokens.
         tokens: SmallVec<[u64; 1]>,
-        /// Whether an array is expected.
+        /// Whether the reply is an array.
         all: bool,
-        /// How long it has waited.
+        /// The length of the wait.
         waited_ms: u64,
     },
-    /// The time it would wait is over.
+    /// A wait timed out.
     TimedOut {
         /// The connection.
         client: Client,
-        /// Whether an array was expected.
+        /// Whether the reply is an array.
         all: bool,
-        /// How long it has waited.
+        /// The length of the wait.
         waited_ms: u64,
     },
-    /// What it waited for has come to be of another type, or another limit.
+    /// The name that a connection waits for now holds another type or has another limit.
     Refused {
         /// The connection.
         client: Client,
         /// Why.
         refusal: Refusal,
-        /// The name it is about.
+        /// The name.
         name: Box<[u8]>,
-        /// What it wanted.
+        /// What the connection wanted.
         wanted: Wanted,
     },
-    /// A grant ended that its holder did not give back.
+    /// A grant ended that its holder did not release.
     Lost {
         /// The connection that had acquired it.
         client: Client,

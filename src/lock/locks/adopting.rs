@@ -1,4 +1,4 @@
-//! Locks that come from elsewhere as they were: out of a snapshot, or out of what a server that was started again still knows.
+//! Adoption of existing locks: from a snapshot, or from the state that a restarted server still knows.
 
 use super::{Due, Keys, Locks};
 use crate::base::time::Now;
@@ -8,8 +8,8 @@ use crate::lock::requests::{Remembered, Whose};
 use crate::lock::sessions::Session;
 
 impl Locks {
-    /// Keeps a lock under a name that is free. Grants that end with connections or sessions end now, where those are gone: named
-    /// sessions are adopted before. Tokens go on beyond those in it.
+    /// Stores a lock under a free name. Grants that end with connections or sessions end now if those are gone: named sessions
+    /// must be adopted first. Later tokens are larger than those in the lock.
     pub fn adopt(
         &mut self,
         keys: &mut impl Keys,
@@ -43,7 +43,7 @@ impl Locks {
         self.close(keys, (db, name), &mut kept);
     }
 
-    /// Keeps a named session, whose grants come later. Its connection is there, or it has an end.
+    /// Restores a named session; its grants are adopted later. It has a live connection or an end.
     pub fn adopt_session(&mut self, number: u64, session: Session) {
         self.set_next_token(number + 1);
         if session.end_ms != 0 {
@@ -53,13 +53,13 @@ impl Locks {
         self.sessions.insert(number, Session { grants: 0, ..session });
     }
 
-    /// Keeps what was remembered of requests. Those of ended grants come in the order in which they are to be forgotten.
+    /// Restores remembered requests. Those of ended grants must come in the order in which they are forgotten.
     pub fn adopt_requests(&mut self, whose: &Whose, remembered: Remembered) {
         self.requests.adopt(whose, remembered);
     }
 
-    /// All was adopted: sessions without grants end that have no connection, and requests are forgotten in time whose grants were lost
-    /// on the way.
+    /// Completes the adoption. Sessions with neither grants nor a connection end. Requests whose grants were lost on the way get
+    /// a time at which they are forgotten.
     pub fn finish_adopting(&mut self, keys: &mut impl Keys, now: Now) {
         let idle = self.sessions.iter().filter(|(_, session)| session.client.is_none() && session.grants == 0);
         for number in idle.map(|(number, _)| number).collect::<Vec<_>>() {
@@ -79,7 +79,7 @@ impl Locks {
         self.end_over(keys, now, &mut { u32::MAX });
     }
 
-    /// Forgets all requests, and ends all named sessions, whose grants are gone already.
+    /// Forgets all requests and ends all named sessions, whose grants must be gone already.
     pub fn forget_all(&mut self) {
         self.requests.clear();
         for number in self.sessions.iter().map(|(number, _)| number).collect::<Vec<_>>() {

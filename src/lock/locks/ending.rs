@@ -1,4 +1,4 @@
-//! How grants end otherwise than by their release: with their leases and with their connections.
+//! Ends of grants without a release: with their leases and with their connections.
 
 use super::{Found, Keys, Locks, Outcome};
 use crate::base::time::Now;
@@ -7,23 +7,23 @@ use crate::lock::history::What;
 use crate::lock::holders::Lock;
 
 impl Locks {
-    /// How many grants end with their connections; those among them that were lost are counted until their holders are told.
+    /// Number of grants that end with their connections. Lost ones count until their holders are notified.
     pub fn session_grants(&self) -> usize {
         self.bound.len()
     }
 
-    /// Whether any grant ends with a connection or session, by its [`Bound::key`].
+    /// Whether any grant ends with this connection or session, by its [`Bound::key`].
     pub fn has_bound(&self, key: u64) -> bool {
         self.bound.range((key, 0)..=(key, u64::MAX)).next().is_some()
     }
 
-    /// Ends the grants that end with a connection, by its number, `budget` of them at most. Returns whether those were all. Grants what
-    /// has become free to its waiters.
+    /// Ends the grants that end with a connection, by its number, at most `budget` of them. Returns whether those were all.
+    /// Grants the freed locks to their waiters.
     pub fn end_bound(&mut self, keys: &mut impl Keys, now: Now, client: u64, budget: &mut u32) -> bool {
         self.end_bound_to(keys, now, (client, None), budget)
     }
 
-    /// As [`Locks::end_bound`] for a connection or a session, by its [`Bound::key`], and with the connection that is told of it, where
+    /// As [`Locks::end_bound`] for a connection or a session, by its [`Bound::key`]. `told` is the connection to notify, where
     /// that is not the one that acquired the grant.
     pub(super) fn end_bound_to(
         &mut self,
@@ -47,7 +47,7 @@ impl Locks {
                     grant.client = told.unwrap_or(grant.client);
                     self.stats.session_ends += 1;
                     self.lose(keys, now, (db, &name), &mut lock, grant, Reason::Session);
-                    // Others are served when all of its grants are over, for it may have several of one name.
+                    // Waiters are served once all of its grants have ended, because it may have several of one name.
                     self.gone(db, &name);
                 }
                 self.close(keys, (db, &name), &mut lock);
@@ -61,7 +61,7 @@ impl Locks {
         all
     }
 
-    /// Whether a grant of this lock ends with a connection or a session that has ended.
+    /// Whether a grant of this lock ends with a connection or session that has ended.
     #[inline]
     pub(super) fn has_ending(&self, lock: &Lock) -> bool {
         !self.ending.is_empty() && lock.holders.iter().any(|grant| self.ending_of(grant).is_some())
@@ -72,8 +72,8 @@ impl Locks {
         self.ending.iter().find(|&&(of, _)| of == key).copied()
     }
 
-    /// The lease of a name's last holder has ended, or it is held back no longer, and it was taken out from under its name. What is to
-    /// be kept of it is given.
+    /// Handles a lock that was removed from its key because the lease of its last holder or its delay has ended. Returns the lock
+    /// if it must be kept.
     pub fn lapsed(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), mut lock: Lock) -> Option<Lock> {
         self.expire(keys, now, (db, name), &mut lock);
         if let Some(queue) = self.queues.find(db, name) {
@@ -82,14 +82,14 @@ impl Locks {
         (!lock.is_free()).then_some(lock)
     }
 
-    /// A name holds nothing any more, or something else: whoever waits for it may be granted it.
+    /// Must be called when a name holds nothing any more, or another value: its waiters may be eligible.
     pub fn gone(&mut self, db: u32, name: &[u8]) {
         if let Some(queue) = self.queues.find(db, name) {
             self.todo.push(queue);
         }
     }
 
-    /// Keeps no account of a grant any more that is over, and was taken out of its lock.
+    /// Removes a grant that was taken out of its lock from all accounts.
     #[inline]
     pub(super) fn end(&mut self, ended_ms: u64, (db, name): (u32, &[u8]), lock: &Lock, grant: &Grant) {
         self.held.ended(db, lock, grant.permits);
@@ -104,7 +104,7 @@ impl Locks {
         }
     }
 
-    /// A grant, taken out of a lock in hand, ended without its holder's doing.
+    /// Ends a grant that its holder did not release. The grant was taken out of `lock`, which is in hand.
     pub(super) fn lose(
         &mut self,
         keys: &mut impl Keys,
@@ -116,7 +116,7 @@ impl Locks {
     ) {
         self.end(now.mono_ms(), (db, name), lock, &grant);
         if grant.delay_ms > 0 {
-            // Counted from when it ended, not from when that was noticed.
+            // The delay counts from the end of the grant, not from when that was noticed.
             let ended_ms = if reason == Reason::Session { now.deadline_in(0) } else { grant.end_ms };
             lock.held_back_ms = lock.held_back_ms.max(ended_ms.saturating_add(u64::from(grant.delay_ms)));
         }
@@ -127,17 +127,17 @@ impl Locks {
     }
 
     pub(super) fn tell_lost(&mut self, name: &[u8], grant: &Grant, reason: Reason) {
-        // A connection that has ended is not told; the one that has lost a named session is.
+        // An ended connection is not notified; a connection that has lost its named session is.
         if reason != Reason::Session || matches!(grant.bound, Bound::Session(_)) {
             let session = if let Bound::Session(number) = grant.bound { self.sessions.get(number.get()) } else { None };
-            // Where the session has no connection now, the one that acquired it may still be there.
+            // If the session has no connection now, the connection that acquired the grant may still exist.
             let client = session.and_then(|session| session.client).unwrap_or(grant.client);
             let (owner, token) = (grant.owner.clone(), grant.token);
             self.outcomes.push(Outcome::Lost { client, name: name.into(), owner, token, reason });
         }
     }
 
-    /// Ends the grants of a lock in hand whose leases have ended, or their connections and sessions, and what is held back no more.
+    /// Ends the grants of a lock in hand whose leases, connections or sessions have ended, and its delay once that is over.
     pub(super) fn expire(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) {
         if self.has_ending(lock) {
             let ending: Vec<_> =

@@ -1,4 +1,4 @@
-//! To whom a lock is granted, and what becomes of it then.
+//! Granting: which waiters are eligible, and what a grant changes.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ use crate::lock::queue::Wanted;
 use crate::lock::requests::Answer;
 
 impl Locks {
-    /// Grants a lock that is in hand to those at the head of its queue, as far as they go together.
+    /// Grants a lock in hand to the waiters at the head of its queue, as long as they are compatible.
     #[inline]
     pub(super) fn serve(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) {
         if let Some(queue) = self.queues.find(db, name) {
@@ -44,7 +44,7 @@ impl Locks {
             } else {
                 SmallVec::new()
             };
-            // It stands in no queue any more when it holds, so that nobody waits for itself.
+            // A holder must not stand in the queue, so that nobody waits for itself.
             self.withdraw(number);
             self.stats.queued += 1;
             self.stats.waited(waited_us);
@@ -66,17 +66,17 @@ impl Locks {
             if waits_again {
                 self.again.push((queue, owner));
             }
-            // Its turn is now.
+            // This serves the queue already.
             self.todo.retain(|&of| of != queue);
         }
-        // Those before them in line have come first.
+        // The waiters before them in the queue were served first.
         while let Some(at) = self.again.iter().position(|&(of, _)| of == queue) {
             let (_, owner) = self.again.remove(at);
             self.serve_same_owner(now, (db, name), queue, lock, &owner);
         }
     }
 
-    /// Has a queue served for the sake of an owner who was granted its name, and may wait for it in another connection.
+    /// Schedules a queue for an owner that was granted its name and may wait for it in another connection, too.
     pub(super) fn serve_again(&mut self, queue: u32, owner: &[u8]) {
         let node = self.queues.find_owner(owner).and_then(|owner| self.queues.owner(owner));
         if node.is_some_and(|node| !node.waits.is_empty()) {
@@ -85,11 +85,11 @@ impl Locks {
         }
     }
 
-    /// Whoever waits in another connection for what its owner has just been granted is granted it as well.
+    /// Grants the lock to waiters in other connections of the owner that was just granted it.
     fn serve_same_owner(&mut self, now: Now, (db, name): (u32, &[u8]), queue: u32, lock: &mut Lock, owner: &[u8]) {
         let Some(waits) = self.queues.find_owner(owner).and_then(|owner| self.queues.owner(owner)) else { return };
         let mut waits = waits.waits.clone();
-        // In the order in which they stand there.
+        // In their order in the queue.
         waits.sort_by_key(|&waiter| {
             let link = self.queues.waiter(waiter).and_then(|waiter| waiter.links.first().copied());
             link.and_then(|link| self.queues.link(link)).map(|link| link.order)
@@ -113,7 +113,7 @@ impl Locks {
         }
     }
 
-    /// Whether a waiter for several names is the first for all of them, and all are free; the one in hand left out.
+    /// Whether a waiter for several names is first in all of their queues, and all names besides `in_hand` are free.
     fn can_have_all(&mut self, keys: &mut impl Keys, now: Now, waiter: u32, in_hand: (u32, &[u8])) -> bool {
         let Some(wanted) = self.queues.waiter(waiter).map(|waiter| waiter.wanted) else { return false };
         let queues: SmallVec<[u32; 8]> = self.queues.queues_of(waiter).collect();
@@ -131,7 +131,7 @@ impl Locks {
                 Found::Free => first,
                 Found::Plain | Found::Native => false,
                 Found::Lock => {
-                    // What has ended and was not seen to yet is free when it is; its own turn comes.
+                    // An overdue lease that is not settled yet counts as held; this waiter is served when it is settled.
                     let settled = !lock.due_ms().is_some_and(|at| now.reached(at)) && !self.has_ending(&lock);
                     let free = first && settled && fits(&lock, &wanted).is_ok() && grantable(&lock, &wanted, &owner);
                     keys.put_back(db, &name, &mut lock);
@@ -141,7 +141,7 @@ impl Locks {
         })
     }
 
-    /// Grants one of several names that were seen to be free.
+    /// Grants one of several names that were found to be free.
     pub(super) fn give_one_of(
         &mut self,
         keys: &mut impl Keys,
@@ -161,7 +161,7 @@ impl Locks {
         token
     }
 
-    /// Grants a lock in hand; the owner may hold it already.
+    /// Grants a lock in hand to an owner that may hold it already.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn give(
         &mut self,
@@ -182,7 +182,7 @@ impl Locks {
             self.history.note(db, name, now.mono_ms(), What::Reentered, owner, client);
             return token;
         }
-        // One that shared it and is alone now holds it anew: its token is to be larger than those of all who shared it.
+        // An upgrade from shared to exclusive gets a new grant: its token must be larger than those of all who shared the lock.
         let shared = before.and_then(|_| lock.holders.remove(owner));
         if let Some(grant) = &shared {
             self.held.ended(db, lock, grant.permits);
@@ -205,7 +205,7 @@ impl Locks {
         };
         let mut end_ms = now.deadline_in(wanted.lease_ms);
         if let Some(shared) = shared {
-            // What was agreed on when it came to share it still holds.
+            // The terms of the shared grant still apply.
             grant.holds = shared.holds.saturating_add(1);
             grant.max_end_ms = [grant.max_end_ms, shared.max_end_ms].into_iter().filter(|&at| at != 0).min().unwrap_or(0);
             grant.delay_ms = grant.delay_ms.max(shared.delay_ms);
@@ -239,7 +239,8 @@ impl Locks {
         token
     }
 
-    /// An owner acquires once more what it holds. What it was promised in one connection a wait in another does not make shorter.
+    /// Adds a hold for an owner that holds the lock. A wait in another connection does not shorten the lease that one connection
+    /// was promised.
     pub(super) fn reenter(
         &mut self,
         now: Now,
@@ -280,7 +281,7 @@ impl Locks {
     }
 }
 
-/// Whether a lock can be granted to an owner now, as far as its holders go. One that shares it may have it alone when nobody else does.
+/// Whether the current holders allow a grant to an owner. A sharing owner may become exclusive when nobody else holds the lock.
 #[inline]
 pub(super) fn grantable(lock: &Lock, wanted: &Wanted, owner: &[u8]) -> bool {
     if lock.held_back_ms != 0 {

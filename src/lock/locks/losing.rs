@@ -1,7 +1,7 @@
-//! Locks that are deleted, or whose databases are emptied or change places: their holders lose them, and are told.
+//! Lost locks: locks are deleted, or their databases are emptied or swapped, and their holders are notified.
 //!
-//! Those who wait are served in the same step. The holders of a few locks are told in it as well; those of many locks, or of one that
-//! very many share, bit by bit: [`Locks::tell_some`].
+//! Waiters are served in the same step. The holders of a few locks are notified in the same step, too; those of many locks, or of
+//! one lock that very many share, are notified in batches: [`Locks::tell_some`].
 
 use super::{Found, Keys, Locks, Name};
 use crate::base::time::Now;
@@ -10,25 +10,25 @@ use crate::lock::grant::{Bound, Client, Grant, Reason};
 use crate::lock::history::What;
 use crate::lock::holders::{Holders, Lock};
 
-/// So many holders of a lock are told at once.
+/// Maximum number of holders of a lock that are notified at once.
 const AT_ONCE: usize = 16;
 
-/// Where something was deleted, when and by whom.
+/// Where, when and by whom something was deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// Index of the database.
     pub db: u32,
-    /// The name that it keeps when it changes places: [`Locks::home`].
+    /// The stable name of the database, which survives swaps: [`Locks::home`].
     pub home: u32,
-    /// When, in monotonic milliseconds.
+    /// The time, in monotonic milliseconds.
     pub at_ms: u64,
-    /// By which client.
+    /// The client that deleted it.
     pub by: Client,
     /// The token of the first grant after it.
     pub next_token: u64,
 }
 
-/// Holders that have lost what they held and are to be told.
+/// Holders that have lost their lock and are to be notified.
 #[derive(Debug)]
 pub(super) struct Lost {
     origin: Origin,
@@ -37,7 +37,7 @@ pub(super) struct Lost {
 }
 
 impl Locks {
-    /// A lock was deleted: all its grants are over.
+    /// Handles the deletion of a lock: all its grants end.
     pub fn deleted(&mut self, now: Now, (db, name): (u32, &[u8]), lock: Lock, by: Client) {
         self.held.deleted(db, &lock);
         self.stats.deletions += lock.holders.len() as u64;
@@ -49,8 +49,8 @@ impl Locks {
         self.gone(db, name);
     }
 
-    /// A database was emptied. Those who wait for its names may be granted them; what it had in it comes in pieces by
-    /// [`Locks::lost_with_database`].
+    /// Handles the emptying of a database. Its names may be granted to their waiters. Its locks are passed to
+    /// [`Locks::lost_with_database`] in batches.
     pub fn flushed(&mut self, origin: Origin) {
         let held = self.held.flushed(origin.db);
         self.stats.deletions += held.grants;
@@ -59,12 +59,13 @@ impl Locks {
         self.flushes.push(origin);
     }
 
-    /// A lock was in a database that was emptied.
+    /// Handles a lock that was in an emptied database.
     pub fn lost_with_database(&mut self, origin: Origin, name: &[u8], lock: Lock) {
         self.lose_all(origin, name, lock.holders);
     }
 
-    /// Two databases have changed places, and with them what is held in them; those who wait do so for the names of their database.
+    /// Handles a swap of two databases: holds move with the data, and waiters keep waiting for names of the database index they
+    /// named.
     pub fn swapped(&mut self, keys: &mut impl Keys, now: Now, a: u32, b: u32) {
         self.held.swapped(a, b);
         let (home_of_a, home_of_b) = (self.home(a), self.home(b));
@@ -73,7 +74,7 @@ impl Locks {
             self.homes.push(self.homes.len() as u32);
         }
         (self.homes[a as usize], self.homes[b as usize]) = (home_of_b, home_of_a);
-        // What has several holders is watched over under the index that it has now.
+        // A queue kept for several holders moves to the index that its lock has now.
         let watched = self.queues.iter().filter(|(_, queue)| queue.pinned && (queue.db == a || queue.db == b));
         let watched: Vec<Name> = watched.map(|(_, queue)| (if queue.db == a { b } else { a }, queue.name.clone())).collect();
         self.changed_as_a_whole(|of| of == a || of == b);
@@ -85,7 +86,7 @@ impl Locks {
         }
     }
 
-    /// All queues of some databases have another holder now, or none.
+    /// The holders of all queues of some databases have changed.
     fn changed_as_a_whole(&mut self, db: impl Fn(u32) -> bool) {
         let queues: Vec<u32> = self.queues.iter().filter(|(_, queue)| db(queue.db)).map(|(number, _)| number).collect();
         for &number in &queues {
@@ -94,12 +95,12 @@ impl Locks {
         self.todo.extend(queues);
     }
 
-    /// What a database is called that keeps its name when it changes places.
+    /// The stable name of the database at an index, which survives swaps.
     pub fn home(&self, db: u32) -> u32 {
         self.homes.get(db as usize).copied().unwrap_or(db)
     }
 
-    /// The index of a database by what [`Locks::home`] calls it.
+    /// The index of a database by its [`Locks::home`].
     pub fn db_at_home(&self, home: u32) -> u32 {
         self.homes.iter().position(|&of| of == home).map_or(home, |db| db as u32)
     }
@@ -114,7 +115,7 @@ impl Locks {
         }
     }
 
-    /// A grant has ended with its lock.
+    /// Ends a grant together with its deleted lock.
     fn lose_deleted(&mut self, origin: Origin, name: &[u8], grant: &Grant) {
         if grant.bound != Bound::Lease {
             self.unbind(grant);
@@ -127,13 +128,13 @@ impl Locks {
         self.tell_lost(name, grant, Reason::Deleted);
     }
 
-    /// Whether holders that have lost what they held wait to be told.
+    /// Whether holders of lost locks are still to be notified.
     #[inline]
     pub fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
 
-    /// Tells holders that have lost what they held, as far as `budget` goes.
+    /// Notifies holders of lost locks, within `budget`.
     pub fn tell_some(&mut self, budget: &mut u32) {
         while *budget > 0
             && let Some(mut lost) = self.lost.pop_front()
@@ -150,7 +151,7 @@ impl Locks {
         }
     }
 
-    /// By whom and when a database was last emptied, where that was since a time.
+    /// The last flush of a database, if it was at or after a time.
     pub(super) fn flushed_since(&self, db: u32, since_ms: u64) -> Option<Origin> {
         self.flushes.iter().copied().find(|flush| flush.db == db && flush.at_ms >= since_ms)
     }

@@ -5,13 +5,13 @@ use crate::base::time::Now;
 use crate::lock::grant::{Bound, Client, Grant, SessionNumber};
 use crate::lock::sessions::Session;
 
-/// A session belongs to another user.
+/// The session belongs to another user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OfOther;
 
 impl Locks {
-    /// Names a connection's session, and takes it over where there is one with this id. Without a grace it keeps the one it has, which
-    /// is 0 in the beginning. Returns the number of its grants.
+    /// Names a connection's session, and takes the session over where one with this id exists. Without a grace, the session keeps
+    /// its grace, which is 0 for a new one. Returns the number of its grants.
     pub fn name_session(
         &mut self,
         now: Now,
@@ -41,8 +41,8 @@ impl Locks {
         Ok(self.sessions.get(number).map_or(0, |session| session.grants))
     }
 
-    /// Ends the session with an id, and its grants as far as `budget` goes; the others follow in [`Locks::advance`]. Returns how many
-    /// grants it had.
+    /// Ends the session with an id and its grants, within `budget`; [`Locks::advance`] ends the remaining ones. Returns the
+    /// number of grants it had.
     pub fn end_session(
         &mut self,
         keys: &mut impl Keys,
@@ -61,7 +61,8 @@ impl Locks {
         Ok(grants)
     }
 
-    /// A connection has ended, or names another session: the grace of its session begins. A session without a grace ends.
+    /// Handles a connection that has ended or names another session: the grace of its session begins. A session without a grace
+    /// or without grants ends.
     pub fn leave_session(&mut self, now: Now, client: u64) {
         let Some(number) = self.sessions.of_client(client) else { return };
         let Some(session) = self.sessions.get(number) else { return };
@@ -75,12 +76,12 @@ impl Locks {
         self.update_next();
     }
 
-    /// What a grant that a connection asks for ends with: its named session where it has one.
+    /// The bound of a grant that a connection asks for: its named session, or else the connection.
     pub fn bound_of(&self, client: Client) -> Bound {
         self.sessions.of_client(client.id).map_or(Bound::Connection, |number| Bound::Session(SessionNumber::new(number)))
     }
 
-    /// What a grant can be bound to now: to its connection, where its session has none or has ended.
+    /// The bound that a grant can have now: the connection, where the session has ended or has no connection.
     #[inline]
     pub(super) fn usable(&self, bound: Bound) -> Bound {
         match bound {
@@ -91,7 +92,7 @@ impl Locks {
         }
     }
 
-    /// The connection that a grant belongs to: the one that acquired it, or the one that has its session now.
+    /// The connection that a grant belongs to: the one that acquired it, or the current one of its session.
     pub fn client_of(&self, grant: &Grant) -> Client {
         match grant.bound {
             Bound::Session(number) => match self.sessions.get(number.get()) {
@@ -102,10 +103,10 @@ impl Locks {
         }
     }
 
-    /// Keeps account of what a grant of this name ends with.
+    /// Registers a grant of this name with its connection or session.
     #[inline(always)]
     pub(super) fn bind(&mut self, name: (u32, &[u8]), grant: &Grant) {
-        // Most end with their leases alone.
+        // Most grants end with their leases alone.
         if let Some(key) = grant.bound.key(grant.client) {
             self.bind_to(key, name, grant);
         }
@@ -118,7 +119,7 @@ impl Locks {
         }
     }
 
-    /// A grant is bound to nothing any more: it has ended, or has another token.
+    /// Unregisters a grant from its connection or session: it has ended, or has another token.
     pub(super) fn unbind(&mut self, grant: &Grant) {
         let Some(key) = grant.bound.key(grant.client) else { return };
         if self.bound.remove(&(key, grant.token)).is_some() {
@@ -126,7 +127,7 @@ impl Locks {
         }
     }
 
-    /// A grant was taken from those that end with a connection or session. A session ends that has nothing left.
+    /// Handles the removal of a grant from its connection or session. A session without grants and without a connection ends.
     pub(super) fn unbound(&mut self, key: u64) {
         if let Some(number) = Bound::session_of_key(key)
             && self.sessions.unbind(number)
@@ -146,7 +147,7 @@ impl Locks {
         }
     }
 
-    /// Ends grants of sessions that have ended, `budget` of them at most.
+    /// Ends grants of ended sessions, at most `budget` of them.
     pub fn end_over(&mut self, keys: &mut impl Keys, now: Now, budget: &mut u32) {
         while *budget > 0
             && let Some(&over) = self.over.front()

@@ -1,4 +1,4 @@
-//! Requests that are sent again: none is carried out twice.
+//! Repeated requests: none is carried out twice.
 //!
 //! ```text
 //!   ACQUIRE … REQUEST id ─┬─ waits in a queue ──▶ the newer connection takes its place; the older one is told nil
@@ -16,7 +16,7 @@ use crate::lock::history::What;
 use crate::lock::holders::Lock;
 
 impl Locks {
-    /// The answer to an acquisition that was sent before; `None` where it is new.
+    /// The answer to a repeated acquisition; `None` if the request is new.
     #[cold]
     pub(super) fn repeated(
         &mut self,
@@ -43,7 +43,7 @@ impl Locks {
         })
     }
 
-    /// As [`Locks::repeated`] for several names. One of which nothing is known where the others are, is not had.
+    /// As [`Locks::repeated`] for several names. A name without a remembered answer counts as not held if others have one.
     #[allow(clippy::too_many_arguments)]
     #[cold]
     pub(super) fn repeated_all(
@@ -78,7 +78,7 @@ impl Locks {
         Some(Ok(AllAcquired::Granted(tokens.into_iter().flatten().collect())))
     }
 
-    /// The waiter that waits by this request, after all that has ended by now was seen to.
+    /// The waiter that belongs to this request, after all due events were settled.
     #[allow(clippy::too_many_arguments)]
     fn still_waiting(
         &mut self,
@@ -108,7 +108,8 @@ impl Locks {
         owner.waits.iter().copied().find(|&number| is_it(number))
     }
 
-    /// Gives a waiter's place to another connection, whose wait limit counts; false where that does not wait, and the place is given up.
+    /// Moves a waiter's place to another connection, whose wait limit applies. Returns false if that request does not wait; the
+    /// place is given up then.
     fn take_over(
         &mut self,
         keys: &mut impl Keys,
@@ -140,7 +141,7 @@ impl Locks {
         true
     }
 
-    /// Refuses a request whose grant of a name has ended.
+    /// Refuses a repeated request if its grant of a name has ended.
     fn confirm(
         &mut self,
         keys: &mut impl Keys,
@@ -161,8 +162,8 @@ impl Locks {
         refusal
     }
 
-    /// Of a grant that is confirmed to a connection: it lasts for as long as that connection counts on, and ends with it where that was
-    /// asked for.
+    /// Renews a grant that is confirmed to a connection: the lease lasts as long as that connection expects, and the grant is
+    /// bound to the connection if the request asked for that.
     fn carry_on(&mut self, keys: &mut impl Keys, (db, name): (u32, &[u8]), request: &Request<'_>, now: Now) {
         let mut lock = Lock::default();
         if self.open(keys, now, (db, name), &mut lock) != Found::Lock {
@@ -188,7 +189,7 @@ impl Locks {
 
     fn rebind(&mut self, name: (u32, &[u8]), before: &Grant, after: &Grant) {
         if before.bound.key(before.client) != after.bound.key(after.client) {
-            // First the new, so that a session without a connection does not end for want of grants where it is the same one.
+            // The new binding comes first, so that a session without a connection does not end in between for want of grants.
             self.bind(name, after);
             self.unbind(before);
         }

@@ -1,4 +1,4 @@
-//! Who waits: how a wait begins, what its queue has to know meanwhile, and how it ends without a grant.
+//! Waiting: how a wait begins, what its queue has to know meanwhile, and how it ends without a grant.
 
 use smallvec::SmallVec;
 
@@ -12,12 +12,13 @@ use crate::lock::queue::Queues;
 use crate::lock::stats::LongWait;
 
 impl Locks {
-    /// A connection waits no more: it was closed, or somebody else has ended its wait. Those behind it are served by [`Locks::work`].
+    /// Ends the wait of a connection that was closed or unblocked by another client. [`Locks::work`] serves the waiters behind
+    /// it.
     pub fn leave(&mut self, keys: &mut impl Keys, now: Now, waiter: u32) {
         self.end_wait(keys, now, waiter, What::Left);
     }
 
-    /// The queue of a name that somebody is about to wait for, its holders known to it.
+    /// The queue of a name that is about to get a waiter. A new queue learns the holders of the name.
     pub(super) fn contend(&mut self, db: u32, name: &[u8], lock: &Lock) -> u32 {
         if let Some(queue) = self.queues.find(db, name) {
             return queue;
@@ -27,7 +28,7 @@ impl Locks {
         queue
     }
 
-    /// Has a new queue know the holders of its name; from then on it is told of each.
+    /// Registers the holders of a name with its new queue, which is told of every later change.
     pub(super) fn mirror(&mut self, queue: u32, lock: &Lock) {
         if lock.limit <= 1 && self.queues.get(queue).is_some_and(|queue| queue.holders.is_empty()) {
             for grant in lock.holders.iter() {
@@ -36,10 +37,10 @@ impl Locks {
         }
     }
 
-    /// Notes when something about a name changes by itself, where that is to be known here, and drops its queue where nobody waits.
+    /// Updates the deadline of a name's queue, and drops the queue if nobody waits and nothing keeps it.
     #[inline]
     pub(super) fn track(&mut self, (db, name): (u32, &[u8]), lock: &Lock) {
-        // What ends before the key does.
+        // Some events come before the deadline of the key.
         let several = lock.holders.len() > 1 || (lock.held_back_ms != 0 && !lock.holders.is_empty());
         if several || !self.queues.is_empty() {
             self.track_queue((db, name), lock, several);
@@ -62,7 +63,7 @@ impl Locks {
         self.queues.forget(queue);
     }
 
-    /// Notes of a queue what [`Locks::track`] does, after a look at what its name holds.
+    /// Does [`Locks::track`] for a queue after a look at the value of its name.
     pub(super) fn look_after(&mut self, keys: &mut impl Keys, queue: u32) {
         let Some((db, name)) = self.queues.get(queue).map(|queue| (queue.db, queue.name.clone())) else { return };
         let mut lock = Lock::default();
@@ -99,7 +100,7 @@ impl Locks {
         self.queues.find(db, name).is_none_or(|queue| self.queues.first(queue).is_none())
     }
 
-    /// Has a connection wait, unless that would close a cycle.
+    /// Adds a waiter, unless its wait would close a cycle.
     pub(super) fn wait(
         &mut self,
         keys: &mut impl Keys,
@@ -116,7 +117,7 @@ impl Locks {
         } else {
             None
         };
-        // There may be none when what has ended and was not seen to yet has been: whoever calls sees to that and asks again.
+        // The cycle may go through overdue leases. The caller settles those and tries again.
         if cycle.is_some() && now.reached(self.next_ms) {
             return Err(Refusal::Deadlock(Vec::new()));
         }
@@ -166,7 +167,7 @@ impl Locks {
         }
     }
 
-    /// Takes a waiter out of its queues, which are to be looked at.
+    /// Takes a waiter out of its queues, and marks those for service.
     pub(super) fn withdraw(&mut self, waiter: u32) {
         if let Some((left, queues)) = self.queues.leave(waiter) {
             if let Some(deadline_ms) = left.deadline_ms {
@@ -193,7 +194,7 @@ impl Locks {
         }
     }
 
-    /// Refuses all who wait for a name that holds what is neither a lock nor a plain key.
+    /// Refuses all waiters of a name that holds neither a lock nor a plain key.
     pub(super) fn turn_away(&mut self, queue: u32, name: &[u8]) {
         let waiters: Vec<u32> = self.queues.links_of(queue).map(|link| link.waiter).collect();
         waiters.into_iter().for_each(|waiter| self.refuse(waiter, name, Refusal::WrongType));

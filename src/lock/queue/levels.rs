@@ -1,13 +1,14 @@
-//! Levels: an order of owners and queues that most often tells without a search that a wait closes no cycle.
+//! Levels: an order of owners and queues that usually proves without a search that a wait closes no cycle.
 //!
-//! Whatever an owner leads to has its level at least: a queue it waits in, whoever holds what is waited for there, and whoever stands
-//! there in line and waits for something else, too. That is more than who really waits for whom (those who share a lock do not wait for
-//! each other), so it may go round in a circle: all of such a circle have one level. But an owner with a level below that of all it is
-//! about to wait for cannot be among those it will wait for.
+//! Everything that an owner leads to has at least its level: a queue it waits in, the holders of that queue, and the waiters of
+//! that queue that also wait elsewhere. This covers more than the real waits-for edges (sharers do not wait for each other), so
+//! it may contain circles: all nodes of a circle have one level. An owner whose level is below those of all names it is about to
+//! wait for cannot be among those it will wait for.
 //!
-//! All begin at the same level, which says nothing. When a search was long and found no cycle, what would be waited for is put above the
-//! owner, with everything it leads to: as much work once more, and the next search of that kind is none. Levels of what ceases to wait
-//! stay right, so nothing is done then. (Levels for incremental cycle detection are from Bender, Fineman, Gilbert and Tarjan, 2015.)
+//! All nodes begin at the same level, which proves nothing. After a long search without a cycle, the wanted queues and everything
+//! they lead to are lifted above the owner: as much work once more, and the next such wait needs no search. Levels stay valid
+//! when a wait ends, so nothing is done then. (Levels for incremental cycle detection are from Bender, Fineman, Gilbert and
+//! Tarjan, 2015.)
 
 use super::Queues;
 
@@ -18,14 +19,14 @@ enum Node {
     Queue(u32),
 }
 
-/// An owner that holds more than this is not put lower again.
+/// An owner that holds more than this many names is not lowered again.
 const LOOKED_AT: usize = 8;
 
 impl Queues {
-    /// Whether the levels say that none of these queues leads to an owner that waits nowhere yet.
+    /// Whether the levels prove that none of these queues leads to an owner that waits nowhere yet.
     pub(in crate::lock) fn is_below(&mut self, owner: u32, queues: &[u32]) -> bool {
         let Some(node) = self.owners.get(owner).filter(|node| node.waits.is_empty()) else { return false };
-        // It leads to nothing: what it holds alone keeps it where it is.
+        // Such an owner leads to nothing: only the names it holds limit its level from below.
         let held = node.holds.iter().take(LOOKED_AT + 1);
         let (count, highest) = held.fold((0, 0), |(count, level), queue| (count + 1, level.max(self.level(Node::Queue(queue)))));
         if count <= LOOKED_AT
@@ -37,7 +38,8 @@ impl Queues {
         queues.iter().all(|&queue| self.level(Node::Queue(queue)) > level)
     }
 
-    /// Puts queues, and all they lead to, above an owner that they do not lead to; not where that takes more than so many steps.
+    /// Lifts queues, and everything they lead to, above an owner that they do not lead to. Undoes this if it takes more than
+    /// `steps`.
     pub(in crate::lock) fn put_above(&mut self, owner: u32, queues: &[u32], steps: u32) {
         let level = self.level(Node::Owner(owner)).saturating_add(1);
         let mut before = Vec::new();
@@ -50,15 +52,15 @@ impl Queues {
         }
     }
 
-    /// To be called when an owner holds another name.
+    /// Must be called when an owner holds another name.
     pub(super) fn order_holder(&mut self, queue: u32, owner: u32) {
         let level = self.level(Node::Queue(queue));
         self.lift(Node::Owner(owner), level, &mut { usize::MAX }, None);
     }
 
-    /// To be called when an owner waits in other queues than before.
+    /// Must be called when an owner waits in other queues than before.
     pub(super) fn order_waits(&mut self, owner: u32) {
-        // One that waits for one thing, most often.
+        // Fast path: the owner waits for one name.
         if let Some(node) = self.owners.get(owner)
             && let [waiter] = node.waits[..]
             && let mut queues = self.queues_of(waiter)
@@ -70,7 +72,7 @@ impl Queues {
         let mut queues = Vec::new();
         self.successors(Node::Owner(owner), &mut queues);
         let mut level = self.level(Node::Owner(owner));
-        // Whoever waits in several leads from each of them to the others.
+        // An owner that waits in several queues leads from each of them to the others.
         if queues.len() > 1 {
             level = queues.iter().fold(level, |level, &queue| level.max(self.level(queue)));
         }
@@ -79,7 +81,7 @@ impl Queues {
         }
     }
 
-    /// Lifts what is lower, and all it leads to, to a level. Tells whether it took no more than so many steps, which are counted down.
+    /// Lifts a node and everything it leads to up to a level. Counts `steps` down, and returns false if they run out.
     fn lift(&mut self, from: Node, level: u32, steps: &mut usize, mut before: Option<&mut Vec<(Node, u32)>>) -> bool {
         if self.level(from) >= level {
             return true;
@@ -143,7 +145,7 @@ impl Queues {
         }
     }
 
-    /// Panics where anything leads to something of a lower level. Walks everything.
+    /// Panics if a node leads to a node of a lower level. Walks everything.
     pub(super) fn check_levels(&self) {
         let owners = self.owners.iter().map(|(number, _)| Node::Owner(number));
         for node in owners.chain(self.queues.iter().map(|(number, _)| Node::Queue(number))) {
