@@ -1,4 +1,4 @@
-//! The databases as commands see them: ended keys are never seen, and every change is reported.
+//! The databases as commands see them: expired keys are never visible, and every change is reported.
 
 mod ahead;
 mod strings;
@@ -23,14 +23,14 @@ use crate::store::values::value::Value;
 use crate::store::values::zset;
 use crate::store::wheel::TIMER_BYTES;
 
-/// What becomes of a key's deadline when its value is replaced.
+/// What happens to a key's deadline when its value is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ttl {
-    /// It has none any more.
+    /// It is cleared.
     Clear,
     /// It stays.
     Keep,
-    /// It is this, in monotonic milliseconds.
+    /// It becomes this, in monotonic milliseconds.
     At(u64),
 }
 
@@ -39,53 +39,53 @@ pub enum Ttl {
 pub struct KeyspaceStats {
     /// Lookups that found their key.
     pub hits: u64,
-    /// Lookups that did not.
+    /// Lookups that missed.
     pub misses: u64,
-    /// Keys that reached their deadline.
+    /// Keys that expired.
     pub expired: u64,
-    /// Fields of hashes that reached theirs.
+    /// Hash fields that expired.
     pub expired_fields: u64,
-    /// The longest that a key's end came after its deadline, where nobody looked at the key before; milliseconds.
+    /// The longest delay between the deadline of a key and its active expiry, in milliseconds.
     pub late_ms_max: u64,
     /// Keys that were evicted.
     pub evicted: u64,
 }
 
-/// All databases and who is told of their changes.
+/// All databases, and the observers of their changes.
 pub struct Keyspace {
     pub(crate) space: Space,
-    /// The dictionary of each database: `SWAPDB` exchanges two numbers.
+    /// The dictionary of each database. `SWAPDB` exchanges two entries.
     pub(crate) numbers: Vec<u16>,
     /// Collects changes.
     pub changes: Changes,
     /// Counters.
     pub stats: KeyspaceStats,
-    /// How uses of keys are noted.
+    /// Records uses of keys, for eviction and `OBJECT`.
     pub uses: Uses,
-    /// Chooses the keys that give way when memory is used up.
+    /// Chooses the keys to evict when memory is used up.
     pub evictor: Evictor,
-    /// How far a hash may grow as one buffer.
+    /// Up to which size a hash is one buffer.
     pub hash_limits: Limits,
-    /// How far a list may grow as one buffer.
+    /// Up to which size a list is one buffer.
     pub list_cuts: Cuts,
-    /// How far a sorted set may grow as one buffer.
+    /// Up to which size a sorted set is one buffer.
     pub zset_limits: zset::Limits,
-    /// Nothing is removed for having ended, though it is not seen any more: during `CLIENT PAUSE`.
+    /// Expired keys are not removed, though they are invisible: during `CLIENT PAUSE`.
     pub keep_ended: bool,
-    /// How far a set may grow in its compact forms.
+    /// Up to which size a set stays in its compact forms.
     pub set_limits: crate::store::values::set::Limits,
-    /// Where a block of a stream ends.
+    /// The maximum size of a block of a stream.
     pub stream_limits: BlockLimits,
-    /// Whether there may be locks, semaphores, latches or guards among the keys.
+    /// Whether the keys may include locks, semaphores, latches or guards.
     pub natives: bool,
-    /// Whether leases may have ended whose turn has not come: commands are to see to those that are their business.
+    /// Whether overdue leases may be unsettled: commands must settle those of their own keys.
     pub behind: bool,
-    /// `DEBUG SET-ACTIVE-EXPIRE`: off, keys end only when they are looked at.
+    /// `DEBUG SET-ACTIVE-EXPIRE`: if off, keys expire only when they are accessed.
     pub active_expire: bool,
 }
 
 impl Keyspace {
-    /// `count` empty databases.
+    /// Creates `count` empty databases.
     pub fn new(count: usize, seed: u64, now: Now) -> Self {
         Keyspace {
             space: Space::new(count, seed, now.mono_ms()),
@@ -106,7 +106,7 @@ impl Keyspace {
         }
     }
 
-    /// Hashes names of fields and members.
+    /// The hasher for names of fields and members.
     pub fn hasher(&self) -> &KeyHasher {
         self.space.hasher()
     }
@@ -123,27 +123,27 @@ impl Keyspace {
         Db { keyspace: self, index, dict, now, touch: true }
     }
 
-    /// For lookups in a database that are ahead.
+    /// Prefetches for later lookups in a database.
     #[inline]
     pub fn ahead(&self, db: u32) -> Ahead<'_> {
         Ahead { hasher: self.space.hasher(), dict: self.space.dict(self.numbers[db as usize] as usize) }
     }
 
-    /// Takes it that the key of a request has the hash that was found out ahead of it, until [`Keyspace::forget_known`]; the request's
-    /// bytes must stay where they are.
+    /// Records the hash of a request's key, which was computed ahead, until [`Keyspace::forget_known`]. The request's bytes must
+    /// not move until then.
     #[inline]
     pub fn know(&mut self, key: &[u8], hash: KeyHash) {
         self.space.know(key, hash);
     }
 
-    /// To be called when the request is done with.
+    /// Must be called at the end of the request.
     #[inline]
     pub fn forget_known(&mut self) {
         self.space.forget_known();
     }
 
-    /// Looks at a key without doing anything to it: `None` where it is not there, and otherwise when it ends, or has ended, in
-    /// monotonic milliseconds; the end of time where it does not.
+    /// When a key ends or has ended, in monotonic milliseconds, without touching it: `None` if there is no such key, `u64::MAX`
+    /// if it never ends.
     pub(crate) fn end_of(&self, db: u32, key: &[u8]) -> Option<u64> {
         let dict = self.numbers[db as usize] as usize;
         let place = self.space.find(dict, self.space.hash(key), key)?;
@@ -167,8 +167,8 @@ impl Keyspace {
         self.changes.emit(Change { now, db: a, key: b"", event, effect: Effect::Swap { with: b } });
     }
 
-    /// Takes a key to another name or another database, in the place of whatever is there; false where there is no such key. The
-    /// events are what it is called where the key leaves and where it comes. Errors, and changes nothing, where either key is native.
+    /// Moves a key to another name or another database, and replaces the key there. Returns false if the source does not exist.
+    /// `events` are the events of the source and of the destination. Fails, and changes nothing, if either key is native.
     pub fn relocate(&mut self, now: Now, from: (u32, &[u8]), to: (u32, &[u8]), events: (Event, Event)) -> Result<bool> {
         self.db(from.0, now).check_plain(from.1)?;
         self.db(to.0, now).make_way(to.1)?;
@@ -177,7 +177,7 @@ impl Keyspace {
         let Some(place) = source.locate(from.1).1 else { return Ok(false) };
         let dict = source.dict;
         let entry = self.space.remove(dict, place);
-        // Published in Redis's order: it adds the one before it removes the other.
+        // In Redis's order of events: it adds the destination before it removes the source.
         self.changes.publish(to.0, Event::NEW, to.1);
         self.db(from.0, now).emit(from.1, events.0, Effect::Delete);
         self.db(to.0, now).settle(to.1, entry, events.1);
@@ -185,8 +185,8 @@ impl Keyspace {
         Ok(true)
     }
 
-    /// When [`Keyspace::advance`] has something to do at the earliest, in monotonic milliseconds: a key or a field ends, or, at 0,
-    /// memory waits to be freed already.
+    /// When [`Keyspace::advance`] has work next, in monotonic milliseconds: a key or a field expires. 0 if memory waits to be
+    /// freed.
     pub fn next_wake(&self) -> Option<u64> {
         if self.space.has_graves() || self.changes.has_retired() || self.changes.has_lost() {
             return Some(0);
@@ -194,8 +194,8 @@ impl Keyspace {
         if self.active_expire && !self.keep_ended { self.space.next_wake() } else { None }
     }
 
-    /// Ends what is due and frees what waits for it, at most `budget` steps of either. Stops after a key so that its events can be
-    /// published; gives false when there is nothing more to do.
+    /// Expires what is due and frees buried memory, at most `budget` steps of each. Stops after a key so that its events can be
+    /// published. Returns false when there is nothing more to do.
     pub fn advance(&mut self, now: Now, budget: &mut u32) -> bool {
         if self.active_expire
             && !self.keep_ended
@@ -232,7 +232,7 @@ impl Keyspace {
         false
     }
 
-    /// Frees some of what waits for it.
+    /// Frees some of the buried memory.
     pub(crate) fn free_some(&mut self, budget: &mut u32) {
         if self.space.has_graves() {
             self.space.free_some(budget);
@@ -246,17 +246,17 @@ impl Keyspace {
         }
     }
 
-    /// Bytes of the tables that find keys, without the keys and values themselves.
+    /// Bytes of the hash tables, without the keys and values themselves.
     pub fn table_bytes(&self) -> usize {
         (0..self.numbers.len()).map(|dict| self.space.dict(dict).allocated()).sum::<usize>() + self.space.slot_bytes()
     }
 
-    /// Number of keys in a database, whether they have ended or not.
+    /// Number of keys in a database, including expired ones that are not removed yet.
     pub fn db_len(&self, index: u32) -> usize {
         self.space.dict(self.numbers[index as usize] as usize).len()
     }
 
-    /// Of a database's keys, bytes of the tables that find them and of their timers.
+    /// Bytes of a database's hash tables and of its keys' timers.
     pub fn db_bytes(&self, index: u32) -> (usize, usize) {
         let dict = self.numbers[index as usize] as usize;
         let slots = if dict == 0 { self.space.slot_bytes() } else { 0 };
@@ -264,12 +264,12 @@ impl Keyspace {
         (self.space.dict(dict).allocated() + slots, timers * TIMER_BYTES)
     }
 
-    /// Number of timers on the wheel: keys and hashes that have something to end.
+    /// Number of timers on the wheel: keys, and hashes with expiring fields.
     pub fn timers(&self) -> usize {
         self.space.timers()
     }
 
-    /// Whether memory of what was deleted waits to be freed.
+    /// Whether deleted memory waits to be freed.
     pub fn has_unfreed(&self) -> bool {
         self.space.has_graves()
     }
@@ -291,12 +291,12 @@ pub struct Db<'a> {
 }
 
 impl<'a> Db<'a> {
-    /// Errors where a key holds a lock, a semaphore, a latch or a guard.
+    /// Fails if the key holds a lock, a semaphore, a latch or a guard.
     pub(crate) fn check_plain(&mut self, key: &[u8]) -> Result {
         if self.peek(key).is_some_and(EntryRef::is_native) { Err(Error::WRONG_TYPE) } else { Ok(()) }
     }
 
-    /// Number of keys, those included that have ended and were not yet removed.
+    /// Number of keys, including expired ones that are not removed yet.
     pub fn len(&self) -> usize {
         self.keyspace.space.dict(self.dict).len()
     }
@@ -311,12 +311,12 @@ impl<'a> Db<'a> {
         self.keyspace.space.volatile(self.dict)
     }
 
-    /// Number of hashes that have fields with a deadline.
+    /// Number of hashes with expiring fields.
     pub fn volatile_hashes(&self) -> usize {
         self.keyspace.space.volatile_hashes(self.dict)
     }
 
-    /// Mean of the milliseconds that are left to the keys with a deadline, among the first `count` keys; 0 where none has one.
+    /// Mean remaining milliseconds of the keys with a deadline among the first `count` keys; 0 if there are none.
     pub fn sampled_ttl_ms(&self, count: usize) -> u64 {
         let entries = self.keyspace.space.dict(self.dict).iter().take(count);
         let (mut total_ms, mut volatile) = (0u128, 0);
@@ -327,13 +327,13 @@ impl<'a> Db<'a> {
         total_ms.checked_div(volatile).unwrap_or(0) as u64
     }
 
-    /// Where a key is. One that has ended is removed on the way.
+    /// The place of a key. Removes the key if it has expired.
     #[inline(never)]
     pub(crate) fn locate(&mut self, key: &[u8]) -> (KeyHash, Option<Place>) {
         self.locate_here(key)
     }
 
-    /// As [`Db::locate`], where it pays to have it inlined.
+    /// As [`Db::locate`], inlined for hot paths.
     #[inline(always)]
     pub(crate) fn locate_here(&mut self, key: &[u8]) -> (KeyHash, Option<Place>) {
         let space = &self.keyspace.space;
@@ -346,7 +346,7 @@ impl<'a> Db<'a> {
         (hash, Some(place))
     }
 
-    /// Removes a key that has ended.
+    /// Removes an expired key.
     #[cold]
     #[inline(never)]
     fn end(&mut self, place: Place) {
@@ -392,18 +392,18 @@ impl<'a> Db<'a> {
         }
     }
 
-    /// A key without counting it as an access.
+    /// A key; does not count as an access.
     pub fn peek(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
         let place = self.locate(key).1?;
         Some(self.keyspace.space.get(self.dict, place))
     }
 
-    /// Whether a key is there, without counting it as an access.
+    /// Whether a key exists; does not count as an access.
     pub fn contains(&mut self, key: &[u8]) -> bool {
         self.locate(key).1.is_some()
     }
 
-    /// A key that a command reads: counts as an access, and as a hit or a miss.
+    /// A key that a command reads. Counts as an access, and as a hit or a miss.
     #[inline]
     pub fn read(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
         let Some(place) = self.locate_here(key).1 else {
@@ -423,14 +423,14 @@ impl<'a> Db<'a> {
         Some(entry.into_ref())
     }
 
-    /// A key that a command asks about without using it: counts as a hit or a miss, but not as an access.
+    /// A key that a command queries without using its value. Counts as a hit or a miss, but not as an access.
     pub fn look(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
         let place = self.locate(key).1;
         self.note_lookup(key, place.is_some());
         Some(self.keyspace.space.get(self.dict, place?))
     }
 
-    /// As [`Db::look`] for how a key is kept: nobody is told of a miss.
+    /// As [`Db::look`], for how a key is stored: publishes no event for a miss.
     pub fn inspect(&mut self, key: &[u8]) -> Option<EntryRef<'_>> {
         let place = self.locate(key).1;
         self.count_lookup(place.is_some());
@@ -452,7 +452,7 @@ impl<'a> Db<'a> {
         *(if found { &mut stats.hits } else { &mut stats.misses }) += 1;
     }
 
-    /// Makes the key hold a boxed value, whatever it held before. Errors where it holds what is native and of another kind.
+    /// Stores a boxed value under the key. Fails if the key holds a native value of another kind.
     pub fn put(&mut self, key: &[u8], value: Box<Value>, ttl: Ttl, event: Event) -> Result {
         let (hash, place) = self.locate(key);
         self.put_here(hash, place, key, NewValue::Boxed(value), ttl)?;
@@ -462,7 +462,7 @@ impl<'a> Db<'a> {
         Ok(())
     }
 
-    /// Reports that the key there holds what it holds now.
+    /// Reports the current value of a key after a store.
     pub(crate) fn emit_stored(&mut self, place: Place, key: &[u8], event: Event) {
         let Keyspace { space, changes, .. } = &mut *self.keyspace;
         let entry = space.get(self.dict, place);
@@ -482,7 +482,7 @@ impl<'a> Db<'a> {
         changes.emit(Change { now: self.now, db: self.index, key, event, effect });
     }
 
-    /// Removes a key in whose place another is about to come, which will be reported. Errors where it is native.
+    /// Removes a key that another one is about to replace; the replacement will be reported. Fails if it is native.
     pub(crate) fn make_way(&mut self, key: &[u8]) -> Result {
         self.check_plain(key)?;
         if let Some(place) = self.locate(key).1 {
@@ -492,7 +492,7 @@ impl<'a> Db<'a> {
         Ok(())
     }
 
-    /// Puts an entry that was taken out elsewhere under a name that is free. It keeps its deadline and its access clock.
+    /// Stores an entry that was taken out elsewhere under a free name. It keeps its deadline and its access clock.
     fn settle(&mut self, key: &[u8], entry: Entry, event: Event) {
         let old = entry.read();
         let (deadline, form, access) = (old.deadline(), old.form(), old.access());
@@ -513,8 +513,8 @@ impl<'a> Db<'a> {
         self.emit_stored(place, key, event);
     }
 
-    /// Makes the key hold this, and reports nothing but a new key. Returns its deadline. The caller has looked at what is there: it is of
-    /// the same type.
+    /// Stores a value under the key, and reports nothing but a new key. Returns the deadline. The caller has checked that the
+    /// present value has the same type.
     pub(crate) fn put_at(
         &mut self,
         hash: KeyHash,
@@ -526,8 +526,8 @@ impl<'a> Db<'a> {
         self.store_here(hash, place, key, value, ttl, |_, _| true).unwrap_or(None)
     }
 
-    /// Makes the key hold this, whatever it held before, and reports nothing but a new key. Returns its deadline. Errors where it holds
-    /// what is native and of another kind.
+    /// Stores a value under the key, and reports nothing but a new key. Returns the deadline. Fails if the key holds a native
+    /// value of another kind.
     #[inline(always)]
     fn put_here(
         &mut self,
@@ -540,7 +540,7 @@ impl<'a> Db<'a> {
         self.store_here(hash, place, key, value, ttl, may_replace).ok_or(Error::WRONG_TYPE)
     }
 
-    /// As [`Db::put_here`], where `may` says whether what is there may be replaced; `None` where it may not.
+    /// As [`Db::put_here`], where `may` decides whether the present value may be replaced. Returns `None` if not.
     #[inline(always)]
     fn store_here(
         &mut self,
@@ -575,7 +575,7 @@ impl<'a> Db<'a> {
         Some(deadline)
     }
 
-    /// Removes a key; false where there was none. Errors where it is native.
+    /// Removes a key. Returns false if it does not exist. Fails if it is native.
     #[inline]
     pub fn delete(&mut self, key: &[u8], event: Event) -> Result<bool> {
         let Some(place) = self.locate_here(key).1 else { return Ok(false) };
@@ -586,7 +586,7 @@ impl<'a> Db<'a> {
         Ok(true)
     }
 
-    /// Removes a key, whatever it holds; false where there was none. What is held under the name ends, and its holders are told.
+    /// Removes a key of any type. Returns false if it does not exist. Holds under the name end, and their holders are notified.
     #[inline]
     pub fn force_delete(&mut self, key: &[u8], event: Event) -> bool {
         let Some(place) = self.locate_here(key).1 else { return false };
@@ -594,8 +594,8 @@ impl<'a> Db<'a> {
         true
     }
 
-    /// Sets or clears a key's deadline (monotonic milliseconds); false where there is no such key. Errors where a lock, a semaphore or a
-    /// latch is there. A guard can be given a deadline, as nothing else would ever end it.
+    /// Sets or clears a key's deadline (monotonic milliseconds). Returns false if the key does not exist. Fails for a lock, a
+    /// semaphore or a latch. A guard may get a deadline, because nothing else would ever end it.
     pub fn set_deadline(&mut self, key: &[u8], deadline: Option<u64>, event: Event) -> Result<bool> {
         let Some(place) = self.locate(key).1 else { return Ok(false) };
         if self.keyspace.space.get(self.dict, place).has_own_deadline() {
@@ -612,7 +612,7 @@ impl<'a> Db<'a> {
         self.emit(key, event, Effect::None);
     }
 
-    /// Notes how Redis would keep a string whose bytes do not tell; a new value begins as [`Form::Shortest`].
+    /// Records how Redis would store a string where the bytes do not determine that. A new value begins as [`Form::Shortest`].
     pub fn set_form(&mut self, key: &[u8], form: Form) {
         if form != Form::Shortest
             && let Some(place) = self.locate(key).1
@@ -621,7 +621,7 @@ impl<'a> Db<'a> {
         }
     }
 
-    /// Empties the database in one step; gives the number of keys.
+    /// Empties the database in one step. Returns the number of keys.
     pub fn flush(&mut self) -> usize {
         if self.keyspace.changes.is_observed() {
             self.keyspace.touch_flushed(self.index);
@@ -642,7 +642,7 @@ impl<'a> Db<'a> {
         len
     }
 
-    /// Visits keys from a cursor on; see [`crate::store::dict::Dict::scan`]. Keys that have ended are passed over.
+    /// Visits keys from a cursor on; see [`crate::store::dict::Dict::scan`]. Skips expired keys.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(EntryRef<'_>)) -> u64 {
         self.keyspace.space.dict(self.dict).scan(cursor, count, |entry| {
             if !ended(entry, self.now) {
@@ -651,29 +651,29 @@ impl<'a> Db<'a> {
         })
     }
 
-    /// Number of keys in a slot of the cluster, in a database that keeps them by slot; whether they have ended or not.
+    /// Number of keys in a cluster slot, in a database that is indexed by slot. Includes expired keys that are not removed yet.
     pub fn slot_len(&self, slot: u16) -> usize {
         self.keyspace.space.slot_len(slot)
     }
 
-    /// Visits the keys of a slot of the cluster until told to stop. Keys that have ended are passed over.
+    /// Visits the keys of a cluster slot until `visit` returns false. Skips expired keys.
     pub fn visit_slot(&self, slot: u16, mut visit: impl FnMut(EntryRef<'_>) -> bool) {
         self.keyspace.space.visit_slot(slot, |entry| ended(entry, self.now) || visit(entry));
     }
 
-    /// The `index`-th key, for `index` below [`Db::len`], whether it has ended or not.
+    /// The `index`-th key, for `index` below [`Db::len`]; it may have expired.
     pub fn nth(&self, index: usize) -> Option<EntryRef<'_>> {
         self.keyspace.space.dict(self.dict).nth(index)
     }
 }
 
-/// Whether a key is a hash all of whose fields have ended.
+/// Whether a key is a hash whose fields have all expired.
 #[inline]
 fn fields_ended(entry: EntryRef<'_>, now: Now) -> bool {
     matches!(entry.value(), ValueRef::Boxed(Value::Hash(hash)) if hash.ended(now.mono_ms()))
 }
 
-/// Whether a key has ended, by its own deadline or with its last field.
+/// Whether a key has expired, by its own deadline or with its last field.
 #[inline(always)]
 pub(crate) fn ended(entry: EntryRef<'_>, now: Now) -> bool {
     entry.deadline().is_some_and(|deadline| now.reached(deadline)) || (entry.is_boxed() && fields_ended(entry, now))

@@ -1,8 +1,8 @@
-//! Which keys give way when memory is used up.
+//! Eviction: which keys are removed when memory is used up.
 //!
-//! As in Redis, the key that was used longest ago, or least often, or that ends next, is looked for among samples: some keys from a random
-//! place of each database, and the best of those seen before. Keys that a `volatile` policy must leave alone are never considered, nor
-//! are locks, semaphores, latches and guards under any policy: what is held is not a cache.
+//! As in Redis, the least recently used key, the least often used one, or the one that expires next is approximated by sampling:
+//! some keys from a random place of each database, and the best of earlier samples. Keys that a `volatile` policy must spare are
+//! never considered, nor are locks, semaphores, latches and guards under any policy: what is held is not a cache.
 //!
 //! ```text
 //!   wheel (volatile) or tables (all keys) ─ samples ─▶ pool of the best 16 ─ still there, not used since? ─▶ gone, event `evicted`
@@ -16,9 +16,9 @@ use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{EntryRef, ValueRef};
 use crate::store::frequency::{self, Rules};
 
-/// Candidates that are remembered.
+/// Maximum number of candidates.
 const POOL_MAX: usize = 16;
-/// Nodes of the wheel, or keys, that are looked at for one key that may go.
+/// Maximum number of wheel nodes, or of keys, that are examined for one evictable key.
 const SAMPLE_STEPS: u32 = 64;
 /// Bytes of a key's slot in its table.
 const SLOT_BYTES: usize = 8;
@@ -35,25 +35,25 @@ pub const POLICY_NAMES: [&str; 8] = [
     "noeviction",
 ];
 
-/// Who goes first.
+/// Which keys are evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// What was used longest ago.
+    /// The least recently used.
     Lru,
-    /// What is used least often.
+    /// The least frequently used.
     Lfu,
-    /// What ends next.
+    /// The one that expires next.
     Ttl,
-    /// Anybody.
+    /// A random one.
     Random,
 }
 
-/// A value of `maxmemory-policy` that has keys give way.
+/// A value of `maxmemory-policy` that evicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Only keys with a deadline.
+    /// Whether only keys with a deadline are evicted.
     pub volatile: bool,
-    /// Which of them.
+    /// The order of eviction.
     pub order: Order,
 }
 
@@ -71,38 +71,38 @@ impl Policy {
     }
 }
 
-/// A key that may be the next to go.
+/// A candidate for eviction.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
-    /// The higher, the sooner it goes.
+    /// The highest score is evicted first.
     score: u64,
     dict: usize,
     hash: KeyHash,
 }
 
-/// Chooses keys.
+/// Chooses keys to evict.
 #[derive(Debug, Default)]
 pub struct Evictor {
-    /// How; `None` where no key ever gives way.
+    /// The policy; `None` evicts no key.
     pub policy: Option<Policy>,
-    /// Keys that are looked at for each that goes.
+    /// Number of keys that are sampled for each evicted key.
     pub samples: usize,
-    /// The best that were seen, in the order of their scores.
+    /// The best candidates so far, in the order of their scores.
     pool: Vec<Candidate>,
-    /// The dictionary after the one from which a random key went last.
+    /// The dictionary after the one that the last random key came from.
     next: usize,
-    /// Where to look on in the wheel after nothing was found there.
+    /// Where the search in the wheel continues after an unsuccessful one.
     sweep: Option<u64>,
 }
 
-/// What came of trying to evict a key.
+/// Result of an attempt to evict a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evicted {
-    /// One went, and with it so many bytes of memory, if they were asked for.
+    /// A key was evicted. Its size in bytes, if that was asked for.
     Key(usize),
-    /// None was met this time.
+    /// No key was found this time.
     NotFound,
-    /// There is none that may go.
+    /// There is no evictable key.
     Nothing,
 }
 
@@ -125,13 +125,13 @@ impl Evictor {
         self.pool.insert(at, candidate);
     }
 
-    /// Forgets what was seen.
+    /// Forgets all candidates.
     pub(crate) fn forget(&mut self) {
         self.pool.clear();
     }
 }
 
-/// How soon a key is to go.
+/// The score of a key for eviction.
 fn score(entry: EntryRef<'_>, order: Order, now: Now, rules: Rules) -> u64 {
     match order {
         Order::Lru => u64::from(idle_seconds(entry, now.second())),
@@ -142,7 +142,7 @@ fn score(entry: EntryRef<'_>, order: Order, now: Now, rules: Rules) -> u64 {
 }
 
 impl Keyspace {
-    /// Has one key give way, chosen by the policy. With `weigh`, its bytes are counted, which takes longer the more it holds.
+    /// Evicts one key, chosen by the policy. With `weigh`, its bytes are counted, which takes time in proportion to its size.
     pub(crate) fn evict_one(&mut self, now: Now, weigh: bool) -> Evicted {
         let Some(policy) = self.evictor.policy else { return Evicted::Nothing };
         if (0..self.space.dicts()).all(|dict| self.space.plain(dict, policy.volatile) == 0) {
@@ -161,7 +161,7 @@ impl Keyspace {
         let event = if ended { Event::EXPIRED } else { Event::EVICTED };
         *(if ended { &mut self.stats.expired } else { &mut self.stats.evicted }) += 1;
         let index = self.index_of(dict);
-        // No client has deleted it.
+        // No client is responsible for the deletion.
         self.changes.client = Default::default();
         if ended {
             self.changes.expired(index, self.space.get(dict, place).key());
@@ -170,7 +170,7 @@ impl Keyspace {
         Evicted::Key(bytes)
     }
 
-    /// Any key that may go. Databases take turns, unless only keys with deadlines may.
+    /// A random evictable key. Databases take turns, unless only keys with deadlines are evictable.
     fn random_key(&mut self, policy: Policy) -> Option<(usize, Place)> {
         if policy.volatile {
             return self.sample_volatile().map(|(dict, _, place)| (dict, place));
@@ -189,7 +189,7 @@ impl Keyspace {
         Some((dict, space.dict(dict).find_hash(hash?)?))
     }
 
-    /// How many keys of a dictionary to look at for so many that may go: more, where most are native.
+    /// How many keys of a dictionary to sample for `wanted` evictable ones: more if most are native.
     fn keys_for(&self, dict: usize, wanted: usize) -> usize {
         let (all, plain) = (self.space.dict(dict).len(), self.space.plain(dict, false).max(1));
         wanted.saturating_mul(all / plain).clamp(wanted, wanted.max(SAMPLE_STEPS as usize))
@@ -199,7 +199,7 @@ impl Keyspace {
     fn sample_volatile(&mut self) -> Option<(usize, KeyHash, Place)> {
         let from = match self.evictor.sweep.take() {
             Some(from) => from,
-            // Far from the end of the numbers, so that looking on from there does not wrap.
+            // Far from the largest number, so that continuing from there does not wrap.
             None => self.uses.random() >> 8,
         };
         let found = self.space.sample_volatile(from, SAMPLE_STEPS);
@@ -236,7 +236,7 @@ impl Keyspace {
         while let Some(candidate) = self.evictor.pool.pop() {
             let Some(place) = self.space.dict(candidate.dict).find_hash(candidate.hash) else { continue };
             let entry = self.space.get(candidate.dict, place);
-            // It may have lost its deadline since it was seen, or have been used.
+            // It may have lost its deadline or been used since it was sampled.
             let may_go = !policy.volatile || entry.deadline().is_some();
             if !entry.is_native() && may_go && score(entry, policy.order, now, rules) >= candidate.score {
                 return Some((candidate.dict, place));
@@ -245,7 +245,7 @@ impl Keyspace {
         None
     }
 
-    /// Bytes of all keys and values and of the tables that find them. Walks everything.
+    /// Bytes of all keys, values and hash tables. Walks everything.
     pub(crate) fn bytes(&self) -> usize {
         let entries = |dict| self.space.dict(dict).iter().map(|entry| bytes_of(entry) - SLOT_BYTES).sum::<usize>();
         self.table_bytes() + (0..self.space.dicts()).map(entries).sum::<usize>()

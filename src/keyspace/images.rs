@@ -1,4 +1,4 @@
-//! Images: what keys hold, taken out of the databases as it is, to be put back later.
+//! Images: copies of the values of keys, to be restored later.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use crate::store::values::value::Value;
 /// A key: the index of its database, and its name.
 pub(crate) type Key = (u32, Box<[u8]>);
 
-/// Images of keys, all of them or those that somebody is about.
+/// Images of all keys, or of some of them.
 pub(crate) type Images = BTreeMap<Key, Image>;
 
-/// What a key holds, and until when.
+/// The value and the deadline of a key.
 #[derive(Clone, Debug)]
 pub struct Image {
     value: ImageValue,
-    /// In monotonic milliseconds. Locks have their own.
+    /// In monotonic milliseconds. Locks contain their own times.
     deadline: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ enum ImageValue {
 }
 
 impl Image {
-    /// Of an entry.
+    /// The image of an entry.
     pub(crate) fn of(entry: EntryRef<'_>) -> Image {
         let value = match (entry.value(), lock_of(entry)) {
             (_, Some(lock)) => ImageValue::Lock(Box::new(lock)),
@@ -45,7 +45,7 @@ impl Image {
         Image { value, deadline: entry.deadline() }
     }
 
-    /// Bytes of its value, about.
+    /// Approximate bytes of its value.
     pub(crate) fn bytes(&self) -> usize {
         match &self.value {
             ImageValue::String(bytes, _) => bytes.len(),
@@ -54,7 +54,7 @@ impl Image {
         }
     }
 
-    /// The lock, where it is one.
+    /// The lock, if the value is one.
     pub(crate) fn lock(&self) -> Option<&Lock> {
         match &self.value {
             ImageValue::Lock(lock) => Some(lock),
@@ -63,12 +63,12 @@ impl Image {
     }
 }
 
-/// A time that is so many milliseconds later, where 0 is none.
+/// A time moved `by_ms` milliseconds later; 0 stays "none".
 pub(crate) fn later(at_ms: u64, by_ms: i64) -> u64 {
     if at_ms == 0 { 0 } else { at_ms.saturating_add_signed(by_ms).max(1) }
 }
 
-/// A lock all of whose times are so many milliseconds later.
+/// A lock with all times moved `by_ms` milliseconds later.
 fn later_lock(lock: Lock, by_ms: i64) -> Lock {
     if by_ms == 0 {
         return lock;
@@ -85,14 +85,14 @@ fn later_lock(lock: Lock, by_ms: i64) -> Lock {
 }
 
 impl Keyspace {
-    /// Of a key, whether it has ended or not; `None` where there is none.
+    /// The image of a key, which may have expired; `None` if there is none.
     pub(crate) fn image(&self, (db, key): &Key) -> Option<Image> {
         let dict = *self.numbers.get(*db as usize)? as usize;
         let place = self.space.find(dict, self.space.hash(key), key)?;
         Some(Image::of(self.space.get(dict, place)))
     }
 
-    /// Of all keys, but for those that have ended by a time, where one is given.
+    /// The images of all keys, except those that have expired by `now`, if that is given.
     pub(crate) fn images(&self, now: Option<Now>) -> Images {
         let mut images = Images::new();
         for (index, &dict) in self.numbers.iter().enumerate() {
@@ -105,8 +105,8 @@ impl Keyspace {
         images
     }
 
-    /// Has a key that is not there hold what an image of it does, all deadlines so many milliseconds later. What ends with connections
-    /// has ended where they are gone.
+    /// Stores an image under a free key, with all deadlines `later_ms` milliseconds later. Grants that end with connections are
+    /// ended if those are gone.
     pub(crate) fn put_image(
         &mut self,
         now: Now,
@@ -123,9 +123,9 @@ impl Keyspace {
             }
             ImageValue::String(bytes, form) => {
                 let mut db = self.db(db, now);
-                // It is not there, so nothing is in the way.
+                // The key is free, so this cannot fail.
                 let _ = db.put_string(key, &bytes, ttl, Event::SILENT);
-                // Put there with a deadline that is over, it is gone already when it is looked at.
+                // A key whose deadline has passed is removed by the lookup.
                 if matches!(ttl, Ttl::Clear) || matches!(ttl, Ttl::At(at) if !now.reached(at)) {
                     db.set_form(key, form);
                 }

@@ -1,14 +1,14 @@
-//! The journal: what the last writes have written over, so that a test can have a server lose them, as a failover does.
+//! The journal: the previous values of the last writes, so that a test can have a server lose these writes, as a failover does.
 //!
 //! ```text
 //!   change ─▶ touched keys ─ end of the request ─▶ unit: what they held before   unit   unit   unit ◀─ at most so many
 //!                                       └────────▶ what they hold now
 //! ```
 //!
-//! A write is what one request has changed, be it a script or a transaction of many commands; a grant to whoever waited for a lock is one,
-//! too. What ends by itself is none: it belongs to the write before it, and ends once more when that is lost.
+//! A write is everything that one request changes, including a script or a transaction of many commands. A grant to a waiter is a
+//! write, too. What ends on its own is not a write: it belongs to the write before it, and ends again when that write is lost.
 //!
-//! Kept only where it was asked for, as it has a copy of all there is, and copies again what each request changes.
+//! Kept only on request: it has a copy of the whole state, and copies again whatever a request changes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,19 +19,19 @@ use crate::keyspace::lock_records::LockRecords;
 use crate::lock::requests::{Remembered, Whose};
 use crate::lock::sessions::Session;
 
-/// Writes at most that are kept.
+/// Maximum number of writes.
 pub const WRITES_MAX: u64 = 100_000;
 
-/// Bytes of what the writes that are kept have written over, at most: beyond them the oldest is forgotten. The last one is kept in any case.
+/// Maximum bytes of previous values: beyond them the oldest write is dropped. The last write is always kept.
 pub const BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
 
-/// Sources of libraries of functions, in the order of their names.
+/// Sources of libraries of functions, ordered by name.
 pub(crate) type Libraries = Vec<Box<[u8]>>;
 
-/// What one write has written over.
+/// The previous values of one write.
 #[derive(Debug, Default)]
 struct Unit {
-    /// What keys held; `None` where they were not there.
+    /// Previous values of keys; `None` for keys that did not exist.
     before: BTreeMap<Key, Option<Image>>,
     requests: BTreeMap<Whose, Option<Remembered>>,
     sessions: BTreeMap<u64, Option<Session>>,
@@ -46,7 +46,7 @@ pub struct Journal {
     units: VecDeque<Unit>,
     /// Bytes of all units.
     bytes: usize,
-    /// What keys held at the end of the last unit.
+    /// The values of keys at the end of the last unit.
     pub(crate) now: Images,
     pub(crate) records: LockRecords,
     libraries: Libraries,
@@ -54,13 +54,13 @@ pub struct Journal {
     pub(crate) requests_touched: BTreeSet<Whose>,
     pub(crate) sessions_touched: BTreeSet<u64>,
     pub(crate) libraries_touched: bool,
-    /// What was touched was so by a request.
+    /// Whether a request caused the present changes.
     pub(crate) written: bool,
-    /// What changes now does so because its time has come.
+    /// Whether the present changes happen on their own, because their time has come.
     pub(crate) by_time: bool,
-    /// Writes that were ever kept.
+    /// Number of writes ever recorded.
     pub(crate) pushed: u64,
-    /// The largest fencing token that was seen.
+    /// The largest fencing token so far.
     last_token: u64,
 }
 
@@ -85,12 +85,12 @@ impl Journal {
         }
     }
 
-    /// How many writes can be lost.
+    /// Number of writes that can be lost.
     pub fn len(&self) -> usize {
         self.units.len()
     }
 
-    /// Notes a change, which has happened already. False where it changes nothing.
+    /// Records a change after it happened. Returns false if it changes nothing.
     pub(crate) fn note(&mut self, change: &Change<'_>) -> bool {
         let of = |dbs: [u32; 2], known: &mut dyn Iterator<Item = &Key>| -> Vec<Key> {
             let keys = known.filter(|(db, _)| dbs.contains(db));
@@ -133,7 +133,7 @@ impl Journal {
         self.requests_touched.extend(both);
     }
 
-    /// As [`Journal::settle`] for what is known of locks beside the keys.
+    /// As [`Journal::settle`] for the records of locks besides the keys.
     fn settle_records(&mut self, keyspace: &Keyspace) {
         for whose in std::mem::take(&mut self.requests_touched) {
             let before = match keyspace.remembered(&whose) {
@@ -164,7 +164,7 @@ impl Journal {
         }
     }
 
-    /// Ends a unit: what was touched is as it is to be.
+    /// Ends a unit: records the values of all touched keys.
     pub(crate) fn settle(&mut self, keyspace: &Keyspace, libraries: Option<Libraries>) {
         let libraries = libraries.map(|libraries| std::mem::replace(&mut self.libraries, libraries));
         let touched = std::mem::take(&mut self.touched);
@@ -178,7 +178,7 @@ impl Journal {
                 None => self.now.remove(&key),
             };
             if let Some(unit) = self.units.back_mut() {
-                // What time has changed since is lost with the write before it.
+                // Changes that happened on their own since a write are lost with that write.
                 unit.before.entry(key).or_insert_with_key(|key| {
                     let bytes = size_of::<(Key, Option<Image>)>() + key.1.len() + before.as_ref().map_or(0, Image::bytes);
                     unit.bytes += bytes;
@@ -201,7 +201,7 @@ impl Journal {
         }
     }
 
-    /// Goes back to what there was before the last writes; gives how many those were.
+    /// Goes back to the state before the last writes. Returns their number.
     pub(crate) fn undo(&mut self, writes: u64) -> usize {
         let lost = usize::try_from(writes).unwrap_or(usize::MAX).min(self.units.len());
         for unit in self.units.drain(self.units.len() - lost..).rev() {
@@ -231,12 +231,12 @@ impl Journal {
         lost
     }
 
-    /// What there is, as far as it knows.
+    /// The recorded state.
     pub(crate) fn state(&self) -> (Images, LockRecords, Libraries) {
         (self.now.clone(), self.records.clone(), self.libraries.clone())
     }
 
-    /// Everything was lost, and no write can be any more.
+    /// Records that everything was lost. No earlier write can be lost any more.
     pub(crate) fn clear(&mut self) {
         *self = Journal {
             last_token: self.last_token,

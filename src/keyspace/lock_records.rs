@@ -1,4 +1,4 @@
-//! What is known of native locks beside the locks themselves (requests and named sessions), told to those who follow the changes.
+//! State of native locks besides the locks themselves (remembered requests and named sessions), and the reports of its changes.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::lock::requests::{Remembered, Whose};
 use crate::lock::sessions::Session;
 use crate::lock::{Client, Locks, requests, sessions};
 
-/// Requests that are remembered and named sessions, taken out as they are, to be put back later.
+/// Copies of remembered requests and named sessions, to be restored later.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LockRecords {
     /// By database (its index, rather than its home), name and owner.
@@ -19,17 +19,17 @@ pub(crate) struct LockRecords {
     pub sessions: BTreeMap<u64, Session>,
 }
 
-/// How named sessions come back.
+/// Why named sessions are restored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Coming {
-    /// To a server that was started again: each has at least so many milliseconds for its client to come back.
+    /// The server was restarted: each session keeps at least this many milliseconds for its client to come back.
     Restarted(u64),
-    /// To one that was put back to a snapshot.
+    /// The server was restored to a snapshot.
     Restored,
 }
 
 impl Keyspace {
-    /// What is remembered of an owner's requests; `whose` has the index of the database.
+    /// The remembered requests of an owner. `whose` has the index of the database instead of its home.
     pub(crate) fn remembered(&self, whose: &Whose) -> Option<&Remembered> {
         let locks = self.changes.locks.as_ref()?;
         locks.requests.of(locks.home(whose.home), &whose.name, &whose.owner)
@@ -40,7 +40,7 @@ impl Keyspace {
         self.changes.locks.as_ref()?.sessions.get(number)
     }
 
-    /// All requests that are remembered and all named sessions.
+    /// All remembered requests and all named sessions.
     pub(crate) fn lock_records(&self) -> LockRecords {
         let Some(locks) = &self.changes.locks else { return LockRecords::default() };
         let of_db = |whose: &Whose| Whose { home: locks.db_at_home(whose.home), ..whose.clone() };
@@ -49,8 +49,8 @@ impl Keyspace {
         LockRecords { requests: requests.collect(), sessions: sessions.collect() }
     }
 
-    /// Puts sessions and requests back, all times so many milliseconds later. The locks come after them, and then
-    /// [`Locks::finish_adopting`].
+    /// Restores sessions and requests, with all times `later_ms` milliseconds later. The locks must be restored afterwards, and
+    /// then [`Locks::finish_adopting`] called.
     pub(crate) fn put_lock_records(
         &mut self,
         now: Now,
@@ -84,7 +84,7 @@ impl Keyspace {
 }
 
 impl Changes {
-    /// Tells that nothing is left of these.
+    /// Reports that all of these records were removed.
     pub(crate) fn tell_lock_records_lost(&mut self, now: Now, records: &LockRecords) {
         let event = Event::SILENT;
         for whose in records.requests.keys() {
@@ -98,7 +98,7 @@ impl Changes {
 }
 
 impl Changes {
-    /// Tells what has changed of requests and sessions since this was last called.
+    /// Reports the changes of requests and sessions since the last call.
     #[cold]
     pub(crate) fn tell_lock_news(&mut self, now: Now) {
         let Some(mut locks) = self.locks.take() else { return };
@@ -121,7 +121,7 @@ impl Changes {
     fn tell_request(&mut self, now: Now, locks: &Locks, news: &requests::News) {
         let (whose, effect) = match news {
             requests::News::Changed(number) => {
-                // What was forgotten since is told by itself.
+                // A later removal is reported separately.
                 let Some((whose, remembered)) = locks.requests.get(*number) else { return };
                 (whose, Effect::SetRequests { owner: &whose.owner, remembered })
             }

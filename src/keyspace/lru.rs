@@ -1,32 +1,32 @@
-//! When, or how often, keys are used: each entry has 20 bits for the one or the other.
+//! Last use, or frequency of use, of keys: each entry has 20 bits for one of them.
 //!
-//! They are the second of the last use, or, under a policy that evicts what is used least often, a counter; see
-//! [`crate::store::frequency`]. A command that looks a key up and then stores it uses it once.
+//! They hold the second of the last use, or, under an LFU policy, a counter; see [`crate::store::frequency`]. A command that
+//! looks a key up and then stores it uses it once.
 
 use crate::keyspace::databases::Db;
 use crate::store::dict::Place;
 use crate::store::entry::{ACCESS_PERIOD, EntryRef};
 use crate::store::frequency::{self, Rules};
 
-/// How uses are noted.
+/// How uses are recorded.
 #[derive(Clone, Debug)]
 pub struct Uses {
-    /// Whether they are counted; if not, the last one's second is kept.
+    /// Whether uses are counted; if not, the second of the last use is recorded.
     pub counted: bool,
     /// How counters grow and fall.
     pub rules: Rules,
-    /// What the running command has last counted a use of.
+    /// The key whose use the running command has counted last.
     last: Option<(usize, Place)>,
     random: u64,
 }
 
 impl Uses {
-    /// Notes the seconds of uses. All chance follows from the seed.
+    /// Records the seconds of uses. The random sequence follows from the seed.
     pub(crate) fn new(seed: u64) -> Self {
         Uses { counted: false, rules: Rules { log_factor: 10, decay_minutes: 1 }, last: None, random: seed }
     }
 
-    /// To be called before each command: it counts its uses anew.
+    /// Must be called before each command, which counts its own uses.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.last = None;
@@ -48,7 +48,7 @@ pub(crate) fn idle_seconds(entry: EntryRef<'_>, second: u64) -> u32 {
 }
 
 impl Db<'_> {
-    /// Counts as a use of the key there, unless the session's lookups do not.
+    /// Counts as a use of the key there, unless the session's lookups do not (`CLIENT NO-TOUCH`).
     #[inline]
     pub(crate) fn touch(&mut self, place: Place) {
         if self.touch {
@@ -56,7 +56,8 @@ impl Db<'_> {
         }
     }
 
-    /// Notes that the key there is stored: a use even of sessions whose lookups are none, except that nothing is counted for them.
+    /// Records that the key there is stored: this is a use even in sessions whose lookups are none, except that counters do not
+    /// grow for them.
     #[inline(always)]
     pub(crate) fn note_use(&mut self, place: Place) {
         if self.keyspace.uses.counted {
@@ -78,7 +79,7 @@ impl Db<'_> {
         entry.touch(u64::from(stamp));
     }
 
-    /// A new key counts as used now, whoever makes it.
+    /// Records that a new key is used now, in every session.
     #[inline(always)]
     pub(crate) fn first_use(&mut self, place: Place) {
         let stamp = self.first_stamp();
@@ -86,7 +87,7 @@ impl Db<'_> {
         self.note_first_use(place);
     }
 
-    /// What a new key is stamped with: see [`Db::note_first_use`].
+    /// The stamp of a new key: see [`Db::note_first_use`].
     #[inline]
     pub(crate) fn first_stamp(&self) -> u64 {
         if self.keyspace.uses.counted {
@@ -96,7 +97,7 @@ impl Db<'_> {
         }
     }
 
-    /// A new key, which is stamped already, counts as used now.
+    /// Records that a new key, which is stamped already, is used now.
     #[inline]
     pub(crate) fn note_first_use(&mut self, place: Place) {
         if self.keyspace.uses.counted {
@@ -104,13 +105,13 @@ impl Db<'_> {
         }
     }
 
-    /// How often a key was used, as its counter says now.
+    /// The counter of a key's uses, decayed to the present.
     pub(crate) fn frequency(&mut self, key: &[u8]) -> Option<u8> {
         let (minute, rules) = (self.now.minute(), self.keyspace.uses.rules);
         self.peek(key).map(|entry| frequency::counter(entry.access(), minute, rules))
     }
 
-    /// Has a key count as used so often; nothing where uses are not counted.
+    /// Sets the counter of a key's uses; does nothing unless uses are counted.
     pub(crate) fn set_frequency(&mut self, key: &[u8], counter: u8) {
         if self.keyspace.uses.counted
             && let Some(place) = self.locate(key).1
@@ -120,7 +121,7 @@ impl Db<'_> {
         }
     }
 
-    /// Has a key count as not used for so many seconds; nothing where uses are counted.
+    /// Sets the idle time of a key in seconds; does nothing if uses are counted.
     pub(crate) fn set_idle(&mut self, key: &[u8], seconds: u64) {
         if !self.keyspace.uses.counted
             && let Some(place) = self.locate(key).1

@@ -5,8 +5,9 @@
 //!                  └──────▶ change: one Change for each ─▶ events, watches, waits, tracking, journal, change log
 //! ```
 //!
-//! Begin at [`databases`] for how a key is found and at [`change`] for what a change sets off. [`interests`] is the structure behind
-//! WATCH, blocking commands and tracking: who is interested in which keys. This layer knows sessions by number only.
+//! Begin at [`databases`] for how a key is found and at [`change`] for what a change triggers. [`interests`] is the structure
+//! behind WATCH, blocking commands and tracking: which sessions are interested in which keys. This layer knows sessions by number
+//! only.
 
 pub mod change;
 pub mod databases;

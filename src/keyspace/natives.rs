@@ -1,13 +1,15 @@
-//! Native values (locks, semaphores, latches, guards) in the databases: how a lock is read from an entry, and what may replace one.
+//! Native values (locks, semaphores, latches, guards) in the databases: how a lock is read from an entry, and which values may
+//! replace a native one.
 //!
-//! A store over a native key fails with WRONGTYPE here, whatever command it comes from. Deletions name what they want: [`Db::delete`]
-//! takes plain keys, [`Db::force_delete`] takes all. The engine refuses most such requests earlier, by their key specifications.
+//! Storing over a native key fails with WRONGTYPE here, whichever command does it. Deletions state what they accept:
+//! [`Db::delete`] takes plain keys, [`Db::force_delete`] takes all. The engine refuses most such requests earlier, by their key
+//! specifications.
 
 use crate::lock::{Lock, grant};
 use crate::store::entry::{Entry, EntryRef, NewValue, ValueRef};
 use crate::store::values::value::Value;
 
-/// What lies in an entry, where it is a lock.
+/// The lock in an entry, if it holds one.
 pub(crate) fn lock_of(entry: EntryRef<'_>) -> Option<Lock> {
     match entry.value() {
         ValueRef::Grant(bytes) => {
@@ -31,7 +33,7 @@ pub(crate) fn lock_in(entry: Entry) -> Option<Lock> {
     }
 }
 
-/// Whether a value may take the place of what is there: what is native gives way to its own kind alone.
+/// Whether a value may replace the present one: only the same kind may replace a native value.
 #[inline]
 pub(super) fn may_replace(old: EntryRef<'_>, new: &NewValue<'_>) -> bool {
     !old.is_native() || is_same_kind(old, new)

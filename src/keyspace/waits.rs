@@ -1,6 +1,6 @@
-//! Sessions that wait for keys: which keys, until when, and which keys have become ready for them.
+//! Blocked sessions: which keys they wait for, until when, and which keys have become ready for them.
 //!
-//! The engine puts sessions in and serves them; see `engine::blocking`. The databases note here what has changed.
+//! The engine adds and serves the sessions; see `engine::blocking`. The databases report changes here.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,7 +13,7 @@ use crate::store::entry::ValueRef;
 use crate::store::values::value::Value;
 
 bitflags::bitflags! {
-    /// What wakes a waiter: the type that the key must hold, or that it holds it no more.
+    /// What wakes a waiter: the key holds the expected type, or does not hold it any more.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Wake: u8 {
         /// The key is a list.
@@ -22,17 +22,17 @@ bitflags::bitflags! {
         const ZSET = 1 << 1;
         /// The key is a stream.
         const STREAM = 1 << 2;
-        /// The key was removed, or holds something else: a consumer group that is waited at is gone.
+        /// The key was removed or holds another type: the consumer group that a waiter reads is gone.
         const GONE = 1 << 3;
-        /// The key is a hash: nothing waits for one but tests.
+        /// The key is a hash; only tests wait for one.
         const HASH = 1 << 4;
-        /// The key is a latch that is open.
+        /// The key is an open latch.
         const LATCH = 1 << 5;
     }
 }
 
 impl Wake {
-    /// What a value wakes.
+    /// The kind of waiters that a value wakes.
     pub(crate) fn by(value: ValueRef<'_>) -> Wake {
         match value {
             ValueRef::Boxed(Value::List(_)) => Wake::LIST,
@@ -44,7 +44,7 @@ impl Wake {
         }
     }
 
-    /// Whether an effect can wake nobody: what is kept of the readers of a stream, and what a stream loses.
+    /// Whether an effect can wake nobody: bookkeeping of a stream's readers, and removals from a stream.
     fn is_bookkeeping(effect: &Effect<'_>) -> bool {
         matches!(
             effect,
@@ -59,7 +59,7 @@ impl Wake {
         )
     }
 
-    /// Whether an effect may have made a key one that somebody waits for.
+    /// Whether an effect may make a key ready for a waiter.
     fn is_fed_by(effect: &Effect<'_>) -> bool {
         let takes = matches!(
             effect,
@@ -74,14 +74,14 @@ impl Wake {
     }
 }
 
-/// The reply to a command whose time to wait is over.
+/// The reply to a command that timed out.
 #[derive(Clone, Copy, Debug)]
 pub enum TimeOut {
     /// A null array, as from commands that reply with arrays.
     NullArray,
     /// Null.
     Null,
-    /// So many zeros, in an array where there are several: of the replicas and logs that were waited for, none has come.
+    /// This many zeros, as an array if there are several: no replica or log has acknowledged.
     Zeros(usize),
 }
 
@@ -100,7 +100,7 @@ impl TimeOut {
     }
 }
 
-/// A session that waits.
+/// A blocked session.
 #[derive(Debug)]
 pub struct Waiter {
     pub(crate) session: SessionId,
@@ -113,21 +113,21 @@ pub struct Waiter {
     pub(crate) time_out: TimeOut,
 }
 
-/// All who wait, and the keys that are ready for them. A session knows the number of its waiter, [`NIL`] where it waits for no key.
+/// All waiters, and the keys that are ready for them. A session knows the number of its waiter, [`NIL`] if it waits for no key.
 pub struct Waits {
     pub(crate) interests: Interests<Option<Box<Waiter>>>,
-    /// Keys that may serve somebody, in the order in which they became ready.
+    /// Keys that may serve a waiter, in the order in which they became ready.
     pub(crate) ready: VecDeque<u32>,
     /// Time-outs: monotonic milliseconds, the client's number, that of the waiter.
     pub(crate) deadlines: BTreeSet<(u64, u64, u32)>,
-    /// The first of them; the end of time where there is none.
+    /// The first of them; `u64::MAX` if there is none.
     next_ms: u64,
-    /// Waiters that are woken by the end of a key.
+    /// Number of waiters that the removal of a key wakes.
     pub(crate) gone: usize,
 }
 
 impl Waits {
-    /// Nobody waits.
+    /// Creates an empty set of waiters.
     pub fn new(seed: u64) -> Self {
         Waits { interests: Interests::new(seed), ready: VecDeque::new(), deadlines: BTreeSet::new(), next_ms: u64::MAX, gone: 0 }
     }
@@ -142,17 +142,17 @@ impl Waits {
         self.interests.owners()
     }
 
-    /// Number of sessions that wait for keys no longer than until some time.
+    /// Number of sessions that wait for keys with a time-out.
     pub fn timed(&self) -> usize {
         self.deadlines.len()
     }
 
-    /// Number of keys that are waited for.
+    /// Number of keys with waiters.
     pub fn keys(&self) -> usize {
         self.interests.keys()
     }
 
-    /// Number of keys whose removal somebody waits for. Walks all waiters where there is one.
+    /// Number of keys whose removal wakes a waiter. Walks all waiters if there is one.
     pub fn keys_waited_on_removal(&self) -> usize {
         if self.gone == 0 {
             return 0;
@@ -164,24 +164,24 @@ impl Waits {
         self.interests.all_keys().filter(|key| self.interests.links_to(key.0).any(wakes)).count()
     }
 
-    /// Bytes that a waiter's request and keys take up, about.
+    /// Approximate bytes of a waiter's request and keys.
     pub fn bytes(&self, waiter: u32) -> usize {
         let request = self.interests.owner(waiter).and_then(Option::as_ref).map_or(0, |waiter| waiter.args.bytes());
         request + self.interests.bytes(waiter)
     }
 
-    /// When the next waiter's time is over, in monotonic milliseconds; the end of time where nobody's will be.
+    /// When the next waiter times out, in monotonic milliseconds; `u64::MAX` if none will.
     #[inline]
     pub fn next_ms(&self) -> u64 {
         self.next_ms
     }
 
-    /// Whether there are keys that may serve somebody.
+    /// Whether there are keys that may serve a waiter.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// A key was changed; gives whether that may serve somebody.
+    /// Records a change of a key. Returns whether it may serve a waiter.
     pub(crate) fn note(&mut self, db: u32, key: &[u8], effect: &Effect<'_>) -> bool {
         if Wake::is_bookkeeping(effect) || (self.gone == 0 && !Wake::is_fed_by(effect)) {
             return false;
@@ -198,15 +198,15 @@ impl Waits {
         }
     }
 
-    /// Two databases have changed places: any of their keys may be ready now. Walks all keys that are waited for.
+    /// Records a swap of two databases: any of their keys may be ready now. Walks all keys with waiters.
     pub(crate) fn note_swapped(&mut self, a: u32, b: u32) -> bool {
         let keys: Vec<u32> = self.interests.all_keys().filter(|key| [a, b].contains(&key.1)).map(|key| key.0).collect();
         keys.iter().for_each(|&key| self.make_ready(key));
         !keys.is_empty()
     }
 
-    /// A database was emptied, which concerns those who wait for the end of a key in there. Walks all who wait, and of the keys of each only the
-    /// first: all are in one database, and are all gone.
+    /// Records the emptying of a database for the waiters that the removal of a key wakes. Walks all waiters, and only the first
+    /// key of each: all of its keys are in one database, and are all gone.
     pub(crate) fn note_flushed(&mut self, db: u32) -> bool {
         if self.gone == 0 {
             return false;
@@ -247,12 +247,12 @@ impl Waits {
         Some(waiter)
     }
 
-    /// Whether memory of waiters that are gone waits to be freed.
+    /// Whether memory of former waiters waits to be freed.
     pub fn has_retired(&self) -> bool {
         self.interests.has_retired()
     }
 
-    /// Frees what is left of waiters that are gone, at most `budget` of it.
+    /// Frees memory of former waiters, at most `budget` of it.
     pub fn free_some(&mut self, budget: &mut u32) {
         self.interests.free_some(budget);
     }
@@ -272,7 +272,7 @@ impl Waits {
         }
     }
 
-    /// Panics unless a waiter is that of this session.
+    /// Panics unless a waiter belongs to this session.
     pub fn check_waiter(&self, number: u32, id: SessionId) {
         let waiter = self.interests.owner(number).and_then(Option::as_ref);
         assert!(waiter.is_some_and(|waiter| waiter.session == id), "a session knows its waiter");

@@ -1,13 +1,14 @@
-//! `WATCH`: keys whose change makes the next `EXEC` of a session do nothing.
+//! `WATCH`: keys whose change aborts the next `EXEC` of a session.
 //!
-//! Every change of a key comes by [`crate::keyspace::change::Changes::emit`]. There whoever watches the key is marked as touched, and the
-//! key has no watchers any more: each `WATCH` costs one such mark at the most, however often the key changes.
+//! Every change of a key comes by [`crate::keyspace::change::Changes::emit`], which marks all watchers of the key as touched and
+//! removes them from the key: each `WATCH` costs at most one such mark, however often the key changes.
 //!
-//! A key whose deadline has passed is no key, so its removal is no change to who watched it then; but one that ends between
-//! `WATCH` and `EXEC` is changed, whether it was removed yet or not.
+//! An expired key does not exist, so its removal is no change to a session that began to watch it after it expired. A key that
+//! expires between `WATCH` and `EXEC` counts as changed, whether it was removed yet or not.
 //!
-//! Until a watcher is touched all its keys are as they were when it began to watch them, their deadlines included. So what it notes then is
-//! enough to tell, without a look at a million keys, whether one of them has ended since, or goes with its database.
+//! Until a watcher is touched, all its keys are as they were when it began to watch them, including their deadlines. So the state
+//! at that time is enough to tell, without a look at a million keys, whether one of them has expired since, or is removed with
+//! its database.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +16,15 @@ use crate::base::time::Now;
 use crate::keyspace::databases::Keyspace;
 use crate::keyspace::interests::{Interests, NIL};
 
-/// What is known of a session that watches keys. A link is marked where the key had ended, and was not removed yet, when it was
-/// watched.
+/// A session that watches keys. A link is marked if the key had expired, but was not removed yet, when the session began to watch
+/// it.
 #[derive(Debug)]
 struct Watcher {
-    /// A key that it watches has changed.
+    /// Whether a watched key has changed.
     touched: bool,
-    /// When the first of its keys ends, in monotonic milliseconds; the end of time where none does.
+    /// When the first of its keys expires, in monotonic milliseconds; `u64::MAX` if none does.
     first_end_ms: u64,
-    /// The databases in which there was a key that it watches, and which had not ended.
+    /// The databases in which at least one of its keys existed.
     present: BTreeSet<u32>,
 }
 
@@ -33,48 +34,48 @@ impl Default for Watcher {
     }
 }
 
-/// All watched keys. A session knows the number of its watcher, [`NIL`] where it watches nothing.
+/// All watched keys. A session knows the number of its watcher, [`NIL`] if it watches nothing.
 pub struct Watches {
     interests: Interests<Watcher>,
 }
 
 impl Watches {
-    /// Nobody watches anything.
+    /// Creates an empty set of watchers.
     pub fn new(seed: u64) -> Self {
         Watches { interests: Interests::new(seed) }
     }
 
-    /// Whether nobody watches anything.
+    /// Whether there are no watchers.
     pub fn is_empty(&self) -> bool {
         self.interests.is_empty()
     }
 
-    /// Number of sessions that watch something.
+    /// Number of sessions that watch keys.
     pub fn watchers(&self) -> usize {
         self.interests.owners()
     }
 
-    /// Number of keys that are watched.
+    /// Number of watched keys.
     pub fn keys(&self) -> usize {
         self.interests.keys()
     }
 
-    /// How many keys a watcher watches.
+    /// Number of keys that a watcher watches.
     pub fn count(&self, watcher: u32) -> u32 {
         self.interests.count(watcher)
     }
 
-    /// Bytes that the keys of a watcher take up, about.
+    /// Approximate bytes of a watcher's keys.
     pub fn bytes(&self, watcher: u32) -> usize {
         self.interests.bytes(watcher)
     }
 
-    /// Whether a key that the watcher watches was changed.
+    /// Whether a key of the watcher was changed.
     pub fn touched(&self, watcher: u32) -> bool {
         self.interests.owner(watcher).is_some_and(|watcher| watcher.touched)
     }
 
-    /// Has a watcher, a new one where it is [`NIL`], watch a key; gives its number.
+    /// Adds a key to a watcher; [`NIL`] creates a new watcher. Returns the watcher's number.
     fn watch(&mut self, number: u32, db: u32, key: &[u8], state: State) -> u32 {
         let number = if number == NIL { self.interests.enter(Watcher::default()) } else { number };
         if self.interests.link(number, db, key, state == State::Stale)
@@ -87,21 +88,21 @@ impl Watches {
         number
     }
 
-    /// Ends a watcher and all it watches.
+    /// Removes a watcher and all its keys.
     pub fn unwatch(&mut self, watcher: u32) {
         if watcher != NIL {
             self.interests.leave(watcher);
         }
     }
 
-    /// A key was changed, and perhaps only by something of it that is gone.
+    /// Records a change of a key. `removed` tells that the change may only have removed expired data.
     pub fn touch(&mut self, db: u32, key: &[u8], removed: bool) {
         let Some(key) = self.interests.find(db, key) else { return };
         let mut link = self.interests.first(key);
         while link != NIL {
             let next = self.interests.next(link);
-            // What had ended already and is removed now is not changed by that: a key that has ended is removed before
-            // anything else is done to it.
+            // The removal of a key that had expired already is no change: an expired key is removed before anything else is done
+            // to it.
             if !removed || !self.interests.marked(link) {
                 self.touch_link(link);
             }
@@ -116,12 +117,12 @@ impl Watches {
         self.interests.unlink(link);
     }
 
-    /// Whether links of watchers that are gone wait to be freed.
+    /// Whether links of former watchers wait to be freed.
     pub fn has_retired(&self) -> bool {
         self.interests.has_retired()
     }
 
-    /// Frees links of watchers that are gone, at most `budget`.
+    /// Frees links of former watchers, at most `budget`.
     pub fn free_some(&mut self, budget: &mut u32) {
         self.interests.free_some(budget);
     }
@@ -132,20 +133,20 @@ impl Watches {
     }
 }
 
-/// Whether a key is there, and has not ended.
+/// Whether a key exists and has not expired.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Missing,
-    /// It has ended and was not removed yet.
+    /// It has expired, but was not removed yet.
     Stale,
     Present {
-        /// When it will have ended, in monotonic milliseconds; the end of time where it will not.
+        /// When it expires, in monotonic milliseconds; `u64::MAX` if it does not.
         end_ms: u64,
     },
 }
 
 impl Keyspace {
-    /// Has a watcher watch a key; see `Watches::watch`.
+    /// Adds a key to a watcher; see `Watches::watch`.
     pub fn watch(&mut self, watcher: u32, db: u32, key: &[u8], now: Now) -> u32 {
         let state = self.state(db, key, now);
         let watcher = self.changes.watches.watch(watcher, db, key, state);
@@ -153,7 +154,7 @@ impl Keyspace {
         watcher
     }
 
-    /// Whether a key of the watcher was changed, or has ended and was not removed yet.
+    /// Whether a key of the watcher was changed or has expired, removed yet or not.
     pub fn watched_changed(&self, watcher: u32, now: Now) -> bool {
         let watcher = self.changes.watches.interests.owner(watcher);
         watcher.is_some_and(|watcher| watcher.touched || now.reached(watcher.first_end_ms))
@@ -167,7 +168,7 @@ impl Keyspace {
         }
     }
 
-    /// Before a database is emptied: whoever watches a key that is in there is touched.
+    /// Must be called before a database is emptied: marks the watchers of keys that exist in it.
     #[cold]
     pub(crate) fn touch_flushed(&mut self, db: u32) {
         for watcher in self.changes.watches.interests.all_owners_mut() {
@@ -175,7 +176,7 @@ impl Keyspace {
         }
     }
 
-    /// Before two databases change places: whoever watches a key that is in one of them is touched.
+    /// Must be called before two databases are swapped: marks the watchers of keys that exist in one of them.
     #[cold]
     pub(crate) fn touch_swapped(&mut self, a: u32, b: u32, now: Now) {
         let all = &self.changes.watches.interests;
@@ -194,7 +195,7 @@ impl Keyspace {
         }
     }
 
-    /// Decides for each link of a watched key, by whether the key had ended already when it was watched.
+    /// Decides for each link of a watched key, depending on whether the key had expired already when it was watched.
     fn touch_links(&mut self, key: u32, fate: impl Fn(bool) -> Fate) {
         let watches = &mut self.changes.watches;
         let mut link = watches.interests.first(key);
@@ -210,12 +211,12 @@ impl Keyspace {
     }
 }
 
-/// What becomes of a watched key.
+/// What a swap does to a watched key.
 enum Fate {
-    /// There is no such key, as before.
+    /// It did not exist, and does not exist now.
     Same,
-    /// It is another one.
+    /// It changed.
     Changed,
-    /// There was none, and there is one now that has ended already.
+    /// It did not exist, and an expired key has its name now.
     Ended,
 }

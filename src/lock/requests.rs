@@ -33,7 +33,7 @@ const NIL: u32 = u32::MAX;
 pub enum Answer {
     /// It was granted, with this token.
     Granted(u64),
-    /// It was released, and is held so many times still.
+    /// It was released, with this many holds left.
     Released(u32),
 }
 
@@ -49,16 +49,16 @@ pub struct Answered {
 /// The remembered requests of an owner for a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remembered {
-    /// The last answers, the oldest first.
+    /// The last answers, oldest first.
     pub answers: SmallVec<[Answered; 2]>,
-    /// When they are forgotten, in monotonic milliseconds; 0 while the owner holds the name.
+    /// The time at which they are forgotten, in monotonic milliseconds; 0 while the owner holds the name.
     pub forget_ms: u64,
 }
 
 /// The key of a record: an owner and a lock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Whose {
-    /// The database, by the name that it keeps when it changes places.
+    /// The stable name of the database, which survives swaps.
     pub home: u32,
     /// The name of the lock.
     pub name: Box<[u8]>,

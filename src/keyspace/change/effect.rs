@@ -1,4 +1,4 @@
-//! What a change does to the data: a closed list, from which an equal state can be made elsewhere.
+//! The effect of a change on the data: a closed list from which a copy of the state can be built elsewhere.
 
 use crate::lock::Lock;
 use crate::lock::requests::Remembered;
@@ -7,8 +7,8 @@ use crate::store::values::list::End;
 use crate::store::values::stream::StreamId;
 use crate::store::values::value::Value;
 
-/// The effect of a change on the data, free of anything relative: applied in order to an equal state it gives an equal state.
-/// Deadlines are unix times in milliseconds.
+/// The effect of a change on the data. It contains nothing relative: the same effects, applied in order to equal states, give
+/// equal states. Deadlines are unix times in milliseconds.
 #[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "the log that reads it is to come; tests read it"))]
 #[derive(Debug)]
 pub enum Effect<'a> {
@@ -19,8 +19,7 @@ pub enum Effect<'a> {
         /// Its deadline.
         deadline: Option<i64>,
     },
-    /// The string has these bytes from an offset on and is so long, with zeros where nothing was; with it the key may have come
-    /// into being.
+    /// The string has these bytes from an offset on and this length, with zeros in the gaps. The key may be new.
     SetRange {
         /// Where the bytes begin.
         offset: usize,
@@ -40,7 +39,7 @@ pub enum Effect<'a> {
     Delete,
     /// The key's deadline is this now.
     Deadline(Option<i64>),
-    /// A field of the hash holds this now, its deadline with it.
+    /// A field of the hash has this value and this deadline now.
     HashSet {
         /// The field.
         field: &'a [u8],
@@ -49,71 +48,71 @@ pub enum Effect<'a> {
         /// Its deadline.
         deadline: Option<i64>,
     },
-    /// A field of the hash is gone, and with the last one the key.
+    /// A field of the hash was removed; with the last field, the key.
     HashRemove {
         /// The field.
         field: &'a [u8],
     },
-    /// Elements were put at an end of the list, one after the other; with the first one the key came into being.
+    /// Elements were pushed to one end of the list, one after the other. The first push creates the key.
     ListPush {
-        /// Where.
+        /// The end.
         end: End,
         /// The elements.
         elements: &'a [&'a [u8]],
     },
-    /// Elements were taken from an end of the list, and with the last one the key.
+    /// Elements were popped from one end of the list; with the last one, the key.
     ListPop {
-        /// From where.
+        /// The end.
         end: End,
-        /// How many.
+        /// Number of elements.
         count: usize,
     },
-    /// An element of the list is this now.
+    /// An element of the list was replaced.
     ListSet {
         /// Its index.
         index: usize,
-        /// The element.
+        /// The new element.
         element: &'a [u8],
     },
-    /// An element came into the list; those from its index on stand one further.
+    /// An element was inserted into the list; later elements move by one.
     ListInsert {
-        /// Its index now.
+        /// Its new index.
         index: usize,
         /// The element.
         element: &'a [u8],
     },
-    /// The first elements of the list, from an end, that are equal to this are gone, and with the last one the key.
+    /// The first elements of the list, from an end, that equal this one were removed; with the last one, the key.
     ListRemove {
-        /// From where they are searched for.
+        /// The end at which the search begins.
         from: End,
-        /// How many.
+        /// Number of elements.
         count: usize,
         /// The element.
         element: &'a [u8],
     },
-    /// A member of the sorted set has this score now.
+    /// A member of the sorted set was added or has a new score.
     ZSetAdd {
         /// The member.
         member: &'a [u8],
         /// Its score.
         score: f64,
     },
-    /// A member of the sorted set is gone, and with the last one the key.
+    /// A member of the sorted set was removed; with the last one, the key.
     ZSetRemove {
         /// The member.
         member: &'a [u8],
     },
-    /// The set has this member now.
+    /// A member was added to the set.
     SetAdd {
         /// The member.
         member: &'a [u8],
     },
-    /// A member of the set is gone, and with the last one the key.
+    /// A member of the set was removed; with the last one, the key.
     SetRemove {
         /// The member.
         member: &'a [u8],
     },
-    /// An entry came to the end of the stream; with the first one the key may have come into being.
+    /// An entry was appended to the stream. The key may be new.
     StreamAdd {
         /// Its id.
         id: StreamId,
@@ -125,53 +124,53 @@ pub enum Effect<'a> {
         /// Its id.
         id: StreamId,
     },
-    /// All entries of the stream before this id are gone.
+    /// All entries of the stream before this id were removed.
     StreamTrim {
         /// The id.
         below: StreamId,
     },
-    /// The counters of the stream are these now.
+    /// The counters of the stream were set.
     StreamSet {
-        /// The largest id that was ever given out.
+        /// The largest id that was ever used.
         last_id: StreamId,
-        /// Entries that ever came in.
+        /// Number of entries ever added.
         entries_added: u64,
-        /// The largest id that was deleted by itself.
+        /// The largest id that was ever deleted individually.
         max_deleted_id: StreamId,
     },
-    /// A group of the stream has read so far; if it was not there it is now.
+    /// A group of the stream was created or has read up to an entry.
     GroupSet {
         /// Its name.
         group: &'a [u8],
-        /// The id of the last entry that was given to any consumer.
+        /// The id of the last entry delivered to any consumer.
         last_id: StreamId,
-        /// How many entries the stream had up to it, where that is known.
+        /// Number of entries of the stream up to that one, where it is known.
         entries_read: Option<u64>,
     },
-    /// A group of the stream is gone.
+    /// A group of the stream was removed.
     GroupRemove {
         /// Its name.
         group: &'a [u8],
     },
-    /// A consumer is there, and was given something or came into being at this time. That it only asked is not told.
+    /// A consumer was created or got an entry at this time. A read that gets nothing is not reported.
     ConsumerSet {
         /// Its group.
         group: &'a [u8],
         /// Its name.
         consumer: &'a [u8],
-        /// When it last asked; unix milliseconds.
+        /// The time of its last read; unix milliseconds.
         seen_ms: i64,
-        /// When it last got anything.
+        /// The time of its last delivery; unix milliseconds.
         active_ms: Option<i64>,
     },
-    /// A consumer is gone, and with it what it had not acknowledged.
+    /// A consumer was removed, together with its pending entries.
     ConsumerRemove {
         /// Its group.
         group: &'a [u8],
         /// Its name.
         consumer: &'a [u8],
     },
-    /// An entry waits for a consumer to acknowledge it.
+    /// An entry is pending: a consumer has to acknowledge it.
     PendingSet {
         /// The group.
         group: &'a [u8],
@@ -179,58 +178,58 @@ pub enum Effect<'a> {
         id: StreamId,
         /// The consumer.
         consumer: &'a [u8],
-        /// When it was given last; unix milliseconds.
+        /// The time of its last delivery; unix milliseconds.
         delivered_ms: i64,
-        /// How often it was given.
+        /// Number of deliveries.
         count: i64,
     },
-    /// An entry does not wait any more.
+    /// An entry is not pending any more.
     PendingRemove {
         /// The group.
         group: &'a [u8],
         /// The id of the entry.
         id: StreamId,
     },
-    /// The database is empty; the change has no key.
+    /// The database was emptied; the change has no key.
     Flush,
-    /// This database and that one have changed places; the change has no key.
+    /// This database and another one were swapped; the change has no key.
     Swap {
-        /// The other one.
+        /// The other database.
         with: u32,
     },
-    /// A library of functions is there, in the place of one with its name. Libraries belong to no database, and the change has no
-    /// key.
+    /// A library of functions was loaded; it replaces one of the same name. Libraries belong to no database, and the change has
+    /// no key.
     LoadLibrary {
-        /// Its source, in whose first line it is named.
+        /// Its source; the first line has its name.
         source: &'a [u8],
     },
-    /// A library of functions is gone; the change has no key.
+    /// A library of functions was deleted; the change has no key.
     DeleteLibrary {
         /// Its name.
         name: &'a [u8],
     },
-    /// All libraries of functions are gone; the change has no key.
+    /// All libraries of functions were deleted; the change has no key.
     FlushLibraries,
-    /// The key is this lock now, whatever it was before. The times in it are monotonic: [`Change::now`] has the unix time that goes
-    /// with them.
+    /// The key is this lock now, whatever it was before. Its times are monotonic: [`Change::now`] has the corresponding unix
+    /// time.
     SetLock {
         /// The lock.
         lock: &'a Lock,
     },
-    /// This is remembered now of an owner's requests for the lock that is the key. The times in it are as in a lock.
+    /// The remembered requests of an owner for the lock that is the key. The times are monotonic, as in a lock.
     SetRequests {
         /// The owner.
         owner: &'a [u8],
-        /// What is remembered.
+        /// The remembered requests.
         remembered: &'a Remembered,
     },
-    /// Nothing is remembered any more of an owner's requests for the lock that is the key.
+    /// The remembered requests of an owner for the lock that is the key were forgotten.
     ForgetRequests {
         /// The owner.
         owner: &'a [u8],
     },
-    /// A named session of locks is this now; the change's key is its id, in no database. The times in it are as in a lock. Grants name
-    /// it by its number.
+    /// A named session of locks was created or changed; the change's key is its id, in no database. The times are monotonic, as
+    /// in a lock. Grants refer to it by its number.
     SetSession {
         /// Its number.
         number: u64,
@@ -242,26 +241,27 @@ pub enum Effect<'a> {
         /// Its number.
         number: u64,
     },
-    /// Nothing but the event: a second name for a change that was already reported.
+    /// Only the event: a second event for a change that was already reported.
     None,
 }
 
 impl Effect<'_> {
-    /// How many changes it counts as in [`Changes::count`](crate::keyspace::change::Changes::count): elements of a list count one by one, what is beside the data not at all.
+    /// Its weight in [`Changes::count`](crate::keyspace::change::Changes::count): each element of a list counts; effects besides
+    /// the data do not.
     #[inline(always)]
     pub(crate) fn weight(&self) -> u64 {
         match self {
             Effect::ListPush { elements, .. } => elements.len() as u64,
             Effect::ListPop { count, .. } | Effect::ListRemove { count, .. } => *count as u64,
-            // A consumer that comes into being counts; that it was given something does not. Trimming counts with what is added, and
-            // XTRIM counts what it removes.
+            // The creation of a consumer counts; a delivery to it does not. Trimming counts with the addition, and XTRIM counts
+            // the entries it removes.
             Effect::ConsumerSet { active_ms, .. } => u64::from(active_ms.is_none()),
             Effect::None | Effect::StreamTrim { .. } => 0,
             _ => 1,
         }
     }
 
-    /// Whether it changes no key: what is known of requests for locks, and sessions.
+    /// Whether it changes no key: remembered requests and named sessions of locks.
     pub fn is_beside_the_keys(&self) -> bool {
         matches!(
             self,
@@ -269,8 +269,8 @@ impl Effect<'_> {
         )
     }
 
-    /// Whether it changes only how far groups have read a stream, or its counters: to Redis the value is the same as before, for those
-    /// who watch its key and for those who have it cached.
+    /// Whether it changes only how far groups have read a stream, or its counters: to Redis the value is unchanged, for WATCH and
+    /// for client-side caches.
     pub(crate) fn is_beside_the_value(&self) -> bool {
         matches!(
             self,

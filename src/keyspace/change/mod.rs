@@ -1,4 +1,4 @@
-//! What changed: the one place from which keyspace notifications, the change log and (later) invalidations come.
+//! Changes: the single source of keyspace notifications, the change log and invalidations.
 //!
 //! Every mutator of [`crate::keyspace::databases::Db`] reports a [`Change`] here, so a handler cannot forget to.
 
@@ -45,7 +45,7 @@ bitflags::bitflags! {
         const MODULE = 1 << 12;
         /// `n`
         const NEW = 1 << 13;
-        /// `k`: what happens to native locks; of Portcullis.
+        /// `k`: events of native locks; an extension of Portcullis.
         const LOCK = 1 << 14;
         /// `A`: all but `m`, `n` and `k`.
         const ALL = Self::GENERIC.bits() | Self::STRING.bits() | Self::LIST.bits() | Self::SET.bits() | Self::HASH.bits()
@@ -80,7 +80,7 @@ impl Classes {
         })
     }
 
-    /// The letters, in Redis's order, `A` where it covers all it stands for.
+    /// The letters in Redis's order; `A` stands for all classes that it covers.
     pub fn letters(self) -> String {
         let mut text = String::new();
         let whole = self.contains(Classes::ALL);
@@ -94,7 +94,7 @@ impl Classes {
     }
 }
 
-/// What happened to a key, as notifications name it.
+/// An event of a key, as notifications name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Its class.
@@ -109,7 +109,7 @@ impl Event {
         Event { class, name }
     }
 
-    /// No event of its own: what happened is published later, once for all that a command did.
+    /// No event of its own: the event is published later, once for the whole command.
     pub const SILENT: Event = Event::new(Classes::empty(), "");
     /// A string was set.
     pub const SET: Event = Event::new(Classes::STRING, "set");
@@ -121,11 +121,11 @@ impl Event {
     pub const PERSIST: Event = Event::new(Classes::GENERIC, "persist");
     /// A key reached its deadline.
     pub const EXPIRED: Event = Event::new(Classes::EXPIRED, "expired");
-    /// A key gave way because memory was used up.
+    /// A key was evicted because memory was used up.
     pub const EVICTED: Event = Event::new(Classes::EVICTED, "evicted");
-    /// A key came into being.
+    /// A key was created.
     pub const NEW: Event = Event::new(Classes::NEW, "new");
-    /// A key was looked for in vain.
+    /// A lookup missed.
     pub const KEY_MISS: Event = Event::new(Classes::KEY_MISS, "keymiss");
 }
 
@@ -133,62 +133,62 @@ impl Event {
 #[cfg_attr(not(any(test, feature = "internals")), expect(dead_code, reason = "the log that reads it is to come; tests read it"))]
 #[derive(Debug)]
 pub struct Change<'a> {
-    /// When.
+    /// The time.
     pub now: Now,
     /// Index of the database.
     pub db: u32,
-    /// The key, empty where the whole database is meant.
+    /// The key; empty for a change of the whole database.
     pub key: &'a [u8],
-    /// What it is called.
+    /// Its event.
     pub event: Event,
-    /// What it does.
+    /// Its effect.
     pub effect: Effect<'a>,
 }
 
-/// Takes changes down, in order, as they happen.
+/// Records changes in their order.
 ///
-/// They come in units: what one request changes, be it a script or a transaction of many commands, and what one deadline changes. Who
-/// shows what it has taken down to anybody else (a follower, a file that is read after a crash) shows whole units only, so nobody
-/// ever sees half a script.
+/// Changes come in units: everything that one request changes, including a script or a transaction of many commands, or
+/// everything that one deadline changes. A log that shows its records to others (a follower, a file that is read after a crash)
+/// must show whole units only, so that nobody ever sees half a script.
 ///
 /// ```text
 ///   record ─▶ record ─▶ record ─▶ commit      record ─▶ commit      record ─▶ dropped: the last one did not happen
 /// ```
 pub trait ChangeLog {
-    /// One change; called in the middle of a command, so it must not fail and should not take long.
+    /// Records one change. Called in the middle of a command, so it must not fail and should be fast.
     fn record(&mut self, change: &Change<'_>);
 
-    /// What was recorded since the last time is a unit, and it is whole. Called only where something was recorded. A log that is
-    /// dropped before that has a unit at its end that is to be thrown away: the server ended in the middle of it.
+    /// Marks the records since the last call as a whole unit. Called only if there are any. If a log is dropped before that, its
+    /// last unit must be discarded: the server ended in the middle of it.
     fn commit(&mut self);
 }
 
-/// An event that waits for its command to end before it is published.
+/// An event that is published when its command ends.
 #[derive(Debug)]
 pub struct PendingEvent {
     /// Index of the database.
     pub db: u32,
-    /// What happened; `None` for a key that has expired, of which those are to be told who wait on channels of `lock-expiry-publish`.
+    /// The event; `None` for an expired key that is published to the channels of `lock-expiry-publish`.
     pub event: Option<Event>,
-    /// To which key.
+    /// The key.
     pub key: Box<[u8]>,
 }
 
-/// Collects changes for whoever wants them; costs next to nothing when nobody does.
+/// Collects changes for their observers; costs next to nothing without observers.
 pub struct Changes {
     /// The classes of `notify-keyspace-events`.
     pub notify: Classes,
-    /// Whether anybody listens to channels: events are for nobody else.
+    /// Whether any session listens to channels: events are published to nobody else.
     pub heard: bool,
     /// Whether `lock-expiry-publish` has rules.
     pub expiry_rules: bool,
-    /// Events to publish when the running command ends, be it one of a script. So there are never more than those of one command.
+    /// Events to publish when the running command ends, even inside a script. So there are never more than those of one command.
     pub pending: Vec<PendingEvent>,
     /// The change log.
     pub log: Option<Box<dyn ChangeLog>>,
-    /// How many units have begun and not ended, one in the other.
+    /// Nesting depth of the units that have begun.
     depth: u32,
-    /// Whether the log was told of changes that are not committed.
+    /// Whether the log has records that are not committed.
     uncommitted: bool,
     /// Changes since the start, counted as Redis counts them for `rdb_changes_since_last_save`: see [`Effect::weight`] and
     /// [`Changes::count_as`].
@@ -197,24 +197,24 @@ pub struct Changes {
     pub watches: Watches,
     /// Sessions that wait for keys.
     pub waits: Waits,
-    /// Sessions that are told of changes of keys they may have.
+    /// Sessions with client-side caches (`CLIENT TRACKING`).
     pub tracking: Tracking,
-    /// What the last writes have written over, where that is asked for.
+    /// The previous values of the last writes, where a journal is enabled.
     pub(crate) journal: Option<Box<Journal>>,
-    /// Whether anybody watches keys, waits for them or tracks them, or they are journalled.
+    /// Whether keys have observers: watchers, waiters, trackers or the journal.
     observed: bool,
-    /// Who waits for locks, and what is known of them; taken out while they are worked on.
+    /// Locks and their waiters; taken out while an operation on locks runs.
     pub locks: Option<Box<Locks>>,
-    /// When something about contended locks comes about by itself, in monotonic milliseconds; the end of time where nothing will.
+    /// When the next event of contended locks is due on its own, in monotonic milliseconds; `u64::MAX` if there is none.
     pub locks_due_ms: u64,
-    /// Whose command runs: who deletes a lock.
+    /// The client whose command runs: it counts as the one that deletes a lock.
     pub client: Client,
-    /// There is something to do when the running command has ended: see [`crate::engine::Engine::execute`].
+    /// Whether there is work after the running command: see [`crate::engine::Engine::execute`].
     pub attention: bool,
 }
 
 impl Changes {
-    /// Nobody is interested yet. All that is random follows from the seed.
+    /// Creates the state without observers. All random sequences follow from the seed.
     pub fn new(seed: u64) -> Self {
         Changes {
             notify: Classes::default(),
@@ -246,14 +246,14 @@ impl Changes {
         }
     }
 
-    /// Counts a change, and tells whether it is to be reported: one nobody wants to know of need not even be formed.
+    /// Counts a change. Returns whether it must be reported: without observers the change need not be built.
     #[inline(always)]
     pub(crate) fn note(&mut self, effect: &Effect<'_>) -> bool {
         self.count += effect.weight();
         self.is_heeded()
     }
 
-    /// Reports a change that does not count: a key has ended.
+    /// Reports a change that does not count: a key has expired.
     #[inline]
     pub(crate) fn emit_end(&mut self, change: Change<'_>) {
         if self.is_heeded() {
@@ -261,19 +261,19 @@ impl Changes {
         }
     }
 
-    /// Has everything since the count was `before` count as so many changes, where Redis counts by another measure than effects.
+    /// Sets the number of changes since the count was `before`, where Redis counts by another measure than effects.
     #[inline]
     pub(crate) fn count_as(&mut self, before: u64, changes: u64) {
         self.count = before + changes;
     }
 
-    /// Whether anybody wants to know of changes.
+    /// Whether changes have any observer.
     #[inline]
     pub(crate) fn is_heeded(&self) -> bool {
         self.heard || self.observed || self.log.is_some()
     }
 
-    /// Whether all changes are taken down.
+    /// Whether all changes are recorded.
     pub(crate) fn is_followed(&self) -> bool {
         self.log.is_some() || self.journal.is_some()
     }
@@ -298,13 +298,13 @@ impl Changes {
         self.commit();
     }
 
-    /// Begins a unit of the change log: what happens until [`Changes::end`] happens together. A unit within a unit is part of it.
+    /// Begins a unit of the change log, which lasts until [`Changes::end`]. A nested unit is part of the outer one.
     #[inline]
     pub fn begin(&mut self) {
         self.depth += 1;
     }
 
-    /// Ends what [`Changes::begin`] began.
+    /// Ends a unit.
     #[inline]
     pub fn end(&mut self) {
         self.depth -= 1;
@@ -313,7 +313,7 @@ impl Changes {
         }
     }
 
-    /// Commits what was recorded, unless it is part of a unit that goes on.
+    /// Commits the recorded changes, unless an outer unit goes on.
     #[cold]
     fn commit(&mut self) {
         if self.depth > 0 {
@@ -325,13 +325,12 @@ impl Changes {
         }
     }
 
-    /// Leaves the unit that is under way without its end, and the log without all that follows: the server ends before it could be
-    /// whole.
+    /// Drops the log and with it the unit in progress: the server ends before the unit is whole.
     pub fn abandon(&mut self) {
         self.log = None;
     }
 
-    /// Tells those who watch the key, and notes who tracks it and whether those who wait for it are to be served.
+    /// Marks the key's watchers, records its trackers, and records whether its waiters must be served.
     #[cold]
     fn tell(&mut self, change: &Change<'_>) {
         if let Some(journal) = &mut self.journal {
@@ -347,7 +346,7 @@ impl Changes {
         self.tracking.note(change);
         match change.effect {
             Effect::None => {}
-            // Watchers were told before, while what is in there was known.
+            // Watchers were marked before, while the keys were still there.
             Effect::Flush => self.attention |= self.waits.note_flushed(change.db),
             Effect::Swap { with } => self.attention |= self.waits.note_swapped(change.db, with),
             Effect::LoadLibrary { .. } | Effect::DeleteLibrary { .. } | Effect::FlushLibraries => {}
@@ -365,13 +364,13 @@ impl Changes {
         }
     }
 
-    /// Whether anybody is to be told of changes of keys.
+    /// Whether changes of keys have observers.
     #[inline]
     pub fn is_observed(&self) -> bool {
         self.observed
     }
 
-    /// To be called after somebody has begun or ceased to be interested in keys.
+    /// Must be called after an observer of keys was added or removed.
     pub fn update_observed(&mut self) {
         self.observed = self.has_observers();
     }
@@ -385,22 +384,22 @@ impl Changes {
             || self.journal.is_some()
     }
 
-    /// To be called after locks were told of something.
+    /// Must be called after an operation on locks.
     pub fn update_locks_due(&mut self) {
         self.locks_due_ms = self.locks.as_ref().map_or(u64::MAX, |locks| locks.next_ms());
     }
 
-    /// Whether holders of locks are to be told that these are gone, or more is remembered of locks than is to be.
+    /// Whether holders of lost locks are still to be notified, or the history of locks exceeds its bound.
     pub fn has_lost(&self) -> bool {
         self.locks.as_ref().is_some_and(|locks| locks.has_lost() || locks.history.exceeds())
     }
 
-    /// Whether memory of interests that are gone waits to be freed.
+    /// Whether memory of removed interests waits to be freed.
     pub fn has_retired(&self) -> bool {
         self.observed && (self.watches.has_retired() || self.waits.has_retired() || self.tracking.has_retired())
     }
 
-    /// Frees what is left of interests that are gone, at most `budget` of it.
+    /// Frees memory of removed interests, at most `budget` steps for each kind.
     pub fn free_some(&mut self, budget: &mut u32) {
         self.watches.free_some(budget);
         self.waits.free_some(budget);
@@ -421,7 +420,7 @@ impl Changes {
         assert!(self.attention || !self.waits.has_ready(), "what is ready is attended to");
     }
 
-    /// Publishes an event that changes nothing, such as a miss.
+    /// Publishes an event without a change, such as a miss.
     #[inline]
     pub fn publish(&mut self, db: u32, event: Event, key: &[u8]) {
         if self.heard && self.notify.intersects(event.class) && self.notify.intersects(Classes::KEYSPACE | Classes::KEYEVENT) {
@@ -429,7 +428,7 @@ impl Changes {
         }
     }
 
-    /// A key has expired, which was reported: whoever waits for it on a channel is told when the running command has ended.
+    /// Queues the notification of an expired key, which was already reported, for the channels of `lock-expiry-publish`.
     #[inline]
     pub fn expired(&mut self, db: u32, key: &[u8]) {
         if self.expiry_rules {

@@ -1,8 +1,8 @@
-//! What of the databases is asked of memory ahead of the commands that will touch it.
+//! Prefetches for commands that are still to run.
 
 use crate::store::dict::{Dict, KeyHash, KeyHasher};
 
-/// Asks memory for what lookups that are ahead will touch.
+/// Prefetches memory for later lookups.
 #[derive(Clone, Copy)]
 pub struct Ahead<'a> {
     pub(crate) hasher: &'a KeyHasher,
@@ -10,7 +10,7 @@ pub struct Ahead<'a> {
 }
 
 impl Ahead<'_> {
-    /// Asks for the slot of a key, and gives the key's hash.
+    /// Prefetches the slot of a key. Returns the key's hash.
     #[inline]
     pub fn ask_for_slot(self, key: &[u8]) -> KeyHash {
         let hash = self.hasher.hash(key);
@@ -18,7 +18,7 @@ impl Ahead<'_> {
         hash
     }
 
-    /// Asks for the entry of a key whose slot has arrived.
+    /// Prefetches the entry of a key whose slot was prefetched before.
     #[inline]
     pub fn ask_for_entry(self, hash: KeyHash) {
         self.dict.prefetch_entry(hash);

@@ -7,7 +7,7 @@ use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Form, NewValue};
 
 impl Db<'_> {
-    /// The string that a command reads, an error where the key holds another type.
+    /// The string that a command reads. Fails if the key holds another type.
     #[inline]
     pub fn string(&mut self, key: &[u8]) -> Result<Option<&[u8]>> {
         match self.read(key) {
@@ -16,7 +16,7 @@ impl Db<'_> {
         }
     }
 
-    /// Makes the key hold a string, whatever it held before. Errors where that is native.
+    /// Stores a string under the key. Fails if the key holds a native value.
     pub fn put_string(&mut self, key: &[u8], value: &[u8], ttl: Ttl, event: Event) -> Result {
         let (hash, place) = self.locate_here(key);
         self.put_string_at(hash, place, key, value, ttl, event)
@@ -38,8 +38,8 @@ impl Db<'_> {
         Ok(())
     }
 
-    /// Makes the key there hold a string that follows from the one it holds; an error where it holds another type. It keeps its
-    /// deadline. Made for counters, which most often have as many digits as before.
+    /// Replaces the string there with one derived from it, and keeps its deadline. Fails if the key holds another type. Optimized
+    /// for counters, which usually keep their number of digits.
     #[inline]
     pub(crate) fn rewrite_string<'v>(
         &mut self,
@@ -61,8 +61,8 @@ impl Db<'_> {
         }
     }
 
-    /// Adds to a counter of at most eight digits if that changes nothing but the last of them, as most steps of a counter do: it is neither
-    /// written anew nor moved. Where it does not, nothing is done, and it gives where the key is.
+    /// Adds to a counter of at most eight digits if only its last digit changes, as in most steps of a counter: the value is
+    /// neither rewritten nor moved. Otherwise changes nothing, and returns the key's hash and place.
     #[inline]
     pub(crate) fn add_to_last_digit(
         &mut self,
