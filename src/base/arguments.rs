@@ -6,12 +6,12 @@ use smallvec::SmallVec;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arguments {
     bytes: Box<[u8]>,
-    /// Where each of them ends.
+    /// The end of each argument in `bytes`.
     ends: Box<[usize]>,
 }
 
 impl Arguments {
-    /// A copy of borrowed ones.
+    /// Copies borrowed arguments.
     pub fn new(args: &[&[u8]]) -> Self {
         let mut end = 0;
         let ends = args.iter().map(|arg| {
@@ -21,7 +21,7 @@ impl Arguments {
         Arguments { ends: ends.collect(), bytes: args.concat().into() }
     }
 
-    /// As a handler takes them.
+    /// The arguments in the form that handlers take.
     pub fn borrow(&self) -> SmallVec<[&[u8]; 16]> {
         split(&self.bytes, 0, &self.ends)
     }
@@ -32,7 +32,7 @@ impl Arguments {
     }
 }
 
-/// The pieces of `bytes` from `start` on that end there.
+/// The pieces of `bytes` from `start` on with these ends.
 pub fn split<'a>(bytes: &'a [u8], mut start: usize, ends: &[usize]) -> SmallVec<[&'a [u8]; 16]> {
     let piece = |&end: &usize| &bytes[std::mem::replace(&mut start, end)..end];
     ends.iter().map(piece).collect()

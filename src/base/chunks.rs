@@ -1,7 +1,7 @@
-//! A slab that never moves what it holds, and gives memory back as it empties.
+//! A slab that never moves its values, and frees memory as it empties.
 //!
-//! Values stand in chunks of `CHUNK` places. A chunk is taken whole when it is needed and given back when nothing is in it any more, so
-//! that neither growing to a million values nor losing them is more than a little work in any one step.
+//! Values are stored in chunks of `CHUNK` places. A chunk is allocated whole when it is needed and freed when it is empty, so
+//! that neither growing to a million values nor removing them is more than a little work in any one step.
 //!
 //! ```text
 //!   number ─▶ chunk, place       open ─▶ chunk ⇄ chunk ⇄ …     some places vacant
@@ -12,16 +12,16 @@ use std::ops::{Index, IndexMut};
 
 use crate::base::prefetch::prefetch;
 
-/// Places of a chunk.
+/// Places per chunk.
 const CHUNK: u32 = 1024;
-/// A chunk with room for no more than this keeps it when it is empty: what comes and goes one by one takes no memory each time.
+/// An empty chunk with at most this capacity keeps it: values that come and go one by one cause no allocation each time.
 const KEPT: usize = 64;
-/// No number of a place, and none of a chunk.
+/// The number of no place and of no chunk.
 const NIL: u32 = u32::MAX;
 
 #[derive(Debug)]
 enum Place<T> {
-    /// Free, and the next one of the chunk that is.
+    /// Free; the number of the next free place of the chunk.
     Vacant(u32),
     Taken(T),
 }
@@ -29,19 +29,19 @@ enum Place<T> {
 #[derive(Debug)]
 struct Chunk<T> {
     places: Vec<Place<T>>,
-    /// The first place that is vacant, of those that were taken ever.
+    /// The first vacant place among those that were ever used.
     vacant: u32,
     len: u32,
-    /// Neighbours among the open ones.
+    /// Neighbours in the list of open chunks.
     prev: u32,
     next: u32,
 }
 
-/// Values by numbers, which are given out again when they are free.
+/// Values by numbers, which are reused once they are free.
 #[derive(Debug)]
 pub struct Chunks<T> {
     chunks: Vec<Chunk<T>>,
-    /// The first chunk with values and with vacant places.
+    /// The first chunk that has both values and vacant places.
     open: u32,
     /// Chunks without values.
     unused: Vec<u32>,
@@ -65,19 +65,19 @@ impl<T> Chunks<T> {
         self.len == 0
     }
 
-    /// All numbers given out are below this.
+    /// An upper bound: all numbers in use are below this.
     pub fn places(&self) -> usize {
         self.chunks.len() * CHUNK as usize
     }
 
-    /// Bytes taken by the places, vacant ones included.
+    /// Bytes of all places, including vacant ones.
     #[cfg(any(test, feature = "internals"))]
     pub fn allocated(&self) -> usize {
         let places: usize = self.chunks.iter().map(|chunk| chunk.places.capacity() * size_of::<Place<T>>()).sum();
         places + self.chunks.capacity() * size_of::<Chunk<T>>() + self.unused.capacity() * size_of::<u32>()
     }
 
-    /// Takes a value in and gives its number.
+    /// Adds a value. Returns its number.
     pub fn insert(&mut self, value: T) -> u32 {
         let number = match self.open {
             NIL => self.unused.pop().unwrap_or_else(|| self.add_chunk()),
@@ -119,7 +119,7 @@ impl<T> Chunks<T> {
         self.chunks.len() as u32 - 1
     }
 
-    /// Puts a chunk in front of those that are open.
+    /// Puts a chunk at the front of the list of open chunks.
     fn open(&mut self, number: u32) {
         let next = std::mem::replace(&mut self.open, number);
         (self.chunks[number as usize].prev, self.chunks[number as usize].next) = (NIL, next);
@@ -139,7 +139,7 @@ impl<T> Chunks<T> {
         }
     }
 
-    /// Takes a value out; `None` where there is none with this number.
+    /// Removes a value; `None` if the number is not in use.
     pub fn try_remove(&mut self, number: u32) -> Option<T> {
         let (number, place) = (number / CHUNK, number % CHUNK);
         let chunk = self.chunks.get_mut(number as usize)?;
@@ -170,7 +170,7 @@ impl<T> Chunks<T> {
         }
     }
 
-    /// Takes a value out. Panics where there is none with this number.
+    /// Removes a value. Panics if the number is not in use.
     pub fn remove(&mut self, number: u32) -> T {
         match self.try_remove(number) {
             Some(value) => value,
@@ -187,7 +187,7 @@ impl<T> Chunks<T> {
         }
     }
 
-    /// Asks memory for the value with a number.
+    /// Prefetches the value with a number.
     #[inline]
     pub fn prefetch(&self, number: u32) {
         let chunk = self.chunks.get((number / CHUNK) as usize);
@@ -197,7 +197,7 @@ impl<T> Chunks<T> {
         }
     }
 
-    /// The value with a number, to be changed.
+    /// The value with a number, mutable.
     #[inline]
     pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         match self.chunks.get_mut((number / CHUNK) as usize)?.places.get_mut((number % CHUNK) as usize)? {
@@ -206,7 +206,7 @@ impl<T> Chunks<T> {
         }
     }
 
-    /// All values with their numbers, in the order of these.
+    /// All values with their numbers, in the order of the numbers.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..).zip(&self.chunks).flat_map(|(number, chunk)| {
             (number * CHUNK..).zip(&chunk.places).filter_map(|(number, place)| match place {

@@ -1,19 +1,19 @@
-//! Glob patterns: `*`, `?`, `[abc]`, `[^a-z]` and `\` to take a character as it is, on bytes.
+//! Glob patterns on bytes: `*`, `?`, `[abc]`, `[^a-z]`, and `\` to match a character literally.
 //!
-//! Only the last `*` that was reached is ever tried at another place: what an earlier one would reach by taking more, the last
-//! one reaches too. So the cost is at most the product of the two lengths, whatever the pattern.
+//! Backtracking tries only the last `*` that was reached at other places: whatever an earlier one would reach by matching more,
+//! the last one reaches, too. So the cost is at most the product of the two lengths, whatever the pattern.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-/// A pattern that makes more than so many `*` wait for each other matches nothing.
+/// A pattern with more pending `*` than this matches nothing.
 const STARS_MAX: usize = 1000;
 
-/// Whether the whole text matches. An empty text matches only an empty pattern, not even `*`: callers that mean everything ask
-/// [`is_all`] first.
+/// Whether the whole text matches. An empty text matches only an empty pattern, not even `*`: callers for which `*` means
+/// everything ask [`is_all`] first.
 pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
-    // Where to go on when what follows the last star does not match: behind the star, and one byte further in the text.
+    // Where to continue when the part behind the last star does not match: behind the star, and one byte further in the text.
     let mut retry: Option<(usize, usize)> = None;
     let mut stars = 0;
     let (mut p, mut t) = (0, 0);
@@ -58,11 +58,11 @@ pub fn matches(pattern: &[u8], text: &[u8], nocase: bool) -> bool {
     }
 }
 
-/// As [`matches()`], and gives what each `*` stands for: each as little as it can, but for the last one, which has the rest to match.
-/// Several of them side by side count as one.
+/// As [`matches()`], and returns what each `*` matches: each as little as possible, except the last one, which has to match the
+/// rest. Adjacent stars count as one.
 pub fn stars(pattern: &[u8], text: &[u8]) -> Option<SmallVec<[Range<usize>; 4]>> {
     let mut stars: SmallVec<[Range<usize>; 4]> = SmallVec::new();
-    // Where the pattern goes on behind the last star.
+    // The position in the pattern behind the last star.
     let mut behind = None;
     let (mut p, mut t) = (0, 0);
     loop {
@@ -89,7 +89,7 @@ pub fn stars(pattern: &[u8], text: &[u8]) -> Option<SmallVec<[Range<usize>; 4]>>
             (p, t) = (next, t + 1);
             continue;
         }
-        // The last star takes one byte more.
+        // The last star matches one more byte.
         let star = stars.last_mut()?;
         if star.end >= text.len() {
             return None;
@@ -99,7 +99,7 @@ pub fn stars(pattern: &[u8], text: &[u8]) -> Option<SmallVec<[Range<usize>; 4]>>
     }
 }
 
-/// How many `*` of a pattern [`stars`] tells of.
+/// The number of `*` in a pattern that [`stars`] reports.
 pub fn star_count(pattern: &[u8]) -> usize {
     let (mut count, mut p) = (0, 0);
     while p < pattern.len() {
@@ -119,12 +119,12 @@ pub fn star_count(pattern: &[u8]) -> usize {
     count
 }
 
-/// Whether the pattern is `*` alone, which stands for no pattern at all.
+/// Whether the pattern is `*` alone, which is treated as no pattern at all.
 pub fn is_all(pattern: &[u8]) -> bool {
     pattern == b"*"
 }
 
-/// Matches one byte against the element of the pattern at `p`, which is not a star; gives where the next one begins.
+/// Matches one byte against the element of the pattern at `p`, which is not a star. Returns the start of the next element.
 fn step(pattern: &[u8], p: usize, byte: u8, nocase: bool) -> Option<usize> {
     match pattern[p] {
         b'?' => Some(p + 1),
@@ -137,8 +137,8 @@ fn step(pattern: &[u8], p: usize, byte: u8, nocase: bool) -> Option<usize> {
     }
 }
 
-/// Matches a byte against the class whose first byte is at `p`; gives where the pattern goes on. A class that is not closed ends
-/// with the pattern.
+/// Matches a byte against the class whose first byte is at `p`. Returns whether it matches and where the pattern continues. An
+/// unclosed class ends with the pattern.
 fn class(pattern: &[u8], mut p: usize, byte: u8, nocase: bool) -> (bool, usize) {
     let negated = pattern.get(p) == Some(&b'^');
     p += usize::from(negated);
@@ -146,7 +146,7 @@ fn class(pattern: &[u8], mut p: usize, byte: u8, nocase: bool) -> (bool, usize) 
     while let Some(&c) = pattern.get(p) {
         let left = pattern.len() - p;
         if c == b'\\' && left >= 2 {
-            // Taken as it is, in its own case even where case does not count.
+            // An escaped byte is matched literally, with its own case even where case is ignored.
             hit |= pattern[p + 1] == byte;
             p += 2;
         } else if c == b']' {

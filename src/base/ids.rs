@@ -1,5 +1,5 @@
-//! Numbers that name things of the engine in every layer.
+//! Identifiers of engine objects that every layer uses.
 
-/// Names a session until it disconnects. The number may then name another session.
+/// Identifies a session until it disconnects. The number may be reused for another session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u32);

@@ -1,6 +1,7 @@
-//! Integers in their one canonical form: what is kept as a number instead of its text.
+//! Integers in their canonical form: such values are stored as a number instead of their text.
 
-/// An integer in its one canonical form: no `+`, no space, no leading zero, no `-0`; `None` for anything else and outside of an i64.
+/// Parses an integer in canonical form: no `+`, no space, no leading zero, no `-0`; `None` for anything else and outside of an
+/// i64.
 pub fn parse_i64(text: &[u8]) -> Option<i64> {
     if let Some(word) = last_word(text)
         && let Some(number) = parse_word(word, text.len())
@@ -27,7 +28,7 @@ pub fn parse_i64(text: &[u8]) -> Option<i64> {
     if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
 }
 
-/// A text of 1 to 8 bytes at the end of a word; what is before it there is any.
+/// A text of 1 to 8 bytes at the end of a word. The word's bytes before it are arbitrary.
 #[inline]
 fn last_word(text: &[u8]) -> Option<[u8; 8]> {
     let (len, unused) = (text.len(), 64u32.wrapping_sub(8 * text.len() as u32));
@@ -37,7 +38,7 @@ fn last_word(text: &[u8]) -> Option<[u8; 8]> {
             let (first, last) = (text.first_chunk()?, text.last_chunk()?);
             (u64::from(u32::from_le_bytes(*first)) << unused) | (u64::from(u32::from_le_bytes(*last)) << 32)
         }
-        // So do the first byte, the middle one and the last.
+        // Likewise the first byte, the middle one and the last.
         1..=3 => {
             let at = |index: usize| u64::from(text[index]) << (unused + 8 * index as u32);
             at(0) | at(len / 2) | at(len - 1)
@@ -47,14 +48,14 @@ fn last_word(text: &[u8]) -> Option<[u8; 8]> {
     Some(word.to_le_bytes())
 }
 
-/// The number that the last `len` bytes of a word, 1 to 8, are in its one canonical form, all of them at once; `None` where they are none,
-/// or less than zero.
+/// Parses the last `len` bytes of a word, 1 to 8, as a number in canonical form, all of them at once; `None` if they are not a
+/// number, or if it is negative.
 #[inline]
 pub(crate) fn parse_word(word: [u8; 8], len: usize) -> Option<u64> {
-    // The first digit in the lowest byte, and zeros before it.
+    // The first digit is in the lowest byte, with zeros before it.
     let unused = 64 - 8 * len as u32;
     let digits = (u64::from_le_bytes(word) ^ 0x3030_3030_3030_3030) & (u64::MAX << unused);
-    // A byte of more than 9 gets its highest bit set, or has it. Only one that has it carries into the next.
+    // A byte of more than 9 gets its highest bit set, or has it set already. Only the latter carries into the next byte.
     let wrong = (digits | digits.wrapping_add(0x7676_7676_7676_7676)) & 0x8080_8080_8080_8080;
     if wrong != 0 || ((digits >> unused) & 0xff == 0 && len > 1) {
         return None;

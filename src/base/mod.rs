@@ -1,4 +1,4 @@
-//! What every layer above uses: time, errors, numbers, patterns, and memory in chunks. It imports nothing else of the crate.
+//! Foundations of every other layer: time, errors, numbers, patterns, and memory in chunks. It imports nothing else of the crate.
 
 pub mod arguments;
 pub mod chunks;

@@ -6,13 +6,13 @@ use rustc_apfloat::{Float, FloatConvert, Round, StatusAnd};
 
 pub use crate::base::integer::parse_i64;
 
-/// A long double in text has fewer bytes than this; longer ones are refused unread.
+/// Long doubles in text must have fewer bytes than this; longer ones are refused without parsing.
 const LONG_DOUBLE_TEXT_MAX: usize = 5 * 1024;
 /// Digits after the point in the text of a long double.
 const FRACTION_DIGITS: usize = 17;
 
-/// A double in decimal, with or without a sign, a point, an exponent, or `inf` and `infinity` in any case. `None` for `nan`, for
-/// spaces, for hexadecimal, and for what is too large or too small for a double.
+/// Parses a double in decimal, with or without a sign, a point, an exponent, or `inf` and `infinity` in any case. `None` for
+/// `nan`, spaces, hexadecimal, and values that are too large or too small for a double.
 pub fn parse_f64(text: &[u8]) -> Option<f64> {
     let value: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     let unsigned = unsigned(text);
@@ -23,7 +23,7 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
     Some(value)
 }
 
-/// A score as `ZADD` and its kin read it: what [`parse_f64`] does, and hexadecimal (`0x1.8p3`).
+/// Parses a score as `ZADD` and similar commands do: as [`parse_f64`], or hexadecimal (`0x1.8p3`).
 pub fn parse_score(text: &[u8]) -> Option<f64> {
     if !is_hex(text) {
         parse_f64(text)
@@ -32,8 +32,8 @@ pub fn parse_score(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// A bound of a range of scores, as C's `strtod` reads the text up to its first NUL: blanks may stand in front, nothing at all is 0,
-/// and what is too large or too small for a double is infinite or 0.
+/// Parses a bound of a range of scores, as C's `strtod` reads the text up to its first NUL: leading blanks are allowed, an empty
+/// text is 0, and a value that is too large or too small for a double is infinite or 0.
 pub fn parse_score_bound(text: &[u8]) -> Option<f64> {
     let text = text.split(|&b| b == 0).next().unwrap_or_default();
     if text.is_empty() {
@@ -51,7 +51,7 @@ fn is_hex(text: &[u8]) -> bool {
     unsigned(text).len() > 2 && unsigned(text)[..2].eq_ignore_ascii_case(b"0x")
 }
 
-/// A hexadecimal double, and whether it is 0 though its digits are not.
+/// Parses a hexadecimal double. Also returns whether it was rounded to 0 though its digits are not all zero.
 fn parse_hex(text: &[u8]) -> Option<(f64, bool)> {
     let digits = &unsigned(text)[2..];
     let plain = format!("0x{}", plain_float(digits, true)?);
@@ -68,7 +68,7 @@ fn unsigned(text: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether nothing but zeros stands before the exponent.
+/// Whether only zeros stand before the exponent.
 fn is_zero(unsigned: &[u8], hex: bool) -> bool {
     let exponent = if hex { [b'p', b'P'] } else { [b'e', b'E'] };
     unsigned.iter().take_while(|b| !exponent.contains(b)).all(|&b| b == b'0' || b == b'.')
@@ -82,8 +82,8 @@ impl LongDouble {
     /// Zero.
     pub const ZERO: LongDouble = LongDouble(X87DoubleExtended::ZERO);
 
-    /// What `strtold` reads, if it is the whole text: decimal or hexadecimal (`0x1.8p3`), or `inf`. `None` for `nan`, for spaces,
-    /// and for what is too large or too small.
+    /// Parses the whole text as `strtold` does: decimal or hexadecimal (`0x1.8p3`), or `inf`. `None` for `nan`, for spaces, and
+    /// for values that are too large or too small.
     pub fn parse(text: &[u8]) -> Option<LongDouble> {
         if text.len() >= LONG_DOUBLE_TEXT_MAX {
             return None;
@@ -109,24 +109,24 @@ impl LongDouble {
         LongDouble(self.0.add_r(other.0, Round::NearestTiesToEven).value)
     }
 
-    /// The nearest double: infinite where it is too large for one, 0 where it is too small.
+    /// The nearest double: infinite if it is too large for one, 0 if it is too small.
     pub fn to_f64(self) -> f64 {
         let nearest: Double = self.0.convert(&mut false).value;
         f64::from_bits(nearest.to_bits() as u64)
     }
 
-    /// Whether it is more than 0.
+    /// Whether it is greater than 0.
     pub fn is_positive(self) -> bool {
         self.0 > X87DoubleExtended::ZERO
     }
 
-    /// Whether it is neither infinite nor not a number.
+    /// Whether it is neither infinite nor NaN.
     pub fn is_finite(self) -> bool {
         self.0.is_finite()
     }
 
-    /// Up to 17 digits after the point, without zeros at the end and never `-0`: what Redis answers and stores. The value must be
-    /// finite.
+    /// The decimal form with up to 17 digits after the point, without trailing zeros and never `-0`, as Redis replies and stores
+    /// it. The value must be finite.
     pub fn to_fixed(self) -> String {
         let bits = self.0.to_bits();
         let (head, significand) = ((bits >> 64) as u32, bits as u64);
@@ -149,8 +149,8 @@ fn signed(value: X87DoubleExtended, negative: bool) -> X87DoubleExtended {
     if negative { -value } else { value }
 }
 
-/// The float without its sign in a form that every reader takes: `digits.digits` and an exponent, which is always there. Errors on
-/// anything that is not a float as a whole.
+/// An unsigned float in a form that every parser accepts: `digits.digits` and always an exponent. `None` for anything that is not
+/// a float as a whole.
 fn plain_float(unsigned: &[u8], hex: bool) -> Option<String> {
     let is_digit = |b: &u8| if hex { b.is_ascii_hexdigit() } else { b.is_ascii_digit() };
     let whole = unsigned.iter().take_while(|b| is_digit(b)).count();
@@ -177,7 +177,7 @@ fn plain_float(unsigned: &[u8], hex: bool) -> Option<String> {
         if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
             return None;
         }
-        // Beyond a million no mantissa of the permitted length matters any more.
+        // Beyond a million, no mantissa of the permitted length makes a difference.
         exponent = digits.iter().fold(0, |e, &b| (e * 10 + i32::from(b - b'0')).min(1_000_000));
         if negative {
             exponent = -exponent;

@@ -1,4 +1,4 @@
-//! A hint to the processor that a line of memory is about to be read.
+//! A hint to the processor that a cache line is about to be read.
 
 /// Starts to load the cache line at `address` without waiting for it. Does nothing on processors without such an instruction.
 #[inline]

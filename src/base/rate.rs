@@ -1,13 +1,13 @@
 //! Rates per second of counters, as `INFO` shows them: means of the last sixteen tenths of a second.
 
-/// Samples that a mean is made of.
+/// Number of samples in a mean.
 const SAMPLES: usize = 16;
 
-/// Distance of two samples, microseconds.
+/// Interval between two samples, in microseconds.
 const INTERVAL_US: u64 = 100_000;
 
-/// How fast `N` counters grow. There is no timer: whoever has an instant offers it, and what lies between two samples counts as
-/// evenly spread.
+/// Growth rates of `N` counters. There is no timer: callers offer the instants they have, and growth between two samples counts
+/// as evenly spread.
 #[derive(Debug, Clone)]
 pub struct Rates<const N: usize> {
     due_us: u64,
@@ -18,18 +18,18 @@ pub struct Rates<const N: usize> {
 }
 
 impl<const N: usize> Rates<N> {
-    /// Counters at zero.
+    /// Starts with counters at zero.
     pub fn new(now_us: u64) -> Self {
         Rates { due_us: now_us.saturating_add(INTERVAL_US), last_us: now_us, last: [0; N], samples: [[0; N]; SAMPLES], next: 0 }
     }
 
-    /// Whether it is time for a sample.
+    /// Whether a sample is due.
     #[inline]
     pub fn due(&self, now_us: u64) -> bool {
         now_us >= self.due_us
     }
 
-    /// Takes a sample, if it is time for one. A long pause fills as many as it lasted.
+    /// Takes a sample if one is due. A long pause fills as many samples as it lasted.
     pub fn sample(&mut self, now_us: u64, counters: [u64; N]) {
         if !self.due(now_us) {
             return;

@@ -1,22 +1,22 @@
-//! A table of numbers by hash that grows and shrinks bit by bit.
+//! A hash table of numbers that grows and shrinks in small steps.
 //!
-//! It does not know what its numbers stand for: whoever asks compares. A few numbers are one table; more are `SEGMENTS` tables, chosen by
-//! the upper bits of the hash, each of which grows and shrinks by itself. With a million numbers that is a thousand numbers to be moved at
-//! most in any one step, where a single table would move all of them at once.
+//! It does not know what its numbers refer to: callers compare. A few numbers are one table. More are spread over `SEGMENTS`
+//! tables, selected by the upper bits of the hash, each of which grows and shrinks on its own. With a million numbers, at most a
+//! thousand have to be moved in any one step, where a single table would move all of them at once.
 
 use hashbrown::HashTable;
 
-/// Tables that many numbers are spread over.
+/// Number of tables that many numbers are spread over.
 const SEGMENTS: usize = 1 << SEGMENT_BITS;
 const SEGMENT_BITS: u32 = 10;
-/// More numbers than this are spread.
+/// More numbers than this are spread over all tables.
 const SPREAD_FROM: usize = 2048;
-/// Fewer than this are gathered again.
+/// Fewer numbers than this are gathered in one table again.
 const GATHER_BELOW: usize = 512;
-/// A table with room for no more than this keeps it.
+/// A table with at most this capacity keeps it.
 const KEPT: usize = 32;
 
-/// A number, with its hash, so that its place is found anew without a look at what it stands for.
+/// A number and its hash, so that its place can be found again without access to the object it refers to.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     hash: u32,
@@ -29,7 +29,7 @@ impl Slot {
     }
 }
 
-/// The hash as a table takes it, which looks at both its ends: the bits that have chosen the table are at neither of them.
+/// The hash for a table, which uses both its ends: the bits that selected the table are at neither end.
 fn spread(hash: u32) -> u64 {
     u64::from(hash << SEGMENT_BITS) << 32 | u64::from(hash)
 }
@@ -37,7 +37,7 @@ fn spread(hash: u32) -> u64 {
 #[derive(Debug, Default)]
 struct Segment {
     slots: HashTable<Slot>,
-    /// The most that it had room for since it was made smaller last.
+    /// Largest capacity since the last shrink.
     room: usize,
 }
 
@@ -47,7 +47,7 @@ impl Segment {
         self.room = self.room.max(self.slots.capacity());
     }
 
-    /// Gives room back where most of it is vacant.
+    /// Frees memory if most of the table is vacant.
     fn shrink(&mut self) {
         let len = self.slots.len();
         if self.room > KEPT && len < self.room / 4 {
@@ -72,7 +72,7 @@ impl Default for Segments {
 }
 
 impl Segments {
-    /// Number of numbers.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -82,7 +82,7 @@ impl Segments {
         if self.segments.len() == 1 { 0 } else { (hash >> (32 - SEGMENT_BITS)) as usize }
     }
 
-    /// Adds a number that is not there.
+    /// Adds a number that is not in the set.
     pub fn insert(&mut self, hash: u32, number: u32) {
         if self.len >= SPREAD_FROM && self.segments.len() == 1 {
             self.part(SEGMENTS);
@@ -92,14 +92,14 @@ impl Segments {
         self.len += 1;
     }
 
-    /// The number with this hash that is the right one.
+    /// The number with this hash that `is_it` accepts.
     #[inline]
     pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let table = &self.segments[self.index(hash)].slots;
         table.find(spread(hash), |slot| slot.hash == hash && is_it(slot.number)).map(|slot| slot.number)
     }
 
-    /// Takes a number out; false where it is not there.
+    /// Removes a number. Returns false if it is not in the set.
     pub fn remove(&mut self, hash: u32, number: u32) -> bool {
         let index = self.index(hash);
         let segment = &mut self.segments[index];
@@ -113,7 +113,7 @@ impl Segments {
         true
     }
 
-    /// Puts all numbers into so many tables.
+    /// Distributes all numbers over `count` tables.
     #[cold]
     fn part(&mut self, count: usize) {
         let old = std::mem::replace(&mut self.segments, std::iter::repeat_with(Segment::default).take(count).collect());

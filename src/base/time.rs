@@ -2,24 +2,23 @@
 
 /// One instant, on two clocks that never drift against each other.
 ///
-/// Deadlines are kept on the monotonic clock, so a step of the system clock neither ends a lease early nor
-/// keeps it alive. The wall clock is the monotonic one plus an offset of whole milliseconds: whoever makes a
-/// `Now` changes the offset only when the system clock was stepped. That keeps `PEXPIREAT` followed by
-/// `PEXPIRETIME` exact to the millisecond.
+/// Deadlines use the monotonic clock, so a step of the system clock neither ends a lease early nor prolongs it. The wall clock is
+/// the monotonic one plus an offset of whole milliseconds: the creator of a `Now` changes the offset only when the system clock
+/// was stepped. That keeps `PEXPIREAT` followed by `PEXPIRETIME` exact to the millisecond.
 ///
-/// It is aligned so that it moves as one: written as two halves and read as a whole soon after, as happens with each command, it
-/// makes the processor wait for both to reach the cache.
+/// The alignment makes it move as one unit: if it were written as two halves and read as a whole soon after, as happens with each
+/// command, the processor would have to wait for both halves to reach the cache.
 #[repr(align(16))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Now {
-    /// Microseconds since an origin of the caller's choice; never goes back.
+    /// Microseconds since an origin of the caller's choice; never decreases.
     pub mono_us: u64,
     /// Unix time minus monotonic time, in milliseconds.
     pub wall_offset_ms: i64,
 }
 
 impl Now {
-    /// The instant `mono_us` after the origin, which was at `wall_offset_ms` of unix time.
+    /// The instant `mono_us` after the origin. `wall_offset_ms` is the unix time of the origin.
     pub const fn new(mono_us: u64, wall_offset_ms: i64) -> Self {
         Now { mono_us, wall_offset_ms }
     }
@@ -49,12 +48,12 @@ impl Now {
         self.mono_us as i64 + self.wall_offset_ms * 1000
     }
 
-    /// The deadline that lies `ms` ahead, rounded up, so that no lease is cut short by a fraction of a millisecond.
+    /// The deadline `ms` from now, rounded up, so that no lease is cut short by a fraction of a millisecond.
     pub const fn deadline_in(self, ms: u64) -> u64 {
         self.mono_us.div_ceil(1000).saturating_add(ms)
     }
 
-    /// The monotonic deadline of an absolute unix time in milliseconds; `None` when that is not in the future.
+    /// The monotonic deadline of an absolute unix time in milliseconds; `None` if that is not in the future.
     pub const fn deadline_at(self, unix_ms: i64) -> Option<u64> {
         let mono = unix_ms as i128 - self.wall_offset_ms as i128;
         if mono <= self.mono_ms() as i128 { None } else { Some(mono as u64) }
@@ -67,7 +66,7 @@ impl Now {
 
     /// Whether a deadline has been reached.
     pub const fn reached(self, deadline_ms: u64) -> bool {
-        // Without a division. No time is so late that a deadline of more microseconds than fit has come.
+        // Avoids a division. A deadline whose microseconds do not fit in a u64 is never reached.
         match deadline_ms.checked_mul(1000) {
             Some(deadline_us) => self.mono_us >= deadline_us,
             None => false,

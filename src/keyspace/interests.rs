@@ -1,8 +1,8 @@
-//! Who is interested in which keys: what `WATCH` and the commands that wait hang on.
+//! Which sessions are interested in which keys: the structure behind `WATCH`, blocking commands and client tracking.
 //!
-//! A link is one owner's interest in one key, and a node of two lists: that of its key, in which owners stand in the order in which
-//! they came, and that of its owner, so that an owner that goes costs only what it had. Keys are names in a database by its index,
-//! whether there is such a key or not.
+//! A link is one owner's interest in one key, and a node of two lists: that of its key, ordered by arrival, and that of its
+//! owner, so that removing an owner costs only as much as it has links. Keys are names in a database by its index, whether such a
+//! key exists or not.
 //!
 //! ```text
 //!   (database, name) ─▶ key ─▶ link ─▶ link ─▶ …      oldest first
@@ -10,7 +10,7 @@
 //!                      owner ───┴─▶ link ─▶ …
 //! ```
 //!
-//! An owner of many links is retired in one step and its links are taken out bit by bit: [`Interests::free_some`].
+//! An owner of many links is retired in one step, and its links are removed in batches: [`Interests::free_some`].
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -21,13 +21,13 @@ use slab::Slab;
 use crate::base::chunks::Chunks;
 use crate::base::segments::Segments;
 
-/// End of a list, and the number of no key, link or owner.
+/// End of a list, and a number that refers to no key, link or owner.
 pub const NIL: u32 = u32::MAX;
 
-/// Bytes that a key and a link take up in the tables that find them, about.
+/// Approximate bytes of a key and a link in the tables that find them.
 const FOUND_BYTES: usize = 32;
 
-/// An owner of no more links than this is taken out at once.
+/// An owner with at most this many links is removed at once.
 pub const AT_ONCE: u32 = 64;
 
 struct Key {
@@ -47,7 +47,7 @@ struct Link {
     /// Neighbours among the key's links.
     key_prev: u32,
     key_next: u32,
-    /// Neighbours among the owner's.
+    /// Neighbours among the owner's links.
     owner_prev: u32,
     owner_next: u32,
     marked: bool,
@@ -60,11 +60,11 @@ struct Owner<T> {
     count: u32,
     /// Bytes of its keys' names.
     name_bytes: usize,
-    /// It is gone, and its links are being taken out.
+    /// The owner is gone, and its links are being removed.
     retired: bool,
 }
 
-/// Owners, keys and the links between them. `T` is what is known of an owner.
+/// Owners, keys and the links between them. `T` is the state of an owner.
 pub struct Interests<T> {
     hasher: FixedState,
     names: Segments,
@@ -76,7 +76,7 @@ pub struct Interests<T> {
 }
 
 impl<T> Interests<T> {
-    /// None yet. The seed keeps clients from choosing names whose hashes collide.
+    /// Creates an empty set. The seed keeps clients from choosing names whose hashes collide.
     pub fn new(seed: u64) -> Self {
         Interests {
             hasher: FixedState::with_seed(seed),
@@ -94,7 +94,7 @@ impl<T> Interests<T> {
         self.owners.is_empty() && self.keys.is_empty()
     }
 
-    /// Number of owners, those left out that are retired.
+    /// Number of owners, without retired ones.
     pub fn owners(&self) -> usize {
         self.owners.len() - self.retired.len()
     }
@@ -104,12 +104,12 @@ impl<T> Interests<T> {
         self.keys.len()
     }
 
-    /// Number of links, those included whose owners are retired.
+    /// Number of links, including those of retired owners.
     pub fn links(&self) -> usize {
         self.links.len()
     }
 
-    /// Some key with links, by where the search for it begins; `None` where there is none among the next `probes` places.
+    /// A key with links, the first one found from the place `from`; `None` if the next `probes` places have none.
     pub fn some_key(&self, from: usize, probes: usize) -> Option<u32> {
         let places = self.keys.places();
         let from = from.checked_rem(places)?;
@@ -118,43 +118,43 @@ impl<T> Interests<T> {
         all.map(|place| place as u32).find(|&place| self.keys.get(place).is_some_and(|key| key.count > 0))
     }
 
-    /// Takes in a new owner, without links.
+    /// Adds an owner without links.
     pub fn enter(&mut self, what: T) -> u32 {
         self.owners.insert(Owner { what, first: NIL, last: NIL, count: 0, name_bytes: 0, retired: false }) as u32
     }
 
-    /// What is known of an owner; `None` where it is gone.
+    /// The state of an owner; `None` if it is gone.
     pub fn owner(&self, owner: u32) -> Option<&T> {
         self.owners.get(owner as usize).filter(|owner| !owner.retired).map(|owner| &owner.what)
     }
 
-    /// As [`Interests::owner`], to be changed.
+    /// As [`Interests::owner`], mutable.
     pub fn owner_mut(&mut self, owner: u32) -> Option<&mut T> {
         self.owners.get_mut(owner as usize).filter(|owner| !owner.retired).map(|owner| &mut owner.what)
     }
 
-    /// All owners and what is known of them.
+    /// All owners and their states.
     pub fn all_owners(&self) -> impl Iterator<Item = (u32, &T)> {
         self.owners.iter().filter(|(_, owner)| !owner.retired).map(|(number, owner)| (number as u32, &owner.what))
     }
 
-    /// What is known of all owners, to be changed.
+    /// The states of all owners, mutable.
     pub fn all_owners_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.owners.iter_mut().filter(|(_, owner)| !owner.retired).map(|(_, owner)| &mut owner.what)
     }
 
-    /// How many keys an owner is interested in.
+    /// Number of keys that an owner is interested in.
     pub fn count(&self, owner: u32) -> u32 {
         self.owners.get(owner as usize).map_or(0, |owner| owner.count)
     }
 
-    /// Bytes that an owner's links take up, about.
+    /// Approximate bytes of an owner's links.
     pub fn bytes(&self, owner: u32) -> usize {
         let Some(owner) = self.owners.get(owner as usize) else { return 0 };
         owner.name_bytes + owner.count as usize * (size_of::<Key>() + size_of::<Link>() + FOUND_BYTES)
     }
 
-    /// Makes an owner interested in a key, behind all others; false where it is already.
+    /// Links an owner to a key, behind all other owners. Returns false if the link exists already.
     pub fn link(&mut self, owner: u32, db: u32, name: &[u8], marked: bool) -> bool {
         let key = match self.find(db, name) {
             Some(key) if self.find_pair(owner, key).is_some() => return false,
@@ -182,7 +182,7 @@ impl<T> Interests<T> {
         true
     }
 
-    /// The number of a key in which somebody is interested.
+    /// The number of a key that has links or is pinned.
     pub fn find(&self, db: u32, name: &[u8]) -> Option<u32> {
         let hash = self.name_hash(db, name);
         self.names.find(hash, |number| {
@@ -197,22 +197,22 @@ impl<T> Interests<T> {
         (key.db, &key.name)
     }
 
-    /// All keys in which somebody is interested, in no order that means anything, but the same for the same history.
+    /// All keys. Their order has no meaning, but is the same for the same history.
     pub fn all_keys(&self) -> impl Iterator<Item = (u32, u32, &[u8])> {
         self.keys.iter().map(|(number, key)| (number, key.db, &*key.name))
     }
 
-    /// How many links a key has.
+    /// Number of links of a key.
     pub fn interested(&self, key: u32) -> u32 {
         self.keys.get(key).map_or(0, |key| key.count)
     }
 
-    /// The oldest link of a key; [`NIL`] where there is none.
+    /// The oldest link of a key; [`NIL`] if there is none.
     pub fn first(&self, key: u32) -> u32 {
         self.keys.get(key).map_or(NIL, |key| key.first)
     }
 
-    /// The link behind another one of the same key.
+    /// The next link of the same key.
     pub fn next(&self, link: u32) -> u32 {
         self.links.get(link).map_or(NIL, |link| link.key_next)
     }
@@ -226,7 +226,7 @@ impl<T> Interests<T> {
         })
     }
 
-    /// The owner of a link; `None` where that is gone.
+    /// The owner of a link; `None` if the owner is retired.
     pub fn owner_of(&self, link: u32) -> Option<u32> {
         let owner = self.links.get(link)?.owner;
         (!self.owners[owner as usize].retired).then_some(owner)
@@ -251,12 +251,12 @@ impl<T> Interests<T> {
         self.links[link].marked
     }
 
-    /// Marks a link, or takes the mark away.
+    /// Sets or clears the mark of a link.
     pub fn mark(&mut self, link: u32, marked: bool) {
         self.links[link].marked = marked;
     }
 
-    /// Keeps a key for as long as it is pinned, whoever loses interest.
+    /// Pins a key: it is kept even without links.
     pub fn pin(&mut self, key: u32) {
         self.keys[key].pinned = true;
     }
@@ -266,7 +266,7 @@ impl<T> Interests<T> {
         self.keys[key].pinned
     }
 
-    /// Lets a pinned key go where nobody is interested any more; gives whether somebody is.
+    /// Unpins a key, and removes it if it has no links. Returns whether it has links.
     pub fn unpin(&mut self, key: u32) -> bool {
         self.keys[key].pinned = false;
         let interested = self.keys[key].count > 0;
@@ -276,7 +276,7 @@ impl<T> Interests<T> {
         interested
     }
 
-    /// Ends an owner and gives what was known of it. Where it has many links, they stay for a while, as nobody's.
+    /// Removes an owner. Returns its state. If it has many links, they stay for a while without an owner.
     pub fn leave(&mut self, owner: u32) -> T
     where
         T: Default,
@@ -286,7 +286,7 @@ impl<T> Interests<T> {
         of.retired = true;
         self.retired.push_back(owner);
         if of.count <= AT_ONCE {
-            // What was retired before it may be much; it goes before them.
+            // Owners retired before it may have many links; this one goes before them.
             self.retired.rotate_right(1);
             let mut budget = AT_ONCE + 1;
             self.free_some(&mut budget);
@@ -294,12 +294,12 @@ impl<T> Interests<T> {
         what
     }
 
-    /// Whether links of those who are gone wait to be taken out.
+    /// Whether links of retired owners wait to be removed.
     pub fn has_retired(&self) -> bool {
         !self.retired.is_empty()
     }
 
-    /// Takes links out whose owners are gone, at most `budget` of them.
+    /// Removes links of retired owners, at most `budget` of them.
     pub fn free_some(&mut self, budget: &mut u32) {
         while let Some(&owner) = self.retired.front() {
             while self.owners[owner as usize].first != NIL {
@@ -318,7 +318,7 @@ impl<T> Interests<T> {
         }
     }
 
-    /// Takes a link out of both its lists, and with its last one the key.
+    /// Removes a link from both its lists; with its last link, an unpinned key is removed, too.
     pub fn unlink(&mut self, link: u32) {
         let gone = self.links.remove(link);
         let hash = self.pair_hash(gone.owner, gone.key);

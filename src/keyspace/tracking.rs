@@ -1,8 +1,8 @@
-//! `CLIENT TRACKING`: who may have which keys in a cache of its own, and is told when they change.
+//! `CLIENT TRACKING`: which clients may cache which keys, and the invalidations they get when keys change.
 //!
-//! Every change of a key comes by [`crate::keyspace::change::Changes::emit`]. Who has read the key since it was told of it last is noted
-//! there as one to be told, and is not among the key's readers any more. Who asked for all keys
-//! with a prefix is told of them at the end of the turn, of all that have changed in it at once.
+//! Every change of a key comes by [`crate::keyspace::change::Changes::emit`]. There, each client that has read the key since its
+//! last invalidation gets one queued, and is removed from the key's readers. A client that tracks a prefix is notified at the end
+//! of the turn, of all changed keys at once.
 //!
 //! ```text
 //!   GET k  ─▶ remember ─▶ name ─▶ reader ─▶ reader ─▶ …
@@ -10,11 +10,11 @@
 //!                   └─▶ prefixes of it  ─▶ after the turn    ─▶ >2 invalidate [k, l, m]
 //! ```
 //!
-//! A script is tracked by the keys that it **declares**: once it calls a command that reads, its client may have all of them, whichever
-//! key that command read. The client caches the reply of the script, and knows of that script nothing but its declared keys.
+//! A script is tracked by the keys that it **declares**: once it calls a command that reads, its client may cache all of them,
+//! whichever key that command read. The client caches the reply of the script, and knows only the declared keys of that script.
 //!
-//! As in Redis, a key is its name alone, in whichever database it is. What bounds the memory is `tracking-table-max-keys`: where there is no
-//! more room, whoever may have some other key, chosen by chance, is told that it changed.
+//! As in Redis, a key is its name alone, in whichever database it is. `tracking-table-max-keys` bounds the memory: when the table
+//! is full, a random other key is evicted, and its readers are told that it changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -26,70 +26,70 @@ use crate::base::ids::SessionId;
 use crate::keyspace::change::{Change, Classes, Effect};
 use crate::keyspace::interests::{AT_ONCE, Interests, NIL};
 
-/// Maximum number of keys that make room for a new one.
+/// Maximum number of keys that are evicted for a new one.
 const EVICTIONS: u32 = 16;
 
-/// Places of the table that are looked at in the search for a key to make room.
+/// Maximum number of places of the table that are examined in the search for a key to evict.
 const PROBES: usize = 4096;
 
-/// Bytes that a prefix takes up beside its name, which is kept twice, about.
+/// Approximate bytes of a prefix besides its name, which is kept twice.
 const PREFIX_BYTES: usize = 192;
 
 bitflags::bitflags! {
-    /// How a session tracks.
+    /// The tracking mode of a session.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Options: u8 {
-        /// It is told of all keys with one of its prefixes, read or not.
+        /// It is notified of all keys with one of its prefixes, read or not.
         const BCAST = 1 << 0;
-        /// It may have only what it reads after `CLIENT CACHING yes`.
+        /// It may cache only what it reads after `CLIENT CACHING yes`.
         const OPTIN = 1 << 1;
-        /// It may have all but what it reads after `CLIENT CACHING no`.
+        /// It may cache everything except what it reads after `CLIENT CACHING no`.
         const OPTOUT = 1 << 2;
-        /// It is not told of what it changes itself.
+        /// It is not notified of its own changes.
         const NOLOOP = 1 << 3;
-        /// `CLIENT CACHING` was said, for the next command or transaction.
+        /// `CLIENT CACHING` applies to the next command or transaction.
         const CACHING = 1 << 4;
-        /// Who was to be told in its place is gone.
+        /// The client that it redirects to is gone.
         const BROKEN = 1 << 5;
     }
 }
 
-/// A client, by its number and where it is, or was, found.
+/// A client: its number, and the session it has or had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// Never given out twice.
+    /// Never reused.
     pub number: u64,
     /// Its session.
     pub id: SessionId,
 }
 
-/// A session that tracks.
+/// A tracking session.
 #[derive(Debug)]
 pub struct Tracker {
-    /// Whose it is.
+    /// Its client.
     pub client: Client,
-    /// How.
+    /// Its mode.
     pub options: Options,
-    /// Who is told in its place.
+    /// The client that gets its notifications.
     pub redirect: Option<Client>,
-    /// In order; empty unless it tracks by prefixes. None is the beginning of another one.
+    /// Its prefixes; empty unless it tracks by prefixes. They do not overlap.
     pub prefixes: BTreeSet<Box<[u8]>>,
     /// Bytes of them.
     prefix_bytes: usize,
-    /// Its number among those who may have keys; [`NIL`] where it has none.
+    /// Its number among the readers of keys; [`NIL`] if it has none.
     reader: u32,
-    /// It is gone, and its prefixes are being taken out.
+    /// It is gone, and its prefixes are being removed.
     retired: bool,
 }
 
 impl Tracker {
-    /// The first of its prefixes that is the beginning of another one, or that begins with it.
+    /// The first of its prefixes that overlaps another one: either is the beginning of the other.
     pub fn overlapping(&self, prefix: &[u8]) -> Option<&[u8]> {
         if let Some(all) = self.prefixes.first().filter(|first| first.is_empty()) {
             return Some(all);
         }
-        // Only that of all keys comes beside others, as it goes unchecked where none is named: where none is the beginning of another,
-        // only its neighbours can be.
+        // Only the empty prefix can overlap others, because it is not checked when a client names no prefix. Without it no prefix
+        // is the beginning of another, so only the neighbours can overlap.
         let before = self.prefixes.range::<[u8], _>((Bound::Unbounded, Bound::Included(prefix))).next_back();
         let after = self.prefixes.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded)).next();
         let shorter = before.filter(|other| prefix.starts_with(other));
@@ -97,61 +97,63 @@ impl Tracker {
     }
 }
 
-/// What a client is told of.
+/// The content of an invalidation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// These keys have changed.
     Keys(Vec<Box<[u8]>>),
-    /// All keys are gone.
+    /// All keys were removed.
     Flush,
 }
 
-/// Clients that are to be told something. A tracker may be gone by then: its client's number says whether it is still the same.
+/// An invalidation for some clients. A tracker may be gone by the time it is sent: its client's number tells whether it is still
+/// the same.
 #[derive(Debug)]
 pub struct Message {
-    /// Of what.
+    /// The content.
     pub told: Told,
     /// The trackers, and their clients' numbers.
     pub to: Vec<(u32, u64)>,
 }
 
-/// A prefix that somebody wants to be told of.
+/// A prefix that clients track.
 #[derive(Debug, Default)]
 struct Prefix {
     trackers: BTreeSet<u32>,
-    /// Keys that have changed since the last turn, each with the number of the client that changed it last; 0 for nobody.
+    /// Keys that changed since the last turn, each with the number of the client that changed it last; 0 for no client.
     keys: BTreeMap<Box<[u8]>, u64>,
 }
 
-/// All who track, and what they may have. A session knows the number of its tracker, [`NIL`] where it does not track.
+/// All trackers, and the keys that they may have cached. A session knows the number of its tracker, [`NIL`] if it does not track.
 pub struct Tracking {
     trackers: Slab<Tracker>,
-    /// Who may have which keys. All keys are in database 0 here.
+    /// The readers of each key. All keys are in database 0 here.
     readers: Interests<u32>,
     prefixes: BTreeMap<Box<[u8]>, Prefix>,
-    /// How many prefixes there are of each length.
+    /// Number of prefixes of each length.
     lengths: BTreeMap<usize, usize>,
-    /// Prefixes with keys that nobody was told of.
+    /// Prefixes with changed keys that were not reported yet.
     changed: BTreeSet<Box<[u8]>>,
-    /// Trackers that are gone, with prefixes that are not yet taken out.
+    /// Former trackers whose prefixes are not removed yet.
     retired: Vec<u32>,
     /// The number of the client whose command runs; 0 for none.
     pub current: u64,
-    /// Whether a script called it. Who tracks by prefixes is told of what its own scripts change, whatever it said of loops.
+    /// Whether a script called it. A client that tracks by prefixes is notified of what its own scripts change, even with
+    /// `NOLOOP`.
     pub from_script: bool,
-    /// The keys that the running script declared, where its client tracks: the script's reads are tracked by them.
+    /// The keys that the running script declared, if its client tracks: the script's reads are tracked by them.
     pub(crate) declared: Vec<Box<[u8]>>,
-    /// Maximum number of keys in the table, which shrinks to it bit by bit; 0 for no maximum.
+    /// Maximum number of keys in the table, which shrinks to it in steps; 0 for no maximum.
     pub(crate) keys_max: u64,
-    /// For others than the current client.
+    /// Invalidations for other clients than the current one.
     others: Vec<Message>,
-    /// For the current client, after its reply.
+    /// Invalidations for the current client, sent after its reply.
     own: Vec<Message>,
     random: u64,
 }
 
 impl Tracking {
-    /// Nobody tracks. All that is random follows from the seed.
+    /// Creates an empty set of trackers. All random sequences follow from the seed.
     pub fn new(seed: u64) -> Self {
         Tracking {
             trackers: Slab::new(),
@@ -170,22 +172,22 @@ impl Tracking {
         }
     }
 
-    /// Whether nobody tracks, and nothing is left of those who did.
+    /// Whether there are no trackers, nor remains of former ones.
     pub fn is_empty(&self) -> bool {
         self.trackers.is_empty() && self.readers.is_empty()
     }
 
-    /// Number of sessions that track.
+    /// Number of tracking sessions.
     pub fn trackers(&self) -> usize {
         self.trackers.len() - self.retired.len()
     }
 
-    /// Number of different keys that somebody may have.
+    /// Number of different keys in the table.
     pub fn keys(&self) -> usize {
         self.readers.keys()
     }
 
-    /// Number of keys that somebody may have, each counted for everybody who may.
+    /// Number of pairs of a key and a reader.
     pub fn items(&self) -> usize {
         self.readers.links()
     }
@@ -195,17 +197,17 @@ impl Tracking {
         self.prefixes.len()
     }
 
-    /// What is known of a tracker; `None` for [`NIL`].
+    /// A tracker; `None` for [`NIL`].
     pub fn get(&self, tracker: u32) -> Option<&Tracker> {
         self.trackers.get(tracker as usize).filter(|tracker| !tracker.retired)
     }
 
-    /// As [`Tracking::get`], to be changed.
+    /// As [`Tracking::get`], mutable.
     pub fn get_mut(&mut self, tracker: u32) -> Option<&mut Tracker> {
         self.trackers.get_mut(tracker as usize).filter(|tracker| !tracker.retired)
     }
 
-    /// Bytes that a tracker takes up with what it may have, about.
+    /// Approximate bytes of a tracker, its keys and its prefixes.
     pub fn bytes(&self, tracker: u32) -> usize {
         self.get(tracker).map_or(0, |tracker| {
             let prefixes = tracker.prefix_bytes + tracker.prefixes.len() * PREFIX_BYTES;
@@ -213,12 +215,12 @@ impl Tracking {
         })
     }
 
-    /// Has a client track in this way from now on; gives the number of its tracker, a new one where it is [`NIL`]. Prefixes come to those it
-    /// has.
+    /// Starts tracking for a client, or changes its mode; `tracker` is [`NIL`] for a new tracker. Adds the prefixes to those it
+    /// has. Returns the number of the tracker.
     pub fn track(&mut self, tracker: u32, client: Client, options: Options, redirect: Option<Client>, prefixes: &[&[u8]]) -> u32 {
         let number = match self.trackers.get_mut(tracker as usize) {
             Some(known) => {
-                // What was said of the next command holds still.
+                // `CLIENT CACHING` still applies to the next command.
                 (known.options, known.redirect) = (options | known.options & Options::CACHING, redirect);
                 tracker
             }
@@ -255,7 +257,7 @@ impl Tracking {
         }
     }
 
-    /// Ends a tracker and all it may have. Where it has many prefixes, they stay for a while, as nobody's.
+    /// Removes a tracker. If it has many prefixes, they stay for a while without an owner.
     pub fn untrack(&mut self, number: u32) {
         let Some(tracker) = self.trackers.get_mut(number as usize) else { return };
         tracker.retired = true;
@@ -266,13 +268,13 @@ impl Tracking {
         }
         self.retired.push(number);
         if is_small {
-            // It is the last one, which goes first.
+            // It is the last one, which is freed first.
             let mut budget = AT_ONCE + 1;
             self.free_prefixes(&mut budget);
         }
     }
 
-    /// Takes prefixes out of those who track no more, at most `budget` of them.
+    /// Removes prefixes of former trackers, at most `budget` of them.
     fn free_prefixes(&mut self, budget: &mut u32) {
         while *budget > 0
             && let Some(&number) = self.retired.last()
@@ -304,7 +306,7 @@ impl Tracking {
         }
     }
 
-    /// Notes that a tracker has read a key. The keys of one tracker take at most `bytes_max` bytes.
+    /// Records that a tracker has read a key. The keys of one tracker take at most `bytes_max` bytes.
     pub fn remember(&mut self, number: u32, key: &[u8], bytes_max: u64) {
         let Some(tracker) = self.trackers.get_mut(number as usize) else { return };
         if tracker.reader == NIL {
@@ -317,7 +319,7 @@ impl Tracking {
         if !self.readers.link(reader, 0, key, false) {
             return;
         }
-        // One that reads names of megabytes makes room among its own.
+        // A client that reads very long names evicts its own oldest keys.
         while self.readers.bytes(reader) as u64 > bytes_max {
             let Some(oldest) = self.readers.links_of(reader).next() else { break };
             let name = self.readers.key(self.readers.key_of(oldest)).1.into();
@@ -326,7 +328,7 @@ impl Tracking {
         }
     }
 
-    /// Forgets keys, chosen by chance, until no more than `keys` are left or the budget is used up.
+    /// Evicts random keys, until at most `keys` are left or the budget is used up.
     fn evict(&mut self, keys: u64, budget: &mut u32) {
         while *budget > 0 && self.readers.keys() as u64 > keys {
             *budget -= 1;
@@ -338,12 +340,12 @@ impl Tracking {
         }
     }
 
-    /// Whether the table has more keys than it may: the maximum was lowered.
+    /// Whether the table has more keys than its maximum, which was lowered.
     fn is_too_large(&self) -> bool {
         self.keys_max > 0 && self.readers.keys() as u64 > self.keys_max
     }
 
-    /// A key was changed, or all of a database were.
+    /// Records a change of a key, or of a whole database.
     pub(crate) fn note(&mut self, change: &Change<'_>) {
         match change.effect {
             Effect::None | Effect::Swap { .. } => return,
@@ -352,7 +354,7 @@ impl Tracking {
             _ => {}
         }
         if !self.lengths.is_empty() {
-            // What ends by itself is nobody's doing, though a command came across it.
+            // An expiry or eviction is nobody's change, even if a command triggered it.
             let by_itself = change.event.class.intersects(Classes::EXPIRED | Classes::EVICTED);
             let changer = if by_itself || self.from_script { 0 } else { self.current };
             for &len in self.lengths.keys().take_while(|&&len| len <= change.key.len()) {
@@ -373,8 +375,8 @@ impl Tracking {
         }
     }
 
-    /// All who may have a key are to be told, or, where it was changed, all but those who do not care for what they change themselves;
-    /// nobody has it any more.
+    /// Removes a key, and queues invalidations for all its readers. If the key was changed, a reader with `NOLOOP` gets none for
+    /// its own change.
     fn forget_key(&mut self, key: u32, name: Box<[u8]>, was_changed: bool) {
         let mut to = Vec::new();
         for _ in 0..self.readers.interested(key) {
@@ -411,7 +413,7 @@ impl Tracking {
         }
     }
 
-    /// Notes who is to be told: the current client after its reply, all others before.
+    /// Queues an invalidation: for the current client after its reply, for all others before.
     fn tell(&mut self, told: Told, to: Vec<u32>) {
         let number_of = |tracker: u32| self.trackers.get(tracker as usize).map_or(0, |tracker| tracker.client.number);
         let numbered = to.into_iter().map(|tracker| (tracker, number_of(tracker)));
@@ -423,29 +425,29 @@ impl Tracking {
         }
     }
 
-    /// Whether somebody is to be told something that is not for the current client.
+    /// Whether there are invalidations for other clients than the current one.
     #[inline]
     pub fn has_others(&self) -> bool {
         !self.others.is_empty()
     }
 
-    /// What others than the current client are to be told.
+    /// Takes the invalidations for other clients than the current one.
     pub(crate) fn take_others(&mut self) -> Vec<Message> {
         take(&mut self.others)
     }
 
-    /// What the current client is to be told after its reply.
+    /// Takes the invalidations for the current client, to be sent after its reply.
     pub(crate) fn take_own(&mut self) -> Vec<Message> {
         take(&mut self.own)
     }
 
-    /// Whether keys with a prefix that somebody wants to be told of have changed since the last turn.
+    /// Whether keys with tracked prefixes have changed since the last turn.
     #[inline]
     pub fn has_changed(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    /// What those who track by prefixes are to be told, prefix by prefix.
+    /// Takes the invalidations of tracked prefixes, prefix by prefix.
     pub(crate) fn take_changed(&mut self) -> Vec<Message> {
         let mut messages = Vec::new();
         let trackers = &self.trackers;
@@ -478,7 +480,7 @@ impl Tracking {
         self.readers.has_retired() || !self.retired.is_empty() || self.is_too_large()
     }
 
-    /// Removes the keys and prefixes of those who track no more, and keys for which there is no room any more, at most `budget` of them.
+    /// Removes keys and prefixes of former trackers, and keys beyond the table's maximum, at most `budget` of them.
     pub fn free_some(&mut self, budget: &mut u32) {
         self.readers.free_some(budget);
         self.free_prefixes(budget);

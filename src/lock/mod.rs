@@ -24,8 +24,8 @@
 //! ```
 //!
 //! A key's timer on the [wheel](crate::store::wheel) stays filed while the lock has a queue, but the set is due first:
-//! `Engine::advance` settles it before it polls the wheel, and commands settle it before they run, so that a lease that ends is passed on in
-//! the same step and no command can come in between. The set gives what the wheel does not have:
+//! `Engine::advance` settles it before it polls the wheel, and commands settle it before they run, so that a lease that ends is
+//! passed on in the same step and no command can come in between. The set provides what the wheel does not:
 //!
 //! - **an exact order** at one instant: queues before waiters, waiters by their arrival, so that a lease and a time-out of the
 //!   same millisecond end in the same order in every replay. The wheel orders by deadline only.

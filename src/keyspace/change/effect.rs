@@ -37,7 +37,7 @@ pub enum Effect<'a> {
     },
     /// The key is gone.
     Delete,
-    /// The key's deadline is this now.
+    /// The key has this deadline now.
     Deadline(Option<i64>),
     /// A field of the hash has this value and this deadline now.
     HashSet {
