@@ -6,9 +6,9 @@
 //!   w0 = deadline (44 bits, ms; 0 none) | access clock (20 bits)
 //!   w1 = timer (28 bits; 0 none) | key_len (16) | value_len (12) | kind (8)
 //! ```
-//! Strings up to [`INLINE_MAX`] bytes are kept inline, and so is a hash of one field with a small number, which is what a reentrant lock
-//! is: of its `value_len`, 8 bits are the length of the field and 4 the number. Everything else is a boxed [`Value`]. A field of a hash table is the
-//! same thing: its key is the field's name.
+//! Strings up to [`INLINE_MAX`] bytes are stored inline, and so is a hash of one field with a small number, as reentrant locks of
+//! Redis clients use it: of its `value_len`, 8 bits are the length of the field and 4 the number. Everything else is a boxed
+//! [`Value`]. A field of a hash table has the same layout: its key is the field's name.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ use crate::base::integer;
 use crate::store::values::value::Value;
 use crate::store::wheel::TIMER_LIMIT;
 
-/// Longest string, in bytes, that is kept inside the entry.
+/// Longest string, in bytes, that is stored inline.
 pub const INLINE_MAX: usize = 4095;
 
 const HEAD: usize = 16;
@@ -32,33 +32,33 @@ const KIND_BOXED: u8 = 1;
 const KIND_EXTENDED: u8 = 2;
 /// A string that was appended to or written into: `OBJECT ENCODING` says `raw`.
 const KIND_RAW: u8 = 4;
-/// A string that Redis would keep as text though it is a number's: `OBJECT ENCODING` says `embstr`.
+/// A string that Redis would store as text though it is a number: `OBJECT ENCODING` says `embstr`.
 const KIND_TEXT: u8 = 8;
-/// The grant of a lock, packed, in the place of a string.
+/// The packed grant of a lock, stored in place of a string.
 const KIND_GRANT: u8 = 16;
-/// The field of a hash, in the place of a string.
+/// The field of a hash with one small number, stored in place of a string.
 const KIND_COUNT: u8 = 32;
-/// What lies in the place of a string and is none.
+/// Kinds whose value is not an inline string.
 const NO_STRING: u8 = KIND_BOXED | KIND_GRANT | KIND_COUNT;
 
-/// Longest field that is kept inside the entry.
+/// Longest field, in bytes, that is stored inline.
 pub const COUNT_FIELD_MAX: usize = 255;
-/// Largest number beside a field that is kept inside the entry.
+/// Largest number that is stored inline with its field.
 pub const COUNT_MAX: u8 = 15;
 
-/// How Redis would keep a string, as far as its bytes do not tell.
+/// How Redis would store a string, where its bytes do not determine that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Form {
-    /// As a number where it is one.
+    /// As a number if it is one.
     #[default]
     Shortest,
-    /// As text: what `INCRBYFLOAT` leaves.
+    /// As text: the result of `INCRBYFLOAT`.
     Text,
-    /// As a buffer that grows: what was appended to or written into.
+    /// As a growing buffer: a string that was appended to or written into.
     Raw,
 }
 
-/// A value as it lies in an entry.
+/// A value stored in an entry.
 #[derive(Debug)]
 pub enum ValueRef<'a> {
     /// A string.
@@ -76,7 +76,7 @@ pub enum ValueRef<'a> {
     Boxed(&'a Value),
 }
 
-/// A value on its way into an entry.
+/// A value to be stored in an entry.
 #[derive(Debug)]
 pub enum NewValue<'a> {
     /// A string of any length; copied.
@@ -90,30 +90,31 @@ pub enum NewValue<'a> {
         /// The number.
         count: u8,
     },
-    /// A value that exists already.
+    /// An existing boxed value.
     Boxed(Box<Value>),
 }
 
-/// Owns one allocation. Moving it does not move the allocation, so its address names the entry as long as it lives.
+/// An owned entry: one allocation. Moving an `Entry` does not move the allocation, so its address identifies the entry as long as
+/// it lives.
 pub struct Entry {
     ptr: NonNull<u8>,
 }
 
-/// An entry that is looked at.
+/// A shared reference to an entry.
 #[derive(Clone, Copy)]
 pub struct EntryRef<'a> {
     ptr: NonNull<u8>,
     owner: PhantomData<&'a Value>,
 }
 
-/// An entry that is changed in place. Its key stays as it is.
+/// An exclusive reference to an entry, to change it in place. The key cannot be changed.
 pub struct EntryMut<'a> {
     ptr: NonNull<u8>,
     owner: PhantomData<&'a mut Value>,
 }
 
 impl Entry {
-    /// An entry without a timer.
+    /// Creates an entry without a timer.
     #[inline]
     pub fn new(key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Entry {
         let (kind, bytes) = match &value {
@@ -128,7 +129,7 @@ impl Entry {
         }
     }
 
-    /// As [`Entry::new`], for what is kept inside as bytes, a key and a deadline that need neither a box nor an extension.
+    /// As [`Entry::new`], for values stored inline as bytes, with a key and a deadline that need no extension.
     #[inline]
     fn short(key: &[u8], kind: u8, bytes: &[u8], deadline: Option<u64>) -> Entry {
         let layout = layout(0, key.len(), bytes.len());
@@ -199,50 +200,50 @@ impl Entry {
         }
     }
 
-    /// Looks at it.
+    /// Borrows the entry.
     #[inline]
     pub fn read(&self) -> EntryRef<'_> {
         EntryRef { ptr: self.ptr, owner: PhantomData }
     }
 
-    /// Changes it.
+    /// Borrows the entry mutably.
     #[inline]
     pub fn change(&mut self) -> EntryMut<'_> {
         EntryMut { ptr: self.ptr, owner: PhantomData }
     }
 
-    /// Gives the allocation up as its address; [`Entry::from_address`] takes it back.
+    /// Turns the entry into its address without freeing it; [`Entry::from_address`] takes it back.
     #[inline]
     pub fn into_address(self) -> u64 {
-        // Exposed, so that the address alone is enough to reach the allocation again.
+        // Exposes the provenance, so that the address alone is enough to reach the allocation again.
         let address = self.ptr.as_ptr().expose_provenance() as u64;
         std::mem::forget(self);
         address
     }
 
-    /// Takes an entry back.
+    /// Takes ownership of an entry back.
     ///
     /// # Safety
-    /// `address` came from [`Entry::into_address`], and nobody else takes it back.
+    /// `address` came from [`Entry::into_address`], and nothing else takes ownership of it.
     #[inline]
     pub unsafe fn from_address(address: u64) -> Entry {
         // SAFETY: an address given out by `into_address` is not null.
         Entry { ptr: unsafe { pointer_to(address) } }
     }
 
-    /// Takes the boxed value out and drops the rest.
+    /// Takes the boxed value out, and drops the rest.
     pub fn into_boxed(mut self) -> Option<Box<Value>> {
         self.take_boxed()
     }
 
-    /// The boxed value, with an empty string left in its place.
+    /// Takes the boxed value out, and leaves an empty string in its place.
     fn take_boxed(&mut self) -> Option<Box<Value>> {
         let value = self.change().boxed()?;
         Some(Box::new(std::mem::replace(value, Value::Bytes(Vec::new()))))
     }
 
-    /// The same entry with another deadline, in a new allocation where the deadline is too far for this one. Timer, access clock
-    /// and everything else stay as they are.
+    /// The same entry with another deadline, in a new allocation if the deadline is too far away for this one. Timer, access
+    /// clock and everything else stay the same.
     pub fn with_deadline(mut self, deadline: Option<u64>) -> Entry {
         if self.change().set_deadline(deadline) {
             return self;
@@ -282,7 +283,7 @@ impl<'a> EntryRef<'a> {
         EntryRef { ptr: unsafe { pointer_to(address) }, owner: PhantomData }
     }
 
-    /// The address, a multiple of 8 below 2^48. It names the entry until it is dropped.
+    /// The address, a multiple of 8 below 2^48. It identifies the entry until the entry is dropped.
     #[inline]
     pub fn address(self) -> u64 {
         self.ptr.as_ptr().expose_provenance() as u64
@@ -290,7 +291,7 @@ impl<'a> EntryRef<'a> {
 
     #[inline]
     fn word(self, index: usize) -> u64 {
-        // SAFETY: the two words of the head are always there, and with them those of the extension where `kind` has it.
+        // SAFETY: the two words of the head always exist, and those of the extension exist if `kind` has it.
         unsafe { self.ptr.as_ptr().cast::<u64>().add(index).read() }
     }
 
@@ -306,7 +307,7 @@ impl<'a> EntryRef<'a> {
 
     #[inline]
     fn key_offset(self) -> usize {
-        // Without a branch: `KIND_BOXED`, 1, stands for 8 bytes and `KIND_EXTENDED`, 2, for 16.
+        // Branchless: `KIND_BOXED`, 1, stands for 8 bytes and `KIND_EXTENDED`, 2, for 16.
         HEAD + usize::from(self.kind() & (KIND_BOXED | KIND_EXTENDED)) * 8
     }
 
@@ -350,7 +351,7 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// The string, where the value is one.
+    /// The string, if the value is one.
     #[inline]
     pub fn bytes(self) -> Option<&'a [u8]> {
         if self.kind() & NO_STRING == 0 {
@@ -365,19 +366,19 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// Whether its value lies elsewhere.
+    /// Whether its value is a separate allocation.
     #[inline]
     pub fn is_boxed(self) -> bool {
         self.kind() & KIND_BOXED != 0
     }
 
-    /// Whether it holds a string or a hash as bytes inside, and so is neither boxed nor native.
+    /// Whether it holds an inline string or hash, and so is neither boxed nor native.
     #[inline]
     pub fn is_plain_bytes(self) -> bool {
         self.kind() & (KIND_GRANT | KIND_BOXED) == 0
     }
 
-    /// Whether it is a lock, a semaphore, a latch or a guard: what plain commands do not change.
+    /// Whether it is a lock, a semaphore, a latch or a guard, which plain commands must not change.
     #[inline]
     pub fn is_native(self) -> bool {
         !self.is_plain_bytes() && (self.kind() & KIND_GRANT != 0 || self.has_native_box())
@@ -388,13 +389,13 @@ impl<'a> EntryRef<'a> {
         matches!(self.value(), ValueRef::Boxed(value) if value.is_native())
     }
 
-    /// Whether it is a lock or a semaphore: what its holders alone keep longer.
+    /// Whether it is a lock or a semaphore, whose lease only its holders extend.
     #[inline]
     pub fn is_lock(self) -> bool {
         matches!(self.value(), ValueRef::Grant(_) | ValueRef::Boxed(Value::Lock(_)))
     }
 
-    /// Whether its own commands alone say when it ends: it is a lock, a semaphore or a latch.
+    /// Whether only its own commands set its deadline: it is a lock, a semaphore or a latch.
     #[inline]
     pub fn has_own_deadline(self) -> bool {
         !self.is_plain_bytes() && (self.kind() & KIND_GRANT != 0 || self.is_box_with_own_deadline())
@@ -405,7 +406,7 @@ impl<'a> EntryRef<'a> {
         matches!(self.value(), ValueRef::Boxed(Value::Lock(_) | Value::Latch(_)))
     }
 
-    /// What `TYPE` answers.
+    /// The reply of `TYPE`.
     pub fn type_name(self) -> &'static str {
         match self.value() {
             ValueRef::Bytes(_) => "string",
@@ -415,7 +416,7 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// How Redis would keep the string.
+    /// How Redis would store the string.
     pub fn form(self) -> Form {
         match self.kind() & (KIND_RAW | KIND_TEXT) {
             0 => Form::Shortest,
@@ -431,13 +432,13 @@ impl<'a> EntryRef<'a> {
         (deadline != 0).then_some(deadline)
     }
 
-    /// The wheel's timer, 0 where there is none.
+    /// Its timer on the wheel; 0 if there is none.
     #[inline]
     pub fn timer(self) -> u32 {
         (self.word(1) >> 36) as u32
     }
 
-    /// Seconds, modulo [`ACCESS_PERIOD`], of the last access.
+    /// The access clock: seconds of the last access, modulo [`ACCESS_PERIOD`].
     pub fn access(self) -> u32 {
         (self.word(0) & 0xf_ffff) as u32
     }
@@ -450,20 +451,20 @@ impl<'a> EntryRef<'a> {
 
 impl<'a> EntryMut<'a> {
     /// # Safety
-    /// `address` came from [`Entry::into_address`], and nobody else looks at, changes or drops the entry during `'a`.
+    /// `address` came from [`Entry::into_address`], and nothing else reads, changes or drops the entry during `'a`.
     #[inline]
     pub unsafe fn at(address: u64) -> EntryMut<'a> {
         // SAFETY: as promised by the caller.
         EntryMut { ptr: unsafe { pointer_to(address) }, owner: PhantomData }
     }
 
-    /// Looks at it.
+    /// Borrows the entry.
     #[inline]
     pub fn read(&self) -> EntryRef<'_> {
         EntryRef { ptr: self.ptr, owner: PhantomData }
     }
 
-    /// Looks at it from here on.
+    /// Turns this into a shared reference.
     #[inline]
     pub fn into_ref(self) -> EntryRef<'a> {
         EntryRef { ptr: self.ptr, owner: PhantomData }
@@ -471,11 +472,11 @@ impl<'a> EntryMut<'a> {
 
     #[inline]
     fn set_word(&mut self, index: usize, word: u64) {
-        // SAFETY: the two words of the head are always there, and with them those of the extension where `kind` has it.
+        // SAFETY: the two words of the head always exist, and those of the extension exist if `kind` has it.
         unsafe { self.ptr.as_ptr().cast::<u64>().add(index).write(word) }
     }
 
-    /// The boxed value, where it is one.
+    /// The boxed value, if there is one.
     pub fn boxed(self) -> Option<&'a mut Value> {
         if self.read().kind() & KIND_BOXED == 0 {
             return None;
@@ -484,13 +485,13 @@ impl<'a> EntryMut<'a> {
         Some(unsafe { &mut *self.read().box_ptr() })
     }
 
-    /// Overwrites an inline string by one of the same length; false where that cannot be done in place.
+    /// Overwrites an inline string with one of the same length. Returns false if that is not possible in place.
     #[inline]
     pub fn overwrite(&mut self, bytes: &[u8]) -> bool {
         self.overwrite_as(0, bytes)
     }
 
-    /// Overwrites a packed grant by one of the same length; false where that cannot be done in place.
+    /// Overwrites a packed grant with one of the same length. Returns false if that is not possible in place.
     pub fn overwrite_grant(&mut self, bytes: &[u8]) -> bool {
         self.overwrite_as(KIND_GRANT, bytes)
     }
@@ -502,14 +503,14 @@ impl<'a> EntryMut<'a> {
             return false;
         }
         let (at, word) = (entry.key_offset() + entry.key_len(), entry.word(1));
-        // SAFETY: the inline value is exactly so long, and `bytes` cannot overlap what we alone may access.
+        // SAFETY: the inline value has exactly this length, and `bytes` cannot overlap memory that only we may access.
         unsafe { copy(bytes, self.ptr.as_ptr().add(at)) };
         self.set_word(1, word & !u64::from(KIND_RAW | KIND_TEXT));
         true
     }
 
-    /// The number that an inline string of at most eight digits is in its canonical form, see [`integer::parse_i64`], and its last digit,
-    /// to be changed; `None` for any other value.
+    /// The number in an inline string of at most eight digits in canonical form, see [`integer::parse_i64`], and its last digit
+    /// as a mutable byte; `None` for any other value.
     #[inline]
     pub fn short_number(&mut self) -> Option<(u32, &mut u8)> {
         let entry = self.read();
@@ -520,8 +521,8 @@ impl<'a> EntryMut<'a> {
         if !(1..=8).contains(&len) {
             return None;
         }
-        // SAFETY: there the inline value ends, of which we alone may access the last byte. With the head at least eight bytes of the
-        // allocation come before its end, all of them written.
+        // SAFETY: `end` is the end of the inline value, whose last byte only we may access. The head alone puts at least eight
+        // bytes of the allocation before its end, all of them written.
         unsafe {
             let end = self.ptr.as_ptr().add(entry.key_offset() + entry.key_len() + len);
             let number = integer::parse_word(end.sub(8).cast::<[u8; 8]>().read(), len)?;
@@ -529,7 +530,7 @@ impl<'a> EntryMut<'a> {
         }
     }
 
-    /// Gives the field of a hash that is kept inside another number; false where there is none, or the number is too large.
+    /// Sets the number of an inline hash of one field. Returns false if the entry is none, or the number is too large.
     pub fn set_count(&mut self, count: u8) -> bool {
         if self.read().kind() & KIND_COUNT == 0 || count > COUNT_MAX {
             return false;
@@ -539,7 +540,7 @@ impl<'a> EntryMut<'a> {
         true
     }
 
-    /// Notes how Redis would keep the string; a new value begins as [`Form::Shortest`].
+    /// Records how Redis would store the string; a new value begins as [`Form::Shortest`].
     pub fn set_form(&mut self, form: Form) {
         let bits = match form {
             Form::Shortest => 0,
@@ -550,7 +551,7 @@ impl<'a> EntryMut<'a> {
         self.set_word(1, word | u64::from(bits));
     }
 
-    /// Sets or clears the deadline; false where it is too far away for this entry's head, which must then be made anew.
+    /// Sets or clears the deadline. Returns false if it is too far away for this entry's head; the entry must be rebuilt then.
     #[must_use]
     #[inline]
     pub fn set_deadline(&mut self, deadline: Option<u64>) -> bool {
@@ -567,7 +568,7 @@ impl<'a> EntryMut<'a> {
         true
     }
 
-    /// Remembers the wheel's timer (below [`TIMER_LIMIT`]: the wheel gives no other).
+    /// Stores the timer's number (below [`TIMER_LIMIT`]: the wheel returns no other).
     #[inline]
     pub fn set_timer(&mut self, timer: u32) {
         debug_assert!(timer < TIMER_LIMIT, "a timer's number would be cut off");
@@ -575,7 +576,7 @@ impl<'a> EntryMut<'a> {
         self.set_word(1, word | (u64::from(timer) << 36));
     }
 
-    /// Notes an access at a second of the monotonic clock.
+    /// Records an access at a second of the monotonic clock.
     #[inline]
     pub fn touch(&mut self, second: u64) {
         let (word, stamp) = (self.read().word(0), second & 0xf_ffff);
@@ -585,15 +586,16 @@ impl<'a> EntryMut<'a> {
     }
 }
 
-/// Copies bytes. Up to 64 of them, as most keys and values of locks have, without a call: both ends are copied, which meet or overlap.
+/// Copies bytes. Up to 64 bytes, the usual size of keys and values of locks, are copied without a call: both ends are copied, and
+/// these meet or overlap.
 ///
 /// # Safety
-/// There is room for them, of which they are no part.
+/// `to` has room for `from`, and the two do not overlap.
 #[inline(always)]
 unsafe fn copy(from: &[u8], to: *mut u8) {
     type Half = [u8; 16];
     let (start, len) = (from.as_ptr(), from.len());
-    // SAFETY: as promised by the caller; what is read and written ends with the last byte at the latest, and arrays of bytes lie anywhere.
+    // SAFETY: as promised by the caller; no access goes beyond the last byte, and arrays of bytes need no alignment.
     unsafe {
         match len {
             16..=32 => {
@@ -615,7 +617,7 @@ unsafe fn copy(from: &[u8], to: *mut u8) {
 fn layout(kind: u8, key_len: usize, inline_len: usize) -> Layout {
     // As in `key_offset`.
     let size = HEAD + usize::from(kind & (KIND_BOXED | KIND_EXTENDED)) * 8 + key_len + inline_len;
-    // Aligned to 8: the three low bits of the address are free for the table's slots.
+    // Aligned to 8: the table's slots use the three low bits of the address.
     Layout::from_size_align(size, 8).expect("a key is shorter than isize::MAX")
 }
 
@@ -624,11 +626,11 @@ impl Drop for Entry {
     fn drop(&mut self) {
         let entry = self.read();
         if entry.is_boxed() {
-            // SAFETY: nobody uses the box after this.
+            // SAFETY: nothing uses the box after this.
             unsafe { drop_box(entry) };
         }
         let layout = layout(entry.kind(), entry.key_len(), entry.inline_len());
-        // SAFETY: the allocation is ours, made with just this layout, and nobody uses it after this.
+        // SAFETY: the allocation is ours, made with exactly this layout, and nothing uses it after this.
         unsafe { dealloc(self.ptr.as_ptr(), layout) };
     }
 }
@@ -636,7 +638,7 @@ impl Drop for Entry {
 /// Drops the box of a boxed entry.
 ///
 /// # Safety
-/// The entry owns it, and neither is used after this but for the allocation to be freed.
+/// The entry owns the box, and neither is used after this, except that the allocation of the entry is freed.
 #[inline(never)]
 unsafe fn drop_box(entry: EntryRef<'_>) {
     // SAFETY: as promised by the caller.

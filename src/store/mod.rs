@@ -8,7 +8,7 @@
 //!   Wheel ── deadlines, 1 ms a slot; its nodes name entries
 //! ```
 //!
-//! [`chunks`] and [`segments`] are for what sessions may have a million of: watched keys, channels, keys in caches.
+//! [`chunks`] and [`segments`] hold what sessions may have a million of: watched keys, channels, keys in caches.
 
 pub mod dict;
 pub mod entry;

@@ -1,7 +1,7 @@
-//! All databases, the wheel that ends their keys on time, and the graveyard where big things are freed in pieces.
+//! All databases, the wheel that expires their keys on time, and the graveyard where large values are freed in pieces.
 //!
-//! The wheel's tokens name entries by address. What keeps that sound: an entry that has a timer is either in a dictionary or in
-//! the graveyard, and its timer is cancelled before it is freed.
+//! The wheel's tokens name entries by address. This is sound because an entry with a timer is either in a dictionary or in the
+//! graveyard, and its timer is cancelled before it is freed.
 
 mod counts;
 mod known;
@@ -21,12 +21,12 @@ use crate::store::wheel::Wheel;
 const ADDRESS_MASK: u64 = (1 << 48) - 1;
 const FIELDS: u64 = 1 << 63;
 
-/// How many steps it takes to free an element of a large value: it lies anywhere, and memory has to be waited for twice.
+/// Budget steps for freeing an element of a large value: it may be anywhere in memory, and takes two cache misses.
 const ELEMENT_STEPS: u32 = 2;
 
-/// Something that is no longer reachable and waits to be freed.
+/// A value that is no longer reachable and waits to be freed.
 enum Grave {
-    /// A dictionary, and who has emptied it.
+    /// A dictionary, and the origin of its flush.
     Dict(Dict, Origin),
     Value(Box<Value>),
     Slots(Discarded),
@@ -35,49 +35,49 @@ enum Grave {
 /// A timer that went off.
 #[derive(Debug)]
 pub enum Due {
-    /// This key ended; its entry is out of the dictionary already.
+    /// This key expired; its entry was removed from the dictionary.
     Key {
         /// Number of the dictionary.
         dict: usize,
         /// The entry, without a timer.
         entry: Entry,
     },
-    /// Some fields of the hash there may have ended.
+    /// Fields of this hash may have expired.
     Fields {
         /// Number of the dictionary.
         dict: usize,
-        /// Where the hash is.
+        /// The place of the hash.
         place: Place,
     },
 }
 
-/// The databases. Dictionaries are named by number, which `SWAPDB` does not change.
+/// The databases. Dictionaries are identified by number, which `SWAPDB` does not change.
 pub struct Space {
     dicts: Vec<Dict>,
     /// Counts of keys, by dictionary.
     counts: Vec<Counts>,
     hasher: KeyHasher,
-    /// The key whose hash is known already.
+    /// The key whose hash is known.
     hashed: Hashed,
-    /// Whether it is remembered where that was found.
+    /// Whether the place of that key is remembered.
     remembers: bool,
-    /// The dictionary in which it was looked for, [`NOT_YET`] where it is to be looked for again, and where it was found there, if it
-    /// was.
+    /// The dictionary that was searched for it last, [`NOT_YET`] if it must be searched for again, and where it was found there,
+    /// if it was.
     sought_in: Cell<usize>,
     found: Cell<Option<Found>>,
     wheel: Wheel,
     graveyard: Vec<Grave>,
-    /// Locks that were in dictionaries in the graveyard, and whose holders are to be told.
+    /// Locks from dictionaries in the graveyard whose holders are still to be notified.
     lost: Vec<(Origin, Entry)>,
-    /// Values and entries in the graveyard, and those that have left it since the start.
+    /// Number of values and entries in the graveyard, and of those that were freed from it.
     buried: usize,
     freed: u64,
-    /// The keys of the first dictionary by slot, where that is kept.
+    /// The keys of the first dictionary by cluster slot, if they are indexed.
     slots: Option<Box<SlotIndex>>,
 }
 
 impl Space {
-    /// `count` empty databases.
+    /// Creates `count` empty databases.
     pub fn new(count: usize, seed: u64, now_ms: u64) -> Self {
         Space {
             dicts: (0..count).map(|_| Dict::default()).collect(),
@@ -96,23 +96,23 @@ impl Space {
         }
     }
 
-    /// From here on keeps the keys of the first dictionary, which is empty yet, by slot.
+    /// Begins to index the keys of the first dictionary, which must be empty, by slot.
     pub fn index_slots(&mut self, slots: u16, slot_of: fn(&[u8]) -> u16) {
         debug_assert!(self.dicts.iter().all(Dict::is_empty), "keys that the index would not have");
         self.slots = Some(Box::new(SlotIndex::new(slots, slot_of)));
     }
 
-    /// Number of keys in a slot, ended ones counted; 0 where they are not kept by slot.
+    /// Number of keys in a slot, including expired ones; 0 without an index.
     pub fn slot_len(&self, slot: u16) -> usize {
         self.slots.as_ref().map_or(0, |index| index.count(slot))
     }
 
-    /// Visits the keys of a slot until told to stop; none where they are not kept by slot.
+    /// Visits the keys of a slot until `visit` returns false; none without an index.
     pub fn visit_slot(&self, slot: u16, mut visit: impl FnMut(EntryRef<'_>) -> bool) {
         let Some(index) = &self.slots else { return };
         let mut go_on = true;
         for hash in index.hashes(slot) {
-            // Some key has this hash, so that just those with it are visited.
+            // A key with this hash exists, so the scan visits exactly the keys with this hash.
             self.dicts[0].scan(u64::from(hash), 1, |entry| {
                 go_on = go_on && (index.slot_of(entry.key()) != slot || visit(entry));
             });
@@ -122,51 +122,51 @@ impl Space {
         }
     }
 
-    /// Bytes that keeping keys by slot takes.
+    /// Bytes of the index by slot.
     pub fn slot_bytes(&self) -> usize {
         self.slots.as_ref().map_or(0, |index| index.allocated())
     }
 
-    /// The hasher, for tables inside of values.
+    /// The hasher, also for tables inside values.
     pub fn hasher(&self) -> &KeyHasher {
         &self.hasher
     }
 
-    /// A dictionary, to look into.
+    /// A dictionary, for reading.
     pub fn dict(&self, dict: usize) -> &Dict {
         &self.dicts[dict]
     }
 
-    /// How many of a dictionary's keys have a deadline.
+    /// Number of a dictionary's keys with a deadline.
     pub fn volatile(&self, dict: usize) -> usize {
         self.counts[dict].volatile
     }
 
-    /// How many of a dictionary's hashes have fields with a deadline.
+    /// Number of a dictionary's hashes with expiring fields.
     pub fn volatile_hashes(&self, dict: usize) -> usize {
         self.counts[dict].hashes
     }
 
-    /// How many of a dictionary's keys, or of those with a deadline alone, are no locks, semaphores, latches or guards.
+    /// Number of a dictionary's keys, or only of those with a deadline, except locks, semaphores, latches and guards.
     pub fn plain(&self, dict: usize, volatile: bool) -> usize {
         let counts = self.counts[dict];
         if volatile { counts.volatile - counts.volatile_natives } else { self.dicts[dict].len() - counts.natives }
     }
 
-    /// A key with a deadline that is no lock, semaphore, latch or guard, of any dictionary, from a random place on; see [`Wheel::sample`].
+    /// A key with a deadline in any dictionary, except locks, semaphores, latches and guards; see [`Wheel::sample`].
     pub fn sample_volatile(&self, from: u64, steps: u32) -> Option<(usize, KeyHash, Place)> {
         self.wheel.sample(from, steps, |token| {
             if token & FIELDS != 0 {
                 return None;
             }
             let (address, dict) = (token & ADDRESS_MASK, (token >> 48) as usize & 0x7fff);
-            // SAFETY: a timer's entry is alive: see the module's first lines.
+            // SAFETY: a timer's entry is alive: see the module documentation.
             let entry = unsafe { EntryRef::at(address) };
             if entry.is_native() {
                 return None;
             }
             let hash = self.hasher.hash(entry.key());
-            // One that lies in the graveyard is in no dictionary.
+            // An entry in the graveyard is in no dictionary.
             self.dicts[dict].find_address(hash, address).map(|place| (dict, hash, place))
         })
     }
@@ -176,37 +176,37 @@ impl Space {
         self.dicts.len()
     }
 
-    /// Where a key is, ended or not.
+    /// The place of a key, expired or not.
     #[inline]
     pub fn find(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<Place> {
         self.dicts[dict].find(hash, key)
     }
 
-    /// Where a key is, ended or not, and its entry.
+    /// The place of a key, expired or not, and its entry.
     #[inline(always)]
     pub fn find_entry(&self, dict: usize, hash: KeyHash, key: &[u8]) -> Option<(Place, EntryRef<'_>)> {
         self.dicts[dict].find_entry(hash, key)
     }
 
-    /// The entry there.
+    /// The entry at a place.
     #[inline]
     pub fn get(&self, dict: usize, place: Place) -> EntryRef<'_> {
         self.dicts[dict].get(place)
     }
 
-    /// The entry there, to change its value or access clock. Deadlines are changed by [`Space::set_deadline`]; a hash must stay one,
-    /// for its timer names this entry.
+    /// The entry at a place, to change its value or access clock. Deadlines are changed by [`Space::set_deadline`]. A hash must
+    /// remain a hash, because its timer names this entry.
     #[inline]
     pub fn get_mut(&mut self, dict: usize, place: Place) -> EntryMut<'_> {
         self.dicts[dict].get_mut(place)
     }
 
-    /// Adds a key that is not there.
+    /// Adds a key that does not exist.
     pub fn insert(&mut self, dict: usize, hash: KeyHash, key: &[u8], value: NewValue<'_>, deadline: Option<u64>) -> Place {
         self.insert_entry(dict, hash, Entry::new(key, value, deadline))
     }
 
-    /// Adds a new entry, whose key is not there.
+    /// Adds a new entry, whose key does not exist.
     pub fn insert_entry(&mut self, dict: usize, hash: KeyHash, mut entry: Entry) -> Place {
         let (new, address) = (entry.read(), entry.read().address());
         assert!(new.timer() == 0, "another entry's timer");
@@ -230,13 +230,13 @@ impl Space {
         place
     }
 
-    /// Gives the key there another value and deadline.
+    /// Replaces the value and the deadline of the key there.
     #[inline]
     pub fn replace(&mut self, dict: usize, place: Place, value: NewValue<'_>, deadline: Option<u64>) {
         self.replace_where(dict, place, value, deadline, |_, _| true);
     }
 
-    /// As [`Space::replace`] where `may` says of what is there that it may be replaced. Gives whether it was.
+    /// As [`Space::replace`], if `may` accepts the present entry. Returns whether it was replaced.
     #[inline]
     pub fn replace_where(
         &mut self,
@@ -264,7 +264,7 @@ impl Space {
         true
     }
 
-    /// Puts a new entry in the place of the one there, which had that deadline.
+    /// Replaces the entry there, whose deadline was `old`, by a new one.
     #[inline(never)]
     fn replace_entry(&mut self, dict: usize, place: Place, value: NewValue<'_>, deadline: Option<u64>, old: Option<u64>) {
         let current = self.dicts[dict].get(place);
@@ -294,7 +294,7 @@ impl Space {
         let mut entry = self.dicts[dict].get_mut(place);
         let old = entry.read().deadline();
         if !entry.set_deadline(deadline) {
-            // Too far away for a short head.
+            // The deadline is too far away for a short head.
             let long = self.take_for_rebuild(dict, place).with_deadline(deadline);
             drop(self.exchange(dict, place, long));
             let entry = self.dicts[dict].get(place);
@@ -309,19 +309,19 @@ impl Space {
         self.arm(dict, place, old);
     }
 
-    /// Puts an entry with the same key in the place of the one there, which it gives back.
+    /// Replaces the entry there by one with the same key. Returns the old one.
     fn exchange(&mut self, dict: usize, place: Place, entry: Entry) -> Entry {
         self.sought_in.set(NOT_YET);
         self.dicts[dict].replace(place, entry)
     }
 
-    /// Takes an entry out of its place, leaving an empty one with the same key.
+    /// Takes an entry out of its place, and leaves an empty one with the same key.
     fn take_for_rebuild(&mut self, dict: usize, place: Place) -> Entry {
         let empty = Entry::new(self.dicts[dict].get(place).key(), NewValue::Bytes(&[]), None);
         self.exchange(dict, place, empty)
     }
 
-    /// Takes a key out. The entry has no timer any more.
+    /// Removes a key. Returns its entry, without a timer.
     #[inline]
     pub fn remove(&mut self, dict: usize, place: Place) -> Entry {
         self.sought_in.set(NOT_YET);
@@ -333,7 +333,7 @@ impl Space {
         entry
     }
 
-    /// Takes a key that was taken out of the first dictionary out of its slot.
+    /// Removes a key, which was removed from the first dictionary, from the index by slot.
     #[cold]
     fn leave_slot(&mut self, key: &[u8]) {
         let Some(index) = &mut self.slots else { return };
@@ -366,7 +366,7 @@ impl Space {
         }
     }
 
-    /// Frees an entry that was taken out: at once when it is small, else in pieces by [`Space::free_some`].
+    /// Frees an entry that was taken out: at once if it is small, otherwise in pieces by [`Space::free_some`].
     #[inline(always)]
     pub fn bury(&mut self, entry: Entry) {
         assert!(entry.read().timer() == 0, "a timer would outlive its entry, which it has the address of");
@@ -396,7 +396,7 @@ impl Space {
         }
     }
 
-    /// Empties a dictionary in one step; what was in it is freed in pieces by [`Space::free_some`]. Gives the number of keys.
+    /// Empties a dictionary in one step; [`Space::free_some`] frees its entries in pieces. Returns the number of keys.
     pub fn clear(&mut self, dict: usize, origin: Origin) -> usize {
         self.sought_in.set(NOT_YET);
         let old = std::mem::take(&mut self.dicts[dict]);
@@ -414,17 +414,17 @@ impl Space {
         len
     }
 
-    /// Values and keys that wait to be freed.
+    /// Number of values and keys that wait to be freed.
     pub fn buried(&self) -> usize {
         self.buried
     }
 
-    /// Counts what is freed from zero on.
+    /// Resets the count of [`Space::freed`].
     pub fn reset_freed(&mut self) {
         self.freed = 0;
     }
 
-    /// Values and keys that were freed in pieces, and not at once.
+    /// Number of values and keys that were freed in pieces.
     pub fn freed(&self) -> u64 {
         self.freed
     }
@@ -434,12 +434,12 @@ impl Space {
         !self.graveyard.is_empty()
     }
 
-    /// Locks that were found by [`Space::free_some`], and who has emptied their dictionaries: they are given once.
+    /// Takes the locks that [`Space::free_some`] has found, with the origins of the flushes.
     pub fn take_lost(&mut self) -> Vec<(Origin, Entry)> {
         std::mem::take(&mut self.lost)
     }
 
-    /// Frees up to `budget` entries of what waits for it.
+    /// Frees up to `budget` entries of the graveyard.
     pub fn free_some(&mut self, budget: &mut u32) {
         while *budget > 0 {
             let Some(grave) = self.graveyard.last_mut() else { return };
@@ -455,7 +455,7 @@ impl Space {
                         }
                         entry.change().set_timer(0);
                         if entry.read().is_native() {
-                            // Its holders are yet to be told.
+                            // Its holders are still to be notified.
                             *budget = budget.saturating_sub(LOST_STEPS - 1);
                             self.lost.push((*origin, entry));
                         } else {
@@ -486,7 +486,7 @@ impl Space {
         }
     }
 
-    /// Buries an entry of the topmost grave under it, so that the top stays the dictionary.
+    /// Buries an entry of the topmost grave beneath it, so that the dictionary stays on top.
     fn bury_below(&mut self, entry: Entry) {
         let top = self.graveyard.len() - 1;
         self.bury(entry);
@@ -495,8 +495,8 @@ impl Space {
         }
     }
 
-    /// Keeps the wheel right after the fields of the hash there changed: arms, re-arms or cancels the timer of its earliest
-    /// field deadline. Does nothing for other values.
+    /// Updates the wheel after the fields of the hash there changed: sets, moves or cancels the timer of its earliest field
+    /// deadline. Does nothing for other values.
     #[inline(never)]
     pub fn arm_fields(&mut self, dict: usize, place: Place) {
         let address = self.dicts[dict].get(place).address();
@@ -511,7 +511,7 @@ impl Space {
         self.counts[dict].hashes -= usize::from(timer != 0);
     }
 
-    /// When to call [`Space::next_due`] next.
+    /// The time of the next [`Space::next_due`].
     pub fn next_wake(&self) -> Option<u64> {
         self.wheel.next_wake()
     }
@@ -521,12 +521,12 @@ impl Space {
         self.wheel.len()
     }
 
-    /// The next thing that is due; each step on the wheel takes one from the budget. `None` when nothing more is due or the budget is
-    /// used up.
+    /// The next event that is due; each step on the wheel takes one from the budget. `None` if nothing more is due or the budget
+    /// is used up.
     pub fn next_due(&mut self, now_ms: u64, budget: &mut u32) -> Option<Due> {
         loop {
             let token = self.wheel.poll(now_ms, budget, |token| {
-                // SAFETY: a timer's entry is alive: see the module's first lines.
+                // SAFETY: a timer's entry is alive: see the module documentation.
                 let entry = unsafe { EntryRef::at(token & ADDRESS_MASK) };
                 if token & FIELDS == 0 {
                     entry.deadline().unwrap_or(0)
@@ -543,8 +543,8 @@ impl Space {
             let place = self.dicts[dict].find_address(hash, address);
             if token & FIELDS == 0 {
                 let Some(place) = place else {
-                    // It lies in the graveyard and is on its way out.
-                    // SAFETY: as above, and nothing else looks at it now.
+                    // It lies in the graveyard and is about to be freed.
+                    // SAFETY: as above, and nothing else refers to it now.
                     unsafe { EntryMut::at(address) }.set_timer(0);
                     continue;
                 };
@@ -634,8 +634,8 @@ impl Space {
     }
 }
 
-/// Keeps the wheel right after the deadline of an entry changed from `old`: a timer may go off too early (it is then armed again),
-/// never too late. The dictionary, whose keys are counted, has the entry or is about to get it.
+/// Updates the wheel after the deadline of an entry changed from `old`: a timer may fire too early (it is then set again), never
+/// too late. The dictionary, whose keys are counted, has the entry or is about to get it.
 #[inline(always)]
 fn arm(wheel: &mut Wheel, counts: &mut Counts, dict: usize, mut entry: EntryMut<'_>, old: Option<u64>) {
     let (new, timer, address) = (entry.read().deadline(), entry.read().timer(), entry.read().address());

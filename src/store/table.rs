@@ -1,26 +1,26 @@
-//! One open-addressed table of entries, kept in the order of their hashes.
+//! One open-addressed table of entries, ordered by their hashes.
 //!
-//! A slot is 8 bytes: the upper 19 bits are the entry's hash, the lower 45 its address without the three zero bits. An entry
-//! stands at the first free slot from its home on, and slots are sorted by hash, so growing is one sequential merge without a
-//! look at any entry, an unsuccessful lookup ends at the first larger hash, and a scan in hash order survives every change:
-//! its cursor is a hash.
+//! A slot is 8 bytes: the upper 19 bits are the entry's hash, the lower 45 its address without the three zero bits. An entry is
+//! stored at the first free slot from its home on, and slots are sorted by hash, so growing is one sequential merge without
+//! access to any entry, an unsuccessful lookup ends at the first larger hash, and a scan in hash order survives every change: its
+//! cursor is a hash.
 
 use crate::base::prefetch::prefetch;
 use crate::store::entry::{Entry, EntryMut, EntryRef};
 
-/// Hashes of a table's entries are below this.
+/// All hashes of a table's entries are below this.
 pub const HASH_LIMIT: u32 = 1 << HASH_BITS;
 /// Bits of hash in a slot.
 pub const HASH_BITS: u32 = 19;
-/// Home slots of a table with its first entry.
+/// Home slots of a table when it gets its first entry.
 const CAPACITY_MIN: u32 = 4;
-/// A table that has grown so far keeps these many home slots, even when it is empty: locks come and go.
+/// Home slots that a table keeps once it has grown to as many, even when it is empty: locks come and go.
 const CAPACITY_KEPT: u32 = 64;
-/// Slots between an entry and its home that a smaller table may begin with, at most.
+/// Maximum number of slots between an entry and its home that a shrunk table may begin with.
 const DISPLACED_MAX: usize = 128;
-/// Bytes that memory gives at once.
+/// Bytes of a cache line.
 const LINE: usize = 64;
-/// Slots from an entry's home on that are looked at for its address ahead of time.
+/// Slots from an entry's home on that are searched for its address by a prefetch.
 const PREFETCHED_SLOTS: usize = 24;
 const ADDRESS_BITS: u32 = 64 - HASH_BITS;
 const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
@@ -28,36 +28,37 @@ const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 /// A set of entries with distinct keys. Owns them.
 #[derive(Default)]
 pub struct Table {
-    /// `capacity` home slots, some more for what is pushed over the end, and one that is always empty.
+    /// `capacity` home slots, some more for entries that are pushed beyond the end, and one that is always empty.
     slots: Vec<u64>,
-    /// Home slots.
+    /// Number of home slots.
     capacity: u32,
     len: u32,
-    /// Fewer entries than this are tried to be put into fewer slots.
+    /// With fewer entries than this, the table tries to shrink.
     shrink_below: u32,
-    /// With so many entries the slots are to be seen to before there is another.
+    /// With this many entries, the slots are checked before another insertion.
     full_at: u32,
 }
 
-/// Where an entry stands, until the table is changed. After that it may stand for another entry, or for none: then it ends the program.
+/// Position of an entry, valid until the table changes. A stale position may refer to another entry; if it refers to none, its
+/// use aborts the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position(pub(super) u32);
 
 #[inline]
 fn slot_of(hash: u32, address: u64) -> u64 {
     debug_assert!(hash < HASH_LIMIT);
-    // An address that does not come out of the slot as it went in would be followed to somewhere else.
+    // An address that the slot cannot represent would be read back as another one.
     assert!(address & !(ADDRESS_MASK << 3) == 0, "{address:#x} does not fit into a slot");
     (u64::from(hash) << ADDRESS_BITS) | (address >> 3)
 }
 
-/// The slot where an entry with this hash stands if it can, among so many.
+/// The preferred slot of an entry with this hash, among `capacity` home slots.
 #[inline]
 fn home_among(capacity: u32, hash: u32) -> usize {
     ((u64::from(hash) * u64::from(capacity)) >> HASH_BITS) as usize
 }
 
-/// How many entries so many home slots are for, at most.
+/// Maximum number of entries for a number of home slots.
 fn limit(capacity: u32) -> u32 {
     (u64::from(capacity) * 9 / 10) as u32
 }
@@ -76,7 +77,8 @@ fn stale() -> ! {
     panic!("a position is used after its table was changed");
 }
 
-/// Whether two keys are the same. Those of 4 to 32 bytes, as most are, without a call: both ends are compared, which meet or overlap.
+/// Whether two keys are equal. Keys of 4 to 32 bytes, the usual ones, are compared without a call: both ends are compared, and
+/// these meet or overlap.
 #[inline]
 fn same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -109,7 +111,7 @@ fn same_bytes(a: &[u8], b: &[u8]) -> bool {
 }
 
 impl Table {
-    /// An empty table with room for so many entries.
+    /// An empty table with room for a number of entries.
     pub fn with_room(entries: usize) -> Self {
         let mut table = Table::default();
         if entries > 0 {
@@ -133,20 +135,20 @@ impl Table {
         home_among(self.capacity, hash)
     }
 
-    /// Where the entry with this key stands; `hash` must be the key's.
+    /// The position of the entry with this key; `hash` must be the key's.
     #[inline]
     pub fn find(&self, hash: u32, key: &[u8]) -> Option<Position> {
         self.find_where(hash, |entry| same(entry.key(), key))
     }
 
-    /// As [`Table::find`], the entry with it.
+    /// As [`Table::find`], together with the entry.
     #[inline(always)]
     pub fn find_entry(&self, hash: u32, key: &[u8]) -> Option<(Position, EntryRef<'_>)> {
         self.find_entry_where(hash, |entry| same(entry.key(), key))
     }
 
-    /// Asks memory for the slots at a hash's home. A table that is nearly full has most entries several slots behind it, so that the
-    /// line after it is as likely to be needed.
+    /// Prefetches the slots at a hash's home. In a table that is nearly full, most entries are several slots behind their homes,
+    /// so the next cache line is as likely to be needed.
     #[inline]
     pub fn prefetch_slot(&self, hash: u32) {
         let home = self.slots.as_ptr().wrapping_add(self.home(hash));
@@ -154,11 +156,11 @@ impl Table {
         prefetch(home.wrapping_add(LINE / 8).cast());
     }
 
-    /// Asks memory for the entry with this hash: for its beginning, and for the line behind it, where most have their value.
+    /// Prefetches the entry with this hash: its beginning, and the next cache line, where most entries have their value.
     #[inline]
     pub fn prefetch_entry(&self, hash: u32) {
         let home = self.home(hash);
-        // The few that stand farther from their home are found without help.
+        // The few entries farther from their home are not prefetched.
         for &slot in self.slots.iter().skip(home).take(PREFETCHED_SLOTS) {
             if slot == 0 || hash_of(slot) > hash {
                 return;
@@ -172,7 +174,7 @@ impl Table {
         }
     }
 
-    /// Where the entry with this address stands.
+    /// The position of the entry with this address.
     pub fn find_address(&self, hash: u32, address: u64) -> Option<Position> {
         if self.len == 0 {
             return None;
@@ -191,7 +193,7 @@ impl Table {
         }
     }
 
-    /// The address in a slot, which is not empty. A position that has outlived its entry ends here, or gets another entry.
+    /// The address in a slot, which must not be empty. A position that has outlived its entry aborts here, or gets another entry.
     #[inline]
     fn taken(&self, at: usize) -> u64 {
         let slot = self.slots[at];
@@ -208,13 +210,13 @@ impl Table {
         unsafe { EntryRef::at(address) }
     }
 
-    /// The entry there.
+    /// The entry at a position.
     #[inline]
     pub fn get(&self, position: Position) -> EntryRef<'_> {
         self.entry_at(position.0 as usize)
     }
 
-    /// The entry there, to be changed in place.
+    /// The entry at a position, mutable.
     #[inline]
     pub fn get_mut(&mut self, position: Position) -> EntryMut<'_> {
         let address = self.taken(position.0 as usize);
@@ -222,7 +224,7 @@ impl Table {
         unsafe { EntryMut::at(address) }
     }
 
-    /// Puts another entry with the same key in the place of the one there, and gives that back.
+    /// Replaces an entry by another one with the same key. Returns the old one.
     pub fn replace(&mut self, position: Position, entry: Entry) -> Entry {
         let at = position.0 as usize;
         let old = self.slots[at];
@@ -248,7 +250,7 @@ impl Table {
         while slots[at] != 0 && hash_of(slots[at]) <= hash {
             at += 1;
         }
-        // What follows moves up by one.
+        // The entries behind it move up by one.
         let mut last = at;
         loop {
             slot = std::mem::replace(&mut slots[last], slot);
@@ -264,7 +266,7 @@ impl Table {
         Position(at as u32)
     }
 
-    /// Sees to it that there are slots for another entry.
+    /// Makes slots available for another entry.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self) {
@@ -276,7 +278,7 @@ impl Table {
         }
     }
 
-    /// After the slot that is always empty was taken: puts one in its place, and gives where an entry stands then.
+    /// Restores the slot that is always empty after an insertion took it. Returns the position of the inserted entry.
     #[cold]
     #[inline(never)]
     fn put_end(&mut self, hash: u32, address: u64) -> Position {
@@ -284,12 +286,12 @@ impl Table {
         self.find_address(hash, address).expect("the entry was put in a moment ago")
     }
 
-    /// Takes the entry there out.
+    /// Removes the entry at a position.
     pub fn remove(&mut self, position: Position) -> Entry {
         let (mut at, capacity) = (position.0 as usize, self.capacity);
         let address = self.taken(at);
         let slots = self.slots.as_mut_slice();
-        // What follows and does not stand at its home moves down by one.
+        // The entries behind it that are not at their home move down by one.
         loop {
             let next = slots[at + 1];
             if next == 0 || home_among(capacity, hash_of(next)) > at {
@@ -308,8 +310,9 @@ impl Table {
         entry
     }
 
-    /// Halves the slots, unless what is left stands too close together for that: whoever deletes in the order of a scan leaves
-    /// entries with the highest hashes only, which would all be pushed away from their homes, and each removal would move the rest.
+    /// Halves the slots, unless the remaining entries are too close together for that: a client that deletes in the order of a
+    /// scan leaves only the entries with the highest hashes. They would all be pushed away from their homes, and each removal
+    /// would move the rest.
     #[cold]
     fn shrink(&mut self) {
         let capacity = (self.len * 2).max(CAPACITY_KEPT);
@@ -325,7 +328,7 @@ impl Table {
 
     fn grow(&mut self) {
         // A large table grows by a sixth: the copy is sequential and cheap, and the slots stay more than three quarters full. A
-        // small one grows faster, or a keyspace that fills from nothing would copy each slot several times.
+        // small one grows faster; otherwise a keyspace that fills from nothing would copy each slot several times.
         self.rebuild(match self.capacity {
             0 => CAPACITY_MIN,
             small if small < CAPACITY_KEPT => small * 2,
@@ -356,10 +359,10 @@ impl Table {
         }
     }
 
-    /// Visits entries in the order of their hashes, from `from` on, until `count` of them were seen and a hash is done with. Gives
-    /// the hash to go on from, [`HASH_LIMIT`] at the end.
+    /// Visits entries in the order of their hashes, from `from` on, until `count` were seen and a hash is complete. Returns the
+    /// hash to continue from, [`HASH_LIMIT`] at the end.
     ///
-    /// Every entry that is in the table during the whole of a scan is visited exactly once.
+    /// Every entry that is in the table during the whole scan is visited exactly once.
     pub fn scan<'a>(&'a self, from: u32, count: usize, mut visit: impl FnMut(EntryRef<'a>)) -> u32 {
         if self.len == 0 || from >= HASH_LIMIT {
             return HASH_LIMIT;
@@ -386,17 +389,18 @@ impl Table {
         (0..self.slots.len()).filter(|&at| self.slots[at] != 0).map(|at| self.entry_at(at))
     }
 
-    /// Number of places for [`Table::at`].
+    /// Number of slots for [`Table::at`].
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Where the entry in a slot stands, if there is one.
+    /// The position of the entry in a slot, if there is one.
     pub fn at(&self, slot: usize) -> Option<Position> {
         self.slots.get(slot).filter(|&&slot| slot != 0).map(|_| Position(slot as u32))
     }
 
-    /// The first of the entries with one of these hashes that will do. Looks at the slots from the home of the first to that of the last.
+    /// The first entry with one of these hashes that `will_do` accepts. Searches the slots from the home of the first hash to
+    /// that of the last.
     pub fn find_among(
         &self,
         hashes: std::ops::RangeInclusive<u32>,
@@ -415,7 +419,7 @@ impl Table {
         None
     }
 
-    /// The first of the entries with this hash that will do.
+    /// The first entry with this hash that `will_do` accepts.
     #[inline(always)]
     pub fn find_where(&self, hash: u32, will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Position> {
         self.find_entry_where(hash, will_do).map(|(position, _)| position)
@@ -441,7 +445,7 @@ impl Table {
         }
     }
 
-    /// A table with copies of all entries, which have the same keys.
+    /// A table with copies of all entries. The copies must have the same keys.
     pub fn duplicate(&self, mut copy: impl FnMut(EntryRef<'_>) -> Entry) -> Table {
         let mut table = Table { slots: vec![0; self.slots.len()], len: 0, ..*self };
         for (at, &slot) in self.slots.iter().enumerate() {
@@ -453,12 +457,12 @@ impl Table {
         table
     }
 
-    /// The `index`-th position that is taken.
+    /// The `index`-th occupied position.
     pub fn nth(&self, index: usize) -> Option<Position> {
         (0..self.slots.len()).filter(|&at| self.slots[at] != 0).nth(index).map(|at| Position(at as u32))
     }
 
-    /// Takes out some entry, the last by hash. Cheap: nothing moves.
+    /// Removes an arbitrary entry, the last by hash. Cheap: nothing moves.
     pub fn pop(&mut self) -> Option<Entry> {
         while let Some(slot) = self.slots.pop() {
             if slot != 0 {
@@ -469,17 +473,17 @@ impl Table {
                     self.slots = Vec::new();
                     (self.capacity, self.shrink_below) = (0, 0);
                 } else {
-                    // Lookups need an empty slot behind the last one.
+                    // Lookups need an empty slot at the end.
                     self.slots.push(0);
                 }
                 if self.slots.len() <= self.capacity as usize + 1 {
-                    // Home slots are missing.
+                    // Home slots are missing now.
                     self.full_at = 0;
                 }
                 return Some(entry);
             }
         }
-        // All of its slots were empty, and are gone.
+        // All of its slots were empty, and were removed.
         (self.capacity, self.shrink_below, self.full_at) = (0, 0, 0);
         None
     }

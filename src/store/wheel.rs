@@ -1,22 +1,22 @@
-//! The hierarchical timer wheel: deadlines on a line of milliseconds, filed in O(1), with every step of work bounded.
+//! The hierarchical timer wheel: deadlines in milliseconds, filed in O(1), with every step of work bounded.
 //!
 //! ```text
 //!   level 0   4,096 slots of 1 ms        what is due within 4 s: fired from here, in order
 //!   level 1     128 slots of 2,048 ms    4.4 min
 //!   level 2     128 slots of 131 s       4.7 h          … each level 64 times as wide, up to level 9: all of u64
 //! ```
-//! Windows roll: a timer goes to the lowest level that reaches as far as its deadline from where the wheel stands. A slot's timers
-//! are moved down *ahead* of the slot's start (2 s for level 1, 33 s above), a few hundred a millisecond, so a slot with
-//! a million of them is neither a stall nor late.
+//! Windows roll: a timer goes to the lowest level that reaches its deadline from where the wheel stands. A slot's timers are
+//! moved down *ahead* of the slot's start (2 s for level 1, 33 s above), a few hundred per millisecond, so a slot with a million
+//! of them neither stalls the server nor is late.
 //!
-//! The wheel does not keep deadlines. It asks for them by token when a slot's time has come, and files a timer whose deadline has
-//! moved to later again: a renewal costs nothing until then.
+//! The wheel does not store deadlines. It asks for them by token when a slot's time has come, and files a timer again if its
+//! deadline has moved to a later time: until then a renewal costs nothing.
 //!
-//! Leases of locks that others wait for do not end by the wheel but by the ordered set beside it, `Locks::deadlines`: the section "Two
+//! Leases of contended locks do not end by the wheel but by the ordered set beside it, `Locks::deadlines`: the section "Two
 //! mechanisms end leases" in [`crate::lock`] says why, and shows both.
 //!
-//! Order: what became due between two times of polling fires in the order of its deadlines. When more is due than the budget
-//! allows and time goes on meanwhile, the newly due goes first, so that a mass expiry does not delay everybody else's.
+//! Order: timers that became due between two polls fire in the order of their deadlines. If more is due than the budget allows
+//! and time goes on meanwhile, newly due timers fire first, so that a mass expiry does not delay all others.
 
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::Cell;
@@ -24,10 +24,10 @@ use std::fmt;
 
 use crate::base::prefetch::prefetch;
 
-/// Names a timer until it fires or is cancelled; below 2^28, never 0.
+/// Identifies a timer until it fires or is cancelled; below 2^28, never 0.
 pub type TimerId = u32;
 
-/// Timers are numbered below this.
+/// All timer numbers are below this.
 pub const TIMER_LIMIT: u32 = 1 << 28;
 
 /// Level 0: 64 words of 64 slots, so that a word of words finds the next slot.
@@ -39,28 +39,28 @@ const RATIO_BITS: u32 = 6;
 /// Slots of all levels; the first nodes are their list heads.
 const SLOTS: usize = NEAR_SLOTS + LEVELS * FAR_SLOTS;
 
-/// Milliseconds before a slot's start at which its timers may move down, where the slot is not narrower than that.
+/// Milliseconds before a slot's start at which its timers may move down; at most the slot's width.
 const LEAD_MS: u64 = 1 << 15;
-/// Timers that move ahead of time in one millisecond, while there is time.
+/// Maximum number of timers that move ahead of time in one millisecond, while there is no hurry.
 const AHEAD_PER_MS: u32 = 512;
 /// With this much time left, the whole budget is spent on moving.
 const HURRY_MS: u64 = 512;
-/// With this much time left, moving goes before firing what is late anyway, and `next_wake` asks to be called at once.
+/// With this much time left, moving precedes firing timers that are late already, and `next_wake` asks for an immediate poll.
 const URGENT_MS: u64 = 64;
 
-/// Later deadlines count as this, so that no time is without a next one.
+/// Later deadlines are treated as this one, so that every time has a next one.
 const LAST_MS: u64 = u64::MAX - 1;
 const UNKNOWN: u64 = u64::MAX;
 
 const CHUNK_BITS: u32 = 12;
 const CHUNK: usize = 1 << CHUNK_BITS;
-/// Bytes that a timer takes.
+/// Bytes of a timer.
 pub const TIMER_BYTES: usize = size_of::<Node>();
 
 /// A timer, or the head of a slot's list.
 ///
-/// Neighbours are kept as they differ from the node itself. So memory that is all zero, as it comes from the system, is empty lists and
-/// free nodes, and is not touched before it is used: a server that starts has 84 KiB of list heads.
+/// Links are stored as the difference from the node's own number. So memory that is all zero, as it comes from the system,
+/// consists of empty lists and free nodes, and is not touched before it is used: a server starts with 84 KiB of list heads.
 #[derive(Clone, Copy)]
 struct Node {
     token: u64,
@@ -79,19 +79,19 @@ impl Node {
         self.prev ^ this
     }
 
-    /// Whether a node that is no head is on no list.
+    /// Whether a node, which is no list head, is on no list.
     #[inline]
     fn is_free(&self) -> bool {
         self.prev == 0
     }
 }
 
-/// Nodes by number, in chunks that never move: growing costs the same at any size.
+/// Nodes by number, in chunks that never move: growth costs the same at any size.
 struct Nodes {
     chunks: Vec<Box<[Node; CHUNK]>>,
-    /// Nodes that were ever in use, list heads included.
+    /// Number of nodes that were ever in use, including list heads.
     used: u32,
-    /// The first free node of those, linked by `next`; 0 where there is none.
+    /// The first free one of those, linked by `next`; 0 if there is none.
     free: u32,
 }
 
@@ -106,13 +106,13 @@ impl Nodes {
         &mut self.chunks[(node >> CHUNK_BITS) as usize][node as usize & (CHUNK - 1)]
     }
 
-    /// A node that is on no list, or `None` when all numbers are given out.
+    /// A node that is on no list, or `None` if all numbers are in use.
     #[inline]
     fn take(&mut self) -> Option<u32> {
         if self.free != 0 {
             let node = self.free;
             self.free = self.at(node).next(node);
-            // It was freed long ago, perhaps: it comes until it is wanted.
+            // It may have been freed long ago: this loads it until it is needed.
             prefetch(std::ptr::from_ref(self.at(self.free)).cast());
             return Some(node);
         }
@@ -130,7 +130,7 @@ impl Nodes {
     #[cold]
     fn add_chunk(&mut self) {
         const LAYOUT: Layout = Layout::new::<[Node; CHUNK]>();
-        // SAFETY: the layout is not empty; all zero is a node; and the block is a box's own.
+        // SAFETY: the layout is not empty; all zero is a valid node; and the block is allocated as a box's would be.
         self.chunks.push(unsafe {
             let chunk = alloc_zeroed(LAYOUT);
             if chunk.is_null() {
@@ -147,31 +147,31 @@ impl Nodes {
     }
 }
 
-/// Timers on a line of milliseconds.
+/// The timer wheel.
 pub struct Wheel {
     nodes: Nodes,
     len: usize,
-    /// The wheel stands here: no timer lies in a slot that starts earlier. At most `seen`.
+    /// The position of the wheel: no timer lies in a slot that starts earlier. At most `seen`.
     at: u64,
-    /// The latest time it was polled with.
+    /// The latest time of a poll.
     seen: u64,
-    /// What became due at `seen`, and not before, lies from here on.
+    /// Timers that became due at `seen`, and not before, lie from this time on.
     fresh: u64,
-    /// At most the start of the first slot above level 0 that holds a timer.
+    /// A lower bound of the start of the first slot above level 0 that holds a timer.
     horizon: u64,
-    /// Timers that may still move ahead of time at `seen`.
+    /// How many more timers may move ahead of time at `seen`.
     ahead: u32,
-    /// Slots of level 0 that hold a timer, and the words of those that are not zero.
+    /// Occupied slots of level 0, and the non-zero words of these bits.
     near: [u64; NEAR_SLOTS / 64],
     near_words: u64,
-    /// Slots that hold a timer, for levels from 1 on, and the levels that have one.
+    /// Occupied slots of each level from 1 on, and the levels that have any.
     far: [u128; LEVELS],
     far_levels: u16,
-    /// What [`Wheel::next_wake`] found, as long as no slot was filled or emptied since, and the wheel was not polled; or [`UNKNOWN`].
+    /// The result of [`Wheel::next_wake`], valid until a slot is filled or emptied or the wheel is polled; or [`UNKNOWN`].
     wake_ms: Cell<u64>,
 }
 
-/// The first level that may reach as far as a distance, by the place of the highest bit of that: from that of [`NEAR_SLOTS`] on.
+/// The first level that may reach a distance, by the index of the distance's highest bit: from that of [`NEAR_SLOTS`] on.
 const LEVEL_OF_BITS: [u8; 64] = {
     let mut levels = [0; 64];
     let mut bit = NEAR_BITS;
@@ -182,20 +182,20 @@ const LEVEL_OF_BITS: [u8; 64] = {
     levels
 };
 
-/// Bits of a slot's width in milliseconds, for a level from 1 on.
+/// Binary logarithm of a slot's width in milliseconds, for a level from 1 on.
 #[inline]
 fn width_bits(level: usize) -> u32 {
     NEAR_BITS - 1 + RATIO_BITS * (level as u32 - 1)
 }
 
-/// How long before a slot's start its timers may move down.
+/// How many milliseconds before a slot's start its timers may move down.
 #[inline]
 fn lead_ms(level: usize) -> u64 {
     LEAD_MS.min(1 << width_bits(level))
 }
 
 impl Wheel {
-    /// A wheel standing at `now_ms`.
+    /// Creates a wheel that stands at `now_ms`.
     pub fn new(now_ms: u64) -> Self {
         let mut nodes = Nodes { chunks: Vec::new(), used: SLOTS as u32, free: 0 };
         while nodes.chunks.len() * CHUNK < SLOTS {
@@ -222,15 +222,15 @@ impl Wheel {
         self.len
     }
 
-    /// Bytes taken. Nodes are used again, but never given back.
+    /// Bytes allocated. Nodes are reused, but never freed.
     #[cfg(any(test, feature = "internals"))]
     pub fn allocated(&self) -> usize {
         self.nodes.chunks.len() * CHUNK * size_of::<Node>() + size_of::<Self>()
     }
 
-    /// Adds a timer that carries `token`. A deadline that is past fires on the next poll.
+    /// Adds a timer with `token`. A deadline in the past fires on the next poll.
     ///
-    /// Gives 0 when the wheel holds as many timers as there are numbers (more than 268 million): then nothing was added.
+    /// Returns 0 if all timer numbers (more than 268 million) are in use; nothing was added then.
     pub fn insert(&mut self, deadline_ms: u64, token: u64) -> TimerId {
         let Some(node) = self.nodes.take() else { return 0 };
         self.len += 1;
@@ -246,22 +246,22 @@ impl Wheel {
         self.len -= 1;
     }
 
-    /// Gives a timer another token.
+    /// Changes the token of a timer.
     #[inline]
     pub fn set_token(&mut self, timer: TimerId, token: u64) {
         assert!(!self.nodes.at(timer).is_free(), "timer {timer} is not set");
         self.nodes.at_mut(timer).token = token;
     }
 
-    /// What a timer carries.
+    /// The token of a timer.
     #[inline]
     pub fn token(&self, timer: TimerId) -> u64 {
         assert!(!self.nodes.at(timer).is_free(), "timer {timer} is not set");
         self.nodes.at(timer).token
     }
 
-    /// The first of the timers that `wanted` wants, among at most `steps` nodes from the `from`-th on, counted round: with a random
-    /// `from` a random timer, nearly as fair as it can be. `None` where none of those nodes has one.
+    /// The first result of `wanted` for a timer, among at most `steps` nodes from the `from`-th on, wrapping around. With a
+    /// random `from` this is a random timer, nearly as fair as possible. `None` if there is no result.
     pub fn sample<T>(&self, from: u64, steps: u32, mut wanted: impl FnMut(u64) -> Option<T>) -> Option<T> {
         let count = self.nodes.used - SLOTS as u32;
         let first = (from.checked_rem(u64::from(count))?) as u32;
@@ -271,7 +271,7 @@ impl Wheel {
         })
     }
 
-    /// When to call [`Wheel::poll`] next: no timer is due before. A time that is past means at once.
+    /// The time of the next [`Wheel::poll`]: no timer is due before. A time in the past means at once.
     #[inline]
     pub fn next_wake(&self) -> Option<u64> {
         if self.len == 0 {
@@ -302,10 +302,10 @@ impl Wheel {
         wake
     }
 
-    /// The next timer that is due at `now_ms`, taken off the wheel; `None` when none is, or the budget is used up (then
-    /// [`Wheel::next_wake`] says so). Each timer fired or moved takes one from the budget.
+    /// Removes and returns the next timer that is due at `now_ms`; `None` if there is none, or if the budget is used up (then
+    /// [`Wheel::next_wake`] says so). Each timer that fires or moves takes one from the budget.
     ///
-    /// `deadline_of` gives a token's deadline in milliseconds: that of its insertion, or a later one.
+    /// `deadline_of` returns a token's deadline in milliseconds: that of its insertion, or a later one.
     pub fn poll(&mut self, now_ms: u64, budget: &mut u32, mut deadline_of: impl FnMut(u64) -> u64) -> Option<u64> {
         self.wake_ms.set(UNKNOWN);
         if now_ms.min(LAST_MS) > self.seen {
@@ -361,7 +361,7 @@ impl Wheel {
         None
     }
 
-    /// The first millisecond with timers that became due at `seen` and not before, if nothing earlier waits above level 0.
+    /// The first millisecond with timers that became due at `seen` and not before, unless an earlier one waits above level 0.
     #[inline]
     fn fresh_due(&self) -> Option<u64> {
         let from = self.fresh.max(self.at);
@@ -372,7 +372,7 @@ impl Wheel {
         (ms >= from && ms <= self.seen && ms < self.horizon).then_some(ms)
     }
 
-    /// The first millisecond from `from` on that holds timers, going round to those before it.
+    /// The first millisecond from `from` on that holds timers, wrapping around to those before it.
     #[inline]
     fn next_near(&self, from: u64) -> Option<u64> {
         let slot = from as usize & (NEAR_SLOTS - 1);
@@ -392,7 +392,7 @@ impl Wheel {
         Some(self.at + ((found as u64).wrapping_sub(self.at) & (NEAR_SLOTS as u64 - 1)))
     }
 
-    /// The start of the first slot of a level that holds a timer; the level has one.
+    /// The start of the first occupied slot of a level, which must have one.
     #[inline]
     fn first_start(&self, level: usize) -> u64 {
         let bits = width_bits(level);
@@ -401,7 +401,7 @@ impl Wheel {
         (current + u64::from(turned.trailing_zeros())) << bits
     }
 
-    /// Level and start of the slot that must be moved down first, among those that may. Brings `horizon` up to date.
+    /// Level and start of the slot to move down first, among those that may move. Updates `horizon`.
     fn next_to_move(&mut self) -> Option<(usize, u64)> {
         let mut first = None;
         let mut horizon = u64::MAX;
@@ -419,7 +419,7 @@ impl Wheel {
         first
     }
 
-    /// Moves timers down for which there is still time, at most so many in a millisecond.
+    /// Moves timers down that have time left, at most a certain number in each millisecond.
     fn move_ahead(&mut self, budget: &mut u32, deadline_of: &mut impl FnMut(u64) -> u64) {
         while *budget > 0
             && let Some((level, start)) = self.next_to_move()
@@ -439,7 +439,7 @@ impl Wheel {
         }
     }
 
-    /// Files the timers of a slot again, each on a lower level or, where its deadline moved, further away.
+    /// Files the timers of a slot again, each on a lower level or, if its deadline moved, further away.
     fn move_down(&mut self, level: usize, start: u64, budget: &mut u32, deadline_of: &mut impl FnMut(u64) -> u64) {
         let index = (start >> width_bits(level)) as usize & (FAR_SLOTS - 1);
         let head = (NEAR_SLOTS + (level - 1) * FAR_SLOTS + index) as u32;
@@ -456,7 +456,7 @@ impl Wheel {
         }
     }
 
-    /// Puts a node that is on no list at the end of the list of its deadline's slot.
+    /// Appends a node that is on no list to the list of its deadline's slot.
     #[inline(always)]
     fn file(&mut self, node: u32, deadline: u64, token: u64) {
         let deadline = deadline.max(self.at).min(LAST_MS);
@@ -469,14 +469,14 @@ impl Wheel {
         }
     }
 
-    /// The slot of a deadline, which the wheel has not passed.
+    /// The slot of a deadline, which must not be before the wheel's position.
     #[inline]
     fn slot_of(&self, deadline: u64) -> u32 {
         let distance = deadline - self.at;
         if distance < NEAR_SLOTS as u64 {
             return deadline as u32 & (NEAR_SLOTS as u32 - 1);
         }
-        // A level reaches 127 slots beyond the one the wheel stands in: 2^(width + 7) ms, less what has passed of that one.
+        // A level reaches 127 slots beyond the one the wheel stands in: 2^(width + 7) ms, less the elapsed part of that slot.
         let mut level = usize::from(LEVEL_OF_BITS[63 - distance.leading_zeros() as usize]);
         if (deadline >> width_bits(level)) - (self.at >> width_bits(level)) >= FAR_SLOTS as u64 {
             level += 1;
@@ -485,7 +485,7 @@ impl Wheel {
         (NEAR_SLOTS + (level - 1) * FAR_SLOTS + index) as u32
     }
 
-    /// Marks the slot of a deadline, which holds its first timer.
+    /// Marks the slot of a deadline as occupied by its first timer.
     #[inline]
     fn mark(&mut self, slot: usize, deadline: u64) {
         self.wake_ms.set(UNKNOWN);
@@ -546,7 +546,7 @@ impl Wheel {
             };
             let links = self.nodes.at(head);
             if !taken {
-                // Most are empty, and fuzzing comes by here often.
+                // Most slots are empty, and fuzzing checks this often.
                 assert!(links.next(head) == head && links.prev(head) == head, "slot {slot} is taken and has no mark");
                 continue;
             }

@@ -1,4 +1,4 @@
-//! How many keys of each sort a dictionary has, kept as they come and go.
+//! Numbers of keys of each kind in a dictionary, updated as keys come and go.
 
 use crate::store::entry::EntryRef;
 
@@ -11,12 +11,12 @@ pub(super) struct Counts {
     pub hashes: usize,
     /// Locks, semaphores, latches and guards.
     pub natives: usize,
-    /// Those of them with a deadline.
+    /// Natives with a deadline.
     pub volatile_natives: usize,
 }
 
 impl Counts {
-    /// An entry has come, with a deadline or without.
+    /// Counts a new entry, with or without a deadline.
     #[inline(always)]
     pub fn come(&mut self, entry: EntryRef<'_>, has_deadline: bool) {
         self.volatile += usize::from(has_deadline);
@@ -25,7 +25,7 @@ impl Counts {
         }
     }
 
-    /// Out of line, as most that come are plain.
+    /// Out of line, because most new entries are plain.
     #[inline(never)]
     fn native_comes(&mut self, entry: EntryRef<'_>, has_deadline: bool) {
         if entry.is_native() {
@@ -34,7 +34,7 @@ impl Counts {
         }
     }
 
-    /// An entry has gone, its deadline with it.
+    /// Counts the removal of an entry and its deadline.
     #[inline(always)]
     pub fn gone(&mut self, entry: EntryRef<'_>) {
         if entry.deadline().is_some() {
@@ -46,7 +46,7 @@ impl Counts {
         }
     }
 
-    /// An entry had a deadline, or not, and now it is the other way.
+    /// Counts that an entry got a deadline or lost it.
     #[inline(always)]
     pub fn deadline_changed(&mut self, entry: EntryRef<'_>, (had, has): (bool, bool)) {
         let of_native = entry.is_native();
@@ -63,7 +63,7 @@ impl Counts {
         }
     }
 
-    /// An entry that had a deadline, or not, has come in the place of one of another sort.
+    /// Counts the replacement of an entry, which did or did not have a deadline, by one of another kind.
     #[inline]
     pub fn replaced(&mut self, old: EntryRef<'_>, new: EntryRef<'_>, had: bool) {
         match (old.is_native(), new.is_native()) {

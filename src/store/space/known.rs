@@ -1,8 +1,8 @@
-//! The key that a request or a script is about: its hash is worked out once, and for a script it is remembered where the key is.
+//! The current key of a request or a script: its hash is computed once, and for a script its place is remembered.
 
 use super::{EntryMut, EntryRef, KeyHash, Place, Space};
 
-/// A key, by where it lies, and its hash.
+/// A key, by its address in memory, and its hash.
 #[derive(Clone, Copy)]
 pub(super) struct Hashed {
     start: *const u8,
@@ -11,11 +11,11 @@ pub(super) struct Hashed {
 }
 
 impl Hashed {
-    /// No key lies there.
+    /// No key.
     pub(super) const NONE: Hashed = Hashed { start: std::ptr::null(), len: 0, hash: KeyHash::ZERO };
 }
 
-/// Where the key that is known was found: its place, and the address of the entry there.
+/// Where the known key was found: its place, and the address of the entry there.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     place: Place,
@@ -38,8 +38,8 @@ impl Space {
         std::ptr::eq(key.as_ptr(), self.hashed.start) && key.len() == self.hashed.len
     }
 
-    /// Takes it that the key has this hash, until [`Space::forget_known`]: as long as its bytes stay where they are, whoever hashes what
-    /// lies there hashes this key.
+    /// Records that the key has this hash, until [`Space::forget_known`]. The key is identified by its address, so its bytes must
+    /// not move or change until then.
     #[inline]
     pub fn know(&mut self, key: &[u8], hash: KeyHash) {
         debug_assert_eq!(self.hasher.hash(key), hash);
@@ -47,8 +47,8 @@ impl Space {
         self.sought_in.set(NOT_YET);
     }
 
-    /// Has it remembered where the key is that is known, for a script, which asks for the same key again and again; this one becomes it
-    /// where none is. Gives whether that was so; to be ended by [`Space::forget_places`].
+    /// Remembers the place of the known key, for a script, which accesses the same key again and again. If no key is known, `key`
+    /// becomes it. Returns whether that was so, for [`Space::forget_places`], which ends this.
     #[inline]
     pub fn remember_places(&mut self, key: &[u8]) -> bool {
         let none = self.hashed.start.is_null();
@@ -59,7 +59,7 @@ impl Space {
         none
     }
 
-    /// As [`Space::remember_places`] for a script that asks for a copy of this key. The copy, too, must stay where it is until
+    /// As [`Space::remember_places`] for a script that uses a copy of this key. The copy, too, must stay where it is until
     /// `forget_places(true)` ends this.
     #[inline]
     pub fn remember_places_of_copy(&mut self, key: &[u8], copy: &[u8]) {
@@ -67,7 +67,7 @@ impl Space {
         self.remembers = true;
     }
 
-    /// Ends what [`Space::remember_places`] began, which has given this.
+    /// Ends [`Space::remember_places`], which returned this value.
     #[inline]
     pub fn forget_places(&mut self, none_was_known: bool) {
         self.remembers = false;
@@ -76,7 +76,7 @@ impl Space {
         }
     }
 
-    /// Has it remembered where the key is that is known, or no more; gives whether it was.
+    /// Sets whether the place of the known key is remembered. Returns whether it was.
     #[inline]
     pub fn set_remembering(&mut self, remembers: bool) -> bool {
         if !self.remembers {
@@ -85,13 +85,13 @@ impl Space {
         std::mem::replace(&mut self.remembers, remembers)
     }
 
-    /// Ends what [`Space::know`] began, before anything else may lie where the key lay.
+    /// Ends [`Space::know`]. Must be called before the key's memory is reused.
     #[inline]
     pub fn forget_known(&mut self) {
         self.hashed = Hashed::NONE;
     }
 
-    /// The hash of a key, and where it is, ended or not, with its entry.
+    /// The hash of a key, and its place, expired or not, with its entry.
     #[inline(always)]
     pub fn locate(&self, dict: usize, key: &[u8]) -> (KeyHash, Option<(Place, EntryRef<'_>)>) {
         let known = self.is_known(key);
@@ -107,17 +107,17 @@ impl Space {
         (hash, found)
     }
 
-    /// As [`Space::locate`], the entry to be changed as by [`Space::get_mut`].
+    /// As [`Space::locate`], with the entry mutable as by [`Space::get_mut`].
     #[inline(always)]
     pub fn locate_mut(&mut self, dict: usize, key: &[u8]) -> (KeyHash, Option<(Place, EntryMut<'_>)>) {
         let (hash, found) = self.locate(dict, key);
         let found = found.map(|(place, entry)| (place, entry.address()));
-        // SAFETY: a dictionary of ours has the entry, and nothing else can look at it or drop it as long as this borrow of it lasts.
+        // SAFETY: one of our dictionaries has the entry, and nothing else can read or drop it as long as this borrow of it lasts.
         (hash, found.map(|(place, address)| (place, unsafe { EntryMut::at(address) })))
     }
 
-    /// Where the key that is known was found in the dictionary in which it was looked for last. No entry has come, gone or been put in
-    /// another's place since then: whatever does that has the key looked for again.
+    /// The remembered place of the known key, in the dictionary that was searched last. No entry was added, removed or replaced
+    /// since then: such changes reset `sought_in`.
     #[inline(always)]
     fn recall(&self, dict: usize, key: &[u8]) -> Option<(Place, EntryRef<'_>)> {
         let found = self.found.get();
@@ -126,7 +126,7 @@ impl Space {
             self.find_entry(dict, self.hashed.hash, key).map(|(place, entry)| (place, entry.address())),
             "what moves keys has them looked for again"
         );
-        // SAFETY: the dictionary still has the entry, and `&self` keeps it as it is.
+        // SAFETY: the dictionary still has the entry, and `&self` keeps it unchanged.
         found.map(|found| (found.place, unsafe { EntryRef::at(found.address) }))
     }
 }
