@@ -216,7 +216,7 @@ impl<T> Chunks<T> {
         })
     }
 
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         let mut open = Vec::new();
         let (mut at, mut before) = (self.open, NIL);

@@ -123,7 +123,7 @@ impl Segments {
         }
     }
 
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         assert!([1, SEGMENTS].contains(&self.segments.len()));
         let mut len = 0;

@@ -379,7 +379,7 @@ impl<T> Interests<T> {
         self.hasher.hash_one(u64::from(owner) << 32 | u64::from(key)) as u32
     }
 
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.keys.len(), "a name for each key");
         assert_eq!(self.pairs.len(), self.links.len(), "a pair for each link");

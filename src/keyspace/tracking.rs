@@ -489,7 +489,7 @@ impl Tracking {
         }
     }
 
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         self.readers.check_invariants();
         let mut readers = 0;

@@ -257,7 +257,7 @@ impl Waits {
         self.interests.free_some(budget);
     }
 
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         self.interests.check_invariants();
         for &key in &self.ready {

@@ -374,7 +374,7 @@ mod tests {
         find_cycle(queues, Wish { owner, mode: Mode::Exclusive, upgrade: false, queues: &[queue] })
     }
 
-    /// Whether no more than so many steps are needed to see that there is no cycle.
+    /// Whether at most this many steps suffice to see that there is no cycle.
     fn is_seen_within(queues: &mut Queues, what: &[u8], owner: &[u8], steps: u32) -> bool {
         let wanted = [queues.find_or_make(0, what)];
         let wish = Wish { owner, mode: Mode::Exclusive, upgrade: false, queues: &wanted };
@@ -414,7 +414,7 @@ mod tests {
         const MANY: usize = 10_000;
         const STEPS: u32 = 16;
         let mut queues = Queues::new(1);
-        // Whoever is to wait holds what somebody waits for.
+        // The owner that is about to wait holds a contended name.
         hold(&mut queues, b"own", b"x", Mode::Exclusive);
         wait(&mut queues, b"own", b"y");
         // A chain; and its other end.
@@ -426,7 +426,7 @@ mod tests {
         assert!(is_seen_within(&mut queues, &name("chain", 0), b"x", STEPS));
         hold(&mut queues, b"other", b"boss", Mode::Exclusive);
         assert!(is_seen_within(&mut queues, b"other", b"end", STEPS));
-        // A crowd that shares what is wanted, each of which waits for another; and one that all wait for.
+        // Many owners share the wanted name and each waits for another one; and all wait for one name.
         for n in 0..MANY {
             hold(&mut queues, b"shared", &name("reader", n), Mode::Shared);
             hold(&mut queues, &name("book", n), b"boss", Mode::Exclusive);

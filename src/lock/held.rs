@@ -2,7 +2,7 @@
 
 use crate::lock::holders::Lock;
 
-/// What is held in a database.
+/// Counts of what is held in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Locks that are held.
@@ -15,7 +15,7 @@ pub struct Held {
     pub permits: u64,
 }
 
-/// What is held in all databases.
+/// Counts of what is held in all databases.
 #[derive(Clone, Debug, Default)]
 pub struct HeldByDb(Vec<Held>);
 

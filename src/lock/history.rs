@@ -322,7 +322,7 @@ impl History {
         }
     }
 
-    /// Panics where the state is not what it should be.
+    /// Panics if an invariant is broken.
     pub fn check_invariants(&self) {
         let (mut at, mut count) = (self.oldest, 0);
         while let Some(record) = self.records.get(at) {

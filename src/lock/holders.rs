@@ -225,7 +225,7 @@ impl Holders {
         true
     }
 
-    /// Panics where the state is not what it should be.
+    /// Panics if an invariant is broken.
     pub fn check_invariants(&self) {
         let tokens: Vec<u64> = self.iter().map(|grant| grant.token).collect();
         assert!(tokens.is_sorted_by(|a, b| a < b), "holders stand in the order of their tokens");

@@ -523,7 +523,7 @@ impl Locks {
         }
     }
 
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         self.queues.check_invariants();
         self.history.check_invariants();

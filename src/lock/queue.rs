@@ -476,7 +476,7 @@ impl Queues {
         self.release_owner(owner);
     }
 
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         let mut links = 0;
         for (number, queue) in self.queues.iter() {

@@ -337,7 +337,7 @@ impl Requests {
         }
     }
 
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         let (mut at, mut before, mut count, mut last_ms) = (self.oldest, NIL, 0, 0);
         while let Some(record) = self.records.get(at) {

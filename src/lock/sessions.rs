@@ -132,7 +132,7 @@ impl Sessions {
         session.grants == 0 && session.client.is_none()
     }
 
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         assert_eq!(self.by_id.len(), self.sessions.len(), "every session is found by its id");
         for (number, session) in &self.sessions {

@@ -1,7 +1,7 @@
-//! The keyspace of one database: 1,024 tables, each with the keys whose hashes begin alike.
+//! The keyspace of one database: 1,024 tables, each with the keys whose hashes have the same top bits.
 //!
-//! No insert ever moves more than one table's slots, so growing to millions of keys has no long pause, and a scan's cursor is a
-//! position in the space of 29-bit hashes that no growth and no shrinking invalidates.
+//! No insertion ever moves more than one table's slots, so growth to millions of keys causes no long pause, and a scan's cursor
+//! is a position in the space of 29-bit hashes, which neither growth nor shrinking invalidates.
 
 use std::hash::{BuildHasher, Hasher};
 use std::num::NonZeroU64;
@@ -19,7 +19,7 @@ const TABLES: usize = 1 << TABLE_BITS;
 pub struct KeyHash(u32);
 
 impl KeyHash {
-    /// The hash of some keys.
+    /// The hash 0, as of some keys.
     pub const ZERO: KeyHash = KeyHash(0);
 
     #[inline]
@@ -32,24 +32,24 @@ impl KeyHash {
         self.0 & (HASH_LIMIT - 1)
     }
 
-    /// All of it, 29 bits.
+    /// All 29 bits.
     #[inline]
     pub fn bits(self) -> u32 {
         self.0
     }
 
-    /// The bits that choose among tables, and the hash within one.
+    /// The number of the table, and the hash within it.
     pub fn parts(self) -> (u32, u32) {
         (self.table() as u32, self.in_table())
     }
 }
 
-/// Hashes keys with a seed, so that nobody outside can choose keys that collide.
+/// Hashes keys with a seed, so that clients cannot choose keys that collide.
 #[derive(Clone, Debug)]
 pub struct KeyHasher(FixedState);
 
 impl KeyHasher {
-    /// A hasher of its own for each seed.
+    /// Creates a hasher; each seed has its own.
     pub fn new(seed: u64) -> Self {
         KeyHasher(FixedState::with_seed(seed))
     }
@@ -62,14 +62,14 @@ impl KeyHasher {
         KeyHash((hasher.finish() >> (64 - TABLE_BITS - HASH_BITS)) as u32)
     }
 
-    /// The seeded hash for maps that live as long as a command.
+    /// The seeded hash state, for maps that live as long as a command.
     pub fn state(&self) -> FixedState {
         self.0.clone()
     }
 }
 
-/// Where a key stands, until the dictionary is changed: the number of its table, and its position there plus one. In one word, so that
-/// a place, and whether there is one, is passed in registers.
+/// The place of a key, valid until the dictionary changes: the number of its table, and its position there plus one. It is a
+/// single word, so that an optional place is passed in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(NonZeroU64);
 
@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-/// Keys with their entries. Takes no memory until the first one.
+/// Keys with their entries. Allocates no memory before the first one.
 #[derive(Default)]
 pub struct Dict {
     tables: Vec<Table>,
@@ -108,44 +108,45 @@ impl Dict {
         self.len == 0
     }
 
-    /// Bytes taken by slots and tables, entries not counted. Walks the 1,024 tables.
+    /// Bytes of slots and tables, without entries. Walks the 1,024 tables.
     pub fn allocated(&self) -> usize {
         self.tables.iter().map(Table::allocated).sum::<usize>() + self.tables.capacity() * size_of::<Table>()
     }
 
-    /// Where a key is.
+    /// The place of a key.
     #[inline]
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Place> {
         let position = self.tables.get(hash.table())?.find(hash.in_table(), key)?;
         Some(Place::new(hash.table(), position))
     }
 
-    /// Where a key is, and its entry.
+    /// The place of a key, and its entry.
     #[inline(always)]
     pub fn find_entry(&self, hash: KeyHash, key: &[u8]) -> Option<(Place, EntryRef<'_>)> {
         let (position, entry) = self.tables.get(hash.table())?.find_entry(hash.in_table(), key)?;
         Some((Place::new(hash.table(), position), entry))
     }
 
-    /// Where the entry with this address is; `hash` is its key's.
+    /// The place of the entry with this address; `hash` must be its key's.
     pub fn find_address(&self, hash: KeyHash, address: u64) -> Option<Place> {
         let position = self.tables.get(hash.table())?.find_address(hash.in_table(), address)?;
         Some(Place::new(hash.table(), position))
     }
 
-    /// Where some key with this hash is.
+    /// The place of any key with this hash.
     pub fn find_hash(&self, hash: KeyHash) -> Option<Place> {
         let position = self.tables.get(hash.table())?.find_where(hash.in_table(), |_| true)?;
         Some(Place::new(hash.table(), position))
     }
 
-    /// Where a key with this hash is that will do.
+    /// The place of a key with this hash that `will_do` accepts.
     pub fn find_with_hash(&self, hash: KeyHash, will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Place> {
         let position = self.tables.get(hash.table())?.find_where(hash.in_table(), will_do)?;
         Some(Place::new(hash.table(), position))
     }
 
-    /// Visits keys from a random place in the order of hashes on, `count` of them where there are so many; some more where hashes are equal.
+    /// Visits keys in the order of hashes from a random place on: `count` of them if there are enough, and more if hashes are
+    /// equal.
     pub fn sample(&self, random: u64, count: usize, mut visit: impl FnMut(EntryRef<'_>)) {
         let mut seen = 0;
         let mut count_and_visit = |entry: EntryRef<'_>| {
@@ -159,7 +160,7 @@ impl Dict {
         }
     }
 
-    /// Asks memory for the slot where a key's entry would be.
+    /// Prefetches the slot where a key's entry would be.
     #[inline]
     pub fn prefetch_slot(&self, hash: KeyHash) {
         if let Some(table) = self.tables.get(hash.table()) {
@@ -167,7 +168,7 @@ impl Dict {
         }
     }
 
-    /// Asks memory for the entry that a key's slot names.
+    /// Prefetches the entry that a key's slot refers to.
     #[inline]
     pub fn prefetch_entry(&self, hash: KeyHash) {
         if let Some(table) = self.tables.get(hash.table()) {
@@ -175,24 +176,24 @@ impl Dict {
         }
     }
 
-    /// The entry there.
+    /// The entry at a place.
     #[inline]
     pub fn get(&self, place: Place) -> EntryRef<'_> {
         self.tables[place.table()].get(place.position())
     }
 
-    /// The entry there, to be changed in place.
+    /// The entry at a place, mutable.
     #[inline]
     pub fn get_mut(&mut self, place: Place) -> EntryMut<'_> {
         self.tables[place.table()].get_mut(place.position())
     }
 
-    /// Puts another entry of the same key there and gives the old one back.
+    /// Replaces the entry at a place by one with the same key. Returns the old one.
     pub fn replace(&mut self, place: Place, entry: Entry) -> Entry {
         self.tables[place.table()].replace(place.position(), entry)
     }
 
-    /// Adds an entry whose key is not there yet.
+    /// Adds an entry whose key does not exist.
     #[inline(always)]
     pub fn insert(&mut self, hash: KeyHash, entry: Entry) -> Place {
         if self.tables.is_empty() {
@@ -202,15 +203,15 @@ impl Dict {
         Place::new(hash.table(), self.tables[hash.table()].insert(hash.in_table(), entry))
     }
 
-    /// Takes the entry there out.
+    /// Removes the entry at a place.
     pub fn remove(&mut self, place: Place) -> Entry {
         self.len -= 1;
         self.tables[place.table()].remove(place.position())
     }
 
-    /// Visits entries from a cursor on until `count` were seen, and gives the cursor to go on from, 0 at the end. Start with 0.
+    /// Visits entries from a cursor on until `count` were seen. Returns the cursor to continue from, 0 at the end. Start with 0.
     ///
-    /// Every key that is there during the whole of a scan is visited exactly once, whatever else comes and goes. One call
+    /// Every key that exists during the whole scan is visited exactly once, whatever is added or removed meanwhile. One call
     /// visits at most `count` keys and those that share the last one's hash.
     pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(EntryRef<'_>)) -> u64 {
         let mut table = (cursor >> HASH_BITS) as usize;
@@ -229,7 +230,7 @@ impl Dict {
             from = 0;
             left = left.saturating_sub(seen);
             if left == 0 {
-                // Cursor 0 is the start: the first table's start is never given out.
+                // Cursor 0 is the start: the first table's start is never returned.
                 return if table < self.tables.len() { (table as u64) << HASH_BITS } else { 0 };
             }
         }
@@ -241,7 +242,7 @@ impl Dict {
         self.tables.iter().flat_map(Table::iter)
     }
 
-    /// The `index`-th key in the order of a scan, for `index` below `len`: with a random index a fair random key.
+    /// The `index`-th key in the order of a scan, for `index` below `len`: with a random index, a uniformly random key.
     pub fn nth(&self, mut index: usize) -> Option<EntryRef<'_>> {
         for table in &self.tables {
             if index < table.len() {
@@ -252,7 +253,7 @@ impl Dict {
         None
     }
 
-    /// Takes out some entry; for emptying a dictionary in pieces.
+    /// Removes an arbitrary entry, to empty a dictionary in pieces.
     pub fn pop(&mut self) -> Option<Entry> {
         while let Some(table) = self.tables.last_mut() {
             if let Some(entry) = table.pop() {
@@ -264,12 +265,12 @@ impl Dict {
         None
     }
 
-    /// Panics where the dictionary is not what it should be.
+    /// Panics if an invariant is broken.
     pub fn check_invariants(&self, hasher: &KeyHasher) {
         let mut len = 0;
         for (number, table) in self.tables.iter().enumerate() {
             if table.len() == 0 && table.allocated() == 0 {
-                // Most are, and fuzzing comes by here often.
+                // Most tables are empty, and fuzzing checks this often.
                 continue;
             }
             len += table.len();

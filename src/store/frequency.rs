@@ -1,22 +1,23 @@
-//! How often an entry is used, in the 20 bits that otherwise say when it was used last.
+//! How often an entry is used (LFU), in the 20 bits that otherwise hold its last use.
 //!
 //! ```text
 //!   │ minutes (12) │ counter (8) │     the minute, modulo 4,096, at which the counter was last brought up to date
 //! ```
-//! The counter grows with the logarithm of the number of uses: the larger it is, the rarer a use makes it grow. It falls by one for
-//! each `decay_minutes` without a use. Redis has 16 bits for the minute: here an idle time of more than 2.8 days counts modulo that.
+//! The counter grows with the logarithm of the number of uses: the larger it is, the less likely a use makes it grow. It falls by
+//! one for each `decay_minutes` without a use. Redis has 16 bits for the minute: here an idle time of more than 2.8 days wraps
+//! around.
 
-/// The counter of a new entry, so that it is not the first to go.
+/// The counter of a new entry, so that it is not evicted first.
 pub const INITIAL: u8 = 5;
 
 const MINUTES: u32 = 1 << 12;
 
-/// How fast counters grow and fall.
+/// The rates at which counters grow and fall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// `lfu-log-factor`: the larger, the more uses it takes for a counter to grow.
+    /// `lfu-log-factor`: the larger it is, the more uses a counter needs to grow.
     pub log_factor: u32,
-    /// `lfu-decay-time`: minutes without a use for which a counter falls by one; 0: it never falls.
+    /// `lfu-decay-time`: minutes without a use after which a counter falls by one; 0: it never falls.
     pub decay_minutes: u32,
 }
 
@@ -25,18 +26,18 @@ pub fn stamp(minute: u64, counter: u8) -> u32 {
     ((minute % u64::from(MINUTES)) as u32) << 8 | u32::from(counter)
 }
 
-/// The counter at this minute of an entry with these 20 bits.
+/// The counter of an entry with these 20 bits, decayed to this minute.
 pub fn counter(stamp: u32, minute: u64, rules: Rules) -> u8 {
     let elapsed = ((minute % u64::from(MINUTES)) as u32 + MINUTES - (stamp >> 8) % MINUTES) % MINUTES;
     let fallen = elapsed.checked_div(rules.decay_minutes).unwrap_or(0);
     (stamp as u8).saturating_sub(u8::try_from(fallen).unwrap_or(u8::MAX))
 }
 
-/// The 20 bits after one more use at this minute; whether the counter grows is up to `random`.
+/// The 20 bits after one more use at this minute; `random` decides whether the counter grows.
 pub fn used(old: u32, minute: u64, rules: Rules, random: u64) -> u32 {
     let counter = counter(old, minute, rules);
     let above = u64::from(counter.saturating_sub(INITIAL));
-    // One chance in `above * log_factor + 1`.
+    // A probability of 1 in `above * log_factor + 1`.
     let grows = random.is_multiple_of(above * u64::from(rules.log_factor) + 1);
     stamp(minute, counter.saturating_add(u8::from(grows)))
 }

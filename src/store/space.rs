@@ -562,7 +562,7 @@ impl Space {
         }
     }
 
-    /// Panics where something is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         let mut timers = 0;
         let mut check = |entry: EntryRef<'_>, number: Option<usize>| {

@@ -488,7 +488,7 @@ impl Table {
         None
     }
 
-    /// Panics where the table is not what it should be.
+    /// Panics if an invariant is broken.
     pub fn check_invariants(&self, hash: impl Fn(&[u8]) -> u32) {
         let mut count = 0;
         let mut previous = None;

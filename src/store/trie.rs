@@ -1,40 +1,40 @@
-//! The table of a big value, such as a set or a hash: one [`Table`] while it is small, a tree of tables when it is large.
+//! The table of a large value, such as a set or a hash: one [`Table`] while it is small, a tree of tables when it is large.
 //!
-//! A table that has taken in `LEAF_MAX` entries is dealt out to 32 tables by the next five bits of the hash, and each of these
-//! again when it is as full. So no insert moves more than some thousand slots, and the table of a value with a million members grows
-//! without a pause. Where much was removed, 32 tables become one again.
+//! A table with `LEAF_MAX` entries is split into 32 tables by the next five bits of the hash, and each of these again when it is
+//! as full. So no insertion moves more than some thousand slots, and the table of a value with a million members grows without a
+//! pause. After many removals, 32 tables are merged into one again.
 //!
 //! ```text
 //!   hash, 29 bits    │ 5 │ 5 │ 19 or more: the hash in the leaf's table │
 //!   root ─ 32 nodes ───┘   │
 //!            └─ 32 leaves ─┘
 //! ```
-//! Entries lie in the order of their hashes, as far as these are kept, however they are dealt out: a scan's cursor, a hash, survives
-//! every change.
+//! Entries are stored in the order of their hashes, as far as the tables keep these, however they are split: a scan's cursor, a
+//! hash, survives every change.
 
 use crate::base::prefetch::prefetch;
 use crate::store::dict::{KeyHash, KeyHasher};
 use crate::store::entry::{Entry, EntryMut, EntryRef};
 use crate::store::table::{HASH_BITS, HASH_LIMIT, Position, Table};
 
-/// Bits of a hash that are used.
+/// Number of bits used of a hash.
 pub const TRIE_BITS: u32 = HASH_BITS + DEPTH_MAX * FAN_BITS;
-/// Hashes are below this.
+/// All hashes are below this.
 pub const TRIE_LIMIT: u32 = 1 << TRIE_BITS;
-/// Entries in a table before it is dealt out.
+/// Number of entries at which a table is split.
 const LEAF_MAX: usize = 1024;
-/// Entries below which the tables of a branch become one again.
+/// Number of entries below which the tables of a branch are merged.
 const BRANCH_MIN: usize = LEAF_MAX / 8;
 const FAN_BITS: u32 = 5;
 const FAN: usize = 1 << FAN_BITS;
-/// Branches above a leaf at most: tables at the bottom grow without bound.
+/// Maximum number of branches above a leaf: tables at the bottom grow without bound.
 const DEPTH_MAX: u32 = 2;
-/// How many entries are asked of memory at once while they are dealt out.
+/// How many entries ahead a split prefetches.
 const AHEAD: usize = 8;
-/// Places that are tried for a random entry before entries are counted off.
+/// Attempts to hit a random entry before entries are counted off.
 const TRIES: u32 = 64;
 
-/// Entries with distinct keys. Owns them. Whoever calls gives the same hasher always.
+/// Entries with distinct keys. Owns them. Callers must always pass the same hasher.
 #[derive(Default)]
 pub struct Trie {
     root: Node,
@@ -46,12 +46,12 @@ enum Node {
 }
 
 struct Branch {
-    /// Entries below.
+    /// Number of entries below.
     len: usize,
     nodes: [Node; FAN],
 }
 
-/// Where an entry stands, until the trie is changed.
+/// The place of an entry, valid until the trie changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
     hash: u32,
@@ -73,19 +73,19 @@ impl Node {
     }
 }
 
-/// Which node of a branch at this depth a hash belongs to.
+/// The index of the node for a hash, in a branch at this depth.
 #[inline]
 fn turn(hash: u32, depth: u32) -> usize {
     (hash >> (TRIE_BITS - FAN_BITS * (depth + 1))) as usize & (FAN - 1)
 }
 
-/// Bits that a table at this depth does not keep of a hash.
+/// Number of low bits of a hash that a table at this depth does not keep.
 #[inline]
 fn dropped(depth: u32) -> u32 {
     TRIE_BITS - HASH_BITS - FAN_BITS * depth
 }
 
-/// The hash in a table at this depth.
+/// The hash within a table at this depth.
 #[inline]
 fn local(hash: u32, depth: u32) -> u32 {
     (hash >> dropped(depth)) & (HASH_LIMIT - 1)
@@ -102,7 +102,7 @@ impl Trie {
         self.len() == 0
     }
 
-    /// Bytes taken by slots and tables, entries not counted. Walks the tables.
+    /// Bytes of slots and tables, without entries. Walks the tables.
     pub fn allocated(&self) -> usize {
         fn of(node: &Node) -> usize {
             match node {
@@ -113,7 +113,7 @@ impl Trie {
         of(&self.root)
     }
 
-    /// The table where a hash belongs, and the hash there.
+    /// The table for a hash, and the hash within it.
     #[inline]
     fn leaf(&self, hash: u32) -> (&Table, u32) {
         let (mut node, mut depth) = (&self.root, 0);
@@ -138,7 +138,7 @@ impl Trie {
         }
     }
 
-    /// Where the entry with this key stands; `hash` must be the key's.
+    /// The place of the entry with this key; `hash` must be the key's.
     #[inline]
     pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<Spot> {
         let hash = hash.bits();
@@ -146,7 +146,8 @@ impl Trie {
         table.find(local, key).map(|position| Spot { hash, position })
     }
 
-    /// The first of the entries whose hashes begin with these [`HASH_BITS`] bits that will do. Few entries share so many bits.
+    /// The first entry that `will_do` accepts among those whose hashes begin with these [`HASH_BITS`] bits. Few entries share so
+    /// many bits.
     pub fn find_prefixed(&self, prefix: u32, will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Spot> {
         let (first, rest) = (prefix << (TRIE_BITS - HASH_BITS), (1 << (TRIE_BITS - HASH_BITS)) - 1);
         let (mut node, mut depth) = (&self.root, 0);
@@ -159,24 +160,24 @@ impl Trie {
         Some(Spot { hash: first, position })
     }
 
-    /// The entry there.
+    /// The entry at a place.
     #[inline]
     pub fn get(&self, spot: Spot) -> EntryRef<'_> {
         self.leaf(spot.hash).0.get(spot.position)
     }
 
-    /// The entry there, to be changed in place.
+    /// The entry at a place, mutable.
     #[inline]
     pub fn get_mut(&mut self, spot: Spot) -> EntryMut<'_> {
         self.leaf_mut(spot.hash).get_mut(spot.position)
     }
 
-    /// Puts another entry with the same key in the place of the one there, and gives that back.
+    /// Replaces the entry at a place by one with the same key. Returns the old one.
     pub fn replace(&mut self, spot: Spot, entry: Entry) -> Entry {
         self.leaf_mut(spot.hash).replace(spot.position, entry)
     }
 
-    /// Adds an entry whose key is not there.
+    /// Adds an entry whose key does not exist.
     pub fn insert(&mut self, hasher: &KeyHasher, hash: KeyHash, entry: Entry) -> Spot {
         let hash = hash.bits();
         let (mut node, mut depth) = (&mut self.root, 0);
@@ -199,7 +200,7 @@ impl Trie {
         }
     }
 
-    /// Takes the entry there out.
+    /// Removes the entry at a place.
     pub fn remove(&mut self, hasher: &KeyHasher, spot: Spot) -> Entry {
         let (mut node, mut depth) = (&mut self.root, 0);
         let entry = loop {
@@ -216,7 +217,7 @@ impl Trie {
         entry
     }
 
-    /// Makes the uppermost branch above a hash that has become too sparse one table again.
+    /// Merges the uppermost branch above a hash that has become too sparse into one table.
     #[inline]
     fn collapse(&mut self, hasher: &KeyHasher, hash: u32) {
         let (mut node, mut depth) = (&mut self.root, 0);
@@ -229,14 +230,14 @@ impl Trie {
                 *node = Node::Leaf(table);
                 return;
             }
-            // Borrowed anew: the branch was only looked at.
+            // Borrowed again: the branch was only read before.
             let Node::Branch(branch) = node else { return };
             node = &mut branch.nodes[turn(hash, depth)];
             depth += 1;
         }
     }
 
-    /// Takes out some entry, the last by hash; for freeing in pieces.
+    /// Removes an arbitrary entry, the last by hash, to free the trie in pieces.
     pub fn pop(&mut self) -> Option<Entry> {
         pop(&mut self.root)
     }
@@ -250,11 +251,11 @@ impl Trie {
         self.leaves().flat_map(Table::iter)
     }
 
-    /// Visits entries in the order of their hashes, from `from` on, until `count` of them were seen and a hash is done with. Gives
-    /// the hash to go on from, [`TRIE_LIMIT`] at the end.
+    /// Visits entries in the order of their hashes, from `from` on, until `count` were seen and a hash is complete. Returns the
+    /// hash to continue from, [`TRIE_LIMIT`] at the end.
     ///
-    /// Every entry that is there during the whole of a scan is visited exactly once. One call visits at most `count` entries and
-    /// those that share the last one's hash.
+    /// Every entry that exists during the whole scan is visited exactly once. One call visits at most `count` entries and those
+    /// that share the last one's hash.
     pub fn scan<'a>(&'a self, hasher: &KeyHasher, from: u32, count: usize, mut visit: impl FnMut(EntryRef<'a>)) -> u32 {
         let mut from = from.min(TRIE_LIMIT);
         let mut left = count.max(1);
@@ -265,7 +266,7 @@ impl Trie {
                 depth += 1;
             }
             let Node::Leaf(table) = node else { break };
-            // A cursor out of a deeper table that is no more lies among entries that are one hash here.
+            // A cursor from a deeper table that was merged since lies among entries that have one hash here.
             let within = from & ((1 << dropped(depth)) - 1) != 0;
             let first = local(from, depth);
             let mut seen = 0;
@@ -276,7 +277,7 @@ impl Trie {
                 }
             });
             let start = from >> (TRIE_BITS - FAN_BITS * depth) << (TRIE_BITS - FAN_BITS * depth);
-            // Where the table ends, this is where the next one begins.
+            // At the end of the table, this is the start of the next one.
             from = start + (next << dropped(depth));
             left = left.saturating_sub(seen);
             if left == 0 {
@@ -286,7 +287,7 @@ impl Trie {
         from
     }
 
-    /// A random entry, each with the same chance.
+    /// A uniformly random entry.
     pub fn random(&self, random: &mut impl FnMut() -> u64) -> Option<EntryRef<'_>> {
         if self.is_empty() {
             return None;
@@ -301,7 +302,7 @@ impl Trie {
         table.nth(index).map(|position| table.get(position))
     }
 
-    /// The table with the `index`-th entry in the order of their hashes, and which of its entries that is.
+    /// The table with the `index`-th entry in the order of their hashes, and the entry's index within it.
     fn leaf_of_nth(&self, mut index: usize) -> Option<(&Table, usize)> {
         let mut node = &self.root;
         while let Node::Branch(branch) = node {
@@ -317,7 +318,7 @@ impl Trie {
         }
     }
 
-    /// A trie with copies of all entries, which have the same keys.
+    /// A trie with copies of all entries. The copies must have the same keys.
     pub fn duplicate(&self, mut copy: impl FnMut(EntryRef<'_>) -> Entry) -> Trie {
         fn of(node: &Node, copy: &mut impl FnMut(EntryRef<'_>) -> Entry) -> Node {
             match node {
@@ -331,7 +332,7 @@ impl Trie {
         Trie { root: of(&self.root, &mut copy) }
     }
 
-    /// Panics where the trie is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self, hasher: &KeyHasher) {
         fn check(node: &Node, depth: u32, prefix: u32, hasher: &KeyHasher) {
             match node {
@@ -356,7 +357,7 @@ impl Trie {
     }
 }
 
-/// Deals the entries of a table at this depth out to 32.
+/// Splits a table at this depth into 32.
 #[cold]
 fn deal_out(mut table: Table, depth: u32, hasher: &KeyHasher) -> Box<Branch> {
     let len = table.len();
@@ -367,7 +368,7 @@ fn deal_out(mut table: Table, depth: u32, hasher: &KeyHasher) -> Box<Branch> {
     }
     let ahead: Vec<u64> = entries.iter().skip(AHEAD).map(|entry| entry.read().address()).collect();
     for (at, entry) in entries.into_iter().enumerate() {
-        // Entries lie all over memory: each is asked for some time before it is looked at.
+        // Entries are scattered in memory: each is prefetched some time before it is read.
         if let Some(address) = ahead.get(at) {
             prefetch(std::ptr::without_provenance(*address as usize));
         }
@@ -390,12 +391,12 @@ fn pop(node: &mut Node) -> Option<Entry> {
     }
 }
 
-/// A number below `limit` from a random one.
+/// Maps a random number to one below `limit`.
 pub fn below(random: u64, limit: usize) -> usize {
     ((u128::from(random) * limit as u128) >> 64) as usize
 }
 
-/// Walks over the tables in the order of hashes.
+/// Iterates over the tables in the order of hashes.
 struct Leaves<'a> {
     next: Option<&'a Node>,
     above: [Option<std::slice::Iter<'a, Node>>; DEPTH_MAX as usize],

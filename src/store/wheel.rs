@@ -531,7 +531,7 @@ impl Wheel {
         }
     }
 
-    /// Panics where the wheel is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         let known = self.wake_ms.get();
         assert!(self.len == 0 || known == UNKNOWN || known == self.find_wake(), "woken at {known}, not at {}", self.find_wake());

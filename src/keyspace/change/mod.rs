@@ -407,7 +407,7 @@ impl Changes {
         self.update_observed();
     }
 
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         self.watches.check_invariants();
         self.waits.check_invariants();

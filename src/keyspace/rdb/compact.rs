@@ -1,11 +1,11 @@
-//! The buffers in which Redis keeps small aggregates, read with every bound checked: listpacks, and the ziplists, zipmaps and intsets
-//! of older versions. Each gives its elements in order, or nothing where it is not well formed.
+//! Readers of the buffers in which Redis stores small aggregates, with every bound checked: listpacks, and the ziplists, zipmaps
+//! and intsets of older versions. Each returns its elements in order, or nothing if the buffer is malformed.
 
 use std::borrow::Cow;
 
 use crate::keyspace::rdb::parts::{chunk, take};
 
-/// Elements of a buffer: integers as their texts.
+/// Elements of a buffer, with integers as text.
 pub type Elements<'a> = Vec<Cow<'a, [u8]>>;
 
 fn number<'a>(n: i64) -> Cow<'a, [u8]> {
@@ -36,7 +36,7 @@ pub fn listpack(buffer: &[u8]) -> Option<Elements<'_>> {
             0xc0..0xe0 => {
                 let [low] = chunk(&mut rest)?;
                 let bits = u16::from(first & 0x1f) << 8 | u16::from(low);
-                // Thirteen bits with a sign.
+                // A signed integer of thirteen bits.
                 number(i64::from((bits << 3) as i16 >> 3))
             }
             0xe0..0xf0 => {
@@ -62,13 +62,13 @@ pub fn listpack(buffer: &[u8]) -> Option<Elements<'_>> {
             0x1f_ffff..0xfff_ffff => 4,
             _ => 5,
         };
-        // Seven bits a byte, the lowest last, and a mark on all but the first.
+        // Seven bits per byte, the lowest last, with a mark on all but the first.
         let told = take(&mut rest, backwards)?.iter().fold(0, |told, byte| told << 7 | usize::from(byte & 0x7f));
         if told != len {
             return None;
         }
     }
-    // A count of 65,535 means that nobody counted.
+    // A count of 65,535 means "unknown".
     (rest.is_empty() && (count == u16::MAX || usize::from(count) == elements.len())).then_some(elements)
 }
 

@@ -1,4 +1,4 @@
-//! Writing a value.
+//! Serialization of a value.
 
 use crate::base::number::parse_i64;
 use crate::keyspace::rdb::kind;
@@ -9,12 +9,12 @@ use crate::store::values::hash::Hash;
 use crate::store::values::list::{Digits, End};
 use crate::store::values::value::Value;
 
-/// What every server since Redis 7.0 reads.
+/// The version that every server since Redis 7.0 reads.
 const VERSION: u16 = 10;
-/// Hashes whose fields have deadlines came with Redis 7.4.
+/// The version with deadlines of hash fields, from Redis 7.4.
 const VERSION_WITH_FIELD_DEADLINES: u16 = 12;
 
-/// A string, an integer of up to four bytes as such.
+/// Writes a string; an integer of up to four bytes is written as such.
 fn put_text(out: &mut Vec<u8>, bytes: &[u8]) {
     match parse_i64(bytes).map(i32::try_from) {
         Some(Ok(n)) => match (i8::try_from(n), i16::try_from(n)) {
@@ -32,8 +32,8 @@ fn put_text(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// The payload of a value. Fields of hashes that have ended at `now_ms` are left out; `unix_of` gives the unix time in milliseconds of a
-/// monotonic deadline.
+/// The payload of a value. Leaves out hash fields that have expired at `now_ms`. `unix_of` returns the unix time in milliseconds
+/// of a monotonic deadline.
 pub fn dump(value: ValueRef<'_>, now_ms: u64, unix_of: impl Fn(u64) -> i64) -> Vec<u8> {
     let mut out = Vec::new();
     let mut version = VERSION;
@@ -73,7 +73,7 @@ pub fn dump(value: ValueRef<'_>, now_ms: u64, unix_of: impl Fn(u64) -> i64) -> V
             put_hash(&mut out, &Hash::of_count(field, count), now_ms, unix_of);
         }
         ValueRef::Boxed(Value::Stream(stream)) => version = version.max(put_stream(&mut out, stream)),
-        // Whoever asks refuses these: a grant is its holder's, and of this server.
+        // Callers refuse these before: a grant belongs to its holder and to this server.
         ValueRef::Grant(_) | ValueRef::Boxed(Value::Lock(_) | Value::Latch(_) | Value::Guard(_)) => {}
     }
     seal(&mut out, version);
@@ -85,7 +85,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_text(out, bytes);
 }
 
-/// Writes a hash; whether fields of it have deadlines.
+/// Writes a hash. Returns whether fields of it have deadlines.
 fn put_hash(out: &mut Vec<u8>, hash: &Hash, now_ms: u64, unix_of: impl Fn(u64) -> i64) -> bool {
     let fields = || hash.iter().filter(|field| !field.ended(now_ms));
     let earliest = fields().filter_map(|field| field.deadline).min().map(&unix_of);
@@ -96,7 +96,7 @@ fn put_hash(out: &mut Vec<u8>, hash: &Hash, now_ms: u64, unix_of: impl Fn(u64) -
     put_length(out, fields().count());
     for field in fields() {
         if let Some(earliest) = earliest {
-            // How much later than the earliest it ends, and one more, as none is 0.
+            // The difference from the earliest deadline plus one; 0 stands for no deadline.
             let later = field.deadline.map_or(0, |deadline| unix_of(deadline).saturating_sub(earliest).saturating_add(1));
             put_length(out, later as usize);
         }

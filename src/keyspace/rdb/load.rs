@@ -1,5 +1,5 @@
-//! Reading a value: from whatever version of Redis it comes, and whoever made it up. Every count is believed only as far as there are
-//! bytes for it.
+//! Deserialization of a value from any version of Redis. The input is untrusted: a count is accepted only if there are bytes for
+//! it.
 
 use std::borrow::Cow;
 
@@ -17,9 +17,9 @@ use crate::store::values::stream::BlockLimits;
 use crate::store::values::value::Value;
 use crate::store::values::zset::{self, ZSet};
 
-/// What a value is built with.
+/// Parameters for building a value.
 pub struct Builder<'a> {
-    /// Of the keyspace.
+    /// The keyspace's hasher.
     pub hasher: &'a KeyHasher,
     /// For hashes.
     pub hashes: hash::Limits,
@@ -31,15 +31,15 @@ pub struct Builder<'a> {
     pub zsets: zset::Limits,
     /// For streams.
     pub streams: BlockLimits,
-    /// The monotonic deadline of a unix time in milliseconds; `None` where it is past.
+    /// The monotonic deadline of a unix time in milliseconds; `None` if it has passed.
     pub deadline_at: &'a dyn Fn(i64) -> Option<u64>,
 }
 
 type Text<'a> = Cow<'a, [u8]>;
 
 impl Builder<'_> {
-    /// The value that stands before the footer of a payload; `None` where it is not well formed or empty. A hash all of whose fields
-    /// have ended is given without any.
+    /// The value in the body of a payload; `None` if it is malformed or empty. A hash whose fields have all expired is returned
+    /// without fields.
     pub fn load(&self, body: &[u8]) -> Option<Value> {
         let (&kind, mut rest) = body.split_first()?;
         let value = self.value(kind, &mut rest)?;
@@ -85,7 +85,7 @@ impl Builder<'_> {
                 }
                 let mut zset = ZSet::default();
                 if pairs.len() > self.zsets.entries || pairs.iter().any(|(member, _)| member.len() > self.zsets.value) {
-                    // It never was small: a small one would keep no zero with a sign.
+                    // It was never small in Redis: a small one would not keep the sign of a zero.
                     zset.make_large(self.hasher);
                 }
                 for (member, score) in &pairs {
@@ -134,7 +134,8 @@ impl Builder<'_> {
     }
 
     fn set(&self, members: Elements<'_>, packed: bool) -> Option<Value> {
-        // Redis keeps what was no listpack as a table where there are more members than a set of integers may have, whatever they are.
+        // Redis stores a set that was no listpack as a table if it has more members than a set of integers may have, whatever
+        // they are.
         let table = !packed && members.len() > self.sets.ints;
         let limits = if table { Limits { ints: 0, entries: 0, ..self.sets } } else { self.sets };
         let mut set = Set::for_members(members.first()?, members.len(), limits);
@@ -170,11 +171,11 @@ impl Builder<'_> {
     }
 }
 
-/// A hash that is being read.
+/// A hash while it is read.
 #[derive(Default)]
 struct Fields {
     hash: Hash,
-    /// Fields that have ended already and are left out.
+    /// Number of fields that have expired already and are left out.
     ended: usize,
 }
 
@@ -197,10 +198,10 @@ impl Fields {
     }
 }
 
-/// A count, and so many groups of `each` strings.
+/// Reads a count, and as many groups of `each` strings.
 fn strings<'a>(rest: &mut &'a [u8], each: usize) -> Option<Elements<'a>> {
     let count = plain_length(rest)?.checked_mul(each)?;
-    // A string takes a byte at least.
+    // A string takes at least one byte.
     if count > rest.len() {
         return None;
     }
@@ -211,7 +212,7 @@ fn owned(elements: Elements<'_>) -> Elements<'static> {
     elements.into_iter().map(|element| Text::Owned(element.into_owned())).collect()
 }
 
-/// A score as text behind its length; three lengths stand for what is no finite number.
+/// Reads a score as text with its length; three special lengths stand for values that are not finite.
 fn old_score(rest: &mut &[u8]) -> Option<f64> {
     let [len] = chunk(rest)?;
     match len {

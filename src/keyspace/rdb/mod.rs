@@ -4,7 +4,7 @@
 //!   type, 1 byte · the value · version, 2 bytes · CRC-64, 8 bytes
 //! ```
 //!
-//! Written are the plain forms, which every version of Redis reads; read are all forms that any version wrote.
+//! `DUMP` writes the plain forms, which every version of Redis reads. `RESTORE` reads all forms that any version wrote.
 
 pub mod compact;
 pub mod dump;
@@ -12,7 +12,7 @@ pub mod load;
 pub mod parts;
 pub mod streams;
 
-/// The types of values, by the names Redis's documentation of the format gives them.
+/// The types of values, with the names of Redis's documentation of the format.
 pub mod kind {
     #![allow(missing_docs)]
     pub const STRING: u8 = 0;
@@ -33,10 +33,10 @@ pub mod kind {
     pub const HASH_LISTPACK: u8 = 16;
     pub const ZSET_LISTPACK: u8 = 17;
     pub const LIST_QUICKLIST_2: u8 = 18;
-    /// With the first id, the last deleted one, the number of entries ever added and what groups have read.
+    /// With the first id, the last deleted id, the number of entries ever added, and how far groups have read.
     pub const STREAM_LISTPACKS_2: u8 = 19;
     pub const SET_LISTPACK: u8 = 20;
-    /// With the time at which a consumer was last given something.
+    /// With the time of each consumer's last delivery.
     pub const STREAM_LISTPACKS_3: u8 = 21;
     /// Fields with deadlines; the earliest of them comes first.
     pub const HASH_METADATA: u8 = 24;

@@ -1,14 +1,14 @@
-//! What every payload is made of: lengths, strings, and the footer of version and checksum.
+//! Building blocks of every payload: lengths, strings, and the footer of version and checksum.
 
 use std::borrow::Cow;
 
-/// The newest version that is read, Redis 7.4's.
+/// The newest version that is accepted, that of Redis 7.4.
 pub const VERSION_MAX: u16 = 12;
 
 /// Bytes of version and checksum.
 const FOOTER: usize = 10;
 
-/// The most bytes that one compressed byte can stand for: three of them copy 264.
+/// Maximum number of bytes that one compressed byte can stand for: three of them copy 264.
 const EXPANSION_MAX: usize = 88;
 
 /// Writes a length.
@@ -29,7 +29,7 @@ pub fn put_length(out: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// Writes a string as it is.
+/// Writes a string without encoding.
 pub fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
     put_length(out, bytes.len());
     out.extend_from_slice(bytes);
@@ -42,7 +42,7 @@ pub fn seal(out: &mut Vec<u8>, version: u16) {
     out.extend_from_slice(&crc.to_le_bytes());
 }
 
-/// What stands before the footer of a payload; `None` where its version or its checksum is wrong.
+/// The body of a payload, without the footer; `None` if its version or its checksum is wrong.
 pub fn open(payload: &[u8]) -> Option<&[u8]> {
     let (body, footer) = payload.split_last_chunk::<FOOTER>()?;
     let (version, crc) = footer.split_at(2);
@@ -51,27 +51,27 @@ pub fn open(payload: &[u8]) -> Option<&[u8]> {
     whole.then_some(body)
 }
 
-/// A length, or how a string is encoded.
+/// A length, or the encoding of a string.
 pub enum Length {
-    /// So many.
+    /// This length.
     Plain(usize),
     /// A string in this encoding.
     Encoded(u8),
 }
 
-/// The next so many bytes.
+/// Takes the next `len` bytes.
 pub fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     let (taken, left) = rest.split_at_checked(len)?;
     *rest = left;
     Some(taken)
 }
 
-/// The next N bytes.
+/// Takes the next N bytes.
 pub fn chunk<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     take(rest, N)?.try_into().ok()
 }
 
-/// The next length.
+/// Reads the next length.
 pub fn length(rest: &mut &[u8]) -> Option<Length> {
     let [first] = chunk(rest)?;
     Some(match (first >> 6, first) {
@@ -87,7 +87,7 @@ pub fn length(rest: &mut &[u8]) -> Option<Length> {
     })
 }
 
-/// The next length, which must be a number.
+/// Reads the next length, which must be a number.
 pub fn plain_length(rest: &mut &[u8]) -> Option<usize> {
     match length(rest)? {
         Length::Plain(len) => Some(len),
@@ -95,7 +95,7 @@ pub fn plain_length(rest: &mut &[u8]) -> Option<usize> {
     }
 }
 
-/// The next string: plain, an integer, or compressed.
+/// Reads the next string: plain, an integer, or compressed.
 pub fn string<'a>(rest: &mut &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let number = match length(rest)? {
         Length::Plain(len) => return take(rest, len).map(Cow::Borrowed),
@@ -112,8 +112,8 @@ pub fn string<'a>(rest: &mut &'a [u8]) -> Option<Cow<'a, [u8]>> {
     Some(Cow::Owned(number.to_string().into_bytes()))
 }
 
-/// Undoes LZF. A control byte below 32 says how many literal bytes follow, less one; any other copies what was written before: three
-/// bits of length (7: another byte is added), thirteen of distance.
+/// Decompresses LZF. A control byte below 32 is the number of literal bytes that follow, less one; any other copies earlier
+/// output: three bits of length (7: another byte is added), thirteen bits of distance.
 fn expand(compressed: &[u8], len: usize) -> Option<Vec<u8>> {
     if len > compressed.len().saturating_mul(EXPANSION_MAX) {
         return None;
@@ -133,7 +133,7 @@ fn expand(compressed: &[u8], len: usize) -> Option<Vec<u8>> {
             let [low] = chunk(&mut rest)?;
             let distance = (usize::from(control & 31) << 8 | usize::from(low)) + 1;
             let start = out.len().checked_sub(distance)?;
-            // What is copied may be longer than the distance, and then repeats itself.
+            // The copy may be longer than the distance, and then repeats itself.
             for at in start..start + count {
                 out.push(out[at]);
             }
@@ -145,7 +145,7 @@ fn expand(compressed: &[u8], len: usize) -> Option<Vec<u8>> {
     (out.len() == len).then_some(out)
 }
 
-/// CRC-64 by Jones, bits reflected, from zero.
+/// CRC-64 of Jones, reflected bits, initial value 0.
 pub fn crc64(bytes: &[u8]) -> u64 {
     const TABLE: [u64; 256] = {
         const POLYNOMIAL: u64 = 0xad93_d235_94c9_35a9_u64.reverse_bits();

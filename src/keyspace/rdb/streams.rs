@@ -16,17 +16,17 @@ use crate::keyspace::rdb::kind;
 use crate::keyspace::rdb::parts::{chunk, plain_length, put_length, put_string, string};
 use crate::store::values::stream::{BlockLimits, Entry, Group, Stream, StreamId};
 
-/// The entry was deleted and counts no more.
+/// The entry was deleted and does not count.
 const DELETED: i64 = 1;
 /// Its fields are those of the master entry.
 const SAME_FIELDS: i64 = 2;
 
-/// Entries of one run that we write.
+/// Number of entries per run that we write.
 const RUN: usize = 100;
-/// Bytes of a run after which we begin another.
+/// Bytes of a run after which we begin another one.
 const RUN_BYTES: usize = 1 << 20;
 
-/// A listpack that is being written.
+/// A listpack while it is written.
 struct Listpack {
     bytes: Vec<u8>,
     count: usize,
@@ -38,7 +38,8 @@ impl Listpack {
         Listpack { bytes: vec![0; 6], count: 0 }
     }
 
-    /// Ends an element that began there: its length, seven bits a byte, the highest first, a mark on all but the first.
+    /// Ends an element that began at `start`: appends its length, seven bits per byte, the highest first, with a mark on all but
+    /// the first.
     fn end(&mut self, start: usize) {
         let len = self.bytes.len() - start;
         let groups = match len {
@@ -158,8 +159,8 @@ fn put_run(out: &mut Vec<u8>, run: &[Entry<'_>]) {
     put_string(out, &listpack.finish());
 }
 
-/// Writes a stream with its type; gives the version of the format that it takes. Redis 7.2 began to keep when a consumer was last given
-/// something; where that is when it last asked, the older form says as much.
+/// Writes a stream with its type. Returns the version of the format that it needs. Redis 7.2 added the time of a consumer's last
+/// delivery; if that equals the time of its last read, the older form says as much.
 pub fn put_stream(out: &mut Vec<u8>, stream: &Stream) -> u16 {
     let older = stream.groups().all(|(_, group)| group.consumers().all(|consumer| consumer.active_ms == Some(consumer.seen_ms)));
     out.push(if older { kind::STREAM_LISTPACKS_2 } else { kind::STREAM_LISTPACKS_3 });
@@ -288,7 +289,7 @@ fn read_group(kind: u8, rest: &mut &[u8], stream: &Stream) -> Option<Group> {
             group.set_pending(id, &name, delivered_ms, count);
         }
     }
-    // Each belongs to somebody.
+    // Every pending entry must belong to a consumer.
     pending.is_empty().then_some(group)
 }
 

@@ -393,7 +393,7 @@ impl Hash {
         }
     }
 
-    /// Panics where the hash is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self, hasher: &KeyHasher) {
         match &self.0 {
             Form::Packed(packed) => packed.check_invariants(),

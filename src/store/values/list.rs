@@ -319,7 +319,7 @@ impl List {
         false
     }
 
-    /// Panics where the list is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         match &self.0 {
             Form::Small(node) => {

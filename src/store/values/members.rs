@@ -55,7 +55,7 @@ impl<'b> Members<'b> {
         self.find(member).is_some()
     }
 
-    /// Panics where the buffer is not what it should be.
+    /// Panics if an invariant is broken.
     pub fn check_invariants(&self) {
         let mut members = std::collections::HashSet::new();
         let mut bytes = 0;

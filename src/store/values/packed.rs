@@ -138,7 +138,7 @@ impl Packed {
         true
     }
 
-    /// Panics where the buffer is not what it should be.
+    /// Panics if an invariant is broken.
     pub fn check_invariants(&self) {
         let mut names = std::collections::HashSet::new();
         let mut bytes = 0;

@@ -369,7 +369,7 @@ impl Set {
         false
     }
 
-    /// Panics where the set is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self, hasher: &KeyHasher) {
         match &self.0 {
             Form::Small(buffer) => match small(buffer) {

@@ -138,7 +138,7 @@ impl Group {
         false
     }
 
-    /// Panics where something is not what it should be.
+    /// Panics if an invariant is broken.
     pub fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.consumers.len(), "consumers");
         for (name, number) in &self.names {

@@ -117,7 +117,7 @@ impl Compact {
         Compact(bytes.into_boxed_slice())
     }
 
-    /// Panics where the buffer is not what it should be.
+    /// Panics if an invariant is broken.
     pub fn check_invariants(&self) {
         let mut members = std::collections::HashSet::new();
         let mut last: Option<Item<'_>> = None;

@@ -178,7 +178,7 @@ impl Members {
         Members { directory: self.directory.clone(), depth: self.depth, parts: parts.collect(), len: self.len }
     }
 
-    /// Panics where something is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self, hasher: &KeyHasher) {
         assert_eq!(self.directory.len(), 1 << self.depth, "the directory");
         for (number, part) in self.parts.iter().enumerate() {

@@ -447,7 +447,7 @@ impl ZSet {
         false
     }
 
-    /// Panics where the set is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self, hasher: &KeyHasher) {
         match &self.0 {
             Form::Compact(compact) => compact.check_invariants(),
