@@ -1,9 +1,10 @@
-//! Hashes in a database: fields that have ended are never seen, and every change is reported.
+//! Hashes in a database: expired fields are never visible, and every change is reported.
 //!
-//! Commands that read ask [`Db::hash`] for a [`HashView`]; commands that write take a [`HashEdit`], change fields through it and
-//! [`HashEdit::finish`] it, which publishes what happened and removes the key with its last field. A hash of one field with a small
-//! number, as reentrant locks are, lies in its entry; it is made a value of its own for whatever does not keep it one. Ended fields are
-//! taken out by `Db::expire_fields` as soon as they are due; a command that comes before takes a few out itself and passes over the rest.
+//! Commands that read call [`Db::hash`] for a [`HashView`]. Commands that write take a [`HashEdit`], change fields through it and
+//! call [`HashEdit::finish`], which publishes the events and removes the key with its last field. A hash of one field with a
+//! small number, as Redis clients use for reentrant locks, is stored inline in its entry; any change that it cannot hold inline
+//! turns it into a boxed value. `Db::expire_fields` removes expired fields as soon as they are due; a command that comes before
+//! removes a few itself and skips the rest.
 
 use std::collections::HashSet;
 
@@ -18,7 +19,7 @@ use crate::store::trie::below;
 use crate::store::values::hash::{Field, FieldTtl, Hash, digits, small_number};
 use crate::store::values::value::Value;
 
-/// Ended fields that a command takes out on its way.
+/// Maximum number of expired fields that a command removes on access.
 const ENDED_ON_ACCESS: u32 = 64;
 
 /// An effect whose event is published later, once for all fields of a command.
@@ -34,7 +35,7 @@ impl Event {
     pub const HINCRBY: Event = Event::new(Classes::HASH, "hincrby");
     /// A field was incremented by a float.
     pub const HINCRBYFLOAT: Event = Event::new(Classes::HASH, "hincrbyfloat");
-    /// Fields were given a deadline.
+    /// Fields got a deadline.
     pub const HEXPIRE: Event = Event::new(Classes::HASH, "hexpire");
     /// Fields lost their deadline.
     pub const HPERSIST: Event = Event::new(Classes::HASH, "hpersist");
@@ -46,14 +47,14 @@ pub struct HashView<'a> {
     hash: Look<'a>,
     hasher: &'a KeyHasher,
     now_ms: u64,
-    /// Whether there are ended fields to pass over.
+    /// Whether there are expired fields to skip.
     ended: bool,
 }
 
-/// How a hash is kept.
+/// The representation of a hash.
 #[derive(Clone, Copy)]
 enum Look<'a> {
-    /// In its entry, as one field.
+    /// Inline in its entry, as one field.
     Count(Field<'a>),
     Hash(&'a Hash),
 }
@@ -79,7 +80,7 @@ impl<'a> HashView<'a> {
         }
     }
 
-    /// All fields; those of a hash that is still one buffer in the order in which they came.
+    /// All fields; those of a hash in one buffer in the order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = Field<'a>> + use<'a> {
         let now_ms = self.now_ms;
         let (one, hash) = match self.hash {
@@ -106,7 +107,7 @@ impl<'a> HashView<'a> {
         })
     }
 
-    /// For picking random fields.
+    /// Returns a picker of random fields.
     pub fn picker(&self) -> Picker<'a> {
         match self.hash {
             Look::Hash(hash) if !hash.is_small() && !self.ended => Picker { hash: Some(hash), list: Vec::new() },
@@ -114,7 +115,7 @@ impl<'a> HashView<'a> {
         }
     }
 
-    /// `count` different fields, each set of so many with the same chance; all of them where there are no more.
+    /// `count` different fields, a uniformly random subset; all of them if there are no more.
     pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Field<'a>> {
         let mut left = self.len();
         let mut wanted = count.min(left);
@@ -148,18 +149,18 @@ impl<'a> HashView<'a> {
     }
 }
 
-/// Picks random fields of a hash, each with the same chance every time.
+/// Picks random fields of a hash, each time uniformly.
 pub struct Picker<'a> {
-    /// A large hash, all of whose fields will do.
+    /// A large hash without expired fields.
     hash: Option<&'a Hash>,
-    /// The fields of a small hash, or those that have not ended.
+    /// The fields of a small hash, or those that have not expired.
     list: Vec<Field<'a>>,
 }
 
 impl<'a> Picker<'a> {
     /// A random field.
     pub fn pick(&self, mut random: impl FnMut() -> u64) -> Field<'a> {
-        // A hash in the database has fields.
+        // A hash in the database is never empty.
         let none = Field { name: b"", value: b"", deadline: None };
         match self.hash {
             Some(hash) => hash.random(&mut random).unwrap_or(none),
@@ -174,20 +175,20 @@ pub struct HashEdit<'d, 'a> {
     db: &'d mut Db<'a>,
     key: &'d [u8],
     hash: KeyHash,
-    /// Where it is; nowhere until it has a field.
+    /// Its place; `None` until it has a field.
     place: Option<Place>,
-    /// The earliest field deadline when it began.
+    /// The earliest field deadline when the edit began.
     first: Option<u64>,
-    /// Whether a field that had ended was in the way.
+    /// Whether an expired field was removed.
     expired: bool,
 }
 
 impl<'a> Db<'a> {
-    /// The hash that a command reads: counts as an access, and as a hit or a miss. An error where the key holds another type.
+    /// The hash that a command reads. Counts as an access, and as a hit or a miss. Fails if the key holds another type.
     #[inline]
     pub fn hash(&mut self, key: &[u8]) -> Result<Option<HashView<'_>>> {
         let place = self.locate_hash(key).map(|(_, place)| place);
-        // A key of another type is found all the same.
+        // A key of another type counts as found.
         self.note_lookup(key, !matches!(place, Ok(None)));
         let Some(place) = place? else { return Ok(None) };
         self.touch(place);
@@ -204,7 +205,7 @@ impl<'a> Db<'a> {
         })
     }
 
-    /// The hash that a command changes; `None` where there is no such key.
+    /// The hash that a command changes; `None` if the key does not exist.
     pub fn edit_hash<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<HashEdit<'d, 'a>>> {
         let (hash, place) = self.locate_hash(key)?;
         let Some(place) = place else { return Ok(None) };
@@ -213,7 +214,7 @@ impl<'a> Db<'a> {
         Ok(Some(HashEdit { db: self, key, hash, place: Some(place), first, expired: false }))
     }
 
-    /// The hash that a command is about to put fields into; where there is no such key, it comes with the first field.
+    /// The hash that a command adds fields to. If the key does not exist, the first field creates it.
     pub fn edit_or_create_hash<'d>(&'d mut self, key: &'d [u8]) -> Result<HashEdit<'d, 'a>> {
         let (hash, place) = self.locate_hash(key)?;
         let mut first = None;
@@ -224,7 +225,7 @@ impl<'a> Db<'a> {
         Ok(HashEdit { db: self, key, hash, place, first, expired: false })
     }
 
-    /// Where a hash is, an error where the key holds another type. Takes out some of its ended fields.
+    /// The place of a hash. Fails if the key holds another type. Removes some of its expired fields.
     #[inline]
     fn locate_hash(&mut self, key: &[u8]) -> Result<(KeyHash, Option<Place>)> {
         let (key_hash, place) = self.locate(key);
@@ -241,7 +242,7 @@ impl<'a> Db<'a> {
         Ok((key_hash, Some(place)))
     }
 
-    /// The hash there, where it is a value of its own.
+    /// The hash there, if it is a boxed value.
     #[inline]
     fn hash_at(&self, place: Place) -> Option<&Hash> {
         match self.keyspace.space.get(self.dict, place).value() {
@@ -250,14 +251,14 @@ impl<'a> Db<'a> {
         }
     }
 
-    /// Ends the fields that are due in the hash there, at most `budget` of them.
+    /// Expires the fields that are due in the hash there, at most `budget` of them.
     pub(crate) fn expire_fields(&mut self, place: Place, budget: &mut u32) {
         if self.take_ended_fields(place, budget) {
             self.keyspace.space.arm_fields(self.dict, place);
         }
     }
 
-    /// Takes out at most `budget` fields that have ended, and the key with the last one: false when it is gone.
+    /// Removes at most `budget` expired fields, and the key with the last one. Returns false if the key is gone.
     fn take_ended_fields(&mut self, place: Place, budget: &mut u32) -> bool {
         let (now, db, now_ms) = (self.now, self.index, self.now.mono_ms());
         let Keyspace { space, changes, stats, .. } = &mut *self.keyspace;
@@ -286,13 +287,13 @@ impl<'a> Db<'a> {
         !empty
     }
 
-    /// Removes a hash without fields. Its last field's removal was reported and said as much.
+    /// Removes a hash without fields. The report of its last field's removal covers this.
     fn remove_empty(&mut self, place: Place, key: &[u8]) {
         drop(self.keyspace.space.remove(self.dict, place));
         self.keyspace.changes.publish(self.index, Event::DEL, key);
     }
 
-    /// Removes a hash all of whose fields have ended.
+    /// Removes a hash whose fields have all expired.
     pub(crate) fn expire_hash(&mut self, place: Place) {
         let entry = self.keyspace.space.remove(self.dict, place);
         if let ValueRef::Boxed(Value::Hash(hash)) = entry.read().value() {
@@ -317,7 +318,7 @@ impl HashEdit<'_, '_> {
         (!field.ended(self.db.now.mono_ms())).then_some(field)
     }
 
-    /// Gives the hash the form in which it can take these fields and values, as Redis foresees it from their number and lengths.
+    /// Converts the hash to the form for these fields and values, as Redis predicts it from their number and lengths.
     pub fn make_room(&mut self, pairs: &[&[u8]]) {
         if pairs.len() > 2 && self.place.is_none() {
             self.create_value();
@@ -328,12 +329,12 @@ impl HashEdit<'_, '_> {
         }
     }
 
-    /// Gives the hash the form in which fields have deadlines, whether or not one will get one.
+    /// Converts the hash to the form whose fields can have deadlines, even if none gets one.
     pub fn make_timed(&mut self) {
         self.change(|hash, hasher| hash.make_timed(hasher));
     }
 
-    /// Sets a field; true when it is new.
+    /// Sets a field. Returns true if it is new.
     pub fn set(&mut self, name: &[u8], value: &[u8], ttl: FieldTtl) -> bool {
         if let Some(count) = small_number(value)
             && !matches!(ttl, FieldTtl::At(_))
@@ -358,8 +359,8 @@ impl HashEdit<'_, '_> {
         new
     }
 
-    /// Adds to the number of a hash that is kept in its entry, if this is its field and it stays so small, as the steps of a reentrant
-    /// lock are. `None`, and nothing done, for any other hash, field or sum.
+    /// Adds to the number of an inline hash, if this is its field and the sum is still small: the steps of a reentrant lock are
+    /// such additions. Returns `None`, and changes nothing, for any other hash, field or sum.
     #[inline]
     pub fn add_to_count(&mut self, name: &[u8], increment: i64) -> Option<i64> {
         let mut entry = self.db.keyspace.space.get_mut(self.db.dict, self.place?);
@@ -375,7 +376,7 @@ impl HashEdit<'_, '_> {
         Some(i64::from(sum))
     }
 
-    /// Sets a field to a small number where the hash is kept in its entry then; whether it is new.
+    /// Sets a field to a small number if the hash can be inline with it. Returns whether the field is new.
     fn set_count(&mut self, name: &[u8], count: u8) -> Option<bool> {
         let Db { keyspace, dict, .. } = &mut *self.db;
         let limits = keyspace.hash_limits;
@@ -407,7 +408,7 @@ impl HashEdit<'_, '_> {
         place
     }
 
-    /// Sets or clears the deadline of a field; false where there is no such field.
+    /// Sets or clears the deadline of a field. Returns false if the field does not exist.
     pub fn set_deadline(&mut self, name: &[u8], deadline: Option<u64>) -> bool {
         self.drop_ended(name);
         if !self.change(|hash, hasher| hash.set_deadline(hasher, name, deadline)) {
@@ -423,7 +424,7 @@ impl HashEdit<'_, '_> {
         true
     }
 
-    /// Takes a field out; false where there is no such field.
+    /// Removes a field. Returns false if it does not exist.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         self.drop_ended(name);
         let removed = self.change(|hash, hasher| hash.remove(hasher, name));
@@ -433,14 +434,14 @@ impl HashEdit<'_, '_> {
         removed
     }
 
-    /// Takes a field out because its new deadline has passed already; false where there is no such field.
+    /// Removes a field because its new deadline has passed already. Returns false if it does not exist.
     pub fn end(&mut self, name: &[u8]) -> bool {
         let removed = self.remove(name);
         self.db.keyspace.stats.expired_fields += u64::from(removed);
         removed
     }
 
-    /// Publishes what happened to the fields. A hash without fields is removed, with its own event.
+    /// Publishes the events of the edit. A hash without fields is removed, with its own event.
     pub fn finish(self, events: &[Event]) {
         let db = self.db;
         if self.expired {
@@ -455,7 +456,7 @@ impl HashEdit<'_, '_> {
             db.remove_empty(place, self.key);
             return;
         }
-        // A timer that goes off too early is armed again, so a later deadline needs nothing.
+        // A timer that fires too early is set again, so a later deadline needs no change.
         let first = hash.next_field_deadline();
         let sooner = match (self.first, first) {
             (Some(old), Some(new)) => new < old,
@@ -471,7 +472,7 @@ impl HashEdit<'_, '_> {
         }
     }
 
-    /// Takes a field out if it has ended: then it is not there for what comes next.
+    /// Removes a field if it has expired, so that the next step does not find it.
     fn drop_ended(&mut self, name: &[u8]) {
         let now_ms = self.db.now.mono_ms();
         let Some(hash) = self.place.and_then(|place| self.db.hash_at(place)) else { return };
@@ -485,7 +486,7 @@ impl HashEdit<'_, '_> {
         }
     }
 
-    /// Changes the hash as a value of its own, which it is made here if it was none.
+    /// Changes the hash as a boxed value; an inline hash becomes one first.
     fn change<T>(&mut self, change: impl FnOnce(&mut Hash, &KeyHasher) -> T) -> T {
         let place = match self.place {
             Some(place) => place,

@@ -1,8 +1,8 @@
-//! Lists in a database: every change is reported, and a list that was emptied is gone.
+//! Lists in a database: every change is reported, and an empty list is removed.
 //!
-//! Commands that read ask [`Db::list`]; commands that write take a [`ListEdit`] and [`ListEdit::finish`] it, which publishes what
-//! happened and removes the key with its last element. [`Db::list_pop`], [`Db::list_push`] and [`Db::list_move`] are whole steps of
-//! their own.
+//! Commands that read call [`Db::list`]. Commands that write take a [`ListEdit`] and call [`ListEdit::finish`], which publishes
+//! the events and removes the key with its last element. [`Db::list_pop`], [`Db::list_push`] and [`Db::list_move`] are complete
+//! operations.
 
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Classes, Effect, Event};
@@ -13,33 +13,33 @@ use crate::store::values::list::{Cuts, Element, End, List, Needle};
 use crate::store::values::value::Value;
 
 impl Event {
-    /// Elements were put at the beginning of a list.
+    /// Elements were pushed to the beginning of a list.
     pub const LPUSH: Event = Event::new(Classes::LIST, "lpush");
-    /// Elements were put at its end.
+    /// Elements were pushed to its end.
     pub const RPUSH: Event = Event::new(Classes::LIST, "rpush");
-    /// Elements were taken from its beginning.
+    /// Elements were popped from its beginning.
     pub const LPOP: Event = Event::new(Classes::LIST, "lpop");
-    /// Elements were taken from its end.
+    /// Elements were popped from its end.
     pub const RPOP: Event = Event::new(Classes::LIST, "rpop");
     /// An element was replaced.
     pub const LSET: Event = Event::new(Classes::LIST, "lset");
-    /// An element came between others.
+    /// An element was inserted.
     pub const LINSERT: Event = Event::new(Classes::LIST, "linsert");
-    /// Elements were removed by what they are.
+    /// Elements were removed by value.
     pub const LREM: Event = Event::new(Classes::LIST, "lrem");
     /// Elements were removed at both ends.
     pub const LTRIM: Event = Event::new(Classes::LIST, "ltrim");
-    /// What was sorted was stored.
+    /// A sorted result was stored.
     pub const SORTSTORE: Event = Event::new(Classes::LIST, "sortstore");
 }
 
 impl End {
-    /// What a push there is called.
+    /// The event of a push to this end.
     pub fn pushed(self) -> Event {
         if self == End::Left { Event::LPUSH } else { Event::RPUSH }
     }
 
-    /// What a pop there is called.
+    /// The event of a pop from this end.
     pub fn popped(self) -> Event {
         if self == End::Left { Event::LPOP } else { Event::RPOP }
     }
@@ -53,7 +53,7 @@ pub struct ListEdit<'d, 'a> {
 }
 
 impl<'a> Db<'a> {
-    /// The list that a command reads: counts as an access, and as a hit or a miss. An error where the key holds another type.
+    /// The list that a command reads. Counts as an access, and as a hit or a miss. Fails if the key holds another type.
     pub fn list(&mut self, key: &[u8]) -> Result<Option<&List>> {
         match self.read(key) {
             None => Ok(None),
@@ -64,14 +64,14 @@ impl<'a> Db<'a> {
         }
     }
 
-    /// The list that a command changes; `None` where there is no such key.
+    /// The list that a command changes; `None` if the key does not exist.
     pub fn edit_list<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<ListEdit<'d, 'a>>> {
         let Some(place) = self.locate_list(key)? else { return Ok(None) };
         Ok(Some(ListEdit { db: self, key, place }))
     }
 
-    /// The list that a command is about to put elements into; an empty one where there is no such key. Must not be left empty
-    /// without [`ListEdit::finish`].
+    /// The list that a command adds elements to; an empty one if the key does not exist. It must not be left empty without
+    /// [`ListEdit::finish`].
     pub fn edit_or_create_list<'d>(&'d mut self, key: &'d [u8]) -> Result<ListEdit<'d, 'a>> {
         let place = match self.locate_list(key)? {
             Some(place) => place,
@@ -98,7 +98,7 @@ impl<'a> Db<'a> {
         Ok(Some(place))
     }
 
-    /// Puts elements at an end of a list, one after the other; gives its length. Makes the list where there is no such key.
+    /// Pushes elements to an end of a list, one after the other. Returns its length. Creates the list if the key does not exist.
     pub fn list_push(&mut self, key: &[u8], end: End, elements: &[&[u8]]) -> Result<usize> {
         let mut edit = self.edit_or_create_list(key)?;
         edit.push(end, elements);
@@ -107,8 +107,8 @@ impl<'a> Db<'a> {
         Ok(len)
     }
 
-    /// Takes one element from an end of a list and puts it at an end of another, which may be the same and need not be there. `None`
-    /// where there is no list to take from.
+    /// Pops one element from an end of a list and pushes it to an end of another, which may be the same list or a new one.
+    /// Returns `None` if there is no list to pop from.
     pub fn list_move(&mut self, from: (&[u8], End), to: (&[u8], End)) -> Result<Option<Vec<u8>>> {
         let before = self.keyspace.changes.count;
         let moved = self.move_element(from, to)?;
@@ -126,12 +126,12 @@ impl<'a> Db<'a> {
             let Some(element) = list.take(from.1) else { return Ok(None) };
             list.push(cuts, to.1, &[&element]);
             list.settle(cuts);
-            // Told the other way round, so that whoever follows keeps a list of one element, and its deadline.
+            // Reported in reverse order, so that a follower keeps a list of one element, and its deadline.
             source.db.emit(from.0, to.1.pushed(), Effect::ListPush { end: to.1, elements: &[&element] });
             source.db.emit(from.0, from.1.popped(), Effect::ListPop { end: from.1, count: 1 });
             return Ok(Some(element));
         }
-        // Redis does not count the bytes of an integer that comes out of a large list.
+        // Redis does not count the bytes of an integer that comes from a large list.
         let large = source.list().encoding() == "quicklist";
         let first = source.list().iter(from.1).next();
         let uncounted = large && matches!(first, Some(Element::Integer(_)));
@@ -146,8 +146,7 @@ impl<'a> Db<'a> {
         Ok(Some(element))
     }
 
-    /// Makes the key hold a list of these elements, whatever it held before; without elements the key is deleted. Errors where it is
-    /// native.
+    /// Stores a list of these elements under the key; without elements the key is deleted. Fails if the key is native.
     pub fn store_list(&mut self, key: &[u8], elements: &[&[u8]], event: Event) -> Result {
         if elements.is_empty() {
             return self.delete(key, Event::DEL).map(drop);
@@ -158,7 +157,7 @@ impl<'a> Db<'a> {
 }
 
 impl ListEdit<'_, '_> {
-    /// The list as it is.
+    /// The current list.
     pub fn list(&self) -> &List {
         match self.db.keyspace.space.get(self.db.dict, self.place).value() {
             ValueRef::Boxed(Value::List(list)) => list,
@@ -181,14 +180,14 @@ impl ListEdit<'_, '_> {
         self.db.keyspace.list_cuts
     }
 
-    /// Puts elements at an end, one after the other, and publishes it.
+    /// Pushes elements to an end, one after the other, and reports it.
     pub fn push(&mut self, end: End, elements: &[&[u8]]) {
         let cuts = self.cuts();
         self.list_mut().push(cuts, end, elements);
         self.db.emit(self.key, end.pushed(), Effect::ListPush { end, elements });
     }
 
-    /// As [`ListEdit::push`] where the element counts as so many bytes for the form of the list.
+    /// As [`ListEdit::push`] for one element that counts as `bytes` bytes for the form of the list.
     fn push_counted(&mut self, end: End, element: &[u8], bytes: usize) {
         let cuts = self.cuts();
         let list = self.list_mut();
@@ -197,7 +196,7 @@ impl ListEdit<'_, '_> {
         self.db.emit(self.key, end.pushed(), Effect::ListPush { end, elements: &[element] });
     }
 
-    /// Takes out `count` elements at an end, or all.
+    /// Removes `count` elements at an end, or all.
     pub fn pop(&mut self, end: End, count: usize) {
         let cuts = self.cuts();
         let list = self.list_mut();
@@ -212,8 +211,8 @@ impl ListEdit<'_, '_> {
         }
     }
 
-    /// Takes out so many elements at the beginning and so many at the end. That it takes out none is a change, too, for those who watch
-    /// the key: it is to Redis.
+    /// Removes `first` elements at the beginning and `last` at the end. Removing none is a change for watchers of the key, too,
+    /// as in Redis.
     pub fn trim(&mut self, first: usize, last: usize) {
         self.pop(End::Left, first);
         self.pop(End::Right, last);
@@ -222,7 +221,7 @@ impl ListEdit<'_, '_> {
         }
     }
 
-    /// Replaces the element of this index; false where there is none.
+    /// Replaces the element of this index. Returns false if there is none.
     pub fn set(&mut self, index: usize, element: &[u8]) -> bool {
         let cuts = self.cuts();
         let set = self.list_mut().set(cuts, index, element);
@@ -232,7 +231,7 @@ impl ListEdit<'_, '_> {
         set
     }
 
-    /// Puts an element before or behind the first that is `pivot`; false where there is none.
+    /// Inserts an element before or behind the first that equals `pivot`. Returns false if there is none.
     pub fn insert(&mut self, pivot: &[u8], element: &[u8], after: bool) -> bool {
         let (cuts, pivot) = (self.cuts(), Needle::new(pivot));
         let list = self.list_mut();
@@ -243,7 +242,7 @@ impl ListEdit<'_, '_> {
         true
     }
 
-    /// Takes out up to `most` elements that are equal to this one, searched for from an end. Gives how many.
+    /// Removes up to `most` elements that equal this one, searching from an end. Returns their number.
     pub fn remove(&mut self, element: &[u8], from: End, most: usize) -> usize {
         let cuts = self.cuts();
         let list = self.list_mut();
@@ -255,7 +254,8 @@ impl ListEdit<'_, '_> {
         count
     }
 
-    /// Publishes what happened. A list without elements is removed, with its own event; that was reported with its last element.
+    /// Publishes the event of the edit. A list without elements is removed, with its own event; the report of its last element's
+    /// removal covers this.
     pub fn finish(self, event: Option<Event>) {
         if let Some(event) = event {
             self.db.keyspace.changes.publish(self.db.index, event, self.key);

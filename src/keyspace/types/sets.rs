@@ -1,7 +1,7 @@
 //! Sets in a database: every change is reported.
 //!
-//! Commands that read ask [`Db::set`] or [`Db::sets`] for a [`SetView`]; commands that write take a [`SetEdit`], change members through
-//! it and [`SetEdit::finish`] it, which publishes what happened and removes the key with its last member.
+//! Commands that read call [`Db::set`] or [`Db::sets`] for a [`SetView`]. Commands that write take a [`SetEdit`], change members
+//! through it and call [`SetEdit::finish`], which publishes the events and removes the key with its last member.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::store::trie::below;
 use crate::store::values::set::{Limits, Member, Set};
 use crate::store::values::value::Value;
 
-/// Popping so many times more members than stay is done by taking out those that stay.
+/// If at least this many times more members are popped than stay, the staying members are moved out instead.
 const KEEP_FACTOR: usize = 5;
 
 impl Event {
@@ -45,7 +45,7 @@ impl<'a> SetView<'a> {
         self.set.len()
     }
 
-    /// Whether there is none. There always is one.
+    /// Whether it has no members; a set in the database always has some.
     pub fn is_empty(&self) -> bool {
         self.set.is_empty()
     }
@@ -70,13 +70,13 @@ impl<'a> SetView<'a> {
         self.set.scan(self.hasher, cursor, count, visit)
     }
 
-    /// For picking random members.
+    /// Returns a picker of random members.
     pub fn picker(&self) -> Picker<'a> {
-        // To find one in a buffer is to walk over those before it.
+        // Access by index in a buffer walks over all members before it.
         Picker { set: self.set, list: if self.set.is_packed() { self.iter().collect() } else { Vec::new() } }
     }
 
-    /// `count` different members, each set of so many with the same chance; all of them where there are no more.
+    /// `count` different members, a uniformly random subset; all of them if there are no more.
     pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Member<'a>> {
         let mut left = self.len();
         let mut wanted = count.min(left);
@@ -106,10 +106,10 @@ impl<'a> SetView<'a> {
     }
 }
 
-/// Picks random members of a set, each with the same chance every time.
+/// Picks random members of a set, each time uniformly.
 pub struct Picker<'a> {
     set: &'a Set,
-    /// The members of a buffer; empty where it is none.
+    /// The members of a buffer; empty if the set is a table.
     list: Vec<Member<'a>>,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Picker<'a> {
     /// A random member.
     pub fn pick(&self, mut random: impl FnMut() -> u64) -> Member<'a> {
         match self.list.len() {
-            // A set in the database has members.
+            // A set in the database is never empty.
             0 => self.set.random(&mut random).unwrap_or(Member::Bytes(b"")),
             len => self.list[below(random(), len)],
         }

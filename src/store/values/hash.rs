@@ -1,11 +1,11 @@
 //! The hash value: fields, their values and, if they have any, their deadlines.
 //!
-//! A small hash is one buffer of fields and values in the order in which they came. It becomes a table of entries when it grows,
-//! when a field or value is long, or when a field gets a deadline, and stays one.
+//! A small hash is one buffer of fields and values in the order of insertion. It becomes a table of entries when it grows, when a
+//! field or value is long, or when a field gets a deadline, and stays one.
 //!
-//! A table's deadlines are kept in order beside it, as the deadline and the beginning of the field's hash in one word: that is enough
-//! to find the field again, and costs 8 bytes. Ended fields stay until they are taken out by [`Hash::take_ended`]: whoever looks at a field
-//! compares its deadline.
+//! A table's deadlines are kept in order beside it, each as one word of the deadline and the beginning of the field's hash: that
+//! is enough to find the field again, and costs 8 bytes. Expired fields stay until [`Hash::take_ended`] removes them: readers of
+//! a field compare its deadline.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::store::table::{HASH_BITS, HASH_LIMIT};
 use crate::store::trie::{Spot, TRIE_BITS, TRIE_LIMIT, Trie, below};
 use crate::store::values::packed::Packed;
 
-/// How far a hash may grow as one buffer.
+/// Up to which size a hash is one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// `hash-max-listpack-entries`: number of fields.
@@ -30,14 +30,14 @@ impl Default for Limits {
     }
 }
 
-/// What becomes of a field's deadline when its value is set.
+/// What happens to a field's deadline when its value is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldTtl {
-    /// It has none any more.
+    /// It is cleared.
     Clear,
     /// It stays.
     Keep,
-    /// It is this, in monotonic milliseconds.
+    /// It becomes this, in monotonic milliseconds.
     At(u64),
 }
 
@@ -69,17 +69,17 @@ enum Form {
     Fields(Box<Fields>),
 }
 
-/// A hash as a table.
+/// A hash stored as a table.
 #[derive(Debug, Default)]
 struct Fields {
     table: Trie,
-    /// One word for each field with a deadline; fields that share both the deadline and the beginning of the hash share the word.
+    /// One word for each field with a deadline; fields with the same deadline and the same beginning of the hash share a word.
     deadlines: BTreeSet<u64>,
     /// Number of fields with a deadline.
     timed: u32,
-    /// The wheel's timer.
+    /// The number of its timer on the wheel.
     timer: u32,
-    /// Whether it outgrew the limits of a buffer, or only has deadlines.
+    /// Whether it exceeded the limits of a buffer; otherwise it is a table only because of deadlines.
     large: bool,
 }
 
@@ -96,7 +96,7 @@ pub fn digits(count: u8) -> &'static [u8] {
     DIGITS[usize::from(count.min(COUNT_MAX))]
 }
 
-/// The number that is written so, where it is at most [`COUNT_MAX`].
+/// The number that a text is, if it is at most [`COUNT_MAX`].
 pub fn small_number(text: &[u8]) -> Option<u8> {
     let number = match *text {
         [one @ b'0'..=b'9'] => one - b'0',
@@ -106,7 +106,7 @@ pub fn small_number(text: &[u8]) -> Option<u8> {
     (number <= COUNT_MAX).then_some(number)
 }
 
-/// The word of a deadline in the ordered set. Deadlines beyond 44 bits (557 years) are all one.
+/// The word of a deadline in the ordered set. Deadlines beyond 44 bits (557 years) are treated as equal.
 fn word(deadline: u64, hash: KeyHash) -> u64 {
     (deadline.min(DEADLINE_MAX) << HASH_BITS) | u64::from(hash.bits() >> (TRIE_BITS - HASH_BITS))
 }
@@ -126,7 +126,7 @@ impl Hash {
         Hash(Form::Packed(packed))
     }
 
-    /// Its field and number, where it is one that may be kept as [`NewValue::Count`].
+    /// Its field and number, if it can be stored as [`NewValue::Count`].
     pub fn as_count(&self) -> Option<(&[u8], u8)> {
         let Form::Packed(packed) = &self.0 else { return None };
         let mut fields = packed.iter();
@@ -135,7 +135,7 @@ impl Hash {
         fields.next().is_none().then_some((field, count))
     }
 
-    /// Number of fields, those included that have ended and were not yet taken out.
+    /// Number of fields, including expired ones that are not removed yet.
     pub fn len(&self) -> usize {
         match &self.0 {
             Form::Packed(packed) => packed.len(),
@@ -151,7 +151,7 @@ impl Hash {
         }
     }
 
-    /// What `OBJECT ENCODING` answers.
+    /// The reply of `OBJECT ENCODING`.
     pub fn encoding(&self) -> &'static str {
         match &self.0 {
             Form::Packed(_) => "listpack",
@@ -160,12 +160,12 @@ impl Hash {
         }
     }
 
-    /// Whether it is small enough to be given out in one step of a scan.
+    /// Whether it is small enough to be returned in one step of a scan.
     pub fn is_small(&self) -> bool {
         !matches!(&self.0, Form::Fields(fields) if fields.large)
     }
 
-    /// Bytes of the value on the heap, the allocator's overhead not counted. Walks the fields of a table.
+    /// Bytes of the value on the heap, without the allocator's overhead. Walks the fields of a table.
     pub fn allocated(&self) -> usize {
         match &self.0 {
             Form::Packed(packed) => packed.allocated(),
@@ -176,7 +176,7 @@ impl Hash {
         }
     }
 
-    /// The field of this name, ended or not.
+    /// The field of this name, expired or not.
     pub fn get(&self, hasher: &KeyHasher, name: &[u8]) -> Option<Field<'_>> {
         match &self.0 {
             Form::Packed(packed) => packed.get(name).map(|(name, value)| Field { name, value, deadline: None }),
@@ -187,7 +187,7 @@ impl Hash {
         }
     }
 
-    /// All fields, ended or not: those of a buffer in the order in which they came.
+    /// All fields, expired or not; those of a buffer in the order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = Field<'_>> {
         let (packed, fields) = match &self.0 {
             Form::Packed(packed) => (Some(packed), None),
@@ -197,7 +197,7 @@ impl Hash {
         packed.chain(fields.into_iter().flat_map(|fields| fields.table.iter()).map(field_of))
     }
 
-    /// Sets a field; true when it is new. A field that has ended counts as one that is there.
+    /// Sets a field. Returns true if it is new; an expired field counts as existing.
     pub fn set(&mut self, hasher: &KeyHasher, limits: Limits, name: &[u8], value: &[u8], ttl: FieldTtl) -> bool {
         let long = name.len() > limits.value || value.len() > limits.value;
         if let Form::Packed(packed) = &mut self.0 {
@@ -216,7 +216,7 @@ impl Hash {
         new
     }
 
-    /// Sets or clears the deadline of a field; false where there is no such field.
+    /// Sets or clears the deadline of a field. Returns false if the field does not exist.
     pub fn set_deadline(&mut self, hasher: &KeyHasher, name: &[u8], deadline: Option<u64>) -> bool {
         if let Form::Packed(packed) = &self.0 {
             if packed.get(name).is_none() {
@@ -233,7 +233,7 @@ impl Hash {
         true
     }
 
-    /// Takes a field out, ended or not; false where there is no such field.
+    /// Removes a field, expired or not. Returns false if it does not exist.
     pub fn remove(&mut self, hasher: &KeyHasher, name: &[u8]) -> bool {
         match &mut self.0 {
             Form::Packed(packed) => packed.remove(name),
@@ -245,12 +245,12 @@ impl Hash {
         }
     }
 
-    /// Makes it a table for good, as if it had outgrown a buffer's limits.
+    /// Converts it to a table for good, as if it had exceeded a buffer's limits.
     pub fn spread(&mut self, hasher: &KeyHasher) {
         self.into_fields(hasher).large = true;
     }
 
-    /// Makes it a table, as the first deadline does.
+    /// Converts it to a table, as the first deadline does.
     pub fn make_timed(&mut self, hasher: &KeyHasher) {
         self.into_fields(hasher);
     }
@@ -287,17 +287,17 @@ impl Hash {
         }
     }
 
-    /// Whether some field has ended and was not yet taken out.
+    /// Whether it has expired fields that are not removed yet.
     pub fn has_ended_fields(&self, now_ms: u64) -> bool {
         self.next_field_deadline().is_some_and(|d| d <= now_ms)
     }
 
-    /// Whether every field has ended: the hash itself has.
+    /// Whether every field has expired, and so the hash itself.
     pub fn ended(&self, now_ms: u64) -> bool {
         self.end().is_some_and(|end| end <= now_ms)
     }
 
-    /// When the last field ends, and the hash with it, in monotonic milliseconds; `None` where a field has no deadline.
+    /// When the last field expires, and the hash with it, in monotonic milliseconds; `None` if a field has no deadline.
     pub fn end(&self) -> Option<u64> {
         match &self.0 {
             Form::Fields(fields) if fields.timed > 0 && fields.timed as usize == fields.table.len() => {
@@ -307,7 +307,7 @@ impl Hash {
         }
     }
 
-    /// Number of fields that have ended and were not yet taken out. Looks at each of them, unless all that can end have.
+    /// Number of expired fields that are not removed yet. Walks them, unless all fields with deadlines have expired.
     pub fn ended_fields(&self, now_ms: u64) -> usize {
         let Form::Fields(fields) = &self.0 else { return 0 };
         if fields.deadlines.last().is_some_and(|word| word >> HASH_BITS <= now_ms) {
@@ -324,7 +324,7 @@ impl Hash {
         count
     }
 
-    /// Takes out one field that has ended.
+    /// Removes one expired field.
     pub fn take_ended(&mut self, hasher: &KeyHasher, now_ms: u64) -> Option<Entry> {
         let Form::Fields(fields) = &mut self.0 else { return None };
         loop {
@@ -339,7 +339,7 @@ impl Hash {
         }
     }
 
-    /// The wheel's timer for the earliest field deadline; 0 where there is none.
+    /// The wheel's timer for the earliest field deadline; 0 if there is none.
     pub fn field_timer(&self) -> u32 {
         match &self.0 {
             Form::Packed(_) => 0,
@@ -347,14 +347,14 @@ impl Hash {
         }
     }
 
-    /// Notes the wheel's timer. A hash without deadlines has none.
+    /// Stores the wheel's timer. A hash without deadlines has none.
     pub fn set_field_timer(&mut self, timer: u32) {
         if let Form::Fields(fields) = &mut self.0 {
             fields.timer = timer;
         }
     }
 
-    /// Frees up to `budget` fields; true when none is left.
+    /// Frees up to `budget` fields. Returns true when none is left.
     pub fn free_some(&mut self, budget: &mut u32) -> bool {
         let Form::Fields(fields) = &mut self.0 else { return true };
         while *budget > 0 {
@@ -369,8 +369,8 @@ impl Hash {
         false
     }
 
-    /// Visits the fields of a table from a cursor on until `count` were seen; gives the cursor to go on from, 0 at the end. A field
-    /// that is there during the whole of a scan is visited exactly once. A small hash is visited whole.
+    /// Visits the fields of a table from a cursor on until `count` were seen. Returns the cursor to continue from, 0 at the end.
+    /// A field that exists during the whole scan is visited exactly once. A small hash is visited as a whole.
     pub fn scan<'a>(&'a self, hasher: &KeyHasher, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
         match &self.0 {
             Form::Fields(fields) if fields.large => {
@@ -385,7 +385,7 @@ impl Hash {
         }
     }
 
-    /// A random field, ended or not, each with the same chance; `None` of an empty hash.
+    /// A uniformly random field, expired or not; `None` for an empty hash.
     pub fn random(&self, random: &mut impl FnMut() -> u64) -> Option<Field<'_>> {
         match &self.0 {
             Form::Packed(packed) => self.iter().nth(below(random(), packed.len())),
@@ -408,12 +408,12 @@ impl Hash {
     }
 }
 
-/// The beginning of the hash in a word.
+/// The beginning of the hash, from a word.
 fn prefix_of(word: u64) -> u32 {
     word as u32 & (HASH_LIMIT - 1)
 }
 
-/// Bytes of a value that does not fit into its entry.
+/// Bytes of a value that is too long for its entry.
 fn long_bytes(value: &[u8]) -> usize {
     if value.len() > crate::store::entry::INLINE_MAX { value.len() + 24 } else { 0 }
 }
@@ -450,7 +450,7 @@ impl Fields {
             return;
         }
         if !self.table.get_mut(spot).set_deadline(deadline) {
-            // Too far away for a short head.
+            // The deadline is too far away for a short head.
             let field = field_of(self.table.get(spot));
             let entry = Entry::new(field.name, NewValue::Bytes(field.value), deadline);
             drop(self.table.replace(spot, entry));
@@ -467,7 +467,7 @@ impl Fields {
         entry
     }
 
-    /// Notes that a field of this hash has got the deadline.
+    /// Records that a field with this hash got the deadline.
     fn note(&mut self, hash: KeyHash, deadline: Option<u64>) {
         if let Some(deadline) = deadline {
             self.deadlines.insert(word(deadline, hash));
@@ -475,7 +475,7 @@ impl Fields {
         }
     }
 
-    /// Notes that a field of this hash has lost the deadline.
+    /// Records that a field with this hash lost the deadline.
     fn forget(&mut self, hash: KeyHash, deadline: Option<u64>) {
         if let Some(deadline) = deadline {
             let gone = word(deadline, hash);
@@ -488,7 +488,7 @@ impl Fields {
     }
 }
 
-/// A copy has no timer: it is armed anew where it is put.
+/// A copy has no timer: its new owner sets one.
 impl Clone for Fields {
     fn clone(&self) -> Self {
         let table = self.table.duplicate(|entry| {

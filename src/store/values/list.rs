@@ -5,8 +5,7 @@
 //!   large: node ─ node ─ node …, each of bounded size      "quicklist"
 //!          an element too long for that is a node alone
 //! ```
-//! Where nodes are cut, and when a list goes from one form to the other and back, is as in Redis, so that `OBJECT ENCODING` tells
-//! the same.
+//! The sizes of nodes, and the changes between the two forms, are as in Redis, so that `OBJECT ENCODING` gives the same replies.
 
 mod chain;
 mod node;
@@ -24,8 +23,8 @@ pub enum End {
     Right,
 }
 
-/// `list-max-listpack-size`: how far a node, and with it a small list, may grow. Above 0, so many elements and 8 KiB; below, −1 to
-/// −5, 4 to 64 KiB.
+/// `list-max-listpack-size`: the maximum size of a node, and of a small list. Above 0: that many elements, and 8 KiB. Below 0: −1
+/// to −5 stand for 4 to 64 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cuts(i32);
 
@@ -36,30 +35,30 @@ impl Default for Cuts {
 }
 
 impl Cuts {
-    /// Bytes of a node that is bounded by the number of its elements.
+    /// Maximum bytes of a node that is bounded by the number of its elements.
     const COUNTED_BYTES: usize = 8192;
 
-    /// From the directive's value.
+    /// Converts the directive's value.
     pub fn new(size: i64) -> Cuts {
         Cuts(size.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32)
     }
 
-    /// Bytes that a node may have.
+    /// Maximum bytes of a node.
     fn bytes(self) -> usize {
         if self.0 < 0 { 4096 << (self.0.unsigned_abs().min(5) - 1) } else { Self::COUNTED_BYTES }
     }
 
-    /// Whether a node of so many bytes and elements is too large.
+    /// Whether a node of this size is too large.
     fn exceeded(self, bytes: usize, count: usize) -> bool {
         bytes > self.bytes() || (self.0 >= 0 && count > self.0.max(1) as usize)
     }
 
-    /// Whether an element of so many bytes is a node alone.
+    /// Whether an element of this length gets a node of its own.
     fn is_long(self, len: usize) -> bool {
         len > self.bytes()
     }
 
-    /// Whether a node is no more than half of what it may be, or all of it.
+    /// Whether a node is at most as large as allowed, or at most half as large.
     fn small_again(self, node: &Node, half: bool) -> bool {
         let part = |whole: usize| if half { whole / 2 } else { whole };
         if self.0 < 0 { node.size() <= part(self.bytes()) } else { node.count() <= part(self.0.max(1) as usize) }
@@ -83,7 +82,7 @@ impl Default for List {
 }
 
 impl List {
-    /// A list of these elements, in the form that suits them.
+    /// A list of these elements, in the appropriate form.
     pub fn from_elements<'e>(elements: impl Iterator<Item = &'e [u8]>, cuts: Cuts) -> List {
         let mut chain = Chain::new(cuts);
         elements.for_each(|element| chain.push(End::Right, element));
@@ -105,7 +104,7 @@ impl List {
         self.len() == 0
     }
 
-    /// What `OBJECT ENCODING` answers.
+    /// The reply of `OBJECT ENCODING`.
     pub fn encoding(&self) -> &'static str {
         match &self.0 {
             Form::Small(_) => "listpack",
@@ -113,7 +112,7 @@ impl List {
         }
     }
 
-    /// Bytes of the value on the heap, the allocator's overhead not counted. Looks at each node.
+    /// Bytes of the value on the heap, without the allocator's overhead. Walks the nodes.
     pub fn allocated(&self) -> usize {
         match &self.0 {
             Form::Small(node) => node.allocated(),
@@ -124,7 +123,7 @@ impl List {
         }
     }
 
-    /// The element of this index.
+    /// The element at this index.
     pub fn get(&self, index: usize) -> Option<Element<'_>> {
         match &self.0 {
             _ if index >= self.len() => None,
@@ -143,7 +142,7 @@ impl List {
         self.walk(index, End::Right)
     }
 
-    /// All elements, seen from an end.
+    /// All elements, beginning at an end.
     pub fn iter(&self, from: End) -> Iter<'_> {
         self.walk(if from == End::Left { 0 } else { self.len().saturating_sub(1) }, from)
     }
@@ -173,7 +172,7 @@ impl List {
         }
     }
 
-    /// Puts elements at an end, one after the other.
+    /// Pushes elements to an end, one after the other.
     pub fn push(&mut self, cuts: Cuts, end: End, elements: &[&[u8]]) {
         self.expect(cuts, elements.iter().map(|element| element.len()).sum(), elements.len());
         if let Form::Small(node) = &mut self.0
@@ -181,7 +180,7 @@ impl List {
         {
             let bytes = elements.iter().map(|element| encoded_len(element)).sum::<usize>();
             if node.size() + bytes > 2 * cuts.bytes() {
-                // Redis does not count what the lengths of many empty elements take; a node must not grow by them without bound.
+                // Redis does not count the length bytes of many empty elements; they must not make a node grow without bound.
                 self.spread(cuts);
             } else {
                 node.reserve(bytes, end == End::Left);
@@ -190,7 +189,7 @@ impl List {
         elements.iter().for_each(|element| self.push_unforeseen(end, element));
     }
 
-    /// Puts an element at an end, in the form that the list has: see [`List::expect`].
+    /// Pushes an element to an end without changing the form of the list: see [`List::expect`].
     pub fn push_unforeseen(&mut self, end: End, element: &[u8]) {
         match &mut self.0 {
             Form::Small(node) => {
@@ -201,7 +200,7 @@ impl List {
         }
     }
 
-    /// Gives the list the form in which it can take so many more bytes and elements, as Redis foresees it, whether they come or not.
+    /// Converts the list to the form for this many more bytes and elements, as Redis predicts it, whether they follow or not.
     pub fn expect(&mut self, cuts: Cuts, bytes: usize, count: usize) {
         if let Form::Small(node) = &self.0
             && cuts.exceeded(node.size() + bytes, node.count() + count)
@@ -216,7 +215,7 @@ impl List {
         }
     }
 
-    /// Goes back to the small form where what is left is no more than half of what that may hold, or (not `half`) no more than that.
+    /// Converts the list back to the small form if it fits there or, with `half`, into half of its maximum.
     fn shrink(&mut self, cuts: Cuts, half: bool) {
         if let Form::Large(chain) = &mut self.0
             && chain.links.len() == 1
@@ -228,19 +227,19 @@ impl List {
         }
     }
 
-    /// Takes out one element at an end and gives its bytes, without going back to the small form: see [`List::settle`].
+    /// Removes one element at an end and returns its bytes, without converting to the small form: see [`List::settle`].
     pub fn take(&mut self, end: End) -> Option<Vec<u8>> {
         let element = self.iter(end).next()?.to_vec();
         drop(self.remove_end(end, 1));
         Some(element)
     }
 
-    /// Goes back to the small form after elements went, where that is due.
+    /// Converts back to the small form after removals, if that is due.
     pub fn settle(&mut self, cuts: Cuts) {
         self.shrink(cuts, true);
     }
 
-    /// Takes out `count` elements at an end, or all. Where that frees much, gives a list that is to be freed in pieces.
+    /// Removes `count` elements at an end, or all. If that frees much memory, returns a list that must be freed in pieces.
     #[must_use]
     pub fn remove_end(&mut self, end: End, count: usize) -> Option<List> {
         match &mut self.0 {
@@ -266,7 +265,7 @@ impl List {
         }
     }
 
-    /// Puts an element in the place of the one of this index; false where there is none.
+    /// Replaces the element at this index. Returns false if there is none.
     pub fn set(&mut self, cuts: Cuts, index: usize, element: &[u8]) -> bool {
         self.expect(cuts, element.len(), 1);
         if index >= self.len() {
@@ -280,7 +279,7 @@ impl List {
         true
     }
 
-    /// Puts an element before or behind the one of this index.
+    /// Inserts an element before or behind the one at this index.
     pub fn insert(&mut self, index: usize, element: &[u8], after: bool) {
         match &mut self.0 {
             Form::Small(node) => node.insert(node.place(index + usize::from(after)), element),
@@ -288,7 +287,7 @@ impl List {
         }
     }
 
-    /// Takes out up to `most` elements that are `needle`, searched for from an end. Gives how many.
+    /// Removes up to `most` elements that equal `needle`, searching from an end. Returns their number.
     pub fn remove_equal(&mut self, needle: &Needle<'_>, from: End, most: usize) -> usize {
         match &mut self.0 {
             Form::Small(node) => {
@@ -299,16 +298,16 @@ impl List {
         }
     }
 
-    /// Number of steps that it takes to free it.
+    /// Number of budget steps for freeing it.
     pub fn weight(&self) -> usize {
         match &self.0 {
             Form::Small(_) => 1,
-            // Of a long one the number of nodes says enough.
+            // For a long list the number of nodes is accurate enough.
             Form::Large(chain) => chain.links.iter().take(65).map(Link::weight).sum::<usize>().max(chain.links.len()),
         }
     }
 
-    /// Frees it for up to `budget` steps; true when nothing is left.
+    /// Frees it for up to `budget` steps. Returns true when nothing is left.
     pub fn free_some(&mut self, budget: &mut u32) -> bool {
         let Form::Large(chain) = &mut self.0 else { return true };
         while *budget > 0 {
@@ -331,14 +330,14 @@ impl List {
     }
 }
 
-/// Elements one after the other, from one on in one direction.
+/// Iterates over elements in one direction.
 #[derive(Clone)]
 pub struct Iter<'a> {
     list: &'a List,
     link: usize,
-    /// Where the next element begins, or, going back, ends.
+    /// The start of the next element or, going back, its end.
     at: usize,
-    /// Where the node is over.
+    /// The end of the node in this direction.
     edge: usize,
     from: End,
     left: usize,

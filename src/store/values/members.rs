@@ -1,18 +1,18 @@
-//! A small set of strings in one buffer: first a mark, [`MARK`], then each behind its length, in the order in which they came.
+//! A small set of strings in one buffer: first a mark, [`MARK`], then each member behind its length, in the order of insertion.
 //!
-//! It is read from front to back; whoever holds one keeps it small.
+//! It is searched from front to back, so its users keep it small.
 
 use crate::store::values::packed::{length_bytes, part, push_part};
 
-/// The first byte: no width of integers, so that a set knows what it keeps.
+/// The first byte. It differs from every width of integers, so that a set recognizes its contents.
 pub const MARK: u8 = 1;
 
-/// What is in a buffer, the mark left out.
+/// The content of a buffer, without the mark.
 #[derive(Clone, Copy)]
 pub struct Members<'b>(&'b [u8]);
 
 impl<'b> Members<'b> {
-    /// Looks into a buffer; `None` where it has no such mark.
+    /// Reads a buffer; `None` if it does not begin with the mark.
     pub fn of(buffer: &'b [u8]) -> Option<Self> {
         buffer.strip_prefix(&[MARK]).map(Members)
     }
@@ -22,7 +22,7 @@ impl<'b> Members<'b> {
         self.iter().count()
     }
 
-    /// All, in the order in which they came.
+    /// All members, in the order of insertion.
     pub fn iter(self) -> impl Iterator<Item = &'b [u8]> {
         let bytes = self.0;
         let mut at = 0;
@@ -36,7 +36,7 @@ impl<'b> Members<'b> {
         })
     }
 
-    /// Where a member begins with its length, and where it ends.
+    /// The start of a member, including its length, and its end.
     fn find(&self, member: &[u8]) -> Option<(usize, usize)> {
         let bytes = self.0;
         let mut start = 0;
@@ -50,7 +50,7 @@ impl<'b> Members<'b> {
         None
     }
 
-    /// Whether it is one of them.
+    /// Whether this is a member.
     pub fn contains(&self, member: &[u8]) -> bool {
         self.find(member).is_some()
     }
@@ -67,14 +67,14 @@ impl<'b> Members<'b> {
     }
 }
 
-/// A buffer of members that are all different.
+/// A buffer of these members, which must be distinct.
 pub fn buffer<'m>(members: impl IntoIterator<Item = &'m [u8]>) -> Box<[u8]> {
     let mut bytes = vec![MARK];
     members.into_iter().for_each(|member| push_part(&mut bytes, member));
     bytes.into_boxed_slice()
 }
 
-/// Adds a member that is not there, behind the others.
+/// Appends a member that is not in the buffer.
 pub fn push(buffer: &mut Box<[u8]>, member: &[u8]) {
     let mut bytes = std::mem::take(buffer).into_vec();
     bytes.reserve_exact(length_bytes(member.len()) + member.len());
