@@ -132,11 +132,11 @@ pub struct SetEdit<'d, 'a> {
 }
 
 impl<'a> Db<'a> {
-    /// The set that a command reads: counts as an access, and as a hit or a miss. An error where the key holds another type.
+    /// The set that a command reads. Counts as an access, and as a hit or a miss. Fails if the key holds another type.
     #[inline]
     pub fn set(&mut self, key: &[u8]) -> Result<Option<SetView<'_>>> {
         let place = self.locate_set(key);
-        // A key of another type is found all the same.
+        // A key of another type counts as found.
         self.note_lookup(key, !matches!(place, Ok(None)));
         let Some(place) = place? else { return Ok(None) };
         self.touch(place);
@@ -168,7 +168,7 @@ impl<'a> Db<'a> {
         }
     }
 
-    /// Errors where the key holds another type.
+    /// Fails if the key holds another type.
     pub fn check_set(&mut self, key: &[u8]) -> Result {
         self.locate_set(key).map(drop)
     }
@@ -179,15 +179,15 @@ impl<'a> Db<'a> {
         if self.set_at(place).is_some() { Ok(Some(place)) } else { Err(Error::WRONG_TYPE) }
     }
 
-    /// The set that a command changes; `None` where there is no such key.
+    /// The set that a command changes; `None` if the key does not exist.
     pub fn edit_set<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<SetEdit<'d, 'a>>> {
         let Some(place) = self.locate_set(key)? else { return Ok(None) };
         self.touch(place);
         Ok(Some(SetEdit { db: self, key, place }))
     }
 
-    /// The set that a command is about to put members into, in the form in which it can take `count` of them, the first given; an
-    /// empty one where there is no such key. Must not be left empty without [`SetEdit::finish`].
+    /// The set that a command adds members to, converted to the form for `count` more members, beginning with `first`. A new,
+    /// empty one if the key does not exist; it must not be left empty without [`SetEdit::finish`].
     pub fn edit_or_create_set<'d>(&'d mut self, key: &'d [u8], first: &[u8], count: usize) -> Result<SetEdit<'d, 'a>> {
         let limits = self.keyspace.set_limits;
         if let Some(place) = self.locate_set(key)? {
@@ -204,7 +204,7 @@ impl<'a> Db<'a> {
         Ok(SetEdit { db: self, key, place })
     }
 
-    /// How far sets may grow in their compact forms.
+    /// Up to which size a set stays in its compact forms.
     pub fn set_limits(&self) -> Limits {
         self.keyspace.set_limits
     }
@@ -216,7 +216,7 @@ impl<'a> Db<'a> {
 }
 
 impl SetEdit<'_, '_> {
-    /// The set as it is.
+    /// The current set.
     pub fn view(&self) -> SetView<'_> {
         match self.db.set_at(self.place) {
             Some(view) => view,
@@ -226,7 +226,7 @@ impl SetEdit<'_, '_> {
         }
     }
 
-    /// Adds a member; true when it is new.
+    /// Adds a member. Returns true if it is new.
     pub fn add(&mut self, member: &[u8]) -> bool {
         let limits = self.db.keyspace.set_limits;
         let new = self.change(|set, hasher| set.add(hasher, limits, Member::Bytes(member)));
@@ -236,7 +236,7 @@ impl SetEdit<'_, '_> {
         new
     }
 
-    /// Takes a member out; false where there is no such member.
+    /// Removes a member. Returns false if it does not exist.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let removed = self.change(|set, hasher| set.remove(hasher, Member::Bytes(member)));
         if removed {
@@ -245,7 +245,7 @@ impl SetEdit<'_, '_> {
         removed
     }
 
-    /// Takes out `count` random members, fewer than there are, and shows each to `visit`.
+    /// Removes `count` random members, fewer than there are, and passes each to `visit`.
     pub fn pop(&mut self, count: usize, mut random: impl FnMut() -> u64, mut visit: impl FnMut(&[u8])) {
         let remaining = self.view().len().saturating_sub(count);
         if count / KEEP_FACTOR >= remaining {
@@ -266,7 +266,7 @@ impl SetEdit<'_, '_> {
         }
     }
 
-    /// Takes out all but `count` random members, which become a new set, and shows each to `visit`.
+    /// Removes all but `count` random members, which become a new set, and passes each removed one to `visit`.
     fn keep(&mut self, count: usize, mut random: impl FnMut() -> u64, mut visit: impl FnMut(&[u8])) {
         let limits = self.db.keyspace.set_limits;
         let kept = self.change(|set, hasher| {
@@ -295,8 +295,8 @@ impl SetEdit<'_, '_> {
         self.db.keyspace.space.bury_value(Box::new(Value::Set(popped)));
     }
 
-    /// Publishes what happened to the members. A set without members is removed, with its own event: the last member's removal was
-    /// reported and said as much.
+    /// Publishes the events of the edit. A set without members is removed, with its own event; the report of the last member's
+    /// removal covers this.
     pub fn finish(self, events: &[Event]) {
         let empty = self.view().is_empty();
         let db = self.db;

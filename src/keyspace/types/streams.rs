@@ -1,7 +1,7 @@
 //! Streams in a database: every change is reported.
 //!
-//! Commands that read ask [`Db::stream`]; commands that write take a [`StreamEdit`], change entries, groups and what is pending through
-//! it, and say by [`StreamEdit::event`] what that is called. A stream without entries stays.
+//! Commands that read call [`Db::stream`]. Commands that write take a [`StreamEdit`], change entries, groups and pending entries
+//! through it, and publish events with [`StreamEdit::event`]. A stream without entries is kept.
 
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Classes, Effect, Event};
@@ -11,25 +11,25 @@ use crate::store::entry::{EntryRef, NewValue, ValueRef};
 use crate::store::values::stream::{Group, Stream, StreamId, Trim};
 use crate::store::values::value::Value;
 
-/// An effect whose event is published apart from it.
+/// An effect whose event is published separately.
 const SILENT: Event = Event::new(Classes::empty(), "");
 
 impl Event {
-    /// An entry came in.
+    /// An entry was added.
     pub const XADD: Event = Event::new(Classes::STREAM, "xadd");
     /// Entries were deleted.
     pub const XDEL: Event = Event::new(Classes::STREAM, "xdel");
-    /// Entries were trimmed away.
+    /// Entries were trimmed.
     pub const XTRIM: Event = Event::new(Classes::STREAM, "xtrim");
     /// The counters were set.
     pub const XSETID: Event = Event::new(Classes::STREAM, "xsetid");
-    /// A group was made.
+    /// A group was created.
     pub const XGROUP_CREATE: Event = Event::new(Classes::STREAM, "xgroup-create");
-    /// A group was set to another id.
+    /// The last id of a group was set.
     pub const XGROUP_SETID: Event = Event::new(Classes::STREAM, "xgroup-setid");
     /// A group was removed.
     pub const XGROUP_DESTROY: Event = Event::new(Classes::STREAM, "xgroup-destroy");
-    /// A consumer was made.
+    /// A consumer was created.
     pub const XGROUP_CREATECONSUMER: Event = Event::new(Classes::STREAM, "xgroup-createconsumer");
     /// A consumer was removed.
     pub const XGROUP_DELCONSUMER: Event = Event::new(Classes::STREAM, "xgroup-delconsumer");
@@ -43,7 +43,7 @@ pub struct StreamEdit<'d, 'a> {
 }
 
 impl<'a> Db<'a> {
-    /// The stream that a command reads: counts as an access, and as a hit or a miss. An error where the key holds another type.
+    /// The stream that a command reads. Counts as an access, and as a hit or a miss. Fails if the key holds another type.
     pub fn stream(&mut self, key: &[u8]) -> Result<Option<&Stream>> {
         match self.read(key).map(EntryRef::value) {
             None => Ok(None),
@@ -52,7 +52,7 @@ impl<'a> Db<'a> {
         }
     }
 
-    /// The stream that a command changes; `None` where there is no such key.
+    /// The stream that a command changes; `None` if the key does not exist.
     pub fn edit_stream<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<StreamEdit<'d, 'a>>> {
         let Some(place) = self.locate(key).1 else { return Ok(None) };
         if !matches!(self.keyspace.space.get(self.dict, place).value(), ValueRef::Boxed(Value::Stream(_))) {
@@ -62,15 +62,15 @@ impl<'a> Db<'a> {
         Ok(Some(StreamEdit { db: self, key, place }))
     }
 
-    /// As [`Db::edit_stream`] for a command that reads as well: counts as a hit or a miss.
+    /// As [`Db::edit_stream`] for a command that also reads: counts as a hit or a miss.
     pub fn read_and_edit_stream<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<StreamEdit<'d, 'a>>> {
         let found = self.locate(key).1.is_some();
         self.note_lookup(key, found);
         self.edit_stream(key)
     }
 
-    /// The stream that a command is about to put an entry into, an empty one where there is no such key. That one must get an entry, or
-    /// be told of by [`StreamEdit::made`].
+    /// The stream that a command adds an entry to; an empty one if the key does not exist. That one must get an entry, or be
+    /// reported by [`StreamEdit::made`].
     pub fn edit_or_create_stream<'d>(&'d mut self, key: &'d [u8]) -> Result<StreamEdit<'d, 'a>> {
         let (hash, place) = self.locate(key);
         if place.is_none() {
@@ -85,7 +85,7 @@ impl<'a> Db<'a> {
 }
 
 impl StreamEdit<'_, '_> {
-    /// The stream as it is.
+    /// The current stream.
     pub fn stream(&self) -> &Stream {
         match self.db.keyspace.space.get(self.db.dict, self.place).value() {
             ValueRef::Boxed(Value::Stream(stream)) => stream,
@@ -104,29 +104,29 @@ impl StreamEdit<'_, '_> {
         self.db.emit(self.key, SILENT, effect);
     }
 
-    /// Publishes what happened.
+    /// Publishes an event.
     pub fn event(&mut self, event: Event) {
         self.db.keyspace.changes.publish(self.db.index, event, self.key);
     }
 
-    /// Unix milliseconds of the running command.
+    /// The time of the running command in unix milliseconds.
     pub fn now_ms(&self) -> i64 {
         self.db.now.unix_ms()
     }
 
-    /// Reports that the stream came into being without an entry.
+    /// Reports that the stream was created without an entry.
     pub fn made(&mut self) {
         self.db.emit_stored(self.place, self.key, SILENT);
     }
 
-    /// Adds an entry, whose id must be greater than the last; `pairs` are names and values, one after the other.
+    /// Adds an entry. Its id must be greater than the last one; `pairs` are names and values, one after the other.
     pub fn append(&mut self, id: StreamId, pairs: &[&[u8]]) {
         let limits = self.db.keyspace.stream_limits;
         self.stream_mut().append(limits, id, pairs);
         self.emit(Effect::StreamAdd { id, pairs });
     }
 
-    /// Deletes an entry; false where it is not there.
+    /// Deletes an entry. Returns false if it does not exist.
     pub fn remove(&mut self, id: StreamId) -> bool {
         let removed = self.stream_mut().remove(id);
         if removed {
@@ -135,7 +135,7 @@ impl StreamEdit<'_, '_> {
         removed
     }
 
-    /// Takes entries out from the front; the number of them.
+    /// Removes entries from the front. Returns their number.
     pub fn trim(&mut self, trim: Trim) -> u64 {
         let (removed, below) = self.stream_mut().trim(trim);
         if removed > 0 {
@@ -156,7 +156,7 @@ impl StreamEdit<'_, '_> {
         self.stream().group(name)
     }
 
-    /// Sets how far a group has read; makes it where it is not there.
+    /// Sets how far a group has read. Creates the group if it does not exist.
     pub fn set_group(&mut self, name: &[u8], last_id: StreamId, entries_read: Option<u64>) {
         match self.stream_mut().group_mut(name) {
             Some(group) => (group.last_id, group.entries_read) = (last_id, entries_read),
@@ -165,10 +165,10 @@ impl StreamEdit<'_, '_> {
         self.emit(Effect::GroupSet { group: name, last_id, entries_read });
     }
 
-    /// Removes a group; false where it is not there.
+    /// Removes a group. Returns false if it does not exist.
     pub fn remove_group(&mut self, name: &[u8]) -> bool {
         let Some(group) = self.stream_mut().remove_group(name) else { return false };
-        // Freed in pieces, as a stream without entries.
+        // Freed in pieces, as part of a stream without entries.
         let mut rest = Stream::default();
         rest.add_group(name, group);
         self.db.keyspace.space.bury_value(Box::new(Value::Stream(Box::new(rest))));
@@ -176,7 +176,7 @@ impl StreamEdit<'_, '_> {
         true
     }
 
-    /// Notes that a consumer has asked for something. One that is not there is made, and true given.
+    /// Records a read by a consumer. Creates the consumer if it does not exist, and returns true then.
     pub fn see_consumer(&mut self, group: &[u8], name: &[u8]) -> bool {
         let now_ms = self.now_ms();
         let Some(of) = self.stream_mut().group_mut(group) else { return false };
@@ -189,7 +189,7 @@ impl StreamEdit<'_, '_> {
         old.is_none()
     }
 
-    /// Notes that a consumer has got something.
+    /// Records a delivery to a consumer.
     pub fn activate_consumer(&mut self, group: &[u8], name: &[u8]) {
         let now_ms = self.now_ms();
         let Some(of) = self.stream_mut().group_mut(group) else { return };
@@ -197,14 +197,14 @@ impl StreamEdit<'_, '_> {
         self.emit(Effect::ConsumerSet { group, consumer: name, seen_ms: now_ms, active_ms: Some(now_ms) });
     }
 
-    /// Removes a consumer and what it had not acknowledged, and gives how much that was; `None` where it is not there.
+    /// Removes a consumer and its pending entries. Returns the number of those; `None` if the consumer does not exist.
     pub fn remove_consumer(&mut self, group: &[u8], name: &[u8]) -> Option<usize> {
         let pending = self.stream_mut().group_mut(group)?.remove_consumer(name)?;
         self.emit(Effect::ConsumerRemove { group, consumer: name });
         Some(pending)
     }
 
-    /// Notes that an entry was given to a consumer.
+    /// Records the delivery of an entry to a consumer, which makes it pending.
     pub fn set_pending(&mut self, group: &[u8], id: StreamId, consumer: &[u8], delivered_ms: i64, count: i64) {
         if let Some(of) = self.stream_mut().group_mut(group) {
             of.set_pending(id, consumer, delivered_ms, count);
@@ -212,7 +212,7 @@ impl StreamEdit<'_, '_> {
         }
     }
 
-    /// Notes that an entry does not wait any more; false where it did not.
+    /// Removes a pending entry. Returns false if it was not pending.
     pub fn remove_pending(&mut self, group: &[u8], id: StreamId) -> bool {
         let removed = self.stream_mut().group_mut(group).is_some_and(|of| of.remove_pending(id));
         if removed {

@@ -1,4 +1,5 @@
-//! Strings that are changed in part: what is written is reported, not the whole string, and a long string is changed where it lies.
+//! Strings that are changed in part: only the written bytes are reported, not the whole string, and a long string is changed in
+//! place.
 
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Effect, Event};
@@ -7,7 +8,7 @@ use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Form, INLINE_MAX, NewValue, ValueRef};
 use crate::store::values::value::Value;
 
-/// Bytes that a growing string gets at most beyond what it needs.
+/// Maximum spare bytes of a growing string.
 const SPARE_MAX: usize = 1 << 20;
 
 /// A string that a command changes.
@@ -16,14 +17,14 @@ pub struct StringEdit<'d, 'a> {
     key: &'d [u8],
     hash: KeyHash,
     place: Option<Place>,
-    /// The string, while it is short: it goes into its entry at the end. A longer one is changed in place.
+    /// The string, if it is short: it is stored in its entry at the end. A longer one is changed in place.
     short: Option<Vec<u8>>,
-    /// Whether it has grown and nobody was told yet.
+    /// Whether it has grown without a report so far.
     grown: bool,
 }
 
 impl<'a> Db<'a> {
-    /// The string that a command changes, empty where there is no such key. Nothing comes of it without [`StringEdit::finish`].
+    /// The string that a command changes; empty if the key does not exist. Nothing is stored without [`StringEdit::finish`].
     pub fn edit_string<'d>(&'d mut self, key: &'d [u8]) -> Result<StringEdit<'d, 'a>> {
         let (hash, place) = self.locate(key);
         let mut short = Some(Vec::new());
@@ -40,7 +41,7 @@ impl<'a> Db<'a> {
 }
 
 impl StringEdit<'_, '_> {
-    /// The string as it is.
+    /// The current string.
     pub fn bytes(&self) -> &[u8] {
         match (&self.short, self.place) {
             (Some(short), _) => short,
@@ -59,7 +60,7 @@ impl StringEdit<'_, '_> {
         }
     }
 
-    /// Makes it at least so long, with zeros at the end.
+    /// Extends it with zeros to at least this length.
     pub fn grow(&mut self, len: usize) {
         let have = self.bytes().len();
         if len <= have {
@@ -84,7 +85,7 @@ impl StringEdit<'_, '_> {
         bytes.resize(len, 0);
     }
 
-    /// Writes bytes from an offset on, behind zeros where the string was shorter, and reports it.
+    /// Writes bytes at an offset, after zeros if the string was shorter, and reports the write.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.grow(offset + bytes.len());
         self.bytes_mut()[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -97,7 +98,7 @@ impl StringEdit<'_, '_> {
         self.db.emit(self.key, Event::SILENT, Effect::SetRange { offset, bytes, len });
     }
 
-    /// Keeps what was written, as a string of this form, and publishes what it is called.
+    /// Stores the result as a string of this form, and publishes the event.
     pub fn finish(mut self, form: Form, event: Option<Event>) {
         if self.grown {
             self.report(self.bytes().len(), b"");

@@ -1,8 +1,8 @@
 //! Sorted sets in a database: every change is reported.
 //!
-//! Commands that read ask [`Db::zset`] for a [`ZSetView`]; commands that write take a [`ZSetEdit`], change members through it and
-//! [`ZSetEdit::finish`] it, which publishes what happened and removes the key with its last member. Results of `ZUNIONSTORE` and its
-//! kin are stored whole by [`Db::store_zset`].
+//! Commands that read call [`Db::zset`] for a [`ZSetView`]. Commands that write take a [`ZSetEdit`], change members through it
+//! and call [`ZSetEdit::finish`], which publishes the events and removes the key with its last member. [`Db::store_zset`] stores
+//! whole results, as of `ZUNIONSTORE`.
 
 use std::ops::Range;
 
@@ -65,7 +65,7 @@ impl<'a> ZSetView<'a> {
         self.zset.rank(self.hasher, member)
     }
 
-    /// Items of these ranks, the last first where `reverse` says so.
+    /// Items of these ranks, in descending order if `reverse`.
     pub fn items(&self, ranks: Range<usize>, reverse: bool) -> Items<'a> {
         self.zset.items(ranks, reverse)
     }
@@ -80,12 +80,12 @@ impl<'a> ZSetView<'a> {
         self.zset.items(rank..rank.saturating_add(1), false).next()
     }
 
-    /// The ranks of the members in a range of scores.
+    /// The ranks of the members with scores in a range.
     pub fn score_ranks(&self, range: &ScoreRange) -> Range<usize> {
         score_ranks(self.zset, range)
     }
 
-    /// The ranks of the members in a range of members; see [`ZSet::lex_ranks`].
+    /// The ranks of the members between two bounds; see [`ZSet::lex_ranks`].
     pub fn lex_ranks(&self, min: LexBound<'_>, max: LexBound<'_>, reverse: bool) -> Range<usize> {
         self.zset.lex_ranks(min, max, reverse)
     }
@@ -95,7 +95,7 @@ impl<'a> ZSetView<'a> {
         self.zset.scan(cursor, count, visit)
     }
 
-    /// Whether it is one buffer, in which Redis writes scores in another form.
+    /// Whether it is one buffer; Redis formats scores differently then.
     pub fn is_small(&self) -> bool {
         self.zset.is_small()
     }
@@ -106,11 +106,11 @@ impl<'a> ZSetView<'a> {
 pub struct ScoreRange {
     /// The lower end.
     pub min: f64,
-    /// Whether the lower end itself is outside.
+    /// Whether the lower end itself is excluded.
     pub min_exclusive: bool,
     /// The upper end.
     pub max: f64,
-    /// Whether the upper end itself is outside.
+    /// Whether the upper end itself is excluded.
     pub max_exclusive: bool,
 }
 
@@ -128,7 +128,7 @@ pub struct ZSetEdit<'d, 'a> {
 }
 
 impl<'a> Db<'a> {
-    /// The sorted set that a command reads: counts as an access, and as a hit or a miss. An error where the key holds another type.
+    /// The sorted set that a command reads. Counts as an access, and as a hit or a miss. Fails if the key holds another type.
     pub fn zset(&mut self, key: &[u8]) -> Result<Option<ZSetView<'_>>> {
         if self.read(key).is_none() {
             return Ok(None);
@@ -140,7 +140,7 @@ impl<'a> Db<'a> {
         }
     }
 
-    /// Has a sorted set kept as a large one, as Redis does when it sorts its members; nothing for other keys.
+    /// Converts a sorted set to the large form, as Redis does when it sorts its members. Does nothing for other keys.
     pub fn make_zset_large(&mut self, key: &[u8]) {
         let Some(place) = self.locate(key).1 else { return };
         let hasher = self.keyspace.space.hasher().clone();
@@ -149,7 +149,7 @@ impl<'a> Db<'a> {
         }
     }
 
-    /// The sorted set that a command changes; `None` where there is no such key.
+    /// The sorted set that a command changes; `None` if the key does not exist.
     pub fn edit_zset<'d>(&'d mut self, key: &'d [u8]) -> Result<Option<ZSetEdit<'d, 'a>>> {
         let Some(place) = self.locate(key).1 else { return Ok(None) };
         if self.zset_at(place).is_none() {
@@ -159,8 +159,7 @@ impl<'a> Db<'a> {
         Ok(Some(ZSetEdit { db: self, key, place }))
     }
 
-    /// The sorted set that a command is about to put members into, a new one where there is no such key. It must not be left without a
-    /// member.
+    /// The sorted set that a command adds members to; a new one if the key does not exist. It must not be left empty.
     pub fn edit_or_create_zset<'d>(&'d mut self, key: &'d [u8]) -> Result<ZSetEdit<'d, 'a>> {
         let (hash, place) = self.locate(key);
         if let Some(place) = place {
@@ -177,7 +176,7 @@ impl<'a> Db<'a> {
         Ok(ZSetEdit { db: self, key, place })
     }
 
-    /// Stores a whole result in the place of whatever the key holds; an empty one deletes the key. Errors where it is native.
+    /// Stores a whole result under the key; an empty one deletes the key. Fails if the key is native.
     pub fn store_zset(&mut self, key: &[u8], zset: ZSet, event: Event) -> Result {
         if zset.is_empty() {
             self.delete(key, Event::DEL).map(drop)
@@ -186,7 +185,7 @@ impl<'a> Db<'a> {
         }
     }
 
-    /// A key, without removing it if it has ended.
+    /// A key that has not expired, without removing it if it has.
     pub(crate) fn present(&self, key: &[u8]) -> Option<EntryRef<'_>> {
         let space = &self.keyspace.space;
         let entry = space.get(self.dict, space.find(self.dict, space.hash(key), key)?);
@@ -219,14 +218,14 @@ impl ZSetEdit<'_, '_> {
         self.zset().score(self.db.keyspace.space.hasher(), member)
     }
 
-    /// Gives the set the form that Redis foresees for so many members more.
+    /// Converts the set to the form for this many more members, as Redis predicts it.
     pub fn make_room(&mut self, members: usize) {
         if members > self.db.keyspace.zset_limits.entries && self.zset().is_small() {
             self.change(|zset, hasher| zset.make_large(hasher));
         }
     }
 
-    /// Gives a member this score, which must not be NaN; gives the one that it had.
+    /// Sets the score of a member, which must not be NaN. Returns its previous score.
     pub fn insert(&mut self, member: &[u8], score: f64) -> Option<f64> {
         let limits = self.db.keyspace.zset_limits;
         let old = self.change(|zset, hasher| zset.insert(hasher, limits, member, score));
@@ -234,7 +233,7 @@ impl ZSetEdit<'_, '_> {
         old
     }
 
-    /// Takes a member out; false where there is no such member.
+    /// Removes a member. Returns false if it does not exist.
     pub fn remove(&mut self, member: &[u8]) -> bool {
         let removed = self.change(|zset, hasher| zset.remove(hasher, member)).is_some();
         if removed {
@@ -243,17 +242,17 @@ impl ZSetEdit<'_, '_> {
         removed
     }
 
-    /// The ranks of the members in a range of scores.
+    /// The ranks of the members with scores in a range.
     pub fn score_ranks(&self, range: &ScoreRange) -> Range<usize> {
         score_ranks(self.zset(), range)
     }
 
-    /// The ranks of the members in a range of members; see [`ZSet::lex_ranks`].
+    /// The ranks of the members between two bounds; see [`ZSet::lex_ranks`].
     pub fn lex_ranks(&self, min: LexBound<'_>, max: LexBound<'_>) -> Range<usize> {
         self.zset().lex_ranks(min, max, false)
     }
 
-    /// Takes the members of these ranks out, after showing each; gives their number.
+    /// Removes the members of these ranks, after passing each to `visit`. Returns their number.
     pub fn take(&mut self, ranks: Range<usize>, mut visit: impl FnMut(Item<'_>)) -> usize {
         let (now, db, key) = (self.db.now, self.db.index, self.key);
         let mut taken = 0;
@@ -285,14 +284,14 @@ impl ZSetEdit<'_, '_> {
         }
     }
 
-    /// Publishes what happened to the members. A set without members is removed, with its own event.
+    /// Publishes the events of the edit. A set without members is removed, with its own event.
     pub fn finish(self, events: &[Event]) {
         let db = self.db;
         for event in events {
             db.keyspace.changes.publish(db.index, *event, self.key);
         }
         if db.zset_at(self.place).is_some_and(ZSet::is_empty) {
-            // The removal of its last member was reported and said as much.
+            // The report of its last member's removal covers this.
             let entry = db.keyspace.space.remove(db.dict, self.place);
             db.keyspace.space.bury(entry);
             db.keyspace.changes.publish(db.index, Event::DEL, self.key);
@@ -309,12 +308,12 @@ impl ZSetEdit<'_, '_> {
     }
 }
 
-/// An input of `ZUNION` and its kin.
+/// An input of `ZUNION` and similar commands.
 #[derive(Clone, Copy)]
 pub enum Source<'a> {
     /// A sorted set.
     ZSet(ZSetView<'a>),
-    /// A set, whose members all have the score 1, and the digits of those that are integers.
+    /// A set, whose members all have the score 1, and the texts of its integers.
     Set(SetView<'a>, &'a [String]),
 }
 
@@ -350,7 +349,7 @@ impl<'a> Source<'a> {
         zset.into_iter().flat_map(|zset| zset.iter()).chain(members.map(|member| Item { member, score: 1.0 }))
     }
 
-    /// Whether both are one and the same value.
+    /// Whether both are the same value.
     pub fn is(&self, other: &Source<'_>) -> bool {
         match (self, other) {
             (Source::ZSet(a), Source::ZSet(b)) => std::ptr::eq(a.zset, b.zset),
@@ -361,8 +360,8 @@ impl<'a> Source<'a> {
 }
 
 impl Db<'_> {
-    /// The inputs of `ZUNION` and its kin, each counting as an access, `None` for a key that is not there. An error where one holds
-    /// something else. `digits` is filled with the integers among the members of sets.
+    /// The inputs of `ZUNION` and similar commands, `None` for a key that does not exist. Each counts as an access. Fails if a
+    /// key holds another type. `digits` is filled with the integers among the members of sets.
     pub fn sources<'s>(&'s mut self, keys: &[&[u8]], digits: &'s mut Vec<Vec<String>>) -> Result<Vec<Option<Source<'s>>>> {
         for key in keys {
             digits.push(match self.read(key).map(EntryRef::value) {
@@ -384,7 +383,7 @@ impl Db<'_> {
         Ok(keys.iter().zip(digits).map(source).collect())
     }
 
-    /// The hasher and the limits that a new sorted set is made with.
+    /// The hasher and the limits for a new sorted set.
     pub fn zset_form(&self) -> (KeyHasher, crate::store::values::zset::Limits) {
         (self.keyspace.space.hasher().clone(), self.keyspace.zset_limits)
     }

@@ -1,11 +1,11 @@
-//! A small set of integers in one buffer: first the number of bytes that each takes, 2, 4 or 8, then all of them in ascending order. No
-//! bytes at all where there is none.
+//! A small set of integers in one buffer: first the width of each integer in bytes, 2, 4 or 8, then all of them in ascending
+//! order. An empty set has no bytes at all.
 
-/// What is in a buffer.
+/// The content of a buffer.
 #[derive(Clone, Copy)]
 pub struct Ints<'b>(&'b [u8]);
 
-/// Bytes that an integer takes: 2, 4 or 8.
+/// Width of an integer in bytes: 2, 4 or 8.
 fn width_of(n: i64) -> usize {
     match n {
         _ if i16::try_from(n).is_ok() => 2,
@@ -20,12 +20,12 @@ fn write(bytes: &mut [u8], n: i64) {
 }
 
 impl<'b> Ints<'b> {
-    /// Looks into a buffer.
+    /// Reads a buffer.
     pub fn of(buffer: &'b [u8]) -> Self {
         Ints(buffer)
     }
 
-    /// Bytes that each takes; 2 where there is none.
+    /// Width of each integer in bytes; 2 for an empty set.
     #[inline]
     fn width(&self) -> usize {
         self.0.first().map_or(2, |width| usize::from(*width))
@@ -41,7 +41,7 @@ impl<'b> Ints<'b> {
         self.0.is_empty()
     }
 
-    /// The `index`-th in ascending order.
+    /// The `index`-th integer in ascending order.
     #[inline]
     pub fn nth(&self, index: usize) -> Option<i64> {
         let width = self.width();
@@ -54,12 +54,12 @@ impl<'b> Ints<'b> {
         })
     }
 
-    /// All, in ascending order.
+    /// All integers, in ascending order.
     pub fn iter(self) -> impl Iterator<Item = i64> + use<'b> {
         (0..self.len()).filter_map(move |index| self.nth(index))
     }
 
-    /// Where an integer is, or else where it would be.
+    /// The index of an integer, or else the index at which it would be inserted.
     fn search(&self, n: i64) -> Result<usize, usize> {
         let (mut low, mut high) = (0, self.len());
         while low < high {

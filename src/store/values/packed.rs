@@ -1,26 +1,26 @@
-//! A small hash as one buffer: field, value, field, value, each behind its length, in the order in which they came.
+//! A small hash as one buffer: field, value, field, value, each behind its length, in the order of insertion.
 //!
-//! It is read from front to back; whoever holds one keeps it small. Lengths are written seven bits to a byte, lowest first.
+//! It is searched from front to back, so its users keep it small. Lengths are written seven bits per byte, lowest first.
 
-/// Fields and values in one allocation without spare room.
+/// Fields and values in one allocation without spare capacity.
 #[derive(Clone, Default)]
 pub struct Packed(Box<[u8]>);
 
-/// Where a field's parts lie.
+/// The offsets of a field's parts.
 struct Span {
-    /// Where the length of the field's name begins.
+    /// The start of the length of the field's name.
     start: usize,
-    /// Where its name begins.
+    /// The start of its name.
     name: usize,
-    /// Where the length of the value begins.
+    /// The start of the length of the value.
     length: usize,
-    /// Where the value begins.
+    /// The start of the value.
     value: usize,
-    /// Where the next field begins.
+    /// The start of the next field.
     end: usize,
 }
 
-/// The part that begins with its length at `at`: where its bytes begin and end.
+/// The start and the end of the bytes of the part whose length begins at `at`.
 #[inline]
 pub(crate) fn part(bytes: &[u8], at: usize) -> (usize, usize) {
     let first = bytes[at];
@@ -39,12 +39,12 @@ pub(crate) fn part(bytes: &[u8], at: usize) -> (usize, usize) {
     }
 }
 
-/// Bytes that the length of a part takes.
+/// Number of bytes of an encoded length.
 pub(crate) fn length_bytes(len: usize) -> usize {
     (usize::BITS - (len | 1).leading_zeros()).div_ceil(7) as usize
 }
 
-/// Writes a part behind its length.
+/// Appends a part with its length.
 pub(crate) fn push_part(into: &mut Vec<u8>, bytes: &[u8]) {
     let mut len = bytes.len();
     while len >= 0x80 {
@@ -71,7 +71,7 @@ impl Packed {
         self.0.len()
     }
 
-    /// Fields and values, in the order in which they came.
+    /// Fields and values, in the order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let bytes = &self.0[..];
         let mut at = 0;
@@ -106,7 +106,7 @@ impl Packed {
         Some((&self.0[span.name..span.length], &self.0[span.value..span.end]))
     }
 
-    /// Sets a field: a new one comes last, another keeps its place. True when it is new.
+    /// Sets a field: a new one is appended, an existing one keeps its place. Returns true if it is new.
     pub fn set(&mut self, name: &[u8], value: &[u8]) -> bool {
         let Some(span) = self.find(name) else {
             let more = length_bytes(name.len()) + name.len() + length_bytes(value.len()) + value.len();
@@ -129,7 +129,7 @@ impl Packed {
         false
     }
 
-    /// Takes a field out; false where there is no such field.
+    /// Removes a field. Returns false if it does not exist.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let Some(span) = self.find(name) else { return false };
         let mut bytes = std::mem::take(&mut self.0).into_vec();

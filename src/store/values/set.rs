@@ -1,8 +1,8 @@
 //! The set value: distinct members.
 //!
-//! A small set of integers is kept in order, another small set as one buffer in the order in which its members came. A set becomes a
-//! table of entries when it grows or a member is long, and stays one. Which form a set has follows Redis's rules to the member, for
-//! the order of replies follows from it.
+//! A small set of integers is stored in ascending order, any other small set as one buffer in the order of insertion. A set
+//! becomes a table of entries when it grows or a member is long, and stays one. The form of a set follows Redis's rules exactly,
+//! because the order of replies depends on it.
 
 use crate::base::integer::parse_i64;
 use crate::store::dict::KeyHasher;
@@ -13,14 +13,14 @@ use crate::store::values::ints::Ints;
 use crate::store::values::members;
 use crate::store::values::members::Members;
 
-/// How far a set may grow in its compact forms.
+/// Up to which size a set stays in its compact forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// `set-max-intset-entries`: members of a set of integers.
+    /// `set-max-intset-entries`: maximum members of a set of integers.
     pub ints: usize,
-    /// `set-max-listpack-entries`: members of another one.
+    /// `set-max-listpack-entries`: maximum members of another small set.
     pub entries: usize,
-    /// `set-max-listpack-value`: bytes of a member.
+    /// `set-max-listpack-value`: maximum bytes of a member.
     pub value: usize,
 }
 
@@ -31,16 +31,16 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Members of a set of integers at most, whatever the directive says.
+    /// Maximum members of a set of integers, whatever the directive says.
     fn ints_max(&self) -> usize {
         self.ints.min(1 << 30)
     }
 }
 
-/// A member as it is kept. What is written as an integer may be either.
+/// A member in its stored form. A canonical integer may have either form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Member<'a> {
-    /// An integer, which stands for its decimal digits.
+    /// An integer; its decimal digits are the member.
     Int(i64),
     /// A string.
     Bytes(&'a [u8]),
@@ -60,7 +60,7 @@ impl Member<'_> {
         self.text(&mut itoa::Buffer::new()).to_vec()
     }
 
-    /// The integer that it is, however it is kept.
+    /// The integer that it is, in either form.
     pub fn integer(&self) -> Option<i64> {
         match self {
             Member::Int(n) => Some(*n),
@@ -68,13 +68,13 @@ impl Member<'_> {
         }
     }
 
-    /// The same member, as an integer where it is one: so kept, equal members compare equal.
+    /// The same member, as an integer if it is one: in this form, equal members compare equal.
     pub fn normal(self) -> Self {
         self.integer().map_or(self, Member::Int)
     }
 }
 
-/// Members, each once.
+/// Distinct members.
 #[derive(Debug, Clone)]
 pub struct Set(Form);
 
@@ -85,7 +85,7 @@ enum Form {
     Table(Box<Trie>),
 }
 
-/// What is in the buffer of a small set.
+/// The content of the buffer of a small set.
 enum Small<'b> {
     Ints(Ints<'b>),
     Strings(Members<'b>),
@@ -123,7 +123,7 @@ fn member_of(entry: EntryRef<'_>) -> Member<'_> {
 }
 
 impl Set {
-    /// An empty set in the form in which it can take `count` members, the first of them given.
+    /// An empty set in the form for `count` members, beginning with `first`.
     pub fn for_members(first: &[u8], count: usize, limits: Limits) -> Set {
         if count <= limits.ints && parse_i64(first).is_some() {
             Set::default()
@@ -158,7 +158,7 @@ impl Set {
         }
     }
 
-    /// What `OBJECT ENCODING` answers.
+    /// The reply of `OBJECT ENCODING`.
     pub fn encoding(&self) -> &'static str {
         match &self.0 {
             Form::Small(buffer) => match small(buffer) {
@@ -169,17 +169,17 @@ impl Set {
         }
     }
 
-    /// Whether it is a set of integers, in their order.
+    /// Whether it is a set of integers in ascending order.
     pub fn is_ints(&self) -> bool {
         matches!(&self.0, Form::Small(buffer) if matches!(small(buffer), Small::Ints(_)))
     }
 
-    /// Whether it is one buffer, in the order in which the members came.
+    /// Whether it is one buffer in the order of insertion.
     pub fn is_packed(&self) -> bool {
         matches!(&self.0, Form::Small(buffer) if matches!(small(buffer), Small::Strings(_)))
     }
 
-    /// Pieces of memory to free.
+    /// Number of pieces of memory to free.
     pub fn weight(&self) -> usize {
         match &self.0 {
             Form::Small(_) => 1,
@@ -187,7 +187,7 @@ impl Set {
         }
     }
 
-    /// Bytes of the value on the heap, the allocator's overhead not counted. Walks the members of a table.
+    /// Bytes of the value on the heap, without the allocator's overhead. Walks the members of a table.
     pub fn allocated(&self) -> usize {
         match &self.0 {
             Form::Small(buffer) => buffer.len(),
@@ -195,7 +195,7 @@ impl Set {
         }
     }
 
-    /// Whether it has a member.
+    /// Whether this is a member.
     pub fn contains(&self, hasher: &KeyHasher, member: Member<'_>) -> bool {
         let mut digits = itoa::Buffer::new();
         match &self.0 {
@@ -210,7 +210,7 @@ impl Set {
         }
     }
 
-    /// All members: integers in ascending order, those of a buffer in the order in which they came.
+    /// All members: integers in ascending order, those of a buffer in the order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = Member<'_>> {
         let (ints, members, table) = match &self.0 {
             Form::Small(buffer) => match small(buffer) {
@@ -224,7 +224,7 @@ impl Set {
         ints.chain(members).chain(table.into_iter().flat_map(|table| table.iter()).map(member_of))
     }
 
-    /// Gives it the form in which it can take so many more members, as Redis foresees it.
+    /// Converts it to the form for this many more members, as Redis predicts it.
     pub fn expect(&mut self, hasher: &KeyHasher, limits: Limits, more: usize) {
         let outgrown = match &self.0 {
             Form::Small(buffer) => match small(buffer) {
@@ -238,7 +238,7 @@ impl Set {
         }
     }
 
-    /// Adds a member; true when it is new.
+    /// Adds a member. Returns true if it is new.
     pub fn add(&mut self, hasher: &KeyHasher, limits: Limits, member: Member<'_>) -> bool {
         let mut digits = itoa::Buffer::new();
         if let Form::Small(buffer) = &mut self.0 {
@@ -283,7 +283,7 @@ impl Set {
         true
     }
 
-    /// Takes a member out; false where there is no such member.
+    /// Removes a member. Returns false if it does not exist.
     pub fn remove(&mut self, hasher: &KeyHasher, member: Member<'_>) -> bool {
         let mut digits = itoa::Buffer::new();
         match &mut self.0 {
@@ -300,7 +300,7 @@ impl Set {
         }
     }
 
-    /// Makes it a table for good, as if it had outgrown the other forms.
+    /// Converts it to a table for good, as if it had exceeded the limits of the other forms.
     pub fn spread(&mut self, hasher: &KeyHasher) {
         if matches!(self.0, Form::Table(_)) {
             return;
@@ -314,7 +314,7 @@ impl Set {
         self.0 = Form::Table(table);
     }
 
-    /// Makes it a set of integers, which all of its members must be, unless there are too many of them.
+    /// Converts it to a set of integers, unless there are too many members. All members must be integers.
     pub fn make_ints(&mut self, limits: Limits) {
         if self.is_ints() || self.len() > limits.ints_max() {
             return;
@@ -329,7 +329,7 @@ impl Set {
         self.0 = Form::Small(buffer);
     }
 
-    /// A random member, each with the same chance; `None` of an empty set.
+    /// A uniformly random member; `None` for an empty set.
     pub fn random(&self, random: &mut impl FnMut() -> u64) -> Option<Member<'_>> {
         match &self.0 {
             Form::Small(buffer) => match small(buffer) {
@@ -340,9 +340,9 @@ impl Set {
         }
     }
 
-    /// Visits the members of a table from a cursor on until `count` were seen; gives the cursor to go on from, 0 at the end. A member
-    /// that is there during the whole of a scan is visited, and twice only if the set became a table meanwhile. A small set is visited
-    /// whole.
+    /// Visits the members of a table from a cursor on until `count` were seen. Returns the cursor to continue from, 0 at the end.
+    /// A member that exists during the whole scan is visited, and twice only if the set became a table meanwhile. A small set is
+    /// visited as a whole.
     pub fn scan<'a>(&'a self, hasher: &KeyHasher, cursor: u64, count: usize, mut visit: impl FnMut(Member<'a>)) -> u64 {
         match &self.0 {
             Form::Table(table) => {
@@ -357,7 +357,7 @@ impl Set {
         }
     }
 
-    /// Frees up to `budget` members; true when none is left.
+    /// Frees up to `budget` members. Returns true when none is left.
     pub fn free_some(&mut self, budget: &mut u32) -> bool {
         let Form::Table(table) = &mut self.0 else { return true };
         while *budget > 0 {
@@ -381,7 +381,7 @@ impl Set {
     }
 }
 
-/// Bytes of the longest integer written out.
+/// Bytes of the longest integer as text.
 fn longest(ints: Ints<'_>) -> usize {
     let ends = [ints.nth(0), ints.nth(ints.len().saturating_sub(1))];
     ends.into_iter().flatten().map(|n| itoa::Buffer::new().format(n).len()).max().unwrap_or(0)

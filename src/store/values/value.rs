@@ -9,9 +9,9 @@ use crate::store::values::set::Set;
 use crate::store::values::stream::Stream;
 use crate::store::values::zset::ZSet;
 
-/// What is freed in one step of a long string, in bytes: the system takes 60 µs for it.
+/// Bytes of a long string that are freed in one step: the system takes 60 µs for them.
 const PIECE: usize = 1 << 20;
-/// Bytes of it that take as long to free as an entry does.
+/// Bytes of a long string that take as long to free as an entry.
 const PAGE: usize = 4 << 10;
 
 /// A boxed value.
@@ -29,16 +29,16 @@ pub enum Value {
     Set(Set),
     /// A stream.
     Stream(Box<Stream>),
-    /// A lock that is shared or held back, or a semaphore; what one owner holds alone is packed in its entry.
+    /// A lock that is shared or delayed, or a semaphore. The only grant of a lock is packed in its entry instead.
     Lock(Box<Lock>),
-    /// A latch: what is left to be counted down.
+    /// A latch: the remaining count.
     Latch(u64),
-    /// A guard: the largest fencing token that it has seen.
+    /// A guard: the largest fencing token so far.
     Guard(u64),
 }
 
 impl Value {
-    /// What `TYPE` answers.
+    /// The reply of `TYPE`.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::Bytes(_) => "string",
@@ -58,7 +58,7 @@ impl Value {
         matches!(self, Value::Lock(_) | Value::Latch(_) | Value::Guard(_))
     }
 
-    /// Bytes it takes up, itself included. Walks the value.
+    /// Bytes of the value, including itself. Walks the value.
     pub fn allocated(&self) -> usize {
         size_of::<Value>()
             + match self {
@@ -73,7 +73,7 @@ impl Value {
             }
     }
 
-    /// How many pieces it takes to free the value: 1 for what is one small allocation.
+    /// Number of pieces in which the value is freed: 1 for a single small allocation.
     pub fn weight(&self) -> usize {
         match self {
             Value::Bytes(bytes) => 1 + bytes.capacity() / PAGE,
@@ -87,7 +87,7 @@ impl Value {
         }
     }
 
-    /// Frees up to `budget` pieces; true when nothing but the shell is left.
+    /// Frees up to `budget` pieces. Returns true when only the outermost allocation is left.
     pub fn free_some(&mut self, budget: &mut u32) -> bool {
         match self {
             Value::Bytes(bytes) => {
