@@ -194,7 +194,7 @@ impl Keyspace {
         if self.active_expire && !self.keep_ended { self.space.next_wake() } else { None }
     }
 
-    /// Expires what is due and frees buried memory, at most `budget` steps of each. Stops after a key so that its events can be
+    /// Expires what is due, and then frees buried memory, within `budget`. Stops after a key so that its events can be
     /// published. Returns false when there is nothing more to do.
     pub fn advance(&mut self, now: Now, budget: &mut u32) -> bool {
         if self.active_expire

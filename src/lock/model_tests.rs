@@ -15,11 +15,11 @@ use world::World;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const OWNERS: [&str; 5] = ["v", "w", "x", "y", "z"];
-/// The last name is that of a semaphore.
+/// The last name is a semaphore.
 const LIMIT: u32 = 3;
 const SESSIONS: [&str; 2] = ["s", "t"];
 const IDS: [&str; 4] = ["q", "r", "u", "p"];
-/// Milliseconds for which answers are kept, and a session waits at least after a restart.
+/// Milliseconds for which answers are kept, and for which a session waits at least after a restart.
 const KEPT_MS: u64 = 25;
 const GRACE_MIN_MS: u64 = 7;
 
@@ -41,7 +41,7 @@ enum Op {
     Pass { ms: u64 },
 }
 
-/// What all acquisitions have.
+/// The parameters of all acquisitions.
 #[derive(Clone, Debug)]
 struct With {
     client: u64,
@@ -50,13 +50,13 @@ struct With {
     request: Option<usize>,
 }
 
-/// Which token is given.
+/// The token of a request.
 #[derive(Clone, Copy, Debug)]
 enum Token {
     None,
-    /// That of the owner's grant.
+    /// The token of the owner's grant.
     Current,
-    /// One that was given before.
+    /// An earlier token.
     Old,
 }
 
@@ -95,17 +95,17 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// So many times so many steps at most, half of them on average: 400,000, enough that nothing that goes wrong once in thousands is missed,
-/// and a million where it is built with optimization. `fuzz/long` does hundreds of millions.
+/// Number of rounds. Together they do 400,000 steps (half of their maximum, on average), enough not to miss what goes wrong once in
+/// thousands, and a million steps in an optimized build. `fuzz/long` does hundreds of millions.
 const CASES: u32 = if cfg!(debug_assertions) { 4_000 } else { 10_500 };
-/// As many as the environment asks for, as `fuzz/long` does.
+/// The number of rounds that the environment sets, as `fuzz/long` does.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES)
 }
 const STEPS_MAX: usize = 200;
 
 proptest! {
-    // The generator of random numbers that is cheap without optimization: the other took a third of the time.
+    // This generator is cheap without optimization: the other one took a third of the time.
     #![proptest_config(ProptestConfig { cases: cases(), rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
 
     #[test]

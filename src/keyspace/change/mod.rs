@@ -399,7 +399,7 @@ impl Changes {
         self.observed && (self.watches.has_retired() || self.waits.has_retired() || self.tracking.has_retired())
     }
 
-    /// Frees memory of removed interests, at most `budget` steps for each kind.
+    /// Frees memory of removed interests, at most `budget` steps.
     pub fn free_some(&mut self, budget: &mut u32) {
         self.watches.free_some(budget);
         self.waits.free_some(budget);

@@ -13,7 +13,7 @@ fn change<'a>(key: &'a str, event: Event, effect: Effect<'a>) -> Change<'a> {
     Change { now: Now::new(0, 0), db: 0, key: key.as_bytes(), event, effect }
 }
 
-/// Has a client, by its number, change a key; gives who is told, others first.
+/// Changes a key as the client with a number. Returns the notified clients, others first.
 fn changed(tracking: &mut Tracking, by: u64, key: &str) -> Vec<u64> {
     tracking.current = by;
     tracking.note(&change(key, Event::SET, Effect::Delete));
@@ -70,7 +70,7 @@ fn a_full_table_makes_room_and_tells_who_loses_a_key() {
         tracking.current = 1;
     }
     assert_eq!((tracking.keys(), lost), (100, 900));
-    // Made smaller, it shrinks with time, and with what is read.
+    // After its maximum was lowered, it shrinks with time, and with reads.
     tracking.keys_max = 10;
     tracking.current = 0;
     assert!(tracking.has_retired(), "there is something to do");
@@ -111,7 +111,7 @@ fn all_are_told_once_that_everything_is_gone() {
         tracking.note(&change("", Event::DEL, Effect::Flush));
     }
     assert_eq!(told(&mut tracking), [1, 2]);
-    // What is being taken out is nobody's.
+    // Links that are being removed have no owner.
     let name = String::from_utf8(5u32.to_le_bytes().to_vec()).unwrap();
     assert_eq!(changed(&mut tracking, 3, &name), NOBODY);
     tracking.take_changed();
@@ -142,7 +142,7 @@ fn prefixes_gather_what_changed_in_a_turn() {
         [("job:1 us user:1 user:2".to_owned(), vec![3]), ("job:1".to_owned(), vec![1]), ("user:1 user:2".to_owned(), vec![1]),],
         "the second one changed all that it could be told of last"
     );
-    // What ended by itself is told to all, whoever came across it.
+    // An expiry is reported to all, including the client whose command triggered it.
     tracking.current = 2;
     tracking.note(&change("user:9", Event::EXPIRED, Effect::Delete));
     tracking.current = 0;

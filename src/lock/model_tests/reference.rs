@@ -15,11 +15,11 @@ pub(super) struct Held {
     pub(super) permits: u32,
     pub(super) granted: u64,
     pub(super) end: u64,
-    /// Beyond which the lease is not carried.
+    /// The lease is never extended beyond this.
     pub(super) max_end: u64,
     pub(super) delay: u64,
     pub(super) tie: Tie,
-    /// Tells grants apart; the actual token is known by [`Reference::tokens`].
+    /// Identifies the grant; [`Reference::tokens`] has the actual token.
     pub(super) grant: u64,
 }
 
@@ -36,11 +36,11 @@ pub(super) enum Tie {
 pub(super) enum Said {
     /// A grant.
     Granted(u64),
-    /// Holds that were left.
+    /// The remaining holds of a release.
     Released(u32),
 }
 
-/// An answer to a request, and the step in which it was given.
+/// An answer to a request, and the step of the answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answered {
     pub(super) id: &'static str,
@@ -48,7 +48,7 @@ pub(super) struct Answered {
     pub(super) step: u64,
 }
 
-/// What is remembered of an owner's requests for a name.
+/// The remembered requests of an owner for a name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
     pub(super) said: Vec<Answered>,
@@ -75,7 +75,7 @@ pub(super) struct Waiting {
     pub(super) all: bool,
     pub(super) lease: u64,
     pub(super) extra: u64,
-    /// Milliseconds; 0 for ever.
+    /// Milliseconds; 0 without a limit.
     pub(super) max_hold: u64,
     pub(super) tie: Tie,
     pub(super) deadline: Option<u64>,
@@ -90,7 +90,7 @@ pub(super) struct Name {
     pub(super) holders: Vec<Held>,
 }
 
-/// What a client was told in the end.
+/// The final result that a client was told.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Told {
     Granted(u64, usize),
@@ -106,7 +106,7 @@ pub(super) struct Reference {
     pub(super) waiting: Vec<Waiting>,
     pub(super) told: Vec<Told>,
     pub(super) serial: u64,
-    /// How often all was compared.
+    /// Number of comparisons of the whole state.
     pub(super) step: u64,
     pub(super) grants: u64,
     /// The tokens of grants, as they were found.
@@ -138,7 +138,7 @@ impl Reference {
         self.names.values().flat_map(|of| &of.holders).filter(|held| held.tie == tie).count()
     }
 
-    /// Sessions end that have neither a connection nor a grant.
+    /// Ends sessions with neither a connection nor a grant.
     pub(super) fn drop_idle(&mut self) {
         let idle = |(number, session): (&u64, &Named)| {
             (session.client.is_none() && self.grants_of(Tie::Session(*number)) == 0).then_some(*number)
@@ -147,7 +147,7 @@ impl Reference {
         self.sessions.retain(|number, _| !idle.contains(number));
     }
 
-    /// Ends all that is tied to something.
+    /// Ends all grants with this tie.
     pub(super) fn end_tied(&mut self, tie: Tie) {
         let now = self.now;
         for (name, of) in &mut self.names {
@@ -185,7 +185,7 @@ impl Reference {
         answers.forget = ended.then_some(self.now + KEPT_MS);
     }
 
-    /// The grant that a request was given.
+    /// The grant that answered a request.
     pub(super) fn granted(&self, name: &'static str, owner: &'static str, id: &str) -> Option<u64> {
         let said = &self.answers.get(&(name, owner))?.said;
         said.iter().find_map(|answered| match answered.said {
@@ -284,7 +284,7 @@ impl Reference {
         self.drop_idle();
     }
 
-    /// Grants whatever can be.
+    /// Grants everything that is grantable.
     pub(super) fn serve(&mut self) {
         'again: loop {
             for at in 0..self.waiting.len() {
@@ -293,7 +293,7 @@ impl Reference {
                     let of = self.names.get(name)?;
                     of.holders.iter().find(|held| held.owner == waiting.owner)
                 };
-                // In another connection its owner has been granted what goes for this one.
+                // The grant of its owner in another connection covers this one.
                 let reenters = !waiting.all
                     && own(&waiting.names[0]).is_some_and(|held| held.mode == Mode::Exclusive || waiting.mode == held.mode);
                 let first =
@@ -354,7 +354,7 @@ impl Reference {
         false
     }
 
-    /// One millisecond passes.
+    /// Lets one millisecond pass.
     pub(super) fn tick(&mut self) {
         self.now += 1;
         let now = self.now;
@@ -378,7 +378,7 @@ impl Reference {
         over.sort_by_key(|waiting| waiting.serial);
         let over: Vec<u64> = over.into_iter().map(|waiting| waiting.client).collect();
         for client in over {
-            // Whoever was granted something by the end of another's wait has not waited in vain.
+            // A waiter that is granted something because another wait ended has not timed out.
             if self.waiting.iter().any(|waiting| waiting.client == client) {
                 self.leave(client);
                 self.told.push(Told::TimedOut(client));

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Polls once and gives the tokens that fired.
+/// Polls once. Returns the tokens that fired.
 fn poll(wheel: &mut Wheel, now: u64, mut budget: u32, deadline_of: impl Fn(u64) -> u64) -> (Vec<u64>, u32) {
     let mut fired = Vec::new();
     while let Some(token) = wheel.poll(now, &mut budget, &deadline_of) {
