@@ -1,7 +1,8 @@
 //! Portcullis: a Redis-compatible in-memory lock server, as a program and as a library.
 //!
-//! The program is `portcullis serve`. The library is for tests: [`TestServer`] is the same server on a port of its own, with a clock that
-//! the test freezes, moves and jumps. A lock that is taken, forgotten, and taken by another when its lease has ended:
+//! The program is `portcullis serve`. The library is for tests: [`TestServer`] is the same server on its own port, with a clock
+//! that the test freezes, moves and jumps. In this example a lock is taken and forgotten, and another client takes it when its
+//! lease has ended:
 //!
 //! ```
 //! use std::time::Duration;
@@ -33,10 +34,10 @@
 //! [testing with the clock and faults]: https://github.com/portcullis-lock/portcullis/blob/main/guide/testing.md
 //! [operating a server]: https://github.com/portcullis-lock/portcullis/blob/main/guide/operating.md
 //!
-//! [`Server`] is a server as a part of another program. [`client`] is an asynchronous client of this server and of others that speak its
-//! protocol. [`recipes`] are the lock algorithms that run on the client's side.
+//! [`Server`] runs a server inside another program. [`client`] is an asynchronous client for this server and for others that
+//! speak the Redis protocol. [`recipes`] holds the lock algorithms that run on the client's side.
 //!
-//! All else is private: the engine, a state machine that knows nothing of sockets and clocks; the shell round it; and the tools.
+//! Everything else is private: the engine, a state machine without sockets and clocks; the server around it; and the tools.
 
 // Only the whole program uses everything: the build with default features is the one that looks for dead code.
 #![cfg_attr(not(all(feature = "tls", feature = "bench", feature = "torture")), allow(dead_code, unused_imports))]
@@ -50,8 +51,8 @@ pub mod program;
 pub mod recipes;
 pub mod testing;
 
-// The rest is private. The feature `internals` opens it to benches, fuzz targets and the tests that look inside.
-// Each module is listed twice rather than declared by a macro, as rustfmt does not follow modules that a macro declares.
+// The rest is private. The feature `internals` opens it to benches, fuzz targets and the tests of internals. Each module is
+// listed twice rather than declared by a macro, because rustfmt does not follow modules that a macro declares.
 #[cfg(not(feature = "internals"))]
 mod base;
 #[cfg(feature = "internals")]
@@ -102,7 +103,7 @@ pub use server::directory::{Directory, Entry};
 pub use server::{Server, ServerOptions, StartError};
 pub use testing::TestServer;
 
-/// Their examples compile.
+/// Compiles the examples of the README and the guide.
 #[cfg(doctest)]
 mod guide {
     #[doc = include_str!("../README.md")]
@@ -115,7 +116,7 @@ mod guide {
     struct Testing;
 }
 
-/// Runs a test with the stack that the server gives its executor.
+/// Runs a test with the executor's stack size.
 #[cfg(test)]
 fn on_executor_stack(test: fn()) {
     let thread = std::thread::Builder::new().stack_size(64 << 20).spawn(test).expect("a thread");

@@ -1,7 +1,7 @@
-//! A server inside a test: its own port, its own clock, gone when it is dropped.
+//! A server inside a test, with its own port and its own clock. Dropping it stops it.
 //!
-//! Requests come over TCP as they do to the program; only time and a look at the keys go past it. See the example at the front of the
-//! [crate].
+//! Requests arrive over TCP, as in production. Only the clock and the inspection of keys bypass it. See the example at the top of
+//! the [crate].
 
 mod faults;
 mod state;
@@ -26,16 +26,16 @@ use crate::resp::reply::Protocol;
 use crate::server::shell::Shell;
 use crate::server::{Server, ServerOptions, StartError};
 
-/// A server on a free port of the loopback interface. Any number of them may run in one process.
+/// A server on a free port of the loopback interface. One process can run any number of them.
 ///
-/// What looks at keys looks at database 0, and counts as no access of theirs.
+/// The methods that inspect keys use database 0 and do not count as accesses to the keys.
 pub struct TestServer {
     server: Server,
-    /// Patterns of the plain keys that are locks; none where their names are to tell.
+    /// Patterns of the plain keys that are locks. If empty, locks are recognized by their names.
     lock_keys: Vec<Vec<u8>>,
 }
 
-/// How a [`TestServer`] is to be.
+/// Configures a [`TestServer`].
 pub struct TestServerBuilder {
     config: Config,
     seed: u64,
@@ -46,13 +46,13 @@ pub struct TestServerBuilder {
 }
 
 impl TestServerBuilder {
-    /// What all randomness follows from, so that a test can be repeated. 0 unless given.
+    /// Seed of all randomness, which makes a test repeatable. 0 unless given.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Whether the clock stands still from the start.
+    /// Whether the clock is frozen from the start.
     pub fn frozen(mut self, frozen: bool) -> Self {
         self.frozen = frozen;
         self
@@ -68,7 +68,7 @@ impl TestServerBuilder {
     ///
     /// # Panics
     ///
-    /// Where there is no such directive or it does not take the value.
+    /// If the directive does not exist or does not accept the value.
     pub fn config(mut self, name: &str, value: &str) -> Self {
         if let Err(reason) = self.config.set(name, value.as_bytes()) {
             panic!("{name} {value:?}: {reason}");
@@ -76,11 +76,11 @@ impl TestServerBuilder {
         self
     }
 
-    /// Starts it.
+    /// Starts the server.
     ///
     /// # Panics
     ///
-    /// Where the system gives no socket or no thread.
+    /// If the system provides no socket or no thread.
     pub fn start(self) -> TestServer {
         match self.try_start() {
             Ok(server) => server,
@@ -88,7 +88,7 @@ impl TestServerBuilder {
         }
     }
 
-    /// Starts it, or says why it could not.
+    /// Starts the server, or returns why it did not start.
     pub fn try_start(self) -> Result<TestServer, StartError> {
         let options = ServerOptions { seed: Some(self.seed), frozen: self.frozen, test_mode: true, ..ServerOptions::default() };
         let server = TestServer { server: Server::start(self.config, options)?, lock_keys: self.lock_keys };
@@ -105,51 +105,51 @@ impl TestServerBuilder {
 }
 
 impl TestServer {
-    /// Starts one with the default configuration and a running clock.
+    /// Starts a server with the default configuration and a running clock.
     ///
     /// # Panics
     ///
-    /// Where the system gives no socket or no thread.
+    /// If the system provides no socket or no thread.
     pub fn start() -> TestServer {
         Self::builder().start()
     }
 
-    /// One that is still to be configured.
+    /// Returns a builder, to configure the server before it starts.
     pub fn builder() -> TestServerBuilder {
         let config = Config { port: 0, bind: vec!["127.0.0.1".to_owned()], ..Config::default() };
         TestServerBuilder { config, seed: 0, frozen: false, rules: Vec::new(), journal: 0, lock_keys: Vec::new() }
     }
 
-    /// Its address.
+    /// The server's address.
     pub fn addr(&self) -> SocketAddr {
         self.server.addresses()[0]
     }
 
-    /// Its port.
+    /// The server's port.
     pub fn port(&self) -> u16 {
         self.addr().port()
     }
 
-    /// Its address as Redis clients take it: `redis://127.0.0.1:<port>/`.
+    /// The server's URL for Redis clients: `redis://127.0.0.1:<port>/`.
     pub fn url(&self) -> String {
         format!("redis://{}/", self.addr())
     }
 
-    /// Its clock.
+    /// The server's clock.
     pub fn clock(&self) -> TestClock<'_> {
         TestClock { server: self }
     }
 
-    /// The server itself.
+    /// The underlying [`Server`].
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Executes a command inside the server, without a socket, and gives its reply as RESP3 has it. No password is needed. What has no
-    /// reply, such as an empty request or `CLIENT REPLY OFF`, gives [`Frame::Null`].
+    /// Executes a command inside the server, without a socket and without a password. Returns the reply as a RESP3 frame.
+    /// Requests without a reply, such as an empty request or `CLIENT REPLY OFF`, return [`Frame::Null`].
     ///
     /// # Panics
-    /// Where the reply is one that the `redis-protocol` crate does not read, such as a set of maps.
+    /// If the `redis-protocol` crate cannot decode the reply, such as a set of maps.
     pub fn execute<A: AsRef<[u8]>>(&self, args: &[A]) -> Frame {
         let args: Vec<Vec<u8>> = args.iter().map(|arg| arg.as_ref().to_vec()).collect();
         let reply = self.control(move |shell| {
@@ -173,7 +173,7 @@ impl TestServer {
         }
     }
 
-    /// The keys, sorted; what is not UTF-8 in them is shown replaced.
+    /// The keys, sorted. Bytes that are not UTF-8 are replaced.
     pub fn keys(&self) -> Vec<String> {
         let mut keys = self.control(|shell| {
             let now = shell.clock.now();
@@ -192,12 +192,12 @@ impl TestServer {
         keys
     }
 
-    /// The string of a key; `None` where there is none or it holds another type. What is not UTF-8 in it is shown replaced.
+    /// The string value of a key; `None` if the key does not exist or has another type. Bytes that are not UTF-8 are replaced.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Option<String> {
         self.get_bytes(key).map(|value| String::from_utf8_lossy(&value).into_owned())
     }
 
-    /// The string of a key as it is.
+    /// The string value of a key, as raw bytes.
     pub fn get_bytes(&self, key: impl AsRef<[u8]>) -> Option<Vec<u8>> {
         let key = key.as_ref().to_vec();
         self.control(move |shell| {
@@ -206,7 +206,7 @@ impl TestServer {
         })
     }
 
-    /// How long a key has left, in whole milliseconds; `None` where there is no such key or it has no deadline.
+    /// The remaining time to live of a key, in whole milliseconds; `None` if the key does not exist or has no deadline.
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Option<Duration> {
         let key = key.as_ref().to_vec();
         self.control(move |shell| {
@@ -216,7 +216,7 @@ impl TestServer {
         })
     }
 
-    /// Whether there is such a key.
+    /// Whether the key exists.
     pub fn exists(&self, key: impl AsRef<[u8]>) -> bool {
         let key = key.as_ref().to_vec();
         self.control(move |shell| {
@@ -233,7 +233,7 @@ impl TestServer {
         })
     }
 
-    /// Panics where the server's state is not what it should be. Walks everything.
+    /// Panics if the server's state violates an invariant. Visits the whole state.
     pub fn check_invariants(&self) {
         self.control(|shell| shell.engine.check_invariants());
     }
@@ -246,7 +246,7 @@ impl TestServer {
     }
 }
 
-/// A session of somebody inside the process.
+/// Opens a trusted session for a caller inside the process.
 fn inside(shell: &mut Shell, now: Now) -> SessionId {
     let peer = Peer::default();
     let id = shell.engine.connect(now, peer);
@@ -256,40 +256,42 @@ fn inside(shell: &mut Shell, now: Now) -> SessionId {
     id
 }
 
-/// The clock of a [`TestServer`]: TTLs, deadlines, idle time-outs, `TIME` and scripts all go by it.
+/// The clock of a [`TestServer`]. TTLs, deadlines, idle time-outs, `TIME` and scripts all use it.
 #[derive(Clone, Copy)]
 pub struct TestClock<'a> {
     server: &'a TestServer,
 }
 
 impl TestClock<'_> {
-    /// Stops it at the next whole millisecond. Requests are still answered; only time stands still.
+    /// Freezes the clock at the next whole millisecond. The server still answers requests.
     pub fn freeze(&self) {
         self.server.control(|shell| shell.clock.freeze());
     }
 
-    /// Lets it run on from where it stands.
+    /// Lets the clock run on from its current time.
     pub fn resume(&self) {
         self.server.control(|shell| shell.clock.resume());
     }
 
-    /// Whether it stands still.
+    /// Whether the clock is frozen.
     pub fn is_frozen(&self) -> bool {
         self.server.control(|shell| shell.clock.is_frozen())
     }
 
-    /// Moves it forward, frozen or not. What falls due on the way happens at its own time and in order, all of it before this returns.
+    /// Moves the clock forward, frozen or not. Everything that falls due on the way happens at its own time and in order, before
+    /// this returns.
     pub fn advance(&self, by: Duration) {
         let us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         self.server.control(move |shell| shell.advance(us));
     }
 
-    /// Steps the wall clock alone by so many milliseconds, as somebody who sets the system's clock does. Deadlines do not notice.
+    /// Steps only the wall clock by this number of milliseconds, like an administrator who sets the system's clock. Deadlines do
+    /// not change.
     pub fn jump_wall(&self, ms: i64) {
         self.server.control(move |shell| shell.clock.jump_wall(ms));
     }
 
-    /// The unix time it shows, in milliseconds.
+    /// The clock's current unix time, in milliseconds.
     pub fn now_unix_ms(&self) -> i64 {
         self.server.control(|shell| shell.clock.now().unix_ms())
     }
@@ -375,7 +377,7 @@ mod tests {
             assert!(!server.exists("k"));
             server.execute(&["SET", "k", "v", "EX", "100"]);
             assert!(server.exists("k"));
-            // It is at its end, where nothing more comes about.
+            // The clock is at its end, where no further deadline falls due.
             server.clock().advance(Duration::from_secs(1000));
             assert!(server.exists("k"));
             server.check_invariants();

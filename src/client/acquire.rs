@@ -1,11 +1,11 @@
-//! Asking for a grant: on which connection, what when it breaks, and how nothing is left behind when nobody waits for it any more.
+//! Acquires grants: chooses the connection, retries when it breaks, and leaves nothing behind when the caller goes away.
 //!
-//! It runs as a task of its own, so that it can tidy up when whoever asked has gone:
+//! Each acquisition runs as a task of its own, so that it can clean up after its caller is gone:
 //!
 //! ```text
-//!   Lock::acquire ─▶ task: ask ─┬─▶ granted ─▶ LockGuard ─▶ whoever asked (gone meanwhile: the guard gives it back)
-//!                               ├─▶ the connection broke ─▶ ask again, by the same request id
-//!                               └─▶ nobody waits any more ─▶ withdraw: CLIENT UNBLOCK, and give back what was granted before it
+//!   Lock::acquire ─▶ task: ask ─┬─▶ granted ─▶ LockGuard ─▶ the caller (if it is gone: the guard releases the lock)
+//!                               ├─▶ the connection broke ─▶ ask again, with the same request id
+//!                               └─▶ the caller is gone ─▶ withdraw: CLIENT UNBLOCK, and release what was granted before it
 //! ```
 
 use std::sync::Arc;
@@ -24,16 +24,17 @@ use crate::client::held::Held;
 use crate::client::value::Value;
 use crate::client::wish::{Wait, Wish};
 
-/// How long the end of a wait takes at most before it is asked for again.
+/// Interval between two attempts to end a wait with `CLIENT UNBLOCK`.
 const UNBLOCK_EVERY: Duration = Duration::from_millis(50);
-/// How often it is asked for before the connection is closed instead.
+/// Maximum number of such attempts; then the connection is closed instead.
 const UNBLOCK_TIMES: u32 = 40;
-/// How many times a request is sent again because its wait ended long before its time. A late copy of the request can end the wait that
-/// way, rarely more than once in a row. `CLIENT UNBLOCK` does too, and the caller obeys it after this many attempts.
+/// Maximum number of times that a request is sent again because its wait ended long before its time. A late copy of the request
+/// can cause that, rarely more than once in a row. `CLIENT UNBLOCK` causes it too, and the client obeys it after this many
+/// attempts.
 pub(crate) const EARLY_ENDS: u32 = 3;
 
 impl Client {
-    /// Acquires something; `None` where it is not to be had in the time that was to be waited.
+    /// Acquires the wish. Returns `None` if it is not granted within its wait.
     pub(crate) async fn acquire(&self, wish: Wish) -> Result<Option<LockGuard>> {
         if wish.names.is_empty() {
             return Err(Error::Invalid("no name is given".to_owned()));
@@ -51,22 +52,22 @@ impl Client {
 struct Asking {
     client: Client,
     wish: Wish,
-    /// The id of the named session that the grant is bound to.
+    /// Id of the named session that the grant is bound to.
     named: Option<String>,
     to: oneshot::Sender<Result<Option<LockGuard>>>,
 }
 
-/// A grant as it came, and since when it may have been one.
+/// A grant as the server replied it, and the earliest moment at which it may have begun.
 struct Granted {
     tokens: Vec<u64>,
     begun: Instant,
     owner: Vec<u8>,
     session: Option<Leased>,
-    /// Whether it may have been granted before by a reply that was not heard.
+    /// Whether an earlier attempt may have been granted too, in a reply that was lost.
     twice: bool,
 }
 
-/// Whether a wait that began then is far from its end, by any clock.
+/// Whether a wait that began at `begun` is far from its end, allowing for differences between clocks.
 fn is_early(wait: Wait, begun: Instant) -> bool {
     match wait {
         Wait::No => false,
@@ -84,13 +85,13 @@ impl Asking {
                 Some(Err(error)) => break Err(error),
                 Some(Ok(None)) => break Ok(None),
                 Some(Ok(Some(granted))) => match self.hold(granted).await {
-                    // Its lease was over before this process knew of it.
+                    // The lease ended before this process received the grant.
                     Err(Error::NotHeld(_)) if self.wish.wait != Wait::No => {}
                     outcome => break outcome.map(Some),
                 },
             }
         };
-        // Whoever asked may have gone; the guard gives back what it holds.
+        // The caller may be gone; dropping the guard then releases the grant.
         let _ = self.to.send(outcome);
     }
 
@@ -98,7 +99,7 @@ impl Asking {
         &self.client.core
     }
 
-    /// Asks until there is an answer; `None` where nobody waits for it any more, after tidying up.
+    /// Asks until there is an answer. Returns `None`, after cleaning up, if the caller is gone.
     async fn ask(&mut self, since: Instant) -> Option<Result<Option<Granted>>> {
         let core = Arc::clone(&self.client.core);
         let owner = self.wish.owner.clone().unwrap_or_else(|| self.client.unique_name().into_bytes());
@@ -157,14 +158,15 @@ impl Asking {
                             let session = leased.filter(|_| self.wish.session);
                             return Some(Ok(Some(Granted { tokens, begun, owner, session, twice: unsure })));
                         }
-                        // A late copy has taken its place over, on a connection that is given up: this one takes the place back.
+                        // A late copy, on a connection that was given up, has taken this request's place in the queue: asking
+                        // again takes the place back.
                         Ok(None) if unsure && early_ends < EARLY_ENDS && is_early(wait, begun) => {
                             early_ends += 1;
                             continue;
                         }
                         Ok(None) => break Ok(None),
-                        // It was granted unheard, and has ended since: with the connection it was bound to, or its lease. That was the
-                        // end of this attempt, and another one begins.
+                        // An earlier attempt was granted, its reply was lost, and the grant has ended since, with its lease or
+                        // with the connection that it was bound to. That ends the attempt, and a new one begins.
                         Err(Error::NotHeld(_)) => {
                             (id, unsure) = (self.client.unique_name(), false);
                             continue;
@@ -173,7 +175,7 @@ impl Asking {
                     }
                 }
             };
-            // The server answers the same request once more with the grant that it led to, and binds that to the new connection.
+            // For the same request the server returns the grant that it already led to, and binds that to the new connection.
             unsure |= error.maybe_applied();
             again = again.unless_long_since(begun, core.options.response_timeout);
             again.failed(core.options.backoff);
@@ -187,7 +189,7 @@ impl Asking {
         Some(outcome)
     }
 
-    /// Names the session of a connection, where the grant is to outlive it.
+    /// Names the connection's session, if the grant has to outlive the connection.
     async fn name_session(&self, core: &Arc<Core>, connection: &Connection) -> Result {
         let Some(id) = &self.named else { return Ok(()) };
         let naming = self.wish.naming(id);
@@ -195,7 +197,7 @@ impl Asking {
         replies.into_iter().try_for_each(|reply| reply.into_result().map(drop))
     }
 
-    /// The command that asks. Where the same owner holds it by other guards, their lease is not to become shorter.
+    /// The acquire command. Its lease is at least the lease of the owner's other guards, so that it does not shorten theirs.
     fn command(&self, owner: &[u8], wait: Wait, id: &str) -> Command {
         let others = self.wish.owner.is_some().then(|| self.wish.names.iter());
         let longest = others.into_iter().flatten().filter_map(|name| self.core().holds.lease_ms(name, owner)).max();
@@ -205,7 +207,7 @@ impl Asking {
         }
     }
 
-    /// Makes a guard of a grant, once it is known for how long it is one.
+    /// Makes a guard of a grant, after its remaining lease is known.
     async fn hold(&self, granted: Granted) -> Result<LockGuard> {
         let Granted { tokens, begun, owner, session, twice } = granted;
         let (core, lease) = (self.core(), self.wish.lease());
@@ -213,7 +215,8 @@ impl Asking {
         let waited = begun.elapsed();
         let held = Held::new(core, self.wish.clone(), owner, tokens, begun + lease, (session, self.named.clone()));
         let guard = LockGuard::new(Arc::clone(&held));
-        // When in a long wait it was granted is not known here. Nor is for how long, where the same owner held it before.
+        // After a long wait, the moment of the grant is unknown. After an earlier hold by the same owner, the remaining lease is
+        // unknown too.
         if nested || twice || waited > lease / 3 {
             held.renew().await?;
         }
@@ -221,7 +224,7 @@ impl Asking {
         Ok(guard)
     }
 
-    /// Nothing came of it. Gives back what may have been granted on a connection that broke before it said so.
+    /// Ends an acquisition without a grant: releases what may have been granted on a connection that broke before its reply.
     fn settle(&self, core: &Arc<Core>, owner: &[u8], unsure: bool) {
         if unsure {
             if self.wish.owner.is_some() {
@@ -231,7 +234,7 @@ impl Asking {
         }
     }
 
-    /// Nobody waits for the answer any more: ends the wait on the server, and gives back what was granted before that.
+    /// Cleans up after the caller is gone: ends the wait on the server, and releases what was granted before that.
     async fn withdraw(
         &self,
         core: &Arc<Core>,
@@ -246,8 +249,8 @@ impl Asking {
                 let unblock = Command::new("CLIENT").arg("UNBLOCK").arg(connection.id());
                 let wire = unblock.wire();
                 let send = |on: Connection| async move { on.send(wire.to_vec()).await };
-                // One of which it is not known when it will be carried out must not meet with whoever has the connection next. Where it is
-                // not allowed, the connection will be closed.
+                // If it is unknown when an UNBLOCK runs, it must not hit the next user of the connection. If UNBLOCK is not
+                // permitted, the connection is closed.
                 let unblocked = core.exchange(core.deadline(Duration::ZERO), false, send).await;
                 clean &= !unblocked.is_err_and(|error| error.maybe_applied());
             }
@@ -268,7 +271,7 @@ impl Asking {
                 }
             }
         }
-        // The server ends the wait with its connection.
+        // Closing the connection ends the wait on the server.
         drop((connection, leased));
         if self.wish.owner.is_some() {
             self.wish.names.iter().for_each(|name| core.holds.unsure(name, &owner));
@@ -276,7 +279,7 @@ impl Asking {
         disown(Arc::clone(core), self.wish.clone(), owner, self.named.clone()).await;
     }
 
-    /// Gives back a grant that nobody wants any more, on the connection that it came on.
+    /// Releases a grant that the caller no longer wants, on the connection that received it.
     async fn undo(&self, core: &Arc<Core>, owner: &[u8], connection: &Connection) {
         let own = self.wish.owner.is_none();
         let mut wire = Vec::new();
@@ -285,12 +288,12 @@ impl Asking {
             wire.extend_from_slice(self.wish.release(name, owner, all, None, &core.unique_name()).wire());
         }
         let deadline = core.deadline(Duration::ZERO);
-        // What cannot be given back ends with its lease.
+        // A grant that cannot be released ends with its lease.
         let _ = core.on(connection, &wire, self.wish.names.len(), deadline).await;
     }
 }
 
-/// The connection to ask on: one of its own for what waits, or is bound to it.
+/// The connection to ask on: a leased one for a wait or for a grant that is bound to it, otherwise the shared one.
 async fn connection(core: &Arc<Core>, wish: &Wish) -> Result<(Connection, Option<Leased>)> {
     let deadline = core.deadline(Duration::ZERO);
     if wish.wait == Wait::No && !wish.session {
@@ -300,14 +303,14 @@ async fn connection(core: &Arc<Core>, wish: &Wish) -> Result<(Connection, Option
     Ok(((*leased).clone(), Some(leased)))
 }
 
-/// Gives back what may have been granted on a connection that is no more. The server may learn only now that it is none, and grant until
-/// then; so this is done more than once.
+/// Releases what may have been granted on a connection that broke. The server may notice the broken connection late and grant
+/// until then, so this repeats.
 async fn disown(core: Arc<Core>, wish: Wish, owner: Vec<u8>, named: Option<String>) {
     if let Some(id) = named {
         let end = Command::new("LOCK.SESSION").arg(id).arg("END");
         let wire = end.wire();
         let send = |on: Connection| async move { on.send(wire.to_vec()).await };
-        // Where it cannot be ended it ends after its grace.
+        // A session that cannot be ended here ends after its grace.
         let _ = core.exchange(core.deadline(Duration::ZERO), true, send).await;
     }
     if wish.session {
@@ -315,7 +318,7 @@ async fn disown(core: Arc<Core>, wish: Wish, owner: Vec<u8>, named: Option<Strin
     }
     let own = wish.owner.is_none();
     let names: Vec<_> = wish.names.iter().filter(|name| own || core.holds.forget(name, &owner)).collect();
-    // An owner that the caller has named may have acquired it anew by then.
+    // An owner that the caller has named may have acquired it again by then.
     let times: &[u64] = if own { &[0, 100, 1000] } else { &[0] };
     for &after_ms in times {
         sleep(Duration::from_millis(after_ms)).await;
@@ -324,7 +327,7 @@ async fn disown(core: Arc<Core>, wish: Wish, owner: Vec<u8>, named: Option<Strin
             let wire = release.wire();
             let deadline = core.deadline(Duration::ZERO);
             let send = |on: Connection| async move { on.send(wire.to_vec()).await };
-            // That it is not held is what is wanted; and what cannot be given back ends with its lease.
+            // NOTHELD is the wanted outcome, and a grant that cannot be released ends with its lease.
             let _ = core.exchange(deadline, true, send).await;
         }
     }

@@ -13,38 +13,38 @@ use crate::client::error::{Error, ReplyError, Result};
 use crate::client::options::Options;
 use crate::client::value::{FromValue, Value};
 
-/// A client of one server, of this crate or of the Redis family. Clones are the same client.
+/// A client of one server, of this crate or of the Redis family. Clones share their connections.
 ///
-/// Commands of all tasks share one connection and are written together. A command that waits on the server (`BLPOP`,
-/// `LOCK.ACQUIRE … WAIT`) has a connection of a pool for itself meanwhile. When a connection breaks, the next command makes a new one; what was
-/// under way fails, with an error that says [whether it may have been carried out](Error::maybe_applied).
+/// The commands of all tasks share one connection and are written together. A command that waits on the server (`BLPOP`,
+/// `LOCK.ACQUIRE … WAIT`) gets a connection of its own from a pool meanwhile. When a connection breaks, the next command opens a
+/// new one; commands in flight fail with an error that says [whether they may have been carried out](Error::maybe_applied).
 ///
-/// It lives on the tokio runtime on which it was connected.
+/// A client lives on the tokio runtime on which it was connected.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) core: Arc<Core>,
 }
 
 impl Client {
-    /// Connects to a server; see [`Options`] for the URLs there are.
+    /// Connects to a server; see [`Options`] for the accepted URLs.
     ///
     /// # Errors
-    /// Where the URL is wrong, nobody answers (this is not tried again), or the server does not let the client in.
+    /// If the URL is wrong, the server cannot be reached (there is no second attempt), or the server rejects the client.
     pub async fn connect(url: &str) -> Result<Client> {
         Client::with(Options::from_str(url)?).await
     }
 
-    /// As [`Client::connect`], by options.
+    /// As [`Client::connect`], with options.
     ///
     /// # Errors
-    /// As there, and outside of a tokio runtime.
+    /// As [`Client::connect`], and outside of a tokio runtime.
     pub async fn with(options: Options) -> Result<Client> {
         let core = Arc::new(Core::new(options)?);
         core.begin().await?;
         Ok(Client { core })
     }
 
-    /// A name that nobody else has, here or elsewhere, to own a lock by: 32 random digits that are those of this client, and a number.
+    /// Returns a globally unique name for the owner of a lock: 32 random digits of this client, and a counter.
     pub fn unique_name(&self) -> String {
         self.core.unique_name()
     }
@@ -68,7 +68,7 @@ impl Client {
         self.run(of_slice(words)?).await
     }
 
-    /// Sends a command, and turns its reply into a type.
+    /// Sends a command and converts its reply.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -83,17 +83,17 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`Client::run`], and where the reply is not of that type.
+    /// As [`Client::run`], and if the reply does not convert to that type.
     pub async fn query<T: FromValue>(&self, command: Command) -> Result<T> {
         T::from_value(self.run(command).await?)
     }
 
-    /// Sends a command and waits for its reply. The future may be dropped: what was sent is carried out all the same, but for a command that
-    /// waits on the server, whose connection is closed.
+    /// Sends a command and waits for its reply. The future may be dropped: a command that was sent is carried out all the same,
+    /// except one that waits on the server, whose connection is closed.
     ///
     /// # Errors
-    /// [`Error::Reply`] and its kin where the server refuses it; [`Error::Invalid`] for what cannot share a connection, such as `MULTI`;
-    /// otherwise those of the connection.
+    /// [`Error::Reply`] and the more specific error replies if the server refuses the command; [`Error::Invalid`] for commands
+    /// that cannot share a connection, such as `MULTI`; otherwise connection errors.
     pub async fn run(&self, command: Command) -> Result<Value> {
         command.check_shared()?;
         let (core, idempotent) = (&self.core, command.is_idempotent());
@@ -123,11 +123,12 @@ impl Client {
         }
     }
 
-    /// Sends commands together, in one packet where they fit, and gives their replies in order; that of a command that failed is
-    /// [`Value::Error`]. They are carried out in order, but those of other tasks may come in between.
+    /// Sends commands together, in one packet if they fit, and returns their replies in order. A failed command's reply is
+    /// [`Value::Error`]. The commands run in order, but commands of other tasks may run between them.
     ///
     /// # Errors
-    /// As [`Client::run`]; [`Error::maybe_applied`] is then about any of them. Commands that wait on the server are [`Error::Invalid`].
+    /// As [`Client::run`]; [`Error::maybe_applied`] then applies to any of the commands. Commands that wait on the server return
+    /// [`Error::Invalid`].
     pub async fn pipeline(&self, commands: &[Command]) -> Result<Vec<Value>> {
         let mut wire = Vec::new();
         for command in commands {
@@ -148,11 +149,11 @@ impl Client {
         self.core.exchange(deadline, idempotent, |on| async move { on.send_many(wire.to_vec(), count).await }).await
     }
 
-    /// Sends commands as a transaction (`MULTI` … `EXEC`): all are carried out with nothing in between, or none. Gives their replies in
-    /// order. For `WATCH` see [`Client::dedicated`].
+    /// Sends commands as a transaction (`MULTI` … `EXEC`): either all run, with nothing in between, or none. Returns their
+    /// replies in order. For `WATCH` see [`Client::dedicated`].
     ///
     /// # Errors
-    /// As [`Client::pipeline`]; and the server's `EXECABORT` where it refused one of them before it began.
+    /// As [`Client::pipeline`]; also the server's `EXECABORT` if it refused one of the commands before `EXEC`.
     pub async fn transaction(&self, commands: &[Command]) -> Result<Vec<Value>> {
         let mut wire = Command::new("MULTI").wire().to_vec();
         for command in commands {
@@ -172,30 +173,31 @@ impl Client {
         }
     }
 
-    /// A connection of the caller's own, for what belongs to a connection: `WATCH`, `SELECT`, `CLIENT TRACKING`. It is closed when it is
-    /// dropped.
+    /// Leases a connection to the caller, for commands whose state belongs to a connection: `WATCH`, `SELECT`, `CLIENT TRACKING`.
+    /// Dropping it closes it.
     ///
     /// # Errors
-    /// Where none can be had within the time for a reply.
+    /// If no connection becomes available within the response time-out.
     pub async fn dedicated(&self) -> Result<Dedicated> {
         Ok(Dedicated { leased: self.core.lease(self.core.deadline(Duration::ZERO)).await?, core: Arc::clone(&self.core) })
     }
 
-    /// What the server says unasked on any connection of this client, in RESP3: invalidations of tracked keys, for example. A listener that is behind by more than 1,024 misses the oldest, and is told so.
+    /// RESP3 pushes on any connection of this client, such as invalidations of tracked keys. A listener that is more than 1,024
+    /// pushes behind misses the oldest ones and receives an error that says so.
     pub fn pushes(&self) -> broadcast::Receiver<Vec<Value>> {
         self.core.pushes.listen()
     }
 
-    /// The version of the protocol that is spoken, 2 or 3.
+    /// The protocol version in use, 2 or 3.
     ///
     /// # Errors
-    /// Where there is no connection, and none can be made in time.
+    /// If there is no connection, and none can be opened in time.
     pub async fn protocol(&self) -> Result<u8> {
         Ok(self.core.shared(self.core.deadline(Duration::ZERO)).await?.protocol())
     }
 }
 
-/// Sends a command that waits on the server, on a connection of its own.
+/// Sends a command that waits on the server, on a leased connection.
 async fn waited(core: &Arc<Core>, mut leased: Leased, command: &Command, patience: Patience) -> Result<Value> {
     let deadline = match patience {
         Patience::Usual => Some(core.deadline(Duration::ZERO)),
@@ -208,7 +210,7 @@ async fn waited(core: &Arc<Core>, mut leased: Leased, command: &Command, patienc
     outcome
 }
 
-/// A connection of one's own; see [`Client::dedicated`].
+/// A connection for one caller; see [`Client::dedicated`].
 pub struct Dedicated {
     leased: Leased,
     core: Arc<Core>,
@@ -218,7 +220,7 @@ impl Dedicated {
     /// Sends a command and waits for its reply.
     ///
     /// # Errors
-    /// As [`Client::run`]. When the connection is broken, all further commands fail, as what belonged to it is gone.
+    /// As [`Client::run`]. After the connection breaks, all further commands fail, because its state is lost.
     pub async fn run(&mut self, command: Command) -> Result<Value> {
         command.check_dedicated()?;
         let deadline = match command.patience() {
@@ -238,20 +240,20 @@ impl Dedicated {
         self.run(of_slice(words)?).await
     }
 
-    /// Sends a command, and turns its reply into a type.
+    /// Sends a command and converts its reply.
     ///
     /// # Errors
-    /// As [`Dedicated::run`], and where the reply is not of that type.
+    /// As [`Dedicated::run`], and if the reply does not convert to that type.
     pub async fn query<T: FromValue>(&mut self, command: Command) -> Result<T> {
         T::from_value(self.run(command).await?)
     }
 
-    /// The connection's number on the server; 0 where that is not known.
+    /// The connection's id on the server; 0 if unknown.
     pub fn id(&self) -> i64 {
         self.leased.id()
     }
 
-    /// Returns when the connection is broken.
+    /// Returns when the connection breaks.
     pub async fn closed(&self) {
         self.leased.closed().await;
     }

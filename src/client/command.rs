@@ -1,15 +1,15 @@
-//! Requests, and what the client has to know of them: which of them wait, and which belong to the connection.
+//! Requests, and the facts about them that the client needs: which ones wait, and which ones belong to a connection.
 
 use std::time::Duration;
 
 use crate::client::error::{Error, Result};
 
-/// Room for the line that says how many arguments follow.
+/// Room for the line with the number of arguments.
 const HEADER: usize = 16;
-/// Bytes around those of an argument, at most: a length has twenty digits.
+/// Maximum number of bytes around an argument; a length has at most twenty digits.
 const FRAME: usize = 25;
 
-/// A request: a command and its arguments, any bytes each.
+/// A request: a command and its arguments, each of arbitrary bytes.
 ///
 /// ```
 /// use portcullis::client::Command;
@@ -19,29 +19,29 @@ const FRAME: usize = 25;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// [`HEADER`] bytes of room, and then the arguments as they are sent.
+    /// [`HEADER`] bytes of room, then the encoded arguments.
     wire: Vec<u8>,
-    /// Where the line before the arguments begins.
+    /// Offset of the line with the number of arguments.
     start: usize,
     count: usize,
     idempotent: bool,
     patience: Patience,
 }
 
-/// How long a reply is waited for.
+/// How long to wait for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// It comes at once, but for the way there and back.
+    /// The server replies at once; only the network takes time.
     Usual,
-    /// The command waits on the server, this long at most.
+    /// The command waits on the server, at most this long.
     Waits(Duration),
     /// The command waits on the server without limit.
     Forever,
 }
 
-/// What can be an argument of a [`Command`].
+/// Types that can be an argument of a [`Command`].
 pub trait Argument {
-    /// Gives the argument's bytes.
+    /// Calls `give` with the argument's bytes.
     fn with_bytes(&self, give: &mut dyn FnMut(&[u8]));
 }
 
@@ -86,7 +86,7 @@ impl Argument for f64 {
 }
 
 impl Command {
-    /// A command without arguments yet. What is two words on the wire, such as `CLIENT ID`, is a command and an argument.
+    /// A command without arguments. For a two-word command such as `CLIENT ID`, the second word is an argument.
     pub fn new(name: impl Argument) -> Command {
         let mut wire = Vec::with_capacity(128);
         wire.resize(HEADER, 0);
@@ -121,15 +121,16 @@ impl Command {
         self.wire[HEADER - 2..HEADER].copy_from_slice(b"\r\n");
     }
 
-    /// Says that to carry it out twice does no harm. When the connection breaks before the reply, the client sends it again; other
-    /// commands fail with an error that tells whether they may have been carried out.
+    /// Declares that running the command twice does no harm. If the connection breaks before the reply, the client sends it
+    /// again. Other commands fail with an error that says whether they may have been carried out.
     pub fn idempotent(mut self) -> Command {
         self.idempotent = true;
         self
     }
 
-    /// Says that it waits on the server, at most so long, or without limit (`None`). Such a command has a connection for itself, so that
-    /// others need not wait with it. What the blocking commands of Redis and of this server are is known without this.
+    /// Declares that the command waits on the server, at most this long, or without limit (`None`). Such a command gets a
+    /// connection of its own, so that it does not delay others. The client knows the blocking commands of Redis and of this
+    /// server without this.
     pub fn waits(mut self, at_most: Option<Duration>) -> Command {
         self.patience = at_most.map_or(Patience::Forever, Patience::Waits);
         self
@@ -139,12 +140,12 @@ impl Command {
         self.idempotent
     }
 
-    /// Its bytes on the wire.
+    /// The command's bytes on the wire.
     pub fn wire(&self) -> &[u8] {
         &self.wire[self.start..]
     }
 
-    /// Its arguments, the name first.
+    /// The command's arguments, beginning with its name.
     pub(crate) fn arguments(&self) -> Arguments<'_> {
         Arguments { rest: &self.wire[HEADER..], left: self.count }
     }
@@ -154,7 +155,7 @@ impl Command {
         names.iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()))
     }
 
-    /// How long its reply is to be waited for.
+    /// How long to wait for the reply.
     pub(crate) fn patience(&self) -> Patience {
         if self.patience != Patience::Usual {
             return self.patience;
@@ -162,10 +163,10 @@ impl Command {
         self.wait().unwrap_or(Patience::Usual)
     }
 
-    /// The wait of a command that is known to have one. An argument that is no number is the server's to refuse.
+    /// The wait of a known blocking command. An argument that is not a number is left to the server to refuse.
     fn wait(&self) -> Option<Patience> {
         let name = self.arguments().next()?;
-        // Nearly all commands are told by their first letters.
+        // The first letter rules out nearly all commands.
         if !matches!(name.first().map(u8::to_ascii_lowercase), Some(b'b' | b'l' | b's' | b'w' | b'x')) {
             return None;
         }
@@ -186,7 +187,7 @@ impl Command {
         } else if is(&["xread", "xreadgroup"]) {
             ms(after("BLOCK"))
         } else if is(&["lock.acquire", "sem.acquire", "latch.await"]) {
-            // Names and owners may be spelt like the word.
+            // Names and owners may be spelled like the option.
             let skip = if is(&["latch.await"]) { 2 } else { 4 };
             let mut options = self.arguments().skip(skip);
             options.find(|argument| argument.eq_ignore_ascii_case(b"WAIT"))?;
@@ -206,7 +207,7 @@ impl Command {
         }
     }
 
-    /// Refuses what would change the connection for everybody who shares it, or have it answer otherwise than once a request.
+    /// Refuses commands that would change the shared connection for all its users, or that do not have exactly one reply.
     pub(crate) fn check_shared(&self) -> Result {
         self.check_dedicated()?;
         let second = || self.arguments().nth(1).unwrap_or_default();
@@ -225,7 +226,7 @@ impl Command {
         }
     }
 
-    /// Refuses what would have the connection answer otherwise than once a request.
+    /// Refuses commands that do not have exactly one reply.
     pub(crate) fn check_dedicated(&self) -> Result {
         let second = || self.arguments().nth(1).unwrap_or_default();
         let subscribes = ["subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe"];
@@ -245,12 +246,12 @@ impl Command {
     }
 }
 
-/// The digit of a number below ten, as nearly all lengths are.
+/// The digit of a number below ten; nearly all lengths are below ten.
 fn digit(number: usize) -> Option<u8> {
     u8::try_from(number).ok().filter(|number| *number < 10).map(|number| b'0' + number)
 }
 
-/// Adds an argument as it is sent: its length, its bytes.
+/// Appends an encoded argument: its length and its bytes.
 fn put(wire: &mut Vec<u8>, bytes: &[u8]) {
     wire.reserve(bytes.len() + FRAME);
     match digit(bytes.len()) {
@@ -269,7 +270,7 @@ fn number(text: &[u8]) -> Option<f64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Arguments of a [`Command`], in their order.
+/// The arguments of a [`Command`], in order.
 pub(crate) struct Arguments<'a> {
     rest: &'a [u8],
     left: usize,
@@ -280,7 +281,7 @@ impl<'a> Iterator for Arguments<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         self.left = self.left.checked_sub(1)?;
-        // The digits behind the dollar sign, as `put` has written them.
+        // The length: the digits after the dollar sign, as `put` wrote them.
         let (mut line, mut len) = (1, 0);
         while let Some(digit @ b'0'..=b'9') = self.rest.get(line) {
             (line, len) = (line + 1, len * 10 + usize::from(digit - b'0'));
@@ -291,7 +292,7 @@ impl<'a> Iterator for Arguments<'a> {
     }
 }
 
-/// `&["SET", "k", "v"]` as a command.
+/// Converts `&["SET", "k", "v"]` to a command.
 pub(crate) fn of_slice<A: AsRef<[u8]>>(words: &[A]) -> Result<Command> {
     let (name, arguments) = words.split_first().ok_or_else(|| Error::Invalid("an empty request".to_owned()))?;
     Ok(Command::new(name.as_ref()).args(arguments.iter().map(AsRef::as_ref)))

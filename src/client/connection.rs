@@ -1,7 +1,7 @@
-//! One connection, which any number of tasks may send requests on: they are written together, and replies are given out in their order.
+//! One connection on which any number of tasks send requests. Requests are written together, and replies are handed out in order.
 //!
 //! ```text
-//!   Connection::send ─▶ queue ─▶ Driver: out ─▶ socket ─▶ inbox ─▶ replies ─▶ whoever asked, in turn
+//!   Connection::send ─▶ queue ─▶ Driver: out ─▶ socket ─▶ inbox ─▶ replies ─▶ the callers, in order
 //!                                                            └──▶ pushes ─▶ Pushes
 //! ```
 
@@ -24,17 +24,17 @@ use crate::client::pushes::Pushes;
 use crate::client::value::Value;
 use crate::client::wire::{READ, Wire, closed_by_server};
 
-/// Requests that wait to be written.
+/// Maximum number of requests that wait to be written.
 const QUEUE_MAX: usize = 1024;
-/// Requests that were written and not answered yet.
+/// Maximum number of requests that are written and unanswered.
 const IN_FLIGHT_MAX: usize = 16 << 10;
-/// Bytes to be written from which on no further request is taken.
+/// Number of unwritten bytes at which no further request is taken.
 const OUT_MAX: usize = 256 << 10;
 
-/// Whom a request's replies go to.
+/// The receiver of a request's replies.
 enum Answer {
     One(oneshot::Sender<Result<Value>>),
-    /// So many replies to so many commands.
+    /// The replies of several commands.
     Many {
         left: usize,
         replies: Vec<Value>,
@@ -44,7 +44,7 @@ enum Answer {
 
 impl Answer {
     fn fail(self, error: Error) {
-        // Whoever asked may have gone.
+        // The caller may be gone.
         match self {
             Answer::One(to) => drop(to.send(Err(error))),
             Answer::Many { to, .. } => drop(to.send(Err(error))),
@@ -64,7 +64,7 @@ struct Request {
     answer: Answer,
 }
 
-/// A connection. It ends when the last clone is dropped, at once if nobody waits for a reply any more.
+/// A connection. It closes when the last clone is dropped, as soon as nobody waits for a reply.
 #[derive(Clone)]
 pub(crate) struct Connection {
     requests: mpsc::Sender<Request>,
@@ -76,11 +76,12 @@ struct Known {
     protocol: u8,
 }
 
-/// A reply that is to come.
+/// A reply in flight.
 pub(crate) type Reply<T> = oneshot::Receiver<Result<T>>;
 
 impl Connection {
-    /// Has a task of its own carry it. `stall`: it counts as broken when a reply has been due for so long and nothing at all has come.
+    /// Spawns a task that drives the connection. With `stall`, the connection counts as broken when a reply is due and nothing
+    /// has arrived for that long.
     pub fn spawn(runtime: &Handle, wire: Wire, pushes: Arc<Pushes>, stall: Option<Duration>) -> Connection {
         let (requests, queue) = mpsc::channel(QUEUE_MAX);
         let known = Arc::new(Known { id: wire.id, protocol: wire.protocol });
@@ -102,12 +103,12 @@ impl Connection {
         Connection { requests, known }
     }
 
-    /// Its number on the server; 0 where that is not known.
+    /// The connection's id on the server; 0 if unknown.
     pub fn id(&self) -> i64 {
         self.known.id
     }
 
-    /// The version of the protocol, 2 or 3.
+    /// The protocol version, 2 or 3.
     pub fn protocol(&self) -> u8 {
         self.known.protocol
     }
@@ -116,20 +117,20 @@ impl Connection {
         self.requests.is_closed()
     }
 
-    /// Returns when it has ended.
+    /// Returns when the connection has closed.
     pub async fn closed(&self) {
         self.requests.closed().await;
     }
 
-    /// Puts a request into the queue, where there is room; its reply comes by the receiver. Once this has returned, the request is sent
-    /// whether anybody waits for the reply or not.
+    /// Enqueues a request, when there is room; the receiver yields its reply. Once this returns, the request is sent even if
+    /// nobody waits for the reply.
     pub async fn send(&self, wire: Vec<u8>) -> Result<Reply<Value>> {
         let (to, reply) = oneshot::channel();
         self.queue(Request { wire, answer: Answer::One(to) }).await?;
         Ok(reply)
     }
 
-    /// As [`Connection::send`] for several commands in one.
+    /// As [`Connection::send`], for several commands in one buffer.
     pub async fn send_many(&self, wire: Vec<u8>, count: usize) -> Result<Reply<Vec<Value>>> {
         let (to, reply) = oneshot::channel();
         let answer = Answer::Many { left: count, replies: Vec::with_capacity(count), to };
@@ -146,14 +147,14 @@ fn not_sent(reason: &str) -> Error {
     Error::Disconnected { maybe_applied: false, reason: reason.to_owned() }
 }
 
-/// Waits for a reply. Only a runtime that ends leaves it without one.
+/// Waits for a reply. Only a runtime that shuts down drops the sender without one.
 pub(crate) async fn received<T>(reply: &mut Reply<T>) -> Result<T> {
     let ended = || Error::Disconnected { maybe_applied: true, reason: "the runtime has ended".to_owned() };
     reply.await.unwrap_or_else(|_| Err(ended()))
 }
 
 struct InFlight {
-    /// Bytes that were taken to be written before it.
+    /// Value of `taken` before this request.
     begins: u64,
     answer: Answer,
 }
@@ -161,17 +162,17 @@ struct InFlight {
 struct Driver {
     wire: Wire,
     queue: mpsc::Receiver<Request>,
-    /// Whether further requests may come.
+    /// Whether further requests may arrive.
     open: bool,
     out: BytesMut,
     unflushed: bool,
-    /// Bytes of all requests taken so far, and of those that the socket has taken.
+    /// Bytes of all requests taken so far, and the part of them that the socket has accepted.
     taken: u64,
     written: u64,
     in_flight: VecDeque<InFlight>,
     pushes: Arc<Pushes>,
     stall: Option<Duration>,
-    /// Since when a reply is due and nothing has come.
+    /// Start of the current silence: a reply is due and nothing has arrived since.
     quiet_since: Instant,
     alarm: Option<Pin<Box<Sleep>>>,
 }
@@ -192,7 +193,7 @@ impl Future for Driver {
 }
 
 impl Driver {
-    /// Does all that can be done now; true when there will be nothing more to do.
+    /// Does all work that is possible now. Returns true when no work will ever follow.
     fn turn(&mut self, cx: &mut Context<'_>) -> Result<bool, String> {
         let fail = |error: io::Error| error.to_string();
         loop {
@@ -202,7 +203,7 @@ impl Driver {
                 break;
             }
         }
-        // Who has gone cannot be waited for, and nobody else will ask.
+        // All callers are gone, and no further requests can arrive.
         if !self.open && self.in_flight.iter().all(|request| request.answer.is_abandoned()) {
             let _ = Pin::new(&mut self.wire.stream).poll_shutdown(cx);
             return Ok(true);
@@ -246,7 +247,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Reads once, and gives out what has come.
+    /// Reads once, and dispatches the replies and pushes.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, String> {
         let Wire { stream, inbox, .. } = &mut self.wire;
         inbox.reserve(READ);
@@ -271,7 +272,7 @@ impl Driver {
     fn give(&mut self, value: Value) -> Result<(), String> {
         match self.in_flight.front_mut().map(|request| &mut request.answer) {
             None => {
-                // Such as why the server closes it.
+                // For example, the reason why the server closes the connection.
                 return Err(match value {
                     Value::Error(error) => error.text().to_owned(),
                     _ => "a reply that nobody has asked for".to_owned(),
@@ -310,7 +311,7 @@ impl Driver {
         }
     }
 
-    /// It is broken: tells everybody, and whether their commands may have been carried out.
+    /// Handles a broken connection: fails all requests, and tells each whether it may have been carried out.
     fn fail(&mut self, reason: &str) {
         self.queue.close();
         for request in std::mem::take(&mut self.in_flight) {

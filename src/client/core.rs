@@ -1,4 +1,4 @@
-//! The connections of a client: one that all share, and a pool of those that somebody has for himself.
+//! The connections of a client: one shared connection, and a pool of connections that are leased to one user at a time.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,29 +18,29 @@ use crate::client::stream::Connector;
 use crate::client::value::Value;
 use crate::client::wire::Wire;
 
-/// What all clones of a client share.
+/// State that all clones of a client share.
 pub(crate) struct Core {
     pub options: Options,
     pub pushes: Arc<Pushes>,
     pub holds: Holds,
-    /// The runtime that carries the connections, also for those who are dropped outside of it.
+    /// The runtime that drives the connections, also for callers that drop them outside of it.
     pub runtime: Handle,
-    /// What its unique names begin with, and the number of the next one.
+    /// Prefix of the client's unique names, and the number of the next one.
     unique: (String, AtomicU64),
     connector: Connector,
     shared: Mutex<Option<Connection>>,
-    /// Held by whoever connects for all, while it does.
+    /// Held by the task that opens the shared connection, while it does.
     connecting: tokio::sync::Mutex<Backoff>,
-    /// Connections of the pool that nobody uses.
+    /// Unused connections of the pool.
     idle: Mutex<Vec<Connection>>,
-    /// Bounds those that are in use.
+    /// Bounds the number of connections in use.
     in_use: Arc<Semaphore>,
 }
 
-/// Connections that break one after the other before a command that waits is given up.
+/// Number of consecutive broken connections after which a command that waits is given up.
 const FAILURES_MAX: u32 = 10;
 
-/// When to try to connect again.
+/// Decides when to connect again.
 pub(crate) struct Backoff {
     failures: u32,
     next: Instant,
@@ -51,22 +51,22 @@ impl Backoff {
         Backoff { failures: 0, next: Instant::now() }
     }
 
-    /// An attempt has failed.
+    /// Records a failed attempt and schedules the next one.
     pub fn failed(&mut self, (first, at_most): (Duration, Duration)) {
         let doubled = first.saturating_mul(1 << self.failures.min(16)).min(at_most);
-        // Between half of it and all of it, so that those who lost the same server do not come back all at once. Where there is no
-        // randomness, all of it.
+        // Between half of the pause and all of it, so that clients that lost the same server do not all reconnect at once.
+        // Without randomness, all of it.
         let random = getrandom::u32().unwrap_or(u32::MAX);
         self.next = Instant::now() + doubled.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX));
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Itself, or a new one where the last attempt went well for so long.
+    /// Returns itself, or a new back-off if the last attempt lasted for at least `long`.
     pub fn unless_long_since(self, begun: Instant, long: Duration) -> Backoff {
         if begun.elapsed() < long { self } else { Backoff::new() }
     }
 
-    /// Whether so many attempts in a row have failed that it is no accident.
+    /// Whether so many attempts in a row have failed that further ones are pointless.
     pub fn is_hopeless(&self) -> bool {
         self.failures >= FAILURES_MAX
     }
@@ -75,7 +75,7 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// Waits until it is time for the next attempt; false where that is only after the deadline.
+    /// Waits until the next attempt is due. Returns false if that is after the deadline.
     pub async fn wait(&self, deadline: Instant) -> bool {
         if self.next >= deadline {
             return false;
@@ -85,7 +85,7 @@ impl Backoff {
     }
 }
 
-/// Whether it makes sense to connect again after this: nobody listens, or the server is not ready yet.
+/// Whether connecting again may help: nothing listens yet, or the server is not ready.
 fn may_pass(error: &Error) -> bool {
     match error {
         Error::Reply(reply) => matches!(reply.code(), "LOADING" | "BUSY" | "TRYAGAIN" | "MASTERDOWN"),
@@ -113,12 +113,12 @@ impl Core {
         })
     }
 
-    /// A name that no other owner and no other request has, here or elsewhere.
+    /// Returns a globally unique name, for owners and requests.
     pub fn unique_name(&self) -> String {
         format!("{}:{}", self.unique.0, self.unique.1.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The deadline of a request that begins now and waits on the server for this long.
+    /// The deadline of a request that begins now and waits on the server for `beside`.
     pub fn deadline(&self, beside: Duration) -> Instant {
         Instant::now() + self.options.response_timeout.saturating_add(beside).min(FAR)
     }
@@ -127,7 +127,7 @@ impl Core {
         Error::Timeout { maybe_applied, after: self.options.response_timeout }
     }
 
-    /// Makes a connection, in one attempt.
+    /// Opens a connection, in one attempt.
     pub async fn open(&self, deadline: Instant) -> Result<Wire> {
         let deadline = deadline.min(Instant::now() + self.options.connect_timeout);
         match timeout_at(deadline, Wire::open(&self.connector, &self.options)).await {
@@ -136,7 +136,7 @@ impl Core {
         }
     }
 
-    /// Makes a connection, in as many attempts as there is time for.
+    /// Opens a connection, with as many attempts as the deadline allows.
     pub async fn open_by(&self, deadline: Instant, backoff: &mut Backoff) -> Result<Wire> {
         loop {
             match self.open(deadline).await {
@@ -159,7 +159,7 @@ impl Core {
         shared.as_ref().filter(|connection| !connection.is_closed()).cloned()
     }
 
-    /// Makes the shared connection, in one attempt.
+    /// Opens the shared connection, in one attempt.
     pub async fn begin(&self) -> Result {
         let wire = self.open(self.deadline(Duration::ZERO)).await?;
         self.share(wire);
@@ -172,7 +172,7 @@ impl Core {
         connection
     }
 
-    /// The shared connection; makes a new one where there is none.
+    /// Returns the shared connection, and opens a new one if there is none.
     pub async fn shared(&self, deadline: Instant) -> Result<Connection> {
         if let Some(connection) = self.live() {
             return Ok(connection);
@@ -188,8 +188,8 @@ impl Core {
         Ok(self.share(wire))
     }
 
-    /// Sends something on the shared connection and waits for its replies. Sent again where the connection broke before it was written, or
-    /// where that does no harm.
+    /// Sends requests on the shared connection and waits for their replies. Sends them again if the connection broke before they
+    /// were written, or if they are idempotent.
     pub async fn exchange<T, F>(
         self: &Arc<Self>,
         deadline: Instant,
@@ -219,7 +219,7 @@ impl Core {
         }
     }
 
-    /// Sends commands on one connection, and waits for their replies.
+    /// Sends commands on one connection and waits for their replies.
     pub async fn on(&self, connection: &Connection, wire: &[u8], count: usize, deadline: Instant) -> Result<Vec<Value>> {
         let attempt = async {
             let mut replies = connection.send_many(wire.to_vec(), count).await?;
@@ -228,7 +228,7 @@ impl Core {
         timeout_at(deadline, attempt).await.unwrap_or_else(|_| Err(self.timeout(true)))
     }
 
-    /// Waits for a reply on a connection that somebody has for himself; without limit where there is no deadline.
+    /// Waits for a reply on a leased connection; without limit if there is no deadline.
     pub async fn reply(&self, reply: &mut Reply<Value>, deadline: Option<Instant>) -> Result<Value> {
         match deadline {
             None => received(reply).await,
@@ -236,7 +236,7 @@ impl Core {
         }
     }
 
-    /// A connection that nobody else has.
+    /// Leases a connection to one user.
     pub async fn lease(self: &Arc<Self>, deadline: Instant) -> Result<Leased> {
         let permit = self.permit(deadline).await?;
         loop {
@@ -251,7 +251,7 @@ impl Core {
         Ok(self.leased(Connection::spawn(&self.runtime, wire, Arc::clone(&self.pushes), None), permit))
     }
 
-    /// A right to one more connection.
+    /// Acquires a permit for one more connection.
     pub async fn permit(&self, deadline: Instant) -> Result<OwnedSemaphorePermit> {
         match timeout_at(deadline, Arc::clone(&self.in_use).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
@@ -264,14 +264,14 @@ impl Core {
     }
 }
 
-/// A time that is far enough away to be never, and near enough not to overflow.
+/// Far enough away to mean never, and near enough not to overflow.
 pub(crate) const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// A connection of the pool, for one. It is closed when it is dropped, unless it was found to be as new.
+/// A connection of the pool, leased to one user. Dropping it closes it, unless it is marked as reusable.
 pub(crate) struct Leased {
     connection: Option<Connection>,
     core: Arc<Core>,
-    /// Whether nothing is under way on it, nor anything else left behind by whoever had it.
+    /// Whether the connection has no request in flight and no state left by its user.
     pub reusable: bool,
     _permit: OwnedSemaphorePermit,
 }

@@ -1,8 +1,8 @@
-//! From bytes to replies, as they come in.
+//! Incremental decoder: turns received bytes into replies.
 //!
-//! The `redis-protocol` crate reads what has no parts; arrays, maps and sets are put together here, because as the crate has them a map
-//! loses its order, a set cannot hold a map, hostile nesting overflows the stack, and a long array is read again from its start with every
-//! packet.
+//! The `redis-protocol` crate decodes values without parts. This module assembles arrays, maps and sets itself, because in that
+//! crate a map loses its order, a set cannot hold a map, hostile nesting overflows the stack, and every packet makes it read a
+//! long array again from the start.
 
 use bytes::{Bytes, BytesMut};
 use redis_protocol::resp3::decode::complete::decode_range;
@@ -11,18 +11,18 @@ use redis_protocol::resp3::types::RangeFrame;
 use crate::client::error::{Error, ReplyError, Result};
 use crate::client::value::Value;
 
-/// Levels of arrays in arrays.
+/// Maximum nesting of arrays.
 const DEPTH_MAX: usize = 64;
-/// Bytes of a line: a status, an error, a number, a length.
+/// Maximum length of a line in bytes: a status, an error, a number or a length.
 const LINE_MAX: usize = 1 << 20;
-/// Strings up to this many bytes are copied, so that a small one does not keep all that was read with it.
+/// Strings up to this many bytes are copied, so that a small one does not keep a whole read buffer alive.
 const COPIED: usize = 1024;
 
 /// Reads replies from a buffer, each byte once.
 pub struct Decoder {
-    /// Aggregates that are not complete yet, the outermost first.
+    /// Incomplete aggregates, the outermost first.
     open: Vec<Open>,
-    /// Bytes that the reply in hand has taken.
+    /// Bytes consumed by the current reply.
     spent: usize,
     reply_bytes_max: usize,
 }
@@ -38,12 +38,12 @@ fn broken(what: impl Into<String>) -> Error {
 }
 
 impl Decoder {
-    /// Replies take at most so many bytes.
+    /// Creates a decoder that accepts replies of at most `reply_bytes_max` bytes.
     pub fn new(reply_bytes_max: usize) -> Decoder {
         Decoder { open: Vec::new(), spent: 0, reply_bytes_max }
     }
 
-    /// Takes the next reply out of a buffer, or as much of it as is there.
+    /// Decodes the next reply from a buffer, consuming as much of it as has arrived.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Value>> {
         loop {
             let Some(&kind) = buffer.first() else { return Ok(None) };
@@ -70,14 +70,14 @@ impl Decoder {
                 let Some(done) = self.open.pop() else { break };
                 match done.finish() {
                     Some(whole) => value = whole,
-                    // An attribute belongs to what comes next.
+                    // An attribute belongs to the value that follows it.
                     None => break,
                 }
             }
         }
     }
 
-    /// Counts bytes of the reply in hand.
+    /// Counts bytes of the current reply.
     fn spend(&mut self, bytes: usize) -> Result {
         self.spent = self.spent.saturating_add(bytes);
         match self.spent > self.reply_bytes_max {
@@ -96,7 +96,7 @@ impl Decoder {
         }
         let count = usize::try_from(count).map_err(|_| broken("a negative length"))?;
         let want = if kind == b'%' || kind == b'|' { count.saturating_mul(2) } else { count };
-        // Each element will take three bytes at least.
+        // Each element takes at least three bytes.
         if want.saturating_mul(3) > self.reply_bytes_max - self.spent {
             return Err(broken(format!("a reply of more than {} bytes", self.reply_bytes_max)));
         }
@@ -124,7 +124,7 @@ impl Decoder {
         if matches!(kind, b'$' | b'=' | b'!') {
             let len = number(&buffer[1..end])?;
             if len == -1 && kind == b'$' {
-                // RESP2's nil; the crate would take it for a string without a length.
+                // RESP2's nil; the crate would parse it as a streamed string.
                 let _ = buffer.split_to(end + 2);
                 self.spend(end + 2)?;
                 return Ok(Some(Value::Null));
@@ -135,7 +135,7 @@ impl Decoder {
             }
             let whole = end + 2 + len + 2;
             if buffer.len() < whole {
-                // Not all of it before it comes: what was announced need not be true.
+                // Reserved in steps of at most 1 MiB: the announced length need not be true.
                 buffer.reserve((whole - buffer.len()).min(1 << 20));
                 return Ok(None);
             }
@@ -177,18 +177,18 @@ impl Decoder {
     }
 }
 
-/// What came of the first line of an aggregate.
+/// Result of the first line of an aggregate.
 enum Begun {
-    /// It is not all there.
+    /// The line is incomplete.
     NotYet,
-    /// Its elements are to come.
+    /// The elements follow.
     Opened,
-    /// It has none.
+    /// The aggregate has no elements.
     Whole(Value),
 }
 
 impl Open {
-    /// The aggregate, now that it is complete; `None` for attributes, which nobody asks for.
+    /// Returns the complete aggregate; `None` for attributes, which the client ignores.
     fn finish(self) -> Option<Value> {
         match self.kind {
             b'*' => Some(Value::Array(self.items)),
@@ -207,7 +207,8 @@ impl Open {
     }
 }
 
-/// What most replies are, from the line behind their first byte: a number, nothing, `OK`. What is not quite one of them is the crate's to judge.
+/// Fast path for the most frequent replies, from the line after the type byte: a number, null, `OK`. Everything else is left to
+/// the crate.
 fn plain(kind: u8, line: &[u8]) -> Option<Value> {
     match (kind, line) {
         (b':', _) => {
@@ -215,7 +216,7 @@ fn plain(kind: u8, line: &[u8]) -> Option<Value> {
                 [b'-', digits @ ..] => (true, digits),
                 digits => (false, digits),
             };
-            // So many that they cannot overflow.
+            // At most 18 digits cannot overflow.
             if !(1..=18).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
                 return None;
             }
@@ -228,7 +229,7 @@ fn plain(kind: u8, line: &[u8]) -> Option<Value> {
     }
 }
 
-/// Where the first line ends.
+/// Offset of the end of the first line.
 fn line_end(buffer: &[u8]) -> Result<Option<usize>> {
     let within = &buffer[..buffer.len().min(LINE_MAX)];
     match memchr::memchr_iter(b'\r', within).find(|end| within.get(end + 1) == Some(&b'\n')) {
@@ -238,7 +239,7 @@ fn line_end(buffer: &[u8]) -> Result<Option<usize>> {
     }
 }
 
-/// A length.
+/// Parses a length.
 fn number(digits: &[u8]) -> Result<i64> {
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or_else(|| broken("a length that is no number"))
 }
@@ -248,7 +249,7 @@ fn number(digits: &[u8]) -> Result<i64> {
 mod tests {
     use super::*;
 
-    /// Decodes it in pieces of every size, which must all give the same.
+    /// Decodes the bytes in pieces of every size, which must all yield the same values.
     fn decode(bytes: &[u8]) -> Result<Vec<Value>> {
         let mut all = Vec::new();
         for step in 1..=bytes.len() {

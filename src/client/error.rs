@@ -1,4 +1,4 @@
-//! What can go wrong, and whether the command may have been carried out all the same.
+//! Errors, and whether a failed command may have been carried out all the same.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,65 +6,65 @@ use std::time::Duration;
 /// A result of the client.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
-/// Why something did not work. [`Error::maybe_applied`] tells whether the server may have carried it out all the same.
+/// Why an operation failed. [`Error::maybe_applied`] says whether the server may have carried it out all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The URL or the options are wrong, or the command is one that cannot be sent this way. Nothing was sent.
+    /// The URL or the options are wrong, or the command cannot be sent this way. Nothing was sent.
     Invalid(String),
     /// No connection could be made. Nothing was sent.
     Connect(String),
     /// The connection broke.
     Disconnected {
-        /// Whether the command had been sent, so that the server may have carried it out.
+        /// Whether the command was sent, so that the server may have carried it out.
         maybe_applied: bool,
-        /// How it broke.
+        /// How the connection broke.
         reason: String,
     },
-    /// No reply, or no connection, within this time.
+    /// No reply, or no connection, within the time-out.
     Timeout {
         /// Whether the command may have been sent, so that the server may have carried it out.
         maybe_applied: bool,
-        /// How long was waited.
+        /// The time-out.
         after: Duration,
     },
-    /// As many connections are in use as the options allow. Nothing was sent.
+    /// The number of connections in use has reached the limit of the options. Nothing was sent.
     TooManyConnections,
-    /// The server does not keep to the protocol, or sends more than the options allow.
+    /// The server violates the protocol, or sends more than the options allow.
     Protocol(String),
-    /// The server refused the command: nothing was changed, unless it was a script that failed on its way.
+    /// The server refused the command. Nothing was changed, unless a script failed part of the way through.
     Reply(ReplyError),
-    /// The reply is not of the type that was asked for.
+    /// The reply does not convert to the requested type.
     Type {
-        /// The type that was asked for.
+        /// The requested type.
         wanted: &'static str,
-        /// What came.
+        /// The reply.
         got: String,
     },
-    /// The lock was not granted within the time that was to be waited for it.
+    /// The lock was not granted within the wait.
     NotGranted {
         /// Its name.
         name: String,
         /// How long was waited.
         waited: Duration,
     },
-    /// The lock is not held (any more) by whoever wanted to release, renew or use it.
+    /// The owner that tried to release, renew or use the lock does not hold it, or no longer does.
     NotHeld(String),
-    /// To wait for the lock would have closed a cycle of owners waiting for each other.
+    /// Waiting for the lock would have closed a cycle of owners that wait for each other.
     Deadlock(Deadlock),
-    /// A guarded resource has seen a larger fencing token than this one: somebody else has had the lock since.
+    /// A guarded resource has seen a larger fencing token: another owner has held the lock since.
     Stale {
         /// The token that was refused.
         token: u64,
-        /// The largest that was seen.
+        /// The largest token seen.
         seen: u64,
     },
-    /// The semaphore has another limit than the one that was given.
+    /// The semaphore has another limit than the given one.
     Limit(String),
 }
 
 impl Error {
-    /// Whether the server may have carried out the command although it failed: the connection broke, or the reply did not come in time.
+    /// Whether the server may have carried out the command although it failed: the connection broke, or the reply was late.
     pub fn maybe_applied(&self) -> bool {
         match self {
             Error::Disconnected { maybe_applied, .. } | Error::Timeout { maybe_applied, .. } => *maybe_applied,
@@ -73,12 +73,12 @@ impl Error {
         }
     }
 
-    /// Whether it was the connection, and not the command, so that the same may work on another connection.
+    /// Whether the connection failed, rather than the command, so that the same command may succeed on another connection.
     pub fn is_of_connection(&self) -> bool {
         matches!(self, Error::Connect(_) | Error::Disconnected { .. } | Error::Timeout { .. } | Error::Protocol(_))
     }
 
-    /// The code of an error reply: its first word.
+    /// The code of an error reply, which is its first word.
     pub fn code(&self) -> Option<&str> {
         match self {
             Error::Reply(reply) => Some(reply.code()),
@@ -136,7 +136,7 @@ fn stale(text: &str) -> Option<(u64, u64)> {
     Some((token.parse().ok()?, rest.split(' ').next()?.parse().ok()?))
 }
 
-/// An error as the server sent it.
+/// An error reply as the server sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyError {
     text: Box<str>,
@@ -147,17 +147,17 @@ impl ReplyError {
         ReplyError { text: String::from_utf8_lossy(text).into() }
     }
 
-    /// Its first word, such as `ERR`, `WRONGTYPE` or `NOSCRIPT`.
+    /// The first word, such as `ERR`, `WRONGTYPE` or `NOSCRIPT`.
     pub fn code(&self) -> &str {
         self.text.split(' ').next().unwrap_or_default()
     }
 
-    /// What comes after the first word.
+    /// The text after the first word.
     pub fn message(&self) -> &str {
         self.text.split_once(' ').map_or("", |(_, message)| message)
     }
 
-    /// All of it.
+    /// The whole text.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -171,35 +171,35 @@ impl fmt::Display for ReplyError {
 
 impl std::error::Error for ReplyError {}
 
-/// A wait that was refused, as it would have closed a cycle.
+/// A wait that the server refused because it would have closed a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadlock {
-    /// The cycle, beginning with the owner that was refused; the last one waits for the first. Empty where the names of owners or locks
-    /// are such that the text cannot be taken apart.
+    /// The cycle, beginning with the refused owner; the last one waits for the first. Empty if names of owners or locks make the
+    /// text ambiguous.
     pub cycle: Vec<Wait>,
     text: Box<str>,
 }
 
-/// One owner in a [`Deadlock`], and what it waits for.
+/// One owner in a [`Deadlock`], and the lock that it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The owner.
     pub owner: String,
-    /// The lock that it waits for.
+    /// The lock that the owner waits for.
     pub lock: String,
-    /// Who is in its way.
+    /// The owner that blocks it.
     pub behind: String,
-    /// Whether that one holds the lock; otherwise it asked for it before.
+    /// Whether that owner holds the lock; otherwise it is ahead in the queue.
     pub held: bool,
 }
 
 impl Deadlock {
-    /// The words of the server.
+    /// The server's text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Takes apart `'x' waits for 'a' held by 'y', who waits for 'b' asked for before by 'x'`.
+    /// Parses `'x' waits for 'a' held by 'y', who waits for 'b' asked for before by 'x'`.
     fn parse(text: &str) -> Deadlock {
         let cycle = Self::steps(text).unwrap_or_default();
         Deadlock { cycle, text: text.into() }

@@ -1,4 +1,4 @@
-//! What holds a lock: a guard.
+//! The guard that holds a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +10,18 @@ use crate::client::command::Command;
 use crate::client::error::{Error, Result};
 use crate::client::held::Held;
 
-/// A lock, several locks or permits of a semaphore, held.
+/// A held lock, several held locks, or held permits of a semaphore.
 ///
-/// It is renewed in the background at a third of its lease, unless [that was switched off](crate::client::Lock::renew), and given back when
-/// it is dropped: in the background, without waiting for the server; [`LockGuard::release`] waits and tells of errors. Where the runtime has
-/// ended meanwhile, it stays held until its lease is over, or, of a session, until the connection is closed, which is then.
+/// The guard renews its lease in the background every third of the lease, unless [renewal is off](crate::client::Lock::renew).
+/// Dropping it releases the lock in the background, without waiting for the server; [`LockGuard::release`] waits and reports
+/// errors. If the runtime has shut down meanwhile, the lock stays held until its lease ends; a session's lock is released then,
+/// because its connection closes.
 ///
-/// To hold a lock is a belief about a server somewhere else. This one ends no later than the truth: [`LockGuard::is_lost`] is true when
-/// the server has said that the lock is gone, and in any case when the lease is over, counted on this process's monotonic clock from before it
-/// was asked for. What is written under the lock is safe from a process that was suspended meanwhile only if it goes along with the
-/// [token](LockGuard::token), and whoever stores it refuses smaller ones; see [`Resource`](crate::client::Resource).
+/// Holding a lock is a belief about a remote server. A guard's belief ends no later than the truth: [`LockGuard::is_lost`] is
+/// true when the server has said that the lock is gone, and in any case when the lease is over, counted on this process's
+/// monotonic clock from before the request was sent. Writes under the lock are safe from a process that was suspended meanwhile
+/// only if they carry the [token](LockGuard::token) and the store refuses smaller ones; see
+/// [`Resource`](crate::client::Resource).
 #[must_use = "what is not kept is given back at once"]
 pub struct LockGuard {
     held: Arc<Held>,
@@ -30,17 +32,17 @@ pub struct LockGuard {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lost {
-    /// Its lease is over: the server says so, or could not be asked before.
+    /// Its lease ended: the server said so, or could not be asked in time.
     Lease,
-    /// The lock was deleted: somebody has broken it.
+    /// The lock was deleted: another client broke it.
     Deleted,
-    /// It was held for as long as [`max_hold`](crate::client::Lock::max_hold) allows.
+    /// The lock was held for as long as [`max_hold`](crate::client::Lock::max_hold) allows.
     MaxHold,
-    /// The connection that it was bound to is closed.
+    /// The connection that it was bound to closed.
     Connection,
-    /// The server refused a renewal, in these words.
+    /// The server refused a renewal, with this text.
     NotHeld(String),
-    /// It was not lost, but given back by its guard.
+    /// It was not lost: its guard released it.
     Released,
 }
 
@@ -62,7 +64,7 @@ impl LockGuard {
         LockGuard { held, released: false }
     }
 
-    /// The fencing token; that of the first name where there are several.
+    /// The fencing token; the first name's token if there are several names.
     pub fn token(&self) -> u64 {
         self.held.tokens.first().copied().unwrap_or_default()
     }
@@ -77,12 +79,12 @@ impl LockGuard {
         &self.held.owner
     }
 
-    /// Whether it is not held any more, as far as this process knows: at once, without asking.
+    /// Whether the lock is lost, as far as this process knows. Returns at once, without asking the server.
     pub fn is_lost(&self) -> bool {
         self.held.state.borrow().is_lost()
     }
 
-    /// How long it is held for certain, unless somebody breaks it; nothing where it is lost.
+    /// The time for which the lock is certainly held, unless another client breaks it; zero if it is lost.
     pub fn remaining(&self) -> Duration {
         let state = self.held.state.borrow();
         match state.lost {
@@ -91,7 +93,8 @@ impl LockGuard {
         }
     }
 
-    /// Returns when it is lost, and how; or when it was given back. The future may be dropped and asked for again; it does not keep the guard from being used:
+    /// Returns how the lock was lost, when it is lost, or when it was released. The future may be dropped and requested again,
+    /// and it does not borrow the guard:
     ///
     /// ```
     /// # async fn work() {}
@@ -129,10 +132,10 @@ impl LockGuard {
         }
     }
 
-    /// Asks the server whether it is still held by these tokens (`LOCK.CHECK`).
+    /// Asks the server whether the lock is still held by these tokens (`LOCK.CHECK`).
     ///
     /// # Errors
-    /// Where the server cannot be asked.
+    /// If the server cannot be asked.
     pub async fn check(&self) -> Result<bool> {
         let names = self.held.wish.names.iter().zip(&self.held.tokens);
         let commands: Vec<_> = names.map(|(name, token)| Command::new("LOCK.CHECK").arg(name).arg(*token)).collect();
@@ -147,11 +150,11 @@ impl LockGuard {
         Ok(all)
     }
 
-    /// Begins the lease anew; gives what is left of it then, which is less than a lease where [`max_hold`](crate::client::Lock::max_hold)
-    /// bounds it.
+    /// Restarts the lease. Returns the remaining time, which is less than the lease where
+    /// [`max_hold`](crate::client::Lock::max_hold) bounds it.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] where it is lost, with the server's reason.
+    /// [`Error::NotHeld`] if the lock is lost, with the server's reason.
     pub async fn renew(&self) -> Result<Duration> {
         let renewed = self.held.renew().await;
         if let Err(Error::NotHeld(cause)) = &renewed {
@@ -160,12 +163,12 @@ impl LockGuard {
         renewed
     }
 
-    /// Gives it back, and waits until the server has it. Whoever waits first has it then. The future may be dropped: it is given back
-    /// all the same.
+    /// Releases the lock, and waits for the server's reply. The server grants the lock to the first waiter. The future may be
+    /// dropped: the lock is released all the same.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] where it had been lost, with the server's reason: what was done since then was not protected. Errors of the
-    /// connection where it could not be given back in time, which is tried until the lease is over.
+    /// [`Error::NotHeld`] if the lock was lost before, with the server's reason: work since the loss was not protected. A
+    /// connection error if the lock could not be released in time; the guard retries until the lease is over.
     pub async fn release(mut self) -> Result {
         self.released = true;
         self.held.end();
@@ -179,7 +182,7 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.released {
             self.held.end();
-            // A runtime that has ended does not run it.
+            // If the runtime has shut down, this task does not run.
             self.held.core.runtime.spawn(Arc::clone(&self.held).give_back());
         }
     }

@@ -1,4 +1,4 @@
-//! A grant while it is held: until when, by which tokens, and whether it was lost.
+//! A held grant: its deadline, its tokens, and whether it was lost.
 //!
 //! ```text
 //!   granted ─▶ Held ◀─ keeper: renews at a third of the lease ─▶ deadline
@@ -21,31 +21,31 @@ use crate::client::pushes::Loser;
 use crate::client::value::Value;
 use crate::client::wish::Wish;
 
-/// A grant.
+/// A held grant.
 pub(crate) struct Held {
     pub core: Arc<Core>,
     pub wish: Wish,
     pub owner: Vec<u8>,
     pub tokens: Vec<u64>,
     pub state: watch::Sender<State>,
-    /// The connection that the grant is bound to, where it is.
+    /// The connection that the grant is bound to, if any.
     session: Mutex<Option<Leased>>,
-    /// The id of the named session that the grant is bound to, rather than to the connection alone.
+    /// Id of the named session that the grant is bound to, instead of to the connection alone.
     named: Option<String>,
 }
 
-/// What is known of a grant.
+/// What this process knows about a grant.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// Until when it is held, by the clock of this process: a lease begins no later than it was asked for.
+    /// The end of the lease on this process's clock, counted from before the request: the server's lease begins no earlier.
     pub deadline: Instant,
     pub lost: Option<Lost>,
-    /// Whether its guard has gone.
+    /// Whether the guard is gone.
     pub over: bool,
 }
 
 impl State {
-    /// Whether it is not held any more.
+    /// Whether the grant is no longer held.
     pub fn is_lost(&self) -> bool {
         self.lost.is_some() || Instant::now() >= self.deadline
     }
@@ -72,7 +72,7 @@ impl Held {
         held
     }
 
-    /// Has it renewed, and watched over, until its guard goes.
+    /// Spawns the task that renews and watches the grant until its guard goes.
     pub fn keep(self: &Arc<Self>) {
         if self.wish.renew || self.wish.session {
             self.core.runtime.spawn(Arc::clone(self).keeping());
@@ -84,7 +84,7 @@ impl Held {
         weak
     }
 
-    /// It was lost.
+    /// Records the loss of the grant. Only the first loss counts.
     pub fn lose(&self, how: Lost) {
         self.state.send_if_modified(|state| {
             let first = state.lost.is_none();
@@ -95,14 +95,15 @@ impl Held {
         });
     }
 
-    /// Its guard has gone: it is not kept any more, and nobody is told of its loss.
+    /// Ends the guard's life: the grant is not renewed any more, and no loss is reported.
     pub fn end(self: &Arc<Self>) {
         self.state.send_modify(|state| state.over = true);
         let loser = self.as_loser();
         self.tokens.iter().for_each(|&token| self.core.pushes.unwatch(token, &loser));
     }
 
-    /// Sends commands where the grant lives, and waits for their replies until a deadline.
+    /// Sends commands on the connection that the grant is bound to, or else on the shared one, and waits for their replies until
+    /// a deadline.
     pub async fn send(&self, commands: &[Command], idempotent: bool, deadline: Instant) -> Result<Vec<Value>> {
         let mut wire = Vec::new();
         commands.iter().for_each(|command| wire.extend_from_slice(command.wire()));
@@ -113,7 +114,7 @@ impl Held {
         }
     }
 
-    /// Begins the lease anew; gives what the server says is left of it, and notes until when it is held.
+    /// Restarts the lease, and moves the deadline. Returns the remaining time according to the server.
     pub async fn renew(&self) -> Result<Duration> {
         let renewal = |(name, token): (&Vec<u8>, Option<u64>)| {
             let given = self.wish.owner.is_some().then(|| self.core.holds.lease_ms(name, &self.owner)).flatten();
@@ -122,7 +123,7 @@ impl Held {
         let commands: Vec<_> = self.named_tokens().map(renewal).collect();
         let begun = Instant::now();
         let mut left_ms = u64::MAX;
-        // One that is sent again may be carried out twice, and later than it was begun, which is no harm.
+        // A renewal that is sent again may run twice, and later than it was begun, which does no harm.
         for reply in self.send(&commands, true, self.core.deadline(Duration::ZERO)).await? {
             left_ms = left_ms.min(reply.into::<u64>()?);
         }
@@ -137,7 +138,8 @@ impl Held {
         session.as_ref().map(|leased| (**leased).clone())
     }
 
-    /// Has the named session of a connection that broke on a new one; false where it has ended, or there is none by the deadline.
+    /// Resumes the named session on a new connection after the old one broke. Returns false if the session has ended, or if no
+    /// connection is available by the deadline.
     async fn resume(&self, deadline: Instant) -> bool {
         let Some(id) = &self.named else { return false };
         let naming = self.wish.naming(id);
@@ -153,7 +155,7 @@ impl Held {
                 Ok((leased, grants))
             };
             match named.await {
-                // It has ended, and this is another one of its name.
+                // The session has ended, and this is a new one with the same name.
                 Ok((_, 0)) => return false,
                 Ok((leased, _)) => {
                     *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(leased);
@@ -169,13 +171,13 @@ impl Held {
         }
     }
 
-    /// The names, each with the token by which the server has the grant, where that cannot have become another.
+    /// The names, each with the token of its grant, unless the server may have replaced the token.
     fn named_tokens(&self) -> impl Iterator<Item = (&Vec<u8>, Option<u64>)> {
         let known = !self.wish.may_be_upgraded();
         self.wish.names.iter().zip(&self.tokens).map(move |(name, &token)| (name, known.then_some(token)))
     }
 
-    /// Renews it until its guard goes or it is lost.
+    /// Renews the grant until its guard goes or it is lost.
     async fn keeping(self: Arc<Self>) {
         let lease = Duration::from_millis(self.wish.lease_ms);
         // Half of what an attempt may take is left for another.
@@ -224,13 +226,13 @@ impl Held {
             next = match renewed {
                 Ok(left) => Instant::now() + (left.min(lease) / 3).max(Duration::from_millis(1)),
                 Err(Error::NotHeld(cause)) => return self.lose(Lost::NotHeld(cause)),
-                // The server may be able to tell more the next time; it is held until the lease is over.
+                // The next renewal may get a clearer answer; the grant is held until its lease is over.
                 Err(_) => Instant::now() + retry,
             };
         }
     }
 
-    /// Gives it back. A release whose reply is lost is sent again: by its id and the token, it ends nothing else.
+    /// Releases the grant. A release whose reply is lost is sent again: its id and the token keep it from ending any other grant.
     pub async fn give_back(self: Arc<Self>) -> Result {
         let own = self.wish.owner.is_none();
         let id = self.core.unique_name();
@@ -245,9 +247,9 @@ impl Held {
             let sent = self.send(&commands, false, self.core.deadline(Duration::ZERO)).await;
             let outcome = sent.and_then(|replies| replies.into_iter().try_for_each(|reply| reply.into_result().map(drop)));
             match outcome {
-                // The first time has done it.
+                // The first attempt has released it.
                 Err(Error::NotHeld(_)) if unsure => return Ok(()),
-                // When the lease is over, there is nothing to give back.
+                // After the lease is over, there is nothing to release.
                 Err(error) if !self.wish.session && error.is_of_connection() && begun.elapsed() < lease => {
                     unsure |= error.maybe_applied();
                     sleep(self.core.options.backoff.0).await;
@@ -256,7 +258,7 @@ impl Held {
                     unsure |= error.maybe_applied();
                     let deadline = self.state.borrow().deadline;
                     if !self.resume(deadline).await {
-                        // Released, or ended with the session: it is free.
+                        // The grant was released, or ended with its session: it is free.
                         return if unsure { Ok(()) } else { Err(error) };
                     }
                 }
@@ -278,7 +280,7 @@ impl Held {
     }
 }
 
-/// Returns when a connection is closed; never where there is none.
+/// Returns when the connection closes; never if there is none.
 async fn broken(connection: Option<Connection>) {
     match connection {
         Some(connection) => connection.closed().await,

@@ -1,8 +1,8 @@
-//! How often the owners that callers have named hold their locks by guards of this client.
+//! Counts how many guards of this client hold each lock for owners that callers have named.
 //!
-//! The server counts how often an owner has acquired a lock. When a connection breaks before the reply to an acquire, that count may be one
-//! more than the guards there are. So it is noted here, and the last guard gives back all of it. And as an owner has one lease, which each
-//! acquire and renewal begins anew, no guard may shorten that of another.
+//! The server counts how many times an owner has acquired a lock. When a connection breaks before the reply to an acquire, the
+//! server's count may exceed the number of guards by one. This module remembers that, and the last guard releases all holds.
+//! Because an owner has a single lease, which each acquire and renewal restarts, no guard may shorten the lease of another.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -17,9 +17,9 @@ pub(crate) struct Holds {
 #[derive(Clone, Copy, Default)]
 struct Hold {
     guards: u32,
-    /// Whether the server may count more.
+    /// Whether the server may count more holds than there are guards.
     surplus: bool,
-    /// The longest lease of its guards so far.
+    /// The longest lease of the guards so far.
     lease_ms: u64,
 }
 
@@ -32,12 +32,12 @@ impl Holds {
         work(&mut self.of.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The lease of the guards of this name and owner, where there are any.
+    /// The lease of the guards with this name and owner, if there are any.
     pub fn lease_ms(&self, name: &[u8], owner: &[u8]) -> Option<u64> {
         self.with(|of| of.get(&key(name, owner)).filter(|hold| hold.guards > 0).map(|hold| hold.lease_ms))
     }
 
-    /// There is one guard more, with this lease.
+    /// Adds a guard with this lease.
     pub fn add(&self, name: &[u8], owner: &[u8], lease_ms: u64) {
         self.with(|of| {
             let hold = of.entry(key(name, owner)).or_default();
@@ -46,12 +46,12 @@ impl Holds {
         });
     }
 
-    /// An acquire may have been carried out for which there is no guard, or a release may not.
+    /// Records that an acquire without a guard, or a failed release, may have left a hold on the server.
     pub fn unsure(&self, name: &[u8], owner: &[u8]) {
         self.with(|of| of.entry(key(name, owner)).or_default().surplus = true);
     }
 
-    /// There is one guard less; whether all that the server counts is to be given back.
+    /// Removes a guard. Returns whether to release all holds that the server counts.
     pub fn remove(&self, name: &[u8], owner: &[u8]) -> bool {
         self.with(|of| {
             let key = key(name, owner);
@@ -65,8 +65,8 @@ impl Holds {
         })
     }
 
-    /// Nothing came of an acquire that may have been carried out; whether all that the server counts is to be given back now, as no guard
-    /// will do so later.
+    /// Records that an acquire that may have been carried out led to no guard. Returns whether to release all holds that the
+    /// server counts now, because no guard will do so later.
     pub fn forget(&self, name: &[u8], owner: &[u8]) -> bool {
         self.with(|of| {
             let key = key(name, owner);

@@ -1,4 +1,4 @@
-//! Native locks: one, or several at once.
+//! Native locks: a single one, or several at once.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ pub(crate) fn bytes(argument: impl Argument) -> Vec<u8> {
 }
 
 impl Client {
-    /// A native lock by its name. Nothing is sent before it is acquired.
+    /// A native lock with this name. Nothing is sent until it is acquired.
     pub fn lock(&self, name: impl Argument) -> Lock {
         Lock { client: self.clone(), wish: Wish::new(LOCK, vec![bytes(name)]) }
     }
 
-    /// Several native locks, which are had all together or not at all, whoever else wants some of them in whatever order. They are exclusive.
+    /// Several native locks, acquired all together or not at all, in any order and without deadlock. They are exclusive.
     pub fn lock_all<N: Argument>(&self, names: impl IntoIterator<Item = N>) -> LockAll {
         LockAll { client: self.clone(), wish: Wish::new(Kind::All, names.into_iter().map(bytes).collect()) }
     }
@@ -28,7 +28,7 @@ impl Client {
 
 const LOCK: Kind = Kind::Lock { shared: false, delay_ms: 0, max_hold_ms: 0 };
 
-/// A native lock, and on what terms it is to be acquired.
+/// A native lock and its acquisition options.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -44,77 +44,81 @@ const LOCK: Kind = Kind::Lock { shared: false, delay_ms: 0, max_hold_ms: 0 };
 /// # Ok(()) }
 /// ```
 ///
-/// **Owners.** Each acquisition has an owner of its own unless [`Lock::owner`] names one. Then it is reentrant: the same owner has it at
-/// once, with the same token, and it is free when all guards have gone.
+/// **Owners.** Each acquisition has a unique owner unless [`Lock::owner`] names one. With a named owner, the lock is reentrant:
+/// the same owner acquires it again at once, with the same token, and the lock is free when all guards are gone.
 ///
-/// **When the connection breaks** while it is waited for, the client sends the same request again (`REQUEST`). If it was granted just before
-/// that, unheard, the server gives the same token and no further hold; if the server still has the first connection in the line, the second
-/// one takes its place. A release is sent again likewise, and names its token, so that it ends no later grant.
+/// **When the connection breaks** during a wait, the client sends the same request again (`REQUEST`). If the lock was granted
+/// just before that, and the reply was lost, the server returns the same token and counts no further hold. If the first
+/// connection is still queued on the server, the second one takes its place. A release is sent again likewise, and names its
+/// token, so that it ends no later grant.
 ///
-/// When ten connections break one after the other, or none is to be had within the time for a reply, it fails.
+/// The acquisition fails when ten connections break one after the other, or when no connection becomes available within the
+/// response time-out.
 ///
-/// **When the future of an acquire is dropped**, the wait on the server ends, and what was granted meanwhile is given back: in the background,
-/// shortly after.
+/// **When the future of an acquire is dropped**, the wait on the server ends, and a lock that was granted meanwhile is released:
+/// in the background, shortly after.
 #[derive(Clone)]
 pub struct Lock {
     client: Client,
     wish: Wish,
 }
 
-/// Several native locks; see [`Client::lock_all`] and, for all else, [`Lock`].
+/// Several native locks; see [`Client::lock_all`], and [`Lock`] for everything else.
 #[derive(Clone)]
 pub struct LockAll {
     client: Client,
     wish: Wish,
 }
 
-/// What all that can be acquired has in common.
+/// Options and methods that all kinds of locks share.
 macro_rules! terms {
     () => {
-        /// How long it is held unless it is renewed; in whole milliseconds, at least one. 30 s unless given.
+        /// The lease: how long the lock is held without renewal; in whole milliseconds, at least one. 30 s unless given.
         pub fn lease(mut self, lease: Duration) -> Self {
             self.wish.lease_ms = ms(lease);
             self
         }
 
-        /// How long [`acquire`](Self::acquire) waits in line at most. Without limit unless given.
+        /// The longest time that [`acquire`](Self::acquire) waits in the queue. Without limit unless given.
         pub fn wait(mut self, wait: Duration) -> Self {
             self.wish.wait = Wait::For(wait);
             self
         }
 
-        /// Binds it to a connection, which the guard has for itself: when that breaks or this process ends, for whatever reason, whoever
-        /// waits first has it at once and need not wait for the end of the lease. The price: a short breakdown of the network costs the lock.
+        /// Binds the lock to a connection that only the guard uses. When the connection breaks or this process ends, for whatever
+        /// reason, the first waiter gets the lock at once instead of at the end of the lease. The price: a short network failure
+        /// costs the lock.
         pub fn session(mut self) -> Self {
             self.wish.session = true;
             self
         }
 
-        /// As [`session`](Self::session), but a connection that breaks costs the lock only when the guard has not connected anew within this
-        /// grace, in whole milliseconds: so long the next one waits where this process has ended. The server counts it from when it notices.
+        /// As [`session`](Self::session), but a broken connection costs the lock only if the guard has not reconnected within
+        /// this grace, in whole milliseconds. If this process has ended, the next waiter waits that long. The grace begins when
+        /// the server notices the broken connection.
         pub fn session_grace(mut self, grace: Duration) -> Self {
             (self.wish.session, self.wish.grace) = (true, Some(grace));
             self
         }
 
-        /// Whether the guard renews it in the background, at a third of the lease. It does unless it is told otherwise.
+        /// Whether the guard renews the lock in the background, every third of the lease. On unless given.
         pub fn renew(mut self, renew: bool) -> Self {
             self.wish.renew = renew;
             self
         }
 
-        /// Acquires it, after those who have asked before.
+        /// Acquires the lock, after the waiters that asked before.
         ///
         /// # Errors
-        /// [`Error::NotGranted`] where it was not had in the time that was to be waited; [`Error::Deadlock`] where the wait would have
-        /// closed a cycle of owners waiting for each other; those of [`Client::run`] otherwise.
+        /// [`Error::NotGranted`] if the lock was not granted within the wait; [`Error::Deadlock`] if the wait would have closed a
+        /// cycle of owners that wait for each other; otherwise as [`Client::run`].
         pub async fn acquire(&self) -> Result<LockGuard> {
             let begun = tokio::time::Instant::now();
             let granted = self.client.acquire(self.wish.clone()).await?;
             granted.ok_or_else(|| Error::NotGranted { name: self.wish.title(), waited: begun.elapsed() })
         }
 
-        /// Acquires it where it is to be had at once.
+        /// Acquires the lock if it is free now.
         ///
         /// # Errors
         /// As [`acquire`](Self::acquire).
@@ -125,11 +129,11 @@ macro_rules! terms {
 }
 pub(crate) use terms;
 
-/// What locks have and semaphores have not.
+/// Options of locks that semaphores do not have.
 macro_rules! owned {
     () => {
-        /// On whose behalf it is acquired: any bytes, unique to one thread of work. Who holds several locks acquires them by one owner, as that
-        /// is how the server knows that it would wait for itself, and refuses to. Needed for that and for reentrancy.
+        /// The owner: any bytes, unique to one thread of work. Code that holds several locks acquires them with the same owner,
+        /// because that is how the server recognizes and refuses a wait for itself. Needed for that and for reentrancy.
         pub fn owner(mut self, owner: impl Argument) -> Self {
             self.wish.owner = Some(bytes(owner));
             self
@@ -141,19 +145,20 @@ impl Lock {
     terms!();
     owned!();
 
-    /// Shares it with others who do so too.
+    /// Shares the lock with other holders that also ask for it shared.
     pub fn shared(mut self) -> Self {
         self.change(|shared, _, _| *shared = true);
         self
     }
 
-    /// Should its guard lose it, rather than give it back, nobody else has it for so long: time for late writes to arrive.
+    /// Lock delay: if the guard loses the lock instead of releasing it, nobody else gets it for this long, so that late writes
+    /// can arrive.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.change(|_, delay_ms, _| *delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
-    /// It is held for so long at most, however often it is renewed.
+    /// The longest time that the lock may be held, including all renewals.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.change(|_, _, max_hold_ms| *max_hold_ms = ms(max_hold));
         self

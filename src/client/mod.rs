@@ -1,8 +1,8 @@
-//! A client of servers that speak the Redis protocol, and of the native locks of this one.
+//! A client for servers that speak the Redis protocol, and for the native locks of this server.
 //!
-//! [`Client`] sends commands to any server of the Redis family, in RESP3 or RESP2. [`Client::lock`] and its kin are for servers of this crate
-//! alone: they wait in line on the server, and hold what they were granted by a [`LockGuard`], which renews it, knows when it is lost, and
-//! gives it back.
+//! [`Client`] sends commands to any server of the Redis family, in RESP3 or RESP2. [`Client::lock`] and the other lock methods
+//! need this crate's server: they queue on the server and return a [`LockGuard`], which renews the lock, detects its loss and
+//! releases it.
 //!
 //! ```text
 //!   Client ─▶ Core ─┬─▶ the shared Connection ─ all commands that are answered at once

@@ -1,4 +1,4 @@
-//! `MONITOR`: the commands that a server carries out, in its order, on a connection of its own.
+//! `MONITOR`: the commands that a server executes, in order, on a connection of its own.
 
 use bytes::Bytes;
 use tokio::time::timeout;
@@ -10,16 +10,16 @@ use crate::client::stream::Connector;
 use crate::client::value::Value;
 use crate::client::wire::Wire;
 
-/// A connection that is shown every command.
+/// A connection that receives every command.
 pub(crate) struct Monitor {
     wire: Wire,
 }
 
 impl Monitor {
-    /// Connects. When this returns, the server shows what it carries out from then on.
+    /// Connects. When this returns, the server shows every command that it executes from then on.
     ///
     /// # Errors
-    /// Where there is no connection in time, or the server refuses.
+    /// If there is no connection in time, or the server refuses.
     pub async fn open(options: &Options) -> Result<Monitor> {
         let opened = async {
             let mut wire = Wire::open(&Connector::new(options)?, options).await?;
@@ -31,11 +31,11 @@ impl Monitor {
         timeout(after, opened).await.unwrap_or(Err(Error::Timeout { maybe_applied: false, after }))
     }
 
-    /// The next command, as the server shows it: `1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "value"`. The future may be dropped,
-    /// and nothing is lost.
+    /// The next command, as the server shows it: `1700000000.123456 [0 127.0.0.1:50000] "SET" "key" "value"`. The future may be
+    /// dropped without losing a command.
     ///
     /// # Errors
-    /// Where the connection broke.
+    /// If the connection breaks.
     pub async fn next(&mut self) -> Result<Bytes> {
         loop {
             if let Value::Status(line) = self.wire.receive().await? {

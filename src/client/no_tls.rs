@@ -1,4 +1,4 @@
-//! Stands in for `tls` in a build without the feature of that name: it refuses to connect over TLS.
+//! Replaces `tls` in a build without the feature `tls`: refuses to connect over TLS.
 
 use std::io;
 
@@ -7,20 +7,20 @@ use tokio::net::TcpStream;
 use crate::client::error::{Error, Result};
 use crate::client::options::Tls;
 
-/// The stream that there would be. None is made.
+/// Placeholder for the encrypted stream. No value of it is ever created.
 pub type TlsStream = TcpStream;
 
-/// What makes encrypted streams. There is none.
+/// Placeholder for the connector: an enum without variants, so no value can exist.
 #[derive(Clone)]
 pub enum TlsConnector {}
 
 impl TlsConnector {
-    /// Refuses.
+    /// Returns an error.
     pub fn new(_: &Tls, _: &str) -> Result<TlsConnector> {
         Err(Error::Invalid("this client is built without TLS (cargo feature 'tls')".to_owned()))
     }
 
-    /// Is not called: there is no connector.
+    /// Unreachable: there is no connector.
     pub async fn connect(&self, _: TcpStream) -> io::Result<TlsStream> {
         match *self {}
     }

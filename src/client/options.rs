@@ -1,4 +1,4 @@
-//! Where to connect and how: URLs, and what has no place in them.
+//! Where and how to connect: URLs, and the options that a URL does not carry.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::client::error::{Error, Result};
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
 
-/// How a [`Client`](crate::client::Client) is to be. Made of a URL, and then changed:
+/// Options of a [`Client`](crate::client::Client). Parse a URL, then adjust:
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,8 +33,8 @@ pub(crate) enum Address {
 /// | `rediss://…` | TLS over TCP |
 /// | `unix:///path/to.sock?db=2&user=…&password=…` | a unix socket; also `redis+unix:` |
 ///
-/// Behind a `?`, any of them takes `db`, `user`, `password`, `name` (of the connections), `protocol` (`resp2` or `resp3`) and `ca` (a file
-/// with the certificates of authorities). What is no letter or digit is written as in all URLs, `%2F` for `/`.
+/// After a `?`, each of them accepts `db`, `user`, `password`, `name` (of the connections), `protocol` (`resp2` or `resp3`) and
+/// `ca` (a file with the certificates of authorities). Special characters are percent-encoded, as in all URLs: `%2F` for `/`.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) address: Address,
@@ -52,7 +52,7 @@ pub struct Options {
     pub(crate) reply_bytes_max: usize,
 }
 
-/// What TLS is to go by.
+/// TLS options.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tls {
     pub ca: Option<PathBuf>,
@@ -91,72 +91,72 @@ impl Options {
         self
     }
 
-    /// The name of the connections, as `CLIENT LIST` shows it.
+    /// The name of the connections, which `CLIENT LIST` shows.
     pub fn name(mut self, name: impl Into<String>) -> Options {
         self.name = Some(name.into());
         self
     }
 
-    /// Speaks RESP2, even where the server knows RESP3. A client on RESP2 learns of a lost lock by its next renewal and by its own clock
-    /// alone, as the server cannot tell it.
+    /// Uses RESP2, even if the server supports RESP3. On RESP2 the client learns of a lost lock only at its next renewal and from
+    /// its own clock, because the server cannot push it.
     pub fn resp2(mut self) -> Options {
         self.resp2 = true;
         self
     }
 
-    /// How long one attempt to connect may take. 5 s unless given.
+    /// Time-out of one attempt to connect. 5 s unless given.
     pub fn connect_timeout(mut self, timeout: Duration) -> Options {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How long a reply may take, and all attempts to reconnect before it; a command that waits on the server has that much more time than
-    /// it waits there. 10 s unless given.
+    /// Time-out of a reply, including all attempts to reconnect before it. For a command that waits on the server it is added to
+    /// that wait. 10 s unless given.
     pub fn response_timeout(mut self, timeout: Duration) -> Options {
         self.response_timeout = timeout;
         self
     }
 
-    /// How long is waited after an attempt to reconnect has failed: at first and at most, doubled and with some randomness in between.
-    /// 10 ms and 2 s unless given.
+    /// Pauses after failed attempts to reconnect: the first one and the longest one. Pauses double, with some randomness. 10 ms
+    /// and 2 s unless given.
     pub fn backoff(mut self, first: Duration, at_most: Duration) -> Options {
         self.backoff = (first.max(Duration::from_millis(1)), at_most.max(first));
         self
     }
 
-    /// Connections in use at once for commands that wait, grants that are bound to a connection, subscriptions, and
-    /// [`Client::dedicated`](crate::client::Client::dedicated). 1,024 unless given; who wants one more waits until one is given back.
+    /// Maximum number of connections in use for commands that wait, grants that are bound to a connection, subscriptions, and
+    /// [`Client::dedicated`](crate::client::Client::dedicated). 1,024 unless given; further requests wait for a free connection.
     pub fn connections_max(mut self, connections: usize) -> Options {
         self.connections_max = connections.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
         self
     }
 
-    /// Such connections that are kept while nobody uses them. 16 unless given.
+    /// Maximum number of idle connections that are kept. 16 unless given.
     pub fn idle_max(mut self, connections: usize) -> Options {
         self.idle_max = connections;
         self
     }
 
-    /// Bytes of one reply at most. 512 MiB unless given.
+    /// Maximum number of bytes in one reply. 512 MiB unless given.
     pub fn reply_bytes_max(mut self, bytes: usize) -> Options {
         self.reply_bytes_max = bytes;
         self
     }
 
-    /// A PEM file with the authorities that the server's certificate may be signed by, and no others. Without it, those of the system.
-    /// This, as each of the three, asks for TLS, whatever the URL begins with.
+    /// A PEM file with the only authorities that may have signed the server's certificate. Without it, the system's authorities
+    /// are trusted. Each of the three TLS options turns TLS on, whatever the URL's scheme.
     pub fn tls_ca_file(mut self, path: impl Into<PathBuf>) -> Options {
         self.tls.get_or_insert_default().ca = Some(path.into());
         self
     }
 
-    /// PEM files of the client's own certificate (with what it is signed by) and key, for servers that ask for one.
+    /// PEM files with the client's own certificate chain and key, for servers that require one.
     pub fn tls_identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Options {
         self.tls.get_or_insert_default().identity = Some((certificate.into(), key.into()));
         self
     }
 
-    /// The name that the server's certificate must have, where it is not the host of the URL.
+    /// The name that the server's certificate must have, if it differs from the URL's host.
     pub fn tls_server_name(mut self, name: impl Into<String>) -> Options {
         self.tls.get_or_insert_default().server_name = Some(name.into());
         self

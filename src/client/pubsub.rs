@@ -15,21 +15,21 @@ use crate::client::error::{Error, Result};
 use crate::client::value::Value;
 use crate::client::wire::Wire;
 
-/// What was published.
+/// A published message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The channel it was published on.
+    /// The channel that the message was published on.
     pub channel: Bytes,
-    /// The pattern by which it came, where it was one.
+    /// The pattern that matched, if the message came by a pattern.
     pub pattern: Option<Bytes>,
-    /// What was published.
+    /// The payload.
     pub payload: Bytes,
 }
 
-/// Channels that are listened to, on a connection of its own.
+/// A subscription to channels and patterns, on a connection of its own.
 ///
-/// Messages that are not taken wait in the socket and then on the server, which closes the connection when they are too many (its
-/// `client-output-buffer-limit pubsub`).
+/// Messages that the caller does not take wait in the socket and then on the server. The server closes the connection when they
+/// are too many (its `client-output-buffer-limit pubsub`).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -46,24 +46,24 @@ pub struct Subscription {
     backoff: Backoff,
     channels: BTreeSet<Vec<u8>>,
     patterns: BTreeSet<Vec<u8>>,
-    /// Messages that came before the last channel was noted.
+    /// Messages that arrived before the server confirmed the last channel.
     early: VecDeque<Message>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Client {
-    /// Listens to channels. When this returns, the server has noted all of them.
+    /// Subscribes to channels. When this returns, the server has confirmed all of them.
     ///
     /// # Errors
-    /// Where there is no connection, or the server refuses.
+    /// If there is no connection, or the server refuses.
     pub async fn subscribe(&self, channels: &[impl Argument]) -> Result<Subscription> {
         self.listen(owned(channels), BTreeSet::new()).await
     }
 
-    /// Listens to all channels whose names are like these patterns.
+    /// Subscribes to all channels whose names match these patterns.
     ///
     /// # Errors
-    /// Where there is no connection, or the server refuses.
+    /// If there is no connection, or the server refuses.
     pub async fn psubscribe(&self, patterns: &[impl Argument]) -> Result<Subscription> {
         self.listen(BTreeSet::new(), owned(patterns)).await
     }
@@ -99,11 +99,12 @@ fn owned(names: &[impl Argument]) -> BTreeSet<Vec<u8>> {
 }
 
 impl Subscription {
-    /// The next message. The future may be dropped, and nothing is lost.
+    /// The next message. The future may be dropped without losing a message.
     ///
     /// # Errors
-    /// [`Error::Disconnected`] once when the connection breaks: what is published until it is made again is missed. The next call makes it
-    /// again, with all its channels, and waits for messages; it fails with [`Error::Connect`] where that takes longer than a reply may.
+    /// [`Error::Disconnected`] once when the connection breaks: messages that are published before it is restored are missed. The
+    /// next call reconnects, subscribes to all channels again and waits for messages. It fails with [`Error::Connect`] if that
+    /// takes longer than the response time-out.
     pub async fn next(&mut self) -> Result<Message> {
         if let Some(message) = self.early.pop_front() {
             return Ok(message);
@@ -130,7 +131,7 @@ impl Subscription {
         }
     }
 
-    /// Listens to these channels, and to no others from now on, on the same connection. When this returns, the server has noted it.
+    /// Replaces the subscribed channels by these, on the same connection. When this returns, the server has confirmed it.
     /// Patterns stay as they are.
     ///
     /// ```
@@ -148,7 +149,8 @@ impl Subscription {
     /// ```
     ///
     /// # Errors
-    /// Where the server refuses, or the connection breaks; the next call of [`Subscription::next`] then listens to the new ones.
+    /// If the server refuses or the connection breaks; the next call of [`Subscription::next`] then subscribes to the new
+    /// channels.
     pub async fn listen_to(&mut self, channels: &[impl Argument]) -> Result {
         let wanted = owned(channels);
         let (gone, new): (Vec<_>, Vec<_>) =
@@ -174,7 +176,7 @@ impl Subscription {
         Ok(())
     }
 
-    /// Whether its connection is not known to be broken.
+    /// Whether the connection is not known to be broken.
     pub(crate) fn is_connected(&self) -> bool {
         self.wire.is_some()
     }
@@ -202,7 +204,7 @@ impl Subscription {
     }
 }
 
-/// Waits until so many channels have been noted; gives the messages that came before.
+/// Waits until this many channels are confirmed. Returns the messages that arrived before that.
 async fn confirmed(wire: &mut Wire, mut left: usize) -> Result<VecDeque<Message>> {
     let mut early = VecDeque::new();
     while left > 0 {
@@ -217,7 +219,7 @@ async fn confirmed(wire: &mut Wire, mut left: usize) -> Result<VecDeque<Message>
     Ok(early)
 }
 
-/// The message, where it is one: `message channel payload`, or `pmessage pattern channel payload`.
+/// Parses a message: `message channel payload`, or `pmessage pattern channel payload`. Returns `None` for anything else.
 fn message(value: Value) -> Option<Message> {
     let (Value::Array(items) | Value::Push(items)) = value else { return None };
     let kind = items.first()?.as_str()?.to_owned();

@@ -1,4 +1,4 @@
-//! What the server says unasked, and who wants to hear it.
+//! Dispatches RESP3 pushes to their listeners.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError, Weak};
@@ -7,18 +7,18 @@ use tokio::sync::broadcast;
 
 use crate::client::value::Value;
 
-/// Pushes that are kept for a listener that does not take them.
+/// Number of pushes kept for a slow listener.
 const KEPT: usize = 1024;
-/// Lost grants that are remembered for those who have not learnt yet that they were granted.
+/// Number of lost grants remembered for callers that have not received the grant's reply yet.
 const REMEMBERED: usize = 256;
 
-/// Who is to be told that a grant has ended.
+/// Receives the notice that a grant has ended.
 pub(crate) trait Loser: Send + Sync {
     /// The server says that the grant with this token has ended, and why.
     fn lost(&self, token: u64, reason: &str);
 }
 
-/// Gives out what came unasked on any of a client's connections.
+/// Dispatches the pushes of all connections of a client.
 pub(crate) struct Pushes {
     inner: Mutex<Inner>,
     others: broadcast::Sender<Vec<Value>>,
@@ -26,9 +26,9 @@ pub(crate) struct Pushes {
 
 #[derive(Default)]
 struct Inner {
-    /// Those who hold something, by their tokens. Several may hold by one token, as grants are reentrant.
+    /// Holders by token. Several may hold by one token, because grants are reentrant.
     losers: HashMap<u64, Vec<Weak<dyn Loser>>>,
-    /// Tokens that were lost before anybody asked, the oldest first.
+    /// Tokens that were lost before anybody watched them, the oldest first.
     lost: VecDeque<(u64, String)>,
 }
 
@@ -37,7 +37,7 @@ impl Pushes {
         Pushes { inner: Mutex::default(), others: broadcast::Sender::new(KEPT) }
     }
 
-    /// All that is not about lost locks, from now on.
+    /// All pushes that are not about lost locks, from now on.
     pub fn listen(&self) -> broadcast::Receiver<Vec<Value>> {
         self.others.subscribe()
     }
@@ -49,7 +49,7 @@ impl Pushes {
         {
             return self.lost(token, reason);
         }
-        // Nobody may be listening.
+        // There may be no listener.
         let _ = self.others.send(items);
     }
 
@@ -68,7 +68,8 @@ impl Pushes {
         losers.iter().filter_map(Weak::upgrade).for_each(|loser| loser.lost(token, reason));
     }
 
-    /// From now on this one is told when the grant with this token is lost; at once where that was already said.
+    /// Registers a holder for the loss of the grant with this token. If the loss has already been pushed, the holder is told at
+    /// once.
     pub fn watch(&self, token: u64, loser: Weak<dyn Loser>) {
         let said = {
             let mut inner = self.inner();
@@ -80,7 +81,7 @@ impl Pushes {
         }
     }
 
-    /// This one is to be told no more.
+    /// Removes a holder.
     pub fn unwatch(&self, token: u64, loser: &Weak<dyn Loser>) {
         let mut inner = self.inner();
         if let Some(losers) = inner.losers.get_mut(&token) {

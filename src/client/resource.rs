@@ -1,4 +1,4 @@
-//! What refuses those who come too late, and those who come too often.
+//! Guarded resources, which refuse stale holders, and rate limits.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use crate::client::guard::LockGuard;
 use crate::client::lock::bytes;
 
 impl Client {
-    /// A guarded resource by its name.
+    /// A guarded resource with this name.
     pub fn resource(&self, name: impl Argument) -> Resource {
         Resource { client: self.clone(), name: bytes(name) }
     }
 
-    /// Counts requests against a rate limit (`CL.THROTTLE`).
+    /// A rate limit with this name (`CL.THROTTLE`).
     pub fn throttle(&self, name: impl Argument, rate: Rate) -> Throttle {
         Throttle { client: self.clone(), name: bytes(name), rate }
     }
 }
 
-/// The largest fencing token that was shown for a resource: whoever has a smaller one has lost its lock to somebody who was here since.
+/// Remembers the largest fencing token shown for a resource. A holder with a smaller one has lost its lock to a later holder.
 ///
-/// A store that checks tokens itself, with each write, is better; this is for those that do not.
+/// A store that checks tokens itself, with each write, is better. Use this for a store that cannot.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -45,11 +45,11 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Shows the token of a guard, before something is done to the resource.
+    /// Shows a guard's token. Call it before each change of the resource.
     ///
     /// # Errors
-    /// [`Error::Stale`] where a larger one was seen: nothing may be done. [`Error::NotHeld`] where the guard knows by itself that it is
-    /// lost.
+    /// [`Error::Stale`] if a larger token was seen: the resource must not be changed. [`Error::NotHeld`] if the guard already
+    /// knows that it is lost.
     pub async fn admit(&self, guard: &LockGuard) -> Result {
         match self.admit_token(guard.token()).await {
             Ok(()) if guard.is_lost() => Err(Error::NotHeld("its lease was over before the resource had answered".to_owned())),
@@ -60,20 +60,20 @@ impl Resource {
     /// Shows a token.
     ///
     /// # Errors
-    /// [`Error::Stale`] where a larger one was seen.
+    /// [`Error::Stale`] if a larger token was seen.
     pub async fn admit_token(&self, token: u64) -> Result {
         self.client.query(Command::new("LOCK.GUARD").arg(&self.name).arg(token).idempotent()).await
     }
 }
 
-/// A rate limit: so many in a period, and some more at once after a pause.
+/// A rate limit: a number of requests in each period, and a burst after a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Requests let through in a period.
+    /// Requests admitted in one period.
     pub count: u32,
-    /// Whole seconds, at least one.
+    /// The period: whole seconds, at least one.
     pub period: Duration,
-    /// Requests let through at once, beyond the first, when there were none for long enough.
+    /// Requests admitted at once, besides the first, after a pause that is long enough.
     pub burst: u32,
 }
 
@@ -100,23 +100,23 @@ pub struct Throttle {
     rate: Rate,
 }
 
-/// What a [`Throttle`] said.
+/// The reply of a [`Throttle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttled {
-    /// Whether the request is over the limit, and was not counted.
+    /// Whether the request exceeds the limit. It was not counted then.
     pub limited: bool,
-    /// Requests that could be let through at once.
+    /// Requests that can be admitted at once.
     pub limit: u64,
-    /// Requests that would be let through now.
+    /// Requests that would be admitted now.
     pub remaining: u64,
-    /// When to come again, in whole seconds; `None` where it was let through, or never will be.
+    /// When to try again, in whole seconds; `None` if the request was admitted, or never can be.
     pub retry_after: Option<Duration>,
-    /// When all of the limit will be there again, in whole seconds.
+    /// When the whole limit is available again, in whole seconds.
     pub reset_after: Duration,
 }
 
 impl Throttle {
-    /// Counts so many requests; 0 only asks.
+    /// Counts this many requests; 0 only queries the state.
     ///
     /// # Errors
     /// As [`Client::run`].

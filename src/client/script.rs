@@ -1,4 +1,4 @@
-//! Lua scripts, sent by their digest.
+//! Lua scripts, which are sent by their digest.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::client::command::{Argument, Command};
 use crate::client::error::{Error, Result};
 use crate::client::value::FromValue;
 
-/// A Lua script. It is sent as `EVALSHA`; where the server does not have it, as `EVAL`, after which it does.
+/// A Lua script. It is sent as `EVALSHA`, or as `EVAL` if the server does not have it; after that the server does.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -31,7 +31,7 @@ pub struct Script {
 }
 
 impl Script {
-    /// A script by its code.
+    /// A script with this code.
     pub fn new(code: impl Into<String>) -> Script {
         let code = code.into();
         let digest = Sha1::digest(code.as_bytes());
@@ -40,28 +40,29 @@ impl Script {
         Script { code, sha1, idempotent: false }
     }
 
-    /// Says that to run it twice does no harm; see [`Command::idempotent`].
+    /// Declares that running the script twice does no harm; see [`Command::idempotent`].
     pub fn idempotent(mut self) -> Script {
         self.idempotent = true;
         self
     }
 
-    /// Its SHA-1 in hexadecimal digits, by which the server knows it.
+    /// The script's SHA-1 in hexadecimal digits.
     pub fn sha1(&self) -> &str {
         &self.sha1
     }
 
-    /// Its code.
+    /// The script's code.
     pub fn code(&self) -> &str {
         &self.code
     }
 
-    /// The command that runs it by its digest, up to the keys; arguments follow. The server answers `NOSCRIPT` where it does not have it.
+    /// The command that runs the script by its digest, up to the keys; append the arguments. A server without the script answers
+    /// `NOSCRIPT`.
     pub fn by_digest(&self, keys: &[impl Argument]) -> Command {
         self.call("EVALSHA", &self.sha1, keys)
     }
 
-    /// The command that runs it, and has the server keep it, up to the keys; arguments follow.
+    /// The command that runs the script and makes the server cache it, up to the keys; append the arguments.
     pub fn in_full(&self, keys: &[impl Argument]) -> Command {
         self.call("EVAL", &self.code, keys)
     }
@@ -71,10 +72,10 @@ impl Script {
         if self.idempotent { call.idempotent() } else { call }
     }
 
-    /// Runs it.
+    /// Runs the script.
     ///
     /// # Errors
-    /// As [`Client::query`]. A script that fails on its way leaves what it has done.
+    /// As [`Client::query`]. A script that fails part of the way through keeps the changes that it has made.
     pub async fn run<T: FromValue>(&self, client: &Client, keys: &[impl Argument], arguments: &[impl Argument]) -> Result<T> {
         match client.query(self.by_digest(keys).args(arguments)).await {
             Err(Error::Reply(reply)) if reply.code() == "NOSCRIPT" => client.query(self.in_full(keys).args(arguments)).await,

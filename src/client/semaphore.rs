@@ -1,4 +1,4 @@
-//! Semaphores, of which several have permits, and latches, which open when they were counted down.
+//! Semaphores, whose permits several holders share, and latches, which open when they are counted down.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use crate::client::lock::{bytes, terms};
 use crate::client::wish::{Kind, Wait, Wish, ms};
 
 impl Client {
-    /// A semaphore with so many permits. Everybody who uses it has to give the same number.
+    /// A semaphore with this many permits. All its users must give the same number.
     pub fn semaphore(&self, name: impl Argument, limit: u32) -> Semaphore {
         let kind = Kind::Semaphore { limit, permits: 1 };
         Semaphore { client: self.clone(), wish: Wish::new(kind, vec![bytes(name)]) }
     }
 
-    /// A latch by its name.
+    /// A latch with this name.
     pub fn latch(&self, name: impl Argument) -> Latch {
         Latch { client: self.clone(), name: bytes(name) }
     }
 }
 
-/// A semaphore, and on what terms permits are to be acquired.
+/// A semaphore and its acquisition options.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -45,7 +45,7 @@ pub struct Semaphore {
 impl Semaphore {
     terms!();
 
-    /// How many permits to acquire at once. One unless given.
+    /// Number of permits to acquire at once. One unless given.
     pub fn permits(mut self, count: u32) -> Self {
         if let Kind::Semaphore { permits, .. } = &mut self.wish.kind {
             *permits = count;
@@ -54,7 +54,7 @@ impl Semaphore {
     }
 }
 
-/// A latch: set to a number, counted down by some, awaited by others.
+/// A count-down latch: one client sets it to a number, some count it down, others wait until it opens.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -78,7 +78,7 @@ pub struct Latch {
 }
 
 impl Latch {
-    /// Sets what it counts down from; false where it is counting already.
+    /// Sets the number to count down from. Returns false if the latch is already counting.
     ///
     /// # Errors
     /// As [`Client::run`].
@@ -86,7 +86,7 @@ impl Latch {
         self.client.query(Command::new("LATCH.SET").arg(&self.name).arg(count)).await
     }
 
-    /// As [`Latch::set`] for a latch that is deleted after so long.
+    /// As [`Latch::set`], for a latch that the server deletes after this time.
     ///
     /// # Errors
     /// As [`Client::run`].
@@ -94,7 +94,7 @@ impl Latch {
         self.client.query(Command::new("LATCH.SET").arg(&self.name).arg(count).arg("PX").arg(ms(time))).await
     }
 
-    /// Counts it down by one; gives what is left, and `None` where there is no such latch.
+    /// Counts down by one. Returns the remaining count, or `None` if the latch does not exist.
     ///
     /// # Errors
     /// As [`Client::run`].
@@ -102,7 +102,7 @@ impl Latch {
         self.down_by(1).await
     }
 
-    /// Counts it down by so many.
+    /// Counts down by this number. The result is that of [`Latch::down`].
     ///
     /// # Errors
     /// As [`Client::run`].
@@ -110,8 +110,8 @@ impl Latch {
         self.client.query(Command::new("LATCH.DOWN").arg(&self.name).arg(by)).await
     }
 
-    /// Waits until it is open, or so long at most; false where it was not opened by then. Also waits for a latch that is not set yet. When
-    /// the connection breaks, it waits on another.
+    /// Waits until the latch opens, at most this long. Returns false if it did not open in time. Also waits for a latch that is
+    /// not set yet. If the connection breaks, the wait continues on another.
     ///
     /// # Errors
     /// As [`Client::run`].

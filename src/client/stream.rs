@@ -1,4 +1,4 @@
-//! The socket under a connection: TCP, TLS over TCP, or a unix socket.
+//! The socket of a connection: TCP, TLS over TCP, or a unix socket.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,8 @@ use crate::client::error::{Error, Result};
 use crate::client::options::{Address, Options};
 use crate::client::tls::{TlsConnector, TlsStream};
 
-/// A peer that has gone without a word is noticed within about half a minute, also where nothing is to be sent.
+/// Keep-alive: idle time, interval and number of probes. A vanished peer is detected within about half a minute, even on an idle
+/// connection.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
 pub(crate) enum Stream {
@@ -21,7 +22,7 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
-/// How to connect, with certificates read.
+/// Connects to one server, with certificates already read.
 #[derive(Clone)]
 pub(crate) struct Connector {
     address: Address,
@@ -29,7 +30,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// Reads certificates, where there are any.
+    /// Reads the certificates, if any.
     pub fn new(options: &Options) -> Result<Connector> {
         let tls = match (&options.tls, &options.address) {
             (None, _) => None,
@@ -56,7 +57,7 @@ impl Connector {
     }
 }
 
-/// Does the same to whatever kind of socket it is.
+/// Evaluates the same expression for each kind of socket.
 macro_rules! of_each {
     ($self:expr, $stream:ident => $what:expr) => {
         match $self.get_mut() {

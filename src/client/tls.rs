@@ -1,4 +1,4 @@
-//! TLS of the client: from its options to what a handshake is made by.
+//! TLS of the client: builds the handshake's configuration from the options.
 
 use std::io;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl TlsConnector {
         Ok(TlsConnector { connector: settings(tls)?.into(), name })
     }
 
-    /// Makes the handshake.
+    /// Performs the handshake.
     pub async fn connect(&self, stream: TcpStream) -> io::Result<TlsStream> {
         self.connector.connect(self.name.clone(), stream).await
     }
@@ -46,7 +46,7 @@ fn settings(tls: &Tls) -> Result<Arc<ClientConfig>> {
             }
         }
         None => {
-            // Those that cannot be read or used are left out, as other programs do.
+            // Unreadable or unusable certificates are skipped, as other programs do.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }

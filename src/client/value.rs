@@ -1,4 +1,4 @@
-//! Replies, and what they are turned into.
+//! Replies, and their conversion to Rust types.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -7,35 +7,35 @@ use bytes::Bytes;
 
 use crate::client::error::{Error, ReplyError, Result};
 
-/// A reply. RESP2 knows fewer types than RESP3; [`FromValue`] takes a map, a set, a boolean or a double in the form of either.
+/// A reply. RESP2 has fewer types than RESP3; [`FromValue`] accepts a map, a set, a boolean or a double in either form.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
-    /// Nothing: `nil`.
+    /// The null value (`nil`).
     Null,
-    /// A whole number.
+    /// An integer.
     Integer(i64),
-    /// A number; RESP3 alone.
+    /// A floating-point number; RESP3 only.
     Double(f64),
-    /// RESP3 alone.
+    /// A boolean; RESP3 only.
     Boolean(bool),
-    /// Digits of a number too large for an [`Value::Integer`]; RESP3 alone.
+    /// Digits of a number too large for an [`Value::Integer`]; RESP3 only.
     BigNumber(Bytes),
     /// A bulk string.
     Bytes(Bytes),
     /// A status such as `OK`.
     Status(Bytes),
-    /// Text for people; RESP3 alone.
+    /// Human-readable text; RESP3 only.
     Verbatim(Bytes),
-    /// Values in their order.
+    /// Values in order.
     Array(Vec<Value>),
-    /// Values without an order that means anything; RESP3 alone.
+    /// Values without a meaningful order; RESP3 only.
     Set(Vec<Value>),
-    /// Keys and values, in the order of the reply; RESP3 alone.
+    /// Keys and values, in the order of the reply; RESP3 only.
     Map(Vec<(Value, Value)>),
-    /// What came unasked; RESP3 alone.
+    /// An out-of-band message from the server; RESP3 only.
     Push(Vec<Value>),
-    /// An error, inside of another reply or of those of a pipeline.
+    /// An error inside another reply, or among the replies of a pipeline.
     Error(ReplyError),
 }
 
@@ -53,12 +53,12 @@ impl Value {
         }
     }
 
-    /// The text of a string or status, where it is UTF-8.
+    /// The text of a string or status, if it is UTF-8.
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(self.as_bytes()?).ok()
     }
 
-    /// The whole number, also where it is written in a string.
+    /// The integer, also if it is written as a string.
     pub fn as_integer(&self) -> Option<i64> {
         match self {
             Value::Integer(number) => Some(*number),
@@ -75,7 +75,7 @@ impl Value {
         }
     }
 
-    /// The value of a field, in a map or in an array of fields and values in turn.
+    /// The value of a field, in a map or in an array of alternating fields and values.
     pub fn field(&self, name: &str) -> Option<&Value> {
         match self {
             Value::Map(pairs) => pairs.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value),
@@ -83,10 +83,10 @@ impl Value {
         }
     }
 
-    /// Turns an error into one.
+    /// Converts [`Value::Error`] to `Err`.
     ///
     /// # Errors
-    /// Where it is [`Value::Error`].
+    /// If the reply is [`Value::Error`].
     pub fn into_result(self) -> Result<Value> {
         match self {
             Value::Error(error) => Err(error.into()),
@@ -94,10 +94,10 @@ impl Value {
         }
     }
 
-    /// Turns it into another type; see [`FromValue`].
+    /// Converts the reply; see [`FromValue`].
     ///
     /// # Errors
-    /// Where it is an error, or something that this type cannot be.
+    /// If the reply is an error, or does not convert to this type.
     pub fn into<T: FromValue>(self) -> Result<T> {
         T::from_value(self)
     }
@@ -118,12 +118,12 @@ impl Value {
     }
 }
 
-/// What a reply can be turned into.
+/// Types that a reply converts to.
 pub trait FromValue: Sized {
-    /// Turns it.
+    /// Converts a reply.
     ///
     /// # Errors
-    /// Where it is an error, or something that this type cannot be.
+    /// If the reply is an error, or does not convert to this type.
     fn from_value(value: Value) -> Result<Self>;
 }
 
@@ -133,7 +133,7 @@ impl FromValue for Value {
     }
 }
 
-/// Any reply but an error.
+/// Accepts any reply but an error.
 impl FromValue for () {
     fn from_value(value: Value) -> Result<Self> {
         value.into_result().map(drop)
@@ -147,7 +147,7 @@ impl<T: FromValue> FromValue for Option<T> {
     }
 }
 
-/// `OK` and any number but 0 are true; `nil` and 0 are false: `SET … NX` either was carried out or was not.
+/// `OK` and any number but 0 are true; `nil` and 0 are false: `SET … NX` either succeeded or did not.
 impl FromValue for bool {
     fn from_value(value: Value) -> Result<Self> {
         match value {
@@ -202,7 +202,7 @@ impl FromValue for Vec<u8> {
     }
 }
 
-/// Bytes that are UTF-8.
+/// Accepts bytes that are UTF-8.
 impl FromValue for String {
     fn from_value(value: Value) -> Result<Self> {
         String::from_utf8(Vec::from_value(value)?)
@@ -210,7 +210,7 @@ impl FromValue for String {
     }
 }
 
-/// An array or set; `nil` has no elements.
+/// Accepts an array or set; `nil` has no elements.
 impl<T: FromElement> FromValue for Vec<T> {
     fn from_value(value: Value) -> Result<Self> {
         match value {
@@ -221,7 +221,7 @@ impl<T: FromElement> FromValue for Vec<T> {
     }
 }
 
-/// What can be an element of a `Vec`: everything but a `u8`, as a `Vec<u8>` is a string.
+/// Types that can be an element of a `Vec`: everything but `u8`, because a `Vec<u8>` is a string.
 pub trait FromElement: FromValue {}
 impl FromElement for Value {}
 impl<T: FromValue> FromElement for Option<T> {}
@@ -234,7 +234,7 @@ impl FromElement for String {}
 impl<T> FromElement for Vec<T> where Vec<T>: FromValue {}
 impl<A: FromValue, B: FromValue> FromElement for (A, B) {}
 
-/// An array of two.
+/// Accepts an array of two.
 impl<A: FromValue, B: FromValue> FromValue for (A, B) {
     fn from_value(value: Value) -> Result<Self> {
         match value {
@@ -248,7 +248,7 @@ impl<A: FromValue, B: FromValue> FromValue for (A, B) {
     }
 }
 
-/// An array of three.
+/// Accepts an array of three.
 impl<A: FromValue, B: FromValue, C: FromValue> FromValue for (A, B, C) {
     fn from_value(value: Value) -> Result<Self> {
         match value {
@@ -278,14 +278,14 @@ fn pairs(value: Value) -> Result<Vec<(Value, Value)>> {
     }
 }
 
-/// A map, or an array of keys and values in turn.
+/// Accepts a map, or an array of alternating keys and values.
 impl<K: FromValue + Eq + Hash, V: FromValue> FromValue for HashMap<K, V> {
     fn from_value(value: Value) -> Result<Self> {
         pairs(value)?.into_iter().map(|(key, value)| Ok((K::from_value(key)?, V::from_value(value)?))).collect()
     }
 }
 
-/// A map, or an array of keys and values in turn.
+/// Accepts a map, or an array of alternating keys and values.
 impl<K: FromValue + Ord, V: FromValue> FromValue for BTreeMap<K, V> {
     fn from_value(value: Value) -> Result<Self> {
         pairs(value)?.into_iter().map(|(key, value)| Ok((K::from_value(key)?, V::from_value(value)?))).collect()

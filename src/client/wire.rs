@@ -1,4 +1,4 @@
-//! A socket on which requests are written and replies are read, and the first words on it.
+//! A socket for requests and replies, and its handshake.
 
 use std::io;
 
@@ -12,20 +12,20 @@ use crate::client::options::Options;
 use crate::client::stream::{Connector, Stream};
 use crate::client::value::Value;
 
-/// Bytes that are read at once.
+/// Number of bytes to read at once.
 pub(crate) const READ: usize = 16 << 10;
 
 pub(crate) struct Wire {
     pub stream: Stream,
     pub inbox: BytesMut,
     pub decoder: Decoder,
-    /// 2 or 3.
+    /// The protocol version, 2 or 3.
     pub protocol: u8,
-    /// The connection's number on the server; 0 where it does not tell.
+    /// The connection's id on the server; 0 if the server does not tell.
     pub id: i64,
 }
 
-/// A broken connection, on which a command that had been sent may have been carried out.
+/// The error of a broken connection. A command that was already sent may have been carried out.
 pub(crate) fn disconnected(error: &io::Error) -> Error {
     Error::Disconnected { maybe_applied: true, reason: error.to_string() }
 }
@@ -35,14 +35,14 @@ pub(crate) fn closed_by_server() -> io::Error {
 }
 
 impl Wire {
-    /// Connects, and introduces the client: protocol, user, name, database. Has to be given a time by the caller.
+    /// Connects, and performs the handshake: protocol, user, name, database. The caller must apply a time-out.
     pub async fn open(connector: &Connector, options: &Options) -> Result<Wire> {
         let stream = connector.connect().await.map_err(|error| Error::Connect(error.to_string()))?;
         let decoder = Decoder::new(options.reply_bytes_max);
         let mut wire = Wire { stream, inbox: BytesMut::new(), decoder, protocol: 2, id: 0 };
         match wire.introduce(options).await {
             Ok(()) => Ok(wire),
-            // Nothing of the caller's was sent yet.
+            // No request of the caller has been sent yet.
             Err(Error::Disconnected { reason, .. }) => Err(Error::Connect(reason)),
             Err(error) => Err(error),
         }
@@ -82,7 +82,7 @@ impl Wire {
         }
         let must_count = must.len();
         must.into_iter().for_each(&mut say);
-        // What a server may not know, or not allow, without harm.
+        // Optional commands: a server that does not know or allow them is fine.
         say(Command::new("CLIENT").arg("SETINFO").arg("LIB-NAME").arg("portcullis"));
         say(Command::new("CLIENT").arg("SETINFO").arg("LIB-VER").arg(env!("CARGO_PKG_VERSION")));
         if self.id == 0 {
@@ -100,13 +100,13 @@ impl Wire {
         Ok(())
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     pub async fn send(&mut self, bytes: &[u8]) -> Result {
         self.stream.write_all(bytes).await.map_err(|error| disconnected(&error))?;
         self.stream.flush().await.map_err(|error| disconnected(&error))
     }
 
-    /// The next reply or push. Nothing is lost where the future is dropped.
+    /// The next reply or push. The future may be dropped without losing data.
     pub async fn receive(&mut self) -> Result<Value> {
         loop {
             if let Some(value) = self.decoder.decode(&mut self.inbox)? {

@@ -1,4 +1,4 @@
-//! What is to be acquired, and the commands for it.
+//! A request for a grant, and its commands.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::client::command::Command;
 use crate::client::error::{Error, Result};
 use crate::client::value::Value;
 
-/// What kind of grant.
+/// The kind of grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `LOCK.ACQUIRE`.
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Semaphore { limit: u32, permits: u32 },
 }
 
-/// How long to wait in line.
+/// How long to wait in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     No,
@@ -25,25 +25,25 @@ pub(crate) enum Wait {
     Forever,
 }
 
-/// What is to be acquired.
+/// A request for a grant.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub kind: Kind,
     pub names: Vec<Vec<u8>>,
-    /// Given by the caller; each acquisition has one of its own otherwise.
+    /// Named by the caller; otherwise each acquisition gets a unique one.
     pub owner: Option<Vec<u8>>,
     pub lease_ms: u64,
     pub wait: Wait,
     pub session: bool,
-    /// How long a session's grant outlives its connection, where it does.
+    /// How long a session's grant outlives its connection, if it does.
     pub grace: Option<Duration>,
     pub renew: bool,
 }
 
-/// The lease unless another is given.
+/// The default lease.
 const LEASE_MS: u64 = 30_000;
 
-/// Whole milliseconds, at least one.
+/// Converts to whole milliseconds, at least one.
 pub(crate) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
 }
@@ -57,13 +57,13 @@ impl Wish {
         matches!(self.kind, Kind::Semaphore { .. })
     }
 
-    /// What messages call it.
+    /// Its name in messages.
     pub fn title(&self) -> String {
         let names: Vec<_> = self.names.iter().map(|name| String::from_utf8_lossy(name)).collect();
         names.join("', '")
     }
 
-    /// The command that asks for it, on behalf of an owner. Sent again with the same id, it is not carried out twice.
+    /// The command that acquires it for an owner. Sent again with the same id, it does not run twice.
     pub fn acquire(&self, owner: &[u8], wait: Wait, id: &str) -> Command {
         let mut command = match self.kind {
             Kind::Lock { shared, delay_ms, max_hold_ms } => {
@@ -87,7 +87,7 @@ impl Wish {
         };
         match wait {
             Wait::No => {}
-            // Rounded up: who is to wait for so long does not wait for less.
+            // Rounded up, so that the wait is never shorter than requested.
             Wait::For(wait) => command = command.arg("WAIT").arg(ms(wait.saturating_add(Duration::from_nanos(999_999)))),
             Wait::Forever => command = command.arg("WAIT").arg(0),
         }
@@ -95,7 +95,7 @@ impl Wish {
         if self.session { command.arg("SESSION") } else { command }
     }
 
-    /// The command that releases one name, once or altogether: the grant with a token and no later one, where that is known.
+    /// The command that releases one name, once or entirely. With a token, it releases that grant and no later one.
     pub fn release(&self, name: &[u8], owner: &[u8], all: bool, token: Option<u64>, id: &str) -> Command {
         let command = if self.is_semaphore() { "SEM.RELEASE" } else { "LOCK.RELEASE" };
         let mut command = Command::new(command).arg(name).arg(owner);
@@ -108,7 +108,7 @@ impl Wish {
         command.arg("REQUEST").arg(id)
     }
 
-    /// The command that restarts the lease of one name, held by the grant with a token.
+    /// The command that restarts the lease of one name, for the grant with this token.
     pub fn renewal(&self, name: &[u8], owner: &[u8], lease_ms: u64, token: Option<u64>) -> Command {
         let command = if self.is_semaphore() { "SEM.RENEW" } else { "LOCK.RENEW" };
         let command = Command::new(command).arg(name).arg(owner).arg(lease_ms);
@@ -118,19 +118,19 @@ impl Wish {
         }
     }
 
-    /// Whether the server may give a grant another token while it is held: that of a named owner who shares a lock, and may come to have it
-    /// alone.
+    /// Whether the server may replace the token of a grant while it is held: a named owner of a shared lock may upgrade it to an
+    /// exclusive one.
     pub fn may_be_upgraded(&self) -> bool {
         self.owner.is_some() && matches!(self.kind, Kind::Lock { shared: true, .. })
     }
 
-    /// The command that names the session of a connection.
+    /// The command that names a connection's session.
     pub fn naming(&self, id: &str) -> Command {
         let grace_ms = self.grace.map_or(0, ms);
         Command::new("LOCK.SESSION").arg(id).arg("GRACE").arg(grace_ms)
     }
 
-    /// The tokens of a reply; `None` where it was not granted.
+    /// The tokens in a reply; `None` if the request was not granted.
     pub fn tokens(&self, reply: Value) -> Result<Option<Vec<u64>>> {
         let tokens = match reply {
             Value::Null => return Ok(None),
@@ -143,7 +143,7 @@ impl Wish {
         Ok(Some(tokens))
     }
 
-    /// How long a grant lasts by itself, at most.
+    /// The longest time that a grant lasts without renewal.
     pub fn lease(&self) -> Duration {
         match self.kind {
             Kind::Lock { max_hold_ms, .. } if max_hold_ms > 0 => Duration::from_millis(self.lease_ms.min(max_hold_ms)),

@@ -1,4 +1,4 @@
-//! What all algorithms have in common.
+//! Types that all algorithms share.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,78 +9,80 @@ use crate::recipes::retry::Retry;
 use crate::recipes::watchdog::Watch;
 use crate::recipes::world::World;
 
-/// A future on the heap, so that algorithms can be chosen while the program runs.
+/// A boxed future, so that algorithms can be chosen at run time.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// One way to take a lock and to give it back. It keeps nothing between calls but its settings: what belongs to a grant is in the [`Grant`].
+/// One way to take a lock and to release it. An algorithm keeps only its settings between calls; the state of a grant is in the
+/// [`Grant`].
 pub trait Algorithm<W: World>: Send + Sync + 'static {
-    /// What it is, what it promises, and how it fails.
+    /// What the algorithm is, what it guarantees, and how it fails.
     fn facts(&self) -> &'static Facts;
 
-    /// How many may hold it at once, as it is set; those that share it are not counted.
+    /// Maximum number of concurrent holders with the current settings; holders that share the lock are not counted.
     fn holders(&self) -> u32 {
         self.facts().holders.unwrap_or(1)
     }
 
-    /// Takes the lock, waiting for it as the algorithm does, at most as long as the request says; `None` where it was not to be had by then.
+    /// Takes the lock. Waits in the way of the algorithm, at most as long as the request says. Returns `None` if the lock was not
+    /// granted in time.
     ///
     /// # Errors
-    /// Where a server failed it. Whether the lock was taken all the same is then unknown if the error says so.
+    /// If a server failed. [`crate::client::Error::maybe_applied`] says whether the lock may have been taken all the same.
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>>;
 
-    /// Gives it back.
+    /// Releases the lock.
     ///
     /// # Errors
-    /// Where a server failed it.
+    /// If a server failed.
     fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>>;
 
-    /// Has its lease begin anew, if it is held and the algorithm can do that; whether it could. Those whose [`Facts::renews`] is false
-    /// cannot.
+    /// Restarts the lease, if the lock is held and the algorithm can renew. Returns whether it did. Algorithms whose
+    /// [`Facts::renews`] is false cannot.
     ///
     /// # Errors
-    /// Where a server failed it.
+    /// If a server failed.
     fn renew<'a>(&'a self, _world: &'a W, _grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
         Box::pin(std::future::ready(Ok(false)))
     }
 }
 
-/// What is wanted.
+/// A request for a lock.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Name of the lock: the key, or what keys are made of.
+    /// Name of the lock: the key, or the base of the keys.
     pub name: Vec<u8>,
-    /// Who takes it. No two takers that may meet have the same, but for one that takes a reentrant lock again.
+    /// The owner. Concurrent takers must have different owners, except to take a reentrant lock again.
     pub owner: Vec<u8>,
-    /// How long it is to be held at most, without renewal. Algorithms without expiry ignore it.
+    /// The longest time to hold the lock without renewal. Algorithms without expiry ignore it.
     pub lease: Duration,
     /// How long to wait for it; zero for a single attempt.
     pub wait: Duration,
-    /// How to wait, where the algorithm polls.
+    /// How to wait, if the algorithm polls.
     pub retry: Retry,
-    /// Whether it may be shared with others who say so, too. Only algorithms with [`Facts::shared`] heed it.
+    /// Whether to share the lock with other holders that ask for it shared. Only algorithms with [`Facts::shared`] support it.
     pub shared: bool,
 }
 
 impl Request {
-    /// One attempt to hold it alone.
+    /// A request for one attempt to hold the lock exclusively.
     pub fn new(name: impl AsRef<[u8]>, owner: impl AsRef<[u8]>, lease: Duration) -> Request {
         let (name, owner) = (name.as_ref().to_vec(), owner.as_ref().to_vec());
         Request { name, owner, lease, wait: Duration::ZERO, retry: Retry::Blocking, shared: false }
     }
 
-    /// How long to wait for it; [`Duration::MAX`] for as long as it takes.
+    /// How long to wait for the lock; [`Duration::MAX`] waits without limit.
     pub fn wait(mut self, wait: Duration) -> Request {
         self.wait = wait;
         self
     }
 
-    /// How to wait, where the algorithm polls.
+    /// How to wait, if the algorithm polls.
     pub fn retry(mut self, retry: Retry) -> Request {
         self.retry = retry;
         self
     }
 
-    /// To share it with others who say so, too.
+    /// Shares the lock with other holders that ask for it shared.
     pub fn shared(mut self) -> Request {
         self.shared = true;
         self
@@ -92,50 +94,50 @@ impl Request {
     }
 }
 
-/// The longest lease, and the longest wait, that servers are asked for: a hundred years.
+/// The longest lease and the longest wait in requests to servers: a hundred years.
 pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// A lease as commands take it: whole milliseconds, at least 1, at most a hundred years. What is left of a millisecond is a whole one, as its
-/// holder counts on it.
+/// A lease for a command: whole milliseconds, at least 1, at most a hundred years. Rounded up, because the holder counts on the
+/// fraction of a millisecond too.
 pub(crate) fn lease_ms(lease: Duration) -> u64 {
     u64::try_from(lease.min(LONGEST).as_nanos().div_ceil(1_000_000).max(1)).unwrap_or(u64::MAX)
 }
 
-/// A holder counts on its lease less this part of it: its clock may be slower than the server's.
+/// A holder counts on its lease minus this fraction, because its clock may be slower than the server's.
 const DRIFT_PART: u32 = 100;
 
-/// Until when a holder may count on a lease that it asked for at a moment; `None` where that is beyond all time.
+/// The moment until which a holder may count on a lease that it asked for at `asked`; `None` beyond the range of time.
 pub(crate) fn counted_on(asked: Duration, lease: Duration) -> Option<Duration> {
     Some(asked.checked_add(lease)? - lease / DRIFT_PART)
 }
 
-/// A lock that was taken.
+/// A granted lock.
 #[derive(Clone, Debug)]
 pub struct Grant {
     /// Name of the lock.
     pub name: Vec<u8>,
-    /// Who holds it.
+    /// The owner.
     pub owner: Vec<u8>,
-    /// For how long, from when it was asked for or renewed.
+    /// The lease, counted from the request or the renewal.
     pub lease: Duration,
-    /// Until when the holder may think that it has it, by [`World::elapsed`]: a hundredth less than the lease, as clocks differ in speed. `None`
-    /// where it has no end. Where a watchdog renews it,
-    /// [`Grant::held_until`] knows better.
+    /// The moment until which the holder may believe that it holds the lock, by [`World::elapsed`]: a hundredth less than the
+    /// lease, because clocks differ in speed. `None` for a grant without end. With a watchdog, [`Grant::held_until`] is more
+    /// accurate.
     pub valid_until: Option<Duration>,
-    /// The fencing token, where the algorithm gives one: larger than those of all earlier grants.
+    /// The fencing token, if the algorithm provides one: larger than those of all earlier grants.
     pub token: Option<u64>,
-    /// What else the algorithm has to know to give it back.
+    /// Further data that the algorithm needs for the release.
     pub memo: Vec<u8>,
-    /// Whether it is shared with others.
+    /// Whether the lock is shared with others.
     pub shared: bool,
-    /// Those of the locks that it is made of, where it is several locks as one.
+    /// The grants of the parts, if the lock consists of several locks.
     pub parts: Vec<Grant>,
-    /// Its watchdog, where it has one.
+    /// The watchdog, if any.
     pub watch: Option<Watch>,
 }
 
 impl Grant {
-    /// What was granted to a request that was made at a moment, by [`World::elapsed`]: its lease counts from then.
+    /// A grant for a request that was made at `asked`, by [`World::elapsed`]: its lease counts from then.
     pub fn new(request: &Request, asked: Duration) -> Grant {
         Grant {
             name: request.name.clone(),
@@ -150,18 +152,18 @@ impl Grant {
         }
     }
 
-    /// Until when the holder may think that it has it, by [`World::elapsed`], with what a watchdog has done since it was granted; `None`
-    /// where it has no end. A grant that its watchdog found lost has ended.
+    /// The moment until which the holder may believe that it holds the lock, by [`World::elapsed`], including renewals by a
+    /// watchdog; `None` for a grant without end. A grant that its watchdog found lost has ended.
     pub fn held_until(&self) -> Option<Duration> {
         match &self.watch {
             Some(watch) => watch.held_until(),
-            // Its parts may be renewed, each by itself.
+            // Each part may be renewed by itself.
             None if !self.parts.is_empty() => self.parts.iter().filter_map(Grant::held_until).min(),
             None => self.valid_until,
         }
     }
 
-    /// The lease begins anew at the moment when that was asked for, if it was done; whether it was.
+    /// Restarts the lease at the moment of the request, if it was renewed. Returns whether it was.
     pub(crate) fn renewed(&mut self, asked: Duration, done: bool) -> bool {
         if done {
             self.valid_until = counted_on(asked, self.lease);
@@ -170,54 +172,54 @@ impl Grant {
     }
 }
 
-/// What became of a release.
+/// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
-    /// It was given back.
+    /// The lock was released.
     Back,
-    /// It was not held any more, by this owner, and nothing was changed.
+    /// The owner did not hold the lock any more, and nothing was changed.
     NotHeld,
-    /// The algorithm does not look: something was deleted, whoever's it was.
+    /// The algorithm does not check the owner: it deleted something, whoever's it was.
     Unchecked,
 }
 
 impl Given {
-    /// What became of it where the algorithm looks whose it is: whether it was the owner's.
+    /// The outcome for an algorithm that checks the owner.
     pub(crate) fn checked(held: bool) -> Given {
         if held { Given::Back } else { Given::NotHeld }
     }
 }
 
-/// What is to be known of an algorithm before it is used.
+/// Facts about an algorithm: what to know before using it.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// Its number in the list of [`crate::recipes`].
+    /// The algorithm's number in the list of [`crate::recipes`].
     pub number: u8,
-    /// A short name, such as `set-nx-px`, by which it is chosen.
+    /// A short name that selects it, such as `set-nx-px`.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// A one-line summary.
     pub summary: &'static str,
-    /// What it promises.
+    /// Its guarantees.
     pub guarantees: &'static [&'static str],
-    /// How it fails.
+    /// Its failure modes.
     pub failures: &'static [&'static str],
-    /// Whether it is here to show its flaws, and not to be used.
+    /// Whether it is here to show its flaws, and not for use.
     pub flawed: bool,
-    /// Where it comes from.
+    /// Its origin.
     pub source: &'static str,
-    /// How many may hold at once; 1 for a mutex, and `None` where that is a setting.
+    /// Maximum number of concurrent holders: 1 for a mutex, `None` if it is a setting.
     pub holders: Option<u32>,
-    /// Whether the same owner may take it again while it holds it.
+    /// Whether the same owner may take the lock again while it holds it.
     pub reentrant: bool,
     /// Whether a grant ends by itself when its lease is over.
     pub expires: bool,
-    /// Whether [`Algorithm::renew`] can have the lease begin anew.
+    /// Whether [`Algorithm::renew`] can restart the lease.
     pub renews: bool,
-    /// Whether it can be shared.
+    /// Whether the lock can be shared.
     pub shared: bool,
     /// Whether its grants come with fencing tokens.
     pub fenced: bool,
-    /// Whether it needs native locks, which only servers of this crate have.
+    /// Whether it needs native locks, which only this crate's server has.
     pub native: bool,
 }
 
@@ -236,7 +238,7 @@ mod tests {
     fn a_holder_whose_clock_is_slow_stops_before_its_lease_ends() {
         let (asked, lease) = (Duration::from_secs(5), Duration::from_secs(10));
         let mut grant = Grant::new(&Request::new("door", "alice", lease), asked);
-        // After 9.9 s by a clock that is half a percent slow, not yet 9.95 s have passed.
+        // A clock that is half a percent slow shows 9.9 s before 9.95 s have passed.
         assert_eq!(grant.held_until(), Some(Duration::from_millis(14_900)));
         assert!(grant.renewed(asked + lease, true));
         assert_eq!(grant.held_until(), Some(Duration::from_millis(24_900)));

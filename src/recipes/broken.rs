@@ -1,4 +1,4 @@
-//! A lock that is none, to prove that whoever looks for violations finds them.
+//! A deliberately broken lock, to prove that tests find violations.
 
 use crate::client::{Command, Result};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
@@ -6,7 +6,7 @@ use crate::recipes::call::{Attempt, ask, polled};
 use crate::recipes::setnx::delete;
 use crate::recipes::world::World;
 
-/// What is to be known of [`Broken`].
+/// Facts about [`Broken`].
 pub static FACTS: Facts = Facts {
     number: 0,
     name: "broken",
@@ -24,7 +24,7 @@ pub static FACTS: Facts = Facts {
     native: false,
 };
 
-/// Looks whether somebody has it, and takes it then.
+/// Checks whether the lock is free, and takes it in a second step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Broken;
 

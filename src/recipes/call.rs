@@ -1,4 +1,4 @@
-//! Commands and scripts, sent to a world's servers.
+//! Sends commands and scripts to a world's servers.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use crate::recipes::algorithm::{BoxFuture, Grant, Request};
 use crate::recipes::retry::Pace;
 use crate::recipes::world::World;
 
-/// Sends a command to a server, and turns its reply into a type.
+/// Sends a command to a server and converts its reply.
 pub(crate) async fn ask<T: FromValue>(world: &impl World, server: usize, command: Command) -> Result<T> {
     T::from_value(world.call(server, command).await?)
 }
 
-/// Runs a script by its digest, or in full where the server does not have it; `arguments` adds what follows the keys.
+/// Runs a script by its digest, or in full if the server does not have it. `arguments` appends the arguments after the keys.
 pub(crate) async fn run<T: FromValue>(
     world: &impl World,
     server: usize,
@@ -28,7 +28,7 @@ pub(crate) async fn run<T: FromValue>(
     }
 }
 
-/// A key that belongs to a lock, kept on the same node of a cluster as that of its name.
+/// A further key of a lock, in the same cluster slot as the lock's name.
 pub(crate) fn beside(name: &[u8], what: &str) -> Vec<u8> {
     let tagged = name.contains(&b'{');
     let mut key = Vec::with_capacity(name.len() + what.len() + 3);
@@ -39,7 +39,7 @@ pub(crate) fn beside(name: &[u8], what: &str) -> Vec<u8> {
     key
 }
 
-/// Whether the server does not know a command, or an option of one.
+/// Whether the server does not know the command or one of its options.
 pub(crate) fn is_unknown(error: &Error) -> bool {
     matches!(error, Error::Reply(reply) if {
         let said = reply.message();
@@ -47,16 +47,16 @@ pub(crate) fn is_unknown(error: &Error) -> bool {
     })
 }
 
-/// What algorithms that poll take between two attempts, unless the request says otherwise.
+/// Default pause between two attempts of a polling algorithm.
 pub(crate) const USUAL_PAUSE: Duration = Duration::from_millis(10);
 
-/// One attempt of an algorithm that polls.
+/// One attempt of a polling algorithm.
 pub(crate) trait Attempt<W: World>: Sync {
-    /// Makes it; `None` where somebody else has the lock.
+    /// Makes one attempt. Returns `None` if another owner has the lock.
     fn attempt(&self, world: &W, request: &Request) -> impl Future<Output = Result<Option<Grant>>> + Send;
 }
 
-/// Attempts, until one succeeds or the time is over.
+/// Repeats attempts until one succeeds or the wait is over.
 pub(crate) fn polled<'a, W: World>(
     algorithm: &'a impl Attempt<W>,
     world: &'a W,

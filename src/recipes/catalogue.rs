@@ -1,4 +1,4 @@
-//! All algorithms by their names.
+//! All algorithms, by name.
 
 use crate::recipes::algorithm::{Algorithm, Facts};
 use crate::recipes::broken::{self, Broken};
@@ -22,14 +22,14 @@ use crate::recipes::watchdog::Guarded;
 use crate::recipes::world::World;
 use crate::recipes::{latch, rates};
 
-/// Makes an algorithm with its usual settings.
+/// Creates an algorithm with its default settings.
 pub type Make<W> = fn() -> Box<dyn Algorithm<W>>;
 
-/// One algorithm, and how it is made.
+/// An algorithm and its constructor.
 pub struct Recipe<W> {
-    /// What is to be known of it.
+    /// Facts about the algorithm.
     pub facts: &'static Facts,
-    /// Makes it with its usual settings; `None` for what is no lock and has an interface of its own.
+    /// Creates it with its default settings; `None` for algorithms that are not locks and have interfaces of their own.
     pub make: Option<Make<W>>,
 }
 
@@ -41,7 +41,7 @@ impl<W> Clone for Recipe<W> {
 
 impl<W> Copy for Recipe<W> {}
 
-/// All algorithms, by their numbers; number 0 is a broken one, with which to test tests.
+/// All algorithms, by number. Number 0 is deliberately broken, to test tests.
 pub fn all<W: World>() -> Vec<Recipe<W>> {
     fn lock<W>(facts: &'static Facts, make: Make<W>) -> Recipe<W> {
         Recipe { facts, make: Some(make) }
@@ -78,8 +78,8 @@ pub fn all<W: World>() -> Vec<Recipe<W>> {
     ]
 }
 
-/// The lock algorithm of this name, with its usual settings. A name that ends in `+watchdog`, such as `set-nx-px+watchdog`, is that of one
-/// that can renew, with a watchdog.
+/// The lock algorithm with this name, with its default settings. The suffix `+watchdog`, as in `set-nx-px+watchdog`, adds a
+/// watchdog to an algorithm that can renew.
 pub fn by_name<W: World>(name: &str) -> Option<Box<dyn Algorithm<W>>> {
     let (name, watched) = name.strip_suffix("+watchdog").map_or((name, false), |name| (name, true));
     let recipe = all::<W>().into_iter().find(|recipe| recipe.facts.name == name)?;
@@ -91,7 +91,7 @@ pub fn by_name<W: World>(name: &str) -> Option<Box<dyn Algorithm<W>>> {
     }
 }
 
-/// All of them as a page in Markdown: what each is, promises, and how it fails.
+/// A page in Markdown about all algorithms: what each one is, its guarantees and its failures.
 pub fn markdown_page() -> String {
     let mut page = String::from("# The recipes\n\nWritten by a test from the facts that the code has of itself.\n");
     let yes = |is: bool, what: &'static str| is.then_some(what);
@@ -128,7 +128,7 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// What is to be known of the recipe of this name, be it a lock or not.
+/// Facts about the recipe with this name, whether it is a lock or not.
 pub fn facts(name: &str) -> Option<&'static Facts> {
     all::<crate::recipes::Live>().into_iter().map(|recipe| recipe.facts).find(|facts| facts.name == name)
 }

@@ -1,4 +1,4 @@
-//! 5: as 4, with the servers' own compare-and-delete and compare-and-set instead of scripts.
+//! 5: like 4, with the servers' own compare-and-delete and compare-and-set instead of scripts.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -8,7 +8,7 @@ use crate::recipes::call::{Attempt, ask, is_unknown, polled};
 use crate::recipes::token::{give_back, renew, take};
 use crate::recipes::world::World;
 
-/// What is to be known of [`CompareAndDelete`].
+/// Facts about [`CompareAndDelete`].
 pub static FACTS: Facts = Facts {
     number: 5,
     name: "delex",
@@ -17,8 +17,8 @@ pub static FACTS: Facts = Facts {
     ..crate::recipes::token::COMPARED
 };
 
-/// 5: `DELEX key IFEQ owner` where the server has it, else `DELIFEQ key owner`, else the script of 4; to renew `SET key owner IFEQ owner PX
-/// lease`, or the script of 4. What the server has is found out by its errors, and remembered.
+/// 5: `DELEX key IFEQ owner` if the server has it, else `DELIFEQ key owner`, else the script of 4. To renew: `SET key owner IFEQ
+/// owner PX lease`, or the script of 4. The server's errors show what it supports, and the result is remembered.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -35,9 +35,9 @@ pub static FACTS: Facts = Facts {
 /// ```
 #[derive(Debug, Default)]
 pub struct CompareAndDelete {
-    /// What to begin with to release: 0 `DELEX`, 1 `DELIFEQ`, 2 the script. Servers of one world are taken to be alike.
+    /// First command to try for a release: 0 `DELEX`, 1 `DELIFEQ`, 2 the script. Assumes that all servers of a world are alike.
     release: AtomicU8,
-    /// What to begin with to renew: 0 `SET IFEQ`, 1 the script.
+    /// First command to try for a renewal: 0 `SET IFEQ`, 1 the script.
     renew: AtomicU8,
 }
 

@@ -1,4 +1,4 @@
-//! 8: the fair lock: a list as the queue, and a channel for each who waits.
+//! 8: the fair lock: a list as the queue, and a channel for each waiter.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::recipes::reentrant;
 use crate::recipes::wake::{Attempted, Woken, woken};
 use crate::recipes::world::World;
 
-/// What is to be known of [`Fair`].
+/// Facts about [`Fair`].
 pub static FACTS: Facts = Facts {
     number: 8,
     name: "fair",
@@ -31,7 +31,7 @@ pub static FACTS: Facts = Facts {
     ..reentrant::FACTS
 };
 
-/// Waiters at the head whose time is over go. KEYS: lock, queue, times. ARGV[1]: now.
+/// Removes waiters at the head whose time is over. KEYS: lock, queue, times. ARGV[1]: now.
 const SWEEP: &str = "
 local head = redis.call('LINDEX', KEYS[2], 0)
 while head and tonumber(redis.call('ZSCORE', KEYS[3], head) or 0) <= tonumber(ARGV[1]) do
@@ -41,7 +41,8 @@ while head and tonumber(redis.call('ZSCORE', KEYS[3], head) or 0) <= tonumber(AR
 end
 ";
 
-/// Nothing where it was taken, else after how long to look again at the latest. ARGV: now, owner, lease, until when to wait for it (0: not).
+/// Returns nil if the lock was taken, else the time after which to check again at the latest. ARGV: now, owner, lease, end of the
+/// wait (0: none).
 static ENTER: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{SWEEP}
@@ -68,7 +69,7 @@ static ENTER: LazyLock<Script> = LazyLock::new(|| {
         return redis.call('PTTL', KEYS[1])"
     ))
 });
-/// As that of the reentrant lock, and the head of the queue is told. ARGV: now, owner, lease, what channels begin with.
+/// Like the reentrant lock's release, and notifies the head of the queue. ARGV: now, owner, lease, prefix of the channels.
 static LEAVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{SWEEP}
@@ -82,7 +83,7 @@ static LEAVE: LazyLock<Script> = LazyLock::new(|| {
         return 1"
     ))
 });
-/// Leaves the queue; who is the head now is told if the lock is free. ARGV: now, owner, what channels begin with.
+/// Leaves the queue. Notifies the new head if the lock is free. ARGV: now, owner, prefix of the channels.
 static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "redis.call('LREM', KEYS[2], 0, ARGV[2])
@@ -94,7 +95,7 @@ static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
     .idempotent()
 });
 
-/// 8: see [`FACTS`]. A waiter says at least every half of its patience that it is still there.
+/// 8: see [`FACTS`]. A waiter confirms at least every half of its patience that it is still there.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -121,7 +122,7 @@ impl Default for Fair {
 }
 
 impl Fair {
-    /// For how long the others wait for a waiter that does not say that it is still there. 5 s unless given.
+    /// How long a waiter stays in the queue without confirming that it is still there. 5 s unless given.
     pub fn patience(mut self, patience: Duration) -> Fair {
         self.patience = patience.max(Duration::from_millis(2));
         self

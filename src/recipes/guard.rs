@@ -1,4 +1,4 @@
-//! Locks by any algorithm, held by guards.
+//! Locks that use any algorithm, held by guards.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use crate::recipes::retry::Retry;
 use crate::recipes::watchdog::Guarded;
 use crate::recipes::world::World;
 
-/// A lease where none is asked for.
+/// The default lease.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A lock by its name and algorithm, to be acquired any number of times; each time by an owner of its own, unless one is given.
+/// A lock with a name and an algorithm. It can be acquired any number of times, each time with a unique owner, unless one is
+/// given.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -45,58 +46,59 @@ pub struct Lock<W: World> {
 }
 
 impl<W: World> Lock<W> {
-    /// A lock of this name by an algorithm. Its lease is 30 s, and it is waited for without limit, unless said otherwise.
+    /// A lock with this name and algorithm. Unless set otherwise, its lease is 30 s and its wait has no limit.
     pub fn new(world: &W, algorithm: impl Algorithm<W>, name: impl AsRef<[u8]>) -> Lock<W> {
         Lock::of(world, Arc::new(algorithm), name)
     }
 
-    /// The same by an algorithm that was chosen while the program runs, as by [`by_name`](crate::recipes::by_name).
+    /// As [`Lock::new`], with an algorithm that was chosen at run time, for example by [`by_name`](crate::recipes::by_name).
     pub fn of(world: &W, algorithm: Arc<dyn Algorithm<W>>, name: impl AsRef<[u8]>) -> Lock<W> {
         let request = Request::new(name, b"", LEASE).wait(Duration::MAX);
         Lock { world: world.clone(), algorithm, request, owner_given: false }
     }
 
-    /// Who takes it: one that holds a reentrant lock already has it again.
+    /// The owner. An owner that already holds a reentrant lock acquires it again.
     pub fn owner(mut self, owner: impl AsRef<[u8]>) -> Lock<W> {
         self.request.owner = owner.as_ref().to_vec();
         self.owner_given = true;
         self
     }
 
-    /// How long it is held at most, without renewal.
+    /// The longest time to hold the lock without renewal.
     pub fn lease(mut self, lease: Duration) -> Lock<W> {
         self.request.lease = lease;
         self
     }
 
-    /// How long [`Lock::acquire`] waits for it.
+    /// How long [`Lock::acquire`] waits.
     pub fn wait(mut self, wait: Duration) -> Lock<W> {
         self.request.wait = wait;
         self
     }
 
-    /// How it waits, where the algorithm can poll.
+    /// How it waits, if the algorithm can poll.
     pub fn retry(mut self, retry: Retry) -> Lock<W> {
         self.request.retry = retry;
         self
     }
 
-    /// Shares it with others who say so, too, where the algorithm can do that.
+    /// Shares the lock with other holders that ask for it shared, if the algorithm supports that.
     pub fn shared(mut self) -> Lock<W> {
         self.request.shared = true;
         self
     }
 
-    /// Renews it every third of its lease until its guard goes, where the algorithm can do that.
+    /// Renews the lock every third of its lease until its guard goes, if the algorithm can renew.
     pub fn watchdog(mut self) -> Lock<W> {
         self.algorithm = Arc::new(Guarded::new(self.algorithm));
         self
     }
 
-    /// Acquires it. The future may be dropped; what was granted meanwhile is given back, or at the latest when its lease is over.
+    /// Acquires the lock. The future may be dropped: a lock that was granted meanwhile is released, or ends with its lease at the
+    /// latest.
     ///
     /// # Errors
-    /// [`Error::NotGranted`] where it was not to be had in time; those of the server.
+    /// [`Error::NotGranted`] if the lock was not granted in time; errors of the server.
     pub async fn acquire(&self) -> Result<Guard<W>> {
         let begun = self.world.elapsed();
         match self.ask(self.request.wait).await? {
@@ -108,10 +110,10 @@ impl<W: World> Lock<W> {
         }
     }
 
-    /// Acquires it if it is to be had at once.
+    /// Acquires the lock if it is free now.
     ///
     /// # Errors
-    /// Those of the server.
+    /// Errors of the server.
     pub async fn try_acquire(&self) -> Result<Option<Guard<W>>> {
         self.ask(Duration::ZERO).await
     }
@@ -122,7 +124,7 @@ impl<W: World> Lock<W> {
             request.owner = format!("{:016x}{:016x}", self.world.random(), self.world.random()).into_bytes();
         }
         let unsure = Grant { shared: request.shared, ..Grant::new(&request, self.world.elapsed()) };
-        // By a name that nobody else has, what is not held can be given back without harm, if the algorithm looks.
+        // With a unique owner, releasing a lock that is not held does no harm, if the algorithm checks the owner.
         let tidies = !self.owner_given && !self.algorithm.facts().flawed;
         let mut guard =
             Guard { world: self.world.clone(), algorithm: Arc::clone(&self.algorithm), grant: unsure, gives_back: tidies };
@@ -151,9 +153,9 @@ impl<W: World> fmt::Debug for Lock<W> {
     }
 }
 
-/// A lock that is held. It is given back when it is dropped, in the background; [`Guard::release`] waits for that and tells of errors.
+/// A held lock. Dropping it releases the lock in the background; [`Guard::release`] waits for that and reports errors.
 ///
-/// That it is held is a belief: see what the algorithm [promises](crate::recipes::Facts::guarantees).
+/// Whether the lock is really held depends on what the algorithm [guarantees](crate::recipes::Facts::guarantees).
 #[must_use = "what is not kept is given back at once"]
 pub struct Guard<W: World> {
     world: W,
@@ -163,34 +165,34 @@ pub struct Guard<W: World> {
 }
 
 impl<W: World> Guard<W> {
-    /// The fencing token, where the algorithm gives one. It goes along with each write, to a store that refuses smaller ones.
+    /// The fencing token, if the algorithm provides one. Send it with each write to a store that refuses smaller ones.
     pub fn token(&self) -> Option<u64> {
         self.grant.token
     }
 
-    /// What was granted.
+    /// The grant.
     pub fn grant(&self) -> &Grant {
         &self.grant
     }
 
-    /// How long it is held for certain, unless somebody breaks it; [`Duration::MAX`] where it has no end.
+    /// The time for which the lock is certainly held, unless another client breaks it; [`Duration::MAX`] for a grant without end.
     pub fn remaining(&self) -> Duration {
         self.grant.held_until().map_or(Duration::MAX, |until| until.saturating_sub(self.world.elapsed()))
     }
 
-    /// Whether it is not held any more, as far as is known here: its lease is over, or its watchdog found it gone.
+    /// Whether the lock is lost, as far as this process knows: its lease is over, or its watchdog found it gone.
     pub fn is_lost(&self) -> bool {
         self.remaining().is_zero()
     }
 
-    /// Returns when it is lost.
+    /// Returns when the lock is lost.
     pub async fn lost(&self) {
         loop {
             match (self.remaining(), &self.grant.watch) {
                 (Duration::ZERO, _) => return,
                 (Duration::MAX, None) => std::future::pending().await,
                 (left, None) => self.world.sleep(left).await,
-                // One that was stopped says no more, and what it knew last holds.
+                // A watchdog that was stopped reports nothing more; its last deadline still holds.
                 (left, Some(watch)) => {
                     if let First::Left(false) = race(watch.lost(), self.world.sleep(left)).await {
                         self.world.sleep(left).await;
@@ -200,10 +202,10 @@ impl<W: World> Guard<W> {
         }
     }
 
-    /// Begins the lease anew; gives how long it is held for certain then.
+    /// Restarts the lease. Returns the time for which the lock is certainly held.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] where it is lost, or the algorithm cannot renew; those of the server.
+    /// [`Error::NotHeld`] if the lock is lost or the algorithm cannot renew; errors of the server.
     pub async fn renew(&mut self) -> Result<Duration> {
         match self.algorithm.renew(&self.world, &mut self.grant).await? {
             true => Ok(self.remaining()),
@@ -211,10 +213,10 @@ impl<W: World> Guard<W> {
         }
     }
 
-    /// Gives it back. The future may be dropped: it is given back all the same.
+    /// Releases the lock. The future may be dropped: the lock is released all the same.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] where it had been lost: what was done since then was not protected. Those of the server.
+    /// [`Error::NotHeld`] if the lock was lost before: work since the loss was not protected. Errors of the server.
     pub async fn release(mut self) -> Result<()> {
         let given = self.algorithm.release(&self.world, &self.grant).await;
         self.gives_back = false;
@@ -238,7 +240,7 @@ impl<W: World> Drop for Guard<W> {
         if self.gives_back {
             let (world, algorithm, grant) = (self.world.clone(), Arc::clone(&self.algorithm), self.grant.clone());
             self.world.spawn(async move {
-                // Nobody is there to be told; the lease ends it.
+                // No caller is left to receive an error; the lease ends the lock.
                 let _ = algorithm.release(&world, &grant).await;
             });
         }

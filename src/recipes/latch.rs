@@ -10,7 +10,7 @@ use crate::recipes::race::race;
 use crate::recipes::wake::LOOK_EVERY;
 use crate::recipes::world::{Messages, World};
 
-/// What is to be known of [`Latch`].
+/// Facts about [`Latch`].
 pub static FACTS: Facts = Facts {
     number: 14,
     name: "latch",
@@ -33,7 +33,7 @@ pub static FACTS: Facts = Facts {
     native: false,
 };
 
-/// What is left; −1 where it was open already.
+/// Returns the remaining count; −1 if the latch was open already.
 static DOWN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('EXISTS', KEYS[1]) == 0 then return -1 end
@@ -45,7 +45,7 @@ static DOWN: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// 14: many wait until so many have counted down; see [`FACTS`].
+/// 14: waiters wait until the latch has been counted down to zero; see [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -70,16 +70,16 @@ pub struct Latch<W> {
 }
 
 impl<W: World> Latch<W> {
-    /// The latch of this name.
+    /// The latch with this name.
     pub fn new(world: &W, name: impl AsRef<[u8]>) -> Latch<W> {
         let name = name.as_ref();
         Latch { world: world.clone(), name: name.to_vec(), channel: beside(name, "open") }
     }
 
-    /// Sets it to be counted down by so many, unless it is set and not open yet; whether it did. 0 is open already.
+    /// Sets the count, unless the latch is set and not open yet. Returns whether it did. A count of 0 is an open latch.
     ///
     /// # Errors
-    /// Where the server failed it.
+    /// If the server fails the command.
     pub async fn set(&self, count: u32) -> Result<bool> {
         if count == 0 {
             return Ok(ask::<i64>(&self.world, 0, Command::new("EXISTS").arg(&self.name)).await? == 0);
@@ -87,19 +87,19 @@ impl<W: World> Latch<W> {
         ask(&self.world, 0, Command::new("SET").arg(&self.name).arg(count).arg("NX")).await
     }
 
-    /// Counts it down; gives what is left. At 0 it opens.
+    /// Counts down. Returns the remaining count. At 0 the latch opens.
     ///
     /// # Errors
-    /// Where the server failed it; [`crate::client::Error::maybe_applied`] tells whether it may have been counted down.
+    /// If the server fails the command; [`crate::client::Error::maybe_applied`] says whether it may have counted.
     pub async fn down(&self, by: u32) -> Result<u32> {
         let left: i64 = run(&self.world, 0, &DOWN, &[&self.name, &self.channel], |call| call.arg(by)).await?;
         Ok(u32::try_from(left).unwrap_or(0))
     }
 
-    /// Waits until it is open, at most so long; whether it is.
+    /// Waits until the latch is open, at most this long. Returns whether it is open.
     ///
     /// # Errors
-    /// Where the server failed it.
+    /// If the server fails the command.
     pub async fn wait(&self, wait: Duration) -> Result<bool> {
         let end = self.world.elapsed().checked_add(wait);
         let mut messages = None;

@@ -1,4 +1,4 @@
-//! 19: a token in a list, as a message in a queue: whoever gets it has the lock.
+//! 19: a token in a list, like a message in a queue: the client that pops it has the lock.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, LONGE
 use crate::recipes::call::{ask, beside, run};
 use crate::recipes::world::World;
 
-/// What is to be known of [`ListToken`].
+/// Facts about [`ListToken`].
 pub static FACTS: Facts = Facts {
     number: 19,
     name: "blpop",
@@ -34,7 +34,7 @@ pub static FACTS: Facts = Facts {
     native: false,
 };
 
-/// Takes the token if it is there, and makes it where it was never made.
+/// Takes the token if it is there, and creates it if it was never created.
 static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('SETNX', KEYS[2], 1) == 1 then return 'token' end
@@ -42,8 +42,8 @@ static TAKE: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// 19: `BLPOP key wait` takes it, `RPUSH key token` gives it back. The first to come makes the token, as `{key}:made` remembers. Flawed: see
-/// [`FACTS`].
+/// 19: `BLPOP key wait` takes it, `RPUSH key token` releases it. The first client creates the token; `{key}:made` records that.
+/// Flawed: see [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -75,7 +75,7 @@ impl<W: World> Algorithm<W> for ListToken {
             if taken.is_some() {
                 return Ok(Some(grant()));
             }
-            // 0 is for ever, and less than a millisecond is nothing.
+            // 0 means for ever, and less than a millisecond means no wait.
             let seconds = match end {
                 None => 0.0,
                 Some(end) => match end.saturating_sub(world.elapsed()) {

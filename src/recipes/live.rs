@@ -1,4 +1,4 @@
-//! The world as it is: clients of servers, the clocks of this machine, and tokio.
+//! The real world: clients of servers, the clocks of this machine, and tokio.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,22 +31,22 @@ pub struct Live {
 
 struct Inside {
     clients: Vec<Client>,
-    /// Connections of each server's that listened to something, and do not any more.
+    /// For each server, idle subscriptions that are kept for reuse.
     silent: Vec<Mutex<Vec<Subscription>>>,
     start: Instant,
-    /// A sequence of pseudo-random numbers is made of where it stands.
+    /// State of the pseudo-random sequence.
     random: AtomicU64,
 }
 
 impl Live {
-    /// A world of these servers. All but the algorithms of several servers use the first.
+    /// A world of these servers. Only the algorithms for several servers use more than the first.
     ///
     /// # Panics
-    /// Where there are none.
+    /// If there is no server.
     pub fn new(clients: impl IntoIterator<Item = Client>) -> Live {
         let clients: Vec<Client> = clients.into_iter().collect();
         assert!(!clients.is_empty(), "a world has at least one server");
-        // Where the system gives no randomness, that of the allocator's addresses and the clock has to do: it only spreads pauses.
+        // Without system randomness, the allocator's addresses and the clock suffice: it only spreads pauses.
         let seed = getrandom::u64().unwrap_or_else(|_| clients.as_ptr() as u64 ^ unix_ns());
         let silent = clients.iter().map(|_| Mutex::default()).collect();
         Live { inside: Arc::new(Inside { clients, silent, start: Instant::now(), random: AtomicU64::new(seed) }) }
@@ -56,7 +56,7 @@ impl Live {
         self.inside.silent[server].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The client of a server.
+    /// The client of one server.
     pub fn client(&self, server: usize) -> &Client {
         &self.inside.clients[server]
     }
@@ -105,7 +105,7 @@ impl World for Live {
         }
     }
 
-    /// By SplitMix64.
+    /// SplitMix64.
     fn random(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.inside.random.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
@@ -115,12 +115,12 @@ impl World for Live {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // A runtime that has ended does not run it.
+        // If the runtime has shut down, the task does not run.
         self.inside.clients[0].core.runtime.spawn(task);
     }
 }
 
-/// A subscription of a [`Live`] world. Its connection is kept for the next one.
+/// A subscription of a [`Live`] world. Dropping it keeps its connection for the next one.
 pub struct Listening {
     subscription: Option<Subscription>,
     world: Live,

@@ -6,7 +6,7 @@ use crate::recipes::call::{Attempt, ask, polled};
 use crate::recipes::setnx::{SETNX_EXPIRE, delete};
 use crate::recipes::world::World;
 
-/// What is to be known of [`MemcachedAdd`].
+/// Facts about [`MemcachedAdd`].
 pub static FACTS: Facts = Facts {
     number: 17,
     name: "memcached-add",
@@ -21,7 +21,7 @@ pub static FACTS: Facts = Facts {
     ..SETNX_EXPIRE
 };
 
-/// 17: `SET key 1 NX EX seconds` takes it, `DEL key` gives it back: leases are whole seconds, rounded up. Flawed: see [`FACTS`].
+/// 17: `SET key 1 NX EX seconds` takes it, `DEL key` releases it. Leases are whole seconds, rounded up. Flawed: see [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {

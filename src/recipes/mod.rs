@@ -1,10 +1,10 @@
 //! Lock algorithms on the client's side, from `SETNX` to RedLock, over any server that speaks the Redis protocol.
 //!
-//! An [`Algorithm`] is one way to take a lock and to give it back. It reaches servers, clocks, sleep and chance through a [`World`] only, so
-//! that the same code runs over sockets ([`Live`]) and in a simulation on virtual time.
+//! An [`Algorithm`] is one way to take a lock and to release it. It reaches servers, clocks, sleep and randomness only through a
+//! [`World`], so that the same code runs over sockets ([`Live`]) and in a simulation on virtual time.
 //!
-//! Whoever wants to use one takes a [`Lock`], which gives [`Guard`]s; [`by_name`] and [`all`] choose while the program runs, with the
-//! [`Facts`] of each: what it promises, how it fails, and whether it is here only to show its flaws.
+//! Most programs use a [`Lock`], which returns [`Guard`]s. [`by_name`] and [`all`] choose an algorithm at run time, with the
+//! [`Facts`] of each: what it guarantees, how it fails, and whether it is here only to show its flaws.
 //!
 //! | | locks | of several holders | no locks |
 //! | --- | --- | --- | --- |

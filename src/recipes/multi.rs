@@ -10,7 +10,7 @@ use crate::recipes::reentrant;
 use crate::recipes::retry::{Pace, fraction};
 use crate::recipes::world::World;
 
-/// What is to be known of [`Multi`] in one order.
+/// Facts about [`Multi`] in one order.
 pub static FACTS: Facts = Facts {
     number: 10,
     name: "multi",
@@ -29,7 +29,7 @@ pub static FACTS: Facts = Facts {
     ..reentrant::FACTS
 };
 
-/// What is to be known of [`Multi`] in any order.
+/// Facts about [`Multi`] in any order.
 pub static UNORDERED: Facts = Facts {
     name: "multi-unordered",
     summary: "several locks, taken in turn in any order",
@@ -44,9 +44,9 @@ pub static UNORDERED: Facts = Facts {
     ..FACTS
 };
 
-/// Parts of a lock that is asked for by one name.
+/// Number of parts of a lock that is requested by one name.
 const PARTS: usize = 3;
-/// How long one is waited for while others are held, unless given.
+/// Default wait for one lock while others are held.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// 10: several locks of another algorithm, all or none; see [`FACTS`].
@@ -72,28 +72,28 @@ pub struct Multi<W> {
 }
 
 impl<W: World> Multi<W> {
-    /// Locks of this algorithm. Which they are follows from the name that is asked for, unless they are given: `{name}:1` and so on, three of
-    /// them.
+    /// Several locks of this algorithm. Unless given with [`Multi::of`], their names derive from the requested name: `{name}:1`
+    /// and so on, three of them.
     pub fn new(inner: impl Algorithm<W>) -> Multi<W> {
         Multi { inner: Arc::new(inner), names: Vec::new(), ordered: true, patience: PATIENCE }
     }
 
-    /// The names of the locks. The name that is asked for means nothing then.
+    /// The names of the locks. The requested name is ignored then.
     pub fn of<N: AsRef<[u8]>>(mut self, names: impl IntoIterator<Item = N>) -> Multi<W> {
         self.names = names.into_iter().map(|name| name.as_ref().to_vec()).collect();
-        // One order for all who take them.
+        // The same order for all takers.
         self.names.sort_unstable();
         self.names.dedup();
         self
     }
 
-    /// Takes them in another order each time. Flawed: see [`UNORDERED`].
+    /// Takes the locks in a random order each time. Flawed: see [`UNORDERED`].
     pub fn unordered(mut self) -> Multi<W> {
         self.ordered = false;
         self
     }
 
-    /// How long to wait for each while others are held, before all are given back and taken anew. Half a second unless given.
+    /// How long to wait for each lock while others are held, before all are released and taken again. Half a second unless given.
     pub fn patience(mut self, patience: Duration) -> Multi<W> {
         self.patience = patience;
         self
@@ -103,7 +103,7 @@ impl<W: World> Multi<W> {
         if self.names.is_empty() { (1..=PARTS).map(|part| beside(name, &part.to_string())).collect() } else { self.names.clone() }
     }
 
-    /// Asks for each in turn, with some patience; where one is not to be had, gives all back.
+    /// Takes each lock in turn, with some patience. Releases all if one is not granted.
     async fn attempt(&self, world: &W, request: &Request, pace: &Pace<'_>) -> Result<Option<Grant>> {
         let mut names = self.names(&request.name);
         if !self.ordered {
@@ -124,13 +124,13 @@ impl<W: World> Multi<W> {
         }
         let mut grant = Grant::new(request, asked);
         grant.valid_until = held.iter().filter_map(|part| part.valid_until).min();
-        // However they were taken, they are given back in one order.
+        // Released in one order, whatever the order of taking.
         held.sort_by(|one, other| one.name.cmp(&other.name));
         grant.parts = held;
         Ok(Some(grant))
     }
 
-    /// Gives them back in the order in which they were not taken, all of them even if one fails.
+    /// Releases the locks in reverse order, all of them even if one fails.
     async fn give_back(&self, world: &W, held: &[Grant]) -> Result<Given> {
         let (mut given, mut failed) = (Given::Back, None);
         for part in held.iter().rev() {
@@ -143,7 +143,7 @@ impl<W: World> Multi<W> {
         failed.map_or(Ok(given), Err)
     }
 
-    /// The grants of the parts; for one that may or may not have been granted, by what is known of them.
+    /// The grants of the parts. For a grant of unknown outcome, constructs them from the lock's grant.
     fn parts(&self, grant: &Grant) -> Vec<Grant> {
         if !grant.parts.is_empty() {
             return grant.parts.clone();

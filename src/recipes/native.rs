@@ -7,7 +7,7 @@ use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Reque
 use crate::recipes::call::ask;
 use crate::recipes::world::World;
 
-/// What is to be known of [`Native`].
+/// Facts about [`Native`].
 pub static FACTS: Facts = Facts {
     number: 20,
     name: "native",
@@ -66,7 +66,7 @@ impl<W: World> Algorithm<W> for Native {
             let (mut again, mut early_ends) = (None, 0);
             loop {
                 let asked = world.elapsed();
-                // Whoever sends it again after a reply was lost sends the same id, and is granted nothing twice.
+                // A retry after a lost reply sends the same id, and is not granted twice.
                 let id = again.take().unwrap_or_else(|| unique(world));
                 let mut command = Command::new("LOCK.ACQUIRE").arg(&request.name).arg(&request.owner).arg(request.lease_ms());
                 command = command.arg("REQUEST").arg(&id);
@@ -75,33 +75,33 @@ impl<W: World> Algorithm<W> for Native {
                 }
                 let left = end.map(|end| end.saturating_sub(asked));
                 if left.is_none_or(|left| !left.is_zero()) {
-                    // 0 is for ever.
+                    // 0 means for ever.
                     command = command.arg("WAIT").arg(left.map_or(0, lease_ms));
                 }
                 let token = match ask::<Option<u64>>(world, 0, command).await {
                     Ok(Some(token)) => token,
-                    // A late copy has taken its place over, on a connection that is given up: this one takes the place back. The wait is
-                    // far from over, by any clock.
+                    // A late copy, on a connection that was given up, has taken this request's place in the queue: asking again
+                    // takes the place back. The wait is far from over, on any clock.
                     Ok(None) if early_ends < EARLY_ENDS && left.is_none_or(|left| world.elapsed() - asked < left - left / 8) => {
                         early_ends += 1;
                         again = Some(id);
                         continue;
                     }
                     Ok(None) => return Ok(None),
-                    // It was granted, and ended before this process knew of it.
+                    // It was granted, and ended before this process received the reply.
                     Err(Error::NotHeld(_)) if left.is_none_or(|left| !left.is_zero()) => continue,
                     Err(Error::NotHeld(_)) => return Ok(None),
                     Err(error) => return Err(error),
                 };
                 let mut grant = Grant { token: Some(token), shared: request.shared, ..Grant::new(request, asked) };
-                // The lease began some time after it was asked for. After a long wait too much of it would be taken for gone, so that the
-                // server is asked: a renewal says what is left.
+                // The lease began some time after the request. After a long wait, counting from the request would waste much of
+                // the lease, so a renewal asks the server for the remaining time.
                 if world.elapsed() - asked < request.lease / 4 {
                     return Ok(Some(grant));
                 }
                 match self.renew(world, &mut grant).await {
                     Ok(false) => {}
-                    // It is held all the same, and whoever asked for it has to give it back: for as long as was known before.
+                    // The lock is held all the same, and the caller has to release it: valid for the time known before.
                     Ok(true) | Err(_) => return Ok(Some(grant)),
                 }
             }
@@ -137,12 +137,12 @@ impl<W: World> Algorithm<W> for Native {
     }
 }
 
-/// What a request is called that is not to be carried out twice.
+/// A unique id for a request that must not run twice.
 fn unique(world: &impl World) -> String {
     format!("{:016x}", world.random())
 }
 
-/// A command about this grant and no later one of the same owner.
+/// Restricts a command to this grant, so that it does not affect later ones of the same owner.
 fn of_grant(command: Command, grant: &Grant) -> Command {
     match grant.token {
         Some(token) => command.arg("TOKEN").arg(token),
@@ -150,11 +150,12 @@ fn of_grant(command: Command, grant: &Grant) -> Command {
     }
 }
 
-/// Asks whether somebody with this token may write to a resource, and notes the token (`LOCK.GUARD`): false where a larger one has been
-/// seen, as somebody else has had the lock since. To be asked right before each write by those whose stores do not compare tokens themselves.
+/// Checks whether a holder with this token may write to a resource, and records the token (`LOCK.GUARD`). Returns false if a
+/// larger token has been seen, because another holder has had the lock since. Call it right before each write to a store that
+/// does not compare tokens itself.
 ///
 /// # Errors
-/// Where the server cannot be asked.
+/// If the server cannot be asked.
 pub async fn guard<W: World>(world: &W, server: usize, resource: &[u8], token: u64) -> Result<bool> {
     match ask::<()>(world, server, Command::new("LOCK.GUARD").arg(resource).arg(token)).await {
         Ok(()) => Ok(true),

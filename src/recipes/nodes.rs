@@ -1,4 +1,4 @@
-//! 16: ephemeral sequential nodes, as ZooKeeper has them and Curator makes a lock of.
+//! 16: ephemeral sequential nodes, as in ZooKeeper; Curator builds its lock on them.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::recipes::race::race;
 use crate::recipes::retry::{Pace, Retry};
 use crate::recipes::world::{Messages, World};
 
-/// What is to be known of [`Nodes`].
+/// Facts about [`Nodes`].
 pub static FACTS: Facts = Facts {
     number: 16,
     name: "nodes",
@@ -37,10 +37,10 @@ pub static FACTS: Facts = Facts {
     native: false,
 };
 
-/// Makes the node where it is not there, keeps its session alive, and sweeps out those right before it whose sessions have ended. Gives the
-/// node's number; and the one before it that lives, and how long its session does, unless there is none.
+/// Creates the node if it does not exist, keeps its session alive, and removes the nodes right before it whose sessions have
+/// ended. Returns the node's number, and, if there is one, the live node before it with the remaining time of its session.
 ///
-/// KEYS: nodes, number, what keys of sessions begin with. ARGV: node, session in ms.
+/// KEYS: nodes, number, prefix of the session keys. ARGV: node, session in ms.
 static LOOK: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local number = redis.call('ZSCORE', KEYS[1], ARGV[1])
@@ -58,7 +58,7 @@ static LOOK: LazyLock<Script> = LazyLock::new(|| {
         return {tonumber(number)}",
     )
 });
-/// Takes the node away and tells who watches it; whether its session still lived. ARGV: node, what channels begin with.
+/// Removes the node and notifies its watchers. Returns whether its session was still alive. ARGV: node, prefix of the channels.
 static LEAVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local lived = redis.call('DEL', KEYS[2] .. ARGV[1])
@@ -67,7 +67,7 @@ static LEAVE: LazyLock<Script> = LazyLock::new(|| {
         return lived * there",
     )
 });
-/// Whether the session was kept alive. ARGV: node, session in ms.
+/// Returns whether the session was kept alive. ARGV: node, session in ms.
 static KEEP: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
@@ -113,7 +113,7 @@ impl Keys {
     }
 }
 
-/// Where a node stands.
+/// A node's position in the queue.
 enum Place {
     First,
     Behind(Vec<u8>, Duration),
@@ -147,7 +147,7 @@ impl<W: World> Algorithm<W> for Nodes {
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
         Box::pin(async move {
             let keys = Keys::of(&request.name);
-            // A node of this attempt's own: another attempt by the same owner stands behind it.
+            // Each attempt has a node of its own: another attempt by the same owner queues behind it.
             let node = [&request.owner[..], format!(":{:016x}", world.random()).as_bytes()].concat();
             let mut pace = Pace::new(world, request);
             let mut watched: Option<(Vec<u8>, W::Messages)> = None;
@@ -160,7 +160,7 @@ impl<W: World> Algorithm<W> for Nodes {
                     }
                     (_, Place::Behind(before, left)) => (before, left),
                 };
-                // Often enough to keep the own session alive.
+                // Often enough to keep its own session alive.
                 let keep = request.lease / 3;
                 let pause = match request.retry {
                     Retry::Blocking => Some(pace.left(world).min(session_left)).filter(|_| !pace.left(world).is_zero()),
@@ -177,7 +177,7 @@ impl<W: World> Algorithm<W> for Nodes {
                 }
                 match &mut watched {
                     Some((node, messages)) if *node == before => drop(race(messages.next(), world.sleep(pause)).await),
-                    // The one before may go before this is noted: it is looked at again.
+                    // The previous node may go before the subscription begins, so the queue is checked again.
                     _ => {
                         let channel = [&keys.gone[..], &before].concat();
                         watched = Some((before, world.subscribe(0, &channel).await?));

@@ -1,4 +1,4 @@
-//! 13: the semaphore whose permits have leases.
+//! 13: the semaphore with leased permits.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use crate::recipes::call::{beside, run};
 use crate::recipes::wake::{Attempted, Woken, woken};
 use crate::recipes::world::World;
 
-/// What is to be known of [`Permits`].
+/// Facts about [`Permits`].
 pub static FACTS: Facts = Facts {
     number: 13,
     name: "permits",
@@ -34,7 +34,8 @@ pub static FACTS: Facts = Facts {
     native: false,
 };
 
-/// Nothing where a permit was taken, else when to look again. KEYS: counter, permits, channel. ARGV: now, permit, until, permits at first.
+/// Returns nil if a permit was taken, else the time after which to check again. KEYS: counter, permits, channel. ARGV: now,
+/// permit, until, initial number of permits.
 static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "redis.call('SETNX', KEYS[1], ARGV[4])
@@ -50,7 +51,7 @@ static TAKE: LazyLock<Script> = LazyLock::new(|| {
         return next and math.max(tonumber(next) - tonumber(ARGV[1]), 0) or -1",
     )
 });
-/// Whether it was there, and had not ended. ARGV: now, permit.
+/// Returns whether the permit existed and had not expired. ARGV: now, permit.
 static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local ends = redis.call('ZSCORE', KEYS[2], ARGV[2])
@@ -61,7 +62,7 @@ static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
         return tonumber(ends) > tonumber(ARGV[1]) and 1 or 0",
     )
 });
-/// Whether it was there, and had not ended. ARGV: now, permit, until.
+/// Returns whether the permit existed and had not expired. ARGV: now, permit, until.
 static RENEW: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local ends = redis.call('ZSCORE', KEYS[2], ARGV[2])
@@ -72,7 +73,7 @@ static RENEW: LazyLock<Script> = LazyLock::new(|| {
     .idempotent()
 });
 
-/// 13: the key is the number of free permits, `{name}:permits` those that are out; see [`FACTS`]. The permit's number is the grant's
+/// 13: the key counts the free permits, `{name}:permits` holds the taken ones; see [`FACTS`]. The permit's id is the grant's
 /// [`memo`](Grant::memo).
 ///
 /// ```
@@ -98,13 +99,13 @@ impl Default for Permits {
 }
 
 impl Permits {
-    /// So many may hold it at once. What counts is what the first of all clients says.
+    /// Maximum number of concurrent holders. The first client's number decides.
     pub fn new(permits: u32) -> Permits {
         Permits { permits }
     }
 }
 
-/// When a lease ends that begins within a millisecond: no sooner than it is over.
+/// The end of a lease, rounded up to a whole millisecond, so that it is not too early.
 fn ends(now: i64, lease_ms: u64) -> i64 {
     now.saturating_add_unsigned(lease_ms).saturating_add(1)
 }

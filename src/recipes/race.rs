@@ -1,4 +1,4 @@
-//! Several futures at once, without a runtime.
+//! Combinators for several futures, without a runtime.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -10,13 +10,13 @@ use crate::recipes::world::World;
 
 /// Which of two futures ended first.
 pub(crate) enum First<A, B> {
-    /// The first; it is also asked first.
+    /// The first one, which is also polled first.
     Left(A),
-    /// The second.
+    /// The second one.
     Right(B),
 }
 
-/// Runs two futures until one of them ends; the other is dropped.
+/// Runs two futures until one of them ends, and drops the other.
 pub(crate) async fn race<A, B>(left: impl Future<Output = A>, right: impl Future<Output = B>) -> First<A, B> {
     let (mut left, mut right) = (pin!(left), pin!(right));
     poll_fn(move |context| {
@@ -28,7 +28,7 @@ pub(crate) async fn race<A, B>(left: impl Future<Output = A>, right: impl Future
     .await
 }
 
-/// Runs a future for so long at most; `None` where it did not end by then.
+/// Runs a future for at most this long. Returns `None` if it did not end in time.
 pub(crate) async fn within<T>(world: &impl World, time: Duration, future: impl Future<Output = T>) -> Option<T> {
     match race(future, world.sleep(time)).await {
         First::Left(outcome) => Some(outcome),
@@ -36,7 +36,7 @@ pub(crate) async fn within<T>(world: &impl World, time: Duration, future: impl F
     }
 }
 
-/// Runs futures together, until all have ended.
+/// Runs futures concurrently until all have ended.
 pub(crate) async fn together<T, F: Future<Output = T> + Send>(futures: impl IntoIterator<Item = F>) -> Vec<T> {
     let mut futures: Vec<(Pin<Box<F>>, Option<T>)> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
@@ -53,7 +53,7 @@ pub(crate) async fn together<T, F: Future<Output = T> + Send>(futures: impl Into
     futures.into_iter().filter_map(|(_, outcome)| outcome).collect()
 }
 
-/// A value that can be waited upon: whoever waits is woken whenever it is changed.
+/// A watched value: every change wakes all waiters.
 pub(crate) struct Watched<T> {
     inside: Mutex<(T, Vec<Waker>)>,
 }
@@ -63,12 +63,12 @@ impl<T> Watched<T> {
         Watched { inside: Mutex::new((value, Vec::new())) }
     }
 
-    /// Looks at it.
+    /// Reads the value.
     pub fn get<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.inside.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Changes it, and wakes everybody.
+    /// Changes the value and wakes all waiters.
     pub fn change(&self, change: impl FnOnce(&mut T)) {
         let wakers = {
             let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +78,7 @@ impl<T> Watched<T> {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns when it is such that something can be had of it.
+    /// Returns when `look` finds a result in the value.
     pub async fn until<R>(&self, look: impl Fn(&T) -> Option<R>) -> R {
         poll_fn(|context| {
             let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);

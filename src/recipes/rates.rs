@@ -1,6 +1,6 @@
 //! 15: rate limits: the token bucket and the sliding window.
 //!
-//! What is limited is in the name: `rate:api:/orders`, `rate:group:payments`, `rate:app:shop` or `rate:ip:192.0.2.7`.
+//! The name says what is limited: `rate:api:/orders`, `rate:group:payments`, `rate:app:shop` or `rate:ip:192.0.2.7`.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::recipes::algorithm::{Facts, LONGEST, lease_ms};
 use crate::recipes::call::run;
 use crate::recipes::world::World;
 
-/// What is to be known of [`TokenBucket`].
+/// Facts about [`TokenBucket`].
 pub static BUCKET: Facts = Facts {
     number: 15,
     name: "token-bucket",
@@ -32,7 +32,7 @@ pub static BUCKET: Facts = Facts {
     native: false,
 };
 
-/// What is to be known of [`SlidingWindow`].
+/// Facts about [`SlidingWindow`].
 pub static WINDOW: Facts = Facts {
     name: "sliding-window",
     summary: "a sorted set of when each request was; those before the window go, and the rest are counted",
@@ -46,17 +46,17 @@ pub static WINDOW: Facts = Facts {
     ..BUCKET
 };
 
-/// The clock that a limit goes by.
+/// The clock of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// The server's (`TIME`): all callers agree.
+    /// The server's clock (`TIME`), which all callers share.
     #[default]
     Server,
-    /// The caller's: needs no `TIME` in the script, and clocks that agree.
+    /// The caller's clock. The script needs no `TIME`, but the callers' clocks must agree.
     Caller,
 }
 
-/// Microseconds, by whichever clock: ARGV[1] is the caller's, or empty.
+/// The current time in microseconds: ARGV[1] is the caller's clock, or empty for the server's.
 const NOW: &str = "
 local now = tonumber(ARGV[1])
 if not now then
@@ -65,14 +65,14 @@ if not now then
 end
 ";
 
-/// What a limit says.
+/// The decision of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it may go on.
+    /// Whether the request is admitted.
     pub allowed: bool,
-    /// How many more may, at once.
+    /// How many more requests would be admitted now.
     pub remaining: u64,
-    /// When it is worth asking again, where it was refused; [`Duration::MAX`] where it never is, as more is asked for than ever fits.
+    /// If refused, when to try again; [`Duration::MAX`] if never, because the request exceeds the whole limit.
     pub retry_after: Duration,
 }
 
@@ -83,7 +83,7 @@ impl Decision {
     }
 }
 
-/// ARGV: now or empty, capacity, microseconds a token, tokens wanted.
+/// ARGV: now or empty, capacity, microseconds per token, tokens wanted.
 static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{NOW}
@@ -104,7 +104,7 @@ static TAKE: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// 15: a bucket of so many tokens that is filled evenly; see [`BUCKET`].
+/// 15: a bucket that is filled with tokens at a constant rate; see [`BUCKET`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -128,7 +128,8 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A bucket of so many tokens, at least 1, that takes so long to fill from empty, at least a millisecond and at most a hundred years.
+    /// A bucket with this capacity, at least 1, and this time to fill from empty, at least a millisecond and at most a hundred
+    /// years.
     pub fn new(capacity: u32, fills_in: Duration) -> TokenBucket {
         TokenBucket {
             capacity: capacity.max(1),
@@ -137,16 +138,16 @@ impl TokenBucket {
         }
     }
 
-    /// The clock that it goes by. The server's unless given.
+    /// The clock of the limit. The server's unless given.
     pub fn clock(mut self, clock: Clock) -> TokenBucket {
         self.clock = clock;
         self
     }
 
-    /// Takes so many tokens, if they are there.
+    /// Takes this many tokens, if they are available.
     ///
     /// # Errors
-    /// Where the server failed it.
+    /// If the server fails the command.
     pub async fn take<W: World>(&self, world: &W, name: &[u8], tokens: u32) -> Result<Decision> {
         let per_token = self.fills_in.as_secs_f64() * 1e6 / f64::from(self.capacity);
         let now = now_us(world, self.clock);
@@ -155,7 +156,7 @@ impl TokenBucket {
     }
 }
 
-/// ARGV: now or empty, limit, window in microseconds, requests, what makes them unlike others, window in milliseconds.
+/// ARGV: now or empty, limit, window in microseconds, requests, unique id of the requests, window in milliseconds.
 static ENTER: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{NOW}
@@ -173,7 +174,7 @@ static ENTER: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// 15: so many requests within any window of time; see [`WINDOW`].
+/// 15: a maximum number of requests within any window of time; see [`WINDOW`].
 #[derive(Clone, Copy, Debug)]
 pub struct SlidingWindow {
     limit: u32,
@@ -182,21 +183,21 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// So many requests within any window of this length, at least a millisecond and at most a hundred years.
+    /// At most `limit` requests within any window of this length, at least a millisecond and at most a hundred years.
     pub fn new(limit: u32, window: Duration) -> SlidingWindow {
         SlidingWindow { limit, window: window.clamp(Duration::from_millis(1), LONGEST), clock: Clock::Server }
     }
 
-    /// The clock that it goes by. The server's unless given.
+    /// The clock of the limit. The server's unless given.
     pub fn clock(mut self, clock: Clock) -> SlidingWindow {
         self.clock = clock;
         self
     }
 
-    /// Lets so many requests in, if they fit.
+    /// Admits this many requests, if they fit.
     ///
     /// # Errors
-    /// Where the server failed it.
+    /// If the server fails the command.
     pub async fn enter<W: World>(&self, world: &W, name: &[u8], requests: u32) -> Result<Decision> {
         let (now, unlike) = (now_us(world, self.clock), format!("{:016x}", world.random()));
         let window_us = u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX);

@@ -9,7 +9,7 @@ use crate::recipes::reentrant;
 use crate::recipes::wake::{Attempted, Woken, woken};
 use crate::recipes::world::World;
 
-/// What is to be known of [`ReadWrite`].
+/// Facts about [`ReadWrite`].
 pub static FACTS: Facts = Facts {
     number: 9,
     name: "read-write",
@@ -31,7 +31,8 @@ pub static FACTS: Facts = Facts {
     ..reentrant::FACTS
 };
 
-/// Nothing where it was taken, else what is left of it. KEYS: lock, what keys of readers' leases begin with. ARGV: owner, lease.
+/// Returns nil if the lock was taken, else the remaining time of the current lease. KEYS: lock, prefix of the readers' lease
+/// keys. ARGV: owner, lease.
 static READ: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local mode = redis.call('HGET', KEYS[1], 'mode')
@@ -57,7 +58,8 @@ static WRITE: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Gives the lock the longest lease that a reader has left, or ends it where none has. KEYS: lock, leases, channel.
+/// Sets the lock's time-out to the longest remaining lease of a reader, or deletes the lock if there is none. KEYS: lock, leases,
+/// channel.
 const SETTLE: &str = "
 local longest = 0
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -75,7 +77,7 @@ end
 redis.call('PUBLISH', KEYS[3], 'unlocked')
 ";
 
-/// Nothing where it was not held, else the holds left. KEYS: lock, leases, channel. ARGV: owner.
+/// Returns nil if the lock was not held, else the remaining holds. KEYS: lock, leases, channel. ARGV: owner.
 static LEAVE_READ: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "local holds = tonumber(redis.call('HGET', KEYS[1], 'r:' .. ARGV[1]) or 0)
@@ -102,7 +104,7 @@ static LEAVE_WRITE: LazyLock<Script> = LazyLock::new(|| {
         return 0"
     ))
 });
-/// Whether the lease began anew. KEYS: lock, leases. ARGV: owner, lease.
+/// Returns whether the lease was restarted. KEYS: lock, leases. ARGV: owner, lease.
 static RENEW_READ: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local holds = tonumber(redis.call('HGET', KEYS[1], 'r:' .. ARGV[1]) or 0)
@@ -124,7 +126,7 @@ static RENEW_WRITE: LazyLock<Script> = LazyLock::new(|| {
     .idempotent()
 });
 
-/// 9: alone, or with [`Request::shared`](Request) beside others who say so, too; see [`FACTS`].
+/// 9: exclusive, or, with [`Request::shared`](Request), shared with other holders that ask for it shared; see [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {

@@ -1,4 +1,4 @@
-//! 11: RedLock, the lock of a majority of independent servers.
+//! 11: RedLock, a lock on a majority of independent servers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::recipes::retry::{Pace, fraction};
 use crate::recipes::token;
 use crate::recipes::world::World;
 
-/// What is to be known of [`RedLock`].
+/// Facts about [`RedLock`].
 pub static FACTS: Facts = Facts {
     number: 11,
     name: "redlock",
@@ -70,14 +70,15 @@ impl Default for RedLock {
 }
 
 impl RedLock {
-    /// How long one server may take to answer, so that one that is away does not use up the lease. A twentieth of the lease, of 10 to 50 ms,
-    /// unless given.
+    /// Time-out of one server, so that an unreachable one does not use up the lease. Unless given, a twentieth of the lease,
+    /// within 10 to 50 ms.
     pub fn server_timeout(mut self, timeout: Duration) -> RedLock {
         self.server_timeout = Some(timeout);
         self
     }
 
-    /// By which part clocks may differ in speed: this part of the lease, and 2 ms, are taken from what is left of it. 0.01 unless given.
+    /// Maximum relative difference in the speed of clocks: this fraction of the lease, and 2 ms, are subtracted from the
+    /// validity. 0.01 unless given.
     pub fn drift(mut self, part: f64) -> RedLock {
         self.drift = if part.is_nan() { 1.0 } else { part.clamp(0.0, 1.0) };
         self
@@ -88,7 +89,7 @@ impl RedLock {
         self.server_timeout.unwrap_or_else(short)
     }
 
-    /// Until when something that a majority granted for a lease is held, if there is time left: lease − drift after it was asked for.
+    /// The end of the validity of a majority's grant, if there is time left: lease − drift after the request.
     fn valid_until(&self, world: &impl World, asked: Duration, lease: Duration) -> Option<Duration> {
         let lease = lease.min(LONGEST);
         let drift = lease.mul_f64(self.drift) + Duration::from_millis(2);
@@ -96,7 +97,7 @@ impl RedLock {
         (until > world.elapsed()).then_some(until)
     }
 
-    /// Asks all servers at once, each within its time.
+    /// Asks all servers at once, each within its time-out.
     async fn of_all<W: World, F>(&self, world: &W, lease: Duration, each: impl Fn(usize) -> F) -> Votes
     where
         F: Future<Output = Result<bool>> + Send,
@@ -128,7 +129,7 @@ impl RedLock {
         {
             return Ok(Some(Grant { valid_until: Some(until), ..Grant::new(request, asked) }));
         }
-        // On all, as one whose answer was lost may have granted it.
+        // On all servers, because a server whose answer was lost may have granted it.
         self.give_back(world, &request.name, &request.owner, request.lease).await;
         match votes.failed {
             Some(error) if votes.failures > votes.servers / 2 => Err(error),
@@ -141,7 +142,7 @@ impl RedLock {
     }
 }
 
-/// What the servers answered.
+/// The servers' answers.
 struct Votes {
     servers: usize,
     granted: usize,
@@ -154,7 +155,7 @@ impl Votes {
         self.granted > self.servers / 2
     }
 
-    /// Whether those that did not answer could make it one.
+    /// Whether the servers that did not answer could make it a majority.
     fn may_be_majority(&self) -> bool {
         self.granted + self.failures > self.servers / 2
     }
@@ -172,7 +173,7 @@ impl<W: World> Algorithm<W> for RedLock {
                 if let Some(grant) = self.attempt(world, request).await? {
                     return Ok(Some(grant));
                 }
-                // Half by chance, so that those who took each other's majority do not meet again.
+                // Half of the pause is random, so that clients that prevented each other's majority do not collide again.
                 let Some(pause) = pace.next(world, USUAL_PAUSE) else { return Ok(None) };
                 world.sleep(pause.mul_f64(0.5 + 0.5 * fraction(world.random()))).await;
             }

@@ -1,4 +1,4 @@
-//! 6: the reentrant lock in a hash, by Redisson's protocol.
+//! 6: the reentrant lock in a hash, with Redisson's protocol.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use crate::recipes::call::{beside, run};
 use crate::recipes::wake::{Attempted, Woken, woken};
 use crate::recipes::world::World;
 
-/// What is to be known of [`Reentrant`].
+/// Facts about [`Reentrant`].
 pub static FACTS: Facts = Facts {
     number: 6,
     name: "reentrant",
@@ -38,7 +38,7 @@ pub static FACTS: Facts = Facts {
     native: false,
 };
 
-/// What is to be known of [`Reentrant`] with a watchdog.
+/// Facts about [`Reentrant`] with a watchdog.
 pub static WATCHDOG: Facts = Facts {
     number: 7,
     name: "watchdog",
@@ -57,7 +57,7 @@ pub static WATCHDOG: Facts = Facts {
     ..FACTS
 };
 
-/// Nothing where it was taken (again), else what is left of the holder's lease.
+/// Returns nil if the lock was taken (again), else the remaining time of the holder's lease.
 static ENTER: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
@@ -68,7 +68,7 @@ static ENTER: LazyLock<Script> = LazyLock::new(|| {
         return redis.call('PTTL', KEYS[1])",
     )
 });
-/// Nothing where it was not held by this owner, 0 where it still is, 1 where this was the last hold.
+/// Returns nil if this owner did not hold the lock, 0 if it still holds it, 1 if this was the last hold.
 static LEAVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return nil end
@@ -81,7 +81,7 @@ static LEAVE: LazyLock<Script> = LazyLock::new(|| {
         return 1",
     )
 });
-/// Whether the lease began anew.
+/// Returns whether the lease was restarted.
 pub(crate) static RENEW: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
@@ -147,7 +147,7 @@ impl<W: World> Algorithm<W> for Reentrant {
     }
 }
 
-/// Renews what is a field of a hash.
+/// Renews a lock that is a field of a hash.
 pub(crate) async fn renew<W: World>(world: &W, grant: &mut Grant) -> Result<bool> {
     let asked = world.elapsed();
     let renewed: bool = run(world, 0, &RENEW, &[&grant.name], |call| call.arg(&grant.owner).arg(lease_ms(grant.lease))).await?;

@@ -1,39 +1,39 @@
-//! How often to try, and how long to wait in between.
+//! Retry policies: how often to try, and how long to pause in between.
 
 use std::time::Duration;
 
 use crate::recipes::algorithm::Request;
 use crate::recipes::world::World;
 
-/// How an algorithm that polls does so.
+/// How a polling algorithm retries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Retry {
     /// The same pause each time.
     Fixed {
-        /// How long.
+        /// The pause.
         pause: Duration,
     },
-    /// Each pause is as long as the one before times `factor`, up to `most`; of each, up to the part `jitter` (0 to 1) is taken away at
-    /// random. After `tries` attempts it is given up.
+    /// Each pause is the previous one times `factor`, up to `most`. A random part of up to `jitter` (0 to 1) is subtracted from
+    /// each. Gives up after `tries` attempts.
     Exponential {
         /// The first pause.
         first: Duration,
-        /// What each is multiplied by.
+        /// The factor between pauses.
         factor: f64,
-        /// The longest.
+        /// The longest pause.
         most: Duration,
-        /// How much of a pause is chance.
+        /// The random part of a pause.
         jitter: f64,
-        /// Attempts, if they are bounded.
+        /// Maximum number of attempts, if bounded.
         tries: Option<u32>,
     },
-    /// No pauses: the server, or a message, says when. Algorithms that can only poll take their usual pause.
+    /// No pauses: the server, or a message, says when to try again. Algorithms that can only poll use their default pause.
     Blocking,
 }
 
 impl Retry {
-    /// 100 ms, 200 ms and so on up to 2 s, half of each by chance, without a bound on tries: a sound choice for a lock that many may want.
+    /// 100 ms, 200 ms and so on up to 2 s, with a random half, without a bound on tries: a sound choice for a contended lock.
     pub const BACK_OFF: Retry = Retry::Exponential {
         first: Duration::from_millis(100),
         factor: 2.0,
@@ -42,8 +42,8 @@ impl Retry {
         tries: None,
     };
 
-    /// How long to wait after so many attempts in a row have failed, by a random number; `None` where no other is to be made. `usual` is
-    /// the pause of an algorithm that is told no other.
+    /// The pause after this many failed attempts in a row, from a random number; `None` if no further attempt is to be made.
+    /// `usual` is the algorithm's default pause.
     pub fn pause(&self, failed: u32, random: u64, usual: Duration) -> Option<Duration> {
         match *self {
             Retry::Fixed { pause } => Some(pause),
@@ -62,12 +62,12 @@ impl Retry {
     }
 }
 
-/// A random number as one of 0 (included) to 1 (excluded).
+/// Converts a random number to a fraction from 0 (included) to 1 (excluded).
 pub(crate) fn fraction(random: u64) -> f64 {
     (random >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// One wait for a lock: when it is over, and how many attempts have failed.
+/// One wait for a lock: its end, and the number of failed attempts.
 pub(crate) struct Pace<'a> {
     retry: &'a Retry,
     end: Option<Duration>,
@@ -80,12 +80,13 @@ impl<'a> Pace<'a> {
         Pace { retry: &request.retry, end: world.elapsed().checked_add(request.wait), failed: 0 }
     }
 
-    /// What is left of it. Very long where it has no end.
+    /// The remaining time of the wait; [`Duration::MAX`] if it has no end.
     pub fn left(&self, world: &impl World) -> Duration {
         self.end.map_or(Duration::MAX, |end| end.saturating_sub(world.elapsed()))
     }
 
-    /// Waits after a failed attempt; false where there is to be no other. The last attempt is made when the time is over.
+    /// Pauses after a failed attempt. Returns false if no further attempt is to be made. The last attempt happens when the time
+    /// is over.
     pub async fn pause(&mut self, world: &impl World, usual: Duration) -> bool {
         match self.next(world, usual) {
             Some(pause) => {
@@ -96,14 +97,14 @@ impl<'a> Pace<'a> {
         }
     }
 
-    /// How long to wait after a failed attempt; `None` where there is to be no other.
+    /// The pause after a failed attempt; `None` if no further attempt is to be made.
     pub fn next(&mut self, world: &impl World, usual: Duration) -> Option<Duration> {
         self.failed = self.failed.saturating_add(1);
         let left = self.left(world);
         if left.is_zero() {
             return None;
         }
-        // Whatever it is told, it does not go round without ever letting others run.
+        // A minimum pause, so that no setting makes it spin without letting other tasks run.
         let pause = self.retry.pause(self.failed, world.random(), usual)?.max(Duration::from_micros(100));
         Some(pause.min(left))
     }

@@ -1,4 +1,4 @@
-//! 18: a unique row of a database, and a cleaner.
+//! 18: a unique row in a database, and a cleaner.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Reque
 use crate::recipes::call::{Attempt, polled, run};
 use crate::recipes::world::World;
 
-/// What is to be known of [`UniqueRow`].
+/// Facts about [`UniqueRow`].
 pub static FACTS: Facts = Facts {
     number: 18,
     name: "unique-row",
@@ -33,14 +33,14 @@ pub static FACTS: Facts = Facts {
     native: false,
 };
 
-/// By the database's clock, in milliseconds to three places, so that no lease ends early.
+/// The database's clock, in milliseconds with three decimals, so that no lease ends early.
 const NOW: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
 ";
 
-/// `INSERT`, or, where the row is this holder's, `UPDATE … SET count = count + 1`; whether it was. KEYS: row, index. ARGV: holder, lease,
-/// name.
+/// `INSERT`, or `UPDATE … SET count = count + 1` if the row is this holder's. Returns whether it succeeded. KEYS: row, index.
+/// ARGV: holder, lease, name.
 static INSERT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{NOW}
@@ -73,7 +73,7 @@ static UPDATE: LazyLock<Script> = LazyLock::new(|| {
     ))
     .idempotent()
 });
-/// `DELETE … WHERE until <= now LIMIT …`; how many. KEYS: index. ARGV: what rows begin with, at most.
+/// `DELETE … WHERE until <= now LIMIT …`. Returns the number of deleted rows. KEYS: index. ARGV: prefix of the rows, limit.
 static CLEAN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{NOW}
@@ -87,11 +87,11 @@ static CLEAN: LazyLock<Script> = LazyLock::new(|| {
     .idempotent()
 });
 
-/// Rows that are deleted in one step.
+/// Maximum number of rows deleted in one step.
 const CLEANED: u32 = 100;
 
-/// 18: the table is `{table}:row:<name>`, hashes of holder and count, and `{table}:until`, an index of when they are too old; see [`FACTS`].
-/// Whoever is refused runs the [cleaner](UniqueRow::clean), so that none need run beside.
+/// 18: the table consists of the hashes `{table}:row:<name>`, with holder and count, and of `{table}:until`, an index of expiry
+/// times; see [`FACTS`]. A refused client runs the [cleaner](UniqueRow::clean), so that no separate process is needed.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -119,7 +119,7 @@ impl Default for UniqueRow {
 }
 
 impl UniqueRow {
-    /// The rows of a table.
+    /// A lock table with this name.
     pub fn of(table: &str) -> UniqueRow {
         UniqueRow { rows: format!("{{{table}}}:row:").into_bytes(), until: format!("{{{table}}}:until").into_bytes() }
     }
@@ -128,10 +128,10 @@ impl UniqueRow {
         [&self.rows, name].concat()
     }
 
-    /// Deletes rows that are too old, a hundred at most; gives how many.
+    /// Deletes expired rows, at most a hundred. Returns their number.
     ///
     /// # Errors
-    /// Where the server failed it.
+    /// If the server fails the command.
     pub async fn clean<W: World>(&self, world: &W) -> Result<usize> {
         run(world, 0, &CLEAN, &[&self.until], |call| call.arg(&self.rows).arg(CLEANED)).await
     }

@@ -8,7 +8,7 @@ use crate::recipes::call::{beside, run};
 use crate::recipes::wake::{Attempted, Woken, woken};
 use crate::recipes::world::World;
 
-/// What is to be known of [`Semaphore`].
+/// Facts about [`Semaphore`].
 pub static FACTS: Facts = Facts {
     number: 12,
     name: "semaphore",
@@ -30,7 +30,7 @@ pub static FACTS: Facts = Facts {
     native: false,
 };
 
-/// Whether a permit was taken. The first to come makes the counter. ARGV: permits.
+/// Returns nil if a permit was taken. The first client creates the counter. ARGV: permits.
 static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "redis.call('SETNX', KEYS[1], ARGV[1])
@@ -48,7 +48,7 @@ static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// 12: the key is the number of free permits. Flawed: see [`FACTS`].
+/// 12: the key counts the free permits. Flawed: see [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -73,7 +73,7 @@ impl Default for Semaphore {
 }
 
 impl Semaphore {
-    /// So many may hold it at once. What counts is what the first of all clients says.
+    /// Maximum number of concurrent holders. The first client's number decides.
     pub fn new(permits: u32) -> Semaphore {
         Semaphore { permits }
     }

@@ -1,11 +1,11 @@
-//! 1 and 2: `SETNX`, with and without `EXPIRE` after it.
+//! 1 and 2: `SETNX`, without and with a following `EXPIRE`.
 
 use crate::client::{Command, Result};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
 use crate::recipes::call::{Attempt, ask, polled};
 use crate::recipes::world::World;
 
-/// What is to be known of [`SetNx`].
+/// Facts about [`SetNx`].
 pub static SETNX: Facts = Facts {
     number: 1,
     name: "setnx",
@@ -27,7 +27,7 @@ pub static SETNX: Facts = Facts {
     native: false,
 };
 
-/// What is to be known of [`SetNxExpire`].
+/// Facts about [`SetNxExpire`].
 pub static SETNX_EXPIRE: Facts = Facts {
     number: 2,
     name: "setnx-expire",
@@ -49,7 +49,7 @@ pub static SETNX_EXPIRE: Facts = Facts {
     native: false,
 };
 
-/// 1: `SETNX key owner` takes it, `DEL key` gives it back. Flawed: see [`SETNX`].
+/// 1: `SETNX key owner` takes it, `DEL key` releases it. Flawed: see [`SETNX`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetNx;
 
@@ -76,13 +76,13 @@ impl<W: World> Algorithm<W> for SetNx {
     }
 }
 
-/// `DEL`, whoever's it is.
+/// `DEL`, without a check of the owner.
 pub(crate) async fn delete<W: World>(world: &W, grant: &Grant) -> Result<Given> {
     let gone: bool = ask(world, 0, Command::new("DEL").arg(&grant.name)).await?;
     Ok(if gone { Given::Unchecked } else { Given::NotHeld })
 }
 
-/// 2: `SETNX key owner`, `PEXPIRE key lease`, and `DEL key` to give it back. Flawed: see [`SETNX_EXPIRE`].
+/// 2: `SETNX key owner`, `PEXPIRE key lease`, and `DEL key` to release it. Flawed: see [`SETNX_EXPIRE`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {

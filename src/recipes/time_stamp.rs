@@ -1,11 +1,11 @@
-//! 3: `SETNX` with the time until when it is held as the value, and `GETSET` to take over what is past.
+//! 3: `SETNX` with the expiry time as the value, and `GETSET` to take over an expired lock.
 
 use crate::client::{Command, Result};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
 use crate::recipes::call::{Attempt, ask, polled};
 use crate::recipes::world::World;
 
-/// What is to be known of [`TimeStamp`] that takes over by `GETSET`.
+/// Facts about [`TimeStamp`] with take-over by `GETSET`.
 pub static GETSET: Facts = Facts {
     number: 3,
     name: "setnx-getset",
@@ -31,7 +31,7 @@ pub static GETSET: Facts = Facts {
     native: false,
 };
 
-/// What is to be known of [`TimeStamp`] that takes over by `DEL` and `SETNX`.
+/// Facts about [`TimeStamp`] with take-over by `DEL` and `SETNX`.
 pub static NAIVE: Facts = Facts {
     name: "setnx-getset-naive",
     summary: "SETNX with a time stamp; what is past is deleted and set anew",
@@ -45,7 +45,7 @@ pub static NAIVE: Facts = Facts {
     ..GETSET
 };
 
-/// 3: the value is the unix time in milliseconds, by the client's clock, until when it is held. Flawed: see [`GETSET`] and [`NAIVE`].
+/// 3: the value is the expiry time: unix time in milliseconds, on the client's clock. Flawed: see [`GETSET`] and [`NAIVE`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -66,7 +66,7 @@ pub struct TimeStamp {
 }
 
 impl TimeStamp {
-    /// Takes over what is past by `DEL` and `SETNX`, where two can win.
+    /// Takes over an expired lock by `DEL` and `SETNX`, where two clients can win.
     pub fn naive() -> TimeStamp {
         TimeStamp { naive: true }
     }
@@ -77,7 +77,7 @@ impl TimeStamp {
             return ask(world, 0, Command::new("SETNX").arg(key).arg(stamp)).await;
         }
         let old: Option<i64> = ask(world, 0, Command::new("GETSET").arg(key).arg(stamp)).await?;
-        // Whoever was first to replace what was past has it; the others get his time stamp back.
+        // The first client to replace the expired time stamp wins; the others get the winner's time stamp back.
         Ok(old.is_none_or(|old| old == seen || old < now))
     }
 }
@@ -90,7 +90,7 @@ impl<W: World> Attempt<W> for TimeStamp {
         let mut taken: bool = ask(world, 0, Command::new("SETNX").arg(key).arg(stamp)).await?;
         if !taken {
             let seen: Option<i64> = ask(world, 0, Command::new("GET").arg(key)).await?;
-            // One that has gone in between is for the next attempt.
+            // If the key has gone in between, the next attempt takes it.
             if let Some(seen) = seen.filter(|&seen| seen < now) {
                 taken = self.take_over(world, key, seen, stamp, now).await?;
             }
@@ -111,7 +111,7 @@ impl<W: World> Algorithm<W> for TimeStamp {
     fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
         Box::pin(async move {
             let until: Option<i64> = ask(world, 0, Command::new("GET").arg(&grant.name)).await?;
-            // Somebody's it is who has time left; that it is this one's is only assumed.
+            // The holder of an unexpired time stamp still has the lock. That this grant is the holder is only assumed.
             if until.is_none_or(|until| world.unix_ms() >= until) {
                 return Ok(Given::NotHeld);
             }

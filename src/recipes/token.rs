@@ -1,4 +1,4 @@
-//! 4: `SET key token NX PX lease`, the lock of most tutorials and libraries; how it is given back makes the difference.
+//! 4: `SET key token NX PX lease`, the lock of most tutorials and libraries. Its variants differ in the release.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use crate::recipes::call::{Attempt, ask, polled, run};
 use crate::recipes::setnx::delete;
 use crate::recipes::world::World;
 
-/// What is to be known of [`Token`] that releases by a script.
+/// Facts about [`Token`] with release by a script.
 pub static COMPARED: Facts = Facts {
     number: 4,
     name: "set-nx-px",
@@ -34,7 +34,7 @@ pub static COMPARED: Facts = Facts {
     native: false,
 };
 
-/// What is to be known of [`Token`] that deletes without a check.
+/// Facts about [`Token`] with release by `DEL` without a check.
 pub static UNCHECKED: Facts = Facts {
     name: "set-nx-px-del",
     summary: "SET NX PX; DEL to give back, whoever's it is",
@@ -50,7 +50,7 @@ pub static UNCHECKED: Facts = Facts {
     ..COMPARED
 };
 
-/// What is to be known of [`Token`] that looks first, and deletes then.
+/// Facts about [`Token`] with release by `GET` and then `DEL`.
 pub static RACING: Facts = Facts {
     name: "set-nx-px-get-del",
     summary: "SET NX PX; GET, and DEL if it is one's own, as two commands",
@@ -70,19 +70,19 @@ pub static RACING: Facts = Facts {
 pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0").idempotent()
 });
-/// Gives a key a new time-out if it has this value.
+/// Sets a new time-out on a key if it has this value.
 pub(crate) static RENEW: LazyLock<Script> = LazyLock::new(|| {
     Script::new("if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0")
         .idempotent()
 });
 
-/// 4: `SET key owner NX PX lease`. See [`COMPARED`]; an example is at [`Live`](crate::recipes::Live).
+/// 4: `SET key owner NX PX lease`. See [`COMPARED`]; [`Live`](crate::recipes::Live) has an example.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Token {
     release: Release,
 }
 
-/// How it is given back.
+/// How the lock is released.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Release {
     #[default]
@@ -92,18 +92,18 @@ enum Release {
 }
 
 impl Token {
-    /// Gives it back by `DEL` alone. Flawed: see [`UNCHECKED`].
+    /// Releases the lock by `DEL` alone. Flawed: see [`UNCHECKED`].
     pub fn unchecked() -> Token {
         Token { release: Release::Del }
     }
 
-    /// Gives it back by `GET`, and then `DEL` where it is its own. Flawed: see [`RACING`].
+    /// Releases the lock by `GET`, and `DEL` if it is its own. Flawed: see [`RACING`].
     pub fn racing() -> Token {
         Token { release: Release::GetDel }
     }
 }
 
-/// `SET … NX PX` on a server. Where its reply is lost, the key tells whether it was carried out.
+/// `SET … NX PX` on a server. If its reply is lost, the key shows whether it was carried out.
 pub(crate) async fn take<W: World>(world: &W, server: usize, request: &Request) -> Result<bool> {
     let set = Command::new("SET").arg(&request.name).arg(&request.owner).arg("NX").arg("PX").arg(request.lease_ms());
     match ask::<bool>(world, server, set).await {
@@ -118,12 +118,12 @@ pub(crate) async fn take<W: World>(world: &W, server: usize, request: &Request) 
     }
 }
 
-/// Deletes the key on a server if the grant is still there; whether it was.
+/// Deletes the key on a server if it still has the owner's token. Returns whether it had.
 pub(crate) async fn give_back<W: World>(world: &W, server: usize, name: &[u8], owner: &[u8]) -> Result<bool> {
     run(world, server, &RELEASE, &[name], |call| call.arg(owner)).await
 }
 
-/// Has the lease on a server begin anew if the grant is still there; whether it was.
+/// Restarts the lease on a server if the key still has the owner's token. Returns whether it had.
 pub(crate) async fn renew<W: World>(world: &W, server: usize, grant: &Grant) -> Result<bool> {
     run(world, server, &RENEW, &[&grant.name], |call| call.arg(&grant.owner).arg(lease_ms(grant.lease))).await
 }

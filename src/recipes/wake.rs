@@ -1,4 +1,4 @@
-//! Waiting for messages between attempts.
+//! Waits for messages between attempts.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::recipes::race::race;
 use crate::recipes::retry::{Pace, Retry};
 use crate::recipes::world::{Messages, World};
 
-/// How long a message is waited for where nothing else says when to look again: messages can be lost.
+/// The longest wait for a message when nothing else says when to check again: messages can be lost.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 pub(crate) enum Attempted {
-    /// It is held now.
+    /// The lock was taken.
     Taken(Grant),
-    /// Somebody else has it; where it is known, for how long at most. No message comes when that time is over.
+    /// Another owner holds the lock. The duration is the remaining time, if known; no message arrives when it ends.
     Held(Option<Duration>),
 }
 
 impl Attempted {
-    /// Of a script that gives nothing where it was taken, and else what `PTTL` says: −1 where there is no end, −2 where it is over.
+    /// Converts the result of a script that returns nil if the lock was taken, else `PTTL`: −1 without an end, −2 if it is over.
     pub fn of(grant: Grant, left_ms: Option<i64>) -> Attempted {
         match left_ms {
             None => Attempted::Taken(grant),
@@ -36,21 +36,21 @@ pub(crate) trait Woken<W: World>: Sync {
     /// One attempt.
     fn attempt(&self, world: &W, request: &Request) -> impl Future<Output = Result<Attempted>> + Send;
 
-    /// Where messages come for those who wait.
+    /// The channel that wakes waiters.
     fn channel(&self, request: &Request) -> Vec<u8>;
 
-    /// How often a waiter has to attempt again, come what may.
+    /// The longest pause between two attempts of a waiter.
     fn look_every(&self, _request: &Request) -> Duration {
         LOOK_EVERY
     }
 
-    /// The wait is over, and it was not taken.
+    /// Cleans up after a wait that ended without the lock.
     fn give_up(&self, _world: &W, _request: &Request) -> impl Future<Output = Result<()>> + Send {
         std::future::ready(Ok(()))
     }
 }
 
-/// Attempts, and again whenever a message comes or the lease of the holder is over, until one succeeds or the time is over. Polls where
+/// Repeats attempts, whenever a message arrives or the holder's lease is over, until one succeeds or the wait is over. Polls if
 /// the request says so.
 pub(crate) fn woken<'a, W: World>(
     algorithm: &'a impl Woken<W>,
@@ -74,16 +74,16 @@ pub(crate) fn woken<'a, W: World>(
                 algorithm.give_up(world, request).await?;
                 return Ok(None);
             }
-            // What is over by the server's count may be a moment from being gone.
+            // A lease that is over by the server's count may exist for another moment.
             let wait = wait.max(Duration::from_millis(1));
             if request.retry != Retry::Blocking {
                 world.sleep(wait).await;
                 continue;
             }
             match &mut messages {
-                // What was published before this was missed: the next attempt sees what came of it.
+                // Messages published before the subscription are missed; the next attempt sees their effect.
                 None => messages = Some(world.subscribe(0, &algorithm.channel(request)).await?),
-                // A connection that broke may have swallowed a message: it is attempted again, too.
+                // A broken connection may have lost a message, so an error leads to another attempt too.
                 Some(messages) => drop(race(messages.next(), world.sleep(wait)).await),
             }
         }

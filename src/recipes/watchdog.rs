@@ -1,4 +1,4 @@
-//! 7: the watchdog, which renews a grant for as long as its holder lives.
+//! 7: the watchdog, which renews a grant while its holder lives.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Reque
 use crate::recipes::race::{First, Watched, race};
 use crate::recipes::world::World;
 
-/// What renews a grant, and knows until when it is held. A clone is the same one.
+/// Renews a grant, and knows until when it is held. Clones share their state.
 #[derive(Clone)]
 pub struct Watch {
     kept: Arc<Watched<Kept>>,
 }
 
-/// What is known of a grant that is renewed.
+/// The state of a renewed grant.
 struct Kept {
     valid_until: Option<Duration>,
     state: State,
 }
 
-/// What became of the grant.
+/// The fate of the grant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Held,
-    /// It was not held any more when it was to be renewed, or could not be renewed in time.
+    /// The renewal found the grant gone, or did not succeed in time.
     Lost,
-    /// It is being given back.
+    /// The grant is being released.
     Stopped,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Begins to renew a grant each time this long has passed: a third of the lease is usual.
+    /// Starts to renew a grant every `every`, which is usually a third of the lease.
     pub fn start<W: World>(world: &W, algorithm: Arc<dyn Algorithm<W>>, grant: &Grant, every: Duration) -> Watch {
         let kept = Arc::new(Watched::new(Kept { valid_until: grant.valid_until, state: State::Held }));
         let watch = Watch { kept };
@@ -46,23 +46,23 @@ impl Watch {
         watch
     }
 
-    /// Until when the holder may think that it has it; the beginning of time where it was lost.
+    /// The moment until which the holder may believe that it holds the lock; zero if it was lost.
     pub fn held_until(&self) -> Option<Duration> {
         self.kept.get(|kept| if kept.state == State::Lost { Some(Duration::ZERO) } else { kept.valid_until })
     }
 
-    /// Whether it was found lost.
+    /// Whether the watchdog found the grant lost.
     pub fn is_lost(&self) -> bool {
         self.kept.get(|kept| kept.state == State::Lost)
     }
 
-    /// Returns when it is found lost; false where it was stopped before.
+    /// Returns true when the grant is found lost, and false if the watchdog was stopped before.
     pub async fn lost(&self) -> bool {
         let over = |kept: &Kept| (kept.state != State::Held).then_some(kept.state == State::Lost);
         self.kept.until(over).await
     }
 
-    /// Renews it no more.
+    /// Stops renewing.
     pub fn stop(&self) {
         self.kept.change(|kept| {
             if kept.state == State::Held {
@@ -81,7 +81,7 @@ impl Watch {
 }
 
 async fn keep<W: World>(world: W, algorithm: Arc<dyn Algorithm<W>>, mut grant: Grant, every: Duration, watch: Watch) {
-    // Of what is left after a failed attempt, half is for another.
+    // A quarter of the interval, so that several attempts fit into the remaining lease.
     let again = (every / 4).max(Duration::from_millis(1));
     let mut pause = every;
     loop {
@@ -106,10 +106,9 @@ async fn keep<W: World>(world: W, algorithm: Arc<dyn Algorithm<W>>, mut grant: G
     }
 }
 
-/// Another algorithm with a watchdog, which begins with the grant and ends with its release or its holder.
+/// An algorithm with a watchdog, which starts with the grant and ends with its release or with its holder.
 ///
-/// What is held can only be lost by a holder that stops: but one that hangs without ending, in a dead thread of a living process, is
-/// renewed for ever.
+/// Only a holder that stops loses the lock. A holder that hangs, in a dead thread of a living process, is renewed for ever.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -131,19 +130,19 @@ pub struct Guarded<W> {
 }
 
 impl<W: World> Guarded<W> {
-    /// An algorithm with a watchdog. One that cannot renew is as it was.
+    /// Adds a watchdog to an algorithm. An algorithm that cannot renew behaves as before.
     pub fn new(inner: impl Into<Arc<dyn Algorithm<W>>>) -> Guarded<W> {
         let inner = inner.into();
         Guarded { facts: inner.facts(), inner, every: None }
     }
 
-    /// The same by its own name.
+    /// Replaces the facts, and with them the name.
     pub(crate) fn named(mut self, facts: &'static Facts) -> Guarded<W> {
         self.facts = facts;
         self
     }
 
-    /// How often it is renewed. A third of the lease unless given.
+    /// The interval between renewals. A third of the lease unless given.
     pub fn every(mut self, every: Duration) -> Guarded<W> {
         self.every = Some(every);
         self

@@ -1,11 +1,12 @@
-//! What goes wrong, as a test orders it: faults, restarts and failovers.
+//! Failures that a test orders: faults, restarts and failovers.
 
 use std::fmt::Display;
 
 use super::{FaultRule, TestServer, TestServerBuilder};
 
 impl TestServerBuilder {
-    /// A fault from the start on, as a value or in the words of `FAULT ADD`. It meets what comes over TCP.
+    /// Adds a fault that is active from the start, as a value or in the syntax of `FAULT ADD`. It affects requests that arrive
+    /// over TCP.
     ///
     /// ```
     /// use portcullis::testing::{Fault, FaultRule};
@@ -19,7 +20,7 @@ impl TestServerBuilder {
     ///
     /// # Panics
     ///
-    /// Where the words are none of `FAULT ADD`.
+    /// If the text is not valid `FAULT ADD` syntax.
     pub fn fault<R: TryInto<FaultRule>>(mut self, rule: R) -> Self
     where
         R::Error: Display,
@@ -28,7 +29,7 @@ impl TestServerBuilder {
         self
     }
 
-    /// How many of the last writes are kept, so that [`TestServer::restart_losing`] can lose them. None unless given.
+    /// Number of last writes to keep, so that [`TestServer::restart_losing`] can lose them. None unless given.
     pub fn journal(mut self, writes: u64) -> Self {
         self.journal = writes;
         self
@@ -45,7 +46,7 @@ where
     }
 }
 
-/// The faults of a [`TestServer`]: what requests over TCP meet.
+/// The faults of a [`TestServer`]. They affect requests that arrive over TCP.
 ///
 /// ```
 /// # fn main() -> redis::RedisResult<()> {
@@ -66,11 +67,11 @@ pub struct TestFaults<'a> {
 }
 
 impl TestFaults<'_> {
-    /// Adds a rule, as a value or in the words of `FAULT ADD`; one of the same name is replaced.
+    /// Adds a rule, as a value or in the syntax of `FAULT ADD`. A rule with the same name is replaced.
     ///
     /// # Panics
     ///
-    /// Where the words are none of `FAULT ADD`, or there are a thousand rules.
+    /// If the text is not valid `FAULT ADD` syntax, or there are a thousand rules already.
     pub fn add<R: TryInto<FaultRule>>(&self, rule: R)
     where
         R::Error: Display,
@@ -84,7 +85,7 @@ impl TestFaults<'_> {
         assert!(added, "too many faults");
     }
 
-    /// Removes a rule; false where there is none of that name.
+    /// Removes a rule. Returns false if no rule has that name.
     pub fn remove(&self, name: &str) -> bool {
         let name = name.as_bytes().to_vec();
         self.server.control(move |shell| {
@@ -94,7 +95,7 @@ impl TestFaults<'_> {
         })
     }
 
-    /// Removes all rules; gives how many there were. What is delayed stays so.
+    /// Removes all rules and returns their number. Requests and replies that are already delayed stay delayed.
     pub fn clear(&self) -> usize {
         self.server.control(|shell| {
             let removed = shell.engine.faults.clear();
@@ -103,36 +104,37 @@ impl TestFaults<'_> {
         })
     }
 
-    /// Begins the sequence anew from which chance is drawn.
+    /// Restarts the random sequence of the `PROBABILITY` option from this seed.
     pub fn seed(&self, seed: u64) {
         self.server.control(move |shell| shell.engine.faults.seed(seed));
     }
 
-    /// The rules, and how often each was asked and has fired.
+    /// The rules, each with the number of times that it was checked and that it fired.
     pub fn rules(&self) -> Vec<FaultRule> {
         self.server.control(|shell| shell.engine.faults.rules().to_vec())
     }
 
-    /// How often the rule of a name has fired; 0 where there is none.
+    /// Number of times that the rule with this name has fired; 0 if there is none.
     pub fn fired(&self, name: &str) -> u64 {
         self.rules().iter().find(|rule| rule.name == name.as_bytes()).map_or(0, |rule| rule.fired)
     }
 }
 
 impl TestServer {
-    /// Its faults.
+    /// The server's faults.
     pub fn faults(&self) -> TestFaults<'_> {
         TestFaults { server: self }
     }
 
-    /// As if it were killed and started again, at the same port: all connections are closed, and nothing that it held is left. Configuration,
-    /// users, clock and faults stay; fencing tokens go on growing.
+    /// Simulates a kill and a restart at the same port: all connections are closed and all data is lost. Configuration, users,
+    /// clock and faults stay, and fencing tokens keep growing.
     pub fn restart(&self) {
         self.control(|shell| shell.restart(None, None));
     }
 
-    /// As if its replica took over that had not heard of the last writes: all connections are closed, and those writes are lost. A write is what one
-    /// request has changed, be it a script or a transaction. Gives how many were lost: no more than there were since the journal began.
+    /// Simulates the failover to a replica that has not received the last writes: all connections are closed, and those writes
+    /// are lost. One write is everything that one request changed, including a script or a transaction. Returns the number of
+    /// lost writes, which is at most the number of writes since the journal began.
     ///
     /// ```
     /// # use portcullis::TestServer;
@@ -145,7 +147,7 @@ impl TestServer {
     ///
     /// # Panics
     ///
-    /// Where it is to lose more writes than are kept: see [`TestServerBuilder::journal`].
+    /// If it would lose more writes than are kept: see [`TestServerBuilder::journal`].
     pub fn restart_losing(&self, writes: u64) -> usize {
         let (kept, lost) = self.control(move |shell| {
             let kept = shell.engine.journal_limit();

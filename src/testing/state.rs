@@ -1,4 +1,4 @@
-//! What a server holds: kept and put back between tests, and looked through for locks that nobody has given back.
+//! The state of a server: tests save and restore it, and search it for locks that were not released.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,13 @@ use super::{Leak, Snapshot, TestServer, TestServerBuilder};
 #[cfg(feature = "client")]
 use crate::client::Client;
 
-/// How long is waited for what other threads do, at most.
+/// Maximum wait for the effects of other threads.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl TestServerBuilder {
-    /// Says which plain keys are locks, as globs: [`TestServer::assert_no_leaked_locks`] looks for them. Without any, those are meant in whose
-    /// names a word is `lock`, `mutex`, `semaphore` or the like, as in `lock:order:7`, `job-7.mutex` and `orderLock`. To be called once
-    /// for each pattern.
+    /// Adds a glob for the plain keys that are locks; [`TestServer::assert_no_leaked_locks`] looks for them. Call it once for
+    /// each pattern. Without a pattern, a key counts as a lock if one word of its name is `lock`, `mutex`, `semaphore` or the
+    /// like, as in `lock:order:7`, `job-7.mutex` and `orderLock`.
     pub fn lock_keys(mut self, pattern: impl AsRef<[u8]>) -> Self {
         self.lock_keys.push(pattern.as_ref().to_vec());
         self
@@ -20,7 +20,8 @@ impl TestServerBuilder {
 }
 
 impl TestServer {
-    /// What it holds: data with deadlines, native locks with their holders, functions and cached scripts. [`TestServer::restore`] puts it back.
+    /// Saves the server's state: data with deadlines, native locks with their holders, functions and cached scripts.
+    /// [`TestServer::restore`] restores it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -43,18 +44,21 @@ impl TestServer {
         })
     }
 
-    /// Has it hold what a snapshot has, its own or that of a server with the same seed, and nothing else. Whatever had a time left has as much left as it had then.
+    /// Replaces the server's state by a snapshot of this server or of one with the same seed. Remaining times are those at the
+    /// time of the snapshot.
     ///
-    /// Connections stay, and so do their subscriptions, what they track, and transactions that they have begun; keys that they watch have changed, so
-    /// that `EXEC` gives nil. Who waits does so no more, and is told what it would be told when its time is over. Who held a lock is told on
-    /// RESP3 that it was deleted. A grant bound to its connection (`SESSION`) is had again if that connection is still there. Fencing tokens go on growing.
+    /// Connections stay, with their subscriptions, tracking and open transactions. Watched keys count as changed, so that `EXEC`
+    /// returns nil. Blocked clients are unblocked with their time-out reply. Holders on RESP3 connections receive a push that
+    /// their lock was deleted. A grant bound to its connection (`SESSION`) is restored if that connection still exists. Fencing
+    /// tokens keep growing.
     ///
-    /// Requests that a fault delays or `CLIENT PAUSE` holds back are carried out before, and the pause is over: nothing of one test comes about in
-    /// the next. Clock, configuration, statistics and the rules of faults are none of it.
+    /// Requests that a fault delays or that `CLIENT PAUSE` holds back run before the restore, and the pause ends, so that nothing
+    /// of one test happens in the next. The snapshot does not include the clock, the configuration, statistics and the rules of
+    /// faults.
     ///
     /// # Panics
     ///
-    /// Where the snapshot is of a server with another seed, or has keys in databases that this one has not.
+    /// If the snapshot is of a server with another seed, or has keys in databases that this server does not have.
     #[track_caller]
     pub fn restore(&self, snapshot: &Snapshot) {
         let snapshot = snapshot.clone();
@@ -67,8 +71,8 @@ impl TestServer {
         }
     }
 
-    /// The locks that are still held, in all databases: native locks and semaphores with each of their holders, and plain keys that are locks (see
-    /// [`TestServerBuilder::lock_keys`]).
+    /// The locks that are still held, in all databases: native locks and semaphores with each of their holders, and plain keys
+    /// that are locks (see [`TestServerBuilder::lock_keys`]).
     pub fn leaked_locks(&self) -> Vec<Leak> {
         let patterns = self.lock_keys.clone();
         self.control(move |shell| {
@@ -77,8 +81,8 @@ impl TestServer {
         })
     }
 
-    /// To be called at the end of a test: panics if a lock is still held, and says which, by whom, for how long and until when, and by which connection
-    /// it was acquired.
+    /// Panics if a lock is still held. Call it at the end of a test. The message names the lock, its holder, how long it has been
+    /// held, when it ends, and the connection that acquired it.
     ///
     /// ```should_panic
     /// let server = portcullis::TestServer::start();
@@ -94,11 +98,11 @@ impl TestServer {
         assert!(leaks.is_empty(), "{count} lock{plural} still held:{}", lines.concat());
     }
 
-    /// A client of its own, connected.
+    /// Connects a new client to the server.
     ///
     /// # Panics
     ///
-    /// Where it cannot connect, as when the server wants a password.
+    /// If it cannot connect, for example because the server requires a password.
     #[cfg(feature = "client")]
     pub async fn client(&self) -> Client {
         match Client::connect(&self.url()).await {
@@ -107,12 +111,12 @@ impl TestServer {
         }
     }
 
-    /// How many clients wait in it, be it for keys, locks, the end of a pause or of a delay.
+    /// Number of clients blocked in the server: on keys, on locks, by a pause or by a delay.
     pub fn blocked_clients(&self) -> usize {
         self.control(|shell| shell.engine.blocked_clients())
     }
 
-    /// Waits until so many clients wait in it, for a test that then moves the clock or frees what they wait for.
+    /// Waits until exactly this number of clients is blocked. A test then moves the clock or frees what they wait for.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -129,7 +133,7 @@ impl TestServer {
     ///
     /// # Panics
     ///
-    /// Where that does not come about within ten seconds.
+    /// If that does not happen within ten seconds.
     #[track_caller]
     pub fn until_blocked(&self, clients: usize) {
         let begin = Instant::now();
