@@ -1,19 +1,19 @@
-//! Time passes: what ends by itself, and what is done in slices between requests.
+//! The passing of time: what ends by itself, and work that is done in slices between requests.
 
 use crate::base::time::Now;
 use crate::engine::{Action, Engine};
 
-/// Steps (entries fired, moved on the wheel or freed) that one call of [`Engine::advance`] takes at most. A command may have to
-/// wait for two such calls, the one that runs when it comes and the one before its own turn: 0.1 to 0.2 ms each, where 2,000 steps
-/// took up to 0.9 ms. The work as a whole costs the same.
+/// Maximum number of steps (entries fired, moved on the wheel or freed) in one call of [`Engine::advance`]. A command may have to
+/// wait for two such calls, the one in progress when it arrives and the one before its own turn: 0.1 to 0.2 ms each, where 2,000
+/// steps took up to 0.9 ms. The total work costs the same.
 pub const ADVANCE_BUDGET: u32 = 512;
 
-/// So many who are told of an event take as long as one step.
+/// Number of notified listeners that take as long as one step.
 const TOLD_A_STEP: u32 = 2;
 
 impl Engine {
-    /// Lets time reach `now`: ends keys and fields whose deadlines have come, at most [`ADVANCE_BUDGET`] steps at once, and frees
-    /// what waits for it. Gives whether there is more to do already; then call it again soon.
+    /// Advances time to `now`: ends keys and fields whose deadlines have passed, at most [`ADVANCE_BUDGET`] steps per call, and
+    /// frees pending memory. Returns whether more work is due already; if so, call it again soon.
     pub fn advance(&mut self, now: Now) -> bool {
         self.mark_journal(true);
         self.end_pause(now);
@@ -38,7 +38,7 @@ impl Engine {
             self.keyspace.changes.end();
             self.tell_others();
             self.publish_events();
-            // Whoever is told of them takes time, too.
+            // Notifying listeners takes time too.
             budget = budget.saturating_sub((self.visited - visited) as u32 / TOLD_A_STEP);
             self.visited = visited;
             if !more {
@@ -80,26 +80,27 @@ impl Engine {
         self.has_work(now)
     }
 
-    /// Whether [`Engine::advance`] has something to do now.
+    /// Whether [`Engine::advance`] has work now.
     pub fn has_work(&self, now: Now) -> bool {
         self.next_deadline().is_some_and(|at| now.reached(at))
     }
 
-    /// Whether something that a client has begun goes on, for which no time has to pass: it does even while the clock stands still.
+    /// Whether work that a client has begun continues, which needs no passing of time: it continues even while the clock is
+    /// frozen.
     #[inline]
     pub fn goes_on(&self) -> bool {
         self.walking() || !self.ending.is_empty()
     }
 
-    /// When requests for locks are forgotten next, in monotonic milliseconds; the end of time where none is.
+    /// The next time at which remembered lock requests are forgotten, in monotonic milliseconds; `u64::MAX` if there is none.
     #[inline(always)]
     fn requests_due_ms(&self) -> u64 {
         let Some(locks) = &self.keyspace.changes.locks else { return u64::MAX };
         locks.requests.next_ms()
     }
 
-    /// The monotonic millisecond at which [`Engine::advance`] is to be called, if nothing happens before; a time that is past
-    /// means at once.
+    /// The monotonic millisecond at which [`Engine::advance`] must be called if nothing happens before; a time in the past means
+    /// at once.
     pub fn next_deadline(&self) -> Option<u64> {
         let clients_go = self.counts_clients() && self.clients_exceed();
         let unfreed = self.scripts.has_garbage() || !self.discards.is_empty() || self.pubsub.has_retired();
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn those_who_listen_to_what_ends_have_their_part_of_a_turn() {
-        // By how many listeners there are: turns that it takes a thousand keys to end.
+        // The number of turns in which a thousand keys expire, by number of listeners.
         let turns = [0, 20].map(|listeners| {
             let mut h = Harness::new();
             h.run("CONFIG SET notify-keyspace-events Ex");

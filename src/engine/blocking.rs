@@ -1,10 +1,10 @@
-//! Commands that wait: who waits for which key, until when, and how they are served.
+//! Blocking commands: which sessions wait for which keys, until when, and how they are served.
 //!
-//! A handler that finds nothing to take calls [`Context::block`]. The engine keeps the request and puts the session at the end of the
-//! queue of each of its keys; nothing more is read from its connection. Every change of a key comes by
-//! [`crate::keyspace::change::Changes::emit`], and there a key that somebody waits for is noted as ready, once. When the command, the
-//! transaction or the script that did it has ended, in the same step, the waiters of the ready keys are served: in the order in which
-//! they came, by executing their requests again, for as long as the key holds what they wait for.
+//! A handler that finds nothing to take calls [`Context::block`]. The engine keeps the request and appends the session to the
+//! queue of each of its keys; nothing more is read from its connection. Every change of a key passes through
+//! [`crate::keyspace::change::Changes::emit`], which marks an awaited key as ready, once. When the command, the transaction or
+//! the script that changed it has ended, in the same step, the waiters of the ready keys are served in FIFO order: their requests
+//! are executed again, as long as the key holds what they wait for.
 //!
 //! ```text
 //!   BLPOP ─▶ nothing there ─▶ block ─▶ (database, key) ─▶ waiter ─▶ waiter ─▶ …
@@ -26,19 +26,21 @@ use crate::keyspace::waits::{TimeOut, Waiter, Wake};
 use crate::resp::reply::{Sink, WireReply};
 
 impl Context<'_> {
-    /// Whether the command may wait. In a transaction or a script it may not: it replies as if its time were over at once.
+    /// Whether the command may wait. In a transaction or a script it may not: it replies as if it timed out at once.
     pub fn may_block(&mut self) -> bool {
         self.origin == Origin::Client && !self.session().flags.contains(SessionFlags::IN_EXEC)
     }
 
-    /// Has the session wait until one of the keys holds what wakes it, or until a deadline (monotonic milliseconds): then the request is
-    /// executed again, or a null array is its reply. The handler must not have replied, and be allowed to wait.
+    /// Blocks the session until one of the keys holds what wakes it, and executes the request again then, or until a deadline
+    /// (monotonic milliseconds), and replies with a null array then (null for a latch). The handler must not have replied, and
+    /// must be allowed to wait.
     pub fn block<'k>(&mut self, args: &[&[u8]], keys: impl Iterator<Item = &'k [u8]>, wake: Wake, deadline: Option<u64>) {
         let time_out = if wake.contains(Wake::LATCH) { TimeOut::Null } else { TimeOut::NullArray };
         self.wait(args, keys, wake, deadline, time_out);
     }
 
-    /// Has the session wait until a deadline (monotonic milliseconds) for what never comes; then its reply is so many zeros.
+    /// Blocks the session until a deadline (monotonic milliseconds) for something that never comes. The reply is then this many
+    /// zeros.
     pub fn block_in_vain(&mut self, args: &[&[u8]], deadline: Option<u64>, zeros: usize) {
         self.wait(args, std::iter::empty(), Wake::empty(), deadline, TimeOut::Zeros(zeros));
     }
@@ -52,7 +54,7 @@ impl Context<'_> {
         time_out: TimeOut,
     ) {
         let (id, db) = (self.session, self.db);
-        // Whoever waits on goes on waiting for no longer than it said at first.
+        // A request that is executed again and blocks again keeps its first deadline.
         let deadline = self.engine.resumed.unwrap_or(deadline);
         let client = self.session().id;
         let waiter = Waiter { session: id, client, args: Arguments::new(args), wake, deadline, time_out };
@@ -62,17 +64,17 @@ impl Context<'_> {
         let session = self.session();
         session.waiter = number;
         session.flags |= SessionFlags::BLOCKED;
-        // It counts when it is done.
+        // The command is counted when it completes.
         self.engine.stats.commands -= 1;
     }
 }
 
 impl Engine {
-    /// After a command, a transaction or a script, or when time has passed: serves those who wait for what has become ready, and
-    /// executes what a pause has held back.
+    /// After a command, a transaction or a script, or when time has passed: serves the waiters of what has become ready, and
+    /// executes requests that a pause has held back.
     #[cold]
     pub(super) fn attend(&mut self, now: Now) {
-        // Not in the middle of a script that lets others be answered.
+        // Not in the middle of a long script that lets other sessions run.
         if self.long_run.is_some() {
             return;
         }
@@ -93,11 +95,11 @@ impl Engine {
                 self.serve_key(now, key, db, &name);
             }
         }
-        // What happened to be the last waiter for a key leaves nobody to be told.
+        // The last waiter for a key may have gone, so there may be nobody left to notify.
         self.keyspace.changes.update_observed();
     }
 
-    /// Serves those who wait for a key, in order, each of them once.
+    /// Serves the waiters for a key, in order, each of them once.
     fn serve_key(&mut self, now: Now, key: u32, db: u32, name: &[u8]) {
         let interests = &self.keyspace.changes.waits.interests;
         let (mut left, mut link) = (interests.interested(key), interests.first(key));
@@ -120,12 +122,12 @@ impl Engine {
         }
     }
 
-    /// Executes the request of a waiter again.
+    /// Executes a waiter's request again.
     fn serve(&mut self, now: Now, number: u32) {
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return };
         let Waiter { session: id, args, deadline, .. } = *waiter;
         let session = &mut self.sessions[id.0 as usize];
-        // A session that waits executes nothing else.
+        // A blocked session executes nothing else, so its last command is the blocked one.
         let command = session.last_command;
         session.waiter = NIL;
         session.resume();
@@ -138,7 +140,7 @@ impl Engine {
         self.wake_up(now, id);
     }
 
-    /// Has the shell look at a session that was blocked.
+    /// Makes the server look at a session that was blocked.
     pub(super) fn wake_up(&mut self, now: Now, id: SessionId) {
         let session = &mut self.sessions[id.0 as usize];
         session.last_ms = now.mono_ms();
@@ -148,7 +150,7 @@ impl Engine {
         self.mark_dirty(id);
     }
 
-    /// Ends the waiting of those whose time is over.
+    /// Ends the waits whose deadlines have passed.
     pub(super) fn time_out(&mut self, now: Now, budget: &mut u32) {
         while *budget > 0
             && let Some(&(deadline, _, number)) = self.keyspace.changes.waits.deadlines.first()
@@ -159,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// Ends the waiting of a session for keys with an error, or as if its time were over; false where it does not wait for any.
+    /// Ends a session's wait with an error, or as if it timed out. Returns false if the session does not wait.
     pub fn unblock(&mut self, now: Now, id: SessionId, error: Option<&Error>) -> bool {
         let number = self.sessions[id.0 as usize].waiter;
         if number == NIL { self.unblock_from_locks(now, id, error) } else { self.end_wait(now, number, error) }
@@ -168,7 +170,8 @@ impl Engine {
     fn end_wait(&mut self, now: Now, number: u32, error: Option<&Error>) -> bool {
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return false };
         self.keyspace.changes.update_observed();
-        // It was counted when it began to wait, and then not any more, as one that is served is executed again.
+        // The command was counted when it began to wait, and the count was undone then, because a served request is executed
+        // again.
         if let Some(command) = self.sessions[waiter.session.0 as usize].last_command {
             self.count(command);
             if error.is_some() {
@@ -192,7 +195,7 @@ impl Engine {
         true
     }
 
-    /// Forgets that a session waits, for whatever reason.
+    /// Forgets a session's wait, for whatever reason.
     pub(crate) fn forget_wait(&mut self, now: Now, id: SessionId) {
         self.forget_lock_wait(now, id);
         self.forget_walk(id);
@@ -211,11 +214,11 @@ impl Engine {
     }
 }
 
-/// The time-out of a command that waits, given in seconds: its deadline in monotonic milliseconds, `None` for 0.
+/// Parses the time-out of a blocking command in seconds. Returns its deadline in monotonic milliseconds, `None` for 0.
 pub fn deadline(now: Now, seconds: &[u8]) -> Result<Option<u64>> {
     let read = LongDouble::parse(seconds).ok_or(Error::TIMEOUT_NOT_FLOAT)?;
     let ms = match (read.to_f64() * 1000.0).ceil() {
-        // However short, it is not for ever.
+        // A positive time-out never rounds to 0, which means for ever.
         0.0 if read.is_positive() => 1.0,
         ms => ms,
     };

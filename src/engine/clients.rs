@@ -1,4 +1,4 @@
-//! Sessions come and go, and those that were written to are handed to whoever writes their outboxes.
+//! Connects and disconnects sessions, and hands out the sessions with output to write.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::engine::Engine;
 use crate::engine::session::{Peer, Session, SessionFlags};
 
 impl Engine {
-    /// A new session.
+    /// Creates a session.
     pub fn connect(&mut self, now: Now, mut peer: Peer) -> SessionId {
-        // All that come to one address share its text.
+        // Connections to the same local address share its text.
         if *self.last_local == *peer.laddr {
             peer.laddr = Arc::clone(&self.last_local);
         } else {
@@ -27,7 +27,7 @@ impl Engine {
         id
     }
 
-    /// Ends a session: its connection is closed, whoever closed it.
+    /// Removes a session whose connection is closed.
     pub fn disconnect(&mut self, now: Now, id: SessionId) {
         self.pubsub.forget(id);
         self.update_heard();
@@ -53,12 +53,12 @@ impl Engine {
         }
     }
 
-    /// Drops a buffer, and gives the memory of a large one back bit by bit.
+    /// Drops a buffer. The memory of a large one is freed in steps.
     pub fn discard<T: Copy + 'static>(&mut self, buffer: Vec<T>) {
         self.discards.add(buffer);
     }
 
-    /// Notes that a session has something to write or is to be closed, for [`Engine::take_dirty`].
+    /// Records that a session has output to write or is to be closed, for [`Engine::take_dirty`].
     pub fn mark_dirty(&mut self, id: SessionId) {
         let session = &mut self.sessions[id.0 as usize];
         if !session.flags.contains(SessionFlags::DIRTY) {
@@ -67,8 +67,9 @@ impl Engine {
         }
     }
 
-    /// Moves the sessions that were written to, or are to be closed, behind `into`. The session whose request was executed is not
-    /// among them unless somebody wrote to it besides. It ends a turn: who tracks keys by prefixes is told of those that have changed in it.
+    /// Appends the sessions that have output, or are to be closed, to `into`. The session whose request was executed is included
+    /// only if another session wrote to it. Ends a turn: clients that track keys by prefix are notified of the keys that changed
+    /// in it.
     pub fn take_dirty(&mut self, into: &mut Vec<SessionId>) {
         if self.keyspace.changes.tracking.has_changed() && self.long_run.is_none() {
             self.tell_changed();

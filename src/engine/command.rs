@@ -1,7 +1,7 @@
 //! The command table's row: what a command is, as data.
 //!
-//! A family file in `commands/` declares its rows as constants beside their handlers. Arity errors, `COMMAND` and its subcommands,
-//! ACL categories, key positions and the guide's table are all derived from the row.
+//! A family file in `commands/` declares its rows as constants beside their handlers. Arity errors, `COMMAND` and its
+//! subcommands, ACL categories, key positions and the guide's table all derive from the row.
 
 use smallvec::SmallVec;
 
@@ -10,7 +10,7 @@ use crate::engine::command_keys::{KeySpec, KeyUse};
 use crate::engine::context::Context;
 
 bitflags::bitflags! {
-    /// What kind of command it is; names as `COMMAND INFO` gives them.
+    /// Flags of a command, with the names of `COMMAND INFO`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Flags: u32 {
         /// May change the keyspace.
@@ -25,7 +25,7 @@ bitflags::bitflags! {
         const PUBSUB = 1 << 4;
         /// Not allowed from a script.
         const NOSCRIPT = 1 << 5;
-        /// May wait.
+        /// May block.
         const BLOCKING = 1 << 6;
         /// Allowed while loading.
         const LOADING = 1 << 7;
@@ -43,15 +43,15 @@ bitflags::bitflags! {
         const MOVABLEKEYS = 1 << 13;
         /// Not allowed inside MULTI.
         const NO_MULTI = 1 << 14;
-        /// May be called while a script runs long.
+        /// Allowed while a long script runs.
         const ALLOW_BUSY = 1 << 15;
-        /// Never propagated on its own: what it does is.
+        /// Not propagated itself; its effects are.
         const MAY_REPLICATE = 1 << 16;
-        /// Not run from the queue of asynchronously loaded data.
+        /// Not allowed while a data set is loaded asynchronously.
         const NO_ASYNC_LOADING = 1 << 17;
-        /// Touches keys all the same even when it only counts them.
+        /// Is a command with keys even if a request has none.
         const NO_MANDATORY_KEYS = 1 << 18;
-        /// Only tests call it, and no pause is in their way.
+        /// For tests only; `CLIENT PAUSE` does not hold it back.
         const TEST_MODE = 1 << 19;
     }
 }
@@ -108,46 +108,46 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// What the engine knows of a command beyond what `COMMAND INFO` shows.
+    /// Facts that the engine needs about a command, besides those that `COMMAND INFO` shows.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Traits: u8 {
-        /// Its cost is bounded by its arguments and its reply, though it is not [`Flags::FAST`]: what it frees is freed later. Scripts
-        /// count their own work.
+        /// Its cost is bounded by its arguments and its reply, although it is not [`Flags::FAST`]: it defers freeing memory.
+        /// Scripts count their own work.
         const BOUNDED = 1 << 0;
-        /// Runs at once, even between `MULTI` and `EXEC`.
+        /// Runs immediately, even between `MULTI` and `EXEC`.
         const AT_ONCE = 1 << 1;
-        /// A client on RESP2 may call it while it has subscriptions.
+        /// Allowed for a RESP2 client with subscriptions.
         const WHILE_SUBSCRIBED = 1 << 2;
-        /// Runs the queue of a transaction.
+        /// Runs the queue of a transaction (`EXEC`).
         const EXEC = 1 << 3;
         /// Scripts may call it after `DEBUG SET-DISABLE-DENY-SCRIPTS`.
         const DEBUG = 1 << 4;
-        /// `CLIENT CACHING` still holds for the request after it.
+        /// `CLIENT CACHING` stays in effect for the next request.
         const KEEPS_CACHING = 1 << 5;
     }
 }
 
-/// What a command replies with, where a script's plan may call it: see `script::plan`.
+/// The type of a command's reply, for commands in a script's plan: see `script::plan`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replies {
-    /// An aggregate, or whatever it is.
+    /// An aggregate, or any type.
     #[default]
     Any,
-    /// A number, unless it fails.
+    /// An integer, unless it fails.
     Integer,
-    /// A number, a string, a status or nothing.
+    /// An integer, a string, a status or null.
     Scalar,
-    /// The same, unless its second argument is a count.
+    /// As [`Replies::Scalar`], unless the second argument is a count.
     ScalarWithoutCount,
 }
 
-/// What a command runs that has flags of its own.
+/// The script or function whose flags apply to the command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Runs {
     /// Nothing.
     #[default]
     Nothing,
-    /// The script that is its first argument.
+    /// The script in its first argument.
     Source,
     /// The script whose digest is its first argument.
     Digest,
@@ -158,10 +158,10 @@ pub enum Runs {
 /// Positions of arguments; 0 is the command's name.
 pub type Positions = SmallVec<[usize; 4]>;
 
-/// Finds arguments of a request.
+/// Finds certain arguments of a request.
 pub type Finds = fn(&[&[u8]]) -> Positions;
 
-/// The group a command is listed under in `COMMAND DOCS`.
+/// The command's group in `COMMAND DOCS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Group {
@@ -184,10 +184,10 @@ pub enum Group {
     Lock,
 }
 
-/// Where a command's keys stand among its arguments; position 0 is the command's name.
+/// Positions of a command's keys; position 0 is the command's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
-    /// It takes none.
+    /// No keys.
     None,
     /// From `first` to `last` (negative: counted from the end), every `step`-th.
     Range {
@@ -198,14 +198,14 @@ pub enum Keys {
         /// Distance between two keys.
         step: i32,
     },
-    /// The argument at `numkeys` says how many keys (every `step`-th argument) follow it.
+    /// The argument at `numkeys` is the number of keys that follow it, every `step`-th argument.
     Counted {
         /// Position of the number.
         numkeys: usize,
         /// Distance between two keys.
         step: i32,
     },
-    /// As these say, access and use included, where the places of all keys do not follow one rule.
+    /// Explicit key specifications, with access and use, for keys whose positions do not follow one rule.
     Specified(&'static [KeySpec]),
 }
 
@@ -220,7 +220,7 @@ impl Keys {
     pub const PAIRS: Keys = Keys::Range { first: 1, last: -1, step: 2 };
 }
 
-/// How a command uses its keys, as the key specifications of `COMMAND INFO` name it.
+/// How a command uses its keys, with the names of the key specifications in `COMMAND INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// `RO`: reads the value.
@@ -233,7 +233,7 @@ pub enum Access {
     Remove,
 }
 
-/// Which arguments of a command are channels, so that a user may be kept from them. Ending a subscription takes no permission.
+/// Which arguments of a command are channels, for permission checks. Unsubscribing needs no permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
     /// None.
@@ -258,63 +258,63 @@ impl Channels {
     }
 }
 
-/// What a command that writes may do to a held lock, a queue, a semaphore, a latch or a guard. Only their own commands change them, and
-/// only a deletion that says so ends them.
+/// What a write command may do to a held lock, a queue, a semaphore, a latch or a guard. Only their own commands change them, and
+/// only an explicit deletion ends them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Natives {
-    /// Nothing. The engine refuses a request with WRONGTYPE before it runs, if it changes, replaces, moves or removes such a key: its key
-    /// specifications say which keys those are. Commands for one type of value are asked only about keys that they overwrite, as they
-    /// look at the type of all others.
+    /// Nothing. The engine refuses a request with WRONGTYPE before it runs, if it would change, replace, move or remove such a
+    /// key; its key specifications say which keys those are. For commands of one value type, only the keys that they overwrite
+    /// are checked, because they check the type of all others themselves.
     #[default]
     Refused,
-    /// Nothing. The handler looks at the type of each key before it changes anything.
+    /// Nothing. The handler checks the type of each key before it changes anything.
     Checked,
-    /// Deletes them: the administrator's way to end what is held.
+    /// Deletes them: the administrator's way to end a hold.
     Deleted,
-    /// It is one of their own commands.
+    /// A native command, which changes them.
     Own,
 }
 
-/// What carries a command out.
+/// The function that executes a command.
 pub type Handler = fn(&mut Context<'_>, &[&[u8]]) -> Result;
 
 /// One row of the table.
 #[derive(Debug)]
 pub struct Command {
-    /// In lower case; of a subcommand only its own word.
+    /// In lower case; for a subcommand, only its own word.
     pub name: &'static str,
-    /// Number of arguments, the name (and, for a subcommand, its container) counted; negative: at least so many.
+    /// Number of arguments, including the name (and, for a subcommand, its container); if negative, the minimum.
     pub arity: i32,
-    /// What kind of command it is.
+    /// Its flags.
     pub flags: Flags,
-    /// Where its keys are.
+    /// Positions of its keys.
     pub keys: Keys,
-    /// What it does to them.
+    /// What it does to its keys.
     pub access: Access,
-    /// What it does to them more exactly, where that does not follow from `access` (which it then replaces): one entry for all keys, or
-    /// one for each key of a range, the last standing for all that remain. See [`crate::engine::command_keys`].
+    /// More exact uses of its keys, where they do not follow from `access` (which they replace): one entry for all keys, or one
+    /// for each key of a range, the last one for all remaining keys. See [`crate::engine::command_keys`].
     pub key_uses: &'static [(Access, KeyUse)],
-    /// Of a key specification with [`KeyUse::VARIABLE`]: what this very request does, given its arguments.
+    /// For a key specification with [`KeyUse::VARIABLE`]: what a request does, given its arguments.
     pub use_in: fn(&[&[u8]]) -> (Access, KeyUse),
-    /// What is to be said about each of its key specifications, in our words; nothing where that is empty.
+    /// Our notes on each of its key specifications; empty for none.
     pub key_notes: &'static [&'static str],
     /// What it may do to locks, semaphores, latches and guards.
     pub natives: Natives,
-    /// Whether this very request, given its arguments, writes only keys that are not there: with a word like NX.
+    /// Whether a request, given its arguments, writes only keys that do not exist, for example with NX.
     pub only_creates: fn(&[&[u8]]) -> bool,
-    /// Which of its arguments are channels.
+    /// Which arguments are channels.
     pub channels: Channels,
-    /// The arguments that decide about the slot in a cluster, where those are not its keys.
+    /// The arguments that determine the cluster slot, if those are not the keys.
     pub slot_args: Option<Finds>,
-    /// The arguments that are secrets: `MONITOR` and the slow log do not show them.
+    /// The arguments that are secrets. `MONITOR` and the slow log do not show them.
     pub secrets: Finds,
-    /// What else the engine knows of it.
+    /// Further facts for the engine.
     pub traits: Traits,
-    /// What it replies with.
+    /// The type of its reply.
     pub replies: Replies,
-    /// What it runs.
+    /// The script or function that it runs.
     pub runs: Runs,
-    /// Why it refuses all that it is asked for; empty where it does not.
+    /// Why it refuses every request; empty if it does not.
     #[cfg_attr(
         not(any(test, feature = "internals")),
         expect(dead_code, reason = "the page of all commands shows it, which a test makes")
@@ -322,27 +322,27 @@ pub struct Command {
     pub refused: &'static str,
     /// Its group.
     pub group: Group,
-    /// ACL categories beyond those that follow from group and flags.
+    /// ACL categories, besides those that follow from group and flags.
     pub categories: Categories,
-    /// The Redis (or Valkey) version that introduced it; of what no other server has, ours.
+    /// The Redis (or Valkey) version that introduced it; for our own commands, our version.
     pub since: &'static str,
-    /// One line of what it does, in our words.
+    /// One line on what it does, in our words.
     pub summary: &'static str,
     /// Its cost in big-O terms.
     pub complexity: &'static str,
-    /// Its arguments in the notation of the documentation, from which `COMMAND DOCS` derives the argument tree:
+    /// Its arguments in the documentation's notation, from which `COMMAND DOCS` derives the argument tree:
     /// `key value [NX | XX] [EX seconds | PX milliseconds]`. See `commands::syntax`.
     pub syntax: &'static str,
     /// Command tips for proxies and clients (`nondeterministic_output`, `request_policy:all_shards`, …).
     pub tips: &'static [&'static str],
-    /// Carries it out. A container's own handler is called when no subcommand was given.
+    /// Executes it. A container's own handler runs when no subcommand was given.
     pub handler: Handler,
     /// Subcommands of a container.
     pub subcommands: &'static [Command],
 }
 
 impl Command {
-    /// A row to start from: `Command { name: …, ..Command::DEFAULT }`.
+    /// The default row: `Command { name: …, ..Command::DEFAULT }`.
     pub const DEFAULT: Command = Command {
         name: "",
         arity: 1,
@@ -382,14 +382,14 @@ impl Command {
         self.traits.contains(Traits::EXEC)
     }
 
-    /// Whether `argc` arguments, the name included, are a number it takes.
+    /// Whether `argc` arguments, including the name, match the arity.
     pub fn takes(&self, argc: usize) -> bool {
         let least = self.arity.unsigned_abs() as usize;
         argc == least || (self.arity < 0 && argc > least)
     }
 }
 
-/// The handler of a row that is never called itself: a container without its subcommand fails on arity first.
+/// The handler of a row that is never called: a container without its subcommand fails on arity first.
 fn no_handler(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Err(crate::base::error::Error::SYNTAX)
 }

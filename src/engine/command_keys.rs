@@ -1,4 +1,4 @@
-//! The keys among a request's arguments: from the row to key specifications, and from those to positions.
+//! Finds the keys of a request: from the row to key specifications, and from those to positions.
 
 use smallvec::SmallVec;
 
@@ -7,71 +7,71 @@ use crate::base::number::parse_i64;
 use crate::engine::command::{Access, Command, Keys};
 
 bitflags::bitflags! {
-    /// What a command does with the value behind a key, beside its [`Access`].
+    /// What a command does with a key's value, besides its [`Access`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct KeyUse: u8 {
-        /// Gives it back, or stores it elsewhere.
+        /// Returns it, or stores it elsewhere.
         const ACCESS = 1 << 0;
         /// Changes it.
         const UPDATE = 1 << 1;
-        /// Adds to it, never changing or removing.
+        /// Adds to it, without changing or removing anything.
         const INSERT = 1 << 2;
         /// Removes some or all of it.
         const DELETE = 1 << 3;
-        /// Is no key, only hashed like one.
+        /// The argument is not a key, only hashed like one.
         const NOT_KEY = 1 << 4;
-        /// What is done depends on the other arguments: access and use are the most that can happen.
+        /// Depends on the other arguments: access and use are the maximum.
         const VARIABLE = 1 << 5;
-        /// Not known: the number of keys is no proper number, and the command will refuse the request.
+        /// Unknown: the number of keys is malformed, and the command will refuse the request.
         const UNKNOWN = 1 << 6;
     }
 }
 
-/// Uses that do not follow from the access, for the `key_uses` of rows.
+/// Uses for the `key_uses` of rows that do not follow from the access.
 pub mod uses {
     use super::{Access, KeyUse};
 
-    /// One entry for all keys, or one for each.
+    /// One entry for all keys, or one for each key.
     pub type Uses = &'static [(Access, KeyUse)];
 
     const READ_AND_DELETED: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::DELETE));
 
-    /// Looked at for what it is, not for its content: `EXISTS`, `STRLEN`.
+    /// Metadata is read, not the content: `EXISTS`, `STRLEN`.
     pub const EXAMINED: Uses = &[(Access::Read, KeyUse::empty())];
-    /// Changed without a look at the content: `EXPIRE`, `HSET`.
+    /// Changed without reading the content: `EXPIRE`, `HSET`.
     pub const CHANGED: Uses = &[(Access::ReadWrite, KeyUse::UPDATE)];
-    /// Added to: `APPEND`.
+    /// Extended: `APPEND`.
     pub const EXTENDED: Uses = &[(Access::ReadWrite, KeyUse::INSERT)];
-    /// Made where it was not: `SETNX`.
+    /// Created if it does not exist: `SETNX`.
     pub const CREATED: Uses = &[(Access::Overwrite, KeyUse::INSERT)];
-    /// Overwritten by what is read from others: `ZRANGESTORE`, `SINTERSTORE`, `BITOP`.
+    /// Overwritten with data from the other keys: `ZRANGESTORE`, `SINTERSTORE`, `BITOP`.
     pub const STORED: Uses = &[(Access::Overwrite, KeyUse::UPDATE), (Access::Read, KeyUse::ACCESS)];
     /// Read and removed: `GETDEL`.
     pub const TAKEN: Uses = &[READ_AND_DELETED];
-    /// Part of it is removed: `HDEL`.
+    /// Partly removed: `HDEL`.
     pub const REMOVED_FROM: Uses = &[(Access::ReadWrite, KeyUse::DELETE)];
     /// `RENAME`.
     pub const RENAMED: Uses = &[READ_AND_DELETED, (Access::Overwrite, KeyUse::UPDATE)];
     /// `RENAMENX`.
     pub const RENAMED_NEW: Uses = &[READ_AND_DELETED, (Access::Overwrite, KeyUse::INSERT)];
-    /// Moved elsewhere, in part: `LMOVE`, `SMOVE`.
+    /// Partly moved elsewhere: `LMOVE`, `SMOVE`.
     pub const MOVED: Uses = &[READ_AND_DELETED, (Access::ReadWrite, KeyUse::INSERT)];
     /// `COPY`.
     pub const COPIED: Uses = &[(Access::Read, KeyUse::ACCESS), (Access::Overwrite, KeyUse::UPDATE)];
-    /// `SET`, which reads only for its option `GET`.
+    /// `SET`, which reads only with its option `GET`.
     pub const SET_OR_READ: Uses = &[(Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE).union(KeyUse::VARIABLE))];
 }
 
-/// How keys are found from where the search begins.
+/// How to find keys from the beginning of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Find {
-    /// Up to so many arguments further (negative: counted from the end), every `step`-th.
+    /// Up to this many arguments further (negative: counted from the end), every `step`-th.
     Range {
         /// Distance of the last key; −1 is the last argument.
         last: i32,
         /// Distance between two keys.
         step: i32,
-        /// 2 where only the first half of the arguments up to the end are keys; 0 otherwise.
+        /// 2 if only the first half of the arguments up to the end are keys; 0 otherwise.
         limit: i32,
     },
     /// The argument there is the number of keys that follow, every `step`-th.
@@ -86,26 +86,26 @@ pub enum Find {
 pub enum Begin {
     /// At this position; 0 is the command's name.
     Index(usize),
-    /// Behind the first of these words, looked for from a position on.
+    /// After the first occurrence of this word, searched from a position on.
     Keyword {
         /// The word, in upper case.
         word: &'static str,
-        /// Where the search for it begins.
+        /// Position at which the search begins.
         from: usize,
     },
-    /// Behind the last of these words that is an option of its own: `STORE` of `SORT`. Shown to clients as unknown.
+    /// After the last occurrence of this word as an option: `STORE` of `SORT`. Shown to clients as unknown.
     Option {
         /// The word, in upper case.
         word: &'static str,
         /// The options that take arguments, and how many.
         others: &'static [(&'static str, usize)],
     },
-    /// Nowhere among the arguments: such keys follow from what other keys hold. Shown as unknown.
+    /// Not among the arguments: the keys depend on the content of other keys. Shown as unknown.
     Nowhere,
 }
 
 impl Begin {
-    /// The position in a request.
+    /// The beginning of the search in a request.
     fn position(self, args: &[&[u8]]) -> Option<usize> {
         match self {
             Begin::Index(index) => Some(index),
@@ -122,7 +122,7 @@ impl Begin {
                 found
             }
             Begin::Keyword { word, from } => {
-                // Behind the last argument there is no key.
+                // No key follows the last argument.
                 let words = args.get(from..args.len() - 1)?;
                 let at = words.iter().position(|arg| arg.eq_ignore_ascii_case(word.as_bytes()))?;
                 Some(from + at + 1)
@@ -134,13 +134,13 @@ impl Begin {
 /// One key specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySpec {
-    /// How the command comes to the value.
+    /// How the command accesses the value.
     pub access: Access,
-    /// What it does with it.
+    /// What it does with the value.
     pub uses: KeyUse,
     /// Where the search begins.
     pub begin: Begin,
-    /// How it goes on.
+    /// How the search continues.
     pub find: Find,
 }
 
@@ -149,16 +149,16 @@ pub struct KeySpec {
 pub struct KeyAt {
     /// Its position; 0 is the command's name.
     pub position: usize,
-    /// How the command comes to the value.
+    /// How the command accesses the value.
     pub access: Access,
-    /// What it does with it.
+    /// What it does with the value.
     pub uses: KeyUse,
 }
 
-/// Positions of the keys of one request; few enough to stay off the heap.
+/// Positions of the keys of one request; usually few enough to avoid the heap.
 pub type KeyPositions = SmallVec<[KeyAt; 4]>;
 
-/// Use that follows from the access alone, where the row says nothing of its own.
+/// The use that follows from the access alone, for rows without uses of their own.
 const fn implied(access: Access) -> KeyUse {
     match access {
         Access::Read => KeyUse::ACCESS,
@@ -168,7 +168,7 @@ const fn implied(access: Access) -> KeyUse {
     }
 }
 
-/// A destination that is overwritten, and behind it a number of keys to read: `ZUNIONSTORE`.
+/// A destination that is overwritten, followed by a counted list of keys to read: `ZUNIONSTORE`.
 pub const STORE_OF_COUNTED: &[KeySpec] = &[
     KeySpec {
         access: Access::Overwrite,
@@ -179,7 +179,7 @@ pub const STORE_OF_COUNTED: &[KeySpec] = &[
     KeySpec { access: Access::Read, uses: KeyUse::ACCESS, begin: Begin::Index(2), find: Find::Counted { step: 1 } },
 ];
 
-/// What `SORT` reads is the first key and those that its patterns lead to.
+/// The keys that `SORT` reads: its first argument and the keys that its patterns refer to.
 const SORTED: KeySpec = KeySpec {
     access: Access::Read,
     uses: KeyUse::ACCESS,
@@ -203,13 +203,13 @@ pub const SORT_KEYS: &[KeySpec] = &[
 ];
 
 impl Command {
-    /// Whether it takes keys at all. What is only hashed like a key is none.
+    /// Whether the command takes keys. Arguments that are only hashed like keys do not count.
     pub fn has_keys(&self) -> bool {
         self.keys != Keys::None && !self.key_uses.iter().any(|(_, uses)| uses.contains(KeyUse::NOT_KEY))
     }
 
-    /// Its key specifications. Where `key_uses` names several uses, the keys of a range are specified one by one, the last use
-    /// standing for all that remain.
+    /// The key specifications. If `key_uses` has several entries, each key of a range gets a specification of its own, and the
+    /// last entry applies to all remaining keys.
     pub fn key_specs(&self) -> SmallVec<[KeySpec; 2]> {
         let whole = [(self.access, implied(self.access))];
         let uses = if self.key_uses.is_empty() { &whole[..] } else { self.key_uses };
@@ -240,16 +240,16 @@ impl Command {
         specs
     }
 
-    /// Where the keys of a request are, in order. `args` begins with the command's name and, for a subcommand, its container's.
-    /// `None` where they cannot be told, as with a number of keys that is none or too large: the command will then refuse the
-    /// request itself.
+    /// Positions of the keys of a request, in order. `args` begins with the command's name and, for a subcommand, its
+    /// container's. Returns `None` if the positions cannot be determined, for example because the number of keys is malformed or
+    /// too large: the command will then refuse the request itself.
     pub fn key_positions(&self, args: &[&[u8]]) -> Option<KeyPositions> {
         let mut keys = KeyPositions::new();
         if !self.has_keys() {
             return Some(keys);
         }
         for mut spec in self.key_specs() {
-            // Where a word is missing its keys are: that is an error only if there are no others.
+            // Without the word, its keys are absent: that is an error only if there are no others.
             let Some(index) = spec.begin.position(args) else { continue };
             let (first, last, step) = match spec.find {
                 Find::Range { last: -1, step, limit } if limit > 1 => {
@@ -270,7 +270,7 @@ impl Command {
                 }
             };
             if last < first as i64 && first == args.len() && !keys.is_empty() {
-                // PFMERGE with a destination alone: there are no others, but that is one.
+                // PFMERGE with only a destination: there are no sources, but the destination is a key.
                 continue;
             }
             if last < first as i64 || last >= args.len() as i64 {
@@ -284,8 +284,8 @@ impl Command {
         some.then_some(keys)
     }
 
-    /// As [`Command::key_positions`] for a request that was not executed, with the errors of `COMMAND GETKEYS`. A command that can
-    /// do without keys has none where they cannot be told.
+    /// As [`Command::key_positions`], for a request that was not executed, with the errors of `COMMAND GETKEYS`. For a command
+    /// that can do without keys, returns an empty list if the positions cannot be determined.
     pub fn checked_key_positions(&self, args: &[&[u8]]) -> Result<KeyPositions, Error> {
         if !self.has_keys() {
             return Err(Error::NO_KEY_ARGUMENTS);
@@ -301,12 +301,13 @@ impl Command {
     }
 }
 
-/// What a command with variable use does in this very request: `SET` reads only for `GET`, and `BITFIELD` may only read.
+/// The access and use of this request, for a command with variable use: `SET` reads only with `GET`, and `BITFIELD` may only
+/// read.
 fn refine(command: &Command, spec: KeySpec, args: &[&[u8]]) -> (Access, KeyUse) {
     if spec.uses.contains(KeyUse::VARIABLE) { (command.use_in)(args) } else { (spec.access, spec.uses) }
 }
 
-/// The number that a text begins with, above 0, and whether it is a proper number: where it is none, Redis guesses by `atoi`.
+/// Parses the positive number that a text begins with, and whether the whole text is a number: if it is not, Redis uses `atoi`.
 fn parse_count(text: &[u8]) -> Option<(i64, bool)> {
     let start = text.iter().take_while(|b| b.is_ascii_whitespace()).count();
     let start = start + usize::from(text.get(start) == Some(&b'+'));

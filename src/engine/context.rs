@@ -1,4 +1,4 @@
-//! What a handler is given: the engine, the instant, the session, and where its reply goes.
+//! The context of a command handler: the engine, the instant, the session, and the reply.
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
@@ -21,9 +21,9 @@ pub enum Origin {
 pub struct Context<'a> {
     /// The whole engine.
     pub engine: &'a mut Engine,
-    /// The instant; it stands still for as long as the command (or its script) runs.
+    /// The instant. It does not change while the command (or its script) runs.
     pub now: Now,
-    /// Who asked.
+    /// The calling session.
     pub session: SessionId,
     /// The selected database: the session's, or the script's own after a `SELECT` in it.
     pub db: u32,
@@ -31,7 +31,7 @@ pub struct Context<'a> {
     pub origin: Origin,
     /// The row of the command.
     pub command: &'static Command,
-    /// Where the reply goes. A handler that gives an error must not have written to it.
+    /// Receives the reply. A handler that returns an error must not have written to it.
     pub reply: &'a mut dyn Sink,
 }
 
@@ -51,7 +51,7 @@ impl Context<'_> {
         db
     }
 
-    /// The selected database and the reply, for writing what was found without copying it.
+    /// The selected database and the reply, for writing values without copying them.
     #[inline]
     pub fn db_and_reply(&mut self) -> (Db<'_>, &mut dyn Sink) {
         let touch = !self.engine.sessions[self.session.0 as usize].flags.contains(SessionFlags::NO_TOUCH);

@@ -1,9 +1,9 @@
-//! What would take long in one step, done a little at a time between the requests of others: `KEYS` in a large database, a list of
-//! thousands of clients or channels, the end of very many subscriptions.
+//! Long work, done in slices between the requests of other sessions: `KEYS` in a large database, a list of thousands of clients
+//! or channels, the end of very many subscriptions.
 //!
-//! The client waits until it is done, and gets the reply that it would have got. What a list has is each of those that are there during
-//! the whole of the walk once, and those that come or go meanwhile or not. In a transaction or a script, and where there is no clock that
-//! runs (simulations), it is one step, as on Redis.
+//! The client waits until the work is done, and gets the usual reply. A list contains each element that exists during the whole
+//! walk exactly once; elements that come or go meanwhile may or may not be in it. In a transaction or a script, and without a
+//! running clock (simulations), the work is one step, as in Redis.
 
 use std::collections::VecDeque;
 
@@ -16,37 +16,37 @@ use crate::engine::context::Context;
 use crate::engine::session::SessionFlags;
 use crate::resp::reply::{Protocol, Sink, WireReply};
 
-/// What consists of no more than this is gone through in one step.
+/// Work on up to this many elements is done in one step.
 pub const WALKED_FROM: usize = 1024;
-/// Room for the head of the reply, which is known at the end, in front of what it consists of.
+/// Room in front of the reply's elements for its head, which is known only at the end.
 const HEADROOM: usize = 32;
 
-/// What a walk goes over, and what it does with each.
+/// The work of a walk: what it visits, and what it does with each element.
 pub(crate) trait Course: Send {
-    /// How many are visited in one turn of [`Engine::advance`].
+    /// Number of elements visited in one turn of [`Engine::advance`].
     fn slice(&self) -> u32 {
         512
     }
 
-    /// Visits `count` more for the session, at least one; gives whether those were the last. What the reply is to consist of goes to the
-    /// end of `reply`.
+    /// Visits `count` more elements for the session, at least one. Returns whether those were the last. Appends the elements of
+    /// the reply to `reply`.
     fn go_on(&mut self, engine: &mut Engine, now: Now, id: SessionId, count: u32, reply: &mut Vec<u8>) -> bool;
 
-    /// What the reply is to be when all were visited.
+    /// The type of the reply, when all elements were visited.
     fn kind(&self) -> ReplyKind;
 
-    /// Lets go of what it holds of the engine's, at its end or before.
+    /// Releases the engine's resources that the walk holds, at its end or before.
     fn leave(&mut self, _: &mut Engine) {}
 }
 
-/// What the reply to a walk is.
+/// The type of a walk's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyKind {
-    /// An array of so many.
+    /// An array with this many elements.
     Array(usize),
     /// A text.
     Text,
-    /// There is none beyond what was told meanwhile.
+    /// None, besides what was sent meanwhile.
     Told,
 }
 
@@ -55,41 +55,41 @@ struct Walk {
     session: SessionId,
     command: &'static Command,
     course: Box<dyn Course>,
-    /// What the reply consists of so far.
+    /// The elements of the reply so far.
     reply: Vec<u8>,
-    /// How long it has taken, in nanoseconds.
+    /// Time spent so far, in nanoseconds.
     ns: u64,
 }
 
-/// The walks that go on.
+/// The walks in progress.
 #[derive(Default)]
 pub struct Walks(VecDeque<Walk>);
 
 impl Walks {
-    /// Whether there are none.
+    /// Whether there are no walks.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a session waits for one.
+    /// Whether a session waits for a walk.
     pub fn has(&self, id: SessionId) -> bool {
         self.0.iter().any(|walk| walk.session == id)
     }
 
-    /// Bytes that what a session has walked over so far takes up.
+    /// Bytes of the reply that a session's walk has gathered so far.
     pub fn bytes(&self, id: SessionId) -> usize {
         self.0.iter().find(|walk| walk.session == id).map_or(0, |walk| walk.reply.len())
     }
 }
 
 impl Context<'_> {
-    /// Whether to walk over so many, where others would have to wait long otherwise.
+    /// Whether to walk in slices over this many elements, because one step would delay others for too long.
     pub(crate) fn may_walk(&mut self, len: usize) -> bool {
         len > WALKED_FROM && self.engine.time_passes() && self.may_block()
     }
 
-    /// Has the session wait until all of a course is done. The handler must not have replied, and [`Context::may_walk`].
+    /// Blocks the session until a course is done. The handler must not have replied, and must have checked [`Context::may_walk`].
     pub(crate) fn walk(&mut self, course: impl Course + 'static) {
         let (session, command) = (self.session, self.command);
         let walk = Walk { session, command, course: Box::new(course), reply: vec![0; HEADROOM], ns: 0 };
@@ -98,17 +98,17 @@ impl Context<'_> {
     }
 }
 
-/// The keys of a database.
+/// A walk over the keys of a database.
 pub(crate) struct Keys {
     db: u32,
-    /// What they have to match; all of them do where there is none.
+    /// The pattern that keys must match; `None` matches all.
     pattern: Option<Box<[u8]>>,
     cursor: u64,
     found: usize,
 }
 
 impl Keys {
-    /// Those of the database with this number that match.
+    /// The keys of this database that match.
     pub(crate) fn new(db: u32, pattern: Option<&[u8]>) -> Keys {
         Keys { db, pattern: pattern.map(Box::from), cursor: 0, found: 0 }
     }
@@ -116,7 +116,7 @@ impl Keys {
 
 impl Course for Keys {
     fn go_on(&mut self, engine: &mut Engine, now: Now, _: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
-        // A string is the same in both.
+        // Bulk strings are the same in both protocols.
         let mut reply = WireReply::new(reply, Protocol::Resp2);
         self.cursor = engine.keyspace.db(self.db, now).scan(self.cursor, count as usize, |entry| {
             if self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, entry.key(), false)) {
@@ -133,13 +133,13 @@ impl Course for Keys {
 }
 
 impl Engine {
-    /// Whether a client waits for a walk. Then [`Engine::advance`] has something to do, even if no time passes.
+    /// Whether a client waits for a walk. If so, [`Engine::advance`] has work even if no time passes.
     #[inline]
     pub fn walking(&self) -> bool {
         !self.walks.is_empty()
     }
 
-    /// Goes on with one of the walks.
+    /// Continues one of the walks.
     #[cold]
     pub(super) fn walk_on(&mut self, now: Now, budget: &mut u32) {
         let Some(mut walk) = self.walks.0.pop_front() else { return };
@@ -179,7 +179,7 @@ impl Engine {
             let start = HEADROOM - head.len();
             reply[start..HEADROOM].copy_from_slice(&head);
             if session.out.is_empty() {
-                // What lies before it counts as written: to move all of it would hold others up.
+                // The room before the reply counts as written: moving the whole reply would delay others.
                 (session.out, session.sent) = (reply, start);
             } else {
                 session.out.extend_from_slice(&reply[start..]);
@@ -189,7 +189,7 @@ impl Engine {
         self.wake_up(now, id);
     }
 
-    /// Ends a session's walk, if it has one.
+    /// Ends a session's walk, if any.
     pub(super) fn forget_walk(&mut self, id: SessionId) {
         if let Some(at) = self.walks.0.iter().position(|walk| walk.session == id)
             && let Some(mut walk) = self.walks.0.remove(at)

@@ -1,7 +1,8 @@
-//! `CLIENT PAUSE`: for a while, commands that write, or all of them, are held back, and nothing ends.
+//! `CLIENT PAUSE`: holds back write commands or all commands for a while, and stops expiry.
 //!
-//! What is held back keeps its session blocked. When the pause is over, held requests are executed in the order in which they came, a few at a
-//! time. Keys whose deadline comes meanwhile are not seen, but removed only afterwards, so that the data stand still.
+//! A held request keeps its session blocked. When the pause is over, held requests run in the order of their arrival, a few at a
+//! time. Keys that reach their deadlines meanwhile are invisible, but are removed only afterwards, so that the data do not
+//! change.
 
 use std::collections::BTreeMap;
 
@@ -12,39 +13,39 @@ use crate::engine::command::{Command, Flags};
 use crate::engine::session::SessionFlags;
 use crate::engine::{ADVANCE_BUDGET, Engine};
 
-/// What a pause holds back.
+/// Which commands a pause holds back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// Commands that write.
+    /// Write commands.
     Write,
     /// All commands.
     All,
 }
 
-/// The pause, if there is one, and what was held back by it.
+/// The pause, if any, and the held requests.
 #[derive(Debug, Default)]
 pub struct Pause {
     mode: Option<Mode>,
-    /// When it is over, monotonic milliseconds.
+    /// End of the pause, in monotonic milliseconds.
     until_ms: u64,
-    /// Requests by the order in which they came, numbered from 1. A session knows the number of its own.
+    /// Held requests in the order of their arrival, numbered from 1. A session knows the number of its own request.
     held: BTreeMap<u64, (SessionId, Arguments)>,
     last: u64,
 }
 
 impl Pause {
-    /// Whether there is one.
+    /// Whether a pause is active.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.mode.is_some()
     }
 
-    /// Number of requests that are held back.
+    /// Number of held requests.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// When something is to be done about it, in monotonic milliseconds; the end of time where nothing is.
+    /// The next time at which the pause needs work, in monotonic milliseconds; `u64::MAX` if never.
     #[inline]
     pub fn next_ms(&self) -> u64 {
         match (self.mode, self.held.is_empty()) {
@@ -54,7 +55,7 @@ impl Pause {
         }
     }
 
-    /// Whether it holds a command back that does this.
+    /// Whether the pause holds back a command with these flags.
     pub fn holds(&self, flags: Flags) -> bool {
         match self.mode {
             None => false,
@@ -63,24 +64,24 @@ impl Pause {
         }
     }
 
-    /// Forgets a request that is held back; nothing for 0.
+    /// Forgets a held request; does nothing for 0.
     pub(super) fn forget(&mut self, number: u64) {
         self.held.remove(&number);
     }
 
-    /// Bytes of a request that is held back; 0 for none.
+    /// Bytes of a held request; 0 for none.
     pub fn bytes(&self, number: u64) -> usize {
         self.held.get(&number).map_or(0, |(_, args)| args.bytes())
     }
 
-    /// Panics unless a request is this session's.
+    /// Panics unless the held request belongs to this session.
     pub fn check_held(&self, number: u64, id: SessionId) {
         assert!(self.held.get(&number).is_some_and(|held| held.0 == id), "a session knows what of it is held back");
     }
 }
 
 impl Engine {
-    /// Begins a pause. One that is on already becomes no shorter by it and holds back no less.
+    /// Begins a pause. An active pause becomes neither shorter nor weaker.
     pub fn pause(&mut self, mode: Mode, until_ms: u64) {
         self.pause.until_ms = if self.pause.is_on() { self.pause.until_ms.max(until_ms) } else { until_ms };
         self.pause.mode = self.pause.mode.max(Some(mode));
@@ -96,14 +97,14 @@ impl Engine {
         self.keyspace.changes.attention = true;
     }
 
-    /// Ends the pause where its time is over.
+    /// Ends the pause if its time is over.
     pub(super) fn end_pause(&mut self, now: Now) {
         if self.pause.is_on() && now.reached(self.pause.until_ms) {
             self.unpause();
         }
     }
 
-    /// Lets a queued command that writes after a pause has begun in the same transaction end keys all the same.
+    /// Lets a queued write command expire keys, although a pause has begun in the same transaction.
     pub(super) fn hold_expiry(&mut self, command: &Command) {
         let writes = command.flags.intersects(Flags::WRITE.union(Flags::MAY_REPLICATE));
         self.keyspace.keep_ended = self.pause.is_on() && !writes;
@@ -119,7 +120,7 @@ impl Engine {
         session.flags |= SessionFlags::BLOCKED;
     }
 
-    /// Executes what was held back by a pause that is over; if that is much, some of it.
+    /// Executes the held requests of a pause that is over; if there are many, some of them.
     pub(super) fn resume_held(&mut self, now: Now) {
         for _ in 0..ADVANCE_BUDGET {
             if self.pause.is_on() {

@@ -1,46 +1,46 @@
-//! What holds for all requests while it lasts, and makes them other than ordinary ones.
+//! Engine-wide states that take requests off the fast path.
 //!
-//! Each of these is rare, and seldom begins or ends. They are gathered in one word, so that it costs a request one look to find that there is
-//! none. What is to be done about each is told where it is done.
+//! Each of these states is rare, and seldom begins or ends. They share one word, so that a request needs a single test to find
+//! that none is active. The code that handles each state explains it.
 
 use crate::engine::Engine;
 
 bitflags::bitflags! {
-    /// What lasts for longer than a request.
+    /// States that last longer than a request.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub(crate) struct Circumstances: u8 {
-        /// The memory of clients has a limit, so that it is counted.
+        /// The memory of clients has a limit, so it is counted.
         const CLIENTS_COUNTED = 1 << 0;
-        /// `CLIENT PAUSE`.
+        /// `CLIENT PAUSE` is active.
         const PAUSE = 1 << 1;
-        /// It is a node of a cluster.
+        /// The server is a node of a cluster.
         const CLUSTER = 1 << 2;
-        /// There is a `maxmemory`.
+        /// `maxmemory` is set.
         const BOUNDED = 1 << 3;
-        /// Somebody monitors, or tracks keys.
+        /// A session monitors or tracks keys.
         const OBSERVERS = 1 << 4;
-        /// A script runs long, and lets others be answered.
+        /// A script runs long, and other sessions are served meanwhile.
         const LONG_RUN = 1 << 5;
-        /// The next command has a look at the clock of its own, or every one has, or none.
+        /// The timing of commands is not the default: the next command, every command or no command reads the clock itself.
         const TIMED = 1 << 6;
-        /// The driver is asked for something, and has not done it yet.
+        /// Actions for the driver are pending.
         const ASKED = 1 << 7;
     }
 }
 
 impl Engine {
-    /// Whether one of these lasts.
+    /// Whether one of these states is active.
     #[inline]
     pub(crate) fn lasts(&self, circumstances: Circumstances) -> bool {
         self.circumstances.intersects(circumstances)
     }
 
-    /// To be called after any of them may have begun or ended.
+    /// Must be called after any of these states may have begun or ended.
     pub(crate) fn update_circumstances(&mut self) {
         self.circumstances = self.find_circumstances();
     }
 
-    /// What [`Engine::lasts`] goes by, from where each of them comes from.
+    /// Computes the states for [`Engine::lasts`] from their sources.
     pub(super) fn find_circumstances(&self) -> Circumstances {
         let mut all = Circumstances::empty();
         all.set(Circumstances::CLIENTS_COUNTED, self.counts_clients());

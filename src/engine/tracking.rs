@@ -1,7 +1,7 @@
-//! Tells those who track keys: from what [`crate::keyspace::tracking`] has noted to what goes on the wire.
+//! Client tracking: turns the changes that [`crate::keyspace::tracking`] has recorded into invalidation messages.
 //!
-//! A RESP3 client gets a push. A RESP2 client has no place for one; it may have another connection told in its place, as a message of a
-//! channel, which need only be in the mode for those.
+//! A RESP3 client gets a push. RESP2 has no pushes, so a RESP2 client may redirect its messages to another connection, which gets
+//! them as channel messages and must have subscriptions.
 
 use crate::base::ids::SessionId;
 use crate::engine::Engine;
@@ -13,17 +13,17 @@ use crate::keyspace::interests::NIL;
 use crate::keyspace::tracking::{Client, Message, Options, Told};
 use crate::resp::reply::{Protocol, Sink, WireReply};
 
-/// The channel that RESP2 clients are told by.
+/// The channel of invalidation messages for RESP2 clients.
 const CHANNEL: &[u8] = b"__redis__:invalidate";
 
 impl Engine {
-    /// A client by its number. Walks all sessions.
+    /// Finds a client by its id. Visits all sessions.
     pub fn find_client(&self, number: u64) -> Option<Client> {
         let found = self.sessions.iter().find(|(_, session)| session.id == number);
         found.map(|(index, _)| Client { number, id: SessionId(index as u32) })
     }
 
-    /// Has a session track in this way from now on.
+    /// Turns tracking on for a session, with these options.
     pub(crate) fn track(&mut self, id: SessionId, options: Options, redirect: Option<Client>, prefixes: &[&[u8]]) {
         let session = &mut self.sessions[id.0 as usize];
         let client = Client { number: session.id, id };
@@ -31,7 +31,7 @@ impl Engine {
         self.update_observers();
     }
 
-    /// Ends what a session tracks.
+    /// Turns tracking off for a session.
     pub(crate) fn untrack(&mut self, id: SessionId) {
         let tracker = std::mem::replace(&mut self.sessions[id.0 as usize].tracker, NIL);
         if tracker != NIL {
@@ -40,7 +40,8 @@ impl Engine {
         }
     }
 
-    /// The keys that a command declares for the script that it runs; empty for any other command, and where its client does not track.
+    /// The keys that a command declares for the script that it runs; empty for any other command, or if the client does not
+    /// track.
     pub(super) fn declared_keys(&self, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Vec<Box<[u8]>> {
         let tracks = self.keyspace.changes.tracking.get(self.sessions[id.0 as usize].tracker).is_some();
         if !tracks || !command.flags.contains(Flags::SKIP_MONITOR) {
@@ -49,12 +50,12 @@ impl Engine {
         command.key_positions(args).into_iter().flatten().map(|key| args[key.position].into()).collect()
     }
 
-    /// After a command: notes what its client may have now. Of a script these are the keys that it declared.
+    /// After a command: records the keys that its client may have read. For a script these are its declared keys.
     pub(super) fn remember_reads(&mut self, id: SessionId, origin: Origin, command: &'static Command, args: &[&[u8]]) {
         let number = self.sessions[id.0 as usize].tracker;
         let tracking = &mut self.keyspace.changes.tracking;
         let Some(tracker) = tracking.get(number) else { return };
-        // Whether a script reads is known by the commands it calls, and nothing is read of a channel.
+        // The commands that a script calls show whether it reads. Channel commands read no keys.
         let reads =
             command.flags.contains(Flags::READONLY) && !command.flags.intersects(Flags::SKIP_MONITOR.union(Flags::PUBSUB));
         let caching = tracker.options.contains(Options::CACHING);
@@ -81,14 +82,14 @@ impl Engine {
         }
     }
 
-    /// `CLIENT CACHING` is for one command or transaction: forgets it after another.
+    /// Ends `CLIENT CACHING`, which applies to one command or transaction, after the next one.
     pub(super) fn forget_caching(&mut self, session: u32) {
         if let Some(tracker) = self.keyspace.changes.tracking.get_mut(session) {
             tracker.options.remove(Options::CACHING);
         }
     }
 
-    /// Tells those who are not the current client what it has changed.
+    /// Notifies clients other than the current one of its changes.
     #[inline]
     pub(super) fn tell_others(&mut self) {
         if self.keyspace.changes.tracking.has_others() {
@@ -97,13 +98,13 @@ impl Engine {
         }
     }
 
-    /// Tells the current client what it has changed itself.
+    /// Notifies the current client of its own changes.
     pub(super) fn tell_own(&mut self) {
         let messages = self.keyspace.changes.tracking.take_own();
         self.tell(messages);
     }
 
-    /// After a turn: tells those who track by prefixes.
+    /// After a turn: notifies the clients that track by prefix.
     #[cold]
     pub(super) fn tell_changed(&mut self) {
         let messages = self.keyspace.changes.tracking.take_changed();
@@ -113,7 +114,7 @@ impl Engine {
     fn tell(&mut self, messages: Vec<Message>) {
         for Message { told, to } in messages {
             self.visited += to.len() as u64;
-            // One for clients of each protocol, made when the first of them is met.
+            // One frame for each protocol, encoded for the first client that uses it.
             let mut frames: [Option<Vec<u8>>; 2] = [None, None];
             for (tracker, client) in to {
                 let Some((id, protocol)) = self.receiver(tracker, client) else { continue };
@@ -123,7 +124,8 @@ impl Engine {
         }
     }
 
-    /// Who is told in a tracker's place, or it itself, and by which protocol; `None` where nobody can be.
+    /// The session that receives a tracker's messages, and its protocol: the redirection target or the tracker itself. `None` if
+    /// there is no receiver.
     fn receiver(&mut self, number: u32, client: u64) -> Option<(SessionId, Protocol)> {
         let tracker = self.keyspace.changes.tracking.get_mut(number).filter(|tracker| tracker.client.number == client)?;
         let session_of = |client: Client| -> Option<&Session> {

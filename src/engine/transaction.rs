@@ -1,4 +1,4 @@
-//! `MULTI`: requests are queued until `EXEC` runs them all in one step.
+//! `MULTI`: queues requests until `EXEC` runs them all in one step.
 //!
 //! ```text
 //!   MULTI ─▶ request ─▶ found? may be called? memory? ── yes ─▶ queue ─▶ +QUEUED
@@ -24,24 +24,24 @@ use crate::resp::reply::Sink;
 #[derive(Clone, Copy, Debug)]
 struct Queued {
     command: &'static Command,
-    /// Number of its arguments, the command's name counted.
+    /// Number of its arguments, including the command's name.
     count: usize,
 }
 
-/// What was queued since `MULTI`: all arguments in one piece, so that a queue of any length is freed in one step.
+/// The requests queued since `MULTI`. All arguments are in one buffer, so that a queue of any length is freed in one step.
 #[derive(Debug, Default)]
 pub struct Transaction {
     queue: Vec<Queued>,
-    /// Where each argument ends in `bytes`.
+    /// End offset of each argument in `bytes`.
     ends: Vec<usize>,
     bytes: Vec<u8>,
-    /// All flags of what is queued.
+    /// The union of the flags of all queued requests.
     flags: Flags,
-    /// In a cluster, the slot of the keys of what is queued.
+    /// In a cluster, the slot of the queued requests' keys.
     slot: Option<u16>,
-    /// There are several.
+    /// Whether there are several slots.
     crosses: bool,
-    /// A request was refused, so that `EXEC` will be.
+    /// Whether a request was refused, so that `EXEC` will be refused too.
     refused: bool,
 }
 
@@ -51,7 +51,7 @@ impl Transaction {
         self.queue.len()
     }
 
-    /// Bytes that the queue takes up.
+    /// Bytes of the queue.
     pub fn memory(&self) -> usize {
         size_of::<Transaction>()
             + self.bytes.len()
@@ -69,21 +69,21 @@ impl Transaction {
     }
 }
 
-/// What becomes of a request that may be executed.
+/// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is executed.
+    /// It runs.
     Run,
     /// It is queued for `EXEC`.
     Queue,
     /// It waits for the end of a pause.
     Hold,
-    /// It ends a transaction whose requests have keys of several slots.
+    /// It is refused: it ends a transaction whose keys belong to several slots.
     Cross,
 }
 
 impl Engine {
-    /// Between `MULTI` and `EXEC`, or during a pause: what becomes of a request.
+    /// Decides what happens to a request between `MULTI` and `EXEC`, or during a pause.
     #[cold]
     pub(super) fn admit_specially(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<Fate> {
         let in_multi = self.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
@@ -98,7 +98,7 @@ impl Engine {
                 if command.is_exec() && transaction.crosses {
                     return Ok(Fate::Cross);
                 }
-                // What will not be queued any more has no say.
+                // A request that will not be queued any more does not count.
                 let slot = slot.filter(|_| !lost && !transaction.refused && !command.traits.contains(Traits::AT_ONCE));
                 transaction.crosses |= slot.is_some() && transaction.slot.is_some_and(|first| Some(first) != slot);
                 transaction.slot = transaction.slot.or(slot);
@@ -117,7 +117,7 @@ impl Engine {
             }
         }
         if monitors {
-            // Redis takes whoever monitors for a replica, which no pause holds.
+            // Redis treats a monitor as a replica, which no pause holds back.
             let touches = flags.intersects(Flags::READONLY.union(Flags::WRITE).union(Flags::MAY_REPLICATE));
             return match touches {
                 true => Err(Error::REPLICA_AND_KEYSPACE),
@@ -140,7 +140,7 @@ impl Engine {
         let transaction = session.transaction.get_or_insert_default();
         reply.simple("QUEUED");
         if lost || transaction.refused {
-            // It will never run, and need not be kept.
+            // It will never run, so it is not kept.
             return;
         }
         transaction.push(command, flags, args);
@@ -158,7 +158,7 @@ impl Engine {
         self.mark_dirty(id);
     }
 
-    /// Notes that a request of the session was refused; gives the error to reply with, which for `EXEC` is another.
+    /// Records that a request of the session was refused. Returns the error to reply with, which is another one for `EXEC`.
     #[cold]
     pub(super) fn refused(&mut self, id: SessionId, is_exec: bool, error: Error) -> Error {
         if is_exec {
@@ -171,7 +171,7 @@ impl Engine {
         error
     }
 
-    /// Ends a session's transaction, if it has one, and what it watches.
+    /// Ends a session's transaction and its watches, if it has any.
     pub(crate) fn end_transaction(&mut self, id: SessionId) {
         let session = &mut self.sessions[id.0 as usize];
         session.flags.remove(SessionFlags::MULTI);
@@ -179,7 +179,7 @@ impl Engine {
         self.unwatch(id);
     }
 
-    /// Drops what a session has queued, which may be very much.
+    /// Drops a session's queue, which may be very large.
     pub(super) fn drop_transaction(&mut self, id: SessionId) {
         if let Some(transaction) = self.sessions[id.0 as usize].transaction.take() {
             self.discard_transaction(*transaction);
@@ -193,7 +193,7 @@ impl Engine {
         self.discard(bytes);
     }
 
-    /// Ends what a session watches.
+    /// Removes a session's watches.
     pub(crate) fn unwatch(&mut self, id: SessionId) {
         let watcher = std::mem::replace(&mut self.sessions[id.0 as usize].watcher, NIL);
         if watcher != NIL {
@@ -220,13 +220,13 @@ pub fn begin(cx: &mut Context<'_>) -> Result {
     Ok(())
 }
 
-/// Has the session watch keys.
+/// Makes the session watch keys.
 pub fn watch(cx: &mut Context<'_>, keys: &[&[u8]]) -> Result {
     let id = cx.session;
     if cx.session().flags.contains(SessionFlags::MULTI) {
         return Err(Error::WATCH_IN_MULTI);
     }
-    // There is nothing more to be learnt for one whose transaction will fail.
+    // The transaction will fail anyway, so further watches change nothing.
     if cx.engine.watched_touched(id) {
         return Ok(());
     }
@@ -244,7 +244,7 @@ pub fn watch(cx: &mut Context<'_>, keys: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Runs what was queued.
+/// Runs the queue.
 pub fn execute(cx: &mut Context<'_>) -> Result {
     let id = cx.session;
     let session = cx.session();
@@ -265,7 +265,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
         cx.reply.null_array();
         return Ok(());
     }
-    // Commands see the session as one that is in a transaction, until the last of them has run.
+    // Commands see the session in a transaction until the last of them has run.
     cx.session().flags |= SessionFlags::IN_EXEC;
     cx.engine.executing = (transaction.len(), transaction.memory());
     let began_ns = cx.engine.take_time(cx.now);
@@ -295,7 +295,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
     cx.engine.exec_slot = None;
     cx.engine.keyspace.keep_ended = cx.engine.pause.is_on();
     cx.session().flags.remove(SessionFlags::IN_EXEC);
-    // A key that was watched after all, by a command that was queued, is not watched any more.
+    // Removes also the watches that a queued command has added.
     cx.engine.end_transaction(id);
     cx.engine.discard_transaction(*transaction);
     cx.engine.time_since(began_ns);

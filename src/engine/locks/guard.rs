@@ -1,12 +1,13 @@
-//! Keeps all other commands away from locks, semaphores, latches and guards.
+//! Protects locks, semaphores, latches and guards from all other commands.
 //!
 //! ```text
 //!   request ─▶ row ─▶ key specifications ─▶ a native key that would be written? ── yes ─▶ WRONGTYPE, and nothing has changed
 //!                                                └─ no ─▶ handler ─▶ keyspace: each store over a native key fails with WRONGTYPE
 //! ```
 //!
-//! The first check sees all keys of a request, so a request of many keys is refused as a whole. The second one needs no row: a key that
-//! the specifications miss is as safe. Deletions name what they want: [`Db::delete`] takes plain keys, [`Db::force_delete`] takes all.
+//! The first check covers all keys of a request, so a request with many keys is refused as a whole. The second check needs no
+//! row: a key that the specifications miss is equally safe. Deletions are explicit: [`Db::delete`] deletes plain keys only,
+//! [`Db::force_delete`] all.
 
 use crate::base::error::{Error, Result};
 use crate::base::ids::SessionId;
@@ -19,7 +20,7 @@ use crate::lock::held::Held;
 use crate::store::entry::EntryRef;
 
 impl Engine {
-    /// Refuses a request that would write over a lock, a semaphore, a latch or a guard. To be called for commands with
+    /// Refuses a request that would overwrite a lock, a semaphore, a latch or a guard. Must be called for commands with
     /// [`Command::needs_guard`].
     #[cold]
     pub(crate) fn guard_natives(
@@ -46,7 +47,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// Panics where the counts of what is held differ from the keys that hold it: a key was removed or written over without its holders.
+    /// Panics if the counts of held grants differ from the keys that hold them: a key was removed or overwritten without its
+    /// holders.
     pub(crate) fn check_held(&self) {
         let Some(locks) = &self.keyspace.changes.locks else { return };
         for (db, &dict) in self.keyspace.numbers.iter().enumerate() {
@@ -67,7 +69,7 @@ impl Engine {
 }
 
 impl Command {
-    /// Whether the engine is to look for native keys among those of a request, or to note who deletes them.
+    /// Whether the engine must check the request's keys for native ones, or record the client that deletes them.
     pub(crate) fn needs_guard(&self) -> bool {
         self.flags.contains(Flags::WRITE)
             && match self.natives {
@@ -80,19 +82,19 @@ impl Command {
             }
     }
 
-    /// Whether it changes a key with such a use without a look at the type of what is there.
+    /// Whether it changes a key with such a use without checking the type of the existing value.
     fn writes_untyped(&self, access: Access, uses: KeyUse) -> bool {
         match access {
             Access::Read => false,
-            // Where the name is taken, it replies so.
+            // If the name is taken, the command replies so.
             Access::Overwrite => uses != KeyUse::INSERT,
             Access::Remove => true,
-            // It reads the value, and so its type.
+            // It reads the value, and so checks its type.
             Access::ReadWrite => !self.is_for_one_type(),
         }
     }
 
-    /// Whether its group is that of a type of plain values.
+    /// Whether its group is a type of plain values.
     fn is_for_one_type(&self) -> bool {
         matches!(
             self.group,

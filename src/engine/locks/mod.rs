@@ -1,4 +1,4 @@
-//! Native locks in the databases: how they are kept under their names, and how those who wait for them are told.
+//! Native locks in the databases: how they are stored under their names, and how waiters and holders are notified.
 //!
 //! ```text
 //!   LOCK.ACQUIRE ─▶ Keyspace::with_locks ─▶ Locks ⇄ Kept (entries) ─▶ change ─▶ notifications, WATCH, tracking, change log
@@ -7,9 +7,9 @@
 //!                                             └─▶ outcomes ─▶ Engine::tell_outcomes ─▶ replies, `lock-lost` pushes
 //! ```
 //!
-//! A lock that one owner holds is packed into its entry, and its lease is the key's deadline. What is contended, or has several holders,
-//! has a place among the deadlines of [`Locks`], which `Engine::settle_locks` sees to before any command that comes after them: nobody
-//! can come in between the end of a lease and the grant to whoever waits.
+//! A lock with a single holder is packed into its entry, and its lease is the key's deadline. A contended lock, or one with
+//! several holders, has a deadline in [`Locks`]. `Engine::settle_locks` handles these deadlines before any later command runs: no
+//! command can come between the end of a lease and the grant to the first waiter.
 
 pub mod guard;
 
@@ -32,38 +32,38 @@ use crate::store::dict::{KeyHash, Place};
 use crate::store::entry::{Entry, NewValue, ValueRef};
 use crate::store::values::value::Value;
 
-/// Of the grants that end with a connection, so many end at once.
+/// Maximum number of grants of a closed connection that end in one step.
 const ENDED_AT_ONCE: u32 = 1024;
 
 impl Event {
     /// A lock was granted.
     pub const LOCK_GRANTED: Event = Event::new(Classes::LOCK, "lock.granted");
-    /// A lock was given back.
+    /// A lock was released.
     pub const LOCK_RELEASED: Event = Event::new(Classes::LOCK, "lock.released");
-    /// A lease ended, or a grant with its connection.
+    /// A lease ended, or a grant ended with its connection.
     pub const LOCK_EXPIRED: Event = Event::new(Classes::LOCK, "lock.expired");
-    /// Somebody began to wait for a lock.
+    /// A client began to wait for a lock.
     pub const LOCK_QUEUED: Event = Event::new(Classes::LOCK, "lock.queued");
-    /// Somebody has waited for a lock in vain.
+    /// A wait for a lock timed out.
     pub const LOCK_TIMEOUT: Event = Event::new(Classes::LOCK, "lock.timeout");
-    /// Somebody was not let wait, as that would have closed a cycle.
+    /// A wait was refused because it would have closed a cycle.
     pub const LOCK_DEADLOCK: Event = Event::new(Classes::LOCK, "lock.deadlock");
 }
 
-/// The names of the databases, for [`Locks`].
+/// Gives [`Locks`] access to the names in the databases.
 pub(crate) struct Kept<'a> {
     keyspace: &'a mut Keyspace,
     now: Now,
 }
 
 impl Kept<'_> {
-    /// Where a name is kept, and in which dictionary; a plain key that has ended is removed on the way.
+    /// Finds the entry of a name and its dictionary. Removes a plain key that has expired.
     #[inline(always)]
     fn find(&mut self, db: u32, name: &[u8]) -> (usize, KeyHash, Option<Place>) {
         let dict = self.keyspace.numbers[db as usize] as usize;
         let (hash, found) = self.keyspace.space.locate(dict, name);
         let Some((place, entry)) = found else { return (dict, hash, None) };
-        // While nothing ends, what has ended is in the way as it was.
+        // With active expiry off, an expired key still blocks its name.
         if entry.is_native() || self.keyspace.keep_ended {
             return (dict, hash, Some(place));
         }
@@ -164,21 +164,21 @@ impl Keys for Kept<'_> {
 }
 
 impl Keyspace {
-    /// Tokens begin at unix milliseconds × 2,048: they grow across restarts, as long as the system clock does not go back, and stay
-    /// below 2^53.
+    /// Sets the first token to unix milliseconds × 2,048: tokens grow across restarts, as long as the system clock does not go
+    /// back, and stay below 2^53.
     pub(crate) fn first_token(&mut self, now: Now) {
         if let Some(locks) = &mut self.changes.locks {
             locks.set_next_token(now.unix_ms().max(0) as u64 * 2048);
         }
     }
 
-    /// Works on locks. What comes of it for those who wait is told when the running command has ended.
+    /// Runs work on the locks. Waiters are notified of its effects when the running command has ended.
     #[inline(always)]
     pub(crate) fn with_locks<T>(&mut self, now: Now, work: impl FnOnce(&mut Locks, &mut Kept<'_>) -> T) -> T {
         let Some(mut locks) = self.changes.locks.take() else { unreachable!("locks are worked on by one at a time") };
-        // A grant and what is remembered of its request belong together.
+        // A grant and the record of its request belong together.
         self.changes.begin();
-        // A lock is looked for when it is taken out and when it is put back.
+        // A lock is looked up twice: when it is taken out and when it is put back.
         let remembered = self.space.set_remembering(true);
         let done = work(&mut locks, &mut Kept { keyspace: self, now });
         self.space.set_remembering(remembered);
@@ -194,7 +194,7 @@ impl Keyspace {
         done
     }
 
-    /// A lock whose key has reached its deadline was taken out: what is left of it comes back.
+    /// Handles a lock whose key has reached its deadline and was taken out: puts back what is left of it.
     #[cold]
     pub(crate) fn lock_lapsed(&mut self, now: Now, db: u32, entry: Entry) {
         let name: Box<[u8]> = entry.read().key().into();
@@ -206,7 +206,7 @@ impl Keyspace {
         });
     }
 
-    /// A lock was deleted, and its entry taken out.
+    /// Handles a lock that was deleted and whose entry was taken out.
     #[cold]
     pub(crate) fn lock_deleted(&mut self, now: Now, db: u32, entry: Entry) {
         let name: Box<[u8]> = entry.read().key().into();
@@ -221,7 +221,7 @@ impl Keyspace {
         }
     }
 
-    /// Sees to the locks that were found in databases that have been emptied.
+    /// Handles the locks that were found in emptied databases.
     pub(crate) fn lose_flushed(&mut self) {
         for (origin, entry) in self.space.take_lost() {
             let name: Box<[u8]> = entry.read().key().into();
@@ -232,7 +232,7 @@ impl Keyspace {
         }
     }
 
-    /// Tells holders that have lost what they held, and forgets what is remembered of too many names, at most `budget` of both.
+    /// Notifies holders of lost grants, and forgets the history of excess names; at most `budget` of both.
     #[cold]
     pub(crate) fn tell_lost(&mut self, budget: &mut u32) {
         if let Some(locks) = &mut self.changes.locks {
@@ -244,18 +244,18 @@ impl Keyspace {
 }
 
 impl Engine {
-    /// The connection of a session, as locks know it.
+    /// The session's connection, as locks identify it.
     pub(crate) fn lock_client(&self, id: SessionId) -> Client {
         Client { id: self.sessions[id.0 as usize].id, slot: id.0 }
     }
 
-    /// What a grant ends with that a session acquires with `SESSION`.
+    /// What ends a grant that the session acquires with `SESSION`.
     pub(crate) fn bound_of(&self, id: SessionId) -> Bound {
         let locks = self.keyspace.changes.locks.as_ref();
         locks.map_or(Bound::Connection, |locks| locks.bound_of(self.lock_client(id)))
     }
 
-    /// Has what is remembered of locks be as much as the configuration says.
+    /// Applies the configured bounds to the history of locks.
     pub(super) fn bound_lock_records(&mut self) {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let config = &self.config;
@@ -267,24 +267,24 @@ impl Engine {
         }
     }
 
-    /// Has a session wait for locks, as this waiter.
+    /// Blocks a session on locks, as this waiter.
     pub(crate) fn wait_for_locks(&mut self, id: SessionId, waiter: u32) {
         let session = &mut self.sessions[id.0 as usize];
         session.lock_waiter = waiter;
         session.flags |= SessionFlags::BLOCKED;
-        // A plain key may be what it waits for: commands are to look out for that one, too.
+        // A plain key may hold the name that it waits for: commands must watch for that one too.
         self.keyspace.natives = true;
     }
 
-    /// Sees to leases and waits that have ended by now, where anybody waits, in their order and `budget` of them, before a command that
-    /// might come in between. Where there are more, [`Engine::settle_names`] sees to those that are the command's business.
+    /// Settles leases and waits that have ended and that have waiters, in their order and at most `budget` of them, before a
+    /// command that might come in between. If there are more, [`Engine::settle_names`] settles those of the command's keys.
     #[cold]
     pub(super) fn settle_locks(&mut self, now: Now, budget: &mut u32) {
         self.keyspace.with_locks(now, |locks, keys| locks.advance(keys, now, budget));
         self.tell_outcomes(now);
     }
 
-    /// Serves those who wait for what has become free, and tells them.
+    /// Grants what has become free to waiters, and notifies them.
     #[cold]
     pub(super) fn attend_locks(&mut self, now: Now) {
         for client in std::mem::take(&mut self.closed_meanwhile) {
@@ -322,7 +322,7 @@ impl Engine {
         }
     }
 
-    /// Replies to a session that waits for locks no more.
+    /// Replies to a session whose wait for locks has ended.
     fn end_lock_wait(&mut self, now: Now, client: Client, waited_ms: u64, reply_with: impl FnOnce(&mut dyn Sink)) {
         let id = SessionId(client.slot);
         let Some(session) = self.sessions.get_mut(client.slot as usize).filter(|session| session.id == client.id) else { return };
@@ -339,7 +339,7 @@ impl Engine {
         self.wake_up(now, id);
     }
 
-    /// Tells a connection on RESP3 that a grant it had acquired has ended.
+    /// Notifies a RESP3 connection that one of its grants has ended.
     fn push_lock_lost(&mut self, client: Client, name: &[u8], owner: &[u8], token: u64, reason: &str) {
         let Some(session) = self.sessions.get_mut(client.slot as usize) else { return };
         if session.id != client.id || session.protocol != Protocol::Resp3 {
@@ -355,7 +355,7 @@ impl Engine {
         self.mark_dirty(SessionId(client.slot));
     }
 
-    /// A session waits for locks no more, for whatever reason but that it was served.
+    /// Ends a session's wait for locks, for any reason except a grant.
     pub(crate) fn forget_lock_wait(&mut self, now: Now, id: SessionId) {
         let waiter = std::mem::replace(&mut self.sessions[id.0 as usize].lock_waiter, NIL);
         if waiter != NIL {
@@ -363,18 +363,19 @@ impl Engine {
         }
     }
 
-    /// A connection is closed, or begins anew (`RESET`): the grants that are bound to it end, and the grace of its named session begins.
+    /// Handles a closed or reset (`RESET`) connection: ends the grants that are bound to it, and starts the grace of its named
+    /// session.
     pub(crate) fn end_lock_session(&mut self, now: Now, id: SessionId, begins_anew: bool) {
         self.forget_lock_wait(now, id);
         let client = self.sessions[id.0 as usize].id;
         let ends = |locks: &Locks| locks.has_bound(client) || locks.sessions.of_client(client).is_some();
         if self.keyspace.changes.locks.as_deref().is_some_and(ends) {
             if self.long_run.is_some() {
-                // What a script sees does not change while it runs.
+                // A script must not see a change of state while it runs.
                 self.closed_meanwhile.push(client);
                 self.keyspace.changes.attention = true;
             } else {
-                // A connection that begins anew may have other grants before all of many have ended.
+                // All grants of a reset connection end at once, because it may acquire others before the rest has ended.
                 self.end_grants_of(now, client, if begins_anew { u32::MAX } else { ENDED_AT_ONCE });
             }
         }
@@ -394,7 +395,7 @@ impl Engine {
         }
     }
 
-    /// Goes on with a connection that has ended, and with it more grants than end at once.
+    /// Continues to end the grants of a closed connection that has more than end in one step.
     #[cold]
     pub(super) fn end_more_grants(&mut self, now: Now) {
         if let Some(client) = self.ending.pop_front() {
@@ -403,7 +404,8 @@ impl Engine {
         }
     }
 
-    /// Ends the wait of a session for locks with an error, or as if its time were over; false where it does not wait for any.
+    /// Ends a session's wait for locks with an error, or as if it timed out. Returns false if the session does not wait for
+    /// locks.
     pub(crate) fn unblock_from_locks(&mut self, now: Now, id: SessionId, error: Option<&Error>) -> bool {
         let waiter = self.sessions[id.0 as usize].lock_waiter;
         if waiter == NIL {
@@ -423,8 +425,8 @@ impl Engine {
         true
     }
 
-    /// Before their turn, sees to those leases that have ended and that a command would notice: it must not come in between the end of a
-    /// lease and the grant to whoever waits. The commands of locks do so themselves.
+    /// Settles, before their turn, the ended leases that a command would notice: it must not come between the end of a lease and
+    /// the grant to the first waiter. Lock commands do that themselves.
     #[cold]
     pub(super) fn settle_names(&mut self, now: Now, db: u32, command: &'static Command, args: &[&[u8]]) {
         self.keyspace.behind = now.reached(self.keyspace.changes.locks_due_ms);
@@ -445,7 +447,7 @@ impl Engine {
     }
 }
 
-/// A refusal as an error reply; `wanted` is the limit that was asked for.
+/// Converts a refusal to an error reply; `wanted` is the requested limit.
 pub(crate) fn refusal_error(refusal: &Refusal, name: &[u8], owner: &[u8], wanted: u32) -> Error {
     match refusal {
         Refusal::WrongType => Error::WRONG_TYPE,
