@@ -1,8 +1,8 @@
-//! Configuration directives: what can be configured, to which values, and what the values are now.
+//! Configuration directives: their names, their valid values and their current values.
 //!
-//! [`table`] has one row a directive. `CONFIG GET` and `SET`, the program's flags, its configuration file and `CONFIG REWRITE` all
-//! work from that row; code that acts on a directive reads the typed field of [`Config`]. Names, defaults and refusals are Redis's
-//! where Redis has the directive; where Portcullis does not do what a directive asks for, it has the one value that is true.
+//! [`table`] has one row per directive. `CONFIG GET` and `SET`, the program's flags, its configuration file and `CONFIG REWRITE`
+//! all use that row; code that acts on a directive reads the typed field of [`Config`]. Names, defaults and error texts are those
+//! of Redis if Redis has the directive. A directive that Portcullis does not implement has only the one value that is true.
 
 pub mod kind;
 pub mod rules;
@@ -16,20 +16,20 @@ use crate::store::values::list::Cuts;
 use crate::store::values::stream::BlockLimits;
 use crate::store::values::zset;
 
-/// Where a directive is listed in `portcullis serve --help`.
+/// Section of a directive in `portcullis serve --help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     /// Sockets and addresses.
     Network,
-    /// Passwords and who may connect.
+    /// Passwords and access.
     Security,
-    /// Bounds on clients and memory.
+    /// Limits on clients and memory.
     Limits,
-    /// What commands do.
+    /// Behaviour of commands.
     Behaviour,
     /// Logs and files.
     Logging,
-    /// Accepted because clients ask for them; they have one value, or only say how values are encoded.
+    /// Accepted because clients expect them; they have a single value, or only determine how values are encoded.
     Compatibility,
 }
 
@@ -37,22 +37,22 @@ pub enum Section {
 pub struct Directive {
     /// Its name.
     pub name: &'static str,
-    /// Older name that still works.
+    /// An older name that still works.
     pub alias: Option<&'static str>,
-    /// What its values look like.
+    /// The kind of its values.
     pub kind: Kind,
-    /// Whether it can be set only at the start.
+    /// Whether it can be set only at startup.
     pub fixed: bool,
-    /// Where `--help` lists it.
+    /// Its section in `--help`.
     pub section: Section,
-    /// One line of what it does, units included.
+    /// A one-line description, including units.
     pub help: &'static str,
     pub(crate) read: fn(&Config) -> Raw,
     pub(crate) write: fn(&mut Config, Raw) -> bool,
 }
 
 impl Directive {
-    /// The directive of this name, in any case, and the name (its own or its alias) in lower case.
+    /// Finds a directive by name, case-insensitive. Returns it with the name (its own or its alias) in lower case.
     pub fn find(name: &[u8]) -> Option<(&'static Directive, &'static str)> {
         table::DIRECTIVES.iter().find_map(|directive| {
             [Some(directive.name), directive.alias]
@@ -63,7 +63,7 @@ impl Directive {
         })
     }
 
-    /// All of them, in the order of the table.
+    /// All directives, in the order of the table.
     pub fn all() -> &'static [Directive] {
         table::DIRECTIVES
     }
@@ -73,7 +73,7 @@ impl Directive {
         self.kind.show(&(self.read)(config))
     }
 
-    /// Its value as the lines of a configuration file have it behind its name.
+    /// Its value as it follows the name in the lines of a configuration file.
     pub fn lines(&self, config: &Config) -> Vec<Vec<u8>> {
         match (self.read)(config) {
             Raw::Rules(rules) if !rules.is_empty() => rules.shown(),
@@ -81,14 +81,14 @@ impl Directive {
         }
     }
 
-    /// Sets it to `words`, the arguments behind its name in a configuration file, or adds them to its value where that adds up. A
-    /// refusal changes nothing and says why.
+    /// Sets it to `words`, the arguments after its name in a configuration file, or adds them to its value if its values
+    /// accumulate. On an error, nothing changes.
     pub fn set(&self, config: &mut Config, words: &[&[u8]]) -> Result<(), String> {
         let raw = self.kind.parse(words, &(self.read)(config))?;
         if (self.write)(config, raw) { Ok(()) } else { Err("value out of range".to_owned()) }
     }
 
-    /// Sets it to one value in which several words are separated by spaces, as `CONFIG SET` takes it.
+    /// Sets it from one value, in which several words are separated by spaces, as `CONFIG SET` does.
     pub fn set_from_value(&self, config: &mut Config, value: &[u8]) -> Result<(), String> {
         if self.kind.adds_up() {
             let raw = self.kind.parse(&[value], &(self.read)(&Config::default()))?;
@@ -104,16 +104,16 @@ impl Directive {
 }
 
 impl Config {
-    /// Sets a directive by name to one value, in which several words are separated by spaces, as `CONFIG SET` does.
+    /// Sets a directive by name from one value, in which several words are separated by spaces, as `CONFIG SET` does.
     ///
     /// # Errors
-    /// Why it does not take the value, in Redis's words; the configuration is as before.
+    /// The reason in Redis's words; the configuration is unchanged.
     pub fn set(&mut self, name: &str, value: &[u8]) -> Result<(), String> {
         let (directive, _) = Directive::find(name.as_bytes()).ok_or("no such directive")?;
         directive.set_from_value(self, value)
     }
 
-    /// How far a hash may grow as one buffer.
+    /// Maximum size of a hash in its compact form.
     pub(crate) fn hash_limits(&self) -> Limits {
         Limits {
             entries: usize::try_from(self.hash_max_listpack_entries).unwrap_or(usize::MAX),
@@ -121,12 +121,12 @@ impl Config {
         }
     }
 
-    /// How far a list may grow as one buffer, and one of its nodes.
+    /// Maximum size of a list in its compact form, and of one of its nodes.
     pub(crate) fn list_cuts(&self) -> Cuts {
         Cuts::new(self.list_max_listpack_size)
     }
 
-    /// How far a sorted set may grow as one buffer.
+    /// Maximum size of a sorted set in its compact form.
     pub(crate) fn zset_limits(&self) -> zset::Limits {
         zset::Limits {
             entries: usize::try_from(self.zset_max_listpack_entries).unwrap_or(usize::MAX),
@@ -134,7 +134,7 @@ impl Config {
         }
     }
 
-    /// How far a set may grow in its compact forms.
+    /// Maximum size of a set in its compact forms.
     pub(crate) fn set_limits(&self) -> crate::store::values::set::Limits {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         crate::store::values::set::Limits {
@@ -144,7 +144,7 @@ impl Config {
         }
     }
 
-    /// Where a block of a stream ends.
+    /// Maximum size of a stream's block.
     pub(crate) fn stream_limits(&self) -> BlockLimits {
         BlockLimits {
             bytes: usize::try_from(self.stream_node_max_bytes).unwrap_or(usize::MAX),

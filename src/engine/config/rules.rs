@@ -1,8 +1,8 @@
-//! The rules of `lock-expiry-publish`: which messages are published, and where, when a key has expired.
+//! The rules of `lock-expiry-publish`: which messages are published to which channels when a key has expired.
 //!
-//! A library whose waiters listen to a channel publishes there when a lock is released, but nobody does when it expires: that is what
-//! a rule is for. It is three words, a pattern of keys, a channel and a message, in the last two of which what is in braces is filled in.
-//! Sets of rules are shipped under the names of the libraries that they are for.
+//! A library whose waiters listen to a channel publishes there when a lock is released, but nobody publishes when it expires. A
+//! rule closes that gap. It consists of three words: a pattern of keys, a channel and a message. Placeholders in braces in the
+//! channel and the message are filled in. Sets of rules are shipped under the names of their libraries.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use smallvec::SmallVec;
 use crate::base::glob;
 use crate::resp::request::split_words;
 
-/// Rules in force at most, those of the shipped sets counted.
+/// Maximum number of rules in force, including those of the shipped sets.
 pub const RULES_MAX: usize = 64;
-/// Bytes of a word of a rule at most.
+/// Maximum number of bytes in a word of a rule.
 pub const WORD_MAX: usize = 1024;
-/// A key whose name is longer, in bytes, is nobody's lock: no rule is for it.
+/// Keys with longer names, in bytes, are not locks: no rule applies to them.
 pub const NAME_MAX: usize = 4096;
 
-/// Rules by the name of the library that they are for.
+/// A shipped set of rules, by the name of its library.
 struct Shipped {
     name: &'static str,
     rules: &'static [[&'static str; 3]],
 }
 
-/// What is shipped. Names of channels and messages were read off the libraries' sources.
+/// The shipped sets. The names of channels and messages come from the libraries' sources.
 const SHIPPED: &[Shipped] = &[
     // RLock and its kin; the first in the queue of a fair lock; RReadWriteLock, all of whose waiters are to try again; RCountDownLatch.
     // A semaphore that expires has no permits to give, and an expirable permit is no key.
@@ -55,19 +55,19 @@ const SHIPPED: &[Shipped] = &[
 /// A part of a channel or a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
-    /// As it is.
+    /// Literal text.
     Text(Vec<u8>),
     /// `{name}`: the key's name.
     Name,
-    /// `{hashtag}`: the key's name in braces, unless there is an opening one in it.
+    /// `{hashtag}`: the key's name in braces, unless it contains an opening brace.
     HashTag,
-    /// `{1}` to `{9}`: what that `*` of the pattern stands for, which is as short as can be; the last one takes the rest.
+    /// `{1}` to `{9}`: the text that this `*` of the pattern matches, as short as possible; the last one takes the rest.
     Star(usize),
-    /// `{head:key}`: the first element of the list there.
+    /// `{head:key}`: the first element of the list at that key.
     Head(Vec<Part>),
 }
 
-/// A channel or a message, of which something is filled in.
+/// A channel or a message with placeholders.
 type Template = Vec<Part>;
 
 /// A rule.
@@ -78,7 +78,7 @@ pub struct Rule {
     message: Template,
 }
 
-/// Something that stands in a value.
+/// One item of the directive's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Item {
     Set(&'static str),
@@ -89,27 +89,27 @@ enum Item {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     items: Vec<Item>,
-    /// All of them, those of the sets in their places.
+    /// All rules, with those of the sets in place of the sets' names.
     rules: Arc<[Rule]>,
 }
 
 impl Rules {
-    /// All rules in force, in the order in which they were given.
+    /// All rules in force, in the given order.
     pub fn all(&self) -> &Arc<[Rule]> {
         &self.rules
     }
 
-    /// Whether there is none.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Reads words and adds what they say to what there is; one word that is empty clears it.
+    /// Parses words and adds their rules to the existing ones; a single empty word clears all.
     pub fn with(&self, words: &[&[u8]]) -> Result<Rules, String> {
         let split;
         let words: Vec<&[u8]> = match words {
             [[]] => return Ok(Rules::default()),
-            // All of it in one pair of quotes.
+            // The whole value in one pair of quotes.
             [word] if word.iter().any(u8::is_ascii_whitespace) => {
                 split = split_words(word).map_err(|_| "unbalanced quotes")?;
                 split.iter().map(Vec::as_slice).collect()
@@ -146,7 +146,7 @@ impl Rules {
         Ok(Rules { items, rules: rules.into() })
     }
 
-    /// What was given, each rule and each name of shipped ones by itself, so that it reads back as the same.
+    /// The items of the value, each rule and each set's name by itself, so that they parse to the same value.
     pub fn shown(&self) -> Vec<Vec<u8>> {
         let shown = |item: &Item| match item {
             Item::Set(name) => name.as_bytes().to_vec(),
@@ -167,13 +167,13 @@ impl Rule {
         Ok(Rule { words, channel, message })
     }
 
-    /// The channel for a key that has expired; `None` where the rule is not for it, or a list whose first element it wants has none.
-    /// `head` gives the first element of a list.
+    /// The channel for an expired key; `None` if the rule does not apply to it, or if a list whose first element it needs does
+    /// not exist. `head` returns the first element of a list.
     pub fn channel(&self, name: &[u8], head: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
         self.fill(&self.channel, name, head)
     }
 
-    /// The message for a key that has expired, as [`Rule::channel`].
+    /// The message for an expired key, as [`Rule::channel`].
     pub fn message(&self, name: &[u8], head: impl FnMut(&[u8]) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
         self.fill(&self.message, name, head)
     }
@@ -208,7 +208,7 @@ fn fill(
             Part::Star(at) => into.extend_from_slice(stars.get(*at).copied().unwrap_or_default()),
             Part::Head(list) => {
                 let mut key = Vec::with_capacity(64);
-                // There is no list in the name of a list.
+                // The name of a list cannot itself contain an element of a list.
                 fill(list, name, stars, &mut |_| None, &mut key);
                 let Some(element) = head(&key) else { return false };
                 into.extend_from_slice(&element);
@@ -218,14 +218,14 @@ fn fill(
     true
 }
 
-/// Reads a channel or a message.
+/// Parses a channel or a message.
 fn parse(text: &[u8], stars: usize) -> Result<Template, String> {
     let (template, rest) = parse_until(text, stars, false)?;
     debug_assert!(rest.is_empty(), "it is read to its end");
     Ok(template)
 }
 
-/// Reads up to the end, or up to the brace that closes what has the template in it.
+/// Parses up to the end, or up to the brace that closes the enclosing template.
 fn parse_until(mut text: &[u8], stars: usize, nested: bool) -> Result<(Template, &[u8]), String> {
     let mut parts: Template = Vec::new();
     let mut plain = Vec::new();
@@ -286,7 +286,7 @@ fn placeholder(name: &[u8], stars: usize) -> Result<Part, String> {
     }
 }
 
-/// A word so that it is read as one.
+/// Quotes a word so that it parses as one.
 fn quoted(word: &[u8]) -> Vec<u8> {
     if !word.is_empty() && word.iter().all(|&b| b.is_ascii_graphic() && b != b'"' && b != b'\'' && b != b'\\') {
         return word.to_vec();

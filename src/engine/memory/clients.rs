@@ -1,8 +1,8 @@
-//! What clients take up, and `maxmemory-clients`: where all of them together take up more, the largest are closed.
+//! Memory of clients, and `maxmemory-clients`: when all clients together exceed the limit, the largest are closed.
 //!
-//! Nothing is counted while there is no limit. With one, a session is counted anew when its command has ended, when bytes of it were
-//! read or written, and before it would be closed. As in Redis, sizes are compared by powers of two, and of those of one size the one that
-//! came to it first is closed first; whoever said `CLIENT NO-EVICT on` counts, and is never closed.
+//! Without a limit, nothing is counted. With one, a session is counted again when its command has ended, when bytes of it were
+//! read or written, and before it would be closed. As in Redis, sizes are compared by powers of two, and of the sessions with the
+//! same size the one that reached it first is closed first. Sessions with `CLIENT NO-EVICT on` count, but are never closed.
 //!
 //! ```text
 //!   command, read, write ─▶ count_client ─▶ total ─▶ before the next command, or soon after ─▶ evict_clients ─▶ closed
@@ -16,26 +16,27 @@ use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::session::{Session, SessionFlags};
 
-/// The least limit, in bytes: with less than that nobody could be served.
+/// The smallest limit, in bytes: with less, no client could be served.
 const LIMIT_MIN: u64 = 128 << 10;
-/// Sessions of up to so many bits of bytes are all of one size, and so are those of no fewer than so many.
+/// Size classes as powers of two: all sessions up to the first one share a class, and so do all from the second one.
 const SIZES: (u32, u32) = (15, 33);
 
-/// What a session was counted for.
+/// The counted memory of a session.
 #[derive(Clone, Copy, Debug, Default)]
 struct Charge {
     bytes: u64,
-    /// Its place among those that may be closed: its size, and when it came to it; `None` where it may not be.
+    /// Its position among the sessions that may be closed: its size class, and when it reached it; `None` if it may not be
+    /// closed.
     place: Option<(u32, u64)>,
 }
 
-/// What all sessions take up, while there is a limit on it.
+/// The memory of all sessions, while it has a limit.
 #[derive(Debug, Default)]
 pub struct ClientMemory {
     /// By session number.
     charges: Vec<Charge>,
     total: u64,
-    /// Whom to close first: by size, and by when they came to it.
+    /// The order of closing: by size class, and by when a session reached it.
     order: BTreeSet<(Reverse<u32>, u64, SessionId)>,
     serial: u64,
 }
@@ -73,7 +74,7 @@ impl Engine {
         self.config.maxmemory_clients != 0
     }
 
-    /// Bytes that a session takes up with its buffers, and with what it is interested in, about.
+    /// Approximate number of bytes of a session's buffers and interests.
     pub fn client_memory(&self, id: SessionId) -> usize {
         let session = &self.sessions[id.0 as usize];
         let lib = session.lib.as_deref().map_or(0, |lib| size_of_val(lib) + lib.0.len() + lib.1.len());
@@ -93,28 +94,28 @@ impl Engine {
             + changes.tracking.bytes(session.tracker)
     }
 
-    /// Bytes that all sessions take up, about.
+    /// Approximate number of bytes of all sessions.
     pub fn all_client_memory(&self) -> usize {
         self.sessions.iter().map(|(number, _)| self.client_memory(SessionId(number as u32))).sum()
     }
 
-    /// Counts what a session takes up now. To be called only while that has a limit.
+    /// Counts a session's current memory. Must be called only while there is a limit.
     #[cold]
     pub fn count_client(&mut self, id: SessionId) {
         let flags = self.sessions[id.0 as usize].flags;
-        // Whoever is to be closed is as good as gone.
+        // A session that is to be closed no longer counts.
         let closing = flags.contains(SessionFlags::CLOSE_NOW);
         let bytes = if closing { 0 } else { self.client_memory(id) as u64 };
         self.clients.charge(id, bytes, !closing && !flags.contains(SessionFlags::NO_EVICT));
     }
 
-    /// Counts a session that has ended no more.
+    /// Removes a closed session from the count.
     #[cold]
     pub(crate) fn forget_client(&mut self, id: SessionId) {
         self.clients.charge(id, 0, false);
     }
 
-    /// Begins to count, or ceases to, as is configured.
+    /// Starts or stops counting, as configured.
     pub(crate) fn configure_client_memory(&mut self) {
         self.clients = ClientMemory::default();
         if self.counts_clients() {
@@ -123,12 +124,12 @@ impl Engine {
         }
     }
 
-    /// The limit in bytes; `None` where there is none.
+    /// The limit in bytes, if any.
     fn clients_limit(&self) -> Option<u64> {
         let limit = match self.config.maxmemory_clients {
             0 => return None,
             bytes @ 1.. => bytes.unsigned_abs(),
-            // A part of what has no bound has none either.
+            // A percentage of an unlimited `maxmemory` is unlimited too.
             _ if self.config.maxmemory == 0 => return None,
             percent => (u128::from(self.config.maxmemory) * u128::from(percent.unsigned_abs()) / 100) as u64,
         };
@@ -141,7 +142,7 @@ impl Engine {
         !self.clients.order.is_empty() && self.clients_limit().is_some_and(|limit| self.clients.total >= limit)
     }
 
-    /// Closes the largest sessions until all of them together take up less than the limit. To be called only while there is one.
+    /// Closes the largest sessions until all together are below the limit. Must be called only while there is a limit.
     #[cold]
     pub fn evict_clients(&mut self, now: Now) {
         let Some(limit) = self.clients_limit() else { return };
@@ -153,7 +154,7 @@ impl Engine {
             let known = self.clients.charges[id.0 as usize].bytes;
             self.count_client(id);
             if self.clients.charges[id.0 as usize].bytes < known {
-                // It takes up less than was thought, and there may be a larger one.
+                // It takes up less memory than counted before, so another one may be larger.
                 continue;
             }
             let session = &mut self.sessions[id.0 as usize];
@@ -162,15 +163,15 @@ impl Engine {
             let out = std::mem::take(&mut session.out);
             self.discard(out);
             self.stats.evicted_clients += 1;
-            // What it waits for goes to others from now on.
+            // What it waits for may be granted to others now.
             self.forget_wait(now, id);
             self.mark_dirty(id);
             self.forget_client(id);
         }
     }
 
-    /// As [`Engine::evict_clients`], before a request of a session whose outbox is taken; whether it is not to be executed, as the session
-    /// is to be closed.
+    /// As [`Engine::evict_clients`], before a request of a session whose outbox is taken. Returns whether the request must not
+    /// run, because the session is to be closed.
     #[cold]
     pub(crate) fn evict_clients_before(&mut self, now: Now, id: SessionId, out: &mut Vec<u8>) -> bool {
         self.put_outbox_back(id, std::mem::take(out));
@@ -187,7 +188,7 @@ impl Engine {
         *out = self.take_outbox(id);
     }
 
-    /// Panics where what is counted is not what it should be.
+    /// Panics if the counts are wrong.
     pub(crate) fn check_client_memory(&self) {
         let ClientMemory { charges, total, order, .. } = &self.clients;
         assert_eq!(charges.iter().map(|charge| charge.bytes).sum::<u64>(), *total, "charges are summed up");

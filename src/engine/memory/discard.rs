@@ -1,13 +1,13 @@
-//! Large buffers on their way out. To give a gigabyte back to the system takes a third of a second, so it is done piece by piece.
+//! Deferred freeing of large buffers. Returning a gigabyte to the system takes a third of a second, so it is done in pieces.
 
-/// Bytes that are given back in one step.
+/// Number of bytes freed in one step.
 const STEP: usize = 1 << 20;
-/// What one step counts as in a turn's budget: pages are given back at about the speed of so many keys.
+/// Cost of one step in a turn's budget: freeing its pages takes about as long as freeing this many keys.
 const STEP_COST: u32 = 256;
 
-/// A buffer that can be made smaller from behind.
+/// A buffer that can be shrunk from its end.
 trait Shrink {
-    /// Gives some bytes back; false where none are left.
+    /// Frees some bytes. Returns false if none are left.
     fn shrink(&mut self) -> bool;
 }
 
@@ -20,27 +20,27 @@ impl<T: Copy> Shrink for Vec<T> {
     }
 }
 
-/// Buffers that wait to be given back.
+/// Buffers that wait to be freed.
 #[derive(Default)]
 pub struct Discards {
     waiting: Vec<Box<dyn Shrink>>,
 }
 
 impl Discards {
-    /// Drops a buffer, a large one bit by bit.
+    /// Drops a buffer. A large one is freed in steps.
     pub fn add<T: Copy + 'static>(&mut self, buffer: Vec<T>) {
         if buffer.capacity() * size_of::<T>() > STEP / 4 {
             self.waiting.push(Box::new(buffer));
         }
     }
 
-    /// Whether any wait.
+    /// Whether no buffer waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Gives some memory back.
+    /// Frees some memory.
     pub fn free_some(&mut self, budget: &mut u32) {
         while *budget > 0
             && let Some(buffer) = self.waiting.last_mut()

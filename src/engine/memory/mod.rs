@@ -1,11 +1,12 @@
-//! `maxmemory`: once it is used up keys give way, if a policy says so, and commands that need more memory are refused if none can.
+//! `maxmemory`: when it is used up, keys are evicted if the policy allows it, and commands that need more memory are refused if
+//! no key can be evicted.
 //!
 //! ```text
 //!   command ─▶ room? ── yes ─────────────────────────────▶ runs
 //!                └─ no ─▶ free what waits for it, evict ─▶ enough, or more to do: runs; Engine::advance goes on
 //!                                                      └─▶ nothing can go: -OOM, if it may need memory
 //! ```
-//! All that the executor's thread has allocated counts, buffers of clients included, as in Redis, which leaves out only those of
+//! All allocations of the executor's thread count, including buffers of clients, as in Redis, which excludes only those of
 //! replicas and of the append-only file.
 
 pub mod clients;
@@ -19,50 +20,50 @@ use crate::engine::environment::Usage;
 use crate::keyspace::eviction::{Evicted, Order, Policy};
 use crate::store::frequency::Rules;
 
-/// Milliseconds for which a measurement of the memory in use is good, while what was asked for since stays below the bound; only
-/// where measuring costs more than a command.
+/// Validity of a measurement of the memory in use, in milliseconds, while the memory requested since stays below the limit.
+/// Applies only where measuring costs more than a command.
 const MEASURE_MS: u64 = 100;
-/// Bytes that an argument takes up beside itself, estimated on the safe side.
+/// Overhead of an argument in bytes, a conservative estimate.
 const ARGUMENT_OVERHEAD: usize = 64;
-/// Steps that one turn of evicting takes for each point of `maxmemory-eviction-tenacity`: all ten take some tenths of a millisecond.
+/// Steps of one eviction turn for each point of `maxmemory-eviction-tenacity`: ten points take some tenths of a millisecond.
 const STEPS_PER_POINT: u32 = 128;
 /// Points beyond which tenacity makes no difference.
 const POINTS_MAX: u32 = 10;
-/// Steps that evicting a key counts as, beside one for each sample.
+/// Cost of evicting a key in steps, besides one step for each sample.
 const EVICTION_STEPS: u32 = 8;
 
-/// What is known of the memory in use.
+/// State of the memory limit.
 #[derive(Debug, Default)]
 pub struct MemoryGuard {
-    /// Bytes in use when they were measured.
+    /// Bytes in use at the last measurement.
     measured: u64,
-    /// When that was, monotonic milliseconds.
+    /// Time of the last measurement, in monotonic milliseconds.
     measured_ms: u64,
-    /// Bytes that commands have asked for since, at the most.
+    /// Upper bound of the bytes that commands have requested since.
     since: u64,
-    /// Whether keys are to give way when there is time.
+    /// Whether keys are to be evicted when there is time.
     pub(super) evicting: bool,
-    /// Whether nothing could give way when it was last tried.
+    /// Whether the last attempt found no key to evict.
     exhausted: bool,
-    /// Since when more than `maxmemory` is in use, monotonic microseconds.
+    /// Start of the current excess over `maxmemory`, in monotonic microseconds.
     over_since_us: Option<u64>,
 }
 
 impl MemoryGuard {
-    /// Forgets what it knows of another bound; keys are to give way for the new one, if there is one.
+    /// Discards the measurement after a change of the limit; keys are to be evicted for the new one, if there is one.
     pub(super) fn measure_again(&mut self, bounded: bool) {
         let over_since_us = self.over_since_us;
         *self = MemoryGuard { over_since_us, evicting: bounded || over_since_us.is_some(), ..MemoryGuard::default() };
     }
 
-    /// Counts the time above `maxmemory` from zero.
+    /// Restarts the count of the time above `maxmemory`.
     pub(super) fn begin_anew(&mut self, now: Now) {
         self.over_since_us = self.over_since_us.map(|_| now.mono_us);
     }
 }
 
 impl Engine {
-    /// Takes over what the configuration says of eviction.
+    /// Applies the configuration of eviction.
     pub(super) fn configure_eviction(&mut self) {
         let config = &self.config;
         let policy = Policy::named(config.maxmemory_policy);
@@ -77,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// Has keys give way where `maxmemory` is used up; errors for a command that may need more memory where none can.
+    /// Evicts keys if `maxmemory` is used up. Returns an error for a command that may need more memory if none can be evicted.
     #[inline]
     pub(crate) fn check_memory(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
         if self.config.maxmemory == 0 { Ok(()) } else { self.check_bounded_memory(now, command, args) }
@@ -88,14 +89,14 @@ impl Engine {
         if self.flags_of(command, args).contains(Flags::DENYOOM) {
             return self.make_room(now, wanted_by(args));
         }
-        // Other commands go on whatever comes of it, such as scripts and transactions, during which no key gives way.
+        // Other commands run in any case, such as scripts and transactions, during which no key is evicted.
         if self.keyspace.evictor.policy.is_some() {
             let _ = self.make_room(now, 0);
         }
         Ok(())
     }
 
-    /// As [`Engine::check_memory`] for a command that a script calls: no key gives way while it runs.
+    /// As [`Engine::check_memory`], for a command that a script calls: no key is evicted while the script runs.
     #[inline]
     pub(crate) fn check_memory_within(&mut self, now: Now, command: &Command, args: &[&[u8]]) -> Result {
         if self.config.maxmemory == 0 || !command.flags.contains(Flags::DENYOOM) {
@@ -104,8 +105,8 @@ impl Engine {
         self.check_room(now, wanted_by(args))
     }
 
-    /// Errors where `maxmemory` leaves no room for so many bytes, and counts them as taken otherwise. No key gives way at once, as
-    /// this is asked in the middle of commands; where some can, they will.
+    /// Returns an error if `maxmemory` leaves no room for this many bytes, and otherwise counts them as used. Evicts nothing now,
+    /// because this runs in the middle of commands, but schedules eviction if keys can be evicted.
     pub(crate) fn check_room(&mut self, now: Now, wanted: usize) -> Result {
         if self.config.maxmemory == 0 {
             return Ok(());
@@ -121,8 +122,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Has keys give way until there is room for so many bytes, or a turn's steps are used up; counts the bytes as taken. Errors where
-    /// there will be no room.
+    /// Evicts keys until there is room for this many bytes, or until a turn's steps are used up, and counts the bytes as used.
+    /// Returns an error if there will be no room.
     pub(crate) fn make_room(&mut self, now: Now, wanted: usize) -> Result {
         if self.config.maxmemory == 0 {
             return Ok(());
@@ -138,19 +139,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Counts the time that memory in use was above `maxmemory`, as it is not any more.
+    /// Adds the time above `maxmemory` that has ended.
     #[cold]
     fn end_excess(&mut self, now: Now) {
         self.stats.over_maxmemory_us += self.over_maxmemory_us(now);
         self.memory.over_since_us = None;
     }
 
-    /// For how long more than `maxmemory` has been in use, microseconds; 0 while it is not.
+    /// Duration of the current excess over `maxmemory` in microseconds; 0 without one.
     pub(crate) fn over_maxmemory_us(&self, now: Now) -> u64 {
         self.memory.over_since_us.map_or(0, |since| now.mono_us.saturating_sub(since))
     }
 
-    /// Memory in use: as the driver measures it, or else by the engine's own account.
+    /// Memory in use: as measured by the driver, or else by the engine's own account.
     pub(crate) fn usage(&mut self) -> Usage {
         let usage = match self.environment.usage {
             Some(measure) => measure(),
@@ -180,12 +181,12 @@ impl Engine {
         !full(&self.memory)
     }
 
-    /// Whether keys may give way now: during a pause, and in the middle of a script that others interrupt, the data stand still.
+    /// Whether keys may be evicted now: during a pause, and while other sessions interrupt a script, the data do not change.
     pub(super) fn may_evict(&self) -> bool {
         !self.pause.is_on() && self.long_run.is_none()
     }
 
-    /// Evicts for one turn.
+    /// Evicts keys for one turn.
     #[cold]
     fn evict(&mut self, now: Now, wanted: usize) -> Result {
         let evicts = self.keyspace.evictor.policy.is_some();
@@ -198,10 +199,10 @@ impl Engine {
             return Ok(());
         }
         let step = EVICTION_STEPS + self.config.maxmemory_samples;
-        // Among many locks the few plain keys may not be met in a turn: then there is no room yet.
+        // Among many locks, a turn may not meet the few plain keys: then there is no room yet.
         let mut gains = !self.keyspace.natives || self.keyspace.has_unfreed();
         loop {
-            // What was deleted takes up memory until it is freed: nothing gives way for that.
+            // Deleted keys take up memory until they are freed: nothing is evicted because of them.
             self.keyspace.free_some(&mut steps);
             if self.has_room(now, wanted) {
                 self.end_excess(now);
@@ -230,7 +231,7 @@ impl Engine {
         }
     }
 
-    /// Evicts for one turn where that is still to be done.
+    /// Evicts for one turn, if eviction is pending.
     #[cold]
     pub(super) fn go_on_evicting(&mut self, now: Now) {
         if !self.may_evict() {
@@ -245,14 +246,14 @@ impl Engine {
             return;
         }
         self.keyspace.changes.begin();
-        // What cannot be done now is not tried again until a command asks for memory.
+        // If nothing can be evicted now, the next attempt is when a command requests memory.
         let _ = self.evict(now, 0);
         self.keyspace.changes.end();
         self.publish_events();
     }
 }
 
-/// Bytes that a command may take up, by its arguments.
+/// Estimated memory of a command, from its arguments.
 fn wanted_by(args: &[&[u8]]) -> usize {
     args.iter().map(|arg| arg.len() + ARGUMENT_OVERHEAD).sum()
 }

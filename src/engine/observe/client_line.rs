@@ -1,4 +1,4 @@
-//! The line of `CLIENT LIST` for a session. The ACL log shows it, too.
+//! The `CLIENT LIST` line of a session, which the ACL log shows too.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use crate::engine::session::{Session, SessionFlags};
 use crate::keyspace::tracking::Options;
 use crate::resp::reply::Protocol;
 
-/// Appends a session's line, with the database that it is to show. Fields of what does not exist here are 0.
+/// Appends a session's line, with this database. Fields without a meaning here are 0.
 pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: SessionId, db: u32) {
     let session = &engine.sessions[id.0 as usize];
     let seconds = |since_ms: u64| now.mono_ms().saturating_sub(since_ms) / 1000;
@@ -22,7 +22,7 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
     let tracker = tracking.get(session.tracker);
     let redirect = tracker.map_or(-1, |tracker| tracker.redirect.map_or(0, |client| client.number as i64));
     let waiting = waits.bytes(session.waiter) + engine.pause.bytes(session.held);
-    // While a transaction runs the engine has it, and not its session.
+    // While a transaction runs, the engine has it, and not the session.
     let in_exec = session.flags.contains(SessionFlags::IN_EXEC).then_some(engine.executing);
     let transaction = session.transaction.as_ref().map(|transaction| (transaction.len(), transaction.memory())).or(in_exec);
     let queued = transaction.map_or(0, |(_, memory)| memory);
@@ -59,7 +59,7 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
     line.push('\n');
 }
 
-/// The flags of a session as letters.
+/// The letters of a session's flags.
 fn letters(session: &Session, touched: bool, tracking: Option<Options>) -> String {
     let tracks = |how| tracking.is_some_and(|options| options.contains(how));
     let has = |flag| session.flags.contains(flag);
@@ -82,7 +82,7 @@ fn letters(session: &Session, touched: bool, tracking: Option<Options>) -> Strin
     if letters.is_empty() { "N".to_owned() } else { letters }
 }
 
-/// What comes before the first NUL: names are shown as C strings.
+/// The text before the first NUL, because names are shown as C strings.
 pub(crate) fn shown(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }

@@ -1,16 +1,16 @@
-//! What is known of each command: how often it was called, how long it took. `INFO commandstats` and `latencystats` show it.
+//! Statistics of each command: calls and times. `INFO commandstats` and `latencystats` show them.
 
 use crate::engine::command::Command;
 
-/// Slots of the table; a power of two, more than twice the number of rows.
+/// Number of slots of the table: a power of two, more than twice the number of rows.
 const SLOTS: usize = 1024;
-/// Buckets to a power of two.
+/// Number of buckets per power of two.
 const SUB: usize = 32;
-/// Durations from here on count as this, in nanoseconds: one second.
+/// Longer durations count as this one, in nanoseconds: one second.
 const NS_MAX: u64 = 1 << 30;
 const BUCKETS: usize = SUB * (NS_MAX.ilog2() as usize - SUB.ilog2() as usize + 2);
 
-/// How often durations occurred: 32 buckets to each power of two of nanoseconds, so that what is read from it is right to 3 %.
+/// Histogram of durations: 32 buckets per power of two of nanoseconds, so that results are accurate to 3 %.
 #[derive(Debug)]
 pub struct Histogram {
     counts: Box<[u32; BUCKETS]>,
@@ -33,7 +33,7 @@ impl Histogram {
         (power + 1) * SUB + (ns >> power) as usize - SUB
     }
 
-    /// The longest duration that belongs to a bucket.
+    /// The longest duration of a bucket.
     fn highest(bucket: usize) -> u64 {
         if bucket < SUB {
             return bucket as u64;
@@ -49,12 +49,12 @@ impl Histogram {
         self.total += u64::from(times);
     }
 
-    /// How many durations were counted.
+    /// Number of counted durations.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// The duration, in nanoseconds, that `percent` of all do not exceed.
+    /// The duration, in nanoseconds, that `percent` of all durations do not exceed.
     pub fn percentile(&self, percent: f64) -> u64 {
         let wanted = ((percent / 100.0 * self.total as f64).ceil() as u64).max(1);
         let mut seen = 0;
@@ -65,13 +65,13 @@ impl Histogram {
         bucket.map_or(0, Self::highest)
     }
 
-    /// For each power of two of about a microsecond and more up to which there is something new: the bound in microseconds, and how
-    /// many durations lie below it.
+    /// Cumulative counts, at the powers of two from about a microsecond where the count changes: the bound in microseconds, and
+    /// the number of durations below it.
     pub fn cumulative(&self) -> Vec<(u64, u64)> {
         let mut rows = Vec::new();
         let (mut bucket, mut seen, mut shown) = (0, 0, 0);
         for power in 10..=NS_MAX.ilog2() {
-            // The end of the first of 128 parts above the power of two, which is what Redis's histogram has as its bound.
+            // The end of the first of 128 parts above the power of two, which is the bound in Redis's histogram.
             let bound_ns = (1u64 << power) + (1 << (power - 7)) - 1;
             while bucket < BUCKETS && Self::highest(bucket) <= bound_ns {
                 seen += u64::from(self.counts[bucket]);
@@ -89,27 +89,27 @@ impl Histogram {
     }
 }
 
-/// What is known of one command.
+/// Statistics of one command.
 #[derive(Debug, Default)]
 pub struct Slot {
     row: Option<&'static Command>,
-    /// Whether what it costs is bounded by its arguments and its reply.
+    /// Whether its cost is bounded by its arguments and its reply.
     pub bounded: bool,
-    /// Whether its requests are looked at while there are locks: see `Command::needs_guard`.
+    /// Whether its requests are checked while there are locks: see `Command::needs_guard`.
     pub guarded: bool,
-    /// How often it was executed.
+    /// Number of executions.
     pub calls: u64,
-    /// How often it was refused before it was executed.
+    /// Number of refusals before execution.
     pub rejected: u64,
-    /// How often its reply was an error.
+    /// Number of error replies.
     pub failed: u64,
-    /// How long it has taken altogether, in nanoseconds.
+    /// Total time in nanoseconds.
     pub ns: u64,
-    /// How long it took; none until something is counted, and while `latency-tracking` is off.
+    /// Histogram of its times; `None` before the first one, and while `latency-tracking` is off.
     pub histogram: Option<Histogram>,
 }
 
-/// The figures of all commands. A row is found by where it lies, which takes a nanosecond or two.
+/// Statistics of all commands. A row is found by its address, which takes a nanosecond or two.
 #[derive(Debug)]
 pub struct CommandStats {
     slots: Box<[Slot; SLOTS]>,
@@ -117,7 +117,7 @@ pub struct CommandStats {
 
 impl Default for CommandStats {
     fn default() -> Self {
-        // By way of a list it is made where it stays; an array would be made on the stack first.
+        // Made from a vector, which allocates in place; an array would be created on the stack first.
         let slots: Box<[Slot]> = std::iter::repeat_with(Slot::default).take(SLOTS).collect();
         CommandStats { slots: slots.try_into().unwrap_or_else(|_| unreachable!("there are as many")) }
     }
@@ -157,7 +157,7 @@ impl CommandStats {
         at
     }
 
-    /// The slot with a number that [`CommandStats::find`] gave.
+    /// The slot with a number from [`CommandStats::find`].
     #[inline]
     pub fn slot(&mut self, number: usize) -> &mut Slot {
         &mut self.slots[number]
@@ -170,14 +170,14 @@ impl CommandStats {
         self.slot(number)
     }
 
-    /// Sets all figures back; numbers of slots stay what they are.
+    /// Resets all statistics; numbers of slots stay valid.
     pub fn reset(&mut self) {
         for slot in self.slots.iter_mut() {
             *slot = Slot { row: slot.row, bounded: slot.bounded, guarded: slot.guarded, ..Slot::default() };
         }
     }
 
-    /// What is known of a command; `None` where it was never called.
+    /// The statistics of a command; `None` if it was never called.
     pub fn get(&self, command: &'static Command) -> Option<&Slot> {
         let mut at = Self::home(command);
         loop {

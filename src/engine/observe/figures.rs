@@ -1,4 +1,4 @@
-//! The counters that `INFO` shows: the rates that are sampled from them, and their being set back.
+//! Counters of `INFO`: samples the rates, and resets the counters.
 
 use crate::base::time::Now;
 use crate::engine::Engine;
@@ -7,20 +7,20 @@ use crate::engine::observe::stats::Stats;
 use crate::engine::observe::turns::Turns;
 
 impl Engine {
-    /// Looks at the counters that rates are made of.
+    /// Samples the counters that rates are computed from.
     #[cold]
     pub(crate) fn sample_rates(&mut self, now: Now) {
         let [cycles, busy_us] = self.event_loop();
         self.rates.sample(now.mono_us, [self.stats.commands, self.stats.net_in, self.stats.net_out, cycles, busy_us]);
     }
 
-    /// Rounds of the event loop and the microseconds that they took, since the start or the last `CONFIG RESETSTAT`.
+    /// Rounds of the event loop and their microseconds, since the start or the last `CONFIG RESETSTAT`.
     pub(crate) fn event_loop(&self) -> [u64; 2] {
         let counted = self.environment.event_loop.map_or([0; 2], |count| count());
         [0, 1].map(|i| counted[i].saturating_sub(self.stats.event_loop_before[i]))
     }
 
-    /// Sets all counters back to zero.
+    /// Resets all counters.
     pub fn reset_stats(&mut self, now: Now) {
         let event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
         self.stats = Stats { event_loop_before, ..Stats::default() };
@@ -40,7 +40,7 @@ impl Engine {
         self.command_stats.of(command).calls += 1;
     }
 
-    /// Counts a call of a command no more: a call counts when it is done, though it is counted when it begins.
+    /// Undoes a call count: a blocked command is counted when it completes.
     pub(crate) fn uncount(&mut self, command: &'static Command) {
         self.stats.commands -= 1;
         self.command_stats.of(command).calls -= 1;

@@ -1,13 +1,13 @@
-//! `LATENCY`: pauses of at least `latency-monitor-threshold` milliseconds, by what caused them.
+//! `LATENCY`: pauses of at least `latency-monitor-threshold` milliseconds, by event.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
 
 use crate::base::time::Now;
 
-/// Samples of an event that are kept; there is one for each second in which it occurred.
+/// Maximum number of samples of an event; there is one for each second in which it occurred.
 const SAMPLES_MAX: usize = 160;
-/// Columns of a graph.
+/// Number of columns of a graph.
 const COLUMNS: usize = 80;
 
 /// One second in which an event occurred.
@@ -19,10 +19,10 @@ pub struct Sample {
     pub ms: u64,
 }
 
-/// What is known of one event.
+/// The samples of one event.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// The oldest first.
+    /// Samples, the oldest first.
     pub samples: VecDeque<Sample>,
     /// The longest pause ever, in milliseconds.
     pub max_ms: u64,
@@ -35,7 +35,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Notes a pause of so many milliseconds.
+    /// Records a pause in milliseconds.
     pub fn add(&mut self, event: &'static str, now: Now, ms: u64) {
         let series = self.events.entry(event).or_default();
         let unix_s = now.unix_ms().div_euclid(1000);
@@ -61,27 +61,27 @@ impl Latency {
         self.events().find(|(known, _)| known.as_bytes() == name)
     }
 
-    /// Forgets an event; whether there was one.
+    /// Removes an event. Returns whether it existed.
     pub fn forget(&mut self, name: &[u8]) -> bool {
         let known = self.get(name).map(|(known, _)| known);
         known.is_some_and(|known| self.events.remove(known).is_some())
     }
 
-    /// Forgets all; gives how many there were.
+    /// Removes all events. Returns their number.
     pub fn reset(&mut self) -> usize {
         std::mem::take(&mut self.events).len()
     }
 }
 
 impl Series {
-    /// Mean, and mean distance from it, in milliseconds.
+    /// The mean, and the mean deviation from it, in milliseconds.
     fn spread(&self) -> (u64, u64) {
         let count = self.samples.len().max(1) as u64;
         let mean = self.samples.iter().map(|sample| sample.ms).sum::<u64>() / count;
         (mean, self.samples.iter().map(|sample| sample.ms.abs_diff(mean)).sum::<u64>() / count)
     }
 
-    /// A picture of the samples: four rows high, and below each column how long ago it was.
+    /// A graph of the samples: four rows high, with the age of each sample below its column.
     pub fn graph(&self, name: &str, now: Now) -> String {
         let (low, high) = self.samples.iter().fold((u64::MAX, 0), |(low, high), s| (low.min(s.ms), high.max(s.ms)));
         let low = low.min(high);
@@ -128,7 +128,7 @@ fn ago(seconds: i64) -> String {
 }
 
 impl Latency {
-    /// What the events tell, in words.
+    /// A report on the events, in words.
     pub fn report(&self, now: Now, threshold_ms: u64, slowlog_us: i64) -> String {
         if self.events.is_empty() {
             return match threshold_ms {

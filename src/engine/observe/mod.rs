@@ -1,6 +1,6 @@
-//! What the engine tells of itself: counters, slow log, latency, MONITOR, and the time that commands take.
+//! Observability: counters, slow log, latency, MONITOR, and the time that commands take.
 //!
-//! Begin at [`stats`] for INFO's counters and at [`timing`] for how requests are timed.
+//! Start with [`stats`] for INFO's counters and with [`timing`] for how requests are timed.
 
 pub mod client_line;
 pub mod command_stats;

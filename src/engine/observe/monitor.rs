@@ -1,6 +1,6 @@
-//! `MONITOR`, and what else looks at every command while it runs.
+//! `MONITOR`, and other observers of commands.
 //!
-//! As long as nobody monitors or tracks keys, none of this runs: see `engine/circumstances.rs`.
+//! None of this runs while no session monitors or tracks keys: see `engine/slow_path.rs`.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::engine::session::{Session, SessionFlags};
 use crate::engine::slow_path::Circumstances;
 use crate::resp::reply::Sink;
 
-/// Has the calling session be shown all requests; says nothing where it is already.
+/// Turns monitoring on for the calling session. Does nothing if it is on already.
 pub fn begin(cx: &mut Context<'_>) -> Result {
     if cx.session().flags.contains(SessionFlags::IN_EXEC) {
         return Err(Error::MONITOR_IN_TRANSACTION);
@@ -31,7 +31,7 @@ pub fn begin(cx: &mut Context<'_>) -> Result {
 }
 
 impl Engine {
-    /// Has a session be shown nothing more.
+    /// Turns monitoring off for a session.
     pub(crate) fn end_monitor(&mut self, id: SessionId) {
         let flags = &mut self.sessions[id.0 as usize].flags;
         if flags.contains(SessionFlags::MONITOR) {
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// To be called after somebody has begun or ceased to monitor or to track.
+    /// Must be called after a session has begun or ceased to monitor or to track.
     pub(crate) fn update_observers(&mut self) {
         self.update_circumstances();
         self.keyspace.changes.update_observed();
@@ -51,7 +51,7 @@ impl Engine {
         !self.monitors.is_empty() || self.keyspace.changes.tracking.trackers() > 0
     }
 
-    /// As [`Engine::run`] while somebody monitors or tracks.
+    /// As [`Engine::run`], while a session monitors or tracks.
     #[cold]
     #[inline(never)]
     #[allow(clippy::too_many_arguments)]
@@ -70,7 +70,7 @@ impl Engine {
         let outer = std::mem::replace(&mut tracking.current, current);
         let from_outer = std::mem::replace(&mut tracking.from_script, origin == Origin::Script);
         let first_time = self.resumed.is_none();
-        // A script is shown before what it calls.
+        // A script is shown before the commands that it calls.
         if command.flags.contains(Flags::SKIP_MONITOR) {
             self.show(now, id, *db, origin, command, args);
         }
@@ -82,7 +82,7 @@ impl Engine {
         if declares {
             self.keyspace.changes.tracking.declared.clear();
         }
-        // Whoever has waited was shown when it began to.
+        // A request that was blocked was shown when it began to wait.
         if first_time && !command.flags.intersects(Flags::SKIP_MONITOR.union(Flags::ADMIN)) {
             self.show(now, id, *db, origin, command, args);
         }
@@ -92,12 +92,12 @@ impl Engine {
         self.tell_others();
         self.publish_events();
         if !self.lasts(Circumstances::OBSERVERS) {
-            // It was the last one that tracked, in a transaction that has changed what it had.
+            // The last tracking session may have ended tracking, in a transaction that has changed its own keys.
             self.tell_own();
         }
     }
 
-    /// After a request of a session, while somebody monitors or tracks: tells it what it has changed itself.
+    /// After a request of a session, while a session monitors or tracks: notifies it of its own changes.
     #[cold]
     pub(crate) fn end_observed(&mut self, id: SessionId, command: Option<&'static Command>) {
         self.tell_others();
@@ -109,7 +109,7 @@ impl Engine {
         }
     }
 
-    /// After a request was refused: an `EXEC` is shown all the same, as its `MULTI` was.
+    /// After a refused request: an `EXEC` is shown all the same, because its `MULTI` was.
     #[cold]
     pub(crate) fn show_refused(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
         if let Some(command) = self.commands.lookup(args[0]).filter(|command| command.is_exec()) {
@@ -118,7 +118,7 @@ impl Engine {
         }
     }
 
-    /// Shows a request to all who monitor.
+    /// Shows a request to all monitors.
     fn show(&mut self, now: Now, id: SessionId, db: u32, origin: Origin, command: &'static Command, args: &[&[u8]]) {
         if self.monitors.is_empty() {
             return;
@@ -133,7 +133,7 @@ impl Engine {
         }
     }
 
-    /// Panics where the state is not what it should be.
+    /// Panics if the state violates an invariant.
     pub(crate) fn check_observers(&self) {
         let tracking = &self.keyspace.changes.tracking;
         let mut trackers = 0;
@@ -172,7 +172,7 @@ fn line(now: Now, session: &Session, db: u32, origin: Origin, args: &[&[u8]]) ->
     line
 }
 
-/// A byte as it stands between quotation marks.
+/// A byte as written between quotation marks.
 fn quote(line: &mut Vec<u8>, byte: u8) {
     match byte {
         b'\\' | b'"' => line.extend_from_slice(&[b'\\', byte]),

@@ -1,10 +1,10 @@
-//! What is not shown of a request: passwords and who has them.
+//! Hides secrets in requests: passwords and the names of their users.
 
 use smallvec::SmallVec;
 
 use crate::engine::command::Command;
 
-/// What is shown in their place.
+/// The replacement for secrets.
 const REDACTED: &[u8] = b"(redacted)";
 
 /// Directives whose values are secrets.
@@ -15,7 +15,7 @@ pub fn is_secret(directive: &[u8]) -> bool {
     SECRETS.iter().any(|secret| secret.eq_ignore_ascii_case(directive))
 }
 
-/// The arguments of a request as others may see them.
+/// The arguments of a request without its secrets.
 pub fn shown<'a>(command: &'static Command, args: &[&'a [u8]]) -> SmallVec<[&'a [u8]; 16]> {
     let mut shown = SmallVec::from_slice(args);
     for position in (command.secrets)(args) {

@@ -1,4 +1,4 @@
-//! `SLOWLOG`: the last requests that took long, without the secrets in them.
+//! `SLOWLOG`: the last slow requests, without their secrets.
 
 use std::collections::VecDeque;
 
@@ -7,21 +7,21 @@ use crate::engine::command::Command;
 use crate::engine::observe::redact;
 use crate::engine::session::Session;
 
-/// Arguments of a request that are kept; of more, the last one kept says how many there were.
+/// Maximum number of arguments kept; if there are more, the last one kept says how many.
 const ARGUMENTS_MAX: usize = 32;
-/// Bytes of an argument that are kept.
+/// Maximum number of bytes kept of an argument.
 const BYTES_MAX: usize = 128;
 
-/// One request.
+/// One slow request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number; never given twice.
+    /// Its id, which is never reused.
     pub id: u64,
     /// Unix time, in seconds.
     pub unix_s: i64,
-    /// How long it took, in microseconds.
+    /// Its duration, in microseconds.
     pub us: u64,
-    /// Its arguments, cut.
+    /// Its arguments, truncated.
     pub args: Vec<Vec<u8>>,
     /// The client's address.
     pub addr: String,
@@ -30,7 +30,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// What is kept of a request; its number and how long it took are not known yet.
+    /// The entry of a request, still without its id and duration.
     pub fn of(now: Now, session: &Session, command: &'static Command, args: &[&[u8]]) -> Self {
         let args = redact::shown(command, args);
         let kept = if args.len() > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { args.len() };
@@ -57,7 +57,8 @@ impl Entry {
 }
 
 impl Entry {
-    /// Commands that were timed together and took long altogether, by their names: which of them it was is not known.
+    /// The entry of several commands that were timed together and were slow in total. It lists their names, because it is unknown
+    /// which one was slow.
     pub fn of_group(now: Now, mut names: Vec<Vec<u8>>) -> Self {
         let count = names.len();
         names.dedup();
@@ -70,13 +71,13 @@ impl Entry {
 /// The log.
 #[derive(Debug, Default)]
 pub struct SlowLog {
-    /// The newest first.
+    /// Entries, the newest first.
     entries: VecDeque<Entry>,
     next_id: u64,
 }
 
 impl SlowLog {
-    /// Takes an entry in; the oldest give way to `max`.
+    /// Adds an entry; the oldest ones beyond `max` are removed.
     pub fn push(&mut self, mut entry: Entry, us: u64, max: u64) {
         (entry.id, entry.us) = (self.next_id, us);
         self.next_id += 1;
@@ -89,7 +90,7 @@ impl SlowLog {
         self.entries.iter()
     }
 
-    /// Forgets all.
+    /// Removes all entries.
     pub fn reset(&mut self) {
         self.entries = VecDeque::new();
     }

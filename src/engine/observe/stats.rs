@@ -11,39 +11,39 @@ pub struct Stats {
     pub connections: u64,
     /// Connections refused for `maxclients`.
     pub rejected: u64,
-    /// Commands executed, those of scripts included.
+    /// Commands executed, including those of scripts.
     pub commands: u64,
     /// Error replies by their code, at most 128 different ones.
     pub errors: BTreeMap<String, u64>,
     /// Error replies.
     pub error_replies: u64,
-    /// Bytes read from clients, as told by the shell.
+    /// Bytes read from clients, as reported by the server.
     pub net_in: u64,
-    /// Bytes written to clients, as told by the shell.
+    /// Bytes written to clients, as reported by the server.
     pub net_out: u64,
-    /// Reads from clients' sockets that gave something, as told by the shell.
+    /// Reads from clients' sockets that returned data, as reported by the server.
     pub reads: u64,
-    /// Writes to clients' sockets that took something, as told by the shell.
+    /// Writes to clients' sockets that accepted data, as reported by the server.
     pub writes: u64,
     /// Connections closed for exceeding the query buffer limit, which also bounds transactions, watched keys and subscriptions.
     pub query_limit_disconnections: u64,
     /// Connections closed for exceeding an output buffer limit.
     pub output_limit_disconnections: u64,
-    /// Time spent in [`crate::engine::Engine::advance`], nanoseconds, as told by the shell.
+    /// Time spent in [`crate::engine::Engine::advance`], nanoseconds, as reported by the server.
     pub expiring_ns: u64,
-    /// Times for which memory in use was above `maxmemory`, microseconds, without the one that lasts.
+    /// Total time with memory above `maxmemory`, microseconds, without the current excess.
     pub over_maxmemory_us: u64,
-    /// What the event loop had counted at the last `CONFIG RESETSTAT`; see `Engine::event_loop`.
+    /// Counts of the event loop at the last `CONFIG RESETSTAT`; see `Engine::event_loop`.
     pub event_loop_before: [u64; 2],
-    /// Messages of `lock-expiry-publish` that somebody got.
+    /// Messages of `lock-expiry-publish` that had receivers.
     pub expiry_messages: u64,
     /// Connections closed for `maxmemory-clients`.
     pub evicted_clients: u64,
     /// Calls of [`crate::engine::Engine::advance`].
     pub turns: u64,
-    /// Those of them that used up their budget.
+    /// Calls that used up their budget.
     pub full_turns: u64,
-    /// The most memory that was in use whenever somebody asked, bytes.
+    /// Maximum memory in use over all queries of it, bytes.
     pub memory_peak: u64,
 }
 

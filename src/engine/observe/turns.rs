@@ -1,12 +1,12 @@
-//! How long the executor's turns take: the stretches of work during which nobody else is served.
+//! Durations of the executor's turns: stretches of work during which no other session is served.
 //!
-//! A turn is one go of a connection (it receives, executes what came, writes), of the timer (what is due, and what waits to be freed), of
-//! whoever accepts connections, and so on. Whoever drives the engine takes the time and tells. Everything that a client may have to wait
-//! for beyond its own request's work is made of them, so that the longest of them bounds the pauses that all others can see.
+//! A turn is one run of a connection (it receives, executes requests, writes), of the timer (deadlines and deferred freeing), of
+//! the accepting sockets, and so on. The driver of the engine measures and reports it. Everything that delays a client, besides
+//! the work of its own request, consists of turns, so the longest turn bounds the pauses that all other clients can see.
 //!
-//! A turn is measured by the clock on the wall, as its effect on others is. A long one may have two causes: its work, or that the system gave the
-//! processor to another thread. So the driver tells of a long turn for how long its thread had the processor, too. The slow log and the
-//! times of commands are parts of turns, measured by the same clock.
+//! Turns are measured in wall-clock time, because that is how they affect others. A long turn has two possible causes: its work,
+//! or that the system gave the processor to another thread. So for a long turn the driver also reports the processor time of its
+//! thread. The slow log and the times of commands are parts of turns, measured with the same clock.
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
@@ -14,24 +14,24 @@ use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::observe::command_stats::Histogram;
 
-/// A turn above so many nanoseconds is one too long.
+/// Turns longer than this many nanoseconds are too long.
 pub const LONG_NS: u64 = 1_000_000;
 
-/// Whose turn it was.
+/// The task that a turn belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// A client's: its requests, its replies, or its end.
+    /// A client: its requests, its replies, or its end.
     Client(SessionId),
-    /// The timer's.
+    /// The timer.
     Timer,
-    /// Those of the listening sockets, TLS handshakes included.
+    /// The listening sockets, including TLS handshakes.
     Accept,
-    /// That of whoever has the server in its hands: a signal, or a program that embeds it.
+    /// The owner of the server: a signal, or a program that embeds it.
     Control,
 }
 
 impl Task {
-    /// What `LATENCY TURNS` calls it.
+    /// Its name in `LATENCY TURNS`.
     fn name(self) -> &'static str {
         match self {
             Task::Client(_) => "client",
@@ -45,36 +45,36 @@ impl Task {
 /// The longest turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Longest {
-    /// How long it took.
+    /// Its duration.
     pub ns: u64,
-    /// For how much of that its thread had the processor, in nanoseconds; all of it where that is not known.
+    /// The processor time of its thread during the turn, in nanoseconds; the whole duration if unknown.
     pub cpu_ns: u64,
-    /// When it ended, unix time in milliseconds.
+    /// Its end, as unix time in milliseconds.
     pub unix_ms: i64,
-    /// Whose turn it was.
+    /// Its task.
     pub task: &'static str,
-    /// The last command that the client had sent by its end.
+    /// The last command that the client had sent by the end of the turn.
     pub command: Option<&'static Command>,
 }
 
-/// What is known of all turns since the start or the last `CONFIG RESETSTAT`.
+/// Statistics of all turns since the start or the last `CONFIG RESETSTAT`.
 #[derive(Debug, Default)]
 pub struct Turns {
-    /// How they are distributed.
+    /// Histogram of durations.
     pub histogram: Histogram,
-    /// How long they took altogether, in nanoseconds.
+    /// Total duration, in nanoseconds.
     pub ns: u64,
-    /// How many took more than a millisecond.
+    /// Number of turns longer than a millisecond.
     pub long: u64,
-    /// For how many nanoseconds of those the thread did not have the processor.
+    /// Nanoseconds of those turns during which the thread did not have the processor.
     pub off_cpu_ns: u64,
-    /// The longest; none before the first.
+    /// The longest turn; `None` before the first one.
     pub longest: Option<Longest>,
 }
 
 impl Engine {
-    /// Tells that a turn has ended, and how long it took. `cpu_ns` is for how long its thread had the processor in it, which is of
-    /// interest where it took more than [`LONG_NS`]; `None` where that is not known.
+    /// Reports the end of a turn and its duration. `cpu_ns` is the processor time of its thread, which matters only if the turn
+    /// took more than [`LONG_NS`]; `None` if unknown.
     #[inline]
     pub fn note_turn(&mut self, now: Now, task: Task, ns: u64, cpu_ns: Option<u64>) {
         self.turns.histogram.record(ns, 1);

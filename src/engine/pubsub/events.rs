@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::engine::pubsub::lock_expiry;
 use crate::keyspace::change::Classes;
 
-/// Publishes the keyspace events that wait, in order: for each the message on the key's channel, then that on the event's.
+/// Publishes the pending keyspace events in order: for each, first the message on the key's channel, then that on the event's.
 pub fn publish_pending(engine: &mut Engine) {
     let mut pending = std::mem::take(&mut engine.keyspace.changes.pending);
     let notify = engine.keyspace.changes.notify;

@@ -1,10 +1,10 @@
-//! `lock-expiry-publish`: those who wait on a library's unlock channel are told when the key of the lock has expired.
+//! `lock-expiry-publish`: notifies waiters on a library's unlock channel when the lock's key has expired.
 //!
 //! ```text
 //!   deadline ─▶ key removed ─▶ `expired` event ─▶ rules that match the key ─▶ PUBLISH, in the same step
 //! ```
 //!
-//! Keys that are deleted are none of its business: the library that deletes them tells its waiters itself.
+//! Deleted keys are not covered: the library that deletes them notifies its waiters itself.
 
 use crate::engine::Engine;
 use crate::engine::pubsub::{self, Kind};
@@ -13,12 +13,12 @@ use crate::store::values::list::End;
 use crate::store::values::value::Value;
 
 impl Engine {
-    /// To be called when the rules may have changed.
+    /// Must be called when the rules may have changed.
     pub(crate) fn update_expiry_rules(&mut self) {
         self.keyspace.changes.expiry_rules = !self.config.lock_expiry_publish.is_empty();
     }
 
-    /// The first element of a list, where there is one. Nothing is done to it: not even that it has ended is noticed.
+    /// The first element of a list, if any. Reads it without side effects: expired keys stay.
     fn head_of(&self, db: u32, key: &[u8]) -> Option<Vec<u8>> {
         let keyspace = &self.keyspace;
         let dict = keyspace.numbers[db as usize] as usize;
@@ -30,8 +30,8 @@ impl Engine {
     }
 }
 
-/// Publishes what the rules say of a key that has expired. A channel may be one or a shard channel: a library listens to either, and
-/// what nobody listens to costs a look.
+/// Publishes the messages of the rules for an expired key. The channel may be a normal or a shard channel, because libraries use
+/// either; a channel without subscribers costs only a lookup.
 pub(crate) fn publish_expired(engine: &mut Engine, db: u32, key: &[u8]) {
     let rules = engine.config.lock_expiry_publish.all().clone();
     for rule in rules.iter() {

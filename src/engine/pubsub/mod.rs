@@ -1,8 +1,8 @@
-//! Channels, patterns and who listens to them.
+//! Channels, patterns and their subscribers.
 //!
-//! Three registries of the same kind: channels, patterns, and shard channels. A subscription is one node in two lists: that of
-//! its topic, in which messages are delivered in the order of subscribing, and that of its session, so that a session that goes
-//! costs only what it was subscribed to, and where that is much, bit by bit: [`PubSub::free_some`].
+//! There are three registries of the same kind: channels, patterns, and shard channels. A subscription is one node in two lists:
+//! its topic's, in which messages are delivered in the order of subscribing, and its session's, so that removing a session costs
+//! only its own subscriptions. If those are many, [`PubSub::free_some`] removes them in steps.
 //!
 //! ```text
 //!   PUBLISH, keyspace events ─▶ topic of the channel ─▶ its subscriptions, oldest first ─▶ outboxes
@@ -33,20 +33,20 @@ use crate::resp::reply::{Protocol, Sink, WireReply};
 /// End of a list.
 const NIL: u32 = u32::MAX;
 
-/// Buffers that grew beyond this, in elements, are given back when they are empty again.
+/// Buffers that grew beyond this many elements are freed when they are empty again.
 const KEPT: usize = 4096;
 
-/// What a session of no more subscriptions than this had is taken out at once.
+/// Maximum number of subscriptions of a session that are removed at once.
 const AT_ONCE: u32 = 64;
 
-/// What can be subscribed to.
+/// Kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A channel, by its name.
     Channel,
     /// All channels that match a glob pattern.
     Pattern,
-    /// A shard channel: a name space of its own, which patterns do not reach.
+    /// A shard channel. Shard channels have a separate name space that patterns do not match.
     Shard,
 }
 
@@ -54,7 +54,7 @@ impl Kind {
     /// All of them.
     pub const ALL: [Kind; 3] = [Kind::Channel, Kind::Pattern, Kind::Shard];
 
-    /// Where [`Session::subscriptions`] counts it.
+    /// The index of this kind in [`Session::subscriptions`].
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -63,14 +63,14 @@ impl Kind {
 /// All subscriptions.
 pub struct PubSub {
     registries: [Registry; 3],
-    /// The message that is being delivered, as it goes on the wire.
+    /// The encoded message that is being delivered.
     frame: Vec<u8>,
-    /// The name of the channel of a keyspace event.
+    /// Buffer for the channel name of a keyspace event.
     channel: Vec<u8>,
 }
 
 impl PubSub {
-    /// Nobody listens yet. The seed keeps clients from choosing names whose hashes collide.
+    /// Without subscriptions. The seed keeps clients from choosing names whose hashes collide.
     pub fn new(seed: u64) -> Self {
         let registry = || Registry::new(FixedState::with_seed(seed));
         PubSub { registries: [registry(), registry(), registry()], frame: Vec::new(), channel: Vec::new() }
@@ -80,86 +80,87 @@ impl PubSub {
         &self.registries[kind.index()]
     }
 
-    /// Subscribes a session; false where it was already.
+    /// Subscribes a session. Returns false if it was already subscribed.
     pub fn subscribe(&mut self, kind: Kind, id: SessionId, name: &[u8]) -> bool {
         self.registries[kind.index()].subscribe(id, name)
     }
 
-    /// Ends a subscription; false where there was none.
+    /// Ends a subscription. Returns false if there was none.
     pub fn unsubscribe(&mut self, kind: Kind, id: SessionId, name: &[u8]) -> bool {
         self.registries[kind.index()].unsubscribe(id, name)
     }
 
-    /// Ends the oldest subscription of a session and gives its name.
+    /// Ends a session's oldest subscription. Returns its name.
     pub fn unsubscribe_oldest(&mut self, kind: Kind, id: SessionId) -> Option<Arc<[u8]>> {
         self.registries[kind.index()].unsubscribe_oldest(id)
     }
 
-    /// Ends all subscriptions of a session. Where they are many, they stay for a while, as nobody's.
+    /// Ends all subscriptions of a session. If they are many, they remain for a while without an owner.
     pub fn forget(&mut self, id: SessionId) {
         self.registries.iter_mut().for_each(|registry| registry.forget(id));
     }
 
-    /// Bytes that a session's subscriptions take up, about.
+    /// Approximate number of bytes of a session's subscriptions.
     pub fn bytes(&self, id: SessionId) -> usize {
         self.registries.iter().map(|registry| registry.bytes(id)).sum()
     }
 
-    /// Whether subscriptions of sessions that are gone wait to be taken out.
+    /// Whether subscriptions of closed sessions still have to be removed.
     #[inline]
     pub fn has_retired(&self) -> bool {
         self.registries.iter().any(|registry| !registry.retired.is_empty())
     }
 
-    /// Takes subscriptions out that are nobody's, at most `budget` of them.
+    /// Removes subscriptions without an owner, at most `budget` of them.
     pub fn free_some(&mut self, budget: &mut u32) {
         self.registries.iter_mut().for_each(|registry| registry.free_some(budget));
     }
 
-    /// The names that somebody is subscribed to, oldest first.
+    /// The names with subscribers, oldest first.
     pub fn topics(&self, kind: Kind) -> impl Iterator<Item = &[u8]> {
         self.registry(kind).topics().map(|(_, topic)| &*topic.name)
     }
 
-    /// How many names are kept: those that somebody is subscribed to, and those that are being taken out.
+    /// Number of stored names: those with subscribers, and those that are being removed.
     pub fn kept(&self, kind: Kind) -> usize {
         self.registry(kind).topics.len()
     }
 
-    /// Begins to go over the names of a kind, which may come and go meanwhile; to be ended by [`PubSub::end_walk`]. Gives its number.
+    /// Begins a walk over the names of a kind, which may come and go meanwhile. Returns its number. [`PubSub::end_walk`] must end
+    /// it.
     pub fn begin_walk(&mut self, kind: Kind) -> usize {
         let registry = &mut self.registries[kind.index()];
         registry.cursors.insert(Cursor { next: registry.all.first, left: registry.topics.len() })
     }
 
-    /// Goes over `count` more names and shows those that somebody is subscribed to, oldest first; gives whether those were the last.
+    /// Visits `count` more names and shows those with subscribers, oldest first. Returns whether those were the last.
     pub fn walk_on(&mut self, kind: Kind, number: usize, count: u32, show: impl FnMut(&[u8])) -> bool {
         self.registries[kind.index()].walk_on(number, count, show)
     }
 
-    /// Ends what [`PubSub::begin_walk`] has begun.
+    /// Ends a walk that [`PubSub::begin_walk`] has begun.
     pub fn end_walk(&mut self, kind: Kind, number: usize) {
         self.registries[kind.index()].cursors.try_remove(number);
     }
 
-    /// How many different names somebody is subscribed to.
+    /// Number of different names with subscribers.
     pub fn topic_count(&self, kind: Kind) -> usize {
         let registry = self.registry(kind);
         if registry.retired.is_empty() { registry.topics.len() } else { registry.topics().count() }
     }
 
-    /// Whether anybody is subscribed to a channel or to a pattern, or was and is being taken out.
+    /// Whether there are subscriptions to a channel or a pattern, including those that are being removed.
     pub fn has_listeners(&self) -> bool {
         [Kind::Channel, Kind::Pattern].iter().any(|&kind| !self.registry(kind).topics.is_empty())
     }
 
-    /// Whether a message may be for anybody: somebody is subscribed to its channel, as one of either kind, or to any pattern.
+    /// Whether a message may have receivers: there are subscribers of its channel, of either kind, or of any pattern.
     pub fn may_reach(&self, channel: &[u8]) -> bool {
         let [channels, patterns, shards] = &self.registries;
         !patterns.topics.is_empty() || channels.find(channel).is_some() || shards.find(channel).is_some()
     }
 
-    /// How many sessions are subscribed to a name.
+    /// Number of sessions subscribed to a name.
     pub fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
         let registry = self.registry(kind);
         registry.find(name).map_or(0, |topic| registry.count(&registry.topics[topic]))
@@ -171,12 +172,12 @@ impl PubSub {
         registry.of_session(id).map(|subscription| &*registry.topics[subscription.topic].name)
     }
 
-    /// How many subscriptions a session has.
+    /// Number of a session's subscriptions.
     pub fn subscriptions(&self, kind: Kind, id: SessionId) -> usize {
         self.registry(kind).of_session(id).count()
     }
 
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if the state violates an invariant. Visits the whole state.
     pub fn check_invariants(&self) {
         for registry in &self.registries {
             registry.check_invariants();
@@ -184,33 +185,33 @@ impl PubSub {
     }
 }
 
-/// One session's interest in one topic.
+/// One session's subscription to one topic.
 #[derive(Clone, Copy)]
 struct Subscription {
     owner: u32,
     topic: u32,
-    /// Neighbours among the topic's subscriptions.
+    /// Neighbours in the topic's list.
     topic_prev: u32,
     topic_next: u32,
-    /// Neighbours among the owner's.
+    /// Neighbours in the owner's list.
     owner_prev: u32,
     owner_next: u32,
 }
 
-/// Something that somebody is subscribed to.
+/// A channel or pattern with subscriptions.
 struct Topic {
     name: Arc<[u8]>,
     /// First and last subscription.
     first: u32,
     last: u32,
-    /// Those included that are nobody's any more.
+    /// Number of subscriptions without an owner, included in the count.
     count: u32,
-    /// Neighbours among all topics.
+    /// Neighbours in the list of all topics.
     prev: u32,
     next: u32,
 }
 
-/// First and last of a list.
+/// First and last element of a list.
 #[derive(Clone, Copy)]
 struct Ends {
     first: u32,
@@ -221,40 +222,40 @@ impl Ends {
     const NONE: Ends = Ends { first: NIL, last: NIL };
 }
 
-/// Whose subscriptions they are.
+/// The owner of subscriptions.
 struct Owner {
-    /// `None` where it is gone.
+    /// `None` if the session is closed.
     session: Option<SessionId>,
     first: u32,
     last: u32,
     count: u32,
-    /// Bytes of the names.
+    /// Total bytes of the names.
     name_bytes: usize,
 }
 
-/// How far somebody has come who goes over all topics.
+/// Position of a walk over all topics.
 #[derive(Clone, Copy)]
 struct Cursor {
-    /// The topic that is next.
+    /// The next topic.
     next: u32,
-    /// When so many were visited, all were that were there at the beginning: newer ones come last.
+    /// Number of visits after which all initial topics have been visited: newer ones come last.
     left: usize,
 }
 
 /// Topics of one kind and their subscriptions.
 struct Registry {
     hasher: FixedState,
-    /// Topics by their names.
+    /// Topics by name.
     names: Segments,
     topics: Chunks<Topic>,
     all: Ends,
     subscriptions: Chunks<Subscription>,
-    /// The subscription of an owner to a topic.
+    /// Subscriptions by owner and topic.
     pairs: Segments,
     owners: Slab<Owner>,
-    /// The owner that is a session.
+    /// Owners by session.
     sessions: HashMap<SessionId, u32, FixedState>,
-    /// Owners that are gone, and whose subscriptions are being taken out.
+    /// Owners of closed sessions, whose subscriptions are being removed.
     retired: VecDeque<u32>,
     cursors: Slab<Cursor>,
 }
@@ -351,12 +352,12 @@ impl Registry {
         owner.name_bytes + owner.count as usize * (size_of::<Topic>() + size_of::<Subscription>() + 64)
     }
 
-    /// How many subscribers a topic has.
+    /// Number of subscribers of a topic.
     fn count(&self, topic: &Topic) -> usize {
         if self.retired.is_empty() { topic.count as usize } else { self.listeners(topic).count() }
     }
 
-    /// Takes a subscription out of both its lists, and with the last one the topic. Gives the topic's name.
+    /// Removes a subscription from both its lists, and the topic with its last one. Returns the topic's name.
     fn remove(&mut self, node: u32) -> Arc<[u8]> {
         let gone = self.subscriptions.remove(node);
         self.pairs.remove(self.pair_hash(gone.owner, gone.topic), node);
@@ -389,7 +390,7 @@ impl Registry {
                 Some(session) => {
                     self.sessions.remove(&session);
                 }
-                // Only the first of those that are gone loses subscriptions.
+                // Only the first of the closed owners loses subscriptions.
                 None => {
                     self.retired.pop_front();
                 }
@@ -465,7 +466,7 @@ impl Registry {
         cursor.left == 0 || cursor.next == NIL
     }
 
-    /// Topics that somebody listens to, oldest first.
+    /// Topics with subscribers, oldest first.
     fn topics(&self) -> impl Iterator<Item = (u32, &Topic)> {
         let live = |topic: &Topic| self.retired.is_empty() || self.listeners(topic).next().is_some();
         self.all_topics().filter(move |(_, topic)| live(topic))
@@ -557,17 +558,17 @@ impl Registry {
     }
 }
 
-/// What delivery may touch beside the registries.
+/// What delivery may change, besides the registries.
 struct Outboxes<'a> {
     sessions: &'a mut Slab<Session>,
     dirty: &'a mut Vec<SessionId>,
     stats: &'a mut Stats,
-    /// Bytes at which an outbox is too full; 0 for no limit.
+    /// Size at which an outbox is too full, in bytes; 0 for no limit.
     hard_limit: u64,
 }
 
 impl Outboxes<'_> {
-    /// Appends a push to a session's outbox. `frame` begins with the mark of a RESP3 push, which is an array to others.
+    /// Appends a push to a session's outbox. `frame` begins with the type of a RESP3 push, which becomes an array for RESP2.
     fn append(&mut self, id: SessionId, frame: &mut [u8]) {
         let Some(session) = self.sessions.get_mut(id.0 as usize) else { return };
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
@@ -577,8 +578,8 @@ impl Outboxes<'_> {
         self.append_as_it_is(id, frame);
     }
 
-    /// Appends bytes that a session did not ask for just now to its outbox. Of one that is no subscriber, only what came in this way counts
-    /// for the limit: its replies may be of any size.
+    /// Appends unsolicited bytes to a session's outbox. For a session without subscriptions, only such bytes count towards the
+    /// limit: its replies may have any size.
     fn append_as_it_is(&mut self, id: SessionId, bytes: &[u8]) {
         let Some(session) = self.sessions.get_mut(id.0 as usize) else { return };
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
@@ -591,7 +592,7 @@ impl Outboxes<'_> {
         let unread = (session.out.len() + bytes.len()) as u64;
         let counted = if session.subscriptions == [0; 3] { session.pushed.min(unread) } else { unread };
         if self.hard_limit != 0 && counted >= self.hard_limit {
-            // A subscriber too slow for what it asked for is let go; nobody else waits for it.
+            // A subscriber that is too slow is disconnected; no other session waits for it.
             session.flags |= SessionFlags::CLOSE_NOW;
             session.out = Vec::new();
             self.stats.output_limit_disconnections += 1;
@@ -605,15 +606,15 @@ impl Outboxes<'_> {
     }
 }
 
-/// Appends bytes to a session's outbox that it did not ask for just now; it is closed where too many wait there.
+/// Appends unsolicited bytes to a session's outbox. Closes the session if its outbox is too full.
 pub(super) fn push_to(engine: &mut Engine, id: SessionId, bytes: &[u8]) {
     let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
     let Engine { sessions, dirty, stats, .. } = engine;
     Outboxes { sessions, dirty, stats, hard_limit }.append_as_it_is(id, bytes);
 }
 
-/// Delivers a message to whoever is subscribed to the channel or, unless it is a shard channel, to a pattern that matches it.
-/// Gives to how many.
+/// Delivers a message to the subscribers of the channel and, unless it is a shard channel, of the patterns that match it. Returns
+/// the number of receivers.
 pub fn publish(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
     let [.., OutputLimit { hard: hard_limit, .. }] = engine.config.client_output_buffer_limit;
     let PubSub { registries: [channels, patterns, shards], frame, .. } = &mut engine.pubsub;
@@ -649,7 +650,7 @@ pub fn publish(engine: &mut Engine, kind: Kind, channel: &[u8], message: &[u8]) 
     receivers
 }
 
-/// A push of strings, once for all who get it.
+/// Encodes a push of strings, once for all receivers.
 fn encode(frame: &mut Vec<u8>, parts: &[&[u8]]) {
     frame.clear();
     let mut reply = WireReply::new(frame, Protocol::Resp3);
@@ -659,7 +660,7 @@ fn encode(frame: &mut Vec<u8>, parts: &[&[u8]]) {
     }
 }
 
-/// Ends all subscriptions of a session without telling it.
+/// Ends all subscriptions of a session without notifying it.
 pub fn unsubscribe_all(engine: &mut Engine, id: SessionId) {
     engine.pubsub.forget(id);
     engine.update_heard();

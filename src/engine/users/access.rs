@@ -1,8 +1,8 @@
-//! Who may do what: sessions and the rules of their users.
+//! Access control: checks sessions against the rules of their users.
 //!
-//! A session whose user may do everything has [`SessionFlags::UNRESTRICTED`], and for it nothing here runs: the flag is renewed
-//! whenever the session gets another user or the user other rules. For all others, every command is checked: when a client sends it,
-//! when it is queued and when its transaction runs, and when a script calls it.
+//! A session whose user may do everything has [`SessionFlags::UNRESTRICTED`], and no check here runs for it: the flag is updated
+//! whenever the session gets another user or the user gets other rules. For all other sessions, every command is checked: when a
+//! client sends it, when it is queued and when its transaction runs, and when a script calls it.
 
 use std::collections::BTreeMap;
 
@@ -19,31 +19,31 @@ use crate::engine::users::selector::{Denial, Permission, Selector};
 use crate::engine::users::user::User;
 use crate::engine::users::{Replaced, UserId};
 
-/// Reads all of a file; the error is the system's.
+/// Reads a whole file; the error is the system's.
 pub type ReadFile = Box<dyn FnMut() -> Result<Vec<u8>, String>>;
 
-/// Puts another content in the place of all of a file's; the error is the system's.
+/// Replaces the content of a file; the error is the system's.
 pub type WriteFile = Box<dyn FnMut(&[u8]) -> Result<(), String>>;
 
-/// Reads and writes the file with the users, for `ACL LOAD` and `ACL SAVE`.
+/// Reads and writes the ACL file, for `ACL LOAD` and `ACL SAVE`.
 pub struct UsersFile {
-    /// Its path, as errors show it.
+    /// Its path, for error messages.
     pub path: String,
-    /// Reads it.
+    /// Reads the file.
     pub load: ReadFile,
-    /// Writes it.
+    /// Writes the file.
     pub save: WriteFile,
 }
 
 impl Engine {
-    /// Whether the session must log in before it is served.
+    /// Whether the session must authenticate before it is served.
     #[inline]
     pub fn must_log_in(&self, id: SessionId) -> bool {
         let flags = self.sessions[id.0 as usize].flags;
         !flags.intersects(SessionFlags::AUTHENTICATED | SessionFlags::UNRESTRICTED) && self.users.login_needed()
     }
 
-    /// Whether the session's user may run a request. One inside of the process may run everything.
+    /// Whether the session's user may run a request. A session inside the process may run everything.
     pub fn permits(&self, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Denial> {
         let session = &self.sessions[id.0 as usize];
         if session.flags.contains(SessionFlags::UNRESTRICTED) {
@@ -71,7 +71,7 @@ impl Engine {
         })
     }
 
-    /// Checks a request that a script makes, with the words in which the script is told.
+    /// Checks a request that a script makes. The error has the wording for scripts.
     #[cold]
     pub(crate) fn check_access_of_script(
         &mut self,
@@ -88,8 +88,7 @@ impl Engine {
         })
     }
 
-    /// Checks a request that was queued, now that its transaction runs: the rules may have changed, or the session's user may be
-    /// gone.
+    /// Checks a queued request when its transaction runs: the rules may have changed, or the session's user may be gone.
     #[cold]
     pub(crate) fn check_access_of_queued(
         &mut self,
@@ -113,8 +112,7 @@ impl Engine {
         })
     }
 
-    /// Whether the session's user may run a request and, by the same selector, read every key there is: what the patterns of `SORT`
-    /// take.
+    /// Whether the session's user may run a request and, by the same selector, read every key. The patterns of `SORT` need that.
     pub fn permits_reading_every_key(&self, id: SessionId, command: &'static Command, args: &[&[u8]]) -> bool {
         let session = &self.sessions[id.0 as usize];
         session.flags.contains(SessionFlags::UNRESTRICTED)
@@ -151,8 +149,8 @@ impl Engine {
         self.users.log.add(Denied { reason, place, object, user, client }, now, entries_max);
     }
 
-    /// Gives a session the user of this name if the password is right; leaves it as it was if not. `asked_by` is the word of the
-    /// request, for the log.
+    /// Authenticates a session as the user with this name if the password is right; otherwise leaves it unchanged. `asked_by` is
+    /// the request's command, for the log.
     ///
     /// # Errors
     /// [`Error::WRONG_PASS`].
@@ -170,7 +168,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a session the default user, as it had when it connected.
+    /// Resets a session to the default user, as when it connected.
     pub fn log_out(&mut self, id: SessionId) {
         let authenticated = !self.users.login_needed();
         let session = &mut self.sessions[id.0 as usize];
@@ -179,7 +177,7 @@ impl Engine {
         self.renew_access(id);
     }
 
-    /// Lets a session do everything: it is no client's, but somebody's inside of the process.
+    /// Lets a session do everything: it belongs to a caller inside the process, not to a client.
     pub fn trust(&mut self, id: SessionId) {
         let session = &mut self.sessions[id.0 as usize];
         session.user = UserId::INSIDE;
@@ -187,7 +185,7 @@ impl Engine {
         self.renew_access(id);
     }
 
-    /// Where requests of the session come from, for the log.
+    /// The origin of the session's requests, for the log.
     pub(crate) fn place(&self, id: SessionId) -> Place {
         let in_multi = self.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
         if in_multi { Place::Multi } else { Place::TopLevel }
@@ -209,7 +207,8 @@ impl Engine {
         of_user.map(|(number, _)| SessionId(number as u32)).collect()
     }
 
-    /// Gives a user other rules, or makes one. Who listens to what is no longer allowed is disconnected, `running` after its reply.
+    /// Sets a user's rules, or creates the user. Disconnects sessions whose subscriptions are no longer allowed, `running` after
+    /// its reply.
     pub fn set_user(&mut self, running: SessionId, name: &[u8], user: User) {
         let old = self.users.find(name).and_then(|id| self.users.get(id)).cloned();
         let id = self.users.set(name, user);
@@ -218,7 +217,7 @@ impl Engine {
         }
     }
 
-    /// Removes a user and disconnects whoever goes by its name. Gives whether it was there.
+    /// Removes a user and disconnects its sessions. Returns whether the user existed.
     pub fn remove_user(&mut self, running: SessionId, name: &[u8]) -> bool {
         let removed = self.users.remove(name);
         if let Some(id) = removed {
@@ -227,10 +226,10 @@ impl Engine {
         removed.is_some()
     }
 
-    /// Puts the users of an ACL file in the place of all.
+    /// Replaces all users by those of the ACL file.
     ///
     /// # Errors
-    /// What is wrong with the file; nothing has changed then.
+    /// The errors of the file; nothing has changed then.
     pub fn load_users(&mut self, running: SessionId) -> Result<(), Error> {
         let Some(file) = &mut self.users_file else { return Err(Error::NO_ACL_FILE) };
         let others = match (file.load)() {
@@ -252,7 +251,7 @@ impl Engine {
         }
     }
 
-    /// Has the default user ask for another password, or for none where it is empty.
+    /// Applies the configured password of the default user; an empty one means none.
     pub(crate) fn set_default_password(&mut self) {
         self.users.set_default_password(&self.config.requirepass);
         for id in self.sessions_of(UserId::DEFAULT) {
@@ -282,7 +281,7 @@ impl Engine {
         }
     }
 
-    /// Whether a session listens to something that none of the selectors allows.
+    /// Whether a session has a subscription that none of the selectors allows.
     fn listens_beyond(&self, id: SessionId, selectors: &[Selector]) -> bool {
         Kind::ALL.into_iter().any(|kind| {
             self.pubsub
@@ -291,7 +290,7 @@ impl Engine {
         })
     }
 
-    /// Disconnects a session and takes its user from it: the running one after its reply, any other at once.
+    /// Disconnects a session and removes its user: the running one after its reply, any other at once.
     fn expel(&mut self, running: SessionId, id: SessionId) {
         let session = &mut self.sessions[id.0 as usize];
         session.user = UserId::DEFAULT;
@@ -306,7 +305,7 @@ impl Engine {
         self.mark_dirty(id);
     }
 
-    /// Panics where a session's flag is not what its user's rules say.
+    /// Panics if a session's flag does not match its user's rules.
     pub(crate) fn check_access_invariants(&self) {
         self.users.check_invariants();
         for (number, session) in &self.sessions {
@@ -317,7 +316,7 @@ impl Engine {
     }
 }
 
-/// Whether somebody with the old rules may listen to something that the new ones may not allow.
+/// Whether the old rules may allow subscriptions that the new ones do not.
 fn loses_channels(old: &[Selector], new: &[Selector]) -> bool {
     if new.iter().any(Selector::allows_every_channel) {
         return false;

@@ -1,8 +1,8 @@
-//! ACL categories: which of them a command is in. There are no users yet.
+//! ACL categories: which of them a command belongs to.
 
 use crate::engine::command::{Categories, Command, Flags, Group};
 
-/// Every category by its name, in the order in which replies list them.
+/// All categories by name, in the order of replies.
 pub const CATEGORIES: [(&str, Categories); 22] = [
     ("keyspace", Categories::KEYSPACE),
     ("read", Categories::READ),
@@ -28,18 +28,18 @@ pub const CATEGORIES: [(&str, Categories); 22] = [
     ("lock", Categories::LOCK),
 ];
 
-/// The category of this name, in any case, without its `@`.
+/// The category with this name, case-insensitive, without its `@`.
 pub fn category(name: &[u8]) -> Option<Categories> {
     CATEGORIES.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name)).map(|(_, category)| *category)
 }
 
-/// Names of the categories in a set, without their `@`.
+/// The names of a set of categories, without their `@`.
 pub fn names(categories: Categories) -> impl Iterator<Item = &'static str> {
     CATEGORIES.iter().filter(move |(_, category)| categories.contains(*category)).map(|(name, _)| *name)
 }
 
-/// The categories of a command: those of its row, of its group and of its flags. A container is in its group's category only where
-/// its row says so, since it does nothing by itself.
+/// The categories of a command: those of its row, of its group and of its flags. A container has its group's category only if its
+/// row says so, because it does nothing by itself.
 pub fn categories_of(command: &Command) -> Categories {
     let mut all = command.categories;
     if command.subcommands.is_empty() {
@@ -57,7 +57,7 @@ pub fn categories_of(command: &Command) -> Categories {
             all |= categories;
         }
     }
-    // A read-only script is no read: what it may do depends on what it calls.
+    // A read-only script does not count as a read: its effects depend on the commands that it calls.
     if command.flags.contains(Flags::READONLY) && !all.contains(Categories::SCRIPTING) {
         all |= Categories::READ;
     }

@@ -1,12 +1,13 @@
-//! The log of what was denied, newest first, as `ACL LOG` shows it.
+//! The log of denied requests, newest first, as `ACL LOG` shows it.
 
 use std::collections::VecDeque;
 
-/// Entries that are looked at for one about the same.
+/// Number of entries searched for one with the same content.
 const LOOKED_AT: usize = 10;
-/// How old an entry about the same may be, in milliseconds, to be counted up.
+/// Maximum age of such an entry, in milliseconds, for its counter to be incremented.
 const MERGED_WITHIN_MS: u64 = 60_000;
-/// Bytes of a key, channel or name that an entry keeps. Redis keeps all of them; a log that clients can fill needs a bound.
+/// Maximum number of bytes of a key, channel or name in an entry. Redis keeps all of them; a log that clients can fill needs a
+/// bound.
 const OBJECT_MAX: usize = 1024;
 
 /// What was denied.
@@ -23,7 +24,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// As `ACL LOG` shows it.
+    /// Its name in `ACL LOG`.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Auth => "auth",
@@ -34,10 +35,10 @@ impl Reason {
     }
 }
 
-/// Where it was asked for.
+/// The context of the denied request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// By a client.
+    /// A direct request of a client.
     TopLevel,
     /// In a transaction.
     Multi,
@@ -46,7 +47,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// As `ACL LOG` shows it.
+    /// Its name in `ACL LOG`.
     pub fn name(self) -> &'static str {
         match self {
             Place::TopLevel => "toplevel",
@@ -56,35 +57,35 @@ impl Place {
     }
 }
 
-/// One thing that was denied.
+/// A denied request.
 #[derive(Clone, Debug)]
 pub struct Denied {
-    /// What sort of thing.
+    /// What was denied.
     pub reason: Reason,
-    /// Where it was asked for.
+    /// The context of the request.
     pub place: Place,
     /// The command, key or channel.
     pub object: Box<[u8]>,
-    /// Who asked.
+    /// The user's name.
     pub user: Box<[u8]>,
-    /// The line of `CLIENT LIST` of the client that asked last.
+    /// The `CLIENT LIST` line of the client of the last request.
     pub client: Box<str>,
 }
 
-/// An entry: the same thing, denied any number of times.
+/// An entry: the same request, denied one or more times.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// What it is about.
+    /// The denied request.
     pub denied: Denied,
-    /// How often.
+    /// Number of denials.
     pub count: u64,
-    /// Its number; no other entry has or had it.
+    /// The entry's id, which is never reused.
     pub id: u64,
-    /// Monotonic milliseconds of the last time.
+    /// Monotonic milliseconds of the last denial.
     pub updated_ms: u64,
-    /// Unix milliseconds of the first time.
+    /// Unix milliseconds of the first denial.
     pub created_unix_ms: i64,
-    /// Unix milliseconds of the last time.
+    /// Unix milliseconds of the last denial.
     pub updated_unix_ms: i64,
 }
 
@@ -97,7 +98,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Notes what was denied, and keeps `entries_max` entries.
+    /// Records a denial, and keeps at most `entries_max` entries.
     pub fn add(&mut self, mut denied: Denied, now: crate::base::time::Now, entries_max: usize) {
         self.denied[denied.reason as usize] += 1;
         if entries_max == 0 {
@@ -139,12 +140,12 @@ impl Log {
         self.entries.iter()
     }
 
-    /// Forgets all entries; what was counted stays.
+    /// Removes all entries; the totals stay.
     pub fn clear(&mut self) {
         self.entries = VecDeque::new();
     }
 
-    /// How often something of each [`Reason`], in their order, was denied since the start.
+    /// Number of denials since the start for each [`Reason`], in their order.
     pub fn denied(&self) -> [u64; 4] {
         self.denied
     }

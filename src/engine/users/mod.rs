@@ -1,7 +1,7 @@
-//! Users: who there is, what each may do, and what was denied to them.
+//! Users: their rules, and the log of denied requests.
 //!
-//! A session knows its user by number; [`Users`] has the rules. A session that may do everything is marked by a flag, so that the
-//! rules are looked at for no other; see `engine/users/access.rs`.
+//! A session refers to its user by number; [`Users`] holds the rules. A session that may do everything is marked by a flag, so
+//! that the rules are checked only for the others; see `engine/users/access.rs`.
 
 pub mod access;
 pub mod categories;
@@ -19,21 +19,21 @@ use crate::engine::users::log::Log;
 use crate::engine::users::selector::{Refusal, has_space};
 use crate::engine::users::user::{User, merge_selectors};
 
-/// Names a user for as long as it is there; may then be given to another.
+/// Identifies a user as long as it exists; may be reused for another one later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UserId(pub u32);
 
 impl UserId {
-    /// The user that every connection begins as. It is always there.
+    /// The user of every new connection. It always exists.
     pub const DEFAULT: UserId = UserId(0);
-    /// No user: somebody inside of the process, who may do everything.
+    /// No user: a caller inside the process, who may do everything.
     pub const INSIDE: UserId = UserId(u32::MAX);
 }
 
 /// The name of [`UserId::DEFAULT`].
 pub const DEFAULT_NAME: &[u8] = b"default";
 
-/// A user and the name it goes by.
+/// A user and its name.
 #[derive(Clone, Debug)]
 struct Named {
     name: Box<[u8]>,
@@ -43,27 +43,27 @@ struct Named {
 /// All users, by number and by name.
 #[derive(Clone, Debug)]
 pub struct Users {
-    /// The commands that rules are about.
+    /// The commands that rules refer to.
     table: &'static CommandTable,
     all: Slab<Named>,
     names: BTreeMap<Box<[u8]>, u32>,
-    /// What was denied.
+    /// The log of denied requests.
     pub log: Log,
-    /// Whether users may listen to all channels unless told otherwise (`acl-pubsub-default`).
+    /// Whether new users may access all channels by default (`acl-pubsub-default`).
     pub all_channels: bool,
 }
 
-/// What [`Users::replace`] did to a user that was there.
+/// What [`Users::replace`] did to an existing user.
 #[derive(Debug)]
 pub enum Replaced {
-    /// It has other rules now; these were its old ones.
+    /// The user has new rules; these were the old ones.
     Changed(UserId, Box<User>),
-    /// It is gone.
+    /// The user was removed.
     Gone(UserId),
 }
 
 impl Users {
-    /// The default user alone, who may do everything.
+    /// Only the default user, who may do everything.
     pub fn new(table: &'static CommandTable, all_channels: bool) -> Users {
         let mut all = Slab::new();
         let default = all.insert(Named { name: DEFAULT_NAME.into(), user: User::superuser(table) }) as u32;
@@ -71,22 +71,22 @@ impl Users {
         Users { all, names: BTreeMap::from([(DEFAULT_NAME.into(), default)]), log: Log::default(), all_channels, table }
     }
 
-    /// The user of this name.
+    /// The user with this name.
     pub fn find(&self, name: &[u8]) -> Option<UserId> {
         self.names.get(name).copied().map(UserId)
     }
 
-    /// The rules of a user; `None` for [`UserId::INSIDE`] only.
+    /// The rules of a user; `None` only for [`UserId::INSIDE`].
     pub fn get(&self, id: UserId) -> Option<&User> {
         self.all.get(id.0 as usize).map(|named| &named.user)
     }
 
-    /// The name of a user; `None` for [`UserId::INSIDE`] only.
+    /// The name of a user; `None` only for [`UserId::INSIDE`].
     pub fn name(&self, id: UserId) -> Option<&[u8]> {
         self.all.get(id.0 as usize).map(|named| &*named.name)
     }
 
-    /// All users in the order of their names.
+    /// All users, ordered by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &User)> {
         self.names.iter().map(|(name, number)| (&**name, &self.all[*number as usize].user))
     }
@@ -96,19 +96,19 @@ impl Users {
         &self.all[UserId::DEFAULT.0 as usize].user
     }
 
-    /// Whether who has just connected must log in.
+    /// Whether a new connection must authenticate.
     pub fn login_needed(&self) -> bool {
         let default = self.default_user();
         !(default.nopass && default.enabled)
     }
 
-    /// Gives the default user one password, or lets it do without.
+    /// Sets the default user's only password, or lets it do without one.
     pub fn set_default_password(&mut self, password: &[u8]) {
         let password = (!password.is_empty()).then_some(password);
         self.all[UserId::DEFAULT.0 as usize].user.set_only_password(password);
     }
 
-    /// What a user's rules would be after some more; a name that there is not begins with a new one.
+    /// A user's rules after applying further ones. A new name starts with the rules of a new user.
     pub fn changed(&self, name: &[u8], rules: &[&[u8]]) -> Result<User, Vec<u8>> {
         let mut user = match self.find(name) {
             Some(id) => self.all[id.0 as usize].user.clone(),
@@ -123,7 +123,7 @@ impl Users {
         Ok(user)
     }
 
-    /// Puts rules in the place of a user's, or makes the user.
+    /// Replaces a user's rules, or creates the user.
     pub fn set(&mut self, name: &[u8], user: User) -> UserId {
         match self.names.entry(name.into()) {
             Entry::Occupied(known) => {
@@ -134,7 +134,7 @@ impl Users {
         }
     }
 
-    /// Removes a user, who must not be the default one.
+    /// Removes a user, which must not be the default one.
     pub fn remove(&mut self, name: &[u8]) -> Option<UserId> {
         if name == DEFAULT_NAME {
             return None;
@@ -144,7 +144,7 @@ impl Users {
         Some(UserId(number))
     }
 
-    /// Puts other users in the place of all; who is among them by name stays the same user.
+    /// Replaces all users. A user whose name stays keeps its id.
     pub fn replace(&mut self, mut others: BTreeMap<Box<[u8]>, User>) -> Vec<Replaced> {
         others.entry(DEFAULT_NAME.into()).or_insert_with(|| User::superuser(self.table));
         let mut replaced = Vec::new();
@@ -164,10 +164,10 @@ impl Users {
         replaced
     }
 
-    /// Adds the users of a configuration file: for each its name and its rules.
+    /// Adds the users of a configuration file: the name and the rules of each.
     ///
     /// # Errors
-    /// For the person who wrote the file.
+    /// A message for the author of the file.
     pub fn configure(&mut self, lines: &[Vec<Vec<u8>>]) -> Result<(), String> {
         let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         let mut seen: Vec<&[u8]> = Vec::new();
@@ -203,10 +203,10 @@ impl Users {
         Ok(())
     }
 
-    /// The users of an ACL file; `path` is shown in errors.
+    /// Parses the users of an ACL file; `path` is for error messages.
     ///
     /// # Errors
-    /// All that is wrong with it, in one line.
+    /// All errors of the file, in one line.
     pub fn parse_file(&self, path: &str, text: &[u8]) -> Result<BTreeMap<Box<[u8]>, User>, Vec<u8>> {
         let mut users = BTreeMap::new();
         let mut errors = Vec::new();
@@ -268,12 +268,12 @@ impl Users {
         users.insert((*name).into(), user);
     }
 
-    /// All users as the lines of a file, without line ends.
+    /// All users as the lines of an ACL file, without line ends.
     pub fn lines(&self) -> Vec<Vec<u8>> {
         self.iter().map(|(name, user)| [b"user ", name, b" ", &*user.describe()].concat()).collect()
     }
 
-    /// Panics where the state is not what it should be.
+    /// Panics if the state violates an invariant.
     pub fn check_invariants(&self) {
         assert_eq!(self.names.len(), self.all.len(), "a name for each user");
         assert_eq!(self.find(DEFAULT_NAME), Some(UserId::DEFAULT), "the default user is there");

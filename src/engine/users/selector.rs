@@ -1,7 +1,7 @@
-//! A selector: one set of rules about commands, keys and channels that stand together.
+//! A selector: a set of rules about commands, keys and channels that apply together.
 //!
-//! What commands are allowed is kept twice: as bits, which are looked at, and as the rules that led to them, which are shown. The
-//! rules are made from the ones given by taking out those that a later one overrules.
+//! The allowed commands are stored twice: as bits, for checks, and as rules, for display. The stored rules are the given ones
+//! without those that a later one overrides.
 
 use crate::base::glob;
 use crate::engine::command::{Categories, Channels, Command, Flags};
@@ -12,24 +12,24 @@ use crate::engine::users::categories::{categories_of, category};
 /// Why a rule is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It names a command or category that there is not.
+    /// The command or category does not exist.
     Unknown,
-    /// It is no rule at all.
+    /// Invalid syntax.
     Syntax,
-    /// A key pattern behind one that stands for all keys.
+    /// A key pattern after one that matches all keys.
     KeysAll,
-    /// A channel pattern behind one that stands for all channels.
+    /// A channel pattern after one that matches all channels.
     ChannelsAll,
-    /// The password that is to be removed is not there.
+    /// The password to remove does not exist.
     NoSuchPassword,
-    /// The hash of a password is none.
+    /// The password's hash is malformed.
     BadHash,
-    /// A first argument of a subcommand.
+    /// A first argument for a subcommand.
     FirstArgument,
 }
 
 impl Refusal {
-    /// The text that goes on the wire.
+    /// The text on the wire.
     pub fn text(self) -> &'static str {
         match self {
             Refusal::Unknown => "Unknown command or category name in ACL",
@@ -51,7 +51,7 @@ impl Refusal {
     }
 }
 
-/// What of a request is not allowed. The order is that in which several selectors' answers weigh.
+/// What the rules deny. If several selectors deny a request, the greatest value is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Denial {
     /// The command.
@@ -63,18 +63,18 @@ pub enum Denial {
 }
 
 bitflags::bitflags! {
-    /// What may be done to a key.
+    /// Permissions on a key.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Permission: u8 {
-        /// Its value may come back or be stored elsewhere.
+        /// The value may be returned or stored elsewhere.
         const READ = 1 << 0;
-        /// Its value may be changed or removed.
+        /// The value may be changed or removed.
         const WRITE = 1 << 1;
     }
 }
 
 impl Permission {
-    /// What a use of a key takes; nothing where a command looks only at whether the key is there or what it is.
+    /// The permission that a use of a key requires; none if a command only checks the key's existence or type.
     pub fn of(uses: KeyUse) -> Permission {
         let mut needed = Permission::empty();
         needed.set(Permission::READ, uses.contains(KeyUse::ACCESS));
@@ -83,7 +83,7 @@ impl Permission {
     }
 }
 
-/// Keys, and what may be done to them.
+/// A key pattern, and the permission on matching keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KeyPattern {
     pattern: Box<[u8]>,
@@ -97,7 +97,7 @@ struct Commands {
     bits: Vec<u64>,
 }
 
-/// Sets of one table are compared, so the bits tell.
+/// Only sets of one table are compared, so comparing the bits is enough.
 impl PartialEq for Commands {
     fn eq(&self, other: &Commands) -> bool {
         self.bits == other.bits
@@ -127,7 +127,7 @@ impl Commands {
     }
 }
 
-/// One set of rules.
+/// A set of rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     all_keys: bool,
@@ -135,16 +135,16 @@ pub struct Selector {
     commands: Commands,
     /// Whether the rules begin with `+@all`.
     from_all: bool,
-    /// What comes behind `+@all` or `-@all`, signs included.
+    /// The rules after `+@all` or `-@all`, with their signs.
     rules: Vec<String>,
-    /// First arguments with which a command is allowed that is not otherwise.
+    /// First arguments that allow a command that is otherwise denied.
     first_arguments: Vec<(usize, Box<[u8]>)>,
     keys: Vec<KeyPattern>,
     channels: Vec<Box<[u8]>>,
 }
 
 impl Selector {
-    /// One that allows nothing, or nothing but all channels.
+    /// A selector that allows nothing, or only all channels.
     pub fn new(table: &'static CommandTable, all_channels: bool) -> Selector {
         Selector {
             all_keys: false,
@@ -158,7 +158,7 @@ impl Selector {
         }
     }
 
-    /// The table whose commands it is about.
+    /// The table of its commands.
     pub fn table(&self) -> &'static CommandTable {
         self.commands.table
     }
@@ -292,7 +292,7 @@ impl Selector {
         Ok(())
     }
 
-    /// Allows or forbids a command and, with a container, all of its subcommands.
+    /// Allows or denies a command and, for a container, all of its subcommands.
     fn change(&mut self, command: &'static Command, allowed: bool) {
         self.commands.set(command, allowed);
         if let Some(number) = self.commands.table.number(command) {
@@ -303,7 +303,7 @@ impl Selector {
         }
     }
 
-    /// Notes a rule, and forgets those that it overrules: about the same, or about a part of it.
+    /// Records a rule, and removes the rules that it overrides: those about the same command or a part of it.
     fn note(&mut self, rule: &str, allowed: bool) {
         let rule = rule.to_ascii_lowercase();
         self.rules.retain(|known| {
@@ -319,7 +319,7 @@ impl Selector {
         self.all_keys && self.all_channels && self.commands.is_full()
     }
 
-    /// Whether it allows a request, whose keys are given.
+    /// Whether it allows a request with these keys.
     pub fn check(&self, command: &'static Command, args: &[&[u8]], keys: &[KeyAt]) -> Result<(), Denial> {
         if !command.flags.contains(Flags::NO_AUTH) && !self.commands.contains(command) && !self.allows_by_argument(command, args)
         {
@@ -353,7 +353,7 @@ impl Selector {
         self.all_keys || self.keys.iter().filter(fits).any(|known| glob::matches(&known.pattern, key, false))
     }
 
-    /// Whether all keys may be used so.
+    /// Whether this permission is granted on all keys.
     pub fn allows_every_key(&self, needed: Permission) -> bool {
         self.all_keys || self.keys.iter().any(|known| known.permission.contains(needed) && glob::is_all(&known.pattern))
     }
@@ -363,18 +363,18 @@ impl Selector {
         self.all_channels
     }
 
-    /// Whether a channel is allowed, or a pattern of channels, which must be one of the rules to the letter.
+    /// Whether a channel is allowed. A channel pattern must equal one of the rules literally.
     pub fn allows_channel(&self, channel: &[u8], is_pattern: bool) -> bool {
         let matches = |known: &[u8]| if is_pattern { known == channel } else { glob::matches(known, channel, false) };
         self.all_channels || self.channels.iter().any(|known| matches(known))
     }
 
-    /// The patterns of channels, where not all are allowed.
+    /// The channel patterns, if not all channels are allowed.
     pub fn channels(&self) -> &[Box<[u8]>] {
         &self.channels
     }
 
-    /// The rules about commands, as they may be given again.
+    /// The command rules, in a form that can be applied again.
     pub fn describe_commands(&self) -> String {
         let mut text = String::from(if self.from_all { "+@all" } else { "-@all" });
         for rule in &self.rules {
@@ -384,7 +384,7 @@ impl Selector {
         text
     }
 
-    /// The rules about keys.
+    /// The key rules.
     pub fn describe_keys(&self) -> Vec<u8> {
         if self.all_keys {
             return b"~*".to_vec();
@@ -400,7 +400,7 @@ impl Selector {
         shown.collect::<Vec<_>>().join(&b' ')
     }
 
-    /// The rules about channels.
+    /// The channel rules.
     pub fn describe_channels(&self) -> Vec<u8> {
         if self.all_channels {
             return b"&*".to_vec();
@@ -409,7 +409,7 @@ impl Selector {
         shown.collect::<Vec<_>>().join(&b' ')
     }
 
-    /// All of its rules, as they may be given again.
+    /// All rules, in a form that can be applied again.
     pub fn describe(&self) -> Vec<u8> {
         let mut text = self.describe_keys();
         if !text.is_empty() {
@@ -428,7 +428,7 @@ impl Selector {
     }
 }
 
-/// `RW~pattern`, in any case and order, each letter once; the pattern and what the letters allow.
+/// Parses `RW~pattern`, letters in any case and order, each once. Returns the pattern and the permission.
 fn split_permission(rest: &[u8]) -> Option<(&[u8], Permission)> {
     let mut permission = Permission::empty();
     for (at, byte) in rest.iter().enumerate() {
@@ -443,11 +443,11 @@ fn split_permission(rest: &[u8]) -> Option<(&[u8], Permission)> {
         }
         permission |= letter;
     }
-    // Letters with nothing behind them: an empty pattern.
+    // Letters without a `~`: an empty pattern.
     (!permission.is_empty()).then_some((b"", permission))
 }
 
-/// Whether there is something in it that would break a line of rules.
+/// Whether the text contains a character that would break a line of rules.
 pub fn has_space(text: &[u8]) -> bool {
     text.iter().any(|&b| matches!(b, b'\t'..=b'\r' | b' ' | 0))
 }

@@ -1,4 +1,4 @@
-//! A user: who may log in by which passwords, and the selectors that say what the user may do then.
+//! A user: its passwords, and the selectors that define its permissions.
 
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -12,28 +12,28 @@ use crate::resp::request::split_words;
 /// The SHA-256 of a password.
 pub type Hash = [u8; 32];
 
-/// What somebody who has logged in by its name may do.
+/// The permissions of a session that is authenticated as this user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Whether one can log in.
+    /// Whether the user can authenticate.
     pub enabled: bool,
-    /// Whether any password is right.
+    /// Whether any password is accepted.
     pub nopass: bool,
-    /// Whether `RESTORE` looks at what it is given before it believes it.
+    /// Whether `RESTORE` validates its payload.
     pub sanitize: bool,
     passwords: Vec<Hash>,
-    /// The first is the one that rules outside of parentheses are about.
+    /// The first is the root selector, which rules outside of parentheses change.
     selectors: Vec<Selector>,
 }
 
 impl User {
-    /// One who may do nothing and cannot log in.
+    /// A user without permissions that cannot authenticate.
     pub fn new(table: &'static CommandTable, all_channels: bool) -> User {
         let selectors = vec![Selector::new(table, all_channels)];
         User { enabled: false, nopass: false, sanitize: true, passwords: Vec::new(), selectors }
     }
 
-    /// One who may do everything and needs no password.
+    /// A user with all permissions that needs no password.
     pub fn superuser(table: &'static CommandTable) -> User {
         let mut user = User { enabled: true, nopass: true, ..User::new(table, true) };
         for rule in [b"+@all".as_slice(), b"~*"] {
@@ -43,7 +43,7 @@ impl User {
         user
     }
 
-    /// Applies a rule. `all_channels` says what a new or reset user may listen to.
+    /// Applies a rule. `all_channels` decides whether a reset user may access all channels.
     pub fn apply(&mut self, rule: &[u8], all_channels: bool) -> Result<(), Refusal> {
         match rule.to_ascii_lowercase().as_slice() {
             b"" => {}
@@ -96,7 +96,7 @@ impl User {
         Ok(())
     }
 
-    /// Replaces all passwords by one, or by none being asked for.
+    /// Replaces all passwords by a single one, or requires none.
     pub fn set_only_password(&mut self, password: Option<&[u8]>) {
         self.set_nopass(password.is_none());
         if let Some(password) = password {
@@ -104,7 +104,7 @@ impl User {
         }
     }
 
-    /// Whether one may log in by this password. Takes the same time for every wrong one.
+    /// Whether the password is right. Takes the same time for every wrong password.
     pub fn admits(&self, password: &[u8]) -> bool {
         if !self.enabled || self.nopass {
             return self.enabled;
@@ -114,12 +114,12 @@ impl User {
         right != 0
     }
 
-    /// Hashes of the passwords in hexadecimal digits.
+    /// The passwords' hashes in hexadecimal digits.
     pub fn passwords(&self) -> impl ExactSizeIterator<Item = String> {
         self.passwords.iter().map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// The flags that are set, by their names.
+    /// The names of the flags that are set.
     pub fn flags(&self) -> Vec<&'static str> {
         let mut flags = vec![if self.enabled { "on" } else { "off" }];
         flags.extend(self.nopass.then_some("nopass"));
@@ -127,7 +127,7 @@ impl User {
         flags
     }
 
-    /// The selectors; the first is the one that rules outside of parentheses are about.
+    /// The selectors; the first is the root selector, which rules outside of parentheses change.
     pub fn selectors(&self) -> &[Selector] {
         &self.selectors
     }
@@ -150,13 +150,13 @@ impl User {
         Err(denial)
     }
 
-    /// Whether a request is allowed by a selector that also lets all keys be used so.
+    /// Whether a single selector allows the request and also grants this permission on all keys.
     pub fn check_with_every_key(&self, command: &'static Command, args: &[&[u8]], needed: Permission) -> bool {
         let keys = keys_of(command, args);
         self.selectors.iter().any(|selector| selector.allows_every_key(needed) && selector.check(command, args, &keys).is_ok())
     }
 
-    /// All rules, as they may be given again.
+    /// All rules, in a form that can be applied again.
     pub fn describe(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for flag in self.flags() {
@@ -178,12 +178,12 @@ impl User {
     }
 }
 
-/// The keys of a request. Where they cannot be told there are none: the command refuses the request itself.
+/// The keys of a request. If they cannot be determined there are none: the command refuses the request itself.
 fn keys_of(command: &'static Command, args: &[&[u8]]) -> KeyPositions {
     command.key_positions(args).unwrap_or_default()
 }
 
-/// The bytes of 64 hexadecimal digits in lower case.
+/// Decodes 64 hexadecimal digits in lower case.
 fn parse_hash(digits: &[u8]) -> Result<Hash, Refusal> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Ok(byte - b'0'),
@@ -200,8 +200,7 @@ fn parse_hash(digits: &[u8]) -> Result<Hash, Refusal> {
     Ok(hash)
 }
 
-/// Puts together what is one selector but came as several words: from `(` to `)`. The error is the word that begins one that does
-/// not end.
+/// Joins the words of each selector, from `(` to `)`, into one. The error is the first word of a selector that does not end.
 pub fn merge_selectors<'a>(words: &[&'a [u8]]) -> Result<Vec<Vec<u8>>, &'a [u8]> {
     let mut merged: Vec<Vec<u8>> = Vec::new();
     let mut open: Option<(&[u8], Vec<u8>)> = None;
