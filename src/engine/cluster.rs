@@ -1,16 +1,16 @@
-//! What makes the server a cluster of one node: the slot of a key, and that a request keeps to one slot.
+//! Cluster mode with a single node: the slots of keys, and the check that a request stays within one slot.
 //!
-//! Clients of a cluster send each request to the node that has its slot. Here that is this one for all of them, so nothing is ever
-//! moved elsewhere; but a request across slots is refused as in every cluster, so that what works here works there.
+//! Clients of a cluster send each request to the node with its slot. Here this node has all slots, so keys never move; but a
+//! request across slots is refused as in every cluster, so that what works here works there.
 
 use crate::base::error::{Error, Result};
 use crate::engine::Engine;
 use crate::engine::command::Command;
 
-/// Slots of a cluster.
+/// Number of slots of a cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// CRC-16 of XMODEM, byte by byte.
+/// The CRC-16 (XMODEM) table, one entry per byte value.
 const CRC16: [u16; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -27,7 +27,7 @@ const CRC16: [u16; 256] = {
     table
 };
 
-/// The slot of a key: of what stands between its first `{` and the next `}`, if there is something, or else of all of it.
+/// The slot of a key: of the part between its first `{` and the next `}`, if that is not empty, or else of the whole key.
 pub fn key_slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|&b| b == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -38,7 +38,7 @@ pub fn key_slot(key: &[u8]) -> u16 {
     crc % SLOTS
 }
 
-/// The slot of a request's keys or shard channels; `None` where it has none, or where they cannot be told.
+/// The slot of a request's keys or shard channels; `None` if it has none, or if they cannot be determined.
 pub fn request_slot(command: &Command, args: &[&[u8]]) -> Result<Option<u16>> {
     let same = |slot: Option<u16>, key: &[u8]| match slot {
         Some(slot) if slot != key_slot(key) => Err(Error::CROSS_SLOT),
@@ -58,7 +58,7 @@ impl Engine {
         self.config.cluster_enabled
     }
 
-    /// The slot that a script keeps to from its start: that of the transaction it is part of, or else of the keys it is given.
+    /// The slot that a script must stay in from its start: that of its transaction, or else of its declared keys.
     #[cold]
     pub(crate) fn slot_of_script(&self, command: &Command, args: &[&[u8]]) -> Option<u16> {
         self.exec_slot.or_else(|| request_slot(command, args).ok().flatten())

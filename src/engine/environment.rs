@@ -1,34 +1,32 @@
-//! What the engine is told of the process it runs in, for `INFO`, `MEMORY` and `ROLE`. Nothing in it changes what commands do to
-//! data.
+//! Facts about the process for `INFO`, `MEMORY` and `ROLE`. Nothing in it changes the effects of commands on data.
 
-/// The process and the machine, as whoever drives the engine describes them.
+/// The process and the machine, as the engine's driver describes them.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// Number of the process; 0 where there is none to speak of.
+    /// Process id; 0 if there is none.
     pub process_id: u32,
     /// Operating system, release and machine: `Linux 6.1.0 x86_64`.
     pub os: String,
-    /// Port it listens on for TCP; 0 where it does not.
+    /// TCP port of the server; 0 without one.
     pub tcp_port: u16,
-    /// What else it listens on, as `INFO` lists it: `name=tcp,bind=127.0.0.1,port=6379`.
+    /// Further listeners, as `INFO` lists them: `name=tcp,bind=127.0.0.1,port=6379`.
     pub listeners: Vec<String>,
     /// Path of the program.
     pub executable: String,
     /// Path of the configuration file; empty without one.
     pub config_file: String,
-    /// How the shell waits for its sockets: `epoll`, `kqueue`, …
+    /// The mechanism for waiting on sockets: `epoll`, `kqueue`, …
     pub multiplexing: &'static str,
     /// The memory allocator's name.
     pub allocator: &'static str,
-    /// Memory of the machine, bytes; 0 where it is not known.
+    /// Memory of the machine in bytes; 0 if unknown.
     pub system_memory: u64,
-    /// Measures what the process uses, whenever a reply is to show it. `None` in simulations, whose replies must not vary: they
-    /// show what the engine accounts for by itself.
+    /// Measures the resources of the process for a reply. `None` in simulations, whose replies must not vary: they show the
+    /// engine's own account.
     pub usage: Option<fn() -> Usage>,
-    /// How often the loop that serves the sockets has come round, and for how many microseconds it did not wait; since its start.
-    /// `None` where there is none.
+    /// Rounds of the event loop, and the microseconds in which it did not wait, since its start. `None` without an event loop.
     pub event_loop: Option<fn() -> [u64; 2]>,
-    /// Bytes that the allocator has given out, where they can be told at less than the cost of a command.
+    /// Bytes allocated, if they can be read at less than the cost of a command.
     pub allocated: Option<fn() -> u64>,
 }
 
@@ -51,21 +49,21 @@ impl Default for Environment {
     }
 }
 
-/// What the process uses at one moment.
+/// Resource usage of the process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes that the allocator has given out.
+    /// Bytes allocated.
     pub allocated: u64,
     /// Bytes resident in memory.
     pub resident: u64,
-    /// The most bytes that were resident.
+    /// Maximum of the resident bytes.
     pub resident_peak: u64,
     /// Processor time spent in the kernel, microseconds.
     pub cpu_system_us: u64,
     /// Processor time spent in the program, microseconds.
     pub cpu_user_us: u64,
-    /// Of the time in the kernel, that of the thread that executes commands, microseconds.
+    /// The part of the kernel time of the thread that executes commands, microseconds.
     pub thread_system_us: u64,
-    /// Of the time in the program, that of the thread that executes commands, microseconds.
+    /// The part of the program's time of the thread that executes commands, microseconds.
     pub thread_user_us: u64,
 }

@@ -1,4 +1,4 @@
-//! Drives an engine by hand in unit tests: requests as text, replies as text, time as told.
+//! Drives an engine in unit tests: requests and replies as text, and manual time.
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
@@ -6,11 +6,11 @@ use crate::engine::Engine;
 use crate::engine::config::Config;
 use crate::engine::session::Peer;
 
-/// An engine, one session, and a clock that moves when told.
+/// An engine, one session, and a manual clock.
 pub struct Harness {
     /// The engine.
     pub engine: Engine,
-    /// The session that [`Harness::run`] speaks for.
+    /// The session of [`Harness::run`].
     pub session: SessionId,
     /// The instant.
     pub now: Now,
@@ -18,7 +18,7 @@ pub struct Harness {
 
 impl Harness {
     #[allow(clippy::new_without_default, reason = "only tests make one")]
-    /// An engine with default configuration, a million milliseconds after the origin.
+    /// An engine with the default configuration, a million milliseconds after the origin.
     pub fn new() -> Self {
         let now = Now::new(1_000_000_000, 1_700_000_000_000);
         let mut engine = Engine::new(Config::default(), 7, now, crate::commands::table());
@@ -26,13 +26,13 @@ impl Harness {
         Harness { engine, session, now }
     }
 
-    /// Executes arguments and gives the bytes of the reply.
+    /// Executes a request. Returns the bytes of its reply.
     pub fn args(&mut self, args: &[&[u8]]) -> Vec<u8> {
         self.engine.execute(self.now, self.session, args);
         std::mem::take(&mut self.engine.sessions[self.session.0 as usize].out)
     }
 
-    /// Executes words separated by blanks; the reply's line ends are shown as blanks, the last one left out.
+    /// Executes a request of words separated by blanks. Line ends in the reply are shown as blanks, without the last one.
     pub fn run(&mut self, words: &str) -> String {
         let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
         let reply = self.args(&args);
@@ -40,14 +40,14 @@ impl Harness {
         String::from_utf8_lossy(&reply).trim_end().replace("\r\n", " ")
     }
 
-    /// Lets milliseconds pass, and what is due in them happen.
+    /// Lets milliseconds pass, and executes what falls due.
     pub fn pass(&mut self, ms: u64) {
         self.now.mono_us += ms * 1000;
         while self.engine.advance(self.now) {}
         self.engine.check_invariants();
     }
 
-    /// Runs pairs of request and reply one after the other.
+    /// Runs pairs of a request and its expected reply.
     #[track_caller]
     pub fn script(&mut self, steps: &[(&str, &str)]) {
         for (request, reply) in steps {

@@ -1,4 +1,4 @@
-//! What holds between the parts of the engine.
+//! Invariants between the parts of the engine.
 
 use crate::base::ids::SessionId;
 use crate::engine::Engine;
@@ -7,7 +7,7 @@ use crate::engine::session::SessionFlags;
 use crate::keyspace::interests::NIL;
 
 impl Engine {
-    /// Panics where the state is not what it should be. Walks everything.
+    /// Panics if the state violates an invariant. Visits the whole state.
     pub fn check_invariants(&self) {
         self.keyspace.space.check_invariants();
         self.scripts.check_invariants();

@@ -1,36 +1,37 @@
-//! A script that runs long: the driver is asked whether it may go on, and may have other sessions' requests executed meanwhile.
+//! Long scripts: a supervisor in the driver decides whether a script may continue, and may execute other sessions' requests
+//! meanwhile.
 
 use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
 
-/// What is decided about a script that runs.
+/// The supervisor's decision about a running script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on.
+    /// The script continues.
     Continue,
-    /// It ends with an error, whatever it has done already, as the server ends: what it has written does not reach the change log,
-    /// nor does anything after it.
+    /// The script ends with an error, even after writes, because the server ends: neither its writes nor anything after them
+    /// reaches the change log.
     Kill,
 }
 
-/// Asked again and again while a script runs, by whoever drives the engine: it is given the engine in the middle of a command of that
-/// session, the instant of that command, and whether it is the first time of this run. It may have other sessions' requests executed.
+/// Called repeatedly while a script runs. The arguments are the engine, in the middle of a command of this session, the session,
+/// the instant of that command, and whether this is the first call of this run. It may execute other sessions' requests.
 pub type Supervisor = Box<dyn FnMut(&mut Engine, Now, SessionId, bool) -> Verdict>;
 
-/// A script or a function that runs, while the supervisor is asked about it.
+/// A running script or function, while the supervisor decides about it.
 #[derive(Debug)]
 pub struct Run {
-    /// Whether it is a function, and not a script.
+    /// Whether it is a function rather than a script.
     pub function: bool,
-    /// Whether it has written something.
+    /// Whether it has written anything.
     pub wrote: bool,
-    /// Whether it is to end.
+    /// Whether it is to be killed.
     pub killed: bool,
-    /// For how long it has run, in milliseconds, as far as the supervisor has said so.
+    /// Its duration so far in milliseconds, as reported by the supervisor.
     pub ms: u64,
-    /// The arguments of the command that runs it; they live for as long as it runs, and so longer than this.
+    /// The arguments of the command that runs it. They live as long as it runs, and so longer than this value.
     pub(crate) command: &'static [&'static [u8]],
 }
 
@@ -40,7 +41,7 @@ impl Run {
         self.command
     }
 
-    /// What others are told meanwhile.
+    /// The error reply for other sessions meanwhile.
     pub fn busy(&self) -> Error {
         if self.function { Error::BUSY_FUNCTION } else { Error::BUSY }
     }

@@ -1,10 +1,10 @@
-//! Another configuration: what the parts of the engine have taken from it is taken anew.
+//! Configuration changes: applies a new configuration to the parts of the engine.
 
 use crate::engine::config::Config;
 use crate::engine::{Action, Engine};
 
 impl Engine {
-    /// Goes over to another configuration, in which the named directives have changed.
+    /// Switches to a new configuration, in which the named directives have changed.
     pub fn reconfigure(&mut self, config: Config, changed: impl Iterator<Item = &'static str>) {
         let password_changed = config.requirepass != self.config.requirepass;
         let clients_changed = config.maxmemory_clients != self.config.maxmemory_clients;
@@ -12,7 +12,7 @@ impl Engine {
         self.config = config;
         self.configure_eviction();
         if memory_changed {
-            // To be measured again.
+            // Forces a new measurement.
             self.memory.measure_again(self.config.maxmemory != 0);
         }
         if clients_changed {

@@ -1,6 +1,7 @@
-//! What the engine asks of the interpreter of its scripts. `script` implements it.
+//! The engine's interface to its script interpreter. `script` implements it.
 //!
-//! The engine is given it with its [command table](crate::engine::table), and does not know what language it runs.
+//! The engine receives the implementation with its [command table](crate::engine::table), and does not know the scripts'
+//! language.
 
 use std::any::Any;
 
@@ -10,8 +11,8 @@ use crate::engine::command::{Command, Flags, Runs};
 
 /// Scripts and libraries of functions, and the interpreters that run them.
 pub trait Scripting: Any {
-    /// The flags of a command that runs a script or a function, where that declares its own; else those of its row. `args` has the name
-    /// of what is run.
+    /// The flags of a command that runs a script or a function, if that declares its own; otherwise those of its row. `args`
+    /// contains the name of the script or function.
     fn flags(&self, command: &Command, args: &[&[u8]]) -> Flags;
 
     /// Sets the maximum of an interpreter's memory, in bytes.
@@ -23,19 +24,20 @@ pub trait Scripting: Any {
     /// Caches a script.
     ///
     /// # Errors
-    /// Where it does not compile.
+    /// If it does not compile.
     fn load_script(&mut self, source: &[u8]) -> Result<(), Error>;
 
-    /// Sources of the libraries of functions, in the order of their names.
+    /// Sources of the function libraries, ordered by name.
     fn libraries(&self) -> Vec<Box<[u8]>>;
 
-    /// Loads a library of functions, in the place of one with its name.
+    /// Loads a function library, and replaces the one with its name.
     ///
     /// # Errors
-    /// Where it does not load.
+    /// If it does not load.
     fn load_library(&mut self, source: &[u8]) -> Result<(), Error>;
 
-    /// Removes all scripts and libraries. Returns whether there were libraries. Their memory is freed by [`Scripting::free_some`].
+    /// Removes all scripts and libraries. Returns whether there were libraries. Their memory is freed by
+    /// [`Scripting::free_some`].
     fn flush(&mut self) -> bool;
 
     /// Whether memory of removed scripts and libraries waits to be freed.
@@ -44,7 +46,7 @@ pub trait Scripting: Any {
     /// Frees some of that memory in at most `budget` steps. Returns whether an interpreter was freed whole.
     fn free_some(&mut self, budget: &mut u32) -> bool;
 
-    /// Panics where the state is inconsistent.
+    /// Panics if the state is inconsistent.
     fn check_invariants(&self);
 }
 

@@ -1,7 +1,7 @@
-//! Replies that are held back after their requests were carried out: late ones, and those that come a few bytes at a time.
+//! Replies that are held back after their requests were executed: late ones, and those that arrive a few bytes at a time.
 //!
-//! A gate stands at a position in what a session is sent; bytes behind it are not written before it opens. What is written and when is up
-//! to whoever writes: [`Engine::passable`] says how much may go now. Nothing here is asked of sessions without gates.
+//! A gate stands at a position in a session's output; the bytes behind it are not written until it opens. The driver does the
+//! writing: [`Engine::passable`] tells it how much may be written now. Sessions without gates are not affected.
 //!
 //! ```text
 //!   written ┊ +OK␍␊ ┃ $5␍␊hel ┃ lo␍␊ …        ┃ a gate, and when it opens
@@ -15,28 +15,28 @@ use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::session::SessionFlags;
 
-/// How a reply comes.
+/// How a reply arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// So many milliseconds after it was given.
+    /// This many milliseconds late.
     Late(u64),
-    /// So many bytes at a time, and so many milliseconds from one time to the next.
+    /// This many bytes at a time, with this many milliseconds in between.
     Trickle {
-        /// Bytes; 0 is as 1.
+        /// Bytes; 0 counts as 1.
         bytes: u64,
         /// Milliseconds.
         every_ms: u64,
     },
 }
 
-/// A place that what is sent does not pass before its time.
+/// A position that output does not pass before a certain time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gate {
-    /// In bytes that the session was ever sent.
+    /// The position, in bytes of the session's whole output.
     at: u64,
-    /// When it opens, in monotonic milliseconds.
+    /// Time of opening, in monotonic milliseconds.
     due_ms: u64,
-    /// It moves on by so many bytes, then to open after so many milliseconds, until it comes here.
+    /// Trickle: the gate moves on by this many bytes, opens again after this many milliseconds, and so on up to this position.
     steps: Option<(u64, u64, u64)>,
 }
 
@@ -44,7 +44,7 @@ struct Gate {
 #[derive(Debug)]
 pub struct Gates {
     of: BTreeMap<SessionId, VecDeque<Gate>>,
-    /// How the replies will come to requests that wait.
+    /// The paces of replies to blocked requests.
     awaited: BTreeMap<SessionId, Pace>,
     next_ms: u64,
 }
@@ -56,23 +56,23 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// When the next one opens, in monotonic milliseconds; the end of time where there is none.
+    /// The time at which the next gate opens, in monotonic milliseconds; `u64::MAX` without gates.
     #[inline]
     pub fn next_ms(&self) -> u64 {
         self.next_ms
     }
 
-    /// Up to where a session may be sent something, in bytes that it was ever sent.
+    /// The position up to which a session's output may be written, in bytes of its whole output.
     fn end(&self, id: SessionId) -> u64 {
         self.of.get(&id).and_then(VecDeque::front).map_or(u64::MAX, |gate| gate.at)
     }
 
-    /// What is written from one position to another comes at a pace.
+    /// Holds back the output between two positions, at a pace.
     fn hold(&mut self, now: Now, id: SessionId, (from, to): (u64, u64), pace: Pace) {
         let gate = match pace {
             Pace::Late(ms) => Gate { at: from, due_ms: now.deadline_in(ms), steps: None },
             Pace::Trickle { bytes, every_ms } => {
-                // Of none at a time the reply would never come.
+                // With 0 bytes at a time, the reply would never arrive.
                 let bytes = bytes.max(1);
                 if to - from <= bytes {
                     return;
@@ -84,7 +84,7 @@ impl Gates {
         self.update();
     }
 
-    /// Opens what is to be open by now; gives the sessions that may be sent more, and those of them that have no gate any more.
+    /// Opens the gates that are due. Returns the sessions with more output to write, each with whether it has no gate left.
     fn open(&mut self, now: Now) -> Vec<(SessionId, bool)> {
         let mut opened = Vec::new();
         self.of.retain(|&id, gates| {
@@ -98,7 +98,7 @@ impl Gates {
                     continue;
                 };
                 moved = true;
-                // All at once, where it opens again at once.
+                // Without a pause in between, everything at once.
                 gate.at = if every_ms == 0 { to } else { gate.at + bytes };
                 gate.due_ms = gate.due_ms.saturating_add(every_ms);
             }
@@ -123,7 +123,7 @@ impl Gates {
         }
     }
 
-    /// Panics unless those sessions have gates, or are to have them, of which this is known.
+    /// Panics unless the gates agree with the session's flags.
     pub(crate) fn check(&self, id: SessionId, flags: SessionFlags) {
         assert_eq!(self.of.contains_key(&id), flags.contains(SessionFlags::GATED), "a gated session has a gate");
         assert_eq!(self.awaited.contains_key(&id), flags.contains(SessionFlags::PACED), "a reply that will be held back");
@@ -131,8 +131,8 @@ impl Gates {
 }
 
 impl Engine {
-    /// Has what the session was given since it had been given `from` bytes altogether come at a pace; where its request waits, what it
-    /// will be given at the end of that.
+    /// Holds back the session's output since position `from`, at a pace. If its request is blocked, this applies to the reply at
+    /// the end of the wait.
     pub(crate) fn hold_reply(&mut self, now: Now, id: SessionId, from: u64, pace: Pace) {
         let given = self.given(id);
         let session = &mut self.sessions[id.0 as usize];
@@ -145,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// A request that has waited is done: its reply is held back if it was to be.
+    /// Ends the wait of a blocked request: holds its reply back if a fault ordered that.
     #[cold]
     pub(crate) fn hold_awaited(&mut self, now: Now, id: SessionId) {
         let session = &mut self.sessions[id.0 as usize];
@@ -159,20 +159,20 @@ impl Engine {
         }
     }
 
-    /// Bytes that a session was ever given to be sent.
+    /// Number of bytes of a session's whole output.
     pub(crate) fn given(&self, id: SessionId) -> u64 {
         let session = &self.sessions[id.0 as usize];
         session.net_out + (session.out.len() - session.sent) as u64
     }
 
-    /// How many bytes a session with gates may be sent now.
+    /// Number of bytes that a session with gates may be sent now.
     #[cold]
     pub fn passable(&self, id: SessionId) -> usize {
         let end = self.gates.end(id).min(self.given(id));
         end.saturating_sub(self.sessions[id.0 as usize].net_out) as usize
     }
 
-    /// Opens gates, and has whoever writes look at their sessions.
+    /// Opens gates, and marks their sessions for writing.
     #[cold]
     pub(crate) fn open_gates(&mut self, now: Now) {
         for (id, last) in self.gates.open(now) {
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(gates.open(at(10)), [(ID, false)]);
         assert_eq!((gates.end(ID), gates.next_ms()), (108, 20));
         assert_eq!(gates.open(at(20)), [(ID, true)]);
-        // Time that passes at once opens all that it would have opened.
+        // When much time passes at once, everything opens that would have opened meanwhile.
         gates.hold(at(20), ID, (200, 1000), pace);
         assert_eq!(gates.open(at(120)), [(ID, false)]);
         assert_eq!((gates.end(ID), gates.next_ms()), (244, 130));

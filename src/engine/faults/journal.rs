@@ -1,15 +1,15 @@
-//! The engine's journal: when it is kept, and where a unit of it ends. See [`crate::keyspace::journal`].
+//! The engine's use of the journal: when it is kept, and where its units end. See [`crate::keyspace::journal`].
 
 use crate::engine::Engine;
 use crate::keyspace::journal::{Journal, Libraries, WRITES_MAX};
 
 impl Engine {
-    /// Sources of the libraries of functions.
+    /// Sources of the function libraries.
     pub(crate) fn library_sources(&self) -> Libraries {
         self.scripts.libraries()
     }
 
-    /// Has so many of the last writes kept that rules of faults and whoever asked want to have lost.
+    /// Keeps as many of the last writes as the rules of faults and the tests want to lose.
     pub(crate) fn update_journal(&mut self) {
         let limit = self.faults.loses().max(self.faults.journal).min(WRITES_MAX) as usize;
         self.settle_journal();
@@ -28,12 +28,12 @@ impl Engine {
         self.keyspace.changes.update_observed();
     }
 
-    /// How many of the last writes are kept.
+    /// Number of last writes that are kept.
     pub fn journal_limit(&self) -> usize {
         self.keyspace.changes.journal.as_ref().map_or(0, |journal| journal.limit)
     }
 
-    /// Ends a unit of the journal, where one is kept.
+    /// Ends a unit of the journal, if one is kept.
     #[inline]
     pub(crate) fn settle_journal(&mut self) {
         if self.keyspace.changes.journal.is_some() {
@@ -49,14 +49,14 @@ impl Engine {
         self.keyspace.changes.journal = Some(journal);
     }
 
-    /// Tells the journal whether what changes now does so because its time has come.
+    /// Tells the journal whether the following changes are caused by the passing of time.
     pub(crate) fn mark_journal(&mut self, by_time: bool) {
         if let Some(journal) = &mut self.keyspace.changes.journal {
             journal.by_time = by_time;
         }
     }
 
-    /// Begins to keep a journal once more, with what it knew before; what is different now is as if time had changed it.
+    /// Resumes a journal with its earlier content. Differences since then count as changes by the passing of time.
     pub(crate) fn resume_journal(&mut self, mut journal: Box<Journal>) {
         journal.touched = journal.now.keys().cloned().chain(self.keyspace.images(None).into_keys()).collect();
         let records = self.keyspace.lock_records();

@@ -1,4 +1,4 @@
-//! Leaks: locks that are still held when nobody should hold any. What a test ends with a look at.
+//! Leaks: locks that are still held at the end of a test.
 
 use std::fmt;
 
@@ -13,42 +13,42 @@ use crate::store::entry::{EntryRef, ValueRef};
 use crate::store::values::hash::digits;
 use crate::store::values::value::Value;
 
-/// Words that say of a key's name that it is a lock.
+/// Words in a key's name that mark it as a lock.
 const WORDS: [&[u8]; 9] = [b"lock", b"locks", b"rlock", b"lease", b"mutex", b"redlock", b"rwlock", b"semaphore", b"spinlock"];
 
-/// Bytes of a value that are shown as its holder, at most.
+/// Maximum number of bytes of a value shown as its holder.
 const SHOWN_MAX: usize = 200;
 
-/// A lock that is held.
+/// A held lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leak {
     /// Index of its database.
     pub db: u32,
     /// Its name.
     pub name: Vec<u8>,
-    /// What `TYPE` says of it.
+    /// Its type, as `TYPE` names it.
     pub kind: &'static str,
-    /// The owner that holds it; of a plain key, the string in it, or the fields of the hash: what a client has put there to know its own
-    /// lock by. `None` for keys of other types.
+    /// The owner that holds it; for a plain key, its string, or the fields of its hash: what a client stores to recognize its own
+    /// lock. `None` for keys of other types.
     pub holder: Option<Vec<u8>>,
-    /// The fencing token; plain keys have none.
+    /// The fencing token; `None` for plain keys.
     pub token: Option<u64>,
-    /// Milliseconds since it was granted; not known of plain keys.
+    /// Milliseconds since the grant; `None` for plain keys.
     pub age_ms: Option<u64>,
-    /// Seconds since a plain key was last used, whole ones; not known of locks, nor where uses are counted instead (LFU).
+    /// Whole seconds since a plain key was last used; `None` for locks, and under LFU, which counts uses instead.
     pub unused_s: Option<u32>,
     /// Milliseconds until it ends by itself, if it does.
     pub ttl_ms: Option<u64>,
-    /// The connection that acquired it; not known of plain keys.
+    /// The connection that acquired it; `None` for plain keys.
     pub client: Option<LeakClient>,
 }
 
-/// A connection that has acquired what leaks.
+/// The connection that acquired a leaked lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakClient {
-    /// Its number, as `CLIENT ID` tells it.
+    /// Its client id (`CLIENT ID`).
     pub id: u64,
-    /// Its address and name; `None` where it is closed.
+    /// Its address and name; `None` if it is closed.
     pub peer: Option<(String, Vec<u8>)>,
 }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Leak {
     }
 }
 
-/// Whether one of the words of a name says that it is a lock: `lock:order:7`, `job-7.mutex`, `orderLock`, but not `block:7` or `unlocked`.
+/// Whether a word of the name marks it as a lock: `lock:order:7`, `job-7.mutex`, `orderLock`, but not `block:7` or `unlocked`.
 pub fn looks_like_a_lock(name: &[u8]) -> bool {
     let mut words: Vec<Vec<u8>> = vec![Vec::new()];
     let mut before = b' ';
@@ -104,8 +104,8 @@ pub fn looks_like_a_lock(name: &[u8]) -> bool {
 }
 
 impl Engine {
-    /// All native locks and semaphores that anybody holds, each with each of its holders, and all plain keys that are locks: those whose
-    /// names match one of the patterns or, without any, look like it. In the order of their names. Walks everything.
+    /// All held native locks and semaphores, with each of their holders, and all plain keys that are locks: those whose names
+    /// match one of the patterns or, without patterns, look like locks. Ordered by name. Visits all keys.
     pub fn leaks(&self, now: Now, patterns: &[Vec<u8>]) -> Vec<Leak> {
         let mut leaks = Vec::new();
         for (index, &dict) in self.keyspace.numbers.iter().enumerate() {

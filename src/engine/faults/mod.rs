@@ -1,8 +1,8 @@
-//! Faults that a test has ordered: which requests meet one, and what becomes of them.
+//! Faults ordered by tests: which requests they affect, and how.
 //!
-//! Rules are asked in the order in which they were added, and the first that fires decides. Chance comes from a seeded sequence of its
-//! own: equal rules, seeds and requests give equal faults. Who delivers requests asks [`Faults::armed`], and nothing else while no rule
-//! can fire any more.
+//! Rules are checked in the order in which they were added, and the first one that fires decides. Randomness comes from a seeded
+//! sequence of its own: equal rules, seeds and requests give equal faults. The driver checks [`Faults::armed`], and nothing else
+//! while no rule can fire.
 
 pub mod gates;
 pub mod journal;
@@ -23,24 +23,24 @@ use crate::engine::session::SessionFlags;
 use crate::engine::{ADVANCE_BUDGET, Action, Engine};
 use crate::resp::reply::WireReply;
 
-/// Rules at most.
+/// Maximum number of rules.
 pub const RULES_MAX: usize = 1000;
 
-/// All rules, the chance they draw on, and what they hold back.
+/// The rules, their random sequence, and delayed requests.
 #[derive(Debug, Default)]
 pub struct Faults {
     rules: Vec<Rule>,
     armed: bool,
     random: u64,
-    /// Requests that are delayed, by when they are carried out (monotonic milliseconds) and a number.
+    /// Delayed requests, by the time of their execution (monotonic milliseconds) and a number.
     delayed: BTreeMap<(u64, u64), (SessionId, Arguments)>,
     last: u64,
-    /// How many of the last writes somebody asked to be kept.
+    /// Number of last writes that a test wants kept.
     pub journal: u64,
 }
 
 impl Faults {
-    /// No rules, and the chance of a seed.
+    /// Without rules, with the random sequence of a seed.
     pub fn new(seed: u64) -> Self {
         Faults { random: seed, ..Faults::default() }
     }
@@ -51,12 +51,12 @@ impl Faults {
         self.armed
     }
 
-    /// The rules, in their order.
+    /// The rules, in order.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// Adds a rule; one of the same name is replaced, in its place. False where there are too many.
+    /// Adds a rule. A rule with the same name is replaced in its place. Returns false if there are too many rules.
     pub fn add(&mut self, rule: Rule) -> bool {
         match self.rules.iter().position(|known| known.name == rule.name) {
             Some(index) => self.rules[index] = rule,
@@ -67,7 +67,7 @@ impl Faults {
         true
     }
 
-    /// Removes a rule; false where there is none of that name.
+    /// Removes a rule. Returns false if no rule has that name.
     pub fn remove(&mut self, name: &[u8]) -> bool {
         let before = self.rules.len();
         self.rules.retain(|rule| rule.name != name);
@@ -75,19 +75,19 @@ impl Faults {
         self.rules.len() < before
     }
 
-    /// Removes all rules; gives how many there were. What is delayed stays so.
+    /// Removes all rules. Returns their number. Delayed requests stay delayed.
     pub fn clear(&mut self) -> usize {
         self.armed = false;
         std::mem::take(&mut self.rules).len()
     }
 
-    /// The most writes that a rule may have lost.
+    /// The maximum number of writes that a rule may lose.
     pub fn loses(&self) -> u64 {
         let lost = self.rules.iter().map(|rule| if let Fault::Restart { lose, .. } = rule.fault { lose.unwrap_or(0) } else { 0 });
         lost.max().unwrap_or(0)
     }
 
-    /// Begins the sequence of chance anew.
+    /// Restarts the random sequence.
     pub fn seed(&mut self, seed: u64) {
         self.random = seed;
     }
@@ -96,7 +96,7 @@ impl Faults {
         self.armed = self.rules.iter().any(|rule| !rule.spent());
     }
 
-    /// A number from 0 up to, and without, 1 (splitmix64).
+    /// A random number from 0 (included) to 1 (excluded), by splitmix64.
     fn chance(&mut self) -> f64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.random;
@@ -105,7 +105,7 @@ impl Faults {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// What a request meets: a command by its full name, of a client by its name and address.
+    /// The fault for a request, if any: for a command by its full name, from a client with this name and address.
     pub fn decide(&mut self, command: &[u8], client: &[u8], addr: &[u8]) -> Option<Fault> {
         for index in 0..self.rules.len() {
             let rule = &mut self.rules[index];
@@ -129,7 +129,7 @@ impl Faults {
         None
     }
 
-    /// When the first of what is delayed is to be carried out, in monotonic milliseconds; the end of time where nothing is.
+    /// The time of the first delayed request, in monotonic milliseconds; `u64::MAX` without one.
     #[inline]
     pub fn next_ms(&self) -> u64 {
         self.delayed.first_key_value().map_or(u64::MAX, |(&(due_ms, _), _)| due_ms)
@@ -140,12 +140,12 @@ impl Faults {
         self.delayed.values().any(|(session, _)| *session == id)
     }
 
-    /// Forgets what is delayed.
+    /// Drops all delayed requests.
     pub(super) fn forget_all(&mut self) {
         self.delayed.clear();
     }
 
-    /// Forgets what is delayed of a session.
+    /// Drops a session's delayed requests.
     pub(super) fn forget(&mut self, id: SessionId) {
         if !self.delayed.is_empty() {
             self.delayed.retain(|_, (session, _)| *session != id);
@@ -154,7 +154,7 @@ impl Faults {
 }
 
 impl Engine {
-    /// Executes one request as [`Engine::execute_found`] does, but for the fault that it may meet.
+    /// Executes one request as [`Engine::execute_found`] does, with the fault that it may meet.
     #[cold]
     pub fn execute_with_faults(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
         let Some(name) = args.first() else { return };
@@ -195,7 +195,7 @@ impl Engine {
                 self.act(Action::Restart { last: id, lose });
             }
             Some(Fault::CloseAfter { reset }) => {
-                // A request that waits is carried out first, too.
+                // A blocked request completes first, too.
                 session.flags |= SessionFlags::REPLY_SKIP_NEXT | SessionFlags::CLOSE_WHEN_DONE;
                 session.flags.set(SessionFlags::RESET_SOCKET, reset);
                 self.execute_found(now, id, row, args);
@@ -207,7 +207,7 @@ impl Engine {
         }
     }
 
-    /// Goes over a request: if the reply to it was to be thrown away, that is done.
+    /// Skips a request: if its reply was to be discarded, that counts as done.
     fn pass_over(&mut self, id: SessionId) {
         self.sessions[id.0 as usize].begin_reply();
     }
@@ -215,7 +215,7 @@ impl Engine {
     fn fail(&mut self, id: SessionId, name: &[u8], text: String) {
         self.pass_over(id);
         let error = Error::new(text);
-        // What could not be queued is not executed; nor is anything after an EXEC that failed.
+        // A request that could not be queued makes EXEC fail, and an EXEC that fails ends its transaction without running it.
         let is_exec = self.commands.lookup(name).is_some_and(Command::is_exec);
         let said = self.refused(id, is_exec, error.clone());
         let error = if is_exec { error } else { said };
@@ -238,7 +238,7 @@ impl Engine {
         self.sessions[id.0 as usize].flags |= SessionFlags::BLOCKED;
     }
 
-    /// Carries out what was delayed until now; if that is much, some of it.
+    /// Executes the delayed requests that are due; if there are many, some of them.
     pub(super) fn end_delays(&mut self, now: Now) {
         for _ in 0..ADVANCE_BUDGET {
             if !now.reached(self.faults.next_ms()) {
@@ -248,7 +248,7 @@ impl Engine {
         }
     }
 
-    /// Carries out all that is delayed, whenever its time would come.
+    /// Executes all delayed requests now, whenever they are due.
     pub(super) fn end_all_delays(&mut self, now: Now) {
         while !self.faults.delayed.is_empty() {
             self.end_delay(now);
@@ -256,7 +256,7 @@ impl Engine {
         self.mark_journal(false);
     }
 
-    /// Carries out what is delayed first.
+    /// Executes the first delayed request.
     fn end_delay(&mut self, now: Now) {
         let Some((_, (id, args))) = self.faults.delayed.pop_first() else { return };
         let session = &mut self.sessions[id.0 as usize];

@@ -1,7 +1,7 @@
-//! What a test has happen to a server as a whole: it is killed and started again, or what it holds is put back as it once was.
+//! Restarts and snapshots of a whole server: a test kills and restarts it, or restores an earlier state.
 //!
-//! Nothing is stored anywhere: a server that is started again has lost everything, or, after a failover, what its replica had not heard
-//! of. What tests have ordered stays, and so does the configuration.
+//! Nothing is stored persistently: a restarted server has lost everything, or, after a failover, the writes that its replica had
+//! not received. The orders of tests stay, and so does the configuration.
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
@@ -15,7 +15,7 @@ use crate::keyspace::journal::Libraries;
 use crate::keyspace::lock_records::{Coming, LockRecords};
 use crate::lock::Client;
 
-/// What a server held at some time: `Engine::snapshot`.
+/// The state of a server at some time: `Engine::snapshot`.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     images: Images,
@@ -24,18 +24,17 @@ pub struct Snapshot {
     scripts: Vec<Box<[u8]>>,
     /// In monotonic milliseconds.
     taken_ms: u64,
-    /// What the engine's chance began with, by which values are hashed.
+    /// The seed of the engine's randomness, from which hashes of values derive.
     seed: u64,
 }
 
 impl Engine {
-    /// Is as a process that was killed and started again. Without `lose` nothing that it held is left; with it, all but the last so many
-    /// writes, as far as the journal goes back (the journal knows of no others), or none where there is no journal.
+    /// Behaves as a process that was killed and started again. Without `lose`, all data is lost. With it, only this many last
+    /// writes are lost, as far as the journal goes back (it knows no earlier ones), or none without a journal.
     ///
-    /// All sessions are to be closed: the one that is named when its outbox is written, the others at once. Configuration, users, clock,
-    /// faults and their chance stay. So do the numbers that are never given twice: those of clients, and fencing tokens. A process
-    /// that is started again begins them at its wall clock; here that may stand still, and a token that comes again would break what
-    /// tokens are for.
+    /// All sessions are closed: the given one when its outbox is written, the others at once. Configuration, users, clock, faults
+    /// and their randomness stay. So do the numbers that are never reused: client ids and fencing tokens. A restarted process
+    /// derives them from its wall clock; here the clock may be frozen, and a repeated token would defeat the purpose of tokens.
     pub fn restart(&mut self, now: Now, last: Option<SessionId>, lose: Option<u64>) {
         debug_assert!(self.long_run.is_none(), "what runs is ended first");
         self.settle_journal();
@@ -52,7 +51,7 @@ impl Engine {
             }
             (Some(_), None) => Some((self.keyspace.images(None), self.keyspace.lock_records(), self.library_sources())),
         };
-        // With the same seed, as values are hashed by what follows from it.
+        // With the same seed, because hashes of values derive from it.
         let mut old = std::mem::replace(self, Engine::new(self.config.clone(), self.seed, now, self.commands));
         self.random = old.random;
         self.run_id = self.random_id();
@@ -98,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Sessions of a process that is gone: they know nothing, and wait for nothing but their end.
+    /// Resets the sessions of the dead process: they have no state left, and only wait to be closed.
     fn end_sessions(&mut self, last: Option<SessionId>) {
         const STAYS: SessionFlags =
             SessionFlags::AUTHENTICATED.union(SessionFlags::UNRESTRICTED).union(SessionFlags::UNIX_SOCKET);
@@ -122,7 +121,7 @@ impl Engine {
         }
     }
 
-    /// Whoever follows the changes is told that nothing is left.
+    /// Tells the readers of the change log that no data is left.
     fn tell_log_of_the_end(&mut self, now: Now) {
         let event = Event::SILENT;
         for db in 0..self.keyspace.databases() as u32 {
@@ -158,8 +157,8 @@ impl Engine {
         self.keyspace.with_locks(now, |locks, keys| locks.finish_adopting(keys, now));
     }
 
-    /// What it holds: the data with its deadlines, locks with their holders and queues of none, functions and cached scripts. Walks and
-    /// copies everything.
+    /// Saves the state: data with deadlines, locks with their holders but without queues, functions and cached scripts. Visits
+    /// and copies everything.
     pub fn snapshot(&self, now: Now) -> Snapshot {
         Snapshot {
             images: self.keyspace.images(Some(now)),
@@ -171,13 +170,14 @@ impl Engine {
         }
     }
 
-    /// Holds what a snapshot has, and nothing else. Whatever had a time left has as much left as it had then.
+    /// Replaces the state by that of a snapshot. Remaining times are those at the time of the snapshot.
     ///
-    /// Connections stay, and what they have subscribed to, track and have in a transaction; keys that they watch have changed. Who waits
-    /// does so no more, as if its time were over; who holds a lock is told that it was deleted. A grant that ends with its connection is had again if that connection is still there.
-    /// What is delayed or held back by a pause, which ends, is carried out before, or it would be part of what comes after. Tokens go on
-    /// growing. Clock, configuration, statistics and the rules of faults are none of it. An error, and nothing done, where the snapshot is of
-    /// an engine with another seed, or with databases that are not here.
+    /// Connections stay, with their subscriptions, tracking and transactions; watched keys count as changed. Blocked clients are
+    /// unblocked as if they timed out; holders are notified that their lock was deleted. A grant that ends with its connection is
+    /// restored if that connection still exists. Requests that are delayed or held back by a pause, which ends, run before the
+    /// restore, so that they do not become part of what comes after. Tokens keep growing. The snapshot does not include the
+    /// clock, the configuration, statistics and the rules of faults. Returns an error and changes nothing if the snapshot is of
+    /// an engine with another seed, or has databases that do not exist here.
     pub fn restore(&mut self, now: Now, snapshot: &Snapshot) -> Result<(), &'static str> {
         if snapshot.seed != self.seed {
             return Err("a snapshot of a server with another seed");
@@ -191,7 +191,7 @@ impl Engine {
         self.unpause();
         while self.pause.held() > 0 {
             self.resume_held(now);
-            // What was held back may itself have begun a pause.
+            // A held request may itself have begun a pause.
             self.unpause();
         }
         let ids: Vec<SessionId> = self.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
@@ -212,7 +212,7 @@ impl Engine {
             self.keyspace.changes.emit(Change { now, db: 0, key: b"", event, effect: Effect::FlushLibraries });
         }
         self.publish_events();
-        // Holders are told before they have again what they held.
+        // Holders are notified of the loss before they get their grants back.
         while self.keyspace.has_unfreed() || self.keyspace.changes.has_lost() {
             self.keyspace.free_some(&mut { u32::MAX });
         }

@@ -1,5 +1,4 @@
-//! Rules of what goes wrong: which requests they are for, and what becomes of these. Tests give them as values, or in the words of
-//! `FAULT ADD`.
+//! Rules of faults: which requests they affect, and how. Tests give them as values, or in the syntax of `FAULT ADD`.
 
 use std::str::FromStr;
 
@@ -11,13 +10,13 @@ use crate::engine::faults::test_mode::FAR_MS;
 use crate::keyspace::journal::WRITES_MAX;
 use crate::resp::request::{Limits, Progress, RequestParser};
 
-/// A trickle has at most so many bytes at a time.
+/// Maximum number of bytes at a time in a trickle.
 const TRICKLE_MAX: u64 = 1 << 40;
 
 impl FromStr for Rule {
     type Err = String;
 
-    /// Reads the words of `FAULT ADD`, such as `lost DROP-REPLY ON set TIMES 1`. What has blanks in it stands between quotes.
+    /// Parses the syntax of `FAULT ADD`, such as `lost DROP-REPLY ON set TIMES 1`. Words with blanks are quoted.
     fn from_str(words: &str) -> std::result::Result<Rule, String> {
         let line = format!("{}\n", words.replace(['\r', '\n'], " "));
         let mut parser = RequestParser::new();
@@ -40,50 +39,50 @@ impl TryFrom<&str> for Rule {
     }
 }
 
-/// What becomes of a request.
+/// The effect of a fault on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is not carried out; the reply is this error.
+    /// The request is not executed; the reply is this error.
     Error(String),
-    /// It is carried out so many milliseconds later; what its client sends meanwhile waits behind it.
+    /// The request is executed this many milliseconds later; further requests of its client wait behind it.
     Delay(u64),
-    /// It is lost: not carried out, and no reply.
+    /// The request is lost: it is not executed and gets no reply.
     Drop,
-    /// It is carried out and the reply is lost.
+    /// The request is executed, and its reply is lost.
     DropReply,
-    /// It is carried out, and the reply comes at this pace; so does what is behind it.
+    /// The request is executed, and its reply arrives at this pace, and so does the output behind it.
     PaceReply(Pace),
-    /// It is not carried out, and the connection is closed, by a TCP reset where that is set.
+    /// The request is not executed, and the connection is closed, by a TCP reset if that is set.
     Close {
-        /// By a reset.
+        /// Whether to close by a TCP reset.
         reset: bool,
     },
-    /// It is carried out, and the connection closed without a reply.
+    /// The request is executed, and the connection is closed without a reply.
     CloseAfter {
-        /// By a reset.
+        /// Whether to close by a TCP reset.
         reset: bool,
     },
-    /// The server is as a process that was killed and started again: see `Engine::restart`.
+    /// The server behaves as a process that was killed and started again: see `Engine::restart`.
     Restart {
         /// When that happens.
         when: When,
-        /// How many of the last writes are lost; everything where it is `None`.
+        /// Number of last writes that are lost; `None` loses everything.
         lose: Option<u64>,
     },
 }
 
-/// When a request has a server started again.
+/// When a request restarts the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Before it is carried out: it is lost itself.
+    /// Before it is executed: the request itself is lost.
     Before,
-    /// After it was carried out, or has begun to wait, and before its client is told: what it wrote is the last write.
+    /// After it was executed, or has blocked, and before its reply: its write is the last one.
     After,
-    /// After it was carried out and its client told.
+    /// After it was executed and its reply was sent.
     AfterReply,
 }
 
-/// What they are called.
+/// The names of the times of restarts.
 const RESTARTS: [(&str, When); 3] =
     [("RESTART", When::Before), ("RESTART-AFTER", When::After), ("RESTART-AFTER-REPLY", When::AfterReply)];
 
@@ -95,7 +94,7 @@ fn milliseconds(text: &[u8]) -> Result<u64> {
     count(text).and_then(|ms| if ms <= FAR_MS { Ok(ms) } else { Err(Error::OUT_OF_RANGE) })
 }
 
-/// `LOSE n`, where it is said, and what follows.
+/// Parses an optional `LOSE n`. Returns it with the remaining words.
 pub(crate) fn lost<'a, 'b>(words: &'a [&'b [u8]]) -> Result<(Option<u64>, &'a [&'b [u8]])> {
     match words {
         [lose, n, rest @ ..] if lose.eq_ignore_ascii_case(b"LOSE") => match count(n)? {
@@ -107,7 +106,7 @@ pub(crate) fn lost<'a, 'b>(words: &'a [&'b [u8]]) -> Result<(Option<u64>, &'a [&
 }
 
 impl Fault {
-    /// Reads what becomes of a request, and gives what follows it.
+    /// Parses a fault. Returns it with the remaining words.
     fn parse<'a, 'b>(word: &[u8], rest: &'a [&'b [u8]]) -> Result<(Fault, &'a [&'b [u8]])> {
         let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
         for (name, when) in RESTARTS {
@@ -141,7 +140,7 @@ impl Fault {
         Ok((fault, rest))
     }
 
-    /// In the words of `FAULT ADD`.
+    /// The fault in the syntax of `FAULT ADD`.
     pub fn words(&self) -> String {
         match self {
             Fault::Error(text) => format!("ERROR {text}"),
@@ -165,57 +164,57 @@ impl Fault {
 pub struct Rule {
     /// Its name.
     pub name: Vec<u8>,
-    /// What it does.
+    /// The fault.
     pub fault: Fault,
-    /// Commands it is for, as a glob in any case: `set`, `lock.*`, `config|get`. All where it is `None`.
+    /// Commands that it affects, as a case-insensitive glob: `set`, `lock.*`, `config|get`. `None` for all.
     pub on: Option<Vec<u8>>,
-    /// Clients it is for, as a glob of names or addresses. All where it is `None`.
+    /// Clients that it affects, as a glob for names or addresses. `None` for all.
     pub client: Option<Vec<u8>>,
-    /// How likely it is to fire, from 0 to 1.
+    /// Probability that it fires, from 0 to 1.
     pub probability: f64,
-    /// How often it fires at most.
+    /// Maximum number of times that it fires.
     pub times: Option<u64>,
-    /// How many requests that it is for pass before it can fire.
+    /// Number of matching requests that pass before it can fire.
     pub after: u64,
-    /// Requests that it was for.
+    /// Number of matching requests so far.
     pub matched: u64,
-    /// How often it has fired.
+    /// Number of times that it has fired.
     pub fired: u64,
 }
 
 impl Rule {
-    /// A rule for all requests, that fires always.
+    /// A rule for all requests that always fires.
     pub fn new(name: impl AsRef<[u8]>, fault: Fault) -> Rule {
         let name = name.as_ref().to_vec();
         Rule { name, fault, on: None, client: None, probability: 1.0, times: None, after: 0, matched: 0, fired: 0 }
     }
 
-    /// For the commands alone that match a pattern, such as `set`, `lock.*` or `config|get`.
+    /// Restricts the rule to commands that match a pattern, such as `set`, `lock.*` or `config|get`.
     pub fn on(self, command: impl AsRef<[u8]>) -> Rule {
         Rule { on: Some(command.as_ref().to_vec()), ..self }
     }
 
-    /// For the clients alone whose names or addresses match a pattern.
+    /// Restricts the rule to clients whose names or addresses match a pattern.
     pub fn client(self, client: impl AsRef<[u8]>) -> Rule {
         Rule { client: Some(client.as_ref().to_vec()), ..self }
     }
 
-    /// With a probability from 0 to 1.
+    /// Sets the probability, from 0 to 1.
     pub fn probability(self, probability: f64) -> Rule {
         Rule { probability, ..self }
     }
 
-    /// So many times, and then no more.
+    /// Limits the number of times that the rule fires.
     pub fn times(self, times: u64) -> Rule {
         Rule { times: Some(times), ..self }
     }
 
-    /// After so many requests that it is for have passed.
+    /// Lets this many matching requests pass first.
     pub fn after(self, after: u64) -> Rule {
         Rule { after, ..self }
     }
 
-    /// Reads the words of `FAULT ADD`: a name, what becomes of a request, and for which it is.
+    /// Parses the words of `FAULT ADD`: a name, a fault, and the requests that it affects.
     pub fn parse(words: &[&[u8]]) -> Result<Rule> {
         let [name, what, rest @ ..] = words else { return Err(Error::SYNTAX) };
         let (fault, mut rest) = Fault::parse(what, rest)?;

@@ -1,31 +1,31 @@
-//! What only tests ask of a server: to move its clock. The engine has none; it hands these orders on to its driver.
+//! Orders of tests about the server's clock. The engine has no clock; it passes these orders on to its driver.
 
 use crate::engine::Engine;
 use crate::engine::session::SessionFlags;
 
-/// The farthest that a clock is moved, and the latest time it shows, in milliseconds: a hundred thousand years. What is added to it
-/// later does not overflow.
+/// The farthest that a clock is moved, and the latest time that it shows, in milliseconds: a hundred thousand years. Later
+/// additions do not overflow.
 pub const FAR_MS: u64 = 100_000 * 366 * 86_400 * 1000;
 
-/// What a `CLOCK` command asks of the driver, which replies to it when it is done.
+/// A `CLOCK` command's order for the driver, which replies when it has carried it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockOrder {
-    /// Stand still, from the next whole millisecond on.
+    /// Freeze at the next whole millisecond.
     Freeze,
-    /// Run on from where it stands.
+    /// Run on from the current time.
     Resume,
-    /// Move forward by so many milliseconds. All that is due on the way happens at its own time.
+    /// Move forward by this many milliseconds. Everything that falls due on the way happens at its own time.
     Advance(u64),
-    /// Show this unix time, in milliseconds: move forward to it, or step the wall clock alone back to it.
+    /// Set the unix time, in milliseconds: move forward to it, or step only the wall clock back to it.
     Set(i64),
-    /// Step the wall clock alone by so many milliseconds.
+    /// Step only the wall clock by this many milliseconds.
     Skew(i64),
-    /// Say what it shows, and how many clients wait.
+    /// Report the current time, and the number of blocked clients.
     Info,
 }
 
 impl Engine {
-    /// How many clients wait, be it for keys, locks, the end of a pause or of a delay. Walks all sessions.
+    /// Number of blocked clients: on keys, on locks, by a pause or by a delay. Visits all sessions.
     pub fn blocked_clients(&self) -> usize {
         self.sessions.iter().filter(|(_, session)| session.flags.contains(SessionFlags::BLOCKED)).count()
     }

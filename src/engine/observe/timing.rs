@@ -1,15 +1,17 @@
-//! How long requests take, by as few looks at the clock as will do.
+//! Times requests with as few clock reads as possible.
 //!
-//! A look costs 25 ns, a request 300. What a command costs is bounded by what it is sent and replies, for most commands: those share a
-//! look, up to `GROUP` of them, and each is taken to have had an equal part of the time. A command that may take longer whatever its
-//! size, one with many or large arguments or a large reply, a message to many, and a script that has run long have a look of their
-//! own; so has every command while `slowlog-log-slower-than` is below `EACH_BELOW_US`.
+//! A clock read costs 25 ns, a request 300. For most commands, the cost is bounded by the sizes of request and reply: up to
+//! `GROUP` of them share a clock read, and each is assumed to have taken an equal part of the time. These have a clock read of
+//! their own: a command that may take longer regardless of its size, one with many or large arguments or a large reply, a message
+//! to many receivers, and a script that has run long. While `slowlog-log-slower-than` is below `EACH_BELOW_US`, every command has
+//! one.
 //!
-//! So: the number of calls is exact. The time of what shares a look is a mean; that of what does not is exact but for up to
-//! `GROUP` small commands before it, whose part is estimated. Commands that share a look and took long altogether are in the slow log as
-//! one entry, which names them: most likely the machine was busy elsewhere, as `LATENCY TURNS` tells; `LATENCY` shows it as `fast-command`.
+//! So the number of calls is exact. The time of commands that share a clock read is a mean. The time of the others is exact,
+//! except for up to `GROUP` small commands before them, whose part is estimated. Commands that share a clock read and were slow
+//! in total have one entry in the slow log, which names them: most likely the machine was busy elsewhere, which `LATENCY TURNS`
+//! shows; `LATENCY` calls it `fast-command`.
 //!
-//! Without a stopwatch, as in simulations and while the clock stands still, commands take no time but what `DEBUG SLEEP` adds to it.
+//! Without a stopwatch, as in simulations and while the clock is frozen, commands take no time except that of `DEBUG SLEEP`.
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
@@ -20,17 +22,17 @@ use crate::engine::slow_path::Circumstances;
 use crate::engine::{Action, Engine};
 use crate::keyspace::interests::NIL;
 
-/// Commands that share a look at the clock, at most.
+/// Maximum number of commands that share a clock read.
 const GROUP: usize = 16;
-/// With a threshold of the slow log below so many microseconds, every command has a look of its own.
+/// If the slow log's threshold is below this many microseconds, every command has a clock read of its own.
 const EACH_BELOW_US: i64 = 1000;
-/// A request with more arguments, a longer last one or a longer reply, in bytes, has a look of its own.
+/// A request with more arguments, a longer last argument or a longer reply, in bytes, has a clock read of its own.
 const ARGUMENTS_MAX: usize = 64;
 const BYTES_MAX: usize = 16 << 10;
-/// So has one that visits more than this.
+/// So has a request that visits more elements than this.
 const VISITED_MAX: u64 = 256;
 
-/// A request whose time goes on after it was executed, as the driver does what it asked for.
+/// A request whose time continues after its execution, while the driver carries out its actions.
 #[derive(Debug)]
 struct Unfinished {
     command: &'static Command,
@@ -39,33 +41,33 @@ struct Unfinished {
     entry: Entry,
 }
 
-/// Where time is taken.
+/// State of the timing.
 #[derive(Debug, Default)]
 pub struct Timing {
-    /// Gives nanoseconds since any origin.
+    /// Returns nanoseconds since an arbitrary origin.
     stopwatch: Option<fn() -> u64>,
-    /// The last look.
+    /// The last clock read.
     looked_ns: u64,
-    /// What waits for the next look: slots of [`crate::engine::observe::command_stats::CommandStats`].
+    /// Commands that wait for the next clock read: slots of [`crate::engine::observe::command_stats::CommandStats`].
     group: [u16; GROUP],
     waiting: usize,
-    /// How long one of a group took the last time.
+    /// The last time of one command in a group.
     typical_ns: u64,
-    /// While a script is interrupted by others' requests: they are not timed.
+    /// Whether requests of others interrupt a script: they are not timed.
     pub(crate) suspended: bool,
-    /// A script has run for so long that it was asked about.
+    /// Whether a script has run so long that the supervisor was called.
     pub(crate) long: bool,
-    /// Every command has a look of its own.
+    /// Whether every command has a clock read of its own.
     each: bool,
-    /// What takes so many nanoseconds is in the slow log; all ones where nothing is.
+    /// Threshold of the slow log in nanoseconds; all ones if it is off.
     slow_ns: u64,
-    /// When the transaction began that is to be timed as a whole.
+    /// Start of the transaction that is timed as a whole.
     began_ns: Option<u64>,
     unfinished: Option<Box<Unfinished>>,
 }
 
 impl Timing {
-    /// Whether the next command does not share a look with others for a reason that lies not with itself.
+    /// Whether the next command has a clock read of its own, or none, for a reason other than the command itself.
     pub(crate) fn is_particular(&self) -> bool {
         self.each | self.suspended | self.long
     }
@@ -76,8 +78,8 @@ impl Timing {
 }
 
 impl Engine {
-    /// Tells that requests will be executed, at `at_ns` by the stopwatch; `None` where time stands still, and then that is the
-    /// engine's own.
+    /// Announces that requests will be executed, beginning at `at_ns` by the stopwatch; `None` while time stands still, which
+    /// then is the engine's own time.
     #[inline]
     pub fn begin_batch(&mut self, now: Now, at_ns: u64, stopwatch: Option<fn() -> u64>) {
         if self.timing.waiting > 0 || self.timing.unfinished.is_some() {
@@ -96,7 +98,7 @@ impl Engine {
         self.share(now, 0);
     }
 
-    /// Tells that no more requests follow at once.
+    /// Announces that no further requests follow at once.
     #[inline]
     pub fn end_batch(&mut self, now: Now) {
         if self.timing.waiting > 0 {
@@ -104,7 +106,7 @@ impl Engine {
         }
     }
 
-    /// Looks at the clock and gives their parts to those who wait for it. Gives the time.
+    /// Reads the clock and distributes the time over the commands that wait for it. Returns the time.
     pub(crate) fn take_time(&mut self, now: Now) -> u64 {
         let at_ns = self.timing.look(now);
         let passed = at_ns.saturating_sub(self.timing.looked_ns);
@@ -113,7 +115,7 @@ impl Engine {
         at_ns
     }
 
-    /// Has the next time counted from now on.
+    /// Starts the next measurement now.
     #[cold]
     pub(crate) fn restart_time(&mut self, now: Now) {
         if self.timing.waiting > 0 {
@@ -122,7 +124,7 @@ impl Engine {
         self.timing.looked_ns = self.timing.look(now);
     }
 
-    /// Has the command that runs timed as a whole, since a time that [`Engine::take_time`] gave.
+    /// Times the running command as a whole, from a time that [`Engine::take_time`] returned.
     pub(crate) fn time_since(&mut self, began_ns: u64) {
         self.timing.began_ns = Some(began_ns);
     }
@@ -143,13 +145,13 @@ impl Engine {
             }
         }
         self.note_pause("fast-command", now, passed_ns);
-        // Where each has a look of its own, these came before that was asked for.
+        // If every command has a clock read, these came before that was configured.
         if passed_ns >= self.timing.slow_ns && !self.timing.each {
             self.log_slow_group(now, &group[..waiting], passed_ns / 1000);
         }
     }
 
-    /// Has commands that share a look in the slow log. Those that are not to be in there are timed alone while every command is.
+    /// Logs commands that share a clock read. Commands that must not be in the slow log are timed alone while every command is.
     #[cold]
     fn log_slow_group(&mut self, now: Now, group: &[u16], us: u64) {
         let rows = group.iter().filter_map(|&number| self.command_stats.slot(number as usize).row());
@@ -160,7 +162,7 @@ impl Engine {
         }
     }
 
-    /// Notes a pause, if it is one.
+    /// Records a pause, if it is long enough.
     #[inline]
     pub(crate) fn note_pause(&mut self, event: &'static str, now: Now, ns: u64) {
         let threshold_ms = self.config.latency_monitor_threshold;
@@ -169,8 +171,8 @@ impl Engine {
         }
     }
 
-    /// After a request of a client was executed, with a reply of so many bytes, which has left the session with these flags: has its time
-    /// taken, now or with others'.
+    /// Called after a client's request was executed, with the size of its reply in bytes and the session's flags afterwards:
+    /// measures its time now or together with others.
     #[inline(always)]
     pub(crate) fn executed(
         &mut self,
@@ -196,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// Whether a session waits in a command that is executed again when it goes on. One that waits for locks has done all it had to do.
+    /// Whether a session is blocked in a command that is executed again later. One that waits for locks is not.
     #[cold]
     fn goes_on_later(&self, id: SessionId) -> bool {
         let session = &self.sessions[id.0 as usize];
@@ -221,9 +223,9 @@ impl Engine {
         let whole = self.timing.began_ns.take();
         let entry = Entry::of(now, &self.sessions[id.0 as usize], command, args);
         let at_ns = self.timing.look(now);
-        // In a transaction others follow before the driver does anything: what it does for `CONFIG SET` is not waited for.
+        // In a transaction, further commands follow before the driver acts: its actions for `CONFIG SET` are not timed.
         let in_exec = self.sessions[id.0 as usize].flags.contains(SessionFlags::IN_EXEC);
-        // Nor does a command that moves the clock take the time by which it moves.
+        // The time by which a command moves the clock does not count either.
         let asked = |action: &Action| match action {
             Action::ConfigChanged(_) => !in_exec,
             Action::Clock(..) => false,
@@ -236,7 +238,7 @@ impl Engine {
             self.timing.unfinished = Some(Box::new(Unfinished { command, slot: number, began_ns, entry }));
             return;
         }
-        // Those who came before have had their part of the time since the last look.
+        // The earlier commands have received their part of the time since the last clock read.
         let passed = if self.timing.stopwatch.is_some() { at_ns.saturating_sub(self.timing.looked_ns) } else { 0 };
         let waiting = self.timing.waiting as u64;
         let before = (self.timing.typical_ns * waiting).min(passed / (waiting + 1) * waiting);
@@ -246,7 +248,7 @@ impl Engine {
         self.record(now, command, number, entry, took);
     }
 
-    /// Tells that what the last requests asked of the driver is done.
+    /// Announces that the driver has carried out the actions of the last requests.
     pub fn finish_actions(&mut self, now: Now) {
         if self.rates.due(now.mono_us) {
             self.sample_rates(now);
@@ -282,12 +284,12 @@ impl Engine {
         self.timing.stopwatch.is_some()
     }
 
-    /// What the stopwatch shows, in nanoseconds.
+    /// The stopwatch's time, in nanoseconds.
     pub(crate) fn look(&self, now: Now) -> u64 {
         self.timing.look(now)
     }
 
-    /// Goes by the configuration. Circumstances follow.
+    /// Applies the configuration, and updates the circumstances.
     pub(crate) fn update_timing(&mut self) {
         let threshold_us = if self.config.slowlog_max_len > 0 { self.config.slowlog_log_slower_than } else { -1 };
         self.timing.each = (0..EACH_BELOW_US).contains(&threshold_us);
@@ -303,7 +305,7 @@ mod tests {
 
     #[test]
     fn commands_that_share_a_look_are_in_the_slow_log_where_they_took_long_together() {
-        /// What the stopwatch of this test shows.
+        /// The time of this test's stopwatch.
         static SHOWN_NS: AtomicU64 = AtomicU64::new(0);
         let mut h = Harness::new();
         for (took_ms, logged) in [(9, ":0"), (138, ":1")] {
