@@ -1,4 +1,4 @@
-//! Waiters of a command that is only here: `TAKE key [key …] timeout` takes a field out of a hash, or waits for one.
+//! Waiters of a command that exists only here: `TAKE key [key …] timeout` takes a field out of a hash, or waits for one.
 
 use super::*;
 use crate::engine::command::{Command, Flags};
@@ -10,7 +10,7 @@ use crate::store::values::hash::FieldTtl;
 
 static TAKE: Command =
     Command { name: "take", arity: -3, flags: Flags::WRITE, handler: |cx, args| take(cx, args, Wake::HASH), ..Command::DEFAULT };
-/// As `TAKE`, and woken when the key is gone.
+/// As `TAKE`, and also woken when the key is gone.
 static TAKE_OR_GONE: Command = Command { name: "take", handler: |cx, args| take(cx, args, Wake::HASH | Wake::GONE), ..TAKE };
 /// Takes a field of the first hash and puts it into the second.
 static PASS: Command = Command { name: "pass", arity: 4, flags: Flags::WRITE, handler: pass, ..Command::DEFAULT };
@@ -60,7 +60,7 @@ fn pass(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// An engine with a session that feeds and several that wait.
+/// An engine with one session that feeds and several that wait.
 struct Scene {
     h: Harness,
 }
@@ -93,14 +93,14 @@ impl Scene {
         self.h.engine.sessions[id.0 as usize].flags.contains(SessionFlags::BLOCKED)
     }
 
-    /// What a session was sent.
+    /// The output that a session was sent.
     #[track_caller]
     fn got(&mut self, id: SessionId) -> String {
         let out = std::mem::take(&mut self.h.engine.sessions[id.0 as usize].out);
         String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
     }
 
-    /// The sessions that the shell is to look at.
+    /// The sessions that the server has to look at.
     fn dirty(&mut self) -> Vec<SessionId> {
         let mut dirty = Vec::new();
         self.h.engine.take_dirty(&mut dirty);
@@ -206,7 +206,7 @@ fn databases_that_change_places_and_keys_that_move_feed_too() {
     s.h.run("HSET other f v");
     s.h.run("RENAME other h");
     assert_eq!(s.got(a), "*2 $1 h $1 f");
-    // What has another type feeds nobody.
+    // A key of another type serves no waiter.
     let a = s.waiter(&TAKE, "TAKE h 0");
     s.h.run("SET h text");
     assert!(s.blocked(a));
@@ -224,14 +224,14 @@ fn the_end_of_a_key_wakes_those_who_say_so() {
         let a = s.connect();
         s.ask(a, &TAKE_OR_GONE, "TAKE h 0");
         let b = s.waiter(&TAKE, "TAKE h 0");
-        // It waits for a key that is not there, so that it waits again whatever happens.
+        // It waits for a key that does not exist, so it waits again whatever happens.
         s.h.run("DEL h");
         assert!(s.blocked(a) && s.blocked(b), "{end}");
         s.h.engine.unblock(s.h.now, a, None);
         s.h.engine.unblock(s.h.now, b, None);
         assert_eq!(s.hear(&[a, b]), ["*-1", "*-1"]);
     }
-    // One that holds another type when it is executed again says so.
+    // A waiter whose key has another type at the second execution replies with the error.
     s.h.run("FLUSHALL");
     let a = s.waiter(&TAKE_OR_GONE, "TAKE h 0");
     let b = s.waiter(&TAKE, "TAKE h 0");
@@ -276,7 +276,7 @@ fn time_is_over_to_the_millisecond_and_in_order() {
         s.ask(id, &TAKE, &format!("TAKE h {timeout}"));
         assert_eq!(s.got(id), error, "{timeout}");
     }
-    // However short a time is, it is not for ever; and it may be hexadecimal.
+    // A positive time-out never means for ever, however short it is. It may be hexadecimal.
     for timeout in ["1e-400", "0x.004"] {
         s.ask(id, &TAKE, &format!("TAKE h {timeout}"));
         s.h.pass(1);
@@ -311,7 +311,7 @@ fn a_client_that_leaves_takes_nothing() {
     s.h.engine.disconnect(s.h.now, a);
     s.h.run("HSET h f v");
     assert_eq!(s.got(b), "*2 $1 h $1 f");
-    // Nor does one that is about to be closed.
+    // Nor does a session that is about to be closed.
     let a = s.waiter(&TAKE, "TAKE h 0");
     let b = s.waiter(&TAKE, "TAKE h 0");
     let client = s.h.engine.sessions[a.0 as usize].id;
@@ -446,7 +446,7 @@ fn nothing_ends_during_a_pause_though_it_is_not_seen() {
     s.h.script(&[("GET k", "$-1"), ("HGET h f", "$-1"), ("EXISTS k h", ":0"), ("DBSIZE", ":2")]);
     s.h.pass(50);
     assert_eq!(s.h.run("DBSIZE"), ":0");
-    // A transaction that begins a pause may go on writing.
+    // A transaction that begins a pause may continue to write.
     s.h.run("SET k v PX 10");
     for words in ["MULTI", "CLIENT PAUSE 100 WRITE", "SET k w", "GET k"] {
         s.h.run(words);

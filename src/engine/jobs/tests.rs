@@ -3,13 +3,13 @@ use std::collections::BTreeSet;
 use crate::engine::harness::Harness;
 use crate::engine::jobs::*;
 
-/// Sends a request at a time that passes; the reply comes later.
+/// Sends a request while time passes; the reply arrives later.
 fn ask(h: &mut Harness, words: &str) {
     h.engine.begin_batch(h.now, 0, Some(|| 0));
     assert_eq!(h.run(words), "");
 }
 
-/// What the session's outbox has yet to send.
+/// The unsent output of the session.
 fn replied(h: &mut Harness) -> String {
     let session = &mut h.engine.sessions[h.session.0 as usize];
     let out = std::mem::take(&mut session.out);
@@ -33,7 +33,7 @@ fn keys_of_a_large_database_are_walked_over_a_few_a_turn() {
         h.engine.check_invariants();
         turns += 1;
         if turns == 3 {
-            // Others go on meanwhile; what they add or take away may be among the keys, or not.
+            // Other sessions continue meanwhile; keys that they add or remove may or may not be in the reply.
             let other = h.engine.connect(h.now, Default::default());
             h.engine.execute(h.now, other, &[b"DEL", b"k1", b"k2"]);
             h.engine.execute(h.now, other, &[b"SET", b"new", b"v"]);
@@ -90,7 +90,8 @@ fn a_database_that_is_emptied_meanwhile_ends_it() {
     assert_eq!(replied(&mut h), "*0\r\n");
 }
 
-/// Makes a request by itself at a time that stands still; gives its reply, and that to the same at a time that passes, and in how many turns.
+/// Executes a request while time stands still and again while it passes. Returns both replies, and the number of turns of the
+/// second.
 fn in_one_step_and_in_many(h: &mut Harness, words: &str) -> (String, String, usize) {
     h.engine.begin_batch(h.now, 0, None);
     let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
@@ -107,7 +108,7 @@ fn in_one_step_and_in_many(h: &mut Harness, words: &str) -> (String, String, usi
     (at_once, replied(h), turns)
 }
 
-/// Subscribes to channels numbered from 0, a hundred a request; the confirmations are dropped.
+/// Subscribes to channels numbered from 0, a hundred per request; the confirmations are dropped.
 fn subscribe(h: &mut Harness, id: SessionId, word: &str, prefix: &str, count: usize) {
     for from in (0..count).step_by(100) {
         let names: Vec<String> = (from..from + 100).map(|n| format!("{prefix}{n}")).collect();
@@ -204,7 +205,7 @@ fn very_many_subscriptions_end_a_few_a_turn() {
         let last_count = 3000 - 256 + others + own;
         assert!(first.starts_with(&format!("*3\r\n${}\r\n{word}\r\n$2\r\nc0\r\n:", word.len())));
         assert!(first.ends_with(&format!("$4\r\nc255\r\n:{last_count}\r\n")), "{}", &first[first.len() - 40..]);
-        // It hears of what it is still subscribed to, and of nothing else.
+        // It receives messages only on its remaining subscriptions.
         let other = h.engine.connect(h.now, Default::default());
         let publish = if kind == 2 { "SPUBLISH" } else { "PUBLISH" };
         for (channel, receivers) in [("c0", ":0\r\n"), ("c2999", ":1\r\n")] {

@@ -1,5 +1,5 @@
-//! Rule 10: nothing but DEL, UNLINK, FLUSHDB, FLUSHALL, the lease, the session and the holder ends or changes what is held. The requests
-//! come from the command table, so a new row is tested as soon as it is there.
+//! Rule 10: only DEL, UNLINK, FLUSHDB, FLUSHALL, the lease, the session and the holder end or change what is held. The requests
+//! come from the command table, so every new row is tested.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,13 +12,13 @@ use crate::engine::harness::Harness;
 use crate::engine::session::Peer;
 use crate::keyspace::natives::lock_of;
 
-/// The smallest number of cases that the table makes.
+/// The minimum number of cases that the table must yield.
 const CASES_MIN: usize = 45_000;
 
-/// What is held, in the databases 0 and 1.
+/// The held names, in the databases 0 and 1.
 const NATIVES: [&str; 6] = ["held", "queued", "shared", "semaphore", "latch", "guard"];
 
-/// Requests that make a key of each type, or none.
+/// Requests that create a key of each type, or none.
 const SEEDS: [&[&str]; 11] = [
     &["SET % 1"],
     &["RPUSH % 1 2"],
@@ -33,14 +33,14 @@ const SEEDS: [&[&str]; 11] = [
     &["SEM.ACQUIRE % 5-5 1000 LIMIT 3"],
 ];
 
-/// How a request comes to be executed.
+/// How a request is executed.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Plain,
     Multi,
-    /// `redis.call` with arguments that only the running script knows.
+    /// `redis.call` with arguments that are known only at run time.
     Script,
-    /// `redis.call` with the request written out, as most scripts have it.
+    /// `redis.call` with the request written out, as in most scripts.
     WrittenOut,
     Function,
 }
@@ -49,7 +49,7 @@ const WAYS: [Way; 5] = [Way::Plain, Way::Multi, Way::Script, Way::WrittenOut, Wa
 
 const LIBRARY: &str = "#!lua name=lib\nredis.register_function('call', function(keys, args) return redis.call(unpack(args)) end)";
 
-/// The values of an argument, by its name, that are worth a try; those of a kind of their own, and for others a number that is anything.
+/// Values to try for an argument, by its name; arguments without an entry get a number, which is valid for many types.
 fn values(name: &str) -> &'static [&'static str] {
     match name {
         "encoding" => &["i8"],
@@ -76,10 +76,10 @@ fn values(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// An engine with everything that can be held, and clients that wait for some of it.
+/// An engine with everything that can be held, and with waiting clients.
 struct Bench {
     h: Harness,
-    /// A value as `DUMP` gives it.
+    /// A value in the format of `DUMP`.
     dump: Vec<u8>,
 }
 
@@ -115,7 +115,7 @@ impl Bench {
         Bench { dump: reply[start..reply.len() - 2].to_vec(), h }
     }
 
-    /// All that is known of what is held; `totals` are those of all locks together.
+    /// The whole state of the held locks; `totals` are the sums over all locks.
     fn state(&mut self, totals: bool) -> Vec<String> {
         let mut state = Vec::new();
         let show = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -125,7 +125,7 @@ impl Bench {
                 let mut database = self.h.engine.keyspace.db(db, self.h.now);
                 let entry = database.peek(name.as_bytes());
                 let value = entry.map(|entry| format!("{:?}", entry.value()));
-                // A guard may be given a deadline: what it remembers counts.
+                // A guard may get a deadline: only its recorded token counts.
                 let deadline = entry.filter(|_| name != "guard").map(|entry| entry.deadline());
                 let info = if name == "semaphore" { "SEM.INFO" } else { "LOCK.INFO" };
                 state.push(format!(
@@ -141,7 +141,7 @@ impl Bench {
         state
     }
 
-    /// Makes plain keys of a type anew, in database 0.
+    /// Creates plain keys of a type again, in database 0.
     fn seed(&mut self, seed: &[&str], keys: usize) {
         for key in 0..keys {
             let name = plain(key);
@@ -173,7 +173,7 @@ impl Bench {
         image.lock().and_then(|lock| lock.holders.iter().next()).map(|grant| grant.token)
     }
 
-    /// Executes a request for a client of its own, which then goes.
+    /// Executes a request for a new client, which then disconnects.
     fn run(&mut self, way: Way, form: &Form, request: &[Vec<u8>]) -> Vec<u8> {
         let id = self.h.engine.connect(self.h.now, Peer::default());
         let reply = match way {
@@ -231,7 +231,7 @@ fn rows() -> Vec<(Vec<&'static str>, &'static Command)> {
         let subcommands = row.subcommands.iter().map(|sub| (vec![row.name, sub.name], sub));
         std::iter::once((vec![row.name], row)).chain(subcommands)
     });
-    // Scripts and functions are ways to execute the others.
+    // Scripts and functions are ways to execute the other commands.
     with_subcommands
         .filter(|(_, row)| {
             row.flags.intersects(Flags::WRITE | Flags::READONLY) && row.group != Group::Scripting && row.subcommands.is_empty()
@@ -239,7 +239,7 @@ fn rows() -> Vec<(Vec<&'static str>, &'static Command)> {
         .collect()
 }
 
-/// A request with what is held in the place of one of its keys.
+/// A request with a held name in place of one of its keys.
 #[derive(Clone, Copy)]
 struct Case<'f> {
     form: &'f Form,
@@ -261,7 +261,7 @@ impl Case<'_> {
     }
 }
 
-/// What a form needs so that its command takes it: the type of its keys, and which of the values.
+/// What a form needs to be valid: the type of its keys, and which of the values.
 fn valid(bench: &mut Bench, form: &Form) -> Option<(usize, usize)> {
     let keys: Vec<Vec<u8>> = (0..form.keys().len()).map(plain).collect();
     (0..SEEDS.len()).flat_map(|seed| [(seed, 0), (seed, 1)]).find(|&(seed, turn)| {
@@ -271,12 +271,12 @@ fn valid(bench: &mut Bench, form: &Form) -> Option<(usize, usize)> {
     })
 }
 
-/// Whether there is a second value for any of its arguments.
+/// Whether any of its arguments has a second value.
 fn has_more_values(form: &Form) -> bool {
     form.slots.iter().any(|slot| matches!(slot, Slot::Value(name) if values(name).len() > 1))
 }
 
-/// Whether a row is one of those for this type itself, which may change it.
+/// Whether a row is a command of this type itself, which may change it.
 fn is_its_own(row: &Command, native: &str) -> bool {
     row.group == Group::Lock
         && match native {
@@ -287,25 +287,25 @@ fn is_its_own(row: &Command, native: &str) -> bool {
         }
 }
 
-/// What came of all cases.
+/// The results of all cases.
 #[derive(Default)]
 struct Found {
     cases: usize,
     refused: usize,
     /// Cases that have changed something.
     wrong: Vec<String>,
-    /// Rows whose syntax does not lead to valid requests.
+    /// Rows whose syntax yields no valid requests.
     unbuilt: Vec<String>,
 }
 
-/// Whether everything is held as it was, and known to be.
+/// Whether everything is held as before, and the records agree.
 fn is_as(bench: &mut Bench, before: &[String], totals: bool) -> bool {
     catch_unwind(AssertUnwindSafe(|| bench.state(totals))).is_ok_and(|state| state == before)
 }
 
 impl Found {
-    /// Runs cases one after the other and looks at what is held after the last of them; if anything has changed, each in an engine of its
-    /// own.
+    /// Runs cases one after the other, and compares the held state after the last one. If it has changed, runs each case in an
+    /// engine of its own.
     fn check(&mut self, bench: &mut Bench, (before, totals): (&[String], bool), cases: &[Case<'_>]) {
         for case in cases {
             let (_, reply) = case.run(bench);
@@ -326,12 +326,12 @@ impl Found {
         *bench = Bench::new();
     }
 
-    /// Tries a row in all its forms.
+    /// Tries all forms of a row.
     fn try_row(&mut self, names: &[&str], row: &'static Command) {
         let forms = forms(names, row).unwrap_or_else(|error| panic!("{error}"));
         let ways = if row.flags.contains(Flags::WRITE) { &WAYS[..] } else { &WAYS[..1] };
         let mut bench = Bench::new();
-        // Locks of their own commands' making are counted in the totals.
+        // Locks that their own commands create change the totals.
         let totals = row.group != Group::Lock;
         let before = bench.state(totals);
         let (mut tried, mut taken) = (BTreeSet::from([String::new()]), BTreeSet::new());
@@ -350,7 +350,7 @@ impl Found {
             self.check(&mut bench, (&before, totals), &cases);
         }
         let never: Vec<_> = tried.difference(&taken).collect();
-        // What only reads is tried as far as it goes.
+        // Commands that only read are tried as far as their forms are valid.
         if row.flags.contains(Flags::WRITE) && !never.is_empty() {
             self.unbuilt
                 .push(format!("{names:?}: no valid form of '{}' has {never:?}: teach `values`, or mend the syntax", row.syntax));
@@ -387,7 +387,7 @@ fn those_that_may_end_what_is_held_are_these() {
     }
 }
 
-/// The review found these: the destination stands behind a word, and nobody looked at it.
+/// Found by review: the destination follows a keyword, and the guard did not read it.
 #[test]
 fn places_are_not_stored_over_a_lock() {
     for (request, result) in [
@@ -411,7 +411,7 @@ fn places_are_not_stored_over_a_lock() {
         assert!(reply.starts_with(result), "{request}: {reply}");
         assert_eq!(bench.state(true), before, "{request}");
         assert_eq!(bench.h.run("GET plain"), "$1 1", "{request}");
-        // The holder still holds it, nobody else gets it, and nothing is taken for a deadlock.
+        // The holder still holds it, nobody else gets it, and nothing counts as a deadlock.
         assert_eq!(bench.h.run("LOCK.ACQUIRE held other 1000"), "$-1", "{request}");
         assert_eq!(bench.h.run("LOCK.RENEW held me 1000"), ":1000", "{request}");
         assert_eq!(bench.h.run("LOCK.RELEASE held me"), ":0", "{request}");
@@ -461,7 +461,7 @@ fn databases_change_places_with_what_is_held_there() {
         }
     }
     let after = bench.state(false);
-    // The waiters have queued anew, in the databases that they have chosen.
+    // The waiters have queued again, in their selected databases.
     let held = |state: &[String]| state.iter().map(|line| line.split("waiters").next().map(str::to_owned)).collect::<Vec<_>>();
     assert_eq!(held(&after), held(&before[..after.len()]));
 }
@@ -497,8 +497,8 @@ fn a_blocked_command_is_guarded_when_it_is_served() {
     }
 }
 
-/// How long a lock, a semaphore or a latch lasts is its own commands' to say. A guard may be given a deadline, and is not deleted by it at
-/// once.
+/// Only its own commands determine how long a lock, a semaphore or a latch lasts. A guard may get a deadline, which does not
+/// delete it at once.
 #[test]
 fn deadlines_are_not_changed_from_outside() {
     let mut bench = Bench::new();
@@ -520,7 +520,7 @@ fn deadlines_are_not_changed_from_outside() {
     bench.h.script(&[("EXISTS guard", ":0")]);
 }
 
-/// Requests of words at random: a lock's name may stand in any place.
+/// Random requests: a lock's name may be at any position.
 #[test]
 fn no_plain_command_changes_a_lock_but_those_that_delete_it() {
     const WORDS: [&str; 16] =

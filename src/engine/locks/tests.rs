@@ -1,5 +1,5 @@
-//! Nobody comes in between the end of a lease and the grant to whoever waits, though the timer has not fired yet, and however many
-//! leases end at once.
+//! No command comes between the end of a lease and the grant to the first waiter, even before the timer has fired, and however
+//! many leases end at once.
 
 use super::*;
 use crate::engine::SETTLE_BUDGET;
@@ -7,11 +7,11 @@ use crate::engine::harness::Harness;
 use crate::engine::session::Peer;
 use crate::lock::locks::DUE_STEPS;
 
-/// So many leases are seen to before a command.
+/// Maximum number of leases that are settled before a command.
 const ONE: usize = (SETTLE_BUDGET / DUE_STEPS) as usize;
 
 impl Harness {
-    /// Executes words for another session, and gives what it has been told.
+    /// Executes a request for another session. Returns the output that it was sent.
     fn say(&mut self, id: SessionId, words: &str) -> String {
         let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
         self.engine.execute(self.now, id, &args);
@@ -64,7 +64,7 @@ fn the_end_of_a_plain_key_is_looked_out_for_as_it_changes() {
     assert!(h.told(waiter).starts_with(':'));
 }
 
-/// Many contended leases that end in one millisecond, the timer not fired yet; gives those who wait.
+/// Creates many contended leases that end in one millisecond, before the timer fires. Returns the waiters.
 fn many_due(h: &mut Harness, count: usize) -> Vec<SessionId> {
     let waiters: Vec<SessionId> = (0..count)
         .map(|at| {
@@ -86,7 +86,7 @@ fn of_many_leases_that_end_at_once_those_are_seen_to_that_a_command_would_notice
     let served = |h: &Harness| waiters.iter().filter(|id| !h.engine.sessions[id.0 as usize].out.is_empty()).count();
     assert_eq!(h.say(h.session, "PING"), "+PONG");
     assert_eq!(served(&h), ONE, "so many and no more");
-    // The first in line come first: names are settled in the order in which their leases have ended.
+    // First come, first served: names are settled in the order in which their leases have ended.
     assert!(waiters[..ONE].iter().all(|id| !h.engine.sessions[id.0 as usize].out.is_empty()));
     let last = waiters[count - 1];
     assert_eq!(h.say(h.session, &format!("SET lock:{} other NX", count - 1)), "$-1", "nobody barges in");
@@ -112,7 +112,7 @@ fn what_has_ended_and_was_not_seen_to_is_no_deadlock() {
     let before = h.now;
     many_due(&mut h, count);
     let after = std::mem::replace(&mut h.now, before);
-    // It ends in the same millisecond as the others, behind them.
+    // It ends in the same millisecond as the others, after them.
     assert!(h.say(x, "LOCK.ACQUIRE a x 100").starts_with(':'));
     assert!(h.say(y, "LOCK.ACQUIRE b y 100000").starts_with(':'));
     assert_eq!(h.say(y, "LOCK.ACQUIRE a y 100000 WAIT 0"), "");

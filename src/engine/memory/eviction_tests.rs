@@ -7,13 +7,13 @@ use crate::engine::long_run::Verdict;
 use crate::engine::pubsub::Kind;
 use crate::keyspace::eviction::*;
 
-/// Keys of `prefix` that are there, of `count` numbered ones.
+/// Number of existing keys among `count` numbered ones with this prefix.
 fn present(h: &mut Harness, prefix: &str, count: usize) -> usize {
     let now = h.now;
     (0..count).filter(|n| h.engine.keyspace.db(0, now).contains(format!("{prefix}{n}").as_bytes())).count()
 }
 
-/// Bounds memory so that this part of what keys take up beside their tables has room, and waits until that holds.
+/// Limits memory so that this percentage of the keys' memory, besides their tables, has room, and waits until the limit holds.
 fn bound(h: &mut Harness, policy: &str, percent: usize) {
     let tables = h.engine.keyspace.table_bytes();
     let max = tables + (h.engine.keyspace.bytes() - tables) * percent / 100;
@@ -283,7 +283,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-    /// Whatever happens, no key goes that the policy is to leave alone, and memory is bounded once there is time.
+    /// No key is evicted that the policy excludes, and memory is below the limit once there is time.
     #[test]
     fn keys_go_only_where_the_policy_lets_them(policy in 0..POLICY_NAMES.len(), steps in prop::collection::vec(step(), 1..120)) {
         let name = POLICY_NAMES[policy];

@@ -1,11 +1,11 @@
-//! What is held stays, however much memory is wanted: plain keys give way, and where there are none, nothing does.
+//! Held locks are never evicted: plain keys are, and without plain keys nothing is.
 
 use crate::engine::harness::Harness;
 use crate::keyspace::eviction::POLICY_NAMES;
 
 const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
 
-/// What the holder of everything has, by the replies of the commands that show it. No reply depends on the time.
+/// The state of all held locks, from the replies of the commands that show it. No reply depends on the time.
 fn held(h: &mut Harness) -> Vec<String> {
     let shown = ["LOCK.CHECK held %", "LATCH.DOWN latch 0", "LOCK.GUARD guard 6", "SEM.RENEW semaphore me 9000000", "TYPE held"];
     let replies = |h: &mut Harness| {
@@ -44,7 +44,7 @@ fn an_hour_of_pressure_takes_nothing_that_is_held_under_any_policy() {
                 let key = format!("k{second}-{n}");
                 refused += u32::from(h.args(&[b"SET", key.as_bytes(), &value, b"EX", b"100000"]) != b"+OK\r\n");
             }
-            // Without a look at all invariants each time.
+            // Without checking all invariants each time.
             h.now.mono_us += 1_000_000;
             while h.engine.advance(h.now) {}
         }
@@ -78,7 +78,7 @@ fn a_server_full_of_what_is_held_refuses_and_rests() {
             assert!(!h.engine.memory.evicting, "{policy}: nothing can go, so there is nothing to go on with");
             assert_ne!(h.engine.next_deadline(), Some(0), "{policy}");
         }
-        // What frees memory, or takes none, goes on.
+        // Commands that free memory or need none still run.
         let renewed = h.run("LOCK.RENEW lock1 me 9000000");
         assert_eq!(renewed, ":9000000", "{policy}");
         assert_eq!(h.run("LOCK.RELEASE lock1 me"), ":0", "{policy}");

@@ -15,7 +15,7 @@ fn harness() -> Harness {
     h
 }
 
-/// Does what the last commands asked of the driver; the sessions that were there are closed, and a new one speaks.
+/// Carries out the actions of the last commands. The existing sessions are closed, and a new one is used.
 fn carry_out(h: &mut Harness) {
     for action in h.engine.take_actions() {
         let Action::Restart { last, lose } = action else { continue };
@@ -32,7 +32,7 @@ fn carry_out(h: &mut Harness) {
     h.engine.check_invariants();
 }
 
-/// All that is held: of each key its lock, or what `DEBUG DIGEST-VALUE` says of it, and its deadline; and the libraries of functions.
+/// The whole state: for each key its lock or its `DEBUG DIGEST-VALUE`, and its deadline; and the function libraries.
 fn state(h: &mut Harness) -> (BTreeMap<Key, String>, Vec<Box<[u8]>>) {
     let images = h.engine.keyspace.images(None);
     let mut all = BTreeMap::new();
@@ -130,7 +130,7 @@ fn a_failover_loses_the_last_writes() {
     h.script(&[("KEYS *", "*1 $6 before"), ("FAULT JOURNAL 0", "+OK"), ("FAULT RESTART LOSE 0", ":0")]);
     carry_out(&mut h);
     h.script(&[("KEYS *", "*1 $6 before")]);
-    // A rule has as much kept as it may have lost.
+    // A rule makes the journal keep as many writes as it may lose.
     h.script(&[("FAULT ADD f RESTART LOSE 2 ON nosuch", "+OK"), ("SET d 1", "+OK"), ("FAULT RESTART LOSE 2", ":1")]);
     carry_out(&mut h);
     h.script(&[("KEYS *", "*1 $6 before"), ("FAULT RESET", ":1")]);
@@ -154,7 +154,7 @@ fn a_grant_that_was_not_heard_of_is_given_again_under_a_larger_token() {
     h.script(&[("FAULT RESTART LOSE 1", ":1")]);
     carry_out(&mut h);
     h.script(&[("LOCK.INFO door", "$-1")]);
-    // Whose connections are gone have lost what was bound to them, with the delay that they agreed to.
+    // Closed connections have lost the grants bound to them, with the lock delay that they requested.
     h.run("LOCK.ACQUIRE door dan 60000 SESSION DELAY 50");
     h.script(&[("FAULT RESTART LOSE 0", ":0")]);
     carry_out(&mut h);
@@ -263,7 +263,7 @@ fn a_snapshot_is_put_back_with_as_much_time_left_as_there_was() {
     assert_eq!(told.matches("lock-lost").count(), 3, "{told}");
     h.pass(100);
     let after = state(&mut h);
-    // Equal but for the times, all of which are later by as much.
+    // Equal except for the times, which are all later by the same amount.
     assert_eq!(before.1, after.1);
     assert_eq!(before.0.keys().collect::<Vec<_>>(), after.0.keys().collect::<Vec<_>>());
     for ((key, before), after) in before.0.iter().zip(after.0.values()) {
@@ -274,14 +274,14 @@ fn a_snapshot_is_put_back_with_as_much_time_left_as_there_was() {
             assert!(before.contains(&format!("{:?}", ends.map(end))), "{key:?}: {before} {ends:?}");
         }
     }
-    // What was left of leases passes as it would have.
+    // The remaining leases elapse as they would have.
     h.pass(199);
     h.script(&[("SEM.ACQUIRE s3 c 300 LIMIT 3", "_")]);
     h.pass(1);
     assert!(h.run("PING").starts_with(">5 $9 lock-lost $2 s3 $1 a "));
     assert!(h.run("SEM.ACQUIRE s3 c 300 LIMIT 3").starts_with(':'));
     h.script(&[("LOCK.RENEW one ann 100000", ":1700")]);
-    // A grant that was bound to a connection that is gone is not had again.
+    // A grant bound to a closed connection is not restored.
     h.engine.disconnect(h.now, h.session);
     h.session = h.engine.connect(h.now, Peer::default());
     h.engine.restore(h.now, &snapshot).unwrap();
@@ -386,7 +386,7 @@ proptest! {
     fn a_journal_undone_gives_the_state_of_then(steps in proptest::collection::vec(step(), 1..60), lose in 0..30usize, limit in 1..40u64) {
         let mut h = harness();
         h.run(&format!("FAULT JOURNAL {limit}"));
-        // After how many writes there was what.
+        // The state after each number of writes.
         let mut then = vec![Some(state(&mut h))];
         let mut writes = 0;
         let mut before = 0;
@@ -415,7 +415,7 @@ proptest! {
             prop_assert!(journal.len() as u64 <= limit);
             let now = state(&mut h);
             let journal = h.engine.keyspace.changes.journal.as_ref().unwrap();
-            // One step may be several writes, as when somebody is served who waits; the states between them are not seen.
+            // One step may be several writes, for example when a waiter is served; the states in between are not recorded.
             let written = journal.pushed - before;
             before = journal.pushed;
             writes += written;
@@ -449,7 +449,7 @@ fn what_writes_have_written_over_is_kept_up_to_so_many_bytes() {
     h.script(&[("FAULT RESTART LOSE 4", ":3")]);
     carry_out(&mut h);
     h.script(&[("GETRANGE k 0 0", "$1 6")]);
-    // One write that is larger can be lost all the same.
+    // A single larger write can be lost all the same.
     for _ in 0..2 {
         h.script(&[(&format!("SET k {long}{long}{long}{long}"), "+OK")]);
     }

@@ -18,7 +18,7 @@ impl Harness {
         self.engine.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
     }
 
-    /// Has the driver hold so many bytes of a request of the session.
+    /// Makes the driver hold this many bytes of a session's request.
     fn hold(&mut self, id: SessionId, bytes: u32) {
         self.engine.sessions[id.0 as usize].query_buffer = bytes;
         if self.engine.counts_clients() {
@@ -42,7 +42,7 @@ fn the_largest_go_first_and_no_more_than_must() {
     let closed = |h: &Harness| all.iter().map(|&id| h.closed(id)).collect::<Vec<_>>();
     assert_eq!(closed(&h), [false, false, false, false, true, false]);
     assert_eq!(h.engine.stats.evicted_clients, 1);
-    // Of those of one power of two, the one that came to it first.
+    // Of the sessions with the same power of two, the one that reached it first.
     assert_eq!(h.run("CONFIG SET maxmemory-clients 2mb"), "+OK");
     h.run("PING");
     assert_eq!(closed(&h), [false, true, false, false, true, false]);
