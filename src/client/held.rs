@@ -180,7 +180,7 @@ impl Held {
     /// Renews the grant until its guard goes or it is lost.
     async fn keeping(self: Arc<Self>) {
         let lease = Duration::from_millis(self.wish.lease_ms);
-        // Half of what an attempt may take is left for another.
+        // A twentieth of the lease, within 5 ms and 1 s, so that several attempts fit into what is left of it.
         let retry = (lease / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
         let mut state = self.state.subscribe();
         let mut broken = Box::pin(broken(self.bound()));

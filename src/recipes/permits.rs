@@ -105,7 +105,7 @@ impl Permits {
     }
 }
 
-/// The end of a lease, rounded up to a whole millisecond, so that it is not too early.
+/// The end of a lease that begins within the current millisecond, rounded up so that it is never too early.
 fn ends(now: i64, lease_ms: u64) -> i64 {
     now.saturating_add_unsigned(lease_ms).saturating_add(1)
 }
