@@ -31,9 +31,9 @@ impl Context<'_> {
         self.origin == Origin::Client && !self.session().flags.contains(SessionFlags::IN_EXEC)
     }
 
-    /// Blocks the session until one of the keys holds what wakes it, and executes the request again then, or until a deadline
-    /// (monotonic milliseconds), and replies with a null array then (null for a latch). The handler must not have replied, and
-    /// must be allowed to wait.
+    /// Blocks the session until one of the keys holds what wakes it, or until a deadline (monotonic milliseconds). In the first
+    /// case the request is executed again; in the second the reply is a null array (null for a latch). The handler must not have
+    /// replied, and must be allowed to wait.
     pub fn block<'k>(&mut self, args: &[&[u8]], keys: impl Iterator<Item = &'k [u8]>, wake: Wake, deadline: Option<u64>) {
         let time_out = if wake.contains(Wake::LATCH) { TimeOut::Null } else { TimeOut::NullArray };
         self.wait(args, keys, wake, deadline, time_out);
