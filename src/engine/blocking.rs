@@ -12,6 +12,9 @@
 //!                       ▲                                                                      │
 //!                       └──────────── BLMOVE has fed another key ◀────────────────────────────┘
 //! ```
+//!
+//! Waits for native locks are not here: [`crate::lock`] has their queues, and `Engine::attend_locks` writes their replies.
+//! `Engine::attend` serves both.
 
 use crate::base::arguments::Arguments;
 use crate::base::error::{Error, Result};

@@ -331,7 +331,7 @@ pub struct Command {
     /// Its cost in big-O terms.
     pub complexity: &'static str,
     /// Its arguments in the documentation's notation, from which `COMMAND DOCS` derives the argument tree:
-    /// `key value [NX | XX] [EX seconds | PX milliseconds]`. See `commands::syntax`.
+    /// `key value [NX | XX] [EX seconds | PX milliseconds]`. See `commands::reference::syntax`.
     pub syntax: &'static str,
     /// Command tips for proxies and clients (`nondeterministic_output`, `request_policy:all_shards`, …).
     pub tips: &'static [&'static str],

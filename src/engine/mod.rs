@@ -2,25 +2,36 @@
 //!
 //! It has no socket, no clock, no thread and no source of randomness: `now`, the session, the request, the command table and a seed
 //! come in as arguments, and the same inputs give the same state and the same bytes. The server shell, the test server, fuzz targets
-//! and benches call the same three functions: [`Engine::execute`], [`Engine::advance`] and [`Engine::next_deadline`].
+//! and benches call the same three functions: [`Engine::execute`] (a connection: [`Engine::execute_next`] for each request of a batch),
+//! [`Engine::advance`] and [`Engine::next_deadline`].
 //!
 //! # The way of a request
 //!
 //! ```text
-//!   connection (server::net)   reads bytes, parses requests, looks up rows ahead of time
-//!      └▶ execute_next         takes the session's outbox
-//!           └▶ perform         settles leases that have ended, finds the row, may_run: access, memory, MULTI, pause
-//!                └▶ run        counts the call; run_with_care where locks, expired leases or observers need a look
-//!                     └▶ handle ─▶ the row's handler (commands) ─▶ Db (keyspace) ─▶ store
-//!                                       └▶ Sink: the reply             └▶ Changes::emit ─▶ events, watches, waits, change log
-//!           └▶ attend          serves the sessions whose keys or locks have become ready
+//!   Connection::turn ▶ read (server::net)   reads bytes, parses requests
+//!    └▶ connection::execute   takes the session's outbox, looks up the rows of a batch
+//!       └▶ execute_next       one request; its reply goes into that outbox
+//!          ├▶ perform         settles expired leases, finds the row; off the fast path only: may_run (access, memory, MULTI, pause)
+//!          │  └▶ run ▶ run_counted   counts the call; run_with_care where locks, expired leases or observers need a look
+//!          │     └▶ handle ─▶ the row's handler (commands) ─▶ Db (keyspace) ─▶ store
+//!          │                       └▶ Sink: the reply            └▶ Changes::emit ─▶ events, watches, waits, change log
+//!          └▶ attend          serves the sessions whose keys or locks have become ready
+//!    ◀─ put_outbox_back ◀─ Shell::settle wakes the other sessions with replies ◀─ Connection::flush writes to the socket
 //! ```
 //!
-//! # The way of a lease
+//! # The way of a native lock
 //!
 //! ```text
-//!   LOCK.ACQUIRE ─▶ commands::locks::acquire ─▶ Keyspace::with_locks ─▶ lock::Locks ─▶ granted, or queued
-//!   lease ends, RELEASE, DEL, closed connection ─▶ Locks grants the first waiter ─▶ Outcome ─▶ attend_locks ─▶ its reply
+//!   LOCK.ACQUIRE ▶ commands::locks::acquire ▶ Keyspace::with_locks ▶ lock::Locks: granted, or queued
+//!   RELEASE ▶ Locks::release ▶ serve ▶ give ▶ Outcome; after the command: attend ▶ attend_locks ▶ tell_outcomes ▶ the waiter's reply
+//!   lease of a queued lock ▶ settle_locks ▶ Locks::advance ▶ tell_outcomes
+//! ```
+//!
+//! # The way of a deadline
+//!
+//! ```text
+//!   timer ▶ Shell::tick ▶ Engine::advance ▶ Keyspace::advance ▶ Space::next_due removes the key ▶ the event `expired`
+//!   a command that meets an expired key first: Db::locate_here ▶ Db::end
 //! ```
 //!
 //! Folders: `pubsub`, `users`, `config`, `memory`, `locks`, `observe` (what INFO, SLOWLOG and MONITOR show) and `faults` (what tests order).

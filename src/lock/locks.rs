@@ -1,4 +1,5 @@
-//! The operations on locks. Every operation is atomic and grants all eligible waiters before it returns.
+//! The operations on locks. Every operation is atomic. `release` serves the waiters itself; after `acquire` and `renew` the caller calls
+//! [`Locks::work`], which grants to all eligible waiters.
 
 mod adopting;
 mod ending;

@@ -1,8 +1,8 @@
 //! Native locks: holders, queues, leases, fencing tokens, and the graph of who waits for whom.
 //!
 //! This module knows nothing of requests and replies, nor of how locks are stored: [`Locks`] reads and writes them through
-//! [`Keys`], and reports results for other connections as [`Outcome`]s. `LOCKS.md` of the project's papers is the contract that
-//! it implements.
+//! [`Keys`], and reports results for other connections as [`Outcome`]s. `guide/native-locks.md` describes what it promises, and
+//! `tests/locks` holds it to that.
 //!
 //! ```text
 //!   acquire ─▶ Keys::take ─▶ Lock ─▶ granted ───────────────▶ Keys::put

@@ -1,4 +1,4 @@
-//! Deadlines of keys.
+//! EXPIRE, PERSIST, TTL and their kin. What ends a key at its deadline is `Keyspace::advance`.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;

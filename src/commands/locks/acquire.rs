@@ -1,5 +1,5 @@
-//! `LOCK.*`: locks with queues, fencing tokens and leases, kept by the server. Their contract is `LOCKS.md` of the project's
-//! papers.
+//! `LOCK.*`: locks with queues, fencing tokens and leases, kept by the server. `guide/native-locks.md`
+//! describes them. What a lock does is in [`crate::lock`], and how replies reach waiters is in [`crate::engine::locks`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;

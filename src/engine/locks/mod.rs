@@ -4,7 +4,8 @@
 //!   LOCK.ACQUIRE ─▶ Keyspace::with_locks ─▶ Locks ⇄ Kept (entries) ─▶ change ─▶ notifications, WATCH, tracking, change log
 //!                                             │
 //!   expiry, DEL, FLUSHDB, a closed connection ┤
-//!                                             └─▶ outcomes ─▶ Engine::tell_outcomes ─▶ replies, `lock-lost` pushes
+//!                                             └─▶ outcomes ─▶ attend_locks (after a command) or settle_locks (time)
+//!                                                                └─▶ tell_outcomes ─▶ replies, `lock-lost` pushes
 //! ```
 //!
 //! A lock with a single holder is packed into its entry, and its lease is the key's deadline. A contended lock, or one with

@@ -1,4 +1,4 @@
-//! Keys that hold strings.
+//! Whole strings: what SET, GET and the counters store and read. Edits in part are in [`crate::keyspace::types::strings`].
 
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Effect, Event};
