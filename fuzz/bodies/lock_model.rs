@@ -1,4 +1,4 @@
-//! A naive model of the native locks, after LOCKS.md: plain lists, in which every operation looks at everybody.
+//! A naive model of the native locks, after guide/native-locks.md: plain lists, in which every operation looks at everybody.
 //!
 //! It knows time in whole milliseconds, four names in one database, and connections by their numbers. What it does not know is which
 //! number a fencing token is: it numbers grants, and its driver finds out which tokens they have.
@@ -732,7 +732,7 @@ impl Model {
         self.answers.retain(|_, answers| answers.forget.is_none_or(|at| at > now));
     }
 
-    /// What a grant is tied to, where the order of what ends at one instant decides on it: that is not told by LOCKS.md.
+    /// What a grant is tied to, where the order of what ends at one instant decides on it: no contract fixes that order.
     pub fn adopt(&mut self, name: usize, owner: usize, conn: u64, session: Option<usize>) {
         let number = self.sessions.iter().find(|of| Some(of.id) == session).map(|session| session.number);
         if let Name::Held { holders, .. } = &mut self.names[name]

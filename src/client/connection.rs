@@ -64,7 +64,7 @@ struct Request {
     answer: Answer,
 }
 
-/// A connection. It closes when the last clone is dropped, as soon as nobody waits for a reply.
+/// A connection. It closes when the last clone is dropped and all replies have arrived or been given up.
 #[derive(Clone)]
 pub(crate) struct Connection {
     requests: mpsc::Sender<Request>,
@@ -123,7 +123,7 @@ impl Connection {
     }
 
     /// Enqueues a request, when there is room; the receiver yields its reply. Once this returns, the request is sent even if
-    /// nobody waits for the reply.
+    /// the receiver is dropped.
     pub async fn send(&self, wire: Vec<u8>) -> Result<Reply<Value>> {
         let (to, reply) = oneshot::channel();
         self.queue(Request { wire, answer: Answer::One(to) }).await?;

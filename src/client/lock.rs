@@ -151,7 +151,7 @@ impl Lock {
         self
     }
 
-    /// Lock delay: if the guard loses the lock instead of releasing it, nobody else gets it for this long, so that late writes
+    /// Lock delay: if the guard loses the lock instead of releasing it, no other owner gets it for this long, so that late writes
     /// can arrive.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.change(|_, delay_ms, _| *delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));

@@ -98,7 +98,7 @@ impl Engine {
                 self.serve_key(now, key, db, &name);
             }
         }
-        // The last waiter for a key may have gone, so there may be nobody left to notify.
+        // The last waiter for a key may have gone, so there may be no session left to notify.
         self.keyspace.changes.update_observed();
     }
 

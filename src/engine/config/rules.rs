@@ -1,6 +1,6 @@
 //! The rules of `lock-expiry-publish`: which messages are published to which channels when a key has expired.
 //!
-//! A library whose waiters listen to a channel publishes there when a lock is released, but nobody publishes when it expires. A
+//! A library whose waiters listen to a channel publishes there when a lock is released, but no message is published when it expires. A
 //! rule closes that gap. It consists of three words: a pattern of keys, a channel and a message. Placeholders in braces in the
 //! channel and the message are filled in. Sets of rules are shipped under the names of their libraries.
 

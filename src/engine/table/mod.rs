@@ -109,7 +109,6 @@ impl CommandTable {
     }
 
     /// Number of rows, subcommands included.
-    #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.numbers.count()
     }
