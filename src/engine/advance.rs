@@ -67,8 +67,8 @@ impl Engine {
         if !self.discards.is_empty() {
             self.discards.free_some(&mut budget);
         }
-        if self.scripts.has_garbage() && self.scripts.free_some(&mut budget) {
-            self.act(Action::ReturnMemory);
+        if self.scripts_touched {
+            self.free_scripts(&mut budget);
         }
         self.settle_journal();
         self.mark_journal(false);
@@ -78,6 +78,15 @@ impl Engine {
         self.stats.turns += 1;
         self.stats.full_turns += (budget == 0) as u64;
         self.has_work(now)
+    }
+
+    /// Frees some memory of removed scripts.
+    #[cold]
+    fn free_scripts(&mut self, budget: &mut u32) {
+        if self.scripts.has_garbage() && self.scripts.free_some(budget) {
+            self.act(Action::ReturnMemory);
+        }
+        self.scripts_touched = self.scripts.has_garbage();
     }
 
     /// Whether [`Engine::advance`] has work now.
@@ -103,7 +112,8 @@ impl Engine {
     /// at once.
     pub fn next_deadline(&self) -> Option<u64> {
         let clients_go = self.counts_clients() && self.clients_exceed();
-        let unfreed = self.scripts.has_garbage() || !self.discards.is_empty() || self.pubsub.has_retired();
+        let unfreed =
+            (self.scripts_touched && self.scripts.has_garbage()) || !self.discards.is_empty() || self.pubsub.has_retired();
         let unfreed = unfreed || self.goes_on();
         if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
             return Some(0);

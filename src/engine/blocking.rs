@@ -130,15 +130,13 @@ impl Engine {
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return };
         let Waiter { session: id, args, deadline, .. } = *waiter;
         let session = &mut self.sessions[id.0 as usize];
-        // A blocked session executes nothing else, so its last command is the blocked one.
-        let command = session.last_command;
         session.waiter = NIL;
         session.resume();
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
             return;
         }
         self.resumed = Some(deadline);
-        self.perform_again(now, id, command, &args.borrow());
+        self.perform_again(now, id, &args.borrow());
         self.resumed = None;
         self.wake_up(now, id);
     }

@@ -31,6 +31,8 @@ pub struct Context<'a> {
     pub origin: Origin,
     /// The row of the command.
     pub command: &'static Command,
+    /// The number of the command's slot in [`Engine::command_stats`].
+    pub slot: usize,
     /// Receives the reply. A handler that returns an error must not have written to it.
     pub reply: &'a mut dyn Sink,
 }

@@ -11,6 +11,7 @@ impl Engine {
     pub fn check_invariants(&self) {
         self.keyspace.space.check_invariants();
         self.scripts.check_invariants();
+        assert!(self.scripts_touched || !self.scripts.has_garbage(), "garbage of scripts is known");
         for &id in &self.dirty {
             assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
         }

@@ -9,14 +9,14 @@
 //!
 //! ```text
 //!   Connection::turn ▶ read (server::net)   reads bytes, parses requests
-//!    └▶ connection::execute   takes the session's outbox, looks up the rows of a batch
-//!       └▶ execute_next       one request; its reply goes into that outbox
-//!          ├▶ perform         settles expired leases, finds the row; off the fast path only: may_run (access, memory, MULTI, pause)
-//!          │  └▶ run ▶ run_counted   counts the call; run_with_care where locks, expired leases or observers need a look
+//!    └▶ connection::execute   takes the session's outbox; looks up the rows and hashes of a batch
+//!       └▶ Engine::execute_next (request.rs)   one request, whose reply goes into that outbox
+//!          ├▶ perform          settles expired leases, finds the row; off the fast path only: may_run (access, memory, MULTI, pause)
+//!          │  └▶ Context::run  counts the call; run_slowly where locks, expired leases or observers need a look
 //!          │     └▶ handle ─▶ the row's handler (commands) ─▶ Db (keyspace) ─▶ store
-//!          │                       └▶ Sink: the reply            └▶ Changes::emit ─▶ events, watches, waits, change log
-//!          └▶ attend          serves the sessions whose keys or locks have become ready
-//!    ◀─ put_outbox_back ◀─ Shell::settle wakes the other sessions with replies ◀─ Connection::flush writes to the socket
+//!          │                      └▶ Sink: the reply              └▶ Changes::emit ─▶ events, watches, waits, change log
+//!          └▶ attend           serves the sessions whose keys or locks have become ready
+//!    ◀─ Outbox::put_back ◀─ Shell::settle wakes the other sessions with replies ◀─ Connection::flush writes to the socket
 //! ```
 //!
 //! # The way of a native lock
@@ -54,9 +54,11 @@ pub mod locks;
 pub mod long_run;
 pub mod memory;
 pub mod observe;
+pub mod outbox;
 pub mod pause;
 pub mod pubsub;
 pub mod reconfigure;
+pub mod request;
 pub mod scripting;
 pub mod session;
 pub mod slow_path;
@@ -71,13 +73,10 @@ use std::sync::Arc;
 pub use advance::ADVANCE_BUDGET;
 use slab::Slab;
 
-use crate::base::error::Error;
 use crate::base::ids::SessionId;
 use crate::base::rate::Rates;
 use crate::base::time::Now;
-use crate::engine::command::{Command, Flags, Traits};
 use crate::engine::config::Config;
-use crate::engine::context::{Context, Origin};
 use crate::engine::environment::Environment;
 use crate::engine::faults::Faults;
 use crate::engine::faults::gates::Gates;
@@ -95,17 +94,12 @@ use crate::engine::observe::turns::Turns;
 use crate::engine::pause::Pause;
 use crate::engine::pubsub::PubSub;
 use crate::engine::scripting::Scripting;
-use crate::engine::session::{Session, SessionFlags};
+use crate::engine::session::Session;
 use crate::engine::slow_path::Circumstances;
-use crate::engine::table::{CommandTable, resolve_row};
-use crate::engine::transaction::Fate;
+use crate::engine::table::CommandTable;
 use crate::engine::users::Users;
 use crate::engine::users::access::UsersFile;
 use crate::keyspace::databases::Keyspace;
-use crate::resp::reply::{Sink, WireReply};
-
-/// Maximum number of expired leases and waits settled before a command, besides those of its own keys.
-const SETTLE_BUDGET: u32 = ADVANCE_BUDGET;
 
 /// Work that the engine asks of its driver, besides writing outboxes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,6 +171,8 @@ pub struct Engine {
     pub(crate) executing: (usize, usize),
     /// Scripts and libraries of functions, and their interpreters.
     pub scripts: Box<dyn Scripting>,
+    /// Whether `scripts` may hold garbage: it was borrowed mutably since it last had none. Saves asking the trait object.
+    pub(crate) scripts_touched: bool,
     /// `DEBUG SET-DISABLE-DENY-SCRIPTS`: whether scripts may call DEBUG.
     pub debug_from_scripts: bool,
     /// Test mode: `CLOCK` and `FAULT` are allowed.
@@ -260,6 +256,7 @@ impl Engine {
             resumed: None,
             executing: (0, 0),
             scripts: commands.scripting(),
+            scripts_touched: false,
             debug_from_scripts: false,
             test_mode: false,
             faults: Faults::new(seed ^ 0x6a09_e667_f3bc_c909),
@@ -295,20 +292,8 @@ impl Engine {
         engine.keyspace.first_token(now);
         engine.run_id = engine.random_id();
         engine.replication_id = engine.run_id.clone();
-        engine.keyspace.changes.notify = engine.config.notify_keyspace_events;
-        engine.update_expiry_rules();
-        engine.bound_lock_records();
-        engine.keyspace.hash_limits = engine.config.hash_limits();
-        engine.keyspace.list_cuts = engine.config.list_cuts();
-        engine.configure_eviction();
-        engine.users.all_channels = engine.config.acl_pubsub_default == "allchannels";
+        engine.distribute_config();
         engine.users.set_default_password(&engine.config.requirepass);
-        engine.keyspace.zset_limits = engine.config.zset_limits();
-        engine.keyspace.set_limits = engine.config.set_limits();
-        engine.keyspace.stream_limits = engine.config.stream_limits();
-        engine.keyspace.changes.tracking.keys_max = engine.config.tracking_table_max_keys;
-        engine.update_timing();
-        engine.bound_scripts();
         engine.update_circumstances();
         engine
     }
@@ -325,323 +310,6 @@ impl Engine {
     /// Forty hexadecimal digits of the seeded sequence.
     pub(crate) fn random_id(&mut self) -> String {
         (0..5).map(|_| format!("{:08x}", self.random() as u32)).collect()
-    }
-
-    /// Executes one request. Its reply and all pushes that it causes are in the outboxes when this returns.
-    pub fn execute(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
-        self.execute_found(now, id, None, args);
-    }
-
-    /// As [`Engine::execute`], for a caller that has looked up the row.
-    pub fn execute_found(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
-        if self.rates.due(now.mono_us) {
-            self.sample_rates(now);
-        }
-        let mut out = self.take_outbox(id);
-        self.execute_next(now, id, row, args, &mut out);
-        self.put_outbox_back(id, out);
-    }
-
-    /// As [`Engine::execute_found`], for one of several requests of a session between [`Engine::begin_batch`] and
-    /// [`Engine::end_batch`]. The caller has taken the session's outbox as `out`, and the reply is appended to it. Returns the session's
-    /// flags.
-    pub fn execute_next(
-        &mut self,
-        now: Now,
-        id: SessionId,
-        row: Option<&'static Command>,
-        args: &[&[u8]],
-        out: &mut Vec<u8>,
-    ) -> SessionFlags {
-        let flags = self.perform(now, id, row, args, out);
-        if !self.keyspace.changes.attention {
-            return flags;
-        }
-        // Other sessions' requests may write to this outbox now.
-        self.put_outbox_back(id, std::mem::take(out));
-        self.attend(now);
-        *out = self.take_outbox(id);
-        self.sessions[id.0 as usize].flags
-    }
-
-    /// Takes a session's outbox, so that its requests reply into it. Pushes from other sessions gather in an empty one meanwhile.
-    pub fn take_outbox(&mut self, id: SessionId) -> Vec<u8> {
-        std::mem::take(&mut self.sessions[id.0 as usize].out)
-    }
-
-    /// Puts the outbox back in front of the pushes that were written meanwhile.
-    pub fn put_outbox_back(&mut self, id: SessionId, out: Vec<u8>) {
-        let session = &mut self.sessions[id.0 as usize];
-        let meanwhile = std::mem::replace(&mut session.out, out);
-        session.out.extend_from_slice(&meanwhile);
-    }
-
-    /// Executes again the request that a session was blocked in.
-    #[cold]
-    fn perform_again(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
-        self.restart_time(now);
-        let mut out = self.take_outbox(id);
-        self.perform(now, id, row, args, &mut out);
-        self.put_outbox_back(id, out);
-        self.take_time(now);
-        self.settle_journal();
-    }
-
-    /// Executes one request without serving the sessions that wait for its effects. Returns the session's flags.
-    #[inline(always)]
-    fn perform(
-        &mut self,
-        now: Now,
-        id: SessionId,
-        row: Option<&'static Command>,
-        args: &[&[u8]],
-        out: &mut Vec<u8>,
-    ) -> SessionFlags {
-        debug_assert_eq!(self.circumstances, self.find_circumstances(), "what lasts is known");
-        let Some(name) = args.first() else { return self.sessions[id.0 as usize].flags };
-        if self.lasts(Circumstances::CLIENTS_COUNTED) && self.evict_clients_before(now, id, out) {
-            return self.sessions[id.0 as usize].flags;
-        }
-        // Not in the middle of a script that lets others be answered.
-        if now.reached(self.keyspace.changes.locks_due_ms) {
-            if self.long_run.is_none() && !self.keyspace.keep_ended {
-                let mut budget = SETTLE_BUDGET;
-                self.settle_locks(now, &mut budget);
-            }
-            self.keyspace.behind = now.reached(self.keyspace.changes.locks_due_ms);
-        }
-        self.keyspace.changes.begin();
-        let mut unknown = None;
-        let row = row.or_else(|| self.commands.lookup(name));
-        let found = resolve_row(row, args).map_err(|error| unknown = Some(error)).ok();
-        let session = &mut self.sessions[id.0 as usize];
-        debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
-        session.last_ms = now.mono_ms();
-        let ordinary = session.is_ordinary() && self.circumstances.is_empty();
-        if !ordinary {
-            session.begin_reply();
-        }
-        let mut db = session.db;
-        // Pushes that the command causes to its own session gather in the empty outbox and follow its reply.
-        let start = out.len();
-        let mut reply = WireReply::new(out, session.protocol);
-        let mut ran = None;
-        match found {
-            Some(command) => {
-                session.last_command = found;
-                if ordinary || self.may_run(now, id, command, args, &mut reply) {
-                    ran = Some((command, self.run(now, id, &mut db, Origin::Client, command, args, &mut reply)));
-                }
-            }
-            None => self.refuse_unknown(now, id, args, unknown, &mut reply),
-        }
-        if self.lasts(Circumstances::OBSERVERS) {
-            self.end_observed(id, found);
-        }
-        self.keyspace.changes.end();
-        let replied = out.len() - start;
-        let session = &mut self.sessions[id.0 as usize];
-        session.db = db;
-        session.commands += 1;
-        // Asked for now, as the command may have switched replies on or off.
-        if session.silenced() {
-            out.truncate(start);
-        }
-        if !session.out.is_empty() {
-            out.append(&mut session.out);
-        }
-        let flags = session.flags;
-        if let Some((command, slot)) = ran {
-            self.executed(now, id, flags, (command, slot), args, replied);
-        }
-        if self.lasts(Circumstances::CLIENTS_COUNTED) {
-            self.count_client_with(id, out);
-        }
-        flags
-    }
-
-    /// Slow path: decides whether a request runs now. If not, this queues it, holds it back or refuses it.
-    #[inline(never)]
-    fn may_run(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) -> bool {
-        const SPECIAL: Circumstances = Circumstances::PAUSE.union(Circumstances::CLUSTER);
-        let session = &self.sessions[id.0 as usize];
-        let special =
-            session.flags.intersects(SessionFlags::MULTI.union(SessionFlags::MONITOR)) || self.circumstances.intersects(SPECIAL);
-        let admitted = match special {
-            false => {
-                let admitted = self.admit(now, id, command, args).and_then(|()| self.check_memory(now, command, args));
-                admitted.map(|()| Fate::Run)
-            }
-            true => self.admit_specially(now, id, command, args),
-        };
-        match admitted {
-            Ok(Fate::Run) => return true,
-            Ok(Fate::Queue) => self.enqueue(id, command, args, reply),
-            Ok(Fate::Hold) => self.hold(id, args),
-            Ok(Fate::Cross) => {
-                self.end_transaction(id);
-                self.refuse(&Error::CROSS_SLOT, reply);
-            }
-            Err(error) => {
-                if self.lasts(Circumstances::OBSERVERS) {
-                    self.show_refused(now, id, args);
-                }
-                self.command_stats.of(command).rejected += 1;
-                let error = self.refused(id, command.is_exec(), error);
-                self.refuse(&error, reply);
-            }
-        }
-        self.publish_events();
-        false
-    }
-
-    /// Refuses a request with an unknown command or a wrong number of arguments.
-    #[cold]
-    fn refuse_unknown(&mut self, now: Now, id: SessionId, args: &[&[u8]], error: Option<Error>, reply: &mut dyn Sink) {
-        let name = args[0];
-        if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
-            // A browser was made to connect. The rest of the request may be commands that a web page smuggled in.
-            tracing::warn!("possible cross-protocol attack: a client sent POST or Host:, its connection is closed");
-            self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
-        } else {
-            if self.lasts(Circumstances::OBSERVERS) {
-                self.show_refused(now, id, args);
-            }
-            if let Some(command) = self.commands.named(args) {
-                self.command_stats.of(command).rejected += 1;
-            }
-            if let Some(error) = error {
-                let error = self.refused(id, self.commands.lookup(name).is_some_and(Command::is_exec), error);
-                self.refuse(&error, reply);
-            }
-        }
-        self.publish_events();
-    }
-
-    /// Whether the session may call the command at all.
-    fn admit(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
-        if !self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
-            self.check_access(now, id, command, args, self.place(id))?;
-        }
-        let session = &self.sessions[id.0 as usize];
-        if session.subscribed_mode() && !command.traits.contains(Traits::WHILE_SUBSCRIBED) {
-            if self.in_cluster() {
-                cluster::request_slot(command, args)?;
-            }
-            return Err(Error::new(format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-                self.commands.full_name(command)
-            )));
-        }
-        if let Some(run) = &self.long_run
-            && !command.flags.contains(Flags::ALLOW_BUSY)
-        {
-            return Err(run.busy());
-        }
-        Ok(())
-    }
-
-    /// Writes an error reply and counts it.
-    pub(crate) fn refuse(&mut self, error: &Error, reply: &mut dyn Sink) {
-        self.stats.error(error);
-        reply.error(error.text());
-    }
-
-    /// Runs a command that was found and admitted. A `SELECT` changes `db`. Returns the number of the command's slot in the statistics.
-    #[allow(clippy::too_many_arguments)]
-    #[inline(always)]
-    pub(crate) fn run(
-        &mut self,
-        now: Now,
-        id: SessionId,
-        db: &mut u32,
-        origin: Origin,
-        command: &'static Command,
-        args: &[&[u8]],
-        reply: &mut dyn Sink,
-    ) -> usize {
-        let slot = self.command_stats.find(command);
-        self.run_counted(now, id, db, origin, (command, slot), args, reply);
-        slot
-    }
-
-    /// As [`Engine::run`], for a caller that knows the command's slot.
-    #[allow(clippy::too_many_arguments)]
-    #[inline(always)]
-    pub(crate) fn run_counted(
-        &mut self,
-        now: Now,
-        id: SessionId,
-        db: &mut u32,
-        origin: Origin,
-        (command, slot): (&'static Command, usize),
-        args: &[&[u8]],
-        reply: &mut dyn Sink,
-    ) {
-        self.stats.commands += 1;
-        self.keyspace.uses.begin();
-        let observed = self.lasts(Circumstances::OBSERVERS);
-        let counted = self.command_stats.slot(slot);
-        counted.calls += 1;
-        if observed | self.keyspace.behind | (self.keyspace.natives & counted.guarded) {
-            return self.run_with_care(now, id, db, origin, (command, slot), args, reply);
-        }
-        self.handle(now, id, db, origin, (command, slot), args, reply);
-        self.publish_events();
-    }
-
-    /// Slow path of [`Engine::run_counted`]: settles the names' expired leases, guards native keys, and shows the request to observers.
-    #[allow(clippy::too_many_arguments)]
-    #[inline(never)]
-    fn run_with_care(
-        &mut self,
-        now: Now,
-        id: SessionId,
-        db: &mut u32,
-        origin: Origin,
-        (command, slot): (&'static Command, usize),
-        args: &[&[u8]],
-        reply: &mut dyn Sink,
-    ) {
-        if self.keyspace.behind {
-            self.settle_names(now, *db, command, args);
-        }
-        if self.keyspace.natives
-            && self.command_stats.slot(slot).guarded
-            && let Err(error) = self.guard_natives(now, id, *db, command, args)
-        {
-            self.command_stats.slot(slot).failed += 1;
-            self.refuse(&error, reply);
-            // Expired keys and leases were settled before the refusal.
-            return self.publish_events();
-        }
-        if self.lasts(Circumstances::OBSERVERS) {
-            return self.run_observed(now, id, db, origin, (command, slot), args, reply);
-        }
-        self.handle(now, id, db, origin, (command, slot), args, reply);
-        self.publish_events();
-    }
-
-    /// Calls a command's handler, and replies with its error if it fails.
-    #[allow(clippy::too_many_arguments)]
-    #[inline(always)]
-    fn handle(
-        &mut self,
-        now: Now,
-        id: SessionId,
-        db: &mut u32,
-        origin: Origin,
-        (command, slot): (&'static Command, usize),
-        args: &[&[u8]],
-        reply: &mut dyn Sink,
-    ) {
-        let mut context = Context { engine: self, now, session: id, db: *db, origin, command, reply };
-        let result = (command.handler)(&mut context, args);
-        *db = context.db;
-        if let Err(error) = result {
-            self.command_stats.slot(slot).failed += 1;
-            self.refuse(&error, reply);
-        }
     }
 
     /// Publishes the keyspace events since the last call.

@@ -133,7 +133,7 @@ impl Engine {
             if session.flags.contains(SessionFlags::CLOSE_NOW) {
                 continue;
             }
-            self.perform_again(now, id, None, &args.borrow());
+            self.perform_again(now, id, &args.borrow());
             self.serve_ready(now);
             self.attend_locks(now);
             self.wake_up(now, id);

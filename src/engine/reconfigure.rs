@@ -10,7 +10,7 @@ impl Engine {
         let clients_changed = config.maxmemory_clients != self.config.maxmemory_clients;
         let memory_changed = (config.maxmemory, config.maxmemory_policy) != (self.config.maxmemory, self.config.maxmemory_policy);
         self.config = config;
-        self.configure_eviction();
+        self.distribute_config();
         if memory_changed {
             // Forces a new measurement.
             self.memory.measure_again(self.config.maxmemory != 0);
@@ -18,10 +18,17 @@ impl Engine {
         if clients_changed {
             self.configure_client_memory();
         }
-        self.users.all_channels = self.config.acl_pubsub_default == "allchannels";
         if password_changed {
             self.set_default_password();
         }
+        self.actions.extend(changed.map(Action::ConfigChanged));
+        self.update_circumstances();
+    }
+
+    /// Copies the values of the configuration to the parts of the engine that work by them.
+    pub(super) fn distribute_config(&mut self) {
+        self.configure_eviction();
+        self.users.all_channels = self.config.acl_pubsub_default == "allchannels";
         self.keyspace.changes.notify = self.config.notify_keyspace_events;
         self.update_expiry_rules();
         self.keyspace.hash_limits = self.config.hash_limits();
@@ -32,12 +39,6 @@ impl Engine {
         self.keyspace.changes.tracking.keys_max = self.config.tracking_table_max_keys;
         self.update_timing();
         self.bound_lock_records();
-        self.bound_scripts();
-        self.actions.extend(changed.map(Action::ConfigChanged));
-        self.update_circumstances();
-    }
-
-    pub(super) fn bound_scripts(&mut self) {
         self.scripts.set_memory_limit(self.config.script_memory_limit);
     }
 }

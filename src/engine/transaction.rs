@@ -15,7 +15,7 @@ use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::cluster;
 use crate::engine::command::{Command, Flags, Traits};
-use crate::engine::context::{Context, Origin};
+use crate::engine::context::Context;
 use crate::engine::session::SessionFlags;
 use crate::keyspace::interests::NIL;
 use crate::resp::reply::Sink;
@@ -282,7 +282,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
         }
         match cx.engine.admit_queued(cx.now, id, command, &args) {
             Ok(()) => {
-                let slot = cx.engine.run(cx.now, id, &mut cx.db, Origin::Client, command, &args, cx.reply);
+                let slot = cx.call(command, &args);
                 let flags = cx.session().flags;
                 cx.engine.executed(cx.now, id, flags, (command, slot), &args, 0);
             }

@@ -12,7 +12,7 @@ use crate::base::error::Error;
 use crate::engine::Engine;
 use crate::engine::cluster;
 use crate::engine::command::{Command, Flags, Traits};
-use crate::engine::context::Origin;
+use crate::engine::context::{Context, Origin};
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::resp::reply::Sink;
 use crate::script::bounds;
@@ -242,8 +242,11 @@ pub(super) unsafe fn carry_out(interpreter: *mut Interpreter, known: &Known, arg
     // SAFETY: as promised; the command does not reach the interpreter.
     unsafe {
         let frame = &mut (*interpreter).frame;
+        let (command, slot, origin) = (known.command, known.slot, Origin::Script);
         let engine = &mut *frame.engine;
-        engine.run_counted(frame.now, frame.session, &mut frame.db, Origin::Script, (known.command, known.slot), args, sink);
+        let mut cx = Context { engine, now: frame.now, session: frame.session, db: frame.db, origin, command, slot, reply: sink };
+        cx.run(args);
+        frame.db = cx.db;
     }
 }
 

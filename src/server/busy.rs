@@ -36,6 +36,7 @@ use smallvec::SmallVec;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::long_run::Verdict;
+use crate::engine::request::Request;
 use crate::engine::session::SessionFlags;
 use crate::engine::{Action, Engine};
 use crate::resp::reply::{Sink, WireReply};
@@ -380,7 +381,7 @@ fn execute(engine: &mut Engine, now: Now, id: SessionId, received: &mut Received
             Ok(Progress::Complete { consumed }) => {
                 let args: SmallVec<[&[u8]; 16]> = received.parser.arguments(rest).collect();
                 if engine.faults.armed() {
-                    engine.execute_with_faults(now, id, None, &args);
+                    engine.execute_with_faults(now, id, Request::new(&args));
                 } else {
                     engine.execute(now, id, &args);
                 }

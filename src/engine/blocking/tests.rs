@@ -77,7 +77,7 @@ impl Scene {
     /// A request of a session by a row of this module.
     fn ask(&mut self, id: SessionId, row: &'static Command, words: &str) {
         let args: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
-        self.h.engine.execute_found(self.h.now, id, Some(row), &args);
+        self.h.engine.execute_request(self.h.now, id, Request { row: Some(row), ..Request::new(&args) });
         self.h.engine.check_invariants();
     }
 
@@ -290,7 +290,7 @@ fn many_time_outs_at_once_are_done_in_pieces() {
     let mut all = Vec::new();
     for _ in 0..2000 {
         let id = s.connect();
-        s.h.engine.execute_found(s.h.now, id, Some(&TAKE), &[b"TAKE", b"h", b"1"]);
+        s.h.engine.execute_request(s.h.now, id, Request { row: Some(&TAKE), ..Request::new(&[b"TAKE", b"h", b"1"]) });
         all.push(id);
     }
     s.h.now.mono_us += 1_000_000;

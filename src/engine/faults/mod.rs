@@ -19,6 +19,7 @@ use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::command::{Command, Flags};
 use crate::engine::faults::rules::{Fault, Rule, When};
+use crate::engine::request::Request;
 use crate::engine::session::SessionFlags;
 use crate::engine::{ADVANCE_BUDGET, Action, Engine};
 use crate::resp::reply::WireReply;
@@ -154,13 +155,14 @@ impl Faults {
 }
 
 impl Engine {
-    /// Executes one request as [`Engine::execute_found`] does, with the fault that it may meet.
+    /// Executes one request as [`Engine::execute_request`] does, with the fault that it may meet.
     #[cold]
-    pub fn execute_with_faults(&mut self, now: Now, id: SessionId, row: Option<&'static Command>, args: &[&[u8]]) {
+    pub fn execute_with_faults(&mut self, now: Now, id: SessionId, request: Request<'_>) {
+        let args = request.args;
         let Some(name) = args.first() else { return };
         let resolved = self.commands.resolve(args).ok();
         if resolved.is_some_and(|command| command.flags.contains(Flags::TEST_MODE)) {
-            return self.execute_found(now, id, row, args);
+            return self.execute_request(now, id, request);
         }
         let command = resolved.map_or_else(|| name.to_vec(), |command| self.commands.full_name(command).as_bytes().to_vec());
         let session = &self.sessions[id.0 as usize];
@@ -168,17 +170,17 @@ impl Engine {
         let fault = self.faults.decide(&command, client, session.addr.as_bytes());
         let session = &mut self.sessions[id.0 as usize];
         match fault {
-            None => self.execute_found(now, id, row, args),
+            None => self.execute_request(now, id, request),
             Some(Fault::Error(text)) => self.fail(id, name, text),
             Some(Fault::Delay(ms)) => self.delay(now, id, ms, args),
             Some(Fault::Drop) => self.pass_over(id),
             Some(Fault::DropReply) => {
                 session.flags |= SessionFlags::REPLY_SKIP_NEXT;
-                self.execute_found(now, id, row, args);
+                self.execute_request(now, id, request);
             }
             Some(Fault::PaceReply(pace)) => {
                 let given = self.given(id);
-                self.execute_found(now, id, row, args);
+                self.execute_request(now, id, request);
                 self.hold_reply(now, id, given, pace);
             }
             Some(Fault::Close { reset }) => {
@@ -190,7 +192,7 @@ impl Engine {
                     self.pass_over(id);
                 } else {
                     session.flags.set(SessionFlags::REPLY_SKIP_NEXT, when == When::After);
-                    self.execute_found(now, id, row, args);
+                    self.execute_request(now, id, request);
                 }
                 self.act(Action::Restart { last: id, lose });
             }
@@ -198,7 +200,7 @@ impl Engine {
                 // A blocked request completes first, too.
                 session.flags |= SessionFlags::REPLY_SKIP_NEXT | SessionFlags::CLOSE_WHEN_DONE;
                 session.flags.set(SessionFlags::RESET_SOCKET, reset);
-                self.execute_found(now, id, row, args);
+                self.execute_request(now, id, request);
                 let session = &mut self.sessions[id.0 as usize];
                 if !session.flags.contains(SessionFlags::BLOCKED) {
                     session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
@@ -266,7 +268,7 @@ impl Engine {
         }
         self.settle_journal();
         self.mark_journal(false);
-        self.perform_again(now, id, None, &args.borrow());
+        self.perform_again(now, id, &args.borrow());
         self.mark_journal(true);
         self.serve_ready(now);
         self.wake_up(now, id);

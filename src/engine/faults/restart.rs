@@ -207,6 +207,7 @@ impl Engine {
                 self.keyspace.db(db, now).flush();
             }
         }
+        self.scripts_touched = true;
         if self.scripts.flush() {
             let event = Event::SILENT;
             self.keyspace.changes.emit(Change { now, db: 0, key: b"", event, effect: Effect::FlushLibraries });

@@ -170,22 +170,11 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::evict_clients`], before a request of a session whose outbox is taken. Returns whether the request must not
-    /// run, because the session is to be closed.
+    /// As [`Engine::evict_clients`], before a request of a session. Returns whether the request must not run, because the session is to be closed.
     #[cold]
-    pub(crate) fn evict_clients_before(&mut self, now: Now, id: SessionId, out: &mut Vec<u8>) -> bool {
-        self.put_outbox_back(id, std::mem::take(out));
+    pub(crate) fn evict_clients_before(&mut self, now: Now, id: SessionId) -> bool {
         self.evict_clients(now);
-        *out = self.take_outbox(id);
         self.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
-    }
-
-    /// As [`Engine::count_client`], for a session whose outbox is taken.
-    #[cold]
-    pub(crate) fn count_client_with(&mut self, id: SessionId, out: &mut Vec<u8>) {
-        self.put_outbox_back(id, std::mem::take(out));
-        self.count_client(id);
-        *out = self.take_outbox(id);
     }
 
     /// Panics if the counts are wrong.

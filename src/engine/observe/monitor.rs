@@ -14,7 +14,47 @@ use crate::engine::observe::redact;
 use crate::engine::pubsub;
 use crate::engine::session::{Session, SessionFlags};
 use crate::engine::slow_path::Circumstances;
-use crate::resp::reply::Sink;
+
+impl Context<'_> {
+    /// As [`Context::run`], while a session monitors or tracks.
+    #[cold]
+    #[inline(never)]
+    pub(in crate::engine) fn run_observed(&mut self, args: &[&[u8]]) {
+        let (now, id, origin, command) = (self.now, self.session, self.origin, self.command);
+        let engine = &mut *self.engine;
+        let current = engine.sessions[id.0 as usize].id;
+        let tracking = &mut engine.keyspace.changes.tracking;
+        let outer = std::mem::replace(&mut tracking.current, current);
+        let from_outer = std::mem::replace(&mut tracking.from_script, origin == Origin::Script);
+        let first_time = engine.resumed.is_none();
+        // A script is shown before the commands that it calls.
+        if command.flags.contains(Flags::SKIP_MONITOR) {
+            engine.show(now, id, self.db, origin, command, args);
+        }
+        let declares = origin == Origin::Client;
+        if declares {
+            engine.keyspace.changes.tracking.declared = engine.declared_keys(id, command, args);
+        }
+        self.handle(args);
+        let engine = &mut *self.engine;
+        if declares {
+            engine.keyspace.changes.tracking.declared.clear();
+        }
+        // A request that was blocked was shown when it began to wait.
+        if first_time && !command.flags.intersects(Flags::SKIP_MONITOR.union(Flags::ADMIN)) {
+            engine.show(now, id, self.db, origin, command, args);
+        }
+        engine.remember_reads(id, origin, command, args);
+        let tracking = &mut engine.keyspace.changes.tracking;
+        (tracking.current, tracking.from_script) = (outer, from_outer);
+        engine.tell_others();
+        engine.publish_events();
+        if !engine.lasts(Circumstances::OBSERVERS) {
+            // The last tracking session may have ended tracking, in a transaction that has changed its own keys.
+            engine.tell_own();
+        }
+    }
+}
 
 /// Turns monitoring on for the calling session. Does nothing if it is on already.
 pub fn begin(cx: &mut Context<'_>) -> Result {
@@ -49,52 +89,6 @@ impl Engine {
 
     pub(crate) fn has_observers(&self) -> bool {
         !self.monitors.is_empty() || self.keyspace.changes.tracking.trackers() > 0
-    }
-
-    /// As [`Engine::run`], while a session monitors or tracks.
-    #[cold]
-    #[inline(never)]
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn run_observed(
-        &mut self,
-        now: Now,
-        id: SessionId,
-        db: &mut u32,
-        origin: Origin,
-        (command, slot): (&'static Command, usize),
-        args: &[&[u8]],
-        reply: &mut dyn Sink,
-    ) {
-        let current = self.sessions[id.0 as usize].id;
-        let tracking = &mut self.keyspace.changes.tracking;
-        let outer = std::mem::replace(&mut tracking.current, current);
-        let from_outer = std::mem::replace(&mut tracking.from_script, origin == Origin::Script);
-        let first_time = self.resumed.is_none();
-        // A script is shown before the commands that it calls.
-        if command.flags.contains(Flags::SKIP_MONITOR) {
-            self.show(now, id, *db, origin, command, args);
-        }
-        let declares = origin == Origin::Client;
-        if declares {
-            self.keyspace.changes.tracking.declared = self.declared_keys(id, command, args);
-        }
-        self.handle(now, id, db, origin, (command, slot), args, reply);
-        if declares {
-            self.keyspace.changes.tracking.declared.clear();
-        }
-        // A request that was blocked was shown when it began to wait.
-        if first_time && !command.flags.intersects(Flags::SKIP_MONITOR.union(Flags::ADMIN)) {
-            self.show(now, id, *db, origin, command, args);
-        }
-        self.remember_reads(id, origin, command, args);
-        let tracking = &mut self.keyspace.changes.tracking;
-        (tracking.current, tracking.from_script) = (outer, from_outer);
-        self.tell_others();
-        self.publish_events();
-        if !self.lasts(Circumstances::OBSERVERS) {
-            // The last tracking session may have ended tracking, in a transaction that has changed its own keys.
-            self.tell_own();
-        }
     }
 
     /// After a request of a session, while a session monitors or tracks: notifies it of its own changes.

@@ -21,8 +21,8 @@ use socket2::SockRef;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
-use crate::engine::Engine;
-use crate::engine::command::Command;
+use crate::engine::outbox::Outbox;
+use crate::engine::request::Request;
 use crate::engine::session::SessionFlags;
 use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, RequestParser};
@@ -435,7 +435,7 @@ pub fn execute_input(shell: &mut Shell, id: SessionId, input: &[u8]) -> usize {
 fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: &[u8]) -> (usize, Batch) {
     let mut now = shell.begin(id);
     let mut window = std::mem::take(&mut shell.window);
-    let mut out = shell.engine.take_outbox(id);
+    let mut outbox = shell.engine.take_outbox(id);
     let mut flags = shell.engine.sessions[id.0 as usize].flags;
     let (mut done, mut arguments) = (0, 0);
     let batch = 'turn: loop {
@@ -456,25 +456,25 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 done = input.len();
                 break 'turn Batch::Drained;
             }
-            if arguments >= ARGUMENTS_PER_TURN || out.len() > REPLIES_PER_WRITE {
+            if arguments >= ARGUMENTS_PER_TURN || outbox.bytes.len() > REPLIES_PER_WRITE {
                 // Requests that were parsed but not executed are parsed again in the next turn.
                 parser.reset();
                 break 'turn Batch::Paused;
             }
             let args = &*args;
-            if let Some((key, hash)) = request.key(args) {
-                shell.engine.keyspace.know(key, hash);
-            }
+            let known = Request { args, row: request.command, key: request.key(args) };
             flags = if shell.engine.faults.armed() {
-                execute_with_faults(&mut shell.engine, now, id, request.command, args, &mut out)
+                outbox.in_place(&mut shell.engine, |engine| {
+                    engine.execute_with_faults(now, id, known);
+                    engine.sessions[id.0 as usize].flags
+                })
             } else {
-                shell.engine.execute_next(now, id, request.command, args, &mut out)
+                shell.engine.execute_next(now, known, &mut outbox)
             };
-            shell.engine.keyspace.forget_known();
             arguments += args.len();
             done = request.end;
-            if shell.engine.asks() || out.len() > OUTBOX_FREE {
-                (now, flags) = between_requests(shell, now, id, &mut out);
+            if shell.engine.asks() || outbox.bytes.len() > OUTBOX_FREE {
+                (now, flags) = between_requests(shell, now, &mut outbox);
             }
         }
         done = at;
@@ -498,7 +498,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
                 // The parser is shared by all connections.
                 parser.reset();
                 let session = &mut shell.engine.sessions[id.0 as usize];
-                WireReply::new(&mut out, session.protocol).error(&error.text());
+                WireReply::new(&mut outbox.bytes, session.protocol).error(&error.text());
                 session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
                 done = input.len();
                 break Batch::Drained;
@@ -507,34 +507,19 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
         }
     };
     shell.window = window.emptied();
-    shell.engine.put_outbox_back(id, out);
+    outbox.put_back(&mut shell.engine);
     shell.settle(now, Some(id));
     (done, batch)
-}
-
-/// Executes a request under armed faults, which need the session's outbox in its place. Returns the session's flags.
-#[cold]
-fn execute_with_faults(
-    engine: &mut Engine,
-    now: Now,
-    id: SessionId,
-    row: Option<&'static Command>,
-    args: &[&[u8]],
-    out: &mut Vec<u8>,
-) -> SessionFlags {
-    engine.put_outbox_back(id, std::mem::take(out));
-    engine.execute_with_faults(now, id, row, args);
-    *out = engine.take_outbox(id);
-    engine.sessions[id.0 as usize].flags
 }
 
 /// Carries out the actions of a request and enforces the outbox limit; both need the outbox in its place. Returns the instant
 /// after it, and the session's flags.
 #[inline(never)]
-fn between_requests(shell: &mut Shell, now: Now, id: SessionId, out: &mut Vec<u8>) -> (Now, SessionFlags) {
-    shell.engine.put_outbox_back(id, std::mem::take(out));
+fn between_requests(shell: &mut Shell, now: Now, outbox: &mut Outbox) -> (Now, SessionFlags) {
+    let id = outbox.session;
+    outbox.put_back(&mut shell.engine);
     let now = shell.act(now);
     shell.check_output(id, now);
-    *out = shell.engine.take_outbox(id);
+    outbox.take_again(&mut shell.engine);
     (now, shell.engine.sessions[id.0 as usize].flags)
 }

@@ -1,0 +1,305 @@
+//! One request, from its arguments to its reply: [`Engine::execute`]. The page of [`crate::engine`] draws the whole way.
+
+use crate::base::error::Error;
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::advance::ADVANCE_BUDGET;
+use crate::engine::cluster;
+use crate::engine::command::{Command, Flags, Traits};
+use crate::engine::context::{Context, Origin};
+use crate::engine::outbox::Outbox;
+use crate::engine::session::SessionFlags;
+use crate::engine::slow_path::Circumstances;
+use crate::engine::table::resolve_row;
+use crate::engine::transaction::Fate;
+use crate::resp::reply::{Sink, WireReply};
+use crate::store::dict::KeyHash;
+
+/// Maximum number of expired leases and waits settled before a command, besides those of its own keys.
+const SETTLE_BUDGET: u32 = ADVANCE_BUDGET;
+
+/// A request of a session, and what its driver has found out about it ahead of its execution.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Its arguments, from the command's name on.
+    pub args: &'a [&'a [u8]],
+    /// The row of the command's name, if it was looked up.
+    pub row: Option<&'static Command>,
+    /// A key among the arguments and its hash, if that was computed.
+    pub key: Option<(&'a [u8], KeyHash)>,
+}
+
+impl<'a> Request<'a> {
+    /// A request about which nothing is known.
+    pub fn new(args: &'a [&'a [u8]]) -> Self {
+        Request { args, row: None, key: None }
+    }
+}
+
+impl Engine {
+    /// Executes one request. Its reply and all pushes that it causes are in the outboxes when this returns.
+    pub fn execute(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
+        self.execute_request(now, id, Request::new(args));
+    }
+
+    /// As [`Engine::execute`], for a caller that knows more about the request.
+    pub fn execute_request(&mut self, now: Now, id: SessionId, request: Request<'_>) {
+        if self.rates.due(now.mono_us) {
+            self.sample_rates(now);
+        }
+        let mut outbox = self.take_outbox(id);
+        self.execute_next(now, request, &mut outbox);
+        outbox.put_back(self);
+    }
+
+    /// As [`Engine::execute_request`], for one of several requests of a session between [`Engine::begin_batch`] and
+    /// [`Engine::end_batch`]. The reply is appended to the session's outbox, which the caller has taken. Returns the session's
+    /// flags.
+    #[inline]
+    pub fn execute_next(&mut self, now: Now, request: Request<'_>, outbox: &mut Outbox) -> SessionFlags {
+        if let Some((key, hash)) = request.key {
+            self.keyspace.know(key, hash);
+        }
+        let flags = self.perform(now, request, outbox);
+        self.keyspace.forget_known();
+        if !self.keyspace.changes.attention {
+            return flags;
+        }
+        // Requests of other sessions may write to this outbox.
+        outbox.in_place(self, |engine| engine.attend(now));
+        self.sessions[outbox.session.0 as usize].flags
+    }
+
+    /// Executes again the request that a session was blocked in.
+    #[cold]
+    pub(super) fn perform_again(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
+        self.restart_time(now);
+        let mut outbox = self.take_outbox(id);
+        self.perform(now, Request::new(args), &mut outbox);
+        outbox.put_back(self);
+        self.take_time(now);
+        self.settle_journal();
+    }
+
+    /// Executes one request without serving the sessions that wait for its effects. Returns the session's flags.
+    #[inline(always)]
+    fn perform(&mut self, now: Now, request: Request<'_>, outbox: &mut Outbox) -> SessionFlags {
+        debug_assert_eq!(self.circumstances, self.find_circumstances(), "the states are known");
+        let (id, args) = (outbox.session, request.args);
+        let Some(name) = args.first() else { return self.sessions[id.0 as usize].flags };
+        if self.lasts(Circumstances::CLIENTS_COUNTED) && outbox.in_place(self, |engine| engine.evict_clients_before(now, id)) {
+            return self.sessions[id.0 as usize].flags;
+        }
+        // Not in the middle of a script that lets other sessions run.
+        if now.reached(self.keyspace.changes.locks_due_ms) {
+            if self.long_run.is_none() && !self.keyspace.keep_ended {
+                let mut budget = SETTLE_BUDGET;
+                self.settle_locks(now, &mut budget);
+            }
+            self.keyspace.behind = now.reached(self.keyspace.changes.locks_due_ms);
+        }
+        self.keyspace.changes.begin();
+        let mut unknown = None;
+        let row = request.row.or_else(|| self.commands.lookup(name));
+        let found = resolve_row(row, args).map_err(|error| unknown = Some(error)).ok();
+        let session = &mut self.sessions[id.0 as usize];
+        debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
+        session.last_ms = now.mono_ms();
+        let ordinary = session.is_ordinary() && self.circumstances.is_empty();
+        if !ordinary {
+            session.begin_reply();
+        }
+        // Pushes that the command causes to its own session gather in the session's empty outbox and follow the reply.
+        let (db, start) = (session.db, outbox.bytes.len());
+        let mut reply = WireReply::new(&mut outbox.bytes, session.protocol);
+        let (mut ran, mut db_after) = (None, db);
+        match found {
+            Some(command) => {
+                session.last_command = found;
+                if ordinary || self.may_run(now, id, command, args, &mut reply) {
+                    let slot = self.command_stats.find(command);
+                    let origin = Origin::Client;
+                    let mut cx = Context { engine: self, now, session: id, db, origin, command, slot, reply: &mut reply };
+                    cx.run(args);
+                    db_after = cx.db;
+                    ran = Some((command, slot));
+                }
+            }
+            None => self.refuse_unknown(now, id, args, unknown, &mut reply),
+        }
+        if self.lasts(Circumstances::OBSERVERS) {
+            self.end_observed(id, found);
+        }
+        self.keyspace.changes.end();
+        let replied = outbox.bytes.len() - start;
+        let session = &mut self.sessions[id.0 as usize];
+        session.db = db_after;
+        session.commands += 1;
+        // Asked for now, as the command may have switched replies on or off.
+        if session.silenced() {
+            outbox.bytes.truncate(start);
+        }
+        if !session.out.is_empty() {
+            outbox.bytes.append(&mut session.out);
+        }
+        let flags = session.flags;
+        if let Some(call) = ran {
+            self.executed(now, id, flags, call, args, replied);
+        }
+        if self.lasts(Circumstances::CLIENTS_COUNTED) {
+            outbox.in_place(self, |engine| engine.count_client(id));
+        }
+        flags
+    }
+
+    /// Slow path: decides whether a request runs now. If not, this queues it, holds it back or refuses it.
+    #[inline(never)]
+    fn may_run(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) -> bool {
+        const SPECIAL: Circumstances = Circumstances::PAUSE.union(Circumstances::CLUSTER);
+        let session = &self.sessions[id.0 as usize];
+        let special =
+            session.flags.intersects(SessionFlags::MULTI.union(SessionFlags::MONITOR)) || self.circumstances.intersects(SPECIAL);
+        let admitted = match special {
+            false => {
+                let admitted = self.admit(now, id, command, args).and_then(|()| self.check_memory(now, command, args));
+                admitted.map(|()| Fate::Run)
+            }
+            true => self.admit_specially(now, id, command, args),
+        };
+        match admitted {
+            Ok(Fate::Run) => return true,
+            Ok(Fate::Queue) => self.enqueue(id, command, args, reply),
+            Ok(Fate::Hold) => self.hold(id, args),
+            Ok(Fate::Cross) => {
+                self.end_transaction(id);
+                self.refuse(&Error::CROSS_SLOT, reply);
+            }
+            Err(error) => {
+                if self.lasts(Circumstances::OBSERVERS) {
+                    self.show_refused(now, id, args);
+                }
+                self.command_stats.of(command).rejected += 1;
+                let error = self.refused(id, command.is_exec(), error);
+                self.refuse(&error, reply);
+            }
+        }
+        self.publish_events();
+        false
+    }
+
+    /// Refuses a request with an unknown command or a wrong number of arguments.
+    #[cold]
+    fn refuse_unknown(&mut self, now: Now, id: SessionId, args: &[&[u8]], error: Option<Error>, reply: &mut dyn Sink) {
+        let name = args[0];
+        if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") {
+            // A browser was made to connect. The rest of the request may be commands that a web page smuggled in.
+            tracing::warn!("possible cross-protocol attack: a client sent POST or Host:, its connection is closed");
+            self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
+        } else {
+            if self.lasts(Circumstances::OBSERVERS) {
+                self.show_refused(now, id, args);
+            }
+            if let Some(command) = self.commands.named(args) {
+                self.command_stats.of(command).rejected += 1;
+            }
+            if let Some(error) = error {
+                let error = self.refused(id, self.commands.lookup(name).is_some_and(Command::is_exec), error);
+                self.refuse(&error, reply);
+            }
+        }
+        self.publish_events();
+    }
+
+    /// Whether the session may call the command at all.
+    pub(super) fn admit(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<(), Error> {
+        if !self.sessions[id.0 as usize].flags.contains(SessionFlags::UNRESTRICTED) {
+            self.check_access(now, id, command, args, self.place(id))?;
+        }
+        let session = &self.sessions[id.0 as usize];
+        if session.subscribed_mode() && !command.traits.contains(Traits::WHILE_SUBSCRIBED) {
+            if self.in_cluster() {
+                cluster::request_slot(command, args)?;
+            }
+            return Err(Error::new(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                self.commands.full_name(command)
+            )));
+        }
+        if let Some(run) = &self.long_run
+            && !command.flags.contains(Flags::ALLOW_BUSY)
+        {
+            return Err(run.busy());
+        }
+        Ok(())
+    }
+
+    /// Writes an error reply and counts it.
+    pub(crate) fn refuse(&mut self, error: &Error, reply: &mut dyn Sink) {
+        self.stats.error(error);
+        reply.error(error.text());
+    }
+}
+
+impl Context<'_> {
+    /// Runs the command, which was found and admitted: counts the call, calls the handler, publishes the changes.
+    #[inline(always)]
+    pub(crate) fn run(&mut self, args: &[&[u8]]) {
+        let engine = &mut *self.engine;
+        engine.stats.commands += 1;
+        engine.keyspace.uses.begin();
+        let observed = engine.lasts(Circumstances::OBSERVERS);
+        let counted = engine.command_stats.slot(self.slot);
+        counted.calls += 1;
+        if observed | engine.keyspace.behind | (engine.keyspace.natives & counted.guarded) {
+            return self.run_slowly(args);
+        }
+        self.handle(args);
+        self.engine.publish_events();
+    }
+
+    /// Runs another command for the same session, which replies in place of this one: a queued request of a transaction. Returns the
+    /// number of the command's slot in the statistics.
+    pub(super) fn call(&mut self, command: &'static Command, args: &[&[u8]]) -> usize {
+        let Context { now, session, db, origin, .. } = *self;
+        let slot = self.engine.command_stats.find(command);
+        let mut cx = Context { engine: self.engine, now, session, db, origin, command, slot, reply: self.reply };
+        cx.run(args);
+        self.db = cx.db;
+        slot
+    }
+
+    /// Slow path of [`Context::run`]: settles the expired leases of the request's names, guards native keys, and shows the request
+    /// to observers.
+    #[inline(never)]
+    fn run_slowly(&mut self, args: &[&[u8]]) {
+        let (now, id, db, command) = (self.now, self.session, self.db, self.command);
+        let engine = &mut *self.engine;
+        if engine.keyspace.behind {
+            engine.settle_names(now, db, command, args);
+        }
+        if engine.keyspace.natives
+            && engine.command_stats.slot(self.slot).guarded
+            && let Err(error) = engine.guard_natives(now, id, db, command, args)
+        {
+            engine.command_stats.slot(self.slot).failed += 1;
+            engine.refuse(&error, self.reply);
+            // Expired keys and leases were settled before the refusal.
+            return engine.publish_events();
+        }
+        if engine.lasts(Circumstances::OBSERVERS) {
+            return self.run_observed(args);
+        }
+        self.handle(args);
+        self.engine.publish_events();
+    }
+
+    /// Calls the command's handler, and replies with its error if it fails.
+    #[inline(always)]
+    pub(super) fn handle(&mut self, args: &[&[u8]]) {
+        if let Err(error) = (self.command.handler)(self, args) {
+            self.engine.command_stats.slot(self.slot).failed += 1;
+            self.engine.refuse(&error, self.reply);
+        }
+    }
+}
