@@ -23,6 +23,7 @@ use crate::base::number::LongDouble;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::context::{Context, Origin};
+use crate::engine::request::Request;
 use crate::engine::session::SessionFlags;
 use crate::keyspace::interests::NIL;
 use crate::keyspace::waits::{TimeOut, Waiter, Wake};
@@ -130,13 +131,15 @@ impl Engine {
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return };
         let Waiter { session: id, args, deadline, .. } = *waiter;
         let session = &mut self.sessions[id.0 as usize];
+        // A blocked session executes nothing else, so its last command is the blocked one.
+        let row = session.last_command;
         session.waiter = NIL;
         session.resume();
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
             return;
         }
         self.resumed = Some(deadline);
-        self.perform_again(now, id, &args.borrow());
+        self.perform_again(now, id, Request { row, ..Request::new(&args.borrow()) });
         self.resumed = None;
         self.wake_up(now, id);
     }

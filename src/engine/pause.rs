@@ -10,6 +10,7 @@ use crate::base::arguments::Arguments;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::command::{Command, Flags};
+use crate::engine::request::Request;
 use crate::engine::session::SessionFlags;
 use crate::engine::{ADVANCE_BUDGET, Engine};
 
@@ -133,7 +134,7 @@ impl Engine {
             if session.flags.contains(SessionFlags::CLOSE_NOW) {
                 continue;
             }
-            self.perform_again(now, id, &args.borrow());
+            self.perform_again(now, id, Request::new(&args.borrow()));
             self.serve_ready(now);
             self.attend_locks(now);
             self.wake_up(now, id);

@@ -17,7 +17,7 @@ use crate::resp::reply::{Sink, WireReply};
 use crate::store::dict::KeyHash;
 
 /// Maximum number of expired leases and waits settled before a command, besides those of its own keys.
-const SETTLE_BUDGET: u32 = ADVANCE_BUDGET;
+pub(super) const SETTLE_BUDGET: u32 = ADVANCE_BUDGET;
 
 /// A request of a session, and what its driver has found out about it ahead of its execution.
 #[derive(Clone, Copy, Debug)]
@@ -73,10 +73,10 @@ impl Engine {
 
     /// Executes again the request that a session was blocked in.
     #[cold]
-    pub(super) fn perform_again(&mut self, now: Now, id: SessionId, args: &[&[u8]]) {
+    pub(super) fn perform_again(&mut self, now: Now, id: SessionId, request: Request<'_>) {
         self.restart_time(now);
         let mut outbox = self.take_outbox(id);
-        self.perform(now, Request::new(args), &mut outbox);
+        self.perform(now, request, &mut outbox);
         outbox.put_back(self);
         self.take_time(now);
         self.settle_journal();

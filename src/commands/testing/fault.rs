@@ -256,13 +256,14 @@ fn seed(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 #[cfg(test)]
 mod tests {
     use crate::engine::harness::Harness;
+    use crate::engine::request::Request;
     use crate::engine::session::Peer;
 
     /// Which of so many requests fail.
     fn failures(h: &mut Harness, requests: usize) -> Vec<usize> {
         (0..requests)
             .filter(|_| {
-                h.engine.execute_with_faults(h.now, h.session, None, &[b"PING"]);
+                h.engine.execute_with_faults(h.now, h.session, Request::new(&[b"PING"]));
                 std::mem::take(&mut h.engine.sessions[h.session.0 as usize].out).starts_with(b"-")
             })
             .collect()

@@ -4,6 +4,7 @@ use super::*;
 use crate::engine::command::{Command, Flags};
 use crate::engine::harness::Harness;
 use crate::engine::pause::Mode;
+use crate::engine::request::Request;
 use crate::engine::session::Peer;
 use crate::keyspace::change::Event;
 use crate::store::values::hash::FieldTtl;
@@ -290,7 +291,7 @@ fn many_time_outs_at_once_are_done_in_pieces() {
     let mut all = Vec::new();
     for _ in 0..2000 {
         let id = s.connect();
-        s.h.engine.execute_request(s.h.now, id, Request { row: Some(&TAKE), ..Request::new(&[b"TAKE", b"h", b"1"]) });
+        s.h.engine.execute_request(s.h.now, id, Request { row: Some(&TAKE), ..Request::new(&[b"TAKE".as_slice(), b"h", b"1"]) });
         all.push(id);
     }
     s.h.now.mono_us += 1_000_000;

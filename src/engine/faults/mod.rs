@@ -268,7 +268,7 @@ impl Engine {
         }
         self.settle_journal();
         self.mark_journal(false);
-        self.perform_again(now, id, &args.borrow());
+        self.perform_again(now, id, Request::new(&args.borrow()));
         self.mark_journal(true);
         self.serve_ready(now);
         self.wake_up(now, id);

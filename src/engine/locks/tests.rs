@@ -2,8 +2,8 @@
 //! many leases end at once.
 
 use super::*;
-use crate::engine::SETTLE_BUDGET;
 use crate::engine::harness::Harness;
+use crate::engine::request::SETTLE_BUDGET;
 use crate::engine::session::Peer;
 use crate::lock::locks::DUE_STEPS;
 

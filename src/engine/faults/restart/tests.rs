@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use crate::base::ids::SessionId;
 use crate::engine::Action;
 use crate::engine::harness::Harness;
+use crate::engine::request::Request;
 use crate::engine::session::{Peer, SessionFlags};
 use crate::keyspace::images::Key;
 use crate::resp::reply::Protocol;
@@ -175,7 +176,7 @@ fn rules_have_it_started_again_before_or_after_a_request() {
         let mut h = harness();
         h.script(&[(&format!("FAULT ADD f {what} ON set AFTER 2 TIMES 1"), "+OK")]);
         for i in 0..3 {
-            h.engine.execute_with_faults(h.now, h.session, None, &[b"SET", format!("k-{i}").as_bytes(), b"v"]);
+            h.engine.execute_with_faults(h.now, h.session, Request::new(&[b"SET", format!("k-{i}").as_bytes(), b"v"]));
             let reply = std::mem::take(&mut h.engine.sessions[h.session.0 as usize].out);
             assert_eq!(String::from_utf8_lossy(&reply).trim_end(), if i < 2 { "+OK" } else { told }, "{what}");
         }
