@@ -12,7 +12,7 @@ use crate::engine::outbox::Outbox;
 use crate::engine::session::SessionFlags;
 use crate::engine::slow_path::Circumstances;
 use crate::engine::table::resolve_row;
-use crate::engine::transaction::Fate;
+use crate::engine::transaction::exec::Fate;
 use crate::resp::reply::{Sink, WireReply};
 use crate::store::dict::KeyHash;
 

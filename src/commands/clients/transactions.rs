@@ -31,7 +31,7 @@ pub const COMMANDS: &[Command] = &[
         since: "1.2.0",
         summary: "Runs what was queued since MULTI in one step, unless a watched key has changed.",
         complexity: "Depends on commands in the transaction",
-        handler: |cx, _| transaction::execute(cx),
+        handler: |cx, _| transaction::exec::execute(cx),
         ..TRANSACTION
     },
     Command {
@@ -68,7 +68,7 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 fn multi(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    transaction::begin(cx)?;
+    transaction::exec::begin(cx)?;
     cx.reply.ok();
     Ok(())
 }
@@ -83,7 +83,7 @@ fn discard(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn watch(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    transaction::watch(cx, &args[1..])?;
+    transaction::exec::watch(cx, &args[1..])?;
     cx.reply.ok();
     Ok(())
 }

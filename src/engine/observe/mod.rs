@@ -6,6 +6,7 @@ pub mod client_line;
 pub mod command_stats;
 pub mod figures;
 pub mod latency;
+pub mod measure;
 pub mod monitor;
 pub mod redact;
 pub mod slowlog;

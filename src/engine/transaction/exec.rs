@@ -1,12 +1,4 @@
-//! `MULTI`: queues requests until `EXEC` runs them all in one step.
-//!
-//! ```text
-//!   MULTI ─▶ request ─▶ found? may be called? memory? ── yes ─▶ queue ─▶ +QUEUED
-//!                                                    └── no ──▶ error; EXEC will refuse
-//!   EXEC ─▶ watched keys unchanged? ─▶ run the queue, replies gathered in one array
-//! ```
-//!
-//! The queue counts as part of the session's query buffer: a client whose queue outgrows `client-query-buffer-limit` is closed.
+//! `MULTI`, `EXEC`, `WATCH`: queues requests, decides which may be queued, and runs the queue.
 
 use crate::base::arguments::split;
 use crate::base::error::{Error, Result};
@@ -17,61 +9,13 @@ use crate::engine::cluster;
 use crate::engine::command::{Command, Flags, Traits};
 use crate::engine::context::Context;
 use crate::engine::session::SessionFlags;
+use crate::engine::transaction::{Queued, Transaction};
 use crate::keyspace::interests::NIL;
 use crate::resp::reply::Sink;
 
-/// One queued request.
-#[derive(Clone, Copy, Debug)]
-struct Queued {
-    command: &'static Command,
-    /// Number of its arguments, including the command's name.
-    count: usize,
-}
-
-/// The requests queued since `MULTI`. All arguments are in one buffer, so that a queue of any length is freed in one step.
-#[derive(Debug, Default)]
-pub struct Transaction {
-    queue: Vec<Queued>,
-    /// End offset of each argument in `bytes`.
-    ends: Vec<usize>,
-    bytes: Vec<u8>,
-    /// The union of the flags of all queued requests.
-    flags: Flags,
-    /// In a cluster, the slot of the queued requests' keys.
-    slot: Option<u16>,
-    /// Whether there are several slots.
-    crosses: bool,
-    /// Whether a request was refused, so that `EXEC` will be refused too.
-    refused: bool,
-}
-
-impl Transaction {
-    /// Number of queued requests.
-    pub fn len(&self) -> usize {
-        self.queue.len()
-    }
-
-    /// Bytes of the queue.
-    pub fn memory(&self) -> usize {
-        size_of::<Transaction>()
-            + self.bytes.len()
-            + self.ends.len() * size_of::<usize>()
-            + self.queue.len() * size_of::<Queued>()
-    }
-
-    fn push(&mut self, command: &'static Command, flags: Flags, args: &[&[u8]]) {
-        self.queue.push(Queued { command, count: args.len() });
-        for arg in args {
-            self.bytes.extend_from_slice(arg);
-            self.ends.push(self.bytes.len());
-        }
-        self.flags |= flags;
-    }
-}
-
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(in crate::engine) enum Fate {
     /// It runs.
     Run,
     /// It is queued for `EXEC`.
@@ -85,7 +29,13 @@ pub(super) enum Fate {
 impl Engine {
     /// Decides what happens to a request between `MULTI` and `EXEC`, or during a pause.
     #[cold]
-    pub(super) fn admit_specially(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]]) -> Result<Fate> {
+    pub(in crate::engine) fn admit_specially(
+        &mut self,
+        now: Now,
+        id: SessionId,
+        command: &'static Command,
+        args: &[&[u8]],
+    ) -> Result<Fate> {
         let in_multi = self.sessions[id.0 as usize].flags.contains(SessionFlags::MULTI);
         if in_multi && command.flags.contains(Flags::NO_MULTI) {
             return Err(Error::NOT_IN_MULTI);
@@ -132,7 +82,7 @@ impl Engine {
     }
 
     /// Queues a request.
-    pub(super) fn enqueue(&mut self, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) {
+    pub(in crate::engine) fn enqueue(&mut self, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) {
         let limit = self.config.client_query_buffer_limit;
         let flags = self.flags_of(command, args);
         let lost = self.watched_touched(id);
@@ -160,7 +110,7 @@ impl Engine {
 
     /// Records that a request of the session was refused. Returns the error to reply with, which is another one for `EXEC`.
     #[cold]
-    pub(super) fn refused(&mut self, id: SessionId, is_exec: bool, error: Error) -> Error {
+    pub(in crate::engine) fn refused(&mut self, id: SessionId, is_exec: bool, error: Error) -> Error {
         if is_exec {
             self.end_transaction(id);
             return error.as_reason("EXECABORT Transaction discarded because of: ");
@@ -180,7 +130,7 @@ impl Engine {
     }
 
     /// Drops a session's queue, which may be very large.
-    pub(super) fn drop_transaction(&mut self, id: SessionId) {
+    pub(in crate::engine) fn drop_transaction(&mut self, id: SessionId) {
         if let Some(transaction) = self.sessions[id.0 as usize].transaction.take() {
             self.discard_transaction(*transaction);
         }
