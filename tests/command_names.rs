@@ -15,7 +15,7 @@ const FOLDERS: [&str; 8] = ["base", "lock", "store", "keyspace", "engine", "scri
 /// Words that are the names of commands, and mean something else there.
 const OTHER_WORDS: [(&str, &[&str], &str); 17] = [
     ("engine/users/categories.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
-    ("engine/command_keys.rs", &["get", "limit", "by", "store"], "words of SORT, whose key specification stands here"),
+    ("engine/command/keys.rs", &["get", "limit", "by", "store"], "words of SORT, whose key specification stands here"),
     ("engine/config/kind.rs", &["pubsub"], "a class of clients"),
     ("engine/config/table.rs", &["debug", "save", "replicaof", "slaveof"], "a log level, and directives"),
     ("keyspace/eviction.rs", &["ttl"], "an eviction policy"),

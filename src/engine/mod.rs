@@ -41,7 +41,6 @@ pub mod blocking;
 pub mod clients;
 pub mod cluster;
 pub mod command;
-pub mod command_keys;
 pub mod config;
 pub mod context;
 pub mod environment;

@@ -1,7 +1,7 @@
 //! Finds a command by its name in a few nanoseconds: names of up to 16 bytes are compared as two words, whatever their case.
 
+use crate::engine::command::keys::{Begin, Find};
 use crate::engine::command::{Command, Keys};
-use crate::engine::command_keys::{Begin, Find};
 
 /// The longest name that is compared as two words, in bytes.
 const PACKED_MAX: usize = 16;

@@ -4,8 +4,8 @@
 //! without those that a later one overrides.
 
 use crate::base::glob;
+use crate::engine::command::keys::{KeyAt, KeyUse};
 use crate::engine::command::{Categories, Channels, Command, Flags};
-use crate::engine::command_keys::{KeyAt, KeyUse};
 use crate::engine::table::CommandTable;
 use crate::engine::users::categories::{categories_of, category};
 
