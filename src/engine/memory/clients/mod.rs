@@ -7,17 +7,16 @@
 //! ```text
 //!   command, read, write ─▶ count_client ─▶ total ─▶ before the next command, or soon after ─▶ evict_clients ─▶ closed
 //! ```
+//!
+//! This file has the counts; `evict.rs` keeps them up to date and closes sessions.
+
+mod evict;
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::base::ids::SessionId;
-use crate::base::time::Now;
-use crate::engine::Engine;
-use crate::engine::session::{Session, SessionFlags};
 
-/// The smallest limit, in bytes: with less, no client could be served.
-const LIMIT_MIN: u64 = 128 << 10;
 /// Size classes as powers of two: all sessions up to the first one share a class, and so do all from the second one.
 const SIZES: (u32, u32) = (15, 33);
 
@@ -64,142 +63,6 @@ impl ClientMemory {
             }
         };
         self.charges[index] = Charge { bytes, place };
-    }
-}
-
-impl Engine {
-    /// Whether the memory of clients has a limit, so that it is counted.
-    #[inline]
-    pub fn counts_clients(&self) -> bool {
-        self.config.maxmemory_clients != 0
-    }
-
-    /// Approximate number of bytes of a session's buffers and interests.
-    pub fn client_memory(&self, id: SessionId) -> usize {
-        let session = &self.sessions[id.0 as usize];
-        let lib = session.lib.as_deref().map_or(0, |lib| size_of_val(lib) + lib.0.len() + lib.1.len());
-        let changes = &self.keyspace.changes;
-        size_of::<Session>()
-            + session.addr.len()
-            + session.name.as_ref().map_or(0, |name| name.len())
-            + lib
-            + session.out.len()
-            + session.query_buffer as usize
-            + session.transaction.as_ref().map_or(0, |transaction| transaction.memory())
-            + changes.waits.bytes(session.waiter)
-            + self.pause.bytes(session.held)
-            + self.walks.bytes(id)
-            + changes.watches.bytes(session.watcher)
-            + self.pubsub.bytes(id)
-            + changes.tracking.bytes(session.tracker)
-    }
-
-    /// Approximate number of bytes of all sessions.
-    pub fn all_client_memory(&self) -> usize {
-        self.sessions.iter().map(|(number, _)| self.client_memory(SessionId(number as u32))).sum()
-    }
-
-    /// Counts a session's current memory. Must be called only while there is a limit.
-    #[cold]
-    pub fn count_client(&mut self, id: SessionId) {
-        let flags = self.sessions[id.0 as usize].flags;
-        // A session that is to be closed no longer counts.
-        let closing = flags.contains(SessionFlags::CLOSE_NOW);
-        let bytes = if closing { 0 } else { self.client_memory(id) as u64 };
-        self.clients.charge(id, bytes, !closing && !flags.contains(SessionFlags::NO_EVICT));
-    }
-
-    /// Removes a closed session from the count.
-    #[cold]
-    pub(crate) fn forget_client(&mut self, id: SessionId) {
-        self.clients.charge(id, 0, false);
-    }
-
-    /// Starts or stops counting, as configured.
-    pub(crate) fn configure_client_memory(&mut self) {
-        self.clients = ClientMemory::default();
-        if self.counts_clients() {
-            let all: Vec<SessionId> = self.sessions.iter().map(|(number, _)| SessionId(number as u32)).collect();
-            all.into_iter().for_each(|id| self.count_client(id));
-        }
-    }
-
-    /// The limit in bytes, if any.
-    fn clients_limit(&self) -> Option<u64> {
-        let limit = match self.config.maxmemory_clients {
-            0 => return None,
-            bytes @ 1.. => bytes.unsigned_abs(),
-            // A percentage of an unlimited `maxmemory` is unlimited too.
-            _ if self.config.maxmemory == 0 => return None,
-            percent => (u128::from(self.config.maxmemory) * u128::from(percent.unsigned_abs()) / 100) as u64,
-        };
-        Some(limit.max(LIMIT_MIN))
-    }
-
-    /// Whether sessions are to be closed when there is time.
-    #[cold]
-    pub(crate) fn clients_exceed(&self) -> bool {
-        !self.clients.order.is_empty() && self.clients_limit().is_some_and(|limit| self.clients.total >= limit)
-    }
-
-    /// Closes the largest sessions until all together are below the limit. Must be called only while there is a limit.
-    #[cold]
-    pub fn evict_clients(&mut self, now: Now) {
-        let Some(limit) = self.clients_limit() else { return };
-        while self.clients.total >= limit {
-            let Some(&(.., id)) = self.clients.order.first() else {
-                tracing::debug!("clients take up more than maxmemory-clients, and none of them may be closed");
-                return;
-            };
-            let known = self.clients.charges[id.0 as usize].bytes;
-            self.count_client(id);
-            if self.clients.charges[id.0 as usize].bytes < known {
-                // It takes up less memory than counted before, so another one may be larger.
-                continue;
-            }
-            let session = &mut self.sessions[id.0 as usize];
-            tracing::info!(client = session.id, addr = session.addr, bytes = known, "closing a client for maxmemory-clients");
-            session.flags |= SessionFlags::CLOSE_NOW;
-            let out = std::mem::take(&mut session.out);
-            self.discard(out);
-            self.stats.evicted_clients += 1;
-            // What it waits for may be granted to others now.
-            self.forget_wait(now, id);
-            self.mark_dirty(id);
-            self.forget_client(id);
-        }
-    }
-
-    /// As [`Engine::evict_clients`], before a request of a session whose outbox is taken. Returns whether the request must not
-    /// run, because the session is to be closed.
-    #[cold]
-    pub(crate) fn evict_clients_before(&mut self, now: Now, id: SessionId, out: &mut Vec<u8>) -> bool {
-        self.put_outbox_back(id, std::mem::take(out));
-        self.evict_clients(now);
-        *out = self.take_outbox(id);
-        self.sessions[id.0 as usize].flags.contains(SessionFlags::CLOSE_NOW)
-    }
-
-    /// As [`Engine::count_client`], for a session whose outbox is taken.
-    #[cold]
-    pub(crate) fn count_client_with(&mut self, id: SessionId, out: &mut Vec<u8>) {
-        self.put_outbox_back(id, std::mem::take(out));
-        self.count_client(id);
-        *out = self.take_outbox(id);
-    }
-
-    /// Panics if the counts are wrong.
-    pub(crate) fn check_client_memory(&self) {
-        let ClientMemory { charges, total, order, .. } = &self.clients;
-        assert_eq!(charges.iter().map(|charge| charge.bytes).sum::<u64>(), *total, "charges are summed up");
-        assert_eq!(charges.iter().filter(|charge| charge.place.is_some()).count(), order.len(), "who may be closed is in order");
-        for (index, charge) in charges.iter().enumerate() {
-            assert!(charge.bytes == 0 || self.sessions.contains(index), "who is gone is not counted");
-            if let Some((size, serial)) = charge.place {
-                assert!(order.contains(&(Reverse(size), serial, SessionId(index as u32))), "whom to close first is known");
-            }
-        }
-        assert!(self.counts_clients() || charges.is_empty(), "nothing is counted without a limit");
     }
 }
 
