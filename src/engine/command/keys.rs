@@ -107,7 +107,7 @@ bitflags::bitflags! {
 
 /// Uses for the `key_uses` of rows that do not follow from the access.
 pub mod uses {
-    use super::{Access, KeyUse};
+    use crate::engine::command::keys::{Access, KeyUse};
 
     /// One entry for all keys, or one for each key.
     pub type Uses = &'static [(Access, KeyUse)];
