@@ -4,8 +4,8 @@
 //! sequence of its own: equal rules, seeds and requests give equal faults. The driver checks [`Faults::armed`], and nothing else
 //! while no rule can fire.
 //!
-//! This file has the rules that are in force, and the delayed requests. Begin with `rules.rs` for what a rule is, and with `execute.rs` for
-//! how the engine executes a request with its fault.
+//! This file has the rules that are in force, and the delayed requests. Begin with `rules.rs` for what a rule is, and with
+//! `execute.rs` for how the engine executes a request with its fault.
 
 mod execute;
 pub mod gates;

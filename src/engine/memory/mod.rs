@@ -9,7 +9,7 @@
 //! All allocations of the executor's thread count, including buffers of clients, as in Redis, which excludes only those of
 //! replicas and of the append-only file.
 //!
-//! This file has the state of the limit. `limit.rs` checks it and evicts keys, `clients` does the same for the memory of clients, and
+//! This file has the state of the limit. `limit.rs` checks it and evicts keys. `clients` bounds the memory of clients, and
 //! `discard.rs` frees large buffers in steps.
 
 pub mod clients;

@@ -1,7 +1,7 @@
 //! Replies that are held back after their requests were executed: late ones, and those that arrive a few bytes at a time.
 //!
 //! A gate stands at a position in a session's output; the bytes behind it are not written until it opens. The driver does the
-//! writing: [`Engine::passable`] tells it how much may be written now. Sessions without gates are not affected.
+//! writing: [`crate::engine::Engine::passable`] tells it how much may be written now. Sessions without gates are not affected.
 //!
 //! ```text
 //!   written ┊ +OK␍␊ ┃ $5␍␊hel ┃ lo␍␊ …        ┃ a gate, and when it opens
