@@ -15,14 +15,14 @@ const FOLDERS: [&str; 8] = ["base", "lock", "store", "keyspace", "engine", "scri
 /// Words that are the names of commands, and mean something else there.
 const OTHER_WORDS: [(&str, &[&str], &str); 17] = [
     ("engine/users/categories.rs", &["keyspace", "set", "list", "stream", "pubsub"], "categories"),
-    ("engine/command_keys.rs", &["get", "limit", "by", "store"], "words of SORT, whose key specification stands here"),
+    ("engine/command/keys.rs", &["get", "limit", "by", "store"], "words of SORT, whose key specification stands here"),
     ("engine/config/kind.rs", &["pubsub"], "a class of clients"),
     ("engine/config/table.rs", &["debug", "save", "replicaof", "slaveof"], "a log level, and directives"),
     ("keyspace/eviction.rs", &["ttl"], "an eviction policy"),
     ("engine/faults/rules.rs", &["restart", "reset", "client"], "words of a fault's rule"),
     ("engine/observe/latency.rs", &["command"], "an event of the latency monitor"),
     ("engine/observe/timing.rs", &["command"], "an event of the latency monitor"),
-    ("engine/observe/turns.rs", &["client"], "who has a turn"),
+    ("engine/observe/turns/mod.rs", &["client"], "who has a turn"),
     ("engine/users/log.rs", &["auth", "command", "multi"], "reasons and places of the ACL log"),
     ("engine/users/user.rs", &["reset"], "a rule for a user"),
     ("server/program/log.rs", &["debug"], "a log level"),

@@ -12,8 +12,8 @@ use portcullis::commands;
 use portcullis::commands::reference::missing;
 use portcullis::commands::reference::syntax;
 use portcullis::commands::reference::syntax::{Arg, Kind, Type};
+use portcullis::engine::command::keys::{Begin, KeyUse};
 use portcullis::engine::command::{Access, Command, Flags, Group, Keys};
-use portcullis::engine::command_keys::{Begin, KeyUse};
 
 /// Every row under its full name, with the number of words in it.
 fn rows() -> Vec<(String, usize, &'static Command)> {

@@ -132,12 +132,13 @@ impl Engine {
         let Waiter { session: id, args, deadline, .. } = *waiter;
         let session = &mut self.sessions[id.0 as usize];
         // A blocked session executes nothing else, so its last command is the blocked one.
-        let row = session.last_command;
+        let last_command = session.last_command;
         session.waiter = NIL;
         session.resume();
         if session.flags.contains(SessionFlags::CLOSE_NOW) {
             return;
         }
+        let row = last_command.and_then(|slot| self.command_stats.row(slot.into()));
         self.resumed = Some(deadline);
         self.perform_again(now, id, Request { row, ..Request::new(&args.borrow()) });
         self.resumed = None;
@@ -176,7 +177,7 @@ impl Engine {
         self.keyspace.changes.update_observed();
         // The command was counted when it began to wait, and the count was undone then, because a served request is executed
         // again.
-        if let Some(command) = self.sessions[waiter.session.0 as usize].last_command {
+        if let Some(command) = self.last_command(&self.sessions[waiter.session.0 as usize]) {
             self.count(command);
             if error.is_some() {
                 self.command_stats.of(command).failed += 1;

@@ -1,4 +1,4 @@
-//! Connects and disconnects sessions, and hands out the sessions with output to write.
+//! Connects, disconnects and counts sessions, and hands out the sessions with output to write.
 
 use std::sync::Arc;
 
@@ -83,5 +83,10 @@ impl Engine {
             self.sessions[id.0 as usize].flags.remove(SessionFlags::DIRTY);
         }
         into.append(&mut self.dirty);
+    }
+
+    /// Number of blocked clients: on keys, on locks, by a pause or by a delay. Visits all sessions.
+    pub fn blocked_clients(&self) -> usize {
+        self.sessions.iter().filter(|(_, session)| session.flags.contains(SessionFlags::BLOCKED)).count()
     }
 }

@@ -116,9 +116,9 @@ impl Engine {
         let (mut ran, mut db_after) = (None, db);
         match found {
             Some(command) => {
-                session.last_command = found;
+                let slot = self.command_stats.find(command);
+                session.last_command = Some(slot as u16);
                 if ordinary || self.may_run(now, id, command, args, &mut reply) {
-                    let slot = self.command_stats.find(command);
                     let origin = Origin::Client;
                     let mut cx = Context { engine: self, now, session: id, db, origin, command, slot, reply: &mut reply };
                     cx.run(args);

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::engine::command::Command;
 use crate::engine::transaction::Transaction;
 use crate::engine::users::UserId;
 use crate::keyspace::interests::NIL;
@@ -44,7 +43,7 @@ bitflags::bitflags! {
         const CLOSE_WHEN_DONE = 1 << 14;
         /// Close the connection by a TCP reset (`FAULT`).
         const RESET_SOCKET = 1 << 15;
-        /// Output passes gates (`FAULT`): see `engine/faults/gates.rs`.
+        /// Output passes gates (`FAULT`): see `engine/faults/gates`.
         const GATED = 1 << 16;
         /// The request is blocked, and its reply is to be held back (`FAULT`).
         const PACED = 1 << 17;
@@ -95,8 +94,8 @@ pub struct Session {
     pub created_ms: u64,
     /// Monotonic milliseconds of the last command.
     pub last_ms: u64,
-    /// The last command that was found in the table.
-    pub last_command: Option<&'static Command>,
+    /// The last command that was found in the table: its slot in [`crate::engine::observe::command_stats::CommandStats`].
+    pub last_command: Option<u16>,
     /// Bytes of incomplete requests that the server holds for the session, for `CLIENT LIST`.
     pub query_buffer: u32,
     /// Commands executed.

@@ -29,7 +29,7 @@ use mlua::ffi::*;
 use crate::base::error::Error;
 use crate::engine::Engine;
 use crate::engine::command::Command;
-use crate::engine::long_run::{Run, Verdict};
+use crate::engine::jobs::long_run::{Run, Verdict};
 use crate::script::failure;
 use crate::script::functions::loading;
 use crate::script::interpreter::Interpreter;

@@ -4,7 +4,7 @@ use std::any::Any;
 
 use crate::base::error::Error;
 use crate::engine::Engine;
-use crate::engine::command::{Command, Flags, Runs};
+use crate::engine::command::{Flags, Runs};
 use crate::engine::scripting::Scripting;
 use crate::script::functions::Functions;
 use crate::script::{Retired, ScriptRandom, Scripts, shebang};
@@ -59,14 +59,14 @@ impl Engine {
 }
 
 impl Scripting for ScriptState {
-    fn flags(&self, command: &Command, args: &[&[u8]]) -> Flags {
-        let flags = match command.runs {
-            Runs::Nothing => return command.flags,
+    fn flags(&self, runs: Runs, flags: Flags, args: &[&[u8]]) -> Flags {
+        let declared = match runs {
+            Runs::Nothing => return flags,
             Runs::Source => shebang::split(args[1]).ok().map(|(flags, _)| flags),
             Runs::Digest => self.scripts.flags(args[1]),
             Runs::Function => self.functions.flags(args[1]),
         };
-        flags.map_or(command.flags, |flags| shebang::command_flags(command.flags, flags))
+        declared.map_or(flags, |declared| shebang::command_flags(flags, declared))
     }
 
     fn set_memory_limit(&mut self, bytes: u64) {

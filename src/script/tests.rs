@@ -634,7 +634,7 @@ fn run_crash_list() {
 
 #[test]
 fn scripts_that_the_supervisor_drops_are_not_freed_while_one_of_them_runs() {
-    use crate::engine::long_run::Verdict;
+    use crate::engine::jobs::long_run::Verdict;
     use crate::script::Scripts;
     #[cfg(address_sanitizer)]
     unsafe extern "C" {

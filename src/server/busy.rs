@@ -35,7 +35,7 @@ use smallvec::SmallVec;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
-use crate::engine::long_run::Verdict;
+use crate::engine::jobs::long_run::Verdict;
 use crate::engine::request::Request;
 use crate::engine::session::SessionFlags;
 use crate::engine::{Action, Engine};

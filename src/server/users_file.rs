@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::commands;
 use crate::engine::config::Config;
 use crate::engine::users::Users;
-use crate::engine::users::access::UsersFile;
+use crate::engine::users::file::UsersFile;
 use crate::server::file::UserLine;
 
 const BOTH: &str = "Users are declared in the configuration and aclfile is set as well. This setup is very likely to lead to \

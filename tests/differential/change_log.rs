@@ -14,7 +14,7 @@ use portcullis::base::ids::SessionId;
 use portcullis::base::time::Now;
 use portcullis::engine::Engine;
 use portcullis::engine::config::Config;
-use portcullis::engine::long_run::Verdict;
+use portcullis::engine::jobs::long_run::Verdict;
 use portcullis::engine::session::{Peer, SessionFlags};
 use portcullis::keyspace::change::{Change, ChangeLog, Effect};
 use portcullis::lock::grant::unpack;

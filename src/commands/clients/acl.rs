@@ -8,7 +8,7 @@ use crate::commands::reference::help;
 use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 use crate::engine::users::DEFAULT_NAME;
-use crate::engine::users::categories::{CATEGORIES, categories_of, category};
+use crate::engine::users::categories::{CATEGORIES, category};
 use crate::engine::users::selector::{Denial, Selector, has_space};
 use crate::resp::reply::Sink;
 
@@ -143,7 +143,7 @@ fn cat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             let wanted =
                 category(name).ok_or_else(|| Error::quoting("ERR Unknown category '", &name[..name.len().min(128)], "'"))?;
             let rows = commands::all().flat_map(|row| std::iter::once(row).chain(row.subcommands));
-            let names: Vec<_> = rows.filter(|row| categories_of(row).intersects(wanted)).map(full_name).collect();
+            let names: Vec<_> = rows.filter(|row| row.acl_categories().intersects(wanted)).map(full_name).collect();
             cx.reply.array(names.len());
             names.iter().for_each(|name| cx.reply.bulk(name.as_bytes()));
         }

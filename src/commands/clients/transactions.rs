@@ -1,8 +1,8 @@
 //! `MULTI`, `EXEC`, `DISCARD`, `WATCH`, `UNWATCH`. How requests are queued and run: [`crate::engine::transaction`].
 
 use crate::base::error::{Error, Result};
+use crate::engine::command::keys::uses;
 use crate::engine::command::{Command, Flags, Group, Keys, Traits};
-use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::engine::session::SessionFlags;
 use crate::engine::transaction;

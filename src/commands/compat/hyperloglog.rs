@@ -1,8 +1,8 @@
 //! HyperLogLogs: estimates of how many different elements were seen. They are strings, with the bytes that Redis gives them.
 
 use crate::base::error::{Error, Result};
+use crate::engine::command::keys::KeyUse;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
-use crate::engine::command_keys::KeyUse;
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::{Db, Ttl};

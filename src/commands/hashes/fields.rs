@@ -3,8 +3,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::{LongDouble, parse_i64};
 use crate::commands::keys::scan::{ScanOptions, parse_cursor, write_cursor};
+use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
-use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::hashes::Picker;

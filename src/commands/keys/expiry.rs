@@ -3,8 +3,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::keys::deadline::Unit;
+use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies};
-use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::store::entry::EntryRef;

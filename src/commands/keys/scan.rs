@@ -6,7 +6,7 @@ use crate::base::number::parse_i64;
 use crate::engine::ADVANCE_BUDGET;
 use crate::engine::command::{Categories, Command, Flags, Group};
 use crate::engine::context::Context;
-use crate::engine::jobs::Keys;
+use crate::engine::jobs::keys::Keys;
 use crate::keyspace::databases::Db;
 use crate::resp::reply::Sink;
 

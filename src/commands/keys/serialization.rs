@@ -2,8 +2,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::engine::command::keys::KeyUse;
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
-use crate::engine::command_keys::KeyUse;
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;

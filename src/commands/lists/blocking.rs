@@ -3,8 +3,8 @@
 use crate::base::error::Result;
 use crate::commands::lists::ends::{parse_end, parse_mpop, pop_into, write_element};
 use crate::engine::blocking::deadline;
+use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
-use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::waits::Wake;
 use crate::resp::reply::Sink;

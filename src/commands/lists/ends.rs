@@ -2,8 +2,8 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
-use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::types::lists::ListEdit;
 use crate::resp::reply::Sink;

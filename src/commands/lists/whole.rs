@@ -3,8 +3,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::lists::ends::{GROW, LIST, index, range};
+use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Replies};
-use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::store::values::list::{End, Needle};

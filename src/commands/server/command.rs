@@ -5,8 +5,8 @@ use crate::base::glob;
 use crate::commands::reference::help;
 use crate::commands::server::command_docs;
 use crate::commands::{self, table};
+use crate::engine::command::keys::{Begin, Find, KeySpec, KeyUse};
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys};
-use crate::engine::command_keys::{Begin, Find, KeySpec, KeyUse};
 use crate::engine::context::Context;
 use crate::engine::table::{Named, subcommands};
 use crate::engine::users::categories;
@@ -159,7 +159,7 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
                 Vec::new()
             } else if kind.eq_ignore_ascii_case(b"aclcat") {
                 match categories::category(what) {
-                    Some(category) => chosen(&|(_, command)| categories::categories_of(command).contains(category)),
+                    Some(category) => chosen(&|(_, command)| command.acl_categories().contains(category)),
                     None => Vec::new(),
                 }
             } else if kind.eq_ignore_ascii_case(b"pattern") {
@@ -331,7 +331,7 @@ fn write_info(reply: &mut dyn Sink, full_name: &str, command: &'static Command) 
     for position in [first, last, step] {
         reply.integer(position as i64);
     }
-    let categories: Vec<&str> = categories::names(categories::categories_of(command)).collect();
+    let categories: Vec<&str> = categories::names(command.acl_categories()).collect();
     reply.set(categories.len());
     for category in categories {
         reply.simple(&format!("@{category}"));

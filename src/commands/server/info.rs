@@ -156,7 +156,7 @@ fn portcullis(r: &mut Report<'_>) {
     r.line("memory_waits_to_be_freed", unfreed);
     let turns = &r.engine.turns;
     let (count, us, long, off_cpu_us) = (turns.histogram.total(), turns.ns / 1000, turns.long, turns.off_cpu_ns / 1000);
-    let longest = turns.longest.unwrap_or_default();
+    let longest = turns.longest.clone().unwrap_or_default();
     let percentiles = [50.0, 99.0, 99.9].map(|p| format!("p{p}={:.3}", turns.histogram.percentile(p) as f64 / 1000.0));
     let bounds: Vec<String> = turns.histogram.cumulative().iter().map(|(us, count)| format!("{us}={count}")).collect();
     r.line("turns", count);
@@ -166,7 +166,7 @@ fn portcullis(r: &mut Report<'_>) {
     r.line("turn_longest_usec", longest.ns / 1000);
     r.line("turn_longest_processor_usec", longest.cpu_ns / 1000);
     r.line("turn_longest_task", longest.task);
-    r.line("turn_longest_command", longest.command.map(commands::full_name).unwrap_or_default());
+    r.line("turn_longest_command", longest.command.unwrap_or_default());
     r.line("turn_percentiles_usec", percentiles.join(","));
     r.line("turn_histogram_usec", bounds.join(","));
     let stats = &r.engine.stats;

@@ -8,7 +8,7 @@ use crate::commands;
 use crate::commands::reference::help;
 use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
-use crate::engine::observe::command_stats::Histogram;
+use crate::engine::observe::histogram::Histogram;
 use crate::engine::observe::turns::Longest;
 use crate::resp::reply::Sink;
 
@@ -167,7 +167,7 @@ fn turns(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.reply.integer(turns.long as i64);
     cx.reply.bulk(b"without_processor_usec");
     cx.reply.integer((turns.off_cpu_ns / 1000) as i64);
-    let Longest { ns, cpu_ns, unix_ms, task, command } = turns.longest.unwrap_or_default();
+    let Longest { ns, cpu_ns, unix_ms, task, command } = turns.longest.clone().unwrap_or_default();
     cx.reply.bulk(b"longest_usec");
     cx.reply.integer((ns / 1000) as i64);
     cx.reply.bulk(b"longest_processor_usec");
@@ -178,7 +178,7 @@ fn turns(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.reply.bulk(task.as_bytes());
     cx.reply.bulk(b"longest_command");
     match command {
-        Some(row) => cx.reply.bulk(commands::full_name(row).as_bytes()),
+        Some(name) => cx.reply.bulk(name.as_bytes()),
         None => cx.reply.null(),
     }
     cx.reply.bulk(b"histogram_usec");

@@ -3,8 +3,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::sorted_sets::members::{WRITE_FAST, ZSET};
+use crate::engine::command::keys::uses;
 use crate::engine::command::{Command, Flags, Keys};
-use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Db;

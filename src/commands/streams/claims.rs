@@ -4,7 +4,7 @@ use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::streams::entries::{STREAM, WRITE_FAST, parse_id, parse_start, write_entry, write_id};
 use crate::engine::command::Command;
-use crate::engine::command_keys::uses;
+use crate::engine::command::keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::types::streams::StreamEdit;
 use crate::resp::reply::Sink;

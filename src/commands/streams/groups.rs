@@ -6,8 +6,8 @@ use crate::commands::reference::help;
 use crate::commands::streams::entries::{
     READ, STREAM, WRITE_FAST, parse_any_id, parse_count, parse_end, parse_id, parse_ids, parse_start, write_id,
 };
+use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Keys, Replies};
-use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Db;

@@ -3,8 +3,8 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::strings::bitmaps::{BITMAP, SETBIT, WRITE, check_growth, parse_offset};
+use crate::engine::command::keys::{KeyUse, uses};
 use crate::engine::command::{Access, Command, Flags, Natives};
-use crate::engine::command_keys::{KeyUse, uses};
 use crate::engine::context::Context;
 use crate::store::entry::Form;
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
-use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::databases::Ttl;

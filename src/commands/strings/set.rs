@@ -7,8 +7,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::error::{Error, Result};
 use crate::commands::keys::deadline::Unit;
+use crate::engine::command::keys::{KeyUse, uses};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Natives, Replies, Traits};
-use crate::engine::command_keys::{KeyUse, uses};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::databases::Ttl;

@@ -3,7 +3,11 @@
 //! Rules are checked in the order in which they were added, and the first one that fires decides. Randomness comes from a seeded
 //! sequence of its own: equal rules, seeds and requests give equal faults. The driver checks [`Faults::armed`], and nothing else
 //! while no rule can fire.
+//!
+//! This file has the rules that are in force, and the delayed requests. Begin with `rules.rs` for what a rule is, and with
+//! `execute.rs` for how the engine executes a request with its fault.
 
+mod execute;
 pub mod gates;
 pub mod journal;
 pub mod leaks;
@@ -14,15 +18,8 @@ pub mod test_mode;
 use std::collections::BTreeMap;
 
 use crate::base::arguments::Arguments;
-use crate::base::error::Error;
 use crate::base::ids::SessionId;
-use crate::base::time::Now;
-use crate::engine::command::{Command, Flags};
-use crate::engine::faults::rules::{Fault, Rule, When};
-use crate::engine::request::Request;
-use crate::engine::session::SessionFlags;
-use crate::engine::{ADVANCE_BUDGET, Action, Engine};
-use crate::resp::reply::WireReply;
+use crate::engine::faults::rules::{Fault, Rule};
 
 /// Maximum number of rules.
 pub const RULES_MAX: usize = 1000;
@@ -151,126 +148,5 @@ impl Faults {
         if !self.delayed.is_empty() {
             self.delayed.retain(|_, (session, _)| *session != id);
         }
-    }
-}
-
-impl Engine {
-    /// Executes one request as [`Engine::execute_request`] does, with the fault that it may meet.
-    #[cold]
-    pub fn execute_with_faults(&mut self, now: Now, id: SessionId, request: Request<'_>) {
-        let args = request.args;
-        let Some(name) = args.first() else { return };
-        let resolved = self.commands.resolve(args).ok();
-        if resolved.is_some_and(|command| command.flags.contains(Flags::TEST_MODE)) {
-            return self.execute_request(now, id, request);
-        }
-        let command = resolved.map_or_else(|| name.to_vec(), |command| self.commands.full_name(command).as_bytes().to_vec());
-        let session = &self.sessions[id.0 as usize];
-        let client = session.name.as_deref().unwrap_or_default();
-        let fault = self.faults.decide(&command, client, session.addr.as_bytes());
-        let session = &mut self.sessions[id.0 as usize];
-        match fault {
-            None => self.execute_request(now, id, request),
-            Some(Fault::Error(text)) => self.fail(id, name, text),
-            Some(Fault::Delay(ms)) => self.delay(now, id, ms, args),
-            Some(Fault::Drop) => self.pass_over(id),
-            Some(Fault::DropReply) => {
-                session.flags |= SessionFlags::REPLY_SKIP_NEXT;
-                self.execute_request(now, id, request);
-            }
-            Some(Fault::PaceReply(pace)) => {
-                let given = self.given(id);
-                self.execute_request(now, id, request);
-                self.hold_reply(now, id, given, pace);
-            }
-            Some(Fault::Close { reset }) => {
-                session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
-                session.flags.set(SessionFlags::RESET_SOCKET, reset);
-            }
-            Some(Fault::Restart { when, lose }) => {
-                if when == When::Before {
-                    self.pass_over(id);
-                } else {
-                    session.flags.set(SessionFlags::REPLY_SKIP_NEXT, when == When::After);
-                    self.execute_request(now, id, request);
-                }
-                self.act(Action::Restart { last: id, lose });
-            }
-            Some(Fault::CloseAfter { reset }) => {
-                // A blocked request completes first, too.
-                session.flags |= SessionFlags::REPLY_SKIP_NEXT | SessionFlags::CLOSE_WHEN_DONE;
-                session.flags.set(SessionFlags::RESET_SOCKET, reset);
-                self.execute_request(now, id, request);
-                let session = &mut self.sessions[id.0 as usize];
-                if !session.flags.contains(SessionFlags::BLOCKED) {
-                    session.flags |= SessionFlags::CLOSE_AFTER_REPLY;
-                }
-            }
-        }
-    }
-
-    /// Skips a request: if its reply was to be discarded, that counts as done.
-    fn pass_over(&mut self, id: SessionId) {
-        self.sessions[id.0 as usize].begin_reply();
-    }
-
-    fn fail(&mut self, id: SessionId, name: &[u8], text: String) {
-        self.pass_over(id);
-        let error = Error::new(text);
-        // A request that could not be queued makes EXEC fail, and an EXEC that fails ends its transaction without running it.
-        let is_exec = self.commands.lookup(name).is_some_and(Command::is_exec);
-        let said = self.refused(id, is_exec, error.clone());
-        let error = if is_exec { error } else { said };
-        let session = &mut self.sessions[id.0 as usize];
-        let (mut out, protocol) = (std::mem::take(&mut session.out), session.protocol);
-        let start = out.len();
-        self.refuse(&error, &mut WireReply::new(&mut out, protocol));
-        let session = &mut self.sessions[id.0 as usize];
-        if session.silenced() {
-            out.truncate(start);
-        }
-        session.out = out;
-    }
-
-    fn delay(&mut self, now: Now, id: SessionId, ms: u64, args: &[&[u8]]) {
-        self.pass_over(id);
-        self.faults.last += 1;
-        let due = (now.deadline_in(ms), self.faults.last);
-        self.faults.delayed.insert(due, (id, Arguments::new(args)));
-        self.sessions[id.0 as usize].flags |= SessionFlags::BLOCKED;
-    }
-
-    /// Executes the delayed requests that are due; if there are many, some of them.
-    pub(super) fn end_delays(&mut self, now: Now) {
-        for _ in 0..ADVANCE_BUDGET {
-            if !now.reached(self.faults.next_ms()) {
-                return;
-            }
-            self.end_delay(now);
-        }
-    }
-
-    /// Executes all delayed requests now, whenever they are due.
-    pub(super) fn end_all_delays(&mut self, now: Now) {
-        while !self.faults.delayed.is_empty() {
-            self.end_delay(now);
-        }
-        self.mark_journal(false);
-    }
-
-    /// Executes the first delayed request.
-    fn end_delay(&mut self, now: Now) {
-        let Some((_, (id, args))) = self.faults.delayed.pop_first() else { return };
-        let session = &mut self.sessions[id.0 as usize];
-        session.resume();
-        if session.flags.contains(SessionFlags::CLOSE_NOW) {
-            return;
-        }
-        self.settle_journal();
-        self.mark_journal(false);
-        self.perform_again(now, id, Request::new(&args.borrow()));
-        self.mark_journal(true);
-        self.serve_ready(now);
-        self.wake_up(now, id);
     }
 }

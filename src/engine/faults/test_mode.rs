@@ -1,8 +1,5 @@
 //! Orders of tests about the server's clock. The engine has no clock; it passes these orders on to its driver.
 
-use crate::engine::Engine;
-use crate::engine::session::SessionFlags;
-
 /// The farthest that a clock is moved, and the latest time that it shows, in milliseconds: a hundred thousand years. Later
 /// additions do not overflow.
 pub const FAR_MS: u64 = 100_000 * 366 * 86_400 * 1000;
@@ -22,11 +19,4 @@ pub enum ClockOrder {
     Skew(i64),
     /// Report the current time, and the number of blocked clients.
     Info,
-}
-
-impl Engine {
-    /// Number of blocked clients: on keys, on locks, by a pause or by a delay. Visits all sessions.
-    pub fn blocked_clients(&self) -> usize {
-        self.sessions.iter().filter(|(_, session)| session.flags.contains(SessionFlags::BLOCKED)).count()
-    }
 }

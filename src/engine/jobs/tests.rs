@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 
+use crate::base::ids::SessionId;
 use crate::engine::harness::Harness;
-use crate::engine::jobs::*;
+use crate::engine::session::SessionFlags;
 
 /// Sends a request while time passes; the reply arrives later.
 fn ask(h: &mut Harness, words: &str) {

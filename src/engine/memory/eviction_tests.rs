@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::engine::harness::Harness;
-use crate::engine::long_run::Verdict;
+use crate::engine::jobs::long_run::Verdict;
 use crate::engine::pubsub::Kind;
 use crate::keyspace::eviction::*;
 

@@ -48,7 +48,7 @@ pub(crate) fn describe(line: &mut String, engine: &Engine, now: Now, id: Session
         session.out.len(),
         session.out.len(),
         if session.out.is_empty() { "r" } else { "rw" },
-        session.last_command.map_or("NULL".into(), |command| engine.commands.full_name(command)),
+        engine.last_command(session).map_or("NULL".into(), |command| engine.commands.full_name(command)),
         String::from_utf8_lossy(user),
         if session.protocol == Protocol::Resp3 { 3 } else { 2 },
         session.net_in,

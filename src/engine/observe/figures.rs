@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::observe::stats::Stats;
 use crate::engine::observe::turns::Turns;
+use crate::engine::session::Session;
 
 impl Engine {
     /// Samples the counters that rates are computed from.
@@ -38,6 +39,11 @@ impl Engine {
     pub(crate) fn count(&mut self, command: &'static Command) {
         self.stats.commands += 1;
         self.command_stats.of(command).calls += 1;
+    }
+
+    /// The last command of a session that was found in the table.
+    pub(crate) fn last_command(&self, session: &Session) -> Option<&'static Command> {
+        session.last_command.and_then(|slot| self.command_stats.row(slot.into()))
     }
 
     /// Undoes a call count: a blocked command is counted when it completes.

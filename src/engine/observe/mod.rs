@@ -5,6 +5,7 @@
 pub mod client_line;
 pub mod command_stats;
 pub mod figures;
+pub mod histogram;
 pub mod latency;
 pub mod measure;
 pub mod monitor;

@@ -1,6 +1,6 @@
 //! `MONITOR`, and other observers of commands.
 //!
-//! None of this runs while no session monitors or tracks keys: see `engine/slow_path.rs`.
+//! None of this runs while no session monitors or tracks keys: see `engine/slow_path`.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,9 @@
 //! Keyspace events as messages.
 
-use super::{KEPT, Kind, publish};
 use crate::engine::Engine;
+use crate::engine::pubsub::deliver::{KEPT, publish};
 use crate::engine::pubsub::lock_expiry;
+use crate::engine::pubsub::subscriptions::Kind;
 use crate::keyspace::change::Classes;
 
 /// Publishes the pending keyspace events in order: for each, first the message on the key's channel, then that on the event's.

@@ -7,7 +7,8 @@
 //! Deleted keys are not covered: the library that deletes them notifies its waiters itself.
 
 use crate::engine::Engine;
-use crate::engine::pubsub::{self, Kind};
+use crate::engine::pubsub::deliver::publish;
+use crate::engine::pubsub::subscriptions::Kind;
 use crate::store::entry::ValueRef;
 use crate::store::values::list::End;
 use crate::store::values::value::Value;
@@ -40,8 +41,7 @@ pub(crate) fn publish_expired(engine: &mut Engine, db: u32, key: &[u8]) {
             continue;
         }
         let Some(message) = rule.message(key, |list| engine.head_of(db, list)) else { continue };
-        let receivers =
-            pubsub::publish(engine, Kind::Channel, &channel, &message) + pubsub::publish(engine, Kind::Shard, &channel, &message);
+        let receivers = publish(engine, Kind::Channel, &channel, &message) + publish(engine, Kind::Shard, &channel, &message);
         engine.stats.expiry_messages += u64::from(receivers > 0);
     }
 }

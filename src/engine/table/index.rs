@@ -1,8 +1,5 @@
 //! Finds a command by its name in a few nanoseconds: names of up to 16 bytes are compared as two words, whatever their case.
 
-use crate::engine::command::{Command, Keys};
-use crate::engine::command_keys::{Begin, Find};
-
 /// The longest name that is compared as two words, in bytes.
 const PACKED_MAX: usize = 16;
 /// Slots of the index; a power of two, several times the number of commands.
@@ -62,66 +59,51 @@ fn half(name: &[u8], at: usize) -> u64 {
     name[at..].first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
 }
 
-/// A command that is found by its name.
+/// What is found by a name.
 #[derive(Clone, Copy)]
-struct Row {
+struct Row<T> {
     name: Packed,
     /// The bits of the name that count: all, but not those that make its letters small ones.
     bits: Packed,
-    /// See [`first_key`].
+    /// Position of the first key among the arguments; 0 if unknown.
     first_key: u32,
-    command: Option<&'static Command>,
+    command: Option<T>,
 }
 
-/// All commands by their names.
-pub struct Index {
-    /// Those with short names, each at its name's slot, or behind it as far as others were there before.
-    short: Box<[Row; SLOTS]>,
-    /// The few others.
-    long: Vec<&'static Command>,
+/// What is found by each name, and the position of its first key.
+pub struct Index<T> {
+    /// Short names, each at its own slot, or in the next free one behind it.
+    short: Box<[Row<T>; SLOTS]>,
+    /// The few long names.
+    long: Vec<(&'static str, usize, T)>,
 }
 
-/// Where a command has its first key, as far as that can be said without a look at its arguments; 0 where it cannot, or has none.
-fn first_key(command: &Command) -> usize {
-    match command.keys {
-        Keys::None => 0,
-        Keys::Range { first, .. } => first.max(1) as usize,
-        Keys::Counted { numkeys, .. } => numkeys + 1,
-        Keys::Specified(specs) => match specs.first().map(|spec| (spec.begin, spec.find)) {
-            Some((Begin::Index(index), Find::Range { .. })) => index,
-            Some((Begin::Index(index), Find::Counted { .. })) => index + 1,
-            _ => 0,
-        },
-    }
-}
-
-impl Index {
-    /// An index of `rows`.
-    pub(super) fn new(rows: impl Iterator<Item = &'static Command>) -> Index {
+impl<T: Copy> Index<T> {
+    /// An index of names, each with the position of its first key (0 if unknown) and what it stands for.
+    pub(super) fn new(entries: impl Iterator<Item = (&'static str, usize, T)>) -> Index<T> {
         // A vector allocates in place; an array would be made on the stack first.
         let none = Row { name: Packed::NONE, bits: Packed::NONE, first_key: 0, command: None };
         let short = vec![none; SLOTS].into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("there are as many"));
         let mut index = Index { short, long: Vec::new() };
-        for command in rows {
-            let bits = command.name.bytes().map(|byte| if byte.is_ascii_alphabetic() { !0x20 } else { !0 }).collect::<Vec<u8>>();
-            match Packed::new(command.name.as_bytes()).zip(Packed::new(&bits)) {
-                None => index.long.push(command),
+        for (text, first_key, command) in entries {
+            let bits = text.bytes().map(|byte| if byte.is_ascii_alphabetic() { !0x20 } else { !0 }).collect::<Vec<u8>>();
+            match Packed::new(text.as_bytes()).zip(Packed::new(&bits)) {
+                None => index.long.push((text, first_key, command)),
                 Some((name, bits)) => {
                     let mut at = name.slot();
                     while index.short[at].command.is_some() {
                         at = (at + 1) % SLOTS;
                     }
-                    index.short[at] = Row { name, bits, first_key: first_key(command) as u32, command: Some(command) };
+                    index.short[at] = Row { name, bits, first_key: first_key as u32, command: Some(command) };
                 }
             }
         }
         index
     }
 
-    /// The command of this name, in any case, and where its first key is among the arguments; 0 where that cannot be said, or there is
-    /// none.
+    /// What a name in any case stands for, and the position of its first key; 0 if unknown.
     #[inline]
-    pub fn find(&self, name: &[u8]) -> (Option<&'static Command>, usize) {
+    pub fn find(&self, name: &[u8]) -> (Option<T>, usize) {
         let Some(packed) = Packed::new(name) else { return self.find_long(name) };
         let mut at = packed.slot();
         loop {
@@ -134,9 +116,9 @@ impl Index {
     }
 
     #[cold]
-    fn find_long(&self, name: &[u8]) -> (Option<&'static Command>, usize) {
-        let found = self.long.iter().copied().find(|command| command.name.as_bytes().eq_ignore_ascii_case(name));
-        (found, found.map_or(0, first_key))
+    fn find_long(&self, name: &[u8]) -> (Option<T>, usize) {
+        let found = self.long.iter().find(|(known, ..)| known.as_bytes().eq_ignore_ascii_case(name));
+        found.map_or((None, 0), |&(_, first_key, command)| (Some(command), first_key))
     }
 }
 

@@ -20,7 +20,7 @@ pub type Named = (Cow<'static, str>, &'static Command);
 /// All commands.
 pub struct CommandTable {
     families: &'static [&'static [Command]],
-    index: Index,
+    index: Index<&'static Command>,
     numbers: Numbers,
     containers: Vec<&'static Command>,
     scripting: fn() -> Box<dyn Scripting>,
@@ -37,10 +37,12 @@ impl CommandTable {
     /// addresses, and a constant may have several. `scripting` makes what runs the scripts of an engine.
     pub fn new(families: &'static [&'static [Command]], scripting: fn() -> Box<dyn Scripting>) -> CommandTable {
         let rows = || families.iter().flat_map(|family| family.iter());
+        let lists = families.iter().flat_map(|family| std::iter::once(*family).chain(family.iter().map(|row| row.subcommands)));
+        let addresses = |rows: &'static [Command]| rows.as_ptr().addr()..rows.as_ptr_range().end.addr();
         CommandTable {
             families,
-            index: Index::new(rows()),
-            numbers: Numbers::new(families),
+            index: Index::new(rows().map(|row| (row.name, row.first_key(), row))),
+            numbers: Numbers::new(lists.map(addresses), size_of::<Command>()),
             containers: rows().filter(|command| !command.subcommands.is_empty()).collect(),
             scripting,
         }
@@ -116,7 +118,7 @@ impl CommandTable {
     /// A row's number, below [`CommandTable::len`], so that a set of commands can be a set of bits; `None` for a row that is not in the
     /// table.
     pub fn number(&self, command: &'static Command) -> Option<usize> {
-        self.numbers.of(command)
+        self.numbers.of(std::ptr::from_ref(command).addr())
     }
 }
 

@@ -2,56 +2,53 @@
 
 use std::ops::Range;
 
-use crate::engine::command::Command;
-
-/// Rows that lie one behind the other.
+/// Rows that lie next to each other in memory.
 struct Stretch {
     addresses: Range<usize>,
     first: usize,
 }
 
-/// The number of each row.
+/// The number of each row. A row is identified by its address.
 pub(super) struct Numbers {
     /// In the order of their addresses.
     stretches: Vec<Stretch>,
+    /// Size of a row in bytes.
+    size: usize,
     count: usize,
 }
 
 impl Numbers {
-    pub(super) fn new(families: &[&'static [Command]]) -> Numbers {
-        let mut numbers = Numbers { stretches: Vec::new(), count: 0 };
-        for family in families {
-            numbers.add(family);
-            for row in *family {
-                numbers.add(row.subcommands);
-            }
+    /// Numbers the rows, which are `size` bytes each and lie at these addresses.
+    pub(super) fn new(addresses: impl Iterator<Item = Range<usize>>, size: usize) -> Numbers {
+        let mut numbers = Numbers { stretches: Vec::new(), size, count: 0 };
+        for rows in addresses {
+            numbers.add(rows);
         }
         numbers.stretches.sort_by_key(|stretch| stretch.addresses.start);
         numbers
     }
 
-    fn add(&mut self, rows: &'static [Command]) {
-        let known = self.stretches.iter().any(|stretch| stretch.addresses.start == rows.as_ptr().addr());
-        if rows.is_empty() || known {
+    fn add(&mut self, addresses: Range<usize>) {
+        let known = self.stretches.iter().any(|stretch| stretch.addresses.start == addresses.start);
+        if addresses.is_empty() || known {
             return;
         }
-        let Range { start, end } = rows.as_ptr_range();
-        self.stretches.push(Stretch { addresses: start.addr()..end.addr(), first: self.count });
-        self.count += rows.len();
+        let first = self.count;
+        self.count += addresses.len() / self.size;
+        self.stretches.push(Stretch { addresses, first });
     }
 
-    /// How many numbers there are.
+    /// Number of rows.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// The number of a row, below [`Numbers::count`]; `None` for a row that is not in the table.
-    pub(super) fn of(&self, command: &'static Command) -> Option<usize> {
-        let address = std::ptr::from_ref(command).addr();
+    /// The number of the row at an address, below [`Numbers::count`]; `None` if there is no row of the table.
+    pub(super) fn of(&self, address: usize) -> Option<usize> {
         let stretches = &self.stretches;
         let stretch = &stretches[stretches.partition_point(|stretch| stretch.addresses.start <= address).checked_sub(1)?];
         let within = stretch.addresses.contains(&address);
-        within.then(|| stretch.first + (address - stretch.addresses.start) / size_of::<Command>())
+        within.then(|| stretch.first + (address - stretch.addresses.start) / self.size)
     }
 }
 

@@ -86,6 +86,7 @@ impl Engine {
         let limit = self.config.client_query_buffer_limit;
         let flags = self.flags_of(command, args);
         let lost = self.watched_touched(id);
+        let slot = self.command_stats.find(command) as u16;
         let session = &mut self.sessions[id.0 as usize];
         let transaction = session.transaction.get_or_insert_default();
         reply.simple("QUEUED");
@@ -93,7 +94,7 @@ impl Engine {
             // It will never run, so it is not kept.
             return;
         }
-        transaction.push(command, flags, args);
+        transaction.push(slot, flags, args);
         if transaction.memory() as u64 > limit {
             tracing::warn!(client = session.id, addr = session.addr, "closing a client whose transaction is too large");
             self.end_transaction(id);
@@ -222,7 +223,10 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
     cx.reply.array(transaction.len());
     cx.engine.exec_slot = transaction.slot;
     let (mut start, mut first) = (0, 0);
-    for Queued { command, count } in &transaction.queue {
+    for Queued { slot, count } in &transaction.queue {
+        let Some(command) = cx.engine.command_stats.row((*slot).into()) else {
+            unreachable!("slots of commands are never removed")
+        };
         let ends = &transaction.ends[first..first + count];
         let args = split(&transaction.bytes, start, ends);
         first += count;

@@ -12,12 +12,13 @@
 
 pub mod exec;
 
-use crate::engine::command::{Command, Flags};
+use crate::engine::command::flags::Flags;
 
 /// One queued request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
-    pub(super) command: &'static Command,
+    /// The command's slot in [`crate::engine::observe::command_stats::CommandStats`].
+    pub(super) slot: u16,
     /// Number of its arguments, including the command's name.
     pub(super) count: usize,
 }
@@ -54,8 +55,8 @@ impl Transaction {
     }
 
     /// Appends a request with the flags that apply to it.
-    pub(super) fn push(&mut self, command: &'static Command, flags: Flags, args: &[&[u8]]) {
-        self.queue.push(Queued { command, count: args.len() });
+    pub(super) fn push(&mut self, slot: u16, flags: Flags, args: &[&[u8]]) {
+        self.queue.push(Queued { slot, count: args.len() });
         for arg in args {
             self.bytes.extend_from_slice(arg);
             self.ends.push(self.bytes.len());

@@ -1,6 +1,6 @@
-//! ACL categories: which of them a command belongs to.
+//! The names of the ACL categories.
 
-use crate::engine::command::{Categories, Command, Flags, Group};
+use crate::engine::command::flags::Categories;
 
 /// All categories by name, in the order of replies.
 pub const CATEGORIES: [(&str, Categories); 22] = [
@@ -38,60 +38,13 @@ pub fn names(categories: Categories) -> impl Iterator<Item = &'static str> {
     CATEGORIES.iter().filter(move |(_, category)| categories.contains(*category)).map(|(name, _)| *name)
 }
 
-/// The categories of a command: those of its row, of its group and of its flags. A container has its group's category only if its
-/// row says so, because it does nothing by itself.
-pub fn categories_of(command: &Command) -> Categories {
-    let mut all = command.categories;
-    if command.subcommands.is_empty() {
-        all |= of_group(command.group);
-    }
-    let by_flag = [
-        (Flags::WRITE, Categories::WRITE),
-        (Flags::ADMIN, Categories::ADMIN | Categories::DANGEROUS),
-        (Flags::PUBSUB, Categories::PUBSUB),
-        (Flags::FAST, Categories::FAST),
-        (Flags::BLOCKING, Categories::BLOCKING),
-    ];
-    for (flag, categories) in by_flag {
-        if command.flags.contains(flag) {
-            all |= categories;
-        }
-    }
-    // A read-only script does not count as a read: its effects depend on the commands that it calls.
-    if command.flags.contains(Flags::READONLY) && !all.contains(Categories::SCRIPTING) {
-        all |= Categories::READ;
-    }
-    if !all.contains(Categories::FAST) {
-        all |= Categories::SLOW;
-    }
-    all
-}
-
-fn of_group(group: Group) -> Categories {
-    match group {
-        Group::String => Categories::STRING,
-        Group::Hash => Categories::HASH,
-        Group::List => Categories::LIST,
-        Group::Set => Categories::SET,
-        Group::SortedSet => Categories::SORTEDSET,
-        Group::Stream => Categories::STREAM,
-        Group::Bitmap => Categories::BITMAP,
-        Group::Hyperloglog => Categories::HYPERLOGLOG,
-        Group::Geo => Categories::GEO,
-        Group::Transactions => Categories::TRANSACTION,
-        Group::Connection => Categories::CONNECTION,
-        Group::Scripting => Categories::SCRIPTING,
-        Group::Lock => Categories::LOCK,
-        Group::Generic | Group::PubSub | Group::Server | Group::Cluster => Categories::empty(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::command::{Command, Flags, Group};
 
     fn of(flags: Flags, group: Group, categories: Categories) -> Vec<&'static str> {
-        names(categories_of(&Command { flags, group, categories, ..Command::DEFAULT })).collect()
+        names(Command { flags, group, categories, ..Command::DEFAULT }.acl_categories()).collect()
     }
 
     #[test]

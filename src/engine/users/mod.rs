@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod categories;
+pub mod file;
 pub mod log;
 pub mod selector;
 pub mod user;

@@ -4,10 +4,10 @@
 //! without those that a later one overrides.
 
 use crate::base::glob;
+use crate::engine::command::keys::{KeyAt, KeyUse};
 use crate::engine::command::{Categories, Channels, Command, Flags};
-use crate::engine::command_keys::{KeyAt, KeyUse};
 use crate::engine::table::CommandTable;
-use crate::engine::users::categories::{categories_of, category};
+use crate::engine::users::categories::category;
 
 /// Why a rule is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,7 +245,7 @@ impl Selector {
     fn change_category(&mut self, name: &[u8], allowed: bool) -> Result<(), Refusal> {
         let wanted = category(name).ok_or(Refusal::Unknown)?;
         self.note(&format!("@{}", String::from_utf8_lossy(name)), allowed);
-        let is_in = |command: &Command, category: Categories| categories_of(command).intersects(category);
+        let is_in = |command: &Command, category: Categories| command.acl_categories().intersects(category);
         for command in self.commands.table.all() {
             if is_in(command, wanted) {
                 self.change(command, allowed);

@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::engine::command::Command;
-use crate::engine::command_keys::KeyPositions;
+use crate::engine::command::keys::KeyPositions;
 use crate::engine::table::CommandTable;
 use crate::engine::users::selector::{Denial, Permission, Refusal, Selector};
 use crate::resp::request::split_words;

@@ -28,7 +28,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,
-        key_uses: crate::engine::command_keys::uses::CHANGED,
+        key_uses: crate::engine::command::keys::uses::CHANGED,
         summary: "Adds members with their places to a sorted set, or moves those that are there.",
         complexity: "O(M*log(N)) for M members added to N",
         syntax: "key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]",

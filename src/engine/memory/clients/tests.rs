@@ -1,6 +1,6 @@
+use crate::base::ids::SessionId;
 use crate::engine::harness::Harness;
-use crate::engine::memory::clients::*;
-use crate::engine::session::Peer;
+use crate::engine::session::{Peer, SessionFlags};
 
 impl Harness {
     fn more_sessions(&mut self, count: usize) -> Vec<SessionId> {

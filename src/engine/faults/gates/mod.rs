@@ -1,19 +1,21 @@
 //! Replies that are held back after their requests were executed: late ones, and those that arrive a few bytes at a time.
 //!
 //! A gate stands at a position in a session's output; the bytes behind it are not written until it opens. The driver does the
-//! writing: [`Engine::passable`] tells it how much may be written now. Sessions without gates are not affected.
+//! writing: [`crate::engine::Engine::passable`] tells it how much may be written now. Sessions without gates are not affected.
 //!
 //! ```text
 //!   written ┊ +OK␍␊ ┃ $5␍␊hel ┃ lo␍␊ …        ┃ a gate, and when it opens
 //!           └─────── may go
 //! ```
+//!
+//! This file has the gates; `hold.rs` sets them up for replies and opens them.
+
+mod hold;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
-use crate::engine::Engine;
-use crate::engine::session::SessionFlags;
 
 /// How a reply arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,66 +122,6 @@ impl Gates {
         self.awaited.remove(&id);
         if self.of.remove(&id).is_some() {
             self.update();
-        }
-    }
-
-    /// Panics unless the gates agree with the session's flags.
-    pub(crate) fn check(&self, id: SessionId, flags: SessionFlags) {
-        assert_eq!(self.of.contains_key(&id), flags.contains(SessionFlags::GATED), "a gated session has a gate");
-        assert_eq!(self.awaited.contains_key(&id), flags.contains(SessionFlags::PACED), "a reply that will be held back");
-    }
-}
-
-impl Engine {
-    /// Holds back the session's output since position `from`, at a pace. If its request is blocked, this applies to the reply at
-    /// the end of the wait.
-    pub(crate) fn hold_reply(&mut self, now: Now, id: SessionId, from: u64, pace: Pace) {
-        let given = self.given(id);
-        let session = &mut self.sessions[id.0 as usize];
-        if session.flags.contains(SessionFlags::BLOCKED) {
-            session.flags |= SessionFlags::PACED;
-            self.gates.awaited.insert(id, pace);
-        } else if given > from {
-            self.gates.hold(now, id, (from, given), pace);
-            session.flags.set(SessionFlags::GATED, self.gates.of.contains_key(&id));
-        }
-    }
-
-    /// Ends the wait of a blocked request: holds its reply back if a fault ordered that.
-    #[cold]
-    pub(crate) fn hold_awaited(&mut self, now: Now, id: SessionId) {
-        let session = &mut self.sessions[id.0 as usize];
-        if session.flags.contains(SessionFlags::BLOCKED) {
-            return;
-        }
-        session.flags.remove(SessionFlags::PACED);
-        let written = session.net_out;
-        if let Some(pace) = self.gates.awaited.remove(&id) {
-            self.hold_reply(now, id, written, pace);
-        }
-    }
-
-    /// Number of bytes of a session's whole output.
-    pub(crate) fn given(&self, id: SessionId) -> u64 {
-        let session = &self.sessions[id.0 as usize];
-        session.net_out + (session.out.len() - session.sent) as u64
-    }
-
-    /// Number of bytes that a session with gates may be sent now.
-    #[cold]
-    pub fn passable(&self, id: SessionId) -> usize {
-        let end = self.gates.end(id).min(self.given(id));
-        end.saturating_sub(self.sessions[id.0 as usize].net_out) as usize
-    }
-
-    /// Opens gates, and marks their sessions for writing.
-    #[cold]
-    pub(crate) fn open_gates(&mut self, now: Now) {
-        for (id, last) in self.gates.open(now) {
-            if last {
-                self.sessions[id.0 as usize].flags.remove(SessionFlags::GATED);
-            }
-            self.mark_dirty(id);
         }
     }
 }

@@ -1,71 +1,15 @@
-//! Memory of clients, and `maxmemory-clients`: when all clients together exceed the limit, the largest are closed.
-//!
-//! Without a limit, nothing is counted. With one, a session is counted again when its command has ended, when bytes of it were
-//! read or written, and before it would be closed. As in Redis, sizes are compared by powers of two, and of the sessions with the
-//! same size the one that reached it first is closed first. Sessions with `CLIENT NO-EVICT on` count, but are never closed.
-//!
-//! ```text
-//!   command, read, write ─▶ count_client ─▶ total ─▶ before the next command, or soon after ─▶ evict_clients ─▶ closed
-//! ```
+//! Counts the memory of sessions while it has a limit, and closes the largest sessions when all together exceed it.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
+use crate::engine::memory::clients::ClientMemory;
 use crate::engine::session::{Session, SessionFlags};
 
 /// The smallest limit, in bytes: with less, no client could be served.
 const LIMIT_MIN: u64 = 128 << 10;
-/// Size classes as powers of two: all sessions up to the first one share a class, and so do all from the second one.
-const SIZES: (u32, u32) = (15, 33);
-
-/// The counted memory of a session.
-#[derive(Clone, Copy, Debug, Default)]
-struct Charge {
-    bytes: u64,
-    /// Its position among the sessions that may be closed: its size class, and when it reached it; `None` if it may not be
-    /// closed.
-    place: Option<(u32, u64)>,
-}
-
-/// The memory of all sessions, while it has a limit.
-#[derive(Debug, Default)]
-pub struct ClientMemory {
-    /// By session number.
-    charges: Vec<Charge>,
-    total: u64,
-    /// The order of closing: by size class, and by when a session reached it.
-    order: BTreeSet<(Reverse<u32>, u64, SessionId)>,
-    serial: u64,
-}
-
-impl ClientMemory {
-    fn charge(&mut self, id: SessionId, bytes: u64, may_close: bool) {
-        let index = id.0 as usize;
-        if self.charges.len() <= index {
-            self.charges.resize(index + 1, Charge::default());
-        }
-        let old = self.charges[index];
-        self.total = self.total - old.bytes + bytes;
-        let size = (u64::BITS - bytes.leading_zeros()).clamp(SIZES.0, SIZES.1);
-        let place = match old.place {
-            Some((before, serial)) if may_close && before == size => Some((size, serial)),
-            before => {
-                if let Some((size, serial)) = before {
-                    self.order.remove(&(Reverse(size), serial, id));
-                }
-                may_close.then(|| {
-                    self.serial += 1;
-                    self.order.insert((Reverse(size), self.serial, id));
-                    (size, self.serial)
-                })
-            }
-        };
-        self.charges[index] = Charge { bytes, place };
-    }
-}
 
 impl Engine {
     /// Whether the memory of clients has a limit, so that it is counted.
@@ -191,6 +135,3 @@ impl Engine {
         assert!(self.counts_clients() || charges.is_empty(), "nothing is counted without a limit");
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,105 +4,9 @@ use smallvec::SmallVec;
 
 use crate::base::error::Error;
 use crate::base::number::parse_i64;
-use crate::engine::command::{Access, Command, Keys};
-
-bitflags::bitflags! {
-    /// What a command does with a key's value, besides its [`Access`].
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct KeyUse: u8 {
-        /// Returns it, or stores it elsewhere.
-        const ACCESS = 1 << 0;
-        /// Changes it.
-        const UPDATE = 1 << 1;
-        /// Adds to it, without changing or removing anything.
-        const INSERT = 1 << 2;
-        /// Removes some or all of it.
-        const DELETE = 1 << 3;
-        /// The argument is not a key, only hashed like one.
-        const NOT_KEY = 1 << 4;
-        /// Depends on the other arguments: access and use are the maximum.
-        const VARIABLE = 1 << 5;
-        /// Unknown: the number of keys is malformed, and the command will refuse the request.
-        const UNKNOWN = 1 << 6;
-    }
-}
-
-/// Uses for the `key_uses` of rows that do not follow from the access.
-pub mod uses {
-    use super::{Access, KeyUse};
-
-    /// One entry for all keys, or one for each key.
-    pub type Uses = &'static [(Access, KeyUse)];
-
-    const READ_AND_DELETED: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::DELETE));
-
-    /// Metadata is read, not the content: `EXISTS`, `STRLEN`.
-    pub const EXAMINED: Uses = &[(Access::Read, KeyUse::empty())];
-    /// Changed without reading the content: `EXPIRE`, `HSET`.
-    pub const CHANGED: Uses = &[(Access::ReadWrite, KeyUse::UPDATE)];
-    /// Extended: `APPEND`.
-    pub const EXTENDED: Uses = &[(Access::ReadWrite, KeyUse::INSERT)];
-    /// Created if it does not exist: `SETNX`.
-    pub const CREATED: Uses = &[(Access::Overwrite, KeyUse::INSERT)];
-    /// Overwritten with data from the other keys: `ZRANGESTORE`, `SINTERSTORE`, `BITOP`.
-    pub const STORED: Uses = &[(Access::Overwrite, KeyUse::UPDATE), (Access::Read, KeyUse::ACCESS)];
-    /// Read and removed: `GETDEL`.
-    pub const TAKEN: Uses = &[READ_AND_DELETED];
-    /// Partly removed: `HDEL`.
-    pub const REMOVED_FROM: Uses = &[(Access::ReadWrite, KeyUse::DELETE)];
-    /// `RENAME`.
-    pub const RENAMED: Uses = &[READ_AND_DELETED, (Access::Overwrite, KeyUse::UPDATE)];
-    /// `RENAMENX`.
-    pub const RENAMED_NEW: Uses = &[READ_AND_DELETED, (Access::Overwrite, KeyUse::INSERT)];
-    /// Partly moved elsewhere: `LMOVE`, `SMOVE`.
-    pub const MOVED: Uses = &[READ_AND_DELETED, (Access::ReadWrite, KeyUse::INSERT)];
-    /// `COPY`.
-    pub const COPIED: Uses = &[(Access::Read, KeyUse::ACCESS), (Access::Overwrite, KeyUse::UPDATE)];
-    /// `SET`, which reads only with its option `GET`.
-    pub const SET_OR_READ: Uses = &[(Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE).union(KeyUse::VARIABLE))];
-}
-
-/// How to find keys from the beginning of the search.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Find {
-    /// Up to this many arguments further (negative: counted from the end), every `step`-th.
-    Range {
-        /// Distance of the last key; −1 is the last argument.
-        last: i32,
-        /// Distance between two keys.
-        step: i32,
-        /// 2 if only the first half of the arguments up to the end are keys; 0 otherwise.
-        limit: i32,
-    },
-    /// The argument there is the number of keys that follow, every `step`-th.
-    Counted {
-        /// Distance between two keys.
-        step: i32,
-    },
-}
-
-/// Where the search for keys begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
-    /// At this position; 0 is the command's name.
-    Index(usize),
-    /// After the first occurrence of this word, searched from a position on.
-    Keyword {
-        /// The word, in upper case.
-        word: &'static str,
-        /// Position at which the search begins.
-        from: usize,
-    },
-    /// After the last occurrence of this word as an option: `STORE` of `SORT`. Shown to clients as unknown.
-    Option {
-        /// The word, in upper case.
-        word: &'static str,
-        /// The options that take arguments, and how many.
-        others: &'static [(&'static str, usize)],
-    },
-    /// Not among the arguments: the keys depend on the content of other keys. Shown as unknown.
-    Nowhere,
-}
+use crate::engine::command::Command;
+use crate::engine::command::flags::Flags;
+use crate::engine::command::keys::{Access, Begin, Find, KeyAt, KeyPositions, KeySpec, KeyUse, Keys};
 
 impl Begin {
     /// The beginning of the search in a request.
@@ -131,33 +35,6 @@ impl Begin {
     }
 }
 
-/// One key specification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeySpec {
-    /// How the command accesses the value.
-    pub access: Access,
-    /// What it does with the value.
-    pub uses: KeyUse,
-    /// Where the search begins.
-    pub begin: Begin,
-    /// How the search continues.
-    pub find: Find,
-}
-
-/// A key among the arguments of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyAt {
-    /// Its position; 0 is the command's name.
-    pub position: usize,
-    /// How the command accesses the value.
-    pub access: Access,
-    /// What it does with the value.
-    pub uses: KeyUse,
-}
-
-/// Positions of the keys of one request; usually few enough to avoid the heap.
-pub type KeyPositions = SmallVec<[KeyAt; 4]>;
-
 /// The use that follows from the access alone, for rows without uses of their own.
 const fn implied(access: Access) -> KeyUse {
     match access {
@@ -168,41 +45,21 @@ const fn implied(access: Access) -> KeyUse {
     }
 }
 
-/// A destination that is overwritten, followed by a counted list of keys to read: `ZUNIONSTORE`.
-pub const STORE_OF_COUNTED: &[KeySpec] = &[
-    KeySpec {
-        access: Access::Overwrite,
-        uses: KeyUse::UPDATE,
-        begin: Begin::Index(1),
-        find: Find::Range { last: 0, step: 1, limit: 0 },
-    },
-    KeySpec { access: Access::Read, uses: KeyUse::ACCESS, begin: Begin::Index(2), find: Find::Counted { step: 1 } },
-];
-
-/// The keys that `SORT` reads: its first argument and the keys that its patterns refer to.
-const SORTED: KeySpec = KeySpec {
-    access: Access::Read,
-    uses: KeyUse::ACCESS,
-    begin: Begin::Index(1),
-    find: Find::Range { last: 0, step: 1, limit: 0 },
-};
-
-/// `SORT_RO`.
-pub const SORT_RO_KEYS: &[KeySpec] = &[SORTED, KeySpec { begin: Begin::Nowhere, ..SORTED }];
-
-/// `SORT`.
-pub const SORT_KEYS: &[KeySpec] = &[
-    SORTED,
-    KeySpec { begin: Begin::Nowhere, ..SORTED },
-    KeySpec {
-        access: Access::Overwrite,
-        uses: KeyUse::UPDATE,
-        begin: Begin::Option { word: "STORE", others: &[("LIMIT", 2), ("GET", 1), ("BY", 1)] },
-        ..SORTED
-    },
-];
-
 impl Command {
+    /// Position of the first key among the arguments, as far as the row alone tells; 0 if it does not, or if there is no key.
+    pub(in crate::engine) fn first_key(&self) -> usize {
+        match self.keys {
+            Keys::None => 0,
+            Keys::Range { first, .. } => first.max(1) as usize,
+            Keys::Counted { numkeys, .. } => numkeys + 1,
+            Keys::Specified(specs) => match specs.first().map(|spec| (spec.begin, spec.find)) {
+                Some((Begin::Index(index), Find::Range { .. })) => index,
+                Some((Begin::Index(index), Find::Counted { .. })) => index + 1,
+                _ => 0,
+            },
+        }
+    }
+
     /// Whether the command takes keys. Arguments that are only hashed like keys do not count.
     pub fn has_keys(&self) -> bool {
         self.keys != Keys::None && !self.key_uses.iter().any(|(_, uses)| uses.contains(KeyUse::NOT_KEY))
@@ -280,7 +137,7 @@ impl Command {
             let positions = (first..=last as usize).step_by(step.max(1) as usize);
             keys.extend(positions.map(|position| KeyAt { position, access, uses }));
         }
-        let some = !keys.is_empty() || self.flags.contains(crate::engine::command::Flags::NO_MANDATORY_KEYS);
+        let some = !keys.is_empty() || self.flags.contains(Flags::NO_MANDATORY_KEYS);
         some.then_some(keys)
     }
 
@@ -295,7 +152,7 @@ impl Command {
         }
         match self.key_positions(args) {
             Some(keys) => Ok(keys),
-            None if self.flags.contains(crate::engine::command::Flags::NO_MANDATORY_KEYS) => Ok(KeyPositions::new()),
+            None if self.flags.contains(Flags::NO_MANDATORY_KEYS) => Ok(KeyPositions::new()),
             None => Err(Error::INVALID_ARGUMENTS),
         }
     }
@@ -320,7 +177,7 @@ fn parse_count(text: &[u8]) -> Option<(i64, bool)> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::engine::command::Flags;
+    use crate::engine::command::keys::STORE_OF_COUNTED;
 
     fn positions(command: &Command, line: &str) -> Option<Vec<usize>> {
         let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();

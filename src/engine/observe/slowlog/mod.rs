@@ -1,16 +1,13 @@
 //! `SLOWLOG`: the last slow requests, without their secrets.
 
+mod request;
+
 use std::collections::VecDeque;
 
 use crate::base::time::Now;
-use crate::engine::command::Command;
-use crate::engine::observe::redact;
-use crate::engine::session::Session;
 
 /// Maximum number of arguments kept; if there are more, the last one kept says how many.
 const ARGUMENTS_MAX: usize = 32;
-/// Maximum number of bytes kept of an argument.
-const BYTES_MAX: usize = 128;
 
 /// One slow request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,33 +24,6 @@ pub struct Entry {
     pub addr: String,
     /// The client's name.
     pub name: Vec<u8>,
-}
-
-impl Entry {
-    /// The entry of a request, still without its id and duration.
-    pub fn of(now: Now, session: &Session, command: &'static Command, args: &[&[u8]]) -> Self {
-        let args = redact::shown(command, args);
-        let kept = if args.len() > ARGUMENTS_MAX { ARGUMENTS_MAX - 1 } else { args.len() };
-        let cut = |arg: &&[u8]| {
-            let mut text = arg[..arg.len().min(BYTES_MAX)].to_vec();
-            if arg.len() > BYTES_MAX {
-                text.extend_from_slice(format!("... ({} more bytes)", arg.len() - BYTES_MAX).as_bytes());
-            }
-            text
-        };
-        let mut shown: Vec<Vec<u8>> = args.iter().take(kept).map(cut).collect();
-        if kept < args.len() {
-            shown.push(format!("... ({} more arguments)", args.len() - kept).into_bytes());
-        }
-        Entry {
-            id: 0,
-            unix_s: now.unix_ms().div_euclid(1000),
-            us: 0,
-            args: shown,
-            addr: session.addr.to_string(),
-            name: session.name.as_deref().unwrap_or_default().to_vec(),
-        }
-    }
 }
 
 impl Entry {

@@ -2,9 +2,6 @@
 //! meanwhile.
 
 use crate::base::error::Error;
-use crate::base::ids::SessionId;
-use crate::base::time::Now;
-use crate::engine::Engine;
 
 /// The supervisor's decision about a running script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +12,6 @@ pub enum Verdict {
     /// reaches the change log.
     Kill,
 }
-
-/// Called repeatedly while a script runs. The arguments are the engine, in the middle of a command of this session, the session,
-/// the instant of that command, and whether this is the first call of this run. It may execute other sessions' requests.
-pub type Supervisor = Box<dyn FnMut(&mut Engine, Now, SessionId, bool) -> Verdict>;
 
 /// A running script or function, while the supervisor decides about it.
 #[derive(Debug)]

@@ -3,17 +3,18 @@
 //! The engine receives the implementation with its [command table](crate::engine::table), and does not know the scripts'
 //! language.
 
+mod flags;
+
 use std::any::Any;
 
 use crate::base::error::Error;
-use crate::engine::Engine;
-use crate::engine::command::{Command, Flags, Runs};
+use crate::engine::command::flags::{Flags, Runs};
 
 /// Scripts and libraries of functions, and the interpreters that run them.
 pub trait Scripting: Any {
-    /// The flags of a command that runs a script or a function, if that declares its own; otherwise those of its row. `args`
-    /// contains the name of the script or function.
-    fn flags(&self, command: &Command, args: &[&[u8]]) -> Flags;
+    /// The flags of a command that runs a script or a function: those that the script or function declares, or else `flags`, those
+    /// of the command's row. `args` contains the name of the script or function.
+    fn flags(&self, runs: Runs, flags: Flags, args: &[&[u8]]) -> Flags;
 
     /// Sets the maximum of an interpreter's memory, in bytes.
     fn set_memory_limit(&mut self, bytes: u64);
@@ -48,11 +49,4 @@ pub trait Scripting: Any {
 
     /// Panics if the state is inconsistent.
     fn check_invariants(&self);
-}
-
-impl Engine {
-    /// The flags of a command with these arguments: those of its row, unless it runs a script or a function that declares its own.
-    pub(crate) fn flags_of(&self, command: &Command, args: &[&[u8]]) -> Flags {
-        if args.len() < 2 || matches!(command.runs, Runs::Nothing) { command.flags } else { self.scripts.flags(command, args) }
-    }
 }

@@ -1,0 +1,134 @@
+//! The command table's row: what a command is, as data.
+//!
+//! A family file in `commands/` declares its rows as constants beside their handlers. Arity errors, `COMMAND` and its
+//! subcommands, ACL categories, key positions and the guide's table all derive from the row.
+
+mod categories;
+pub mod flags;
+pub mod keys;
+mod positions;
+
+use crate::base::error::Result;
+pub use crate::engine::command::flags::{Categories, Flags, Group, Natives, Replies, Runs, Traits};
+use crate::engine::command::keys::KeyUse;
+pub use crate::engine::command::keys::{Access, Channels, Finds, Keys, Positions};
+use crate::engine::context::Context;
+
+/// The function that executes a command.
+pub type Handler = fn(&mut Context<'_>, &[&[u8]]) -> Result;
+
+/// One row of the table.
+#[derive(Debug)]
+pub struct Command {
+    /// In lower case; for a subcommand, only its own word.
+    pub name: &'static str,
+    /// Number of arguments, including the name (and, for a subcommand, its container); if negative, the minimum.
+    pub arity: i32,
+    /// Its flags.
+    pub flags: Flags,
+    /// Positions of its keys.
+    pub keys: Keys,
+    /// What it does to its keys.
+    pub access: Access,
+    /// More exact uses of its keys, where they do not follow from `access` (which they replace): one entry for all keys, or one
+    /// for each key of a range, the last one for all remaining keys. See [`crate::engine::command::keys`].
+    pub key_uses: &'static [(Access, KeyUse)],
+    /// For a key specification with [`KeyUse::VARIABLE`]: what a request does, given its arguments.
+    pub use_in: fn(&[&[u8]]) -> (Access, KeyUse),
+    /// Our notes on each of its key specifications; empty for none.
+    pub key_notes: &'static [&'static str],
+    /// What it may do to locks, semaphores, latches and guards.
+    pub natives: Natives,
+    /// Whether a request, given its arguments, writes only keys that do not exist, for example with NX.
+    pub only_creates: fn(&[&[u8]]) -> bool,
+    /// Which arguments are channels.
+    pub channels: Channels,
+    /// The arguments that determine the cluster slot, if those are not the keys.
+    pub slot_args: Option<Finds>,
+    /// The arguments that are secrets. `MONITOR` and the slow log do not show them.
+    pub secrets: Finds,
+    /// Further facts for the engine.
+    pub traits: Traits,
+    /// The type of its reply.
+    pub replies: Replies,
+    /// The script or function that it runs.
+    pub runs: Runs,
+    /// Why it refuses every request; empty if it does not.
+    #[cfg_attr(
+        not(any(test, feature = "internals")),
+        expect(dead_code, reason = "the page of all commands shows it, which a test makes")
+    )]
+    pub refused: &'static str,
+    /// Its group.
+    pub group: Group,
+    /// ACL categories, besides those that follow from group and flags.
+    pub categories: Categories,
+    /// The Redis (or Valkey) version that introduced it; for our own commands, our version.
+    pub since: &'static str,
+    /// One line on what it does, in our words.
+    pub summary: &'static str,
+    /// Its cost in big-O terms.
+    pub complexity: &'static str,
+    /// Its arguments in the documentation's notation, from which `COMMAND DOCS` derives the argument tree:
+    /// `key value [NX | XX] [EX seconds | PX milliseconds]`. See `commands::reference::syntax`.
+    pub syntax: &'static str,
+    /// Command tips for proxies and clients (`nondeterministic_output`, `request_policy:all_shards`, …).
+    pub tips: &'static [&'static str],
+    /// Executes it. A container's own handler runs when no subcommand was given.
+    pub handler: Handler,
+    /// Subcommands of a container.
+    pub subcommands: &'static [Command],
+}
+
+impl Command {
+    /// The default row: `Command { name: …, ..Command::DEFAULT }`.
+    pub const DEFAULT: Command = Command {
+        name: "",
+        arity: 1,
+        flags: Flags::empty(),
+        keys: Keys::None,
+        access: Access::Read,
+        key_uses: &[],
+        use_in: |_| (Access::ReadWrite, KeyUse::UNKNOWN),
+        key_notes: &[],
+        natives: Natives::Refused,
+        only_creates: |_| false,
+        channels: Channels::None,
+        slot_args: None,
+        secrets: |_| Positions::new(),
+        traits: Traits::empty(),
+        replies: Replies::Any,
+        runs: Runs::Nothing,
+        refused: "",
+        group: Group::Generic,
+        categories: Categories::empty(),
+        since: "1.0.0",
+        summary: "",
+        complexity: "O(1)",
+        syntax: "",
+        tips: &[],
+        handler: no_handler,
+        subcommands: &[],
+    };
+
+    /// Whether its cost is bounded by its arguments and its reply.
+    pub fn is_bounded(&self) -> bool {
+        self.flags.contains(Flags::FAST) || self.traits.contains(Traits::BOUNDED)
+    }
+
+    /// Whether it is `EXEC`.
+    pub fn is_exec(&self) -> bool {
+        self.traits.contains(Traits::EXEC)
+    }
+
+    /// Whether `argc` arguments, including the name, match the arity.
+    pub fn takes(&self, argc: usize) -> bool {
+        let least = self.arity.unsigned_abs() as usize;
+        argc == least || (self.arity < 0 && argc > least)
+    }
+}
+
+/// The handler of a row that is never called: a container without its subcommand fails on arity first.
+fn no_handler(_: &mut Context<'_>, _: &[&[u8]]) -> Result {
+    Err(crate::base::error::Error::SYNTAX)
+}

@@ -1,0 +1,90 @@
+//! Long work: walks over many elements, done in slices between the requests of other sessions, and scripts that run long.
+//!
+//! A walk is `KEYS` in a large database, a list of thousands of clients or channels, or the end of very many subscriptions. The
+//! client waits until the work is done, and gets the usual reply. A list contains each element that exists during the whole walk
+//! exactly once; elements that come or go meanwhile may or may not be in it. In a transaction or a script, and without a running
+//! clock (simulations), the work is one step, as in Redis.
+//!
+//! This file has the types that name the engine, because they call back into it. `walk.rs` begins, continues and ends walks,
+//! `keys.rs` is the walk over the keys of a database, and `long_run.rs` has the state of a script that runs long.
+
+pub(crate) mod keys;
+pub mod long_run;
+mod walk;
+
+use std::collections::VecDeque;
+
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::Engine;
+use crate::engine::command::Command;
+use crate::engine::jobs::long_run::Verdict;
+
+/// The work of a walk: what it visits, and what it does with each element.
+pub(crate) trait Course: Send {
+    /// Number of elements visited in one turn of [`Engine::advance`].
+    fn slice(&self) -> u32 {
+        512
+    }
+
+    /// Visits `count` more elements for the session, at least one. Returns whether those were the last. Appends the elements of
+    /// the reply to `reply`.
+    fn go_on(&mut self, engine: &mut Engine, now: Now, id: SessionId, count: u32, reply: &mut Vec<u8>) -> bool;
+
+    /// The type of the reply, when all elements were visited.
+    fn kind(&self) -> ReplyKind;
+
+    /// Releases the engine's resources that the walk holds, at its end or before.
+    fn leave(&mut self, _: &mut Engine) {}
+}
+
+/// The type of a walk's reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyKind {
+    /// An array with this many elements.
+    Array(usize),
+    /// A text.
+    Text,
+    /// None, besides what was sent meanwhile.
+    Told,
+}
+
+/// One walk.
+struct Walk {
+    session: SessionId,
+    command: &'static Command,
+    course: Box<dyn Course>,
+    /// The elements of the reply so far.
+    reply: Vec<u8>,
+    /// Time spent so far, in nanoseconds.
+    ns: u64,
+}
+
+/// The walks in progress.
+#[derive(Default)]
+pub struct Walks(VecDeque<Walk>);
+
+impl Walks {
+    /// Whether there are no walks.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a session waits for a walk.
+    pub fn has(&self, id: SessionId) -> bool {
+        self.0.iter().any(|walk| walk.session == id)
+    }
+
+    /// Bytes of the reply that a session's walk has gathered so far.
+    pub fn bytes(&self, id: SessionId) -> usize {
+        self.0.iter().find(|walk| walk.session == id).map_or(0, |walk| walk.reply.len())
+    }
+}
+
+/// Called repeatedly while a script runs. The arguments are the engine, in the middle of a command of this session, the session,
+/// the instant of that command, and whether this is the first call of this run. It may execute other sessions' requests.
+pub type Supervisor = Box<dyn FnMut(&mut Engine, Now, SessionId, bool) -> Verdict>;
+
+#[cfg(test)]
+mod tests;

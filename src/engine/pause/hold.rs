@@ -1,0 +1,71 @@
+//! What the engine does about a pause: begins and ends it, holds requests back, and resumes them afterwards.
+
+use crate::base::arguments::Arguments;
+use crate::base::ids::SessionId;
+use crate::base::time::Now;
+use crate::engine::command::{Command, Flags};
+use crate::engine::pause::Mode;
+use crate::engine::request::Request;
+use crate::engine::session::SessionFlags;
+use crate::engine::{ADVANCE_BUDGET, Engine};
+
+impl Engine {
+    /// Begins a pause. An active pause becomes neither shorter nor weaker.
+    pub fn pause(&mut self, mode: Mode, until_ms: u64) {
+        self.pause.until_ms = if self.pause.is_on() { self.pause.until_ms.max(until_ms) } else { until_ms };
+        self.pause.mode = self.pause.mode.max(Some(mode));
+        self.update_circumstances();
+        self.keyspace.keep_ended = true;
+    }
+
+    /// Ends the pause.
+    pub fn unpause(&mut self) {
+        self.pause.mode = None;
+        self.update_circumstances();
+        self.keyspace.keep_ended = false;
+        self.keyspace.changes.attention = true;
+    }
+
+    /// Ends the pause if its time is over.
+    pub(in crate::engine) fn end_pause(&mut self, now: Now) {
+        if self.pause.is_on() && now.reached(self.pause.until_ms) {
+            self.unpause();
+        }
+    }
+
+    /// Lets a queued write command expire keys, although a pause has begun in the same transaction.
+    pub(in crate::engine) fn hold_expiry(&mut self, command: &Command) {
+        let writes = command.flags.intersects(Flags::WRITE.union(Flags::MAY_REPLICATE));
+        self.keyspace.keep_ended = self.pause.is_on() && !writes;
+    }
+
+    /// Holds a request back.
+    pub(in crate::engine) fn hold(&mut self, id: SessionId, args: &[&[u8]]) {
+        self.pause.last += 1;
+        let number = self.pause.last;
+        self.pause.held.insert(number, (id, Arguments::new(args)));
+        let session = &mut self.sessions[id.0 as usize];
+        session.held = number;
+        session.flags |= SessionFlags::BLOCKED;
+    }
+
+    /// Executes the held requests of a pause that is over; if there are many, some of them.
+    pub(in crate::engine) fn resume_held(&mut self, now: Now) {
+        for _ in 0..ADVANCE_BUDGET {
+            if self.pause.is_on() {
+                return;
+            }
+            let Some((_, (id, args))) = self.pause.held.pop_first() else { return };
+            let session = &mut self.sessions[id.0 as usize];
+            session.held = 0;
+            session.resume();
+            if session.flags.contains(SessionFlags::CLOSE_NOW) {
+                continue;
+            }
+            self.perform_again(now, id, Request::new(&args.borrow()));
+            self.serve_ready(now);
+            self.attend_locks(now);
+            self.wake_up(now, id);
+        }
+    }
+}
