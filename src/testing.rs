@@ -282,7 +282,7 @@ impl TestClock<'_> {
     /// this returns.
     pub fn advance(&self, by: Duration) {
         let us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-        self.server.control(move |shell| shell.advance(us));
+        self.server.control(move |shell| shell.move_clock(us));
     }
 
     /// Steps only the wall clock by this number of milliseconds, like an administrator who sets the system's clock. Deadlines do

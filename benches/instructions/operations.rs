@@ -192,7 +192,7 @@ impl World {
             self.turn(session, &input);
         }
         if self.pass_ms > 0 {
-            self.shell.advance(self.pass_ms * 1000);
+            self.shell.move_clock(self.pass_ms * 1000);
         }
     }
 

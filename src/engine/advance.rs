@@ -24,8 +24,8 @@ impl Engine {
             self.open_gates(now);
         }
         let mut budget = ADVANCE_BUDGET;
-        if now.reached(self.keyspace.changes.locks_due_ms) && !self.keyspace.keep_ended {
-            self.settle_locks(now, &mut budget);
+        if now.reached(self.keyspace.changes.locks_due_ms) && !self.keyspace.keep_expired {
+            self.end_expired_leases(now, &mut budget);
         }
         if now.reached(self.requests_due_ms()) {
             self.keyspace.with_locks(now, |locks, _| locks.requests.forget_some(now.mono_ms(), &mut budget));
@@ -34,9 +34,9 @@ impl Engine {
         loop {
             // The changes of one deadline are a unit.
             self.keyspace.changes.begin();
-            let more = budget > 0 && self.keyspace.advance(now, &mut budget);
+            let more = budget > 0 && self.keyspace.expire_due(now, &mut budget);
             self.keyspace.changes.end();
-            self.tell_others();
+            self.invalidate_others();
             self.publish_events();
             // Notifying listeners takes time too.
             budget = budget.saturating_sub((self.visited - visited) as u32 / TOLD_A_STEP);
@@ -48,11 +48,11 @@ impl Engine {
         self.publish_events();
         if self.memory.evicting {
             self.go_on_evicting(now);
-            self.tell_others();
+            self.invalidate_others();
         }
         if self.pubsub.has_retired() {
             self.pubsub.free_some(&mut budget);
-            self.update_heard();
+            self.update_listeners();
         }
         if self.counts_clients() {
             self.evict_clients(now);
@@ -61,8 +61,8 @@ impl Engine {
         if !self.ending.is_empty() {
             self.end_more_grants(now);
         }
-        if self.walking() {
-            self.walk_on(now, &mut budget);
+        if self.has_jobs() {
+            self.run_jobs(now, &mut budget);
         }
         if !self.discards.is_empty() {
             self.discards.free_some(&mut budget);
@@ -97,8 +97,8 @@ impl Engine {
     /// Whether work that a client has begun continues, which needs no passing of time: it continues even while the clock is
     /// frozen.
     #[inline]
-    pub fn goes_on(&self) -> bool {
-        self.walking() || !self.ending.is_empty()
+    pub fn has_client_work(&self) -> bool {
+        self.has_jobs() || !self.ending.is_empty()
     }
 
     /// The next time at which remembered lock requests are forgotten, in monotonic milliseconds; `u64::MAX` if there is none.
@@ -114,11 +114,11 @@ impl Engine {
         let clients_go = self.counts_clients() && self.clients_exceed();
         let unfreed =
             (self.scripts_touched && self.scripts.has_garbage()) || !self.discards.is_empty() || self.pubsub.has_retired();
-        let unfreed = unfreed || self.goes_on();
+        let unfreed = unfreed || self.has_client_work();
         if unfreed || (self.memory.evicting && self.may_evict()) || clients_go {
             return Some(0);
         }
-        let locks_ms = if self.keyspace.keep_ended { u64::MAX } else { self.keyspace.changes.locks_due_ms };
+        let locks_ms = if self.keyspace.keep_expired { u64::MAX } else { self.keyspace.changes.locks_due_ms };
         let ordered_ms = self.faults.next_ms().min(self.gates.next_ms());
         let next_ms = self.keyspace.changes.waits.next_ms().min(self.pause.next_ms()).min(ordered_ms).min(locks_ms);
         let next_ms = next_ms.min(self.requests_due_ms());

@@ -120,14 +120,14 @@ impl Engine {
             if let Some(number) = number
                 && waiter.is_some_and(|waiter| waiter.wake.intersects(held) || waiter.wake.contains(Wake::GONE))
             {
-                self.serve(now, number);
+                self.resume_waiter(now, number);
             }
             link = next;
         }
     }
 
     /// Executes a waiter's request again.
-    fn serve(&mut self, now: Now, number: u32) {
+    fn resume_waiter(&mut self, now: Now, number: u32) {
         let Some(waiter) = self.keyspace.changes.waits.leave(number) else { return };
         let Waiter { session: id, args, deadline, .. } = *waiter;
         let session = &mut self.sessions[id.0 as usize];
@@ -203,7 +203,7 @@ impl Engine {
     /// Forgets a session's wait, for whatever reason.
     pub(crate) fn forget_wait(&mut self, now: Now, id: SessionId) {
         self.forget_lock_wait(now, id);
-        self.forget_walk(id);
+        self.forget_job(id);
         let session = &mut self.sessions[id.0 as usize];
         if !session.flags.contains(SessionFlags::BLOCKED) {
             return;

@@ -30,7 +30,7 @@ impl Engine {
     /// Removes a session whose connection is closed.
     pub fn disconnect(&mut self, now: Now, id: SessionId) {
         self.pubsub.forget(id);
-        self.update_heard();
+        self.update_listeners();
         self.unwatch(id);
         self.untrack(id);
         self.end_monitor(id);
@@ -72,7 +72,7 @@ impl Engine {
     /// in it.
     pub fn take_dirty(&mut self, into: &mut Vec<SessionId>) {
         if self.keyspace.changes.tracking.has_changed() && self.long_run.is_none() {
-            self.tell_changed();
+            self.invalidate_changed();
         }
         if self.counts_clients() {
             for index in 0..self.dirty.len() {

@@ -16,13 +16,13 @@ impl Engine {
             assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
         }
         self.pubsub.check_invariants();
-        assert_eq!(self.keyspace.changes.heard, self.pubsub.has_listeners(), "events are published if anybody listens");
+        assert_eq!(self.keyspace.changes.has_listeners, self.pubsub.has_listeners(), "events are published if anybody listens");
         self.keyspace.changes.check_invariants();
         self.check_held();
         self.check_access_invariants();
         self.check_client_memory();
         self.check_observers();
-        assert_eq!(self.circumstances, self.find_circumstances(), "what makes requests other than ordinary is known");
+        assert_eq!(self.slow_path, self.find_slow_path(), "what makes requests other than ordinary is known");
         for (number, session) in &self.sessions {
             for kind in pubsub::Kind::ALL {
                 let counted = self.pubsub.subscriptions(kind, SessionId(number as u32));
@@ -34,7 +34,7 @@ impl Engine {
             assert_eq!(session.transaction.is_some(), multi, "a transaction between MULTI and EXEC");
             assert!(!session.flags.contains(SessionFlags::IN_EXEC), "EXEC is one step");
             let (waits, held) = (session.waiter != NIL || session.lock_waiter != NIL, session.held != 0);
-            let delayed = self.faults.delays(SessionId(number as u32)) || self.walks.has(SessionId(number as u32));
+            let delayed = self.faults.delays(SessionId(number as u32)) || self.jobs.has(SessionId(number as u32));
             assert_eq!(session.flags.contains(SessionFlags::BLOCKED), waits || held || delayed, "blocked by something");
             self.gates.check(SessionId(number as u32), session.flags);
             if session.waiter != NIL {

@@ -23,14 +23,15 @@
 //!
 //! ```text
 //!   LOCK.ACQUIRE ▶ commands::locks::acquire ▶ Keyspace::with_locks ▶ lock::Locks: granted, or queued
-//!   RELEASE ▶ Locks::release ▶ serve ▶ give ▶ Outcome; after the command: attend ▶ attend_locks ▶ tell_outcomes ▶ the waiter's reply
-//!   lease of a queued lock ▶ settle_locks ▶ Locks::advance ▶ tell_outcomes
+//!   RELEASE ▶ Locks::release ▶ grant_waiters ▶ make_grant ▶ Outcome
+//!     after the command: attend ▶ attend_locks ▶ reply_to_lock_waiters ▶ the waiter's reply
+//!   lease of a queued lock ▶ end_expired_leases ▶ Locks::end_due ▶ reply_to_lock_waiters
 //! ```
 //!
 //! # The way of a deadline
 //!
 //! ```text
-//!   timer ▶ Shell::tick ▶ Engine::advance ▶ Keyspace::advance ▶ Space::next_due removes the key ▶ the event `expired`
+//!   timer ▶ Shell::tick ▶ Engine::advance ▶ Keyspace::expire_due ▶ Space::take_due removes the key ▶ the event `expired`
 //!   a command that meets an expired key first: Db::locate_here ▶ Db::end
 //! ```
 //!
@@ -80,7 +81,7 @@ use crate::engine::faults::Faults;
 use crate::engine::faults::gates::Gates;
 use crate::engine::faults::test_mode::ClockOrder;
 use crate::engine::jobs::long_run::Run;
-use crate::engine::jobs::{Supervisor, Walks};
+use crate::engine::jobs::{Jobs, Supervisor};
 use crate::engine::memory::clients::ClientMemory;
 use crate::engine::memory::discard::Discards;
 use crate::engine::observe::command_stats::CommandStats;
@@ -93,7 +94,7 @@ use crate::engine::pause::Pause;
 use crate::engine::pubsub::subscriptions::PubSub;
 use crate::engine::scripting::Scripting;
 use crate::engine::session::Session;
-use crate::engine::slow_path::Circumstances;
+use crate::engine::slow_path::SlowPath;
 use crate::engine::table::CommandTable;
 use crate::engine::users::Users;
 use crate::engine::users::file::UsersFile;
@@ -163,8 +164,8 @@ pub struct Engine {
     pub pause: Pause,
     /// Sessions that see all requests (`MONITOR`).
     pub monitors: Vec<SessionId>,
-    /// Engine-wide states that take requests off the fast path; kept by [`Engine::update_circumstances`].
-    circumstances: Circumstances,
+    /// Engine-wide states that take requests off the fast path; kept by [`Engine::update_slow_path`].
+    slow_path: SlowPath,
     /// Number of requests in the running transaction, and the bytes of their queue.
     pub(crate) executing: (usize, usize),
     /// Scripts and libraries of functions, and their interpreters.
@@ -212,7 +213,7 @@ pub struct Engine {
     memory: memory::MemoryGuard,
     clients: ClientMemory,
     discards: Discards,
-    walks: Walks,
+    jobs: Jobs,
     next_client: u64,
     /// The seed of all random sequences.
     seed: u64,
@@ -249,7 +250,7 @@ impl Engine {
             pubsub: PubSub::new(seed ^ 0xd1b5_4a32_d192_ed03),
             pause: Pause::default(),
             monitors: Vec::new(),
-            circumstances: Circumstances::empty(),
+            slow_path: SlowPath::empty(),
             exec_slot: None,
             resumed: None,
             executing: (0, 0),
@@ -274,7 +275,7 @@ impl Engine {
             memory: memory::MemoryGuard::default(),
             clients: ClientMemory::default(),
             discards: Discards::default(),
-            walks: Walks::default(),
+            jobs: Jobs::default(),
             next_client: 1,
             seed,
             random: seed,
@@ -292,7 +293,7 @@ impl Engine {
         engine.replication_id = engine.run_id.clone();
         engine.distribute_config();
         engine.users.set_default_password(&engine.config.requirepass);
-        engine.update_circumstances();
+        engine.update_slow_path();
         engine
     }
 
@@ -319,26 +320,26 @@ impl Engine {
     }
 
     /// Must be called after a session subscribes or unsubscribes.
-    pub(crate) fn update_heard(&mut self) {
-        self.keyspace.changes.heard = self.pubsub.has_listeners();
+    pub(crate) fn update_listeners(&mut self) {
+        self.keyspace.changes.has_listeners = self.pubsub.has_listeners();
     }
 
     /// Adds an action for the driver.
     pub fn act(&mut self, action: Action) {
         self.actions.push(action);
-        self.update_circumstances();
+        self.update_slow_path();
     }
 
     /// Whether there are actions for [`Engine::take_actions`].
     #[inline]
-    pub fn asks(&self) -> bool {
-        self.lasts(Circumstances::ASKED)
+    pub fn has_actions(&self) -> bool {
+        self.on_slow_path(SlowPath::ACTIONS)
     }
 
     /// Takes the actions since the last call.
     pub fn take_actions(&mut self) -> Vec<Action> {
         let actions = std::mem::take(&mut self.actions);
-        self.update_circumstances();
+        self.update_slow_path();
         actions
     }
 }

@@ -22,7 +22,7 @@ impl Engine {
             self.set_default_password();
         }
         self.actions.extend(changed.map(Action::ConfigChanged));
-        self.update_circumstances();
+        self.update_slow_path();
     }
 
     /// Copies the values of the configuration to the parts of the engine that work by them.

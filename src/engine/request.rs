@@ -10,14 +10,14 @@ use crate::engine::command::{Command, Flags, Traits};
 use crate::engine::context::{Context, Origin};
 use crate::engine::outbox::Outbox;
 use crate::engine::session::SessionFlags;
-use crate::engine::slow_path::Circumstances;
+use crate::engine::slow_path::SlowPath;
 use crate::engine::table::resolve_row;
 use crate::engine::transaction::exec::Fate;
 use crate::resp::reply::{Sink, WireReply};
 use crate::store::dict::KeyHash;
 
 /// Maximum number of expired leases and waits settled before a command, besides those of its own keys.
-pub(super) const SETTLE_BUDGET: u32 = ADVANCE_BUDGET;
+pub(super) const LEASES_BEFORE_REQUEST: u32 = ADVANCE_BUDGET;
 
 /// A request of a session, and what its driver has found out about it ahead of its execution.
 #[derive(Clone, Copy, Debug)]
@@ -59,10 +59,10 @@ impl Engine {
     #[inline]
     pub fn execute_next(&mut self, now: Now, request: Request<'_>, outbox: &mut Outbox) -> SessionFlags {
         if let Some((key, hash)) = request.key {
-            self.keyspace.know(key, hash);
+            self.keyspace.set_current_key(key, hash);
         }
         let flags = self.perform(now, request, outbox);
-        self.keyspace.forget_known();
+        self.keyspace.clear_current_key();
         if !self.keyspace.changes.attention {
             return flags;
         }
@@ -85,19 +85,19 @@ impl Engine {
     /// Executes one request without serving the sessions that wait for its effects. Returns the session's flags.
     #[inline(always)]
     fn perform(&mut self, now: Now, request: Request<'_>, outbox: &mut Outbox) -> SessionFlags {
-        debug_assert_eq!(self.circumstances, self.find_circumstances(), "the states are known");
+        debug_assert_eq!(self.slow_path, self.find_slow_path(), "the states are known");
         let (id, args) = (outbox.session, request.args);
         let Some(name) = args.first() else { return self.sessions[id.0 as usize].flags };
-        if self.lasts(Circumstances::CLIENTS_COUNTED) && outbox.in_place(self, |engine| engine.evict_clients_before(now, id)) {
+        if self.on_slow_path(SlowPath::CLIENTS_COUNTED) && outbox.in_place(self, |engine| engine.evict_clients_before(now, id)) {
             return self.sessions[id.0 as usize].flags;
         }
         // Not in the middle of a script that lets other sessions run.
         if now.reached(self.keyspace.changes.locks_due_ms) {
-            if self.long_run.is_none() && !self.keyspace.keep_ended {
-                let mut budget = SETTLE_BUDGET;
-                self.settle_locks(now, &mut budget);
+            if self.long_run.is_none() && !self.keyspace.keep_expired {
+                let mut budget = LEASES_BEFORE_REQUEST;
+                self.end_expired_leases(now, &mut budget);
             }
-            self.keyspace.behind = now.reached(self.keyspace.changes.locks_due_ms);
+            self.keyspace.leases_overdue = now.reached(self.keyspace.changes.locks_due_ms);
         }
         self.keyspace.changes.begin();
         let mut unknown = None;
@@ -106,7 +106,7 @@ impl Engine {
         let session = &mut self.sessions[id.0 as usize];
         debug_assert!(!session.flags.contains(SessionFlags::BLOCKED), "a request of a session that waits");
         session.last_ms = now.mono_ms();
-        let ordinary = session.is_ordinary() && self.circumstances.is_empty();
+        let ordinary = session.is_ordinary() && self.slow_path.is_empty();
         if !ordinary {
             session.begin_reply();
         }
@@ -128,7 +128,7 @@ impl Engine {
             }
             None => self.refuse_unknown(now, id, args, unknown, &mut reply),
         }
-        if self.lasts(Circumstances::OBSERVERS) {
+        if self.on_slow_path(SlowPath::OBSERVERS) {
             self.end_observed(id, found);
         }
         self.keyspace.changes.end();
@@ -147,7 +147,7 @@ impl Engine {
         if let Some(call) = ran {
             self.executed(now, id, flags, call, args, replied);
         }
-        if self.lasts(Circumstances::CLIENTS_COUNTED) {
+        if self.on_slow_path(SlowPath::CLIENTS_COUNTED) {
             outbox.in_place(self, |engine| engine.count_client(id));
         }
         flags
@@ -156,10 +156,10 @@ impl Engine {
     /// Slow path: decides whether a request runs now. If not, this queues it, holds it back or refuses it.
     #[inline(never)]
     fn may_run(&mut self, now: Now, id: SessionId, command: &'static Command, args: &[&[u8]], reply: &mut dyn Sink) -> bool {
-        const SPECIAL: Circumstances = Circumstances::PAUSE.union(Circumstances::CLUSTER);
+        const SPECIAL: SlowPath = SlowPath::PAUSE.union(SlowPath::CLUSTER);
         let session = &self.sessions[id.0 as usize];
         let special =
-            session.flags.intersects(SessionFlags::MULTI.union(SessionFlags::MONITOR)) || self.circumstances.intersects(SPECIAL);
+            session.flags.intersects(SessionFlags::MULTI.union(SessionFlags::MONITOR)) || self.slow_path.intersects(SPECIAL);
         let admitted = match special {
             false => {
                 let admitted = self.admit(now, id, command, args).and_then(|()| self.check_memory(now, command, args));
@@ -176,7 +176,7 @@ impl Engine {
                 self.refuse(&Error::CROSS_SLOT, reply);
             }
             Err(error) => {
-                if self.lasts(Circumstances::OBSERVERS) {
+                if self.on_slow_path(SlowPath::OBSERVERS) {
                     self.show_refused(now, id, args);
                 }
                 self.command_stats.of(command).rejected += 1;
@@ -197,7 +197,7 @@ impl Engine {
             tracing::warn!("possible cross-protocol attack: a client sent POST or Host:, its connection is closed");
             self.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
         } else {
-            if self.lasts(Circumstances::OBSERVERS) {
+            if self.on_slow_path(SlowPath::OBSERVERS) {
                 self.show_refused(now, id, args);
             }
             if let Some(command) = self.commands.named(args) {
@@ -247,11 +247,11 @@ impl Context<'_> {
     pub(crate) fn run(&mut self, args: &[&[u8]]) {
         let engine = &mut *self.engine;
         engine.stats.commands += 1;
-        engine.keyspace.uses.begin();
-        let observed = engine.lasts(Circumstances::OBSERVERS);
+        engine.keyspace.lru.begin();
+        let observed = engine.on_slow_path(SlowPath::OBSERVERS);
         let counted = engine.command_stats.slot(self.slot);
         counted.calls += 1;
-        if observed | engine.keyspace.behind | (engine.keyspace.natives & counted.guarded) {
+        if observed | engine.keyspace.leases_overdue | (engine.keyspace.natives & counted.guarded) {
             return self.run_slowly(args);
         }
         self.handle(args);
@@ -275,8 +275,8 @@ impl Context<'_> {
     fn run_slowly(&mut self, args: &[&[u8]]) {
         let (now, id, db, command) = (self.now, self.session, self.db, self.command);
         let engine = &mut *self.engine;
-        if engine.keyspace.behind {
-            engine.settle_names(now, db, command, args);
+        if engine.keyspace.leases_overdue {
+            engine.end_expired_leases_of(now, db, command, args);
         }
         if engine.keyspace.natives
             && engine.command_stats.slot(self.slot).guarded
@@ -287,7 +287,7 @@ impl Context<'_> {
             // Expired keys and leases were settled before the refusal.
             return engine.publish_events();
         }
-        if engine.lasts(Circumstances::OBSERVERS) {
+        if engine.on_slow_path(SlowPath::OBSERVERS) {
             return self.run_observed(args);
         }
         self.handle(args);

@@ -91,27 +91,27 @@ impl Engine {
 
     /// Notifies clients other than the current one of its changes.
     #[inline]
-    pub(super) fn tell_others(&mut self) {
+    pub(super) fn invalidate_others(&mut self) {
         if self.keyspace.changes.tracking.has_others() {
             let messages = self.keyspace.changes.tracking.take_others();
-            self.tell(messages);
+            self.send_invalidations(messages);
         }
     }
 
     /// Notifies the current client of its own changes.
-    pub(super) fn tell_own(&mut self) {
+    pub(super) fn invalidate_own(&mut self) {
         let messages = self.keyspace.changes.tracking.take_own();
-        self.tell(messages);
+        self.send_invalidations(messages);
     }
 
     /// After a turn: notifies the clients that track by prefix.
     #[cold]
-    pub(super) fn tell_changed(&mut self) {
+    pub(super) fn invalidate_changed(&mut self) {
         let messages = self.keyspace.changes.tracking.take_changed();
-        self.tell(messages);
+        self.send_invalidations(messages);
     }
 
-    fn tell(&mut self, messages: Vec<Message>) {
+    fn send_invalidations(&mut self, messages: Vec<Message>) {
         for Message { told, to } in messages {
             self.visited += to.len() as u64;
             // One frame for each protocol, encoded for the first client that uses it.

@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::time::Now;
 use crate::keyspace::change::{Change, Changes, Effect, Event};
 use crate::keyspace::eviction::Evictor;
-use crate::keyspace::lru::Uses;
+use crate::keyspace::lru::AccessClock;
 use crate::keyspace::natives::may_replace;
 use crate::lock::Origin;
 use crate::store::dict::{KeyHash, KeyHasher, Place};
@@ -61,7 +61,7 @@ pub struct Keyspace {
     /// Counters.
     pub stats: KeyspaceStats,
     /// Records uses of keys, for eviction and `OBJECT`.
-    pub uses: Uses,
+    pub lru: AccessClock,
     /// Chooses the keys to evict when memory is used up.
     pub evictor: Evictor,
     /// Up to which size a hash is one buffer.
@@ -71,7 +71,7 @@ pub struct Keyspace {
     /// Up to which size a sorted set is one buffer.
     pub zset_limits: zset::Limits,
     /// Expired keys are not removed, though they are invisible: during `CLIENT PAUSE`.
-    pub keep_ended: bool,
+    pub keep_expired: bool,
     /// Up to which size a set stays in its compact forms.
     pub set_limits: crate::store::values::set::Limits,
     /// The maximum size of a block of a stream.
@@ -79,7 +79,7 @@ pub struct Keyspace {
     /// Whether the keys may include locks, semaphores, latches or guards.
     pub natives: bool,
     /// Whether overdue leases may be unsettled: commands must settle those of their own keys.
-    pub behind: bool,
+    pub leases_overdue: bool,
     /// `DEBUG SET-ACTIVE-EXPIRE`: if off, keys expire only when they are accessed.
     pub active_expire: bool,
 }
@@ -92,16 +92,16 @@ impl Keyspace {
             numbers: (0..count as u16).collect(),
             changes: Changes::new(seed ^ 0x2545_f491_4f6c_dd1d),
             stats: KeyspaceStats::default(),
-            uses: Uses::new(seed ^ 0x94d0_49bb_1331_11eb),
+            lru: AccessClock::new(seed ^ 0x94d0_49bb_1331_11eb),
             evictor: Evictor::default(),
             hash_limits: Limits::default(),
             list_cuts: Cuts::default(),
             zset_limits: zset::Limits::default(),
-            keep_ended: false,
+            keep_expired: false,
             set_limits: Default::default(),
             stream_limits: BlockLimits::default(),
             natives: false,
-            behind: false,
+            leases_overdue: false,
             active_expire: true,
         }
     }
@@ -129,17 +129,17 @@ impl Keyspace {
         Ahead { hasher: self.space.hasher(), dict: self.space.dict(self.numbers[db as usize] as usize) }
     }
 
-    /// Records the hash of a request's key, which was computed ahead, until [`Keyspace::forget_known`]. The request's bytes must
+    /// Records the hash of a request's key, which was computed ahead, until [`Keyspace::clear_current_key`]. The request's bytes must
     /// not move until then.
     #[inline]
-    pub fn know(&mut self, key: &[u8], hash: KeyHash) {
-        self.space.know(key, hash);
+    pub fn set_current_key(&mut self, key: &[u8], hash: KeyHash) {
+        self.space.set_current_key(key, hash);
     }
 
     /// Must be called at the end of the request.
     #[inline]
-    pub fn forget_known(&mut self) {
-        self.space.forget_known();
+    pub fn clear_current_key(&mut self) {
+        self.space.clear_current_key();
     }
 
     /// When a key ends or has ended, in monotonic milliseconds, without touching it: `None` if there is no such key, `u64::MAX`
@@ -180,26 +180,26 @@ impl Keyspace {
         // In Redis's order of events: it adds the destination before it removes the source.
         self.changes.publish(to.0, Event::NEW, to.1);
         self.db(from.0, now).emit(from.1, events.0, Effect::Delete);
-        self.db(to.0, now).settle(to.1, entry, events.1);
+        self.db(to.0, now).store_moved(to.1, entry, events.1);
         self.changes.count_as(before, 1);
         Ok(true)
     }
 
-    /// When [`Keyspace::advance`] has work next, in monotonic milliseconds: a key or a field expires. 0 if memory waits to be
+    /// When [`Keyspace::expire_due`] has work next, in monotonic milliseconds: a key or a field expires. 0 if memory waits to be
     /// freed.
     pub fn next_wake(&self) -> Option<u64> {
         if self.space.has_graves() || self.changes.has_retired() || self.changes.has_lost() {
             return Some(0);
         }
-        if self.active_expire && !self.keep_ended { self.space.next_wake() } else { None }
+        if self.active_expire && !self.keep_expired { self.space.next_wake() } else { None }
     }
 
     /// Expires what is due, and then frees buried memory, within `budget`. Stops after a key so that its events can be
     /// published. Returns false when there is nothing more to do.
-    pub fn advance(&mut self, now: Now, budget: &mut u32) -> bool {
+    pub fn expire_due(&mut self, now: Now, budget: &mut u32) -> bool {
         if self.active_expire
-            && !self.keep_ended
-            && let Some(due) = self.space.next_due(now.mono_ms(), budget)
+            && !self.keep_expired
+            && let Some(due) = self.space.take_due(now.mono_ms(), budget)
         {
             match due {
                 Due::Key { dict, entry } => {
@@ -350,7 +350,7 @@ impl<'a> Db<'a> {
     #[cold]
     #[inline(never)]
     fn end(&mut self, place: Place) {
-        if self.keyspace.keep_ended {
+        if self.keyspace.keep_expired {
             return;
         }
         let entry = self.keyspace.space.get(self.dict, place);
@@ -410,7 +410,7 @@ impl<'a> Db<'a> {
             self.note_lookup(key, false);
             return None;
         };
-        let counted = self.keyspace.uses.counted;
+        let counted = self.keyspace.lru.counted;
         if counted {
             self.touch(place);
         }
@@ -493,7 +493,7 @@ impl<'a> Db<'a> {
     }
 
     /// Stores an entry that was taken out elsewhere under a free name. It keeps its deadline and its access clock.
-    fn settle(&mut self, key: &[u8], entry: Entry, event: Event) {
+    fn store_moved(&mut self, key: &[u8], entry: Entry, event: Event) {
         let old = entry.read();
         let (deadline, form, access) = (old.deadline(), old.form(), old.access());
         let space = &mut self.keyspace.space;

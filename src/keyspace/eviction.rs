@@ -179,7 +179,7 @@ impl Keyspace {
         let next = self.evictor.next;
         let dict = (0..dicts).map(|turn| (next + turn) % dicts).find(|&dict| self.space.plain(dict, false) > 0)?;
         self.evictor.next = dict + 1;
-        let random = self.uses.random();
+        let random = self.lru.random();
         let (space, mut hash) = (&self.space, None);
         space.dict(dict).sample(random, self.keys_for(dict, 1), |entry| {
             if hash.is_none() && !entry.is_native() {
@@ -200,7 +200,7 @@ impl Keyspace {
         let from = match self.evictor.sweep.take() {
             Some(from) => from,
             // Far from the largest number, so that continuing from there does not wrap.
-            None => self.uses.random() >> 8,
+            None => self.lru.random() >> 8,
         };
         let found = self.space.sample_volatile(from, SAMPLE_STEPS);
         if found.is_none() {
@@ -210,7 +210,7 @@ impl Keyspace {
     }
 
     fn best_key(&mut self, policy: Policy, now: Now) -> Option<(usize, Place)> {
-        let (rules, samples) = (self.uses.rules, self.evictor.samples.max(1));
+        let (rules, samples) = (self.lru.rules, self.evictor.samples.max(1));
         if policy.volatile {
             for _ in 0..samples {
                 let Some((dict, hash, place)) = self.sample_volatile() else { continue };
@@ -222,7 +222,7 @@ impl Keyspace {
                 if self.space.plain(dict, false) == 0 {
                     continue;
                 }
-                let (random, count) = (self.uses.random(), self.keys_for(dict, samples));
+                let (random, count) = (self.lru.random(), self.keys_for(dict, samples));
                 let Keyspace { space, evictor, .. } = self;
                 space.dict(dict).sample(random, count, |entry| {
                     if entry.is_native() {

@@ -10,7 +10,7 @@ use crate::store::frequency::{self, Rules};
 
 /// How uses are recorded.
 #[derive(Clone, Debug)]
-pub struct Uses {
+pub struct AccessClock {
     /// Whether uses are counted; if not, the second of the last use is recorded.
     pub counted: bool,
     /// How counters grow and fall.
@@ -20,10 +20,10 @@ pub struct Uses {
     random: u64,
 }
 
-impl Uses {
+impl AccessClock {
     /// Records the seconds of uses. The random sequence follows from the seed.
     pub(crate) fn new(seed: u64) -> Self {
-        Uses { counted: false, rules: Rules { log_factor: 10, decay_minutes: 1 }, last: None, random: seed }
+        AccessClock { counted: false, rules: Rules { log_factor: 10, decay_minutes: 1 }, last: None, random: seed }
     }
 
     /// Must be called before each command, which counts its own uses.
@@ -60,7 +60,7 @@ impl Db<'_> {
     /// grow for them.
     #[inline(always)]
     pub(crate) fn note_use(&mut self, place: Place) {
-        if self.keyspace.uses.counted {
+        if self.keyspace.lru.counted {
             return self.count_use(place);
         }
         let second = self.now.second();
@@ -69,13 +69,13 @@ impl Db<'_> {
 
     #[cold]
     fn count_use(&mut self, place: Place) {
-        if !self.touch || self.keyspace.uses.last == Some((self.dict, place)) {
+        if !self.touch || self.keyspace.lru.last == Some((self.dict, place)) {
             return;
         }
-        self.keyspace.uses.last = Some((self.dict, place));
-        let random = self.keyspace.uses.random();
+        self.keyspace.lru.last = Some((self.dict, place));
+        let random = self.keyspace.lru.random();
         let mut entry = self.keyspace.space.get_mut(self.dict, place);
-        let stamp = frequency::used(entry.read().access(), self.now.minute(), self.keyspace.uses.rules, random);
+        let stamp = frequency::used(entry.read().access(), self.now.minute(), self.keyspace.lru.rules, random);
         entry.touch(u64::from(stamp));
     }
 
@@ -90,7 +90,7 @@ impl Db<'_> {
     /// The stamp of a new key: see [`Db::note_first_use`].
     #[inline]
     pub(crate) fn first_stamp(&self) -> u64 {
-        if self.keyspace.uses.counted {
+        if self.keyspace.lru.counted {
             u64::from(frequency::stamp(self.now.minute(), frequency::INITIAL))
         } else {
             self.now.second()
@@ -100,20 +100,20 @@ impl Db<'_> {
     /// Records that a new key, which is stamped already, is used now.
     #[inline]
     pub(crate) fn note_first_use(&mut self, place: Place) {
-        if self.keyspace.uses.counted {
-            self.keyspace.uses.last = Some((self.dict, place));
+        if self.keyspace.lru.counted {
+            self.keyspace.lru.last = Some((self.dict, place));
         }
     }
 
     /// The counter of a key's uses, decayed to the present.
     pub(crate) fn frequency(&mut self, key: &[u8]) -> Option<u8> {
-        let (minute, rules) = (self.now.minute(), self.keyspace.uses.rules);
+        let (minute, rules) = (self.now.minute(), self.keyspace.lru.rules);
         self.peek(key).map(|entry| frequency::counter(entry.access(), minute, rules))
     }
 
     /// Sets the counter of a key's uses; does nothing unless uses are counted.
     pub(crate) fn set_frequency(&mut self, key: &[u8], counter: u8) {
-        if self.keyspace.uses.counted
+        if self.keyspace.lru.counted
             && let Some(place) = self.locate(key).1
         {
             let stamp = frequency::stamp(self.now.minute(), counter);
@@ -123,7 +123,7 @@ impl Db<'_> {
 
     /// Sets the idle time of a key in seconds; does nothing if uses are counted.
     pub(crate) fn set_idle(&mut self, key: &[u8], seconds: u64) {
-        if !self.keyspace.uses.counted
+        if !self.keyspace.lru.counted
             && let Some(place) = self.locate(key).1
         {
             let second = self.now.second().wrapping_sub(seconds.min(u64::from(ACCESS_PERIOD) - 1));

@@ -31,7 +31,7 @@ pub struct Step {
 
 /// A wait that is about to begin.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish<'a> {
+pub struct PendingWait<'a> {
     /// The owner.
     pub owner: &'a [u8],
     /// The mode in which it wants the names.
@@ -62,38 +62,38 @@ const STEPS: u32 = if cfg!(test) { 3 } else { 64 };
 const LIFTED: u32 = 1 << 16;
 
 /// The cycle that a wait would close, beginning with its owner; `None` if it closes none.
-pub fn find_cycle(queues: &mut Queues, wish: Wish<'_>) -> Option<Vec<Step>> {
-    let wanting = queues.find_owner(wish.owner)?;
+pub fn find_cycle(queues: &mut Queues, pending: PendingWait<'_>) -> Option<Vec<Step>> {
+    let wanting = queues.find_owner(pending.owner)?;
     let known = queues.owner(wanting)?;
     if known.holds.is_empty() && known.waits.is_empty() {
         return None;
     }
-    if queues.is_below(wanting, wish.queues) {
+    if queues.is_below(wanting, pending.queues) {
         return None;
     }
     let mut steps = STEPS;
-    let cycle = search(queues, wish, wanting, &mut steps);
+    let cycle = search(queues, pending, wanting, &mut steps);
     if cycle.is_none() && steps > STEPS {
-        queues.put_above(wanting, wish.queues, steps.saturating_mul(8).min(LIFTED));
+        queues.put_above(wanting, pending.queues, steps.saturating_mul(8).min(LIFTED));
     }
     cycle
 }
 
 /// Searches from both ends by turns. Leaves in `steps` the bound of the last turn.
-fn search(queues: &Queues, wish: Wish<'_>, wanting: u32, steps: &mut u32) -> Option<Vec<Step>> {
+fn search(queues: &Queues, pending: PendingWait<'_>, wanting: u32, steps: &mut u32) -> Option<Vec<Step>> {
     let known = queues.owner(wanting)?;
     // An upgrade goes before all waiters, and they wait for its owner then: the owner's other waits may close the cycle, too.
-    let waits = if wish.upgrade { &known.waits[..] } else { &[] };
+    let waits = if pending.upgrade { &known.waits[..] } else { &[] };
     let also: Vec<u32> = waits.iter().flat_map(|&waiter| queues.queues_of(waiter)).collect();
     // Both searches start again at each turn: all earlier turns together take a third of the steps of the last one.
     loop {
-        let awaited = Awaited { queues, wish, wanting, also: &also, seen: BTreeSet::new(), next: Vec::new(), steps: *steps };
-        match awaited.leads_to_wish() {
+        let awaited = Awaited { queues, pending, wanting, also: &also, seen: BTreeSet::new(), next: Vec::new(), steps: *steps };
+        match awaited.leads_to_pending() {
             Ok(false) => return None,
             Ok(true) => *steps = u32::MAX,
             Err(OutOfSteps) => {}
         }
-        match Search::new(queues, wish, wanting, *steps).cycle() {
+        match Search::new(queues, pending, wanting, *steps).cycle() {
             Ok(cycle) => return cycle,
             Err(OutOfSteps) => *steps = steps.saturating_mul(4),
         }
@@ -112,7 +112,7 @@ fn step(steps: &mut u32) -> Result<(), OutOfSteps> {
 /// ignores modes, so it may find too many queues, but never too few.
 struct Awaited<'a> {
     queues: &'a Queues,
-    wish: Wish<'a>,
+    pending: PendingWait<'a>,
     wanting: u32,
     /// The owner's present queues, if an upgrade makes others wait for it.
     also: &'a [u32],
@@ -123,7 +123,7 @@ struct Awaited<'a> {
 
 impl Awaited<'_> {
     /// Whether any of those waiters holds, or stands in the queue of, a name that the owner wants. Only then a cycle is possible.
-    fn leads_to_wish(mut self) -> Result<bool, OutOfSteps> {
+    fn leads_to_pending(mut self) -> Result<bool, OutOfSteps> {
         let mut found = self.add(self.wanting)?;
         while let Some(queue) = self.next.pop().filter(|_| !found) {
             for link in self.queues.links_of(queue) {
@@ -143,17 +143,19 @@ impl Awaited<'_> {
     fn add(&mut self, owner: u32) -> Result<bool, OutOfSteps> {
         let Some(node) = self.queues.owner(owner) else { return Ok(false) };
         // An upgrade goes before everybody else in the queue of the name that it shares.
-        let own = owner == self.wanting && self.wish.upgrade;
+        let own = owner == self.wanting && self.pending.upgrade;
         for queue in node.holds.iter() {
             step(&mut self.steps)?;
-            if (self.wish.queues.contains(&queue) || self.also.contains(&queue)) && !own {
+            if (self.pending.queues.contains(&queue) || self.also.contains(&queue)) && !own {
                 return Ok(true);
             }
             self.enter(queue);
         }
         for queue in node.waits.iter().flat_map(|&waiter| self.queues.queues_of(waiter)) {
             step(&mut self.steps)?;
-            if self.wish.queues.contains(&queue) && !self.wish.upgrade || self.also.contains(&queue) && owner != self.wanting {
+            if self.pending.queues.contains(&queue) && !self.pending.upgrade
+                || self.also.contains(&queue) && owner != self.wanting
+            {
                 return Ok(true);
             }
             self.enter(queue);
@@ -171,7 +173,7 @@ impl Awaited<'_> {
 /// The search from the beginning, which knows the path once it finds the end.
 struct Search<'a> {
     queues: &'a Queues,
-    wish: Wish<'a>,
+    pending: PendingWait<'a>,
     wanting: u32,
     nodes: Vec<Node>,
     /// How far each queue was searched, separately for exclusive and for shared waits.
@@ -180,11 +182,11 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(queues: &'a Queues, wish: Wish<'a>, wanting: u32, steps: u32) -> Self {
-        let before = if wish.upgrade { i64::MIN } else { i64::MAX };
-        let root = |&queue| Node { queue, before, mode: wish.mode, owner: None, from: usize::MAX };
-        let mut nodes: Vec<Node> = wish.queues.iter().map(root).collect();
-        for &waiter in queues.owner(wanting).filter(|_| wish.upgrade).map(|owner| &owner.waits[..]).unwrap_or_default() {
+    fn new(queues: &'a Queues, pending: PendingWait<'a>, wanting: u32, steps: u32) -> Self {
+        let before = if pending.upgrade { i64::MIN } else { i64::MAX };
+        let root = |&queue| Node { queue, before, mode: pending.mode, owner: None, from: usize::MAX };
+        let mut nodes: Vec<Node> = pending.queues.iter().map(root).collect();
+        for &waiter in queues.owner(wanting).filter(|_| pending.upgrade).map(|owner| &owner.waits[..]).unwrap_or_default() {
             let Some(waiter) = queues.waiter(waiter).filter(|waiter| waiter.wanted.limit <= 1) else { continue };
             let links = waiter.links.iter().filter_map(|&link| queues.link(link));
             let node = |link: Link| Node {
@@ -196,7 +198,7 @@ impl<'a> Search<'a> {
             };
             nodes.extend(links.map(node));
         }
-        Search { queues, wish, wanting, nodes, seen: BTreeMap::new(), steps }
+        Search { queues, pending, wanting, nodes, seen: BTreeMap::new(), steps }
     }
 
     fn cycle(mut self) -> Result<Option<Vec<Step>>, OutOfSteps> {
@@ -217,7 +219,7 @@ impl<'a> Search<'a> {
         let Node { queue: number, before, mode, .. } = self.nodes[at];
         let Some(queue) = self.queues.get(number) else { return Ok(None) };
         step(&mut self.steps)?;
-        if !root && self.wish.upgrade && self.wish.queues.contains(&number) {
+        if !root && self.pending.upgrade && self.pending.queues.contains(&number) {
             // The upgrade will stand before all of them, and shares the name with others until then.
             return Ok(Some(true));
         }
@@ -312,7 +314,7 @@ impl<'a> Search<'a> {
             let waits_for = self.queues.get(node.queue).map(|queue| queue.name.to_vec()).unwrap_or_default();
             let owner = match node.owner {
                 Some((owner, _)) => self.queues.owner(owner).map(|owner| owner.name.to_vec()).unwrap_or_default(),
-                None => self.wish.owner.to_vec(),
+                None => self.pending.owner.to_vec(),
             };
             steps.push(Step { owner, waits_for, held });
             match node.owner {
@@ -348,8 +350,8 @@ pub fn describe(cycle: &[Step]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::lock::grant::{Bound, Client};
+    use crate::lock::interface::Request;
     use crate::lock::queue::Wanted;
-    use crate::lock::terms::Request;
 
     const WANTED: Wanted =
         Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms: 1, max_hold_ms: 0, delay_ms: 0, bound: Bound::Lease };
@@ -369,18 +371,19 @@ mod tests {
         queues.enter(&request, (None, 0), (false, false), &[queue]);
     }
 
-    fn wish_for(queues: &mut Queues, what: &[u8], owner: &[u8]) -> Option<Vec<Step>> {
+    fn cycle_of(queues: &mut Queues, what: &[u8], owner: &[u8]) -> Option<Vec<Step>> {
         let queue = queues.find_or_make(0, what);
-        find_cycle(queues, Wish { owner, mode: Mode::Exclusive, upgrade: false, queues: &[queue] })
+        find_cycle(queues, PendingWait { owner, mode: Mode::Exclusive, upgrade: false, queues: &[queue] })
     }
 
     /// Whether at most this many steps suffice to see that there is no cycle.
     fn is_seen_within(queues: &mut Queues, what: &[u8], owner: &[u8], steps: u32) -> bool {
         let wanted = [queues.find_or_make(0, what)];
-        let wish = Wish { owner, mode: Mode::Exclusive, upgrade: false, queues: &wanted };
+        let pending = PendingWait { owner, mode: Mode::Exclusive, upgrade: false, queues: &wanted };
         let Some(wanting) = queues.find_owner(owner) else { return true };
-        let awaited = Awaited { queues, wish, wanting, also: &[], seen: BTreeSet::new(), next: Vec::new(), steps };
-        matches!(awaited.leads_to_wish(), Ok(false)) || matches!(Search::new(queues, wish, wanting, steps).cycle(), Ok(None))
+        let awaited = Awaited { queues, pending, wanting, also: &[], seen: BTreeSet::new(), next: Vec::new(), steps };
+        matches!(awaited.leads_to_pending(), Ok(false))
+            || matches!(Search::new(queues, pending, wanting, steps).cycle(), Ok(None))
     }
 
     #[test]
@@ -393,7 +396,7 @@ mod tests {
             (0..size).for_each(|n| hold(&mut queues, &name("lock", n), &name("owner", n), Mode::Exclusive));
             for (at, &n) in order.iter().enumerate() {
                 let (wanted, owner) = (name("lock", (n + 1) % size), name("owner", n));
-                let cycle = wish_for(&mut queues, &wanted, &owner);
+                let cycle = cycle_of(&mut queues, &wanted, &owner);
                 if at + 1 < size {
                     assert_eq!(cycle, None, "ring of {size}, wait {at}");
                     wait(&mut queues, &wanted, &owner);
@@ -447,11 +450,11 @@ mod tests {
             let owner = name("sharer", n);
             let number = queues.find_owner(&owner).expect("it holds");
             assert_eq!(queues.is_below(number, &shared), n > 0, "{n}");
-            assert_eq!(wish_for(&mut queues, b"shared", &owner), None);
+            assert_eq!(cycle_of(&mut queues, b"shared", &owner), None);
             wait(&mut queues, b"shared", &owner);
             queues.check_invariants();
         }
         // One that closes the cycle is found all the same.
-        assert_eq!(wish_for(&mut queues, &name("chain", 0), b"end").map(|cycle| cycle.len()), Some(MANY + 1));
+        assert_eq!(cycle_of(&mut queues, &name("chain", 0), b"end").map(|cycle| cycle.len()), Some(MANY + 1));
     }
 }

@@ -11,7 +11,7 @@ mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use granting::grantable;
+use granting::{Granting, grantable};
 use losing::{Lost, Origin};
 use smallvec::SmallVec;
 
@@ -20,11 +20,11 @@ use crate::lock::grant::{Bound, Client, Mode, Owner, Reason};
 use crate::lock::held::HeldByDb;
 use crate::lock::history::{History, What};
 use crate::lock::holders::{Holder, Lock};
+pub use crate::lock::interface::{Acquired, AllAcquired, Cause, Claim, Found, Keys, Outcome, Refusal, Request};
 use crate::lock::queue::{Queues, Wanted};
 use crate::lock::requests::{Answer, Requests};
 use crate::lock::sessions::Sessions;
 use crate::lock::stats::Stats;
-pub use crate::lock::terms::{Acquired, AllAcquired, Cause, Claim, Found, Keys, Outcome, Refusal, Request};
 
 /// Default threshold of long waits, in milliseconds: waits of at least this length are kept for display.
 pub const LONG_WAIT_MS: u64 = 1000;
@@ -159,7 +159,7 @@ impl Locks {
         }
         match self.try_acquire(keys, now, name, request, wait) {
             Err(Refusal::Deadlock(cycle)) if cycle.is_empty() => {
-                self.advance(keys, now, &mut { u32::MAX });
+                self.end_due(keys, now, &mut { u32::MAX });
                 self.try_acquire(keys, now, name, request, wait)
             }
             acquired => acquired,
@@ -206,9 +206,9 @@ impl Locks {
         let (upgrade, waited_for) = (held.is_some(), queue.and_then(|queue| self.queues.first(queue)).is_some());
         if !plain && (upgrade || !waited_for) && grantable(&lock, wanted, request.owner) {
             self.stats.immediate += 1;
-            let token = self.give(keys, now, (db, name), queue, &mut lock, request, None);
+            let token = self.make_grant(keys, &mut lock, &Granting { now, place: (db, name), queue, request, waited_us: None });
             if let Some(queue) = queue {
-                self.serve_again(queue, request.owner);
+                self.grant_waiters_again(queue, request.owner);
             }
             self.close(keys, (db, name), &mut lock);
             return Ok(Acquired::Granted(token));
@@ -244,7 +244,7 @@ impl Locks {
         }
         match self.try_acquire_all(keys, now, db, names, request, wait) {
             Err(Refusal::Deadlock(cycle)) if cycle.is_empty() => {
-                self.advance(keys, now, &mut { u32::MAX });
+                self.end_due(keys, now, &mut { u32::MAX });
                 self.try_acquire_all(keys, now, db, names, request, wait)
             }
             acquired => acquired,
@@ -278,7 +278,7 @@ impl Locks {
         }
         if free {
             self.stats.immediate += names.len() as u64;
-            let tokens = names.iter().map(|name| self.give_one_of(keys, now, (db, name), request, None)).collect();
+            let tokens = names.iter().map(|name| self.grant_one_of(keys, now, (db, name), request, None)).collect();
             return Ok(AllAcquired::Granted(tokens));
         }
         let Some(deadline_ms) = wait else {
@@ -332,7 +332,7 @@ impl Locks {
             self.stats.releases += 1;
             self.history.note(db, name, now.mono_ms(), What::Released, owner, grant.client);
             keys.happened(db, name, What::Released);
-            self.serve(keys, now, (db, name), &mut lock);
+            self.grant_waiters(keys, now, (db, name), &mut lock);
         }
         if let Some(id) = id {
             let ended_ms = (left == 0).then(|| now.mono_ms());
@@ -382,7 +382,7 @@ impl Locks {
     }
 
     /// Settles the events that are due, in their order, within `budget`.
-    pub fn advance(&mut self, keys: &mut impl Keys, now: Now, budget: &mut u32) {
+    pub fn end_due(&mut self, keys: &mut impl Keys, now: Now, budget: &mut u32) {
         while *budget > 0
             && let Some(&(at_ms, due)) = self.deadlines.first()
             && now.reached(at_ms)
@@ -425,7 +425,7 @@ impl Locks {
                     if found == Found::Lock {
                         self.mirror(number, &lock);
                     }
-                    self.serve(keys, now, (db, &name), &mut lock);
+                    self.grant_waiters(keys, now, (db, &name), &mut lock);
                     self.close(keys, (db, &name), &mut lock);
                 }
             }
@@ -446,7 +446,7 @@ impl Locks {
     #[cold]
     fn open_overdue(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) -> Found {
         self.expire(keys, now, (db, name), lock);
-        self.serve(keys, now, (db, name), lock);
+        self.grant_waiters(keys, now, (db, name), lock);
         let free = lock.is_free();
         self.close(keys, (db, name), lock);
         *lock = Lock::default();

@@ -42,21 +42,21 @@ pub mod held;
 pub mod history;
 pub mod holders;
 pub mod holds;
+pub mod interface;
 pub mod locks;
 pub mod queue;
 pub mod requests;
 pub mod sessions;
 pub mod stats;
-pub mod terms;
 
 #[cfg(test)]
 mod model_tests;
 
 pub use grant::{Bound, Client, Grant, Mode};
 pub use holders::{Holders, Lock};
+pub use interface::{Acquired, AllAcquired, Claim, Found, Keys, Outcome, Refusal, Request};
 pub use locks::Locks;
 pub use locks::losing::Origin;
-pub use terms::{Acquired, AllAcquired, Claim, Found, Keys, Outcome, Refusal, Request};
 
 /// Budget steps for notifying the holder of a lost lock. Freeing an entry takes one step.
 pub(crate) const LOST_STEPS: u32 = 4;

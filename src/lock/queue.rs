@@ -21,7 +21,7 @@ use crate::base::chunks::Chunks;
 use crate::base::segments::Segments;
 use crate::lock::grant::{Bound, Client, Mode, Owner};
 use crate::lock::holds::Holds;
-use crate::lock::terms::Request;
+use crate::lock::interface::Request;
 
 /// End of a list, and a number that refers to nothing.
 pub const NIL: u32 = u32::MAX;

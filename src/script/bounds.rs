@@ -339,7 +339,7 @@ unsafe fn ask(interpreter: *mut Interpreter, steps: u64) -> bool {
             let command = (*frame).bounds.command.map_or(&[][..], |command| command.as_ref());
             engine.long_run = Some(Run { function, wrote, killed: false, ms: 0, command });
             engine.timing.suspended = true;
-            engine.update_circumstances();
+            engine.update_slow_path();
             verdict = supervisor(engine, now, session, first);
             engine.timing.suspended = false;
             engine.timing.long = true;
@@ -350,7 +350,7 @@ unsafe fn ask(interpreter: *mut Interpreter, steps: u64) -> bool {
             if engine.long_run.take().is_some_and(|run| run.killed) {
                 verdict = Verdict::Kill;
             }
-            engine.update_circumstances();
+            engine.update_slow_path();
         }
         (*frame).bounds.killed |= verdict == Verdict::Kill;
         (*frame).bounds.killed

@@ -43,9 +43,9 @@ use crate::resp::reply::{Sink, WireReply};
 use crate::resp::request::{Limits, Progress, RequestParser};
 use crate::server::net::accept::Listening;
 use crate::server::net::connection::Stream;
-use crate::server::net::handshake::Greeted;
+use crate::server::net::handshake::TlsAccepted;
 use crate::server::net::listener;
-use crate::server::net::listener::{Accepted, Newcomer};
+use crate::server::net::listener::{Accepted, NewConnection};
 use crate::server::net::tls;
 use crate::server::net::tls::Tls;
 
@@ -91,7 +91,7 @@ pub(super) struct Busy {
     /// Number of connections with received input.
     stashed: Cell<usize>,
     /// Clients that were admitted during a script and have no connection yet.
-    newcomers: RefCell<Vec<Newcomer>>,
+    new_connections: RefCell<Vec<NewConnection>>,
 }
 
 impl Busy {
@@ -118,13 +118,13 @@ impl Busy {
 
     /// Whether clients were admitted during a script that have no connection yet.
     #[inline]
-    pub(super) fn has_newcomers(&self) -> bool {
-        !self.newcomers.borrow().is_empty()
+    pub(super) fn has_new_connections(&self) -> bool {
+        !self.new_connections.borrow().is_empty()
     }
 
     /// Takes the clients that were admitted during a script, to give them their connections.
-    pub(super) fn take_newcomers(&self) -> Vec<Newcomer> {
-        std::mem::take(&mut *self.newcomers.borrow_mut())
+    pub(super) fn take_new_connections(&self) -> Vec<NewConnection> {
+        std::mem::take(&mut *self.new_connections.borrow_mut())
     }
 
     fn tls(&self, id: SessionId) -> Option<Tls> {
@@ -204,18 +204,18 @@ impl Watch {
         if let Some(run) = &mut engine.long_run {
             run.ms = (at_us - self.began_us) / 1000;
         }
-        let verdict = self.serve(engine, now, running);
+        let verdict = self.serve_others(engine, now, running);
         let done_us = monotonic_us();
         self.look_us = done_us + ((done_us - at_us) * LOOK_SHARE).clamp(LOOK_EVERY_US, LOOK_AGAIN_US);
         verdict
     }
 
-    fn serve(&mut self, engine: &mut Engine, now: Now, running: SessionId) -> Verdict {
+    fn serve_others(&mut self, engine: &mut Engine, now: Now, running: SessionId) -> Verdict {
         self.buffer.resize(RECEIVED_MAX, 0);
         for accepted in self.listening.accept_in_script() {
             self.welcome(engine, now, accepted);
         }
-        for Greeted { tls, addr } in self.listening.handshakes().go_on_with_all() {
+        for TlsAccepted { tls, addr } in self.listening.handshakes().resume_all() {
             self.welcome(engine, now, Accepted::tls(tls, addr));
         }
         for (id, fd, readable) in self.ready(engine, running) {
@@ -321,7 +321,7 @@ impl Watch {
         if let Stream::Tls(tls) = &newcomer.stream {
             self.busy.watch_tls(newcomer.id, Rc::clone(tls));
         }
-        self.busy.newcomers.borrow_mut().push(newcomer);
+        self.busy.new_connections.borrow_mut().push(newcomer);
     }
 }
 

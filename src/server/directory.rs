@@ -12,7 +12,7 @@ pub struct Entry {
     pub addr: Option<SocketAddr>,
     /// Its file descriptor.
     pub fd: RawFd,
-    /// Unix time of the connect, in seconds. Kept in 32 bits, so clamped to 1970..2106.
+    /// Unix time of the connect, in seconds. Stored in 32 bits, so clamped to 1970..2106.
     pub connected_at: i64,
     /// Bytes read, as of at most a second ago.
     pub bytes_in: u64,
@@ -22,7 +22,7 @@ pub struct Entry {
 
 /// An [`Entry`] in fewer bytes: there may be tens of thousands of connections.
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct PackedEntry {
     bytes_in: u64,
     bytes_out: u64,
     connected_at: u32,
@@ -41,14 +41,14 @@ enum From {
     V6,
 }
 
-impl Kept {
-    fn new(entry: Entry) -> Kept {
+impl PackedEntry {
+    fn new(entry: Entry) -> PackedEntry {
         let (ip, from) = match entry.addr.map(|addr| addr.ip()) {
             None => (Ipv4Addr::UNSPECIFIED, From::Unix),
             Some(IpAddr::V4(ip)) => (ip, From::V4),
             Some(IpAddr::V6(_)) => (Ipv4Addr::UNSPECIFIED, From::V6),
         };
-        Kept {
+        PackedEntry {
             bytes_in: entry.bytes_in,
             bytes_out: entry.bytes_out,
             ip,
@@ -73,7 +73,7 @@ impl Kept {
 /// Live connections by client id.
 #[derive(Debug)]
 pub struct Directory {
-    entries: Map<Kept>,
+    entries: Map<PackedEntry>,
     /// Addresses of the connections over IP version 6.
     v6: Map<Ipv6Addr>,
 }
@@ -114,7 +114,7 @@ impl Directory {
         if let Some(IpAddr::V6(ip)) = entry.addr.map(|addr| addr.ip()) {
             self.v6.insert(id, ip);
         }
-        self.entries.insert(id, Kept::new(entry));
+        self.entries.insert(id, PackedEntry::new(entry));
     }
 
     pub(super) fn remove(&self, id: u64) {

@@ -19,12 +19,12 @@ impl Shell {
                 // clock, too.
                 let part_us = self.clock.now().mono_us % 1000;
                 let rest_us = if part_us > 0 { 1000 - part_us } else { 0 };
-                self.advance(ms.saturating_mul(1000) + rest_us);
+                self.move_clock(ms.saturating_mul(1000) + rest_us);
             }
             ClockOrder::Set(unix_ms) => {
                 let shown_us = self.clock.now().unix_us();
                 match unix_ms.saturating_mul(1000).saturating_sub(shown_us) {
-                    ahead_us @ 0.. => self.advance(ahead_us as u64),
+                    ahead_us @ 0.. => self.move_clock(ahead_us as u64),
                     // Truncated, so that the clock shows no millisecond less than asked for.
                     behind_us => self.clock.jump_wall(behind_us / 1000),
                 }
@@ -73,7 +73,7 @@ impl Shell {
 
     /// Whether the current turn must wait until others have received the results of its requests.
     #[inline]
-    pub(super) fn gives_way(&mut self) -> bool {
+    pub(super) fn must_yield(&mut self) -> bool {
         self.yields && std::mem::take(&mut self.yields)
     }
 }

@@ -98,7 +98,7 @@ pub struct Shell {
     returns: Returns,
     spans: Spans,
     /// The last batch wrote to other sessions, to so few that they run before the connection whose batch it was.
-    pub(super) others_first: bool,
+    pub(super) yield_turn: bool,
     /// From when on a batch of requests may help the timer again.
     help_from_us: u64,
     /// The session whose `CLOCK` command is moving the clock.
@@ -131,7 +131,7 @@ impl Shell {
             dirty: Vec::new(),
             returns: Returns::default(),
             spans: Spans::default(),
-            others_first: false,
+            yield_turn: false,
             help_from_us: 0,
             asking: None,
             yields: false,
@@ -158,7 +158,7 @@ impl Shell {
         self.busy.watch(id, entry.fd);
         self.directory.insert(self.engine.sessions[id.0 as usize].id, entry);
         self.expect_idle(now);
-        self.settle(now, None);
+        self.finish_batch(now, None);
     }
 
     /// Ends a session after its connection closed.
@@ -168,7 +168,7 @@ impl Shell {
         self.directory.remove(self.engine.sessions[id.0 as usize].id);
         let now = self.clock.now();
         self.engine.disconnect(now, id);
-        self.settle(now, None);
+        self.finish_batch(now, None);
     }
 
     /// Returns the instant for a batch of requests. Settles what is due by then first.
@@ -251,7 +251,7 @@ impl Shell {
     pub(super) fn discard(&mut self, buffer: Vec<u8>) {
         self.engine.discard(buffer);
         let now = self.clock.now();
-        self.settle(now, None);
+        self.finish_batch(now, None);
     }
 
     /// Takes the reply buffer back from a session that has written all of its outbox.
@@ -271,7 +271,7 @@ impl Shell {
     /// Ends a batch of the session `id`, which flushes itself: wakes the sessions that the batch wrote to, updates the directory
     /// and arms the timer.
     #[inline]
-    pub fn settle(&mut self, now: Now, id: Option<SessionId>) {
+    pub fn finish_batch(&mut self, now: Now, id: Option<SessionId>) {
         self.engine.take_dirty(&mut self.dirty);
         if !self.dirty.is_empty() {
             self.wake_dirty(now, id);
@@ -298,7 +298,7 @@ impl Shell {
             self.spans.expect(now.mono_ms());
         }
         if let Some(deadline) = self.next_wake()
-            && (!self.clock.is_frozen() || self.engine.goes_on())
+            && (!self.clock.is_frozen() || self.engine.has_client_work())
         {
             let clock = &self.clock;
             self.timer.arm(deadline, |ms| clock.raw_us_of(ms));
@@ -331,7 +331,7 @@ impl Shell {
                 woken += 1;
             }
         }
-        self.others_first = id.is_some() && (1..=FIRST_MAX).contains(&woken);
+        self.yield_turn = id.is_some() && (1..=FIRST_MAX).contains(&woken);
         self.dirty = dirty;
     }
 
@@ -422,7 +422,7 @@ impl Shell {
             self.sweep(now);
         }
         let more = self.spans.give_back(now.mono_ms()) || more;
-        self.settle(now, None);
+        self.finish_batch(now, None);
         more
     }
 
@@ -438,7 +438,7 @@ impl Shell {
     }
 
     /// Moves the clock forward. Everything that falls due on the way happens at its own time and in order, before this returns.
-    pub fn advance(&mut self, us: u64) {
+    pub fn move_clock(&mut self, us: u64) {
         // Deadlines beyond the end of the clock are never reached.
         let us = self.clock.reachable_us(us);
         let target_us = self.clock.now().mono_us.saturating_add(us);
@@ -457,7 +457,7 @@ impl Shell {
         let now = self.clock.now();
         let now = self.act(now);
         self.timer.reset();
-        self.settle(now, None);
+        self.finish_batch(now, None);
     }
 
     /// Whether the session closes once its outbox is written.

@@ -4,12 +4,12 @@
 //! graveyard, and its timer is cancelled before it is freed.
 
 mod counts;
-mod known;
+mod current_key;
 
 use std::cell::Cell;
 
 use counts::Counts;
-use known::{Found, Hashed, NOT_YET};
+use current_key::{Found, Hashed, NOT_YET};
 
 use crate::lock::{LOST_STEPS, Origin};
 use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
@@ -511,7 +511,7 @@ impl Space {
         self.counts[dict].hashes -= usize::from(timer != 0);
     }
 
-    /// The time of the next [`Space::next_due`].
+    /// The time of the next [`Space::take_due`].
     pub fn next_wake(&self) -> Option<u64> {
         self.wheel.next_wake()
     }
@@ -523,7 +523,7 @@ impl Space {
 
     /// The next event that is due; each step on the wheel takes one from the budget. `None` if nothing more is due or the budget
     /// is used up.
-    pub fn next_due(&mut self, now_ms: u64, budget: &mut u32) -> Option<Due> {
+    pub fn take_due(&mut self, now_ms: u64, budget: &mut u32) -> Option<Due> {
         loop {
             let token = self.wheel.poll(now_ms, budget, |token| {
                 // SAFETY: a timer's entry is alive: see the module documentation.

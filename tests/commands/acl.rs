@@ -6,7 +6,7 @@ use portcullis::base::ids::SessionId;
 use portcullis::commands;
 use portcullis::engine::command::{Command, Flags};
 use portcullis::engine::session::SessionFlags;
-use portcullis::engine::users::access::UsersFile;
+use portcullis::engine::users::file::UsersFile;
 
 use crate::bare::Bare;
 use crate::common::scenes::play_here;

@@ -7,7 +7,7 @@ use crate::base::time::Now;
 use crate::commands::clients::client::{Type, by_age};
 use crate::engine::Engine;
 use crate::engine::context::Context;
-use crate::engine::jobs::{Course, ReplyKind};
+use crate::engine::jobs::{ReplyKind, Work};
 use crate::engine::observe::client_line::describe;
 use crate::engine::session::SessionFlags;
 
@@ -44,8 +44,8 @@ pub(crate) fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 /// All sessions of a type, or of any.
 fn list_all(cx: &mut Context<'_>, wanted: Option<Type>) -> Result {
     let all = by_age(cx);
-    if cx.may_walk(all.len()) {
-        cx.walk(Listing { all, at: 0, wanted });
+    if cx.may_start_job(all.len()) {
+        cx.start_job(Listing { all, at: 0, wanted });
         return Ok(());
     }
     let mut text = String::new();
@@ -66,7 +66,7 @@ struct Listing {
     wanted: Option<Type>,
 }
 
-impl Course for Listing {
+impl Work for Listing {
     fn slice(&self) -> u32 {
         // A line takes 0.6 µs.
         256

@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::engine::command::keys::KeyUse;
 use crate::engine::command::{Access, Channels, Command, Flags, Group, Keys, Positions, Replies, Traits};
 use crate::engine::context::Context;
-use crate::engine::jobs::{Course, ReplyKind};
+use crate::engine::jobs::{ReplyKind, Work};
 use crate::engine::pubsub::{self, Kind};
 use crate::engine::session::{Session, SessionFlags};
 use crate::resp::reply::{Protocol, Sink, WireReply};
@@ -279,7 +279,7 @@ fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result 
         confirm(cx, kind, word, Some(name));
     }
     cx.session().update_subscribed();
-    cx.engine.update_heard();
+    cx.engine.update_listeners();
     if cx.engine.pubsub.bytes(cx.session) as u64 > cx.engine.config.client_query_buffer_limit {
         let session = cx.session();
         tracing::warn!(client = session.id, addr = session.addr, "closing a client that subscribes to too much");
@@ -291,8 +291,8 @@ fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result 
 
 fn end(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) -> Result {
     let all = cx.session().subscriptions[kind.index()] as usize;
-    if names.is_empty() && cx.may_walk(all) {
-        cx.walk(Ending { kind, word });
+    if names.is_empty() && cx.may_start_job(all) {
+        cx.start_job(Ending { kind, word });
         return Ok(());
     }
     for name in names {
@@ -313,7 +313,7 @@ fn end(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) ->
         }
     }
     cx.session().update_subscribed();
-    cx.engine.update_heard();
+    cx.engine.update_listeners();
     Ok(())
 }
 
@@ -324,7 +324,7 @@ struct Ending {
     word: &'static str,
 }
 
-impl Course for Ending {
+impl Work for Ending {
     fn slice(&self) -> u32 {
         // Each lies anywhere, in three tables.
         256
@@ -347,7 +347,7 @@ impl Course for Ending {
         }
         session.update_subscribed();
         let all = left > 0 || session.subscriptions[self.kind.index()] == 0;
-        engine.update_heard();
+        engine.update_listeners();
         engine.mark_dirty(id);
         all
     }
@@ -414,9 +414,9 @@ fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
         return Err(Error::subcommand_syntax(args));
     }
     let pattern = args.get(2);
-    if cx.may_walk(cx.engine.pubsub.kept(kind)) {
+    if cx.may_start_job(cx.engine.pubsub.kept(kind)) {
         let cursor = cx.engine.pubsub.begin_walk(kind);
-        cx.walk(Names { kind, pattern: pattern.map(|&pattern| pattern.into()), cursor, found: 0 });
+        cx.start_job(Names { kind, pattern: pattern.map(|&pattern| pattern.into()), cursor, found: 0 });
         return Ok(());
     }
     let wanted = |name: &&[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
@@ -437,7 +437,7 @@ struct Names {
     found: usize,
 }
 
-impl Course for Names {
+impl Work for Names {
     fn go_on(&mut self, engine: &mut Engine, _: Now, _: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
         // A string is the same in both.
         let mut reply = WireReply::new(reply, Protocol::Resp2);

@@ -375,7 +375,7 @@ fn object_freq(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         cx.reply.null();
         return Ok(());
     }
-    if !cx.engine.keyspace.uses.counted {
+    if !cx.engine.keyspace.lru.counted {
         return Err(Error::NO_LFU);
     }
     let counter = cx.db().frequency(args[2]).unwrap_or_default();
@@ -384,7 +384,7 @@ fn object_freq(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn object_idletime(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let (second, counted) = (cx.now.second(), cx.engine.keyspace.uses.counted);
+    let (second, counted) = (cx.now.second(), cx.engine.keyspace.lru.counted);
     let (mut db, reply) = cx.db_and_reply();
     match db.inspect(args[2]) {
         Some(_) if counted => return Err(Error::NO_LRU),

@@ -55,7 +55,7 @@ pub const COMMANDS: &[Command] = &[
         handler: |cx, _| {
             // What has ended in this very moment is not counted any more.
             let (now, mut budget) = (cx.now, ADVANCE_BUDGET);
-            while budget > 0 && cx.engine.keyspace.advance(now, &mut budget) {}
+            while budget > 0 && cx.engine.keyspace.expire_due(now, &mut budget) {}
             let len = cx.db().len();
             cx.reply.integer(len as i64);
             Ok(())
@@ -68,9 +68,9 @@ fn keys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let pattern = args[1];
     let all = pattern == b"*";
     let len = cx.db().len();
-    if cx.may_walk(len) {
+    if cx.may_start_job(len) {
         let walked = Keys::new(cx.db, (!all).then_some(pattern));
-        cx.walk(walked);
+        cx.start_job(walked);
         return Ok(());
     }
     let (db, reply) = cx.db_and_reply();

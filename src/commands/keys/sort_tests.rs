@@ -164,7 +164,7 @@ fn what_is_stored_must_have_room() {
 fn a_cluster_looks_up_only_what_it_has_in_the_same_slot() {
     let mut h = Harness::new();
     h.engine.config.cluster_enabled = true;
-    h.engine.update_circumstances();
+    h.engine.update_slow_path();
     let by = "-ERR BY option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.";
     let get = "-ERR GET option of SORT denied in Cluster mode when keys formed by the pattern may be in different slots.";
     h.script(&[

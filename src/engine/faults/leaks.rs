@@ -157,7 +157,7 @@ impl Engine {
             holder.truncate(SHOWN_MAX);
             holder
         });
-        let unused_s = (!self.keyspace.uses.counted).then(|| idle_seconds(entry, now.second()));
+        let unused_s = (!self.keyspace.lru.counted).then(|| idle_seconds(entry, now.second()));
         let ttl_ms = entry.deadline().map(|deadline| now.left_ms(deadline));
         leaks.push(Leak { db, name: name.to_vec(), kind, holder, token: None, age_ms: None, unused_s, ttl_ms, client: None });
     }

@@ -70,7 +70,7 @@ impl Engine {
         self.faults.forget_all();
         self.next_client = old.next_client;
         self.actions = old.actions;
-        self.update_circumstances();
+        self.update_slow_path();
         self.stats.event_loop_before = self.environment.event_loop.map_or([0; 2], |count| count());
         self.sessions = old.sessions;
         self.end_sessions(last);

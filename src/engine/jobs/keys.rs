@@ -1,13 +1,13 @@
-//! The walk of `KEYS` over a large database.
+//! The job of `KEYS` over a large database.
 
 use crate::base::glob;
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
-use crate::engine::jobs::{Course, ReplyKind};
+use crate::engine::jobs::{ReplyKind, Work};
 use crate::resp::reply::{Protocol, Sink, WireReply};
 
-/// A walk over the keys of a database.
+/// A job over the keys of a database.
 pub(crate) struct Keys {
     db: u32,
     /// The pattern that keys must match; `None` matches all.
@@ -23,7 +23,7 @@ impl Keys {
     }
 }
 
-impl Course for Keys {
+impl Work for Keys {
     fn go_on(&mut self, engine: &mut Engine, now: Now, _: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
         // Bulk strings are the same in both protocols.
         let mut reply = WireReply::new(reply, Protocol::Resp2);

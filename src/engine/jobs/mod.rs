@@ -1,16 +1,16 @@
-//! Long work: walks over many elements, done in slices between the requests of other sessions, and scripts that run long.
+//! Long work: jobs over many elements, done in slices between the requests of other sessions, and scripts that run long.
 //!
-//! A walk is `KEYS` in a large database, a list of thousands of clients or channels, or the end of very many subscriptions. The
-//! client waits until the work is done, and gets the usual reply. A list contains each element that exists during the whole walk
+//! A job is `KEYS` in a large database, a list of thousands of clients or channels, or the end of very many subscriptions. The
+//! client waits until the work is done, and gets the usual reply. A list contains each element that exists during the whole job
 //! exactly once; elements that come or go meanwhile may or may not be in it. In a transaction or a script, and without a running
 //! clock (simulations), the work is one step, as in Redis.
 //!
-//! This file has the types that name the engine, because they call back into it. `walk.rs` begins, continues and ends walks,
-//! `keys.rs` is the walk over the keys of a database, and `long_run.rs` has the state of a script that runs long.
+//! This file has the types that name the engine, because they call back into it. `run.rs` begins, continues and ends jobs,
+//! `keys.rs` is the job over the keys of a database, and `long_run.rs` has the state of a script that runs long.
 
 pub(crate) mod keys;
 pub mod long_run;
-mod walk;
+mod run;
 
 use std::collections::VecDeque;
 
@@ -20,8 +20,8 @@ use crate::engine::Engine;
 use crate::engine::command::Command;
 use crate::engine::jobs::long_run::Verdict;
 
-/// The work of a walk: what it visits, and what it does with each element.
-pub(crate) trait Course: Send {
+/// The work of a job: what it visits, and what it does with each element.
+pub(crate) trait Work: Send {
     /// Number of elements visited in one turn of [`Engine::advance`].
     fn slice(&self) -> u32 {
         512
@@ -34,11 +34,11 @@ pub(crate) trait Course: Send {
     /// The type of the reply, when all elements were visited.
     fn kind(&self) -> ReplyKind;
 
-    /// Releases the engine's resources that the walk holds, at its end or before.
+    /// Releases the engine's resources that the job holds, at its end or before.
     fn leave(&mut self, _: &mut Engine) {}
 }
 
-/// The type of a walk's reply.
+/// The type of a job's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyKind {
     /// An array with this many elements.
@@ -49,36 +49,36 @@ pub(crate) enum ReplyKind {
     Told,
 }
 
-/// One walk.
-struct Walk {
+/// One job.
+struct Job {
     session: SessionId,
     command: &'static Command,
-    course: Box<dyn Course>,
+    work: Box<dyn Work>,
     /// The elements of the reply so far.
     reply: Vec<u8>,
     /// Time spent so far, in nanoseconds.
     ns: u64,
 }
 
-/// The walks in progress.
+/// The jobs in progress.
 #[derive(Default)]
-pub struct Walks(VecDeque<Walk>);
+pub struct Jobs(VecDeque<Job>);
 
-impl Walks {
-    /// Whether there are no walks.
+impl Jobs {
+    /// Whether there are no jobs.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether a session waits for a walk.
+    /// Whether a session waits for a job.
     pub fn has(&self, id: SessionId) -> bool {
-        self.0.iter().any(|walk| walk.session == id)
+        self.0.iter().any(|job| job.session == id)
     }
 
-    /// Bytes of the reply that a session's walk has gathered so far.
+    /// Bytes of the reply that a session's job has gathered so far.
     pub fn bytes(&self, id: SessionId) -> usize {
-        self.0.iter().find(|walk| walk.session == id).map_or(0, |walk| walk.reply.len())
+        self.0.iter().find(|job| job.session == id).map_or(0, |job| job.reply.len())
     }
 }
 

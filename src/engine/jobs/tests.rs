@@ -71,7 +71,7 @@ fn who_leaves_or_wants_no_reply_ends_it() {
     ask(&mut h, "KEYS *");
     h.engine.advance(h.now);
     h.engine.disconnect(h.now, h.session);
-    assert!(!h.engine.walking());
+    assert!(!h.engine.has_jobs());
     h.session = h.engine.connect(h.now, Default::default());
     h.run("CLIENT REPLY OFF");
     ask(&mut h, "KEYS *");
@@ -183,7 +183,7 @@ fn very_many_channels_are_listed_a_few_a_turn() {
     h.engine.disconnect(h.now, h.session);
     h.session = h.engine.connect(h.now, Default::default());
     h.pass(0);
-    assert!(!h.engine.walking());
+    assert!(!h.engine.has_jobs());
     assert_eq!(h.run("PUBSUB CHANNELS"), "*0");
 }
 
@@ -248,7 +248,7 @@ fn who_is_closed_or_wants_no_replies_is_told_as_before() {
     h.engine.advance(h.now);
     h.engine.sessions[id.0 as usize].flags |= SessionFlags::CLOSE_NOW;
     h.engine.advance(h.now);
-    assert!(!h.engine.walking());
+    assert!(!h.engine.has_jobs());
     h.engine.disconnect(h.now, id);
     h.session = h.engine.connect(h.now, Default::default());
     h.pass(0);

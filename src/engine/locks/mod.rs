@@ -1,15 +1,15 @@
 //! Native locks in the databases: how they are stored under their names, and how waiters and holders are notified.
 //!
 //! ```text
-//!   LOCK.ACQUIRE ─▶ Keyspace::with_locks ─▶ Locks ⇄ Kept (entries) ─▶ change ─▶ notifications, WATCH, tracking, change log
+//!   LOCK.ACQUIRE ─▶ Keyspace::with_locks ─▶ Locks ⇄ KeyspaceKeys (entries) ─▶ change ─▶ notifications, WATCH, tracking, change log
 //!                                             │
 //!   expiry, DEL, FLUSHDB, a closed connection ┤
-//!                                             └─▶ outcomes ─▶ attend_locks (after a command) or settle_locks (time)
-//!                                                                └─▶ tell_outcomes ─▶ replies, `lock-lost` pushes
+//!                                             └─▶ outcomes ─▶ attend_locks (after a command) or end_expired_leases (time)
+//!                                                                └─▶ reply_to_lock_waiters ─▶ replies, `lock-lost` pushes
 //! ```
 //!
 //! A lock with a single holder is packed into its entry, and its lease is the key's deadline. A contended lock, or one with
-//! several holders, has a deadline in [`Locks`]. `Engine::settle_locks` handles these deadlines before any later command runs: no
+//! several holders, has a deadline in [`Locks`]. `Engine::end_expired_leases` handles these deadlines before any later command runs: no
 //! command can come between the end of a lease and the grant to the first waiter.
 
 pub mod guard;
@@ -52,12 +52,12 @@ impl Event {
 }
 
 /// Gives [`Locks`] access to the names in the databases.
-pub(crate) struct Kept<'a> {
+pub(crate) struct KeyspaceKeys<'a> {
     keyspace: &'a mut Keyspace,
     now: Now,
 }
 
-impl Kept<'_> {
+impl KeyspaceKeys<'_> {
     /// Finds the entry of a name and its dictionary. Removes a plain key that has expired.
     #[inline(always)]
     fn find(&mut self, db: u32, name: &[u8]) -> (usize, KeyHash, Option<Place>) {
@@ -65,14 +65,14 @@ impl Kept<'_> {
         let (hash, found) = self.keyspace.space.locate(dict, name);
         let Some((place, entry)) = found else { return (dict, hash, None) };
         // With active expiry off, an expired key still blocks its name.
-        if entry.is_native() || self.keyspace.keep_ended {
+        if entry.is_native() || self.keyspace.keep_expired {
             return (dict, hash, Some(place));
         }
         (dict, hash, self.keyspace.db(db, self.now).locate(name).1)
     }
 }
 
-impl Keys for Kept<'_> {
+impl Keys for KeyspaceKeys<'_> {
     fn take(&mut self, db: u32, name: &[u8], lock: &mut Lock) -> Found {
         let (dict, _, place) = self.find(db, name);
         let Some(place) = place else { return Found::Free };
@@ -175,13 +175,13 @@ impl Keyspace {
 
     /// Runs work on the locks. Waiters are notified of its effects when the running command has ended.
     #[inline(always)]
-    pub(crate) fn with_locks<T>(&mut self, now: Now, work: impl FnOnce(&mut Locks, &mut Kept<'_>) -> T) -> T {
+    pub(crate) fn with_locks<T>(&mut self, now: Now, work: impl FnOnce(&mut Locks, &mut KeyspaceKeys<'_>) -> T) -> T {
         let Some(mut locks) = self.changes.locks.take() else { unreachable!("locks are worked on by one at a time") };
         // A grant and the record of its request belong together.
         self.changes.begin();
         // A lock is looked up twice: when it is taken out and when it is put back.
         let remembered = self.space.set_remembering(true);
-        let done = work(&mut locks, &mut Kept { keyspace: self, now });
+        let done = work(&mut locks, &mut KeyspaceKeys { keyspace: self, now });
         self.space.set_remembering(remembered);
         self.changes.attention |= locks.has_work();
         self.changes.locks_due_ms = locks.next_ms();
@@ -278,11 +278,11 @@ impl Engine {
     }
 
     /// Settles leases and waits that have ended and that have waiters, in their order and at most `budget` of them, before a
-    /// command that might come in between. If there are more, [`Engine::settle_names`] settles those of the command's keys.
+    /// command that might come in between. If there are more, [`Engine::end_expired_leases_of`] settles those of the command's keys.
     #[cold]
-    pub(super) fn settle_locks(&mut self, now: Now, budget: &mut u32) {
-        self.keyspace.with_locks(now, |locks, keys| locks.advance(keys, now, budget));
-        self.tell_outcomes(now);
+    pub(super) fn end_expired_leases(&mut self, now: Now, budget: &mut u32) {
+        self.keyspace.with_locks(now, |locks, keys| locks.end_due(keys, now, budget));
+        self.reply_to_lock_waiters(now);
     }
 
     /// Grants what has become free to waiters, and notifies them.
@@ -293,12 +293,12 @@ impl Engine {
         }
         while self.keyspace.changes.locks.as_ref().is_some_and(|locks| locks.has_work()) {
             self.keyspace.with_locks(now, |locks, keys| locks.work(keys, now));
-            self.tell_outcomes(now);
+            self.reply_to_lock_waiters(now);
         }
         self.keyspace.changes.update_locks_due();
     }
 
-    fn tell_outcomes(&mut self, now: Now) {
+    fn reply_to_lock_waiters(&mut self, now: Now) {
         let Some(locks) = &mut self.keyspace.changes.locks else { return };
         for outcome in std::mem::take(&mut locks.outcomes) {
             match outcome {
@@ -401,7 +401,7 @@ impl Engine {
     pub(super) fn end_more_grants(&mut self, now: Now) {
         if let Some(client) = self.ending.pop_front() {
             self.end_grants_of(now, client, ENDED_AT_ONCE);
-            self.tell_outcomes(now);
+            self.reply_to_lock_waiters(now);
         }
     }
 
@@ -429,14 +429,14 @@ impl Engine {
     /// Settles, before their turn, the ended leases that a command would notice: it must not come between the end of a lease and
     /// the grant to the first waiter. Lock commands do that themselves.
     #[cold]
-    pub(super) fn settle_names(&mut self, now: Now, db: u32, command: &'static Command, args: &[&[u8]]) {
-        self.keyspace.behind = now.reached(self.keyspace.changes.locks_due_ms);
-        if !self.keyspace.behind || self.keyspace.keep_ended {
+    pub(super) fn end_expired_leases_of(&mut self, now: Now, db: u32, command: &'static Command, args: &[&[u8]]) {
+        self.keyspace.leases_overdue = now.reached(self.keyspace.changes.locks_due_ms);
+        if !self.keyspace.leases_overdue || self.keyspace.keep_expired {
             return;
         }
         let mut names = command.key_positions(args).into_iter().flatten().map(|key| args[key.position]).peekable();
         if names.peek().is_none() && command.flags.intersects(Flags::WRITE.union(Flags::READONLY)) {
-            self.keyspace.with_locks(now, |locks, keys| locks.advance(keys, now, &mut { u32::MAX }));
+            self.keyspace.with_locks(now, |locks, keys| locks.end_due(keys, now, &mut { u32::MAX }));
         } else if command.natives != Natives::Own {
             self.keyspace.with_locks(now, |locks, keys| {
                 for name in names {

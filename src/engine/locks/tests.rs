@@ -3,12 +3,12 @@
 
 use super::*;
 use crate::engine::harness::Harness;
-use crate::engine::request::SETTLE_BUDGET;
+use crate::engine::request::LEASES_BEFORE_REQUEST;
 use crate::engine::session::Peer;
 use crate::lock::locks::DUE_STEPS;
 
 /// Maximum number of leases that are settled before a command.
-const ONE: usize = (SETTLE_BUDGET / DUE_STEPS) as usize;
+const ONE: usize = (LEASES_BEFORE_REQUEST / DUE_STEPS) as usize;
 
 impl Harness {
     /// Executes a request for another session. Returns the output that it was sent.
@@ -136,7 +136,7 @@ fn a_connection_that_ends_with_very_many_grants_ends_them_bit_by_bit() {
     h.engine.disconnect(h.now, holder);
     h.engine.check_invariants();
     let mut turns = 0;
-    while h.engine.goes_on() {
+    while h.engine.has_client_work() {
         assert_eq!(h.engine.next_deadline(), Some(0));
         h.engine.advance(h.now);
         h.engine.check_invariants();
@@ -149,7 +149,7 @@ fn a_connection_that_ends_with_very_many_grants_ends_them_bit_by_bit() {
     let holder = h.join();
     h.say(holder, "LOCK.ACQUIRE other x 100000 SESSION");
     h.engine.disconnect(h.now, holder);
-    assert!(!h.engine.goes_on());
+    assert!(!h.engine.has_client_work());
     h.script(&[("EXISTS other", ":0")]);
 }
 

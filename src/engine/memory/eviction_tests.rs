@@ -195,7 +195,7 @@ fn nothing_is_evicted_while_others_interrupt_a_script() {
         if first {
             // Much is to give way now, as far as these know.
             engine.config.maxmemory = max as u64;
-            engine.update_circumstances();
+            engine.update_slow_path();
             engine.config.maxmemory_policy = "allkeys-random";
             engine.configure_eviction();
             engine.memory.evicting = true;

@@ -26,7 +26,7 @@ impl Engine {
     pub(in crate::engine) fn configure_eviction(&mut self) {
         let config = &self.config;
         let policy = Policy::named(config.maxmemory_policy);
-        let uses = &mut self.keyspace.uses;
+        let uses = &mut self.keyspace.lru;
         uses.counted = policy.is_some_and(|policy| policy.order == Order::Lfu);
         uses.rules = Rules { log_factor: config.lfu_log_factor, decay_minutes: config.lfu_decay_time };
         let evictor = &mut self.keyspace.evictor;

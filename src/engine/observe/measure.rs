@@ -6,7 +6,7 @@ use crate::engine::command::{Command, Flags};
 use crate::engine::observe::slowlog::Entry;
 use crate::engine::observe::timing::{GROUP, Unfinished};
 use crate::engine::session::SessionFlags;
-use crate::engine::slow_path::Circumstances;
+use crate::engine::slow_path::SlowPath;
 use crate::engine::{Action, Engine};
 use crate::keyspace::interests::NIL;
 
@@ -127,7 +127,7 @@ impl Engine {
         let large = args.len() > ARGUMENTS_MAX || replied > BYTES_MAX || args.last().is_some_and(|arg| arg.len() > BYTES_MAX);
         let goes_on = flags.contains(SessionFlags::BLOCKED) && self.goes_on_later(id);
         let long = large || self.visited > VISITED_MAX || !self.command_stats.slot(number).bounded;
-        if long || goes_on || self.lasts(Circumstances::TIMED.union(Circumstances::ASKED)) {
+        if long || goes_on || self.on_slow_path(SlowPath::TIMED.union(SlowPath::ACTIONS)) {
             self.executed_alone(now, id, command, number, args);
             return;
         }
@@ -150,7 +150,7 @@ impl Engine {
     fn executed_alone(&mut self, now: Now, id: SessionId, command: &'static Command, number: usize, args: &[&[u8]]) {
         if self.timing.long {
             self.timing.long = false;
-            self.update_circumstances();
+            self.update_slow_path();
         }
         self.visited = 0;
         if self.timing.suspended {

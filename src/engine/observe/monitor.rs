@@ -13,7 +13,7 @@ use crate::engine::context::{Context, Origin};
 use crate::engine::observe::redact;
 use crate::engine::pubsub;
 use crate::engine::session::{Session, SessionFlags};
-use crate::engine::slow_path::Circumstances;
+use crate::engine::slow_path::SlowPath;
 
 impl Context<'_> {
     /// As [`Context::run`], while a session monitors or tracks.
@@ -47,11 +47,11 @@ impl Context<'_> {
         engine.remember_reads(id, origin, command, args);
         let tracking = &mut engine.keyspace.changes.tracking;
         (tracking.current, tracking.from_script) = (outer, from_outer);
-        engine.tell_others();
+        engine.invalidate_others();
         engine.publish_events();
-        if !engine.lasts(Circumstances::OBSERVERS) {
+        if !engine.on_slow_path(SlowPath::OBSERVERS) {
             // The last tracking session may have ended tracking, in a transaction that has changed its own keys.
-            engine.tell_own();
+            engine.invalidate_own();
         }
     }
 }
@@ -83,7 +83,7 @@ impl Engine {
 
     /// Must be called after a session has begun or ceased to monitor or to track.
     pub(crate) fn update_observers(&mut self) {
-        self.update_circumstances();
+        self.update_slow_path();
         self.keyspace.changes.update_observed();
     }
 
@@ -94,8 +94,8 @@ impl Engine {
     /// After a request of a session, while a session monitors or tracks: notifies it of its own changes.
     #[cold]
     pub(crate) fn end_observed(&mut self, id: SessionId, command: Option<&'static Command>) {
-        self.tell_others();
-        self.tell_own();
+        self.invalidate_others();
+        self.invalidate_own();
         let session = &self.sessions[id.0 as usize];
         let keeps = command.is_some_and(|command| command.traits.contains(Traits::KEEPS_CACHING));
         if !session.flags.contains(SessionFlags::MULTI) && !keeps {

@@ -14,15 +14,15 @@ impl Engine {
     pub fn pause(&mut self, mode: Mode, until_ms: u64) {
         self.pause.until_ms = if self.pause.is_on() { self.pause.until_ms.max(until_ms) } else { until_ms };
         self.pause.mode = self.pause.mode.max(Some(mode));
-        self.update_circumstances();
-        self.keyspace.keep_ended = true;
+        self.update_slow_path();
+        self.keyspace.keep_expired = true;
     }
 
     /// Ends the pause.
     pub fn unpause(&mut self) {
         self.pause.mode = None;
-        self.update_circumstances();
-        self.keyspace.keep_ended = false;
+        self.update_slow_path();
+        self.keyspace.keep_expired = false;
         self.keyspace.changes.attention = true;
     }
 
@@ -36,7 +36,7 @@ impl Engine {
     /// Lets a queued write command expire keys, although a pause has begun in the same transaction.
     pub(in crate::engine) fn hold_expiry(&mut self, command: &Command) {
         let writes = command.flags.intersects(Flags::WRITE.union(Flags::MAY_REPLICATE));
-        self.keyspace.keep_ended = self.pause.is_on() && !writes;
+        self.keyspace.keep_expired = self.pause.is_on() && !writes;
     }
 
     /// Holds a request back.

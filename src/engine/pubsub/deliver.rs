@@ -120,7 +120,7 @@ fn encode(frame: &mut Vec<u8>, parts: &[&[u8]]) {
 /// Ends all subscriptions of a session without notifying it.
 pub fn unsubscribe_all(engine: &mut Engine, id: SessionId) {
     engine.pubsub.forget(id);
-    engine.update_heard();
+    engine.update_listeners();
     let session = &mut engine.sessions[id.0 as usize];
     session.subscriptions = [0; 3];
     session.update_subscribed();

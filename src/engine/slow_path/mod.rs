@@ -8,7 +8,7 @@ mod update;
 bitflags::bitflags! {
     /// States that last longer than a request.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(crate) struct Circumstances: u8 {
+    pub(crate) struct SlowPath: u8 {
         /// The memory of clients has a limit, so it is counted.
         const CLIENTS_COUNTED = 1 << 0;
         /// `CLIENT PAUSE` is active.
@@ -24,6 +24,6 @@ bitflags::bitflags! {
         /// The timing of commands is not the default: the next command, every command or no command reads the clock itself.
         const TIMED = 1 << 6;
         /// Actions for the driver are pending.
-        const ASKED = 1 << 7;
+        const ACTIONS = 1 << 7;
     }
 }

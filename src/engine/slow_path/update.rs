@@ -1,31 +1,31 @@
 //! Finds which of the engine-wide states are active, and tells whether a certain one is.
 
 use crate::engine::Engine;
-use crate::engine::slow_path::Circumstances;
+use crate::engine::slow_path::SlowPath;
 
 impl Engine {
     /// Whether one of these states is active.
     #[inline]
-    pub(crate) fn lasts(&self, circumstances: Circumstances) -> bool {
-        self.circumstances.intersects(circumstances)
+    pub(crate) fn on_slow_path(&self, slow_path: SlowPath) -> bool {
+        self.slow_path.intersects(slow_path)
     }
 
     /// Must be called after any of these states may have begun or ended.
-    pub(crate) fn update_circumstances(&mut self) {
-        self.circumstances = self.find_circumstances();
+    pub(crate) fn update_slow_path(&mut self) {
+        self.slow_path = self.find_slow_path();
     }
 
-    /// Computes the states for [`Engine::lasts`] from their sources.
-    pub(in crate::engine) fn find_circumstances(&self) -> Circumstances {
-        let mut all = Circumstances::empty();
-        all.set(Circumstances::CLIENTS_COUNTED, self.counts_clients());
-        all.set(Circumstances::PAUSE, self.pause.is_on());
-        all.set(Circumstances::CLUSTER, self.in_cluster());
-        all.set(Circumstances::BOUNDED, self.config.maxmemory != 0);
-        all.set(Circumstances::OBSERVERS, self.has_observers());
-        all.set(Circumstances::LONG_RUN, self.long_run.is_some());
-        all.set(Circumstances::TIMED, self.timing.is_particular());
-        all.set(Circumstances::ASKED, !self.actions.is_empty());
+    /// Computes the states for [`Engine::on_slow_path`] from their sources.
+    pub(in crate::engine) fn find_slow_path(&self) -> SlowPath {
+        let mut all = SlowPath::empty();
+        all.set(SlowPath::CLIENTS_COUNTED, self.counts_clients());
+        all.set(SlowPath::PAUSE, self.pause.is_on());
+        all.set(SlowPath::CLUSTER, self.in_cluster());
+        all.set(SlowPath::BOUNDED, self.config.maxmemory != 0);
+        all.set(SlowPath::OBSERVERS, self.has_observers());
+        all.set(SlowPath::LONG_RUN, self.long_run.is_some());
+        all.set(SlowPath::TIMED, self.timing.is_particular());
+        all.set(SlowPath::ACTIONS, !self.actions.is_empty());
         all
     }
 }

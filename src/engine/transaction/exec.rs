@@ -247,7 +247,7 @@ pub fn execute(cx: &mut Context<'_>) -> Result {
         }
     }
     cx.engine.exec_slot = None;
-    cx.engine.keyspace.keep_ended = cx.engine.pause.is_on();
+    cx.engine.keyspace.keep_expired = cx.engine.pause.is_on();
     cx.session().flags.remove(SessionFlags::IN_EXEC);
     // Removes also the watches that a queued command has added.
     cx.engine.end_transaction(id);

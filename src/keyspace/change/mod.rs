@@ -179,7 +179,7 @@ pub struct Changes {
     /// The classes of `notify-keyspace-events`.
     pub notify: Classes,
     /// Whether any session listens to channels: events are published to nobody else.
-    pub heard: bool,
+    pub has_listeners: bool,
     /// Whether `lock-expiry-publish` has rules.
     pub expiry_rules: bool,
     /// Events to publish when the running command ends, even inside a script. So there are never more than those of one command.
@@ -218,7 +218,7 @@ impl Changes {
     pub fn new(seed: u64) -> Self {
         Changes {
             notify: Classes::default(),
-            heard: false,
+            has_listeners: false,
             expiry_rules: false,
             pending: Vec::new(),
             log: None,
@@ -270,7 +270,7 @@ impl Changes {
     /// Whether changes have any observer.
     #[inline]
     pub(crate) fn is_heeded(&self) -> bool {
-        self.heard || self.observed || self.log.is_some()
+        self.has_listeners || self.observed || self.log.is_some()
     }
 
     /// Whether all changes are recorded.
@@ -423,7 +423,10 @@ impl Changes {
     /// Publishes an event without a change, such as a miss.
     #[inline]
     pub fn publish(&mut self, db: u32, event: Event, key: &[u8]) {
-        if self.heard && self.notify.intersects(event.class) && self.notify.intersects(Classes::KEYSPACE | Classes::KEYEVENT) {
+        if self.has_listeners
+            && self.notify.intersects(event.class)
+            && self.notify.intersects(Classes::KEYSPACE | Classes::KEYEVENT)
+        {
             self.pending.push(PendingEvent { db, event: Some(event), key: key.into() });
         }
     }

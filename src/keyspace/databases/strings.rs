@@ -70,7 +70,7 @@ impl Db<'_> {
         increment: i64,
         event: Event,
     ) -> std::result::Result<i64, (KeyHash, Option<Place>)> {
-        let Keyspace { space, changes, uses, .. } = &mut *self.keyspace;
+        let Keyspace { space, changes, lru, .. } = &mut *self.keyspace;
         let (hash, found) = space.locate_mut(self.dict, key);
         let Some((place, mut entry)) = found else { return Err((hash, None)) };
         if ended(entry.read(), self.now) {
@@ -84,7 +84,7 @@ impl Db<'_> {
         }
         *last = b'0' + digit as u8;
         entry.set_form(Form::Shortest);
-        if uses.counted || changes.is_heeded() {
+        if lru.counted || changes.is_heeded() {
             self.note_use(place);
             self.emit_stored(place, key, event);
         } else {

@@ -236,7 +236,7 @@ impl<'a> Db<'a> {
             ValueRef::Count { .. } => false,
             _ => return Err(Error::WRONG_TYPE),
         };
-        if ended && !self.keyspace.keep_ended && !self.take_ended_fields(place, &mut { ENDED_ON_ACCESS }) {
+        if ended && !self.keyspace.keep_expired && !self.take_ended_fields(place, &mut { ENDED_ON_ACCESS }) {
             return Ok((key_hash, None));
         }
         Ok((key_hash, Some(place)))

@@ -10,17 +10,31 @@ use crate::lock::holders::Lock;
 use crate::lock::queue::Wanted;
 use crate::lock::requests::Answer;
 
+/// A grant to be made.
+pub(super) struct Granting<'a> {
+    /// The instant.
+    pub now: Now,
+    /// Database and name of the lock.
+    pub place: (u32, &'a [u8]),
+    /// The queue of the lock, if there is one.
+    pub queue: Option<u32>,
+    /// The request.
+    pub request: &'a Request<'a>,
+    /// How long the request has waited in the queue, in microseconds; `None` if it never stood there.
+    pub waited_us: Option<u64>,
+}
+
 impl Locks {
     /// Grants a lock in hand to the waiters at the head of its queue, as long as they are compatible.
     #[inline]
-    pub(super) fn serve(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) {
+    pub(super) fn grant_waiters(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), lock: &mut Lock) {
         if let Some(queue) = self.queues.find(db, name) {
-            self.serve_queue(keys, now, (db, name), queue, lock);
+            self.grant_queue(keys, now, (db, name), queue, lock);
         }
     }
 
     #[inline(never)]
-    fn serve_queue(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), queue: u32, lock: &mut Lock) {
+    fn grant_queue(&mut self, keys: &mut impl Keys, now: Now, (db, name): (u32, &[u8]), queue: u32, lock: &mut Lock) {
         while let Some(number) = self.queues.first(queue).and_then(|link| self.queues.link(link)).map(|link| link.waiter) {
             let Some(waiter) = self.queues.waiter(number) else { break };
             let (wanted, client, all, since_us) = (waiter.wanted, waiter.client, waiter.all, waiter.since_us);
@@ -38,6 +52,7 @@ impl Locks {
             }
             let request = &Request { owner: &owner, client, wanted, id: id.as_deref() };
             let waited_us = now.mono_us.saturating_sub(since_us);
+            let granting = Granting { now, place: (db, name), queue: Some(queue), request, waited_us: Some(waited_us) };
             let names: SmallVec<[(u32, Box<[u8]>); 4]> = if all {
                 let of = |queue| self.queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
                 self.queues.queues_of(number).filter_map(of).collect()
@@ -52,13 +67,13 @@ impl Locks {
             if all {
                 for (of, other) in &names {
                     tokens.push(if (*of, &other[..]) == (db, name) {
-                        self.give(keys, now, (db, name), Some(queue), lock, request, Some(waited_us))
+                        self.make_grant(keys, lock, &granting)
                     } else {
-                        self.give_one_of(keys, now, (*of, other), request, Some(waited_us))
+                        self.grant_one_of(keys, now, (*of, other), request, Some(waited_us))
                     });
                 }
             } else {
-                tokens.push(self.give(keys, now, (db, name), Some(queue), lock, request, Some(waited_us)));
+                tokens.push(self.make_grant(keys, lock, &granting));
             }
             let waited_ms = waited_us / 1000;
             self.keep_if_long(now, (db, name), &owner, client, waited_ms, true);
@@ -66,18 +81,18 @@ impl Locks {
             if waits_again {
                 self.again.push((queue, owner));
             }
-            // This serves the queue already.
+            // This call serves the queue already.
             self.todo.retain(|&of| of != queue);
         }
         // The waiters before them in the queue were served first.
         while let Some(at) = self.again.iter().position(|&(of, _)| of == queue) {
             let (_, owner) = self.again.remove(at);
-            self.serve_same_owner(now, (db, name), queue, lock, &owner);
+            self.grant_same_owner(now, (db, name), queue, lock, &owner);
         }
     }
 
     /// Schedules a queue for an owner that was granted its name and may wait for it in another connection, too.
-    pub(super) fn serve_again(&mut self, queue: u32, owner: &[u8]) {
+    pub(super) fn grant_waiters_again(&mut self, queue: u32, owner: &[u8]) {
         let node = self.queues.find_owner(owner).and_then(|owner| self.queues.owner(owner));
         if node.is_some_and(|node| !node.waits.is_empty()) {
             self.again.push((queue, Owner::from_slice(owner)));
@@ -86,7 +101,7 @@ impl Locks {
     }
 
     /// Grants the lock to waiters in other connections of the owner that was just granted it.
-    fn serve_same_owner(&mut self, now: Now, (db, name): (u32, &[u8]), queue: u32, lock: &mut Lock, owner: &[u8]) {
+    fn grant_same_owner(&mut self, now: Now, (db, name): (u32, &[u8]), queue: u32, lock: &mut Lock, owner: &[u8]) {
         let Some(waits) = self.queues.find_owner(owner).and_then(|owner| self.queues.owner(owner)) else { return };
         let mut waits = waits.waits.clone();
         // In their order in the queue.
@@ -142,7 +157,7 @@ impl Locks {
     }
 
     /// Grants one of several names that were found to be free.
-    pub(super) fn give_one_of(
+    pub(super) fn grant_one_of(
         &mut self,
         keys: &mut impl Keys,
         now: Now,
@@ -153,26 +168,17 @@ impl Locks {
         let mut lock = Lock::default();
         keys.take(db, name, &mut lock);
         let queue = self.queues.find(db, name);
-        let token = self.give(keys, now, (db, name), queue, &mut lock, request, waited_us);
+        let token = self.make_grant(keys, &mut lock, &Granting { now, place: (db, name), queue, request, waited_us });
         if let Some(queue) = queue {
-            self.serve_again(queue, request.owner);
+            self.grant_waiters_again(queue, request.owner);
         }
         self.close(keys, (db, name), &mut lock);
         token
     }
 
-    /// Grants a lock in hand to an owner that may hold it already.
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn give(
-        &mut self,
-        keys: &mut impl Keys,
-        now: Now,
-        (db, name): (u32, &[u8]),
-        queue: Option<u32>,
-        lock: &mut Lock,
-        request: &Request<'_>,
-        waited_us: Option<u64>,
-    ) -> u64 {
+    /// Grants a lock in hand to an owner that may hold it already. Returns the fencing token.
+    pub(super) fn make_grant(&mut self, keys: &mut impl Keys, lock: &mut Lock, granting: &Granting<'_>) -> u64 {
+        let &Granting { now, place: (db, name), queue, request, waited_us } = granting;
         let &Request { owner, client, wanted, id } = request;
         let before = lock.holders.get(owner).map(|grant| (grant.mode, grant.token));
         if let Some((mode, token)) = before
@@ -205,16 +211,7 @@ impl Locks {
         };
         let mut end_ms = now.deadline_in(wanted.lease_ms);
         if let Some(shared) = shared {
-            // The terms of the shared grant still apply.
-            grant.holds = shared.holds.saturating_add(1);
-            grant.max_end_ms = [grant.max_end_ms, shared.max_end_ms].into_iter().filter(|&at| at != 0).min().unwrap_or(0);
-            grant.delay_ms = grant.delay_ms.max(shared.delay_ms);
-            if grant.bound == Bound::Lease {
-                grant.bound = self.usable(shared.bound);
-            }
-            if !self.requests.is_empty() {
-                self.requests.retokened(self.home(db), name, owner, shared.token, token);
-            }
+            self.keep_shared_terms(granting, &shared, &mut grant);
             if waited_us.is_some() {
                 end_ms = end_ms.max(shared.end_ms);
             }
@@ -237,6 +234,20 @@ impl Locks {
             self.requests.answered((self.home(db), name, owner), id, Answer::Granted(token), None);
         }
         token
+    }
+
+    /// Applies to an upgraded grant what was agreed for the owner's shared grant: its holds, its bounds, and its request ids.
+    fn keep_shared_terms(&mut self, granting: &Granting<'_>, shared: &Grant, grant: &mut Grant) {
+        let (db, name) = granting.place;
+        grant.holds = shared.holds.saturating_add(1);
+        grant.max_end_ms = [grant.max_end_ms, shared.max_end_ms].into_iter().filter(|&at| at != 0).min().unwrap_or(0);
+        grant.delay_ms = grant.delay_ms.max(shared.delay_ms);
+        if grant.bound == Bound::Lease {
+            grant.bound = self.usable(shared.bound);
+        }
+        if !self.requests.is_empty() {
+            self.requests.retokened(self.home(db), name, granting.request.owner, shared.token, grant.token);
+        }
     }
 
     /// Adds a hold for an owner that holds the lock. A wait in another connection does not shorten the lease that one connection

@@ -41,7 +41,7 @@ impl Locks {
         Ok(self.sessions.get(number).map_or(0, |session| session.grants))
     }
 
-    /// Ends the session with an id and its grants, within `budget`; [`Locks::advance`] ends the remaining ones. Returns the
+    /// Ends the session with an id and its grants, within `budget`; [`Locks::end_due`] ends the remaining ones. Returns the
     /// number of grants it had.
     pub fn end_session(
         &mut self,

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::{Due, Found, Keys, Locks, Outcome, Refusal, Request};
 use crate::base::time::Now;
 use crate::lock::grant::Client;
-use crate::lock::graph::{self, Wish};
+use crate::lock::graph::{self, PendingWait};
 use crate::lock::history::What;
 use crate::lock::holders::Lock;
 use crate::lock::queue::Queues;
@@ -113,7 +113,7 @@ impl Locks {
         let &Request { owner, client, wanted, .. } = request;
         let name_of = |queues: &Queues, queue| queues.get(queue).map(|queue| (queue.db, queue.name.clone()));
         let cycle = if wanted.limit <= 1 {
-            graph::find_cycle(&mut self.queues, Wish { owner, mode: wanted.mode, upgrade, queues })
+            graph::find_cycle(&mut self.queues, PendingWait { owner, mode: wanted.mode, upgrade, queues })
         } else {
             None
         };

@@ -552,7 +552,7 @@ impl World {
     pub(super) fn tick(&mut self) -> Result<(), TestCaseError> {
         self.now.mono_us += 1000;
         self.map.now_ms += 1;
-        self.locks.advance(&mut self.map, self.now, &mut 1000);
+        self.locks.end_due(&mut self.map, self.now, &mut 1000);
         // The wheel ends leases of names without a queue; those of contended names were seen to.
         let ended = |lock: &Lock| lock.deadline_ms() <= self.map.now_ms;
         let over: Vec<&'static str> =
@@ -563,7 +563,7 @@ impl World {
                 self.map.held.insert(name, Some(lock));
             }
         }
-        self.locks.advance(&mut self.map, self.now, &mut 1000);
+        self.locks.end_due(&mut self.map, self.now, &mut 1000);
         self.locks.requests.forget_some(self.map.now_ms, &mut 1000);
         self.reference.tick();
         self.note_tokens();

@@ -154,7 +154,7 @@ impl Held {
     }
 
     /// Continues with the next block. Returns false if there is none.
-    fn advance(&mut self) -> bool {
+    fn next_block(&mut self) -> bool {
         let Some(block) = self.behind.pop_front() else { return false };
         self.behind_len -= block.len();
         self.bytes.drain(..self.start);
@@ -232,10 +232,10 @@ impl Connection {
             if shell.aborted(self.id) {
                 return Err(Next::Close);
             }
-            if shell.gives_way() {
+            if shell.must_yield() {
                 return Err(Next::Later);
             }
-            if std::mem::take(&mut shell.others_first) && turn_left > 0 {
+            if std::mem::take(&mut shell.yield_turn) && turn_left > 0 {
                 // Those sessions are in the run queue already.
                 return Err(Next::Soon);
             }
@@ -333,7 +333,7 @@ impl Connection {
         let Some(held) = &mut self.held else { return Batch::Drained };
         let (consumed, batch) = execute(shell, self.id, &mut held.parser, &held.bytes[held.start..]);
         held.start += consumed;
-        held.ready = !matches!(batch, Batch::Drained) || held.advance();
+        held.ready = !matches!(batch, Batch::Drained) || held.next_block();
         if held.len() == 0 {
             self.let_go(shell);
             shell.note_held(self.id, 0);
@@ -473,7 +473,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
             };
             arguments += args.len();
             done = request.end;
-            if shell.engine.asks() || outbox.bytes.len() > OUTBOX_FREE {
+            if shell.engine.has_actions() || outbox.bytes.len() > OUTBOX_FREE {
                 (now, flags) = between_requests(shell, now, &mut outbox);
             }
         }
@@ -508,7 +508,7 @@ fn execute(shell: &mut Shell, id: SessionId, parser: &mut RequestParser, input: 
     };
     shell.window = window.emptied();
     outbox.put_back(&mut shell.engine);
-    shell.settle(now, Some(id));
+    shell.finish_batch(now, Some(id));
     (done, batch)
 }
 

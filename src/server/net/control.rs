@@ -51,7 +51,7 @@ impl Inbox {
     }
 
     /// Resets the wake-up descriptor: the executor is about to take all orders sent until now.
-    pub(crate) fn hush(&self) {
+    pub(crate) fn drain(&self) {
         // An empty counter is fine, too.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
     }

@@ -21,9 +21,9 @@ use crate::engine::observe::turns::Task;
 use crate::server::net::accept::Listening;
 use crate::server::net::connection::{Connection, Next, Stream};
 use crate::server::net::control::Inbox;
-use crate::server::net::handshake::Greeted;
+use crate::server::net::handshake::TlsAccepted;
 use crate::server::net::listener;
-use crate::server::net::listener::{Accepted, Newcomer};
+use crate::server::net::listener::{Accepted, NewConnection};
 use crate::server::net::poller::{Poller, Source};
 use crate::server::shell::Shell;
 use crate::server::turns;
@@ -67,12 +67,12 @@ impl EventLoop {
             self.serve_others();
             for _ in 0..TURNS_MAX {
                 let Some(id) = self.shell.next_in_line() else { break };
-                self.serve(id);
+                self.run_connection(id);
             }
             if self.shell.ending {
                 // Pushes already written for other sessions are still sent.
                 for _ in 0..self.shell.in_line() {
-                    self.shell.next_in_line().into_iter().for_each(|id| self.serve(id));
+                    self.shell.next_in_line().into_iter().for_each(|id| self.run_connection(id));
                 }
                 return Ok(());
             }
@@ -88,7 +88,7 @@ impl EventLoop {
     }
 
     #[inline]
-    fn serve(&mut self, id: SessionId) {
+    fn run_connection(&mut self, id: SessionId) {
         let Some(place) = self.connections.get_mut(id.0 as usize) else { return };
         let Some(connection) = place else { return };
         match connection.turn(&mut self.shell) {
@@ -129,12 +129,12 @@ impl EventLoop {
             self.shell.end_turn(Task::Accept);
         }
         if self.listening.handshakes().are_in_line() {
-            self.greet();
+            self.finish_handshakes();
         }
-        if self.shell.busy.has_newcomers() {
+        if self.shell.busy.has_new_connections() {
             self.shell.close_turn();
-            for newcomer in self.shell.busy.take_newcomers() {
-                self.settle_in(newcomer);
+            for connection in self.shell.busy.take_new_connections() {
+                self.add_connection(connection);
             }
             self.shell.end_turn(Task::Accept);
         }
@@ -142,7 +142,7 @@ impl EventLoop {
 
     fn carry_out(&mut self) {
         self.shell.close_turn();
-        self.inbox.hush();
+        self.inbox.drain();
         for _ in 0..ORDERS_MAX {
             let Some(order) = self.inbox.next() else {
                 self.ordered = false;
@@ -155,14 +155,14 @@ impl EventLoop {
 
     fn welcome(&mut self, accepted: Accepted) {
         let now = self.shell.clock.now();
-        if let Some(newcomer) = listener::welcome(&mut self.shell.engine, now, accepted) {
-            self.settle_in(newcomer);
+        if let Some(connection) = listener::welcome(&mut self.shell.engine, now, accepted) {
+            self.add_connection(connection);
         }
     }
 
     /// Gives an admitted client its connection.
-    fn settle_in(&mut self, newcomer: Newcomer) {
-        let Newcomer { id, entry, stream } = newcomer;
+    fn add_connection(&mut self, connection: NewConnection) {
+        let NewConnection { id, entry, stream } = connection;
         self.shell.enter(id, entry);
         let (registry, source) = (&self.poller.registry, Source::Client(id));
         let registered = match &stream {
@@ -194,7 +194,7 @@ impl EventLoop {
             || self.ordered
             || !self.later.is_empty()
             || self.shell.in_line() > 0
-            || self.shell.busy.has_newcomers()
+            || self.shell.busy.has_new_connections()
             || self.listening.handshakes().are_in_line();
         if has_work {
             turns::count_look();
@@ -237,11 +237,11 @@ impl EventLoop {
 
     /// Continues some of the TLS handshakes whose sockets are ready.
     #[cold]
-    fn greet(&mut self) {
+    fn finish_handshakes(&mut self) {
         let handshakes = Rc::clone(self.listening.handshakes());
         self.shell.close_turn();
         for number in (0..GREETED_MAX).map_while(|_| handshakes.next_in_line()) {
-            if let Some(Greeted { tls, addr }) = handshakes.go_on(number) {
+            if let Some(TlsAccepted { tls, addr }) = handshakes.go_on(number) {
                 self.welcome(Accepted::tls(tls, addr));
             }
             self.shell.end_turn(Task::Accept);

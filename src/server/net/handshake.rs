@@ -33,7 +33,7 @@ struct Unfinished {
 }
 
 /// A client whose handshake is done.
-pub(crate) struct Greeted {
+pub(crate) struct TlsAccepted {
     pub(crate) tls: TlsStream<Socket>,
     pub(crate) addr: SocketAddr,
 }
@@ -99,7 +99,7 @@ impl Handshakes {
     }
 
     /// Continues a handshake as far as it can without waiting. Returns the client if that completes it.
-    pub(crate) fn go_on(&self, number: u32) -> Option<Greeted> {
+    pub(crate) fn go_on(&self, number: u32) -> Option<TlsAccepted> {
         let mut unfinished = self.unfinished.borrow_mut();
         let handshake = unfinished.get_mut(&number)?;
         handshake.in_line = false;
@@ -109,7 +109,7 @@ impl Handshakes {
         }
         unfinished.remove(&number);
         match done {
-            Ok(tls) => Some(Greeted { tls, addr }),
+            Ok(tls) => Some(TlsAccepted { tls, addr }),
             Err(error) => {
                 tracing::debug!(%addr, %error, "a TLS handshake failed");
                 None
@@ -118,7 +118,7 @@ impl Handshakes {
     }
 
     /// Continues all handshakes.
-    pub(crate) fn go_on_with_all(&self) -> Vec<Greeted> {
+    pub(crate) fn resume_all(&self) -> Vec<TlsAccepted> {
         let numbers: Vec<u32> = self.unfinished.borrow().keys().copied().collect();
         numbers.into_iter().filter_map(|number| self.go_on(number)).collect()
     }

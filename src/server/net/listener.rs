@@ -255,13 +255,13 @@ impl Accepted {
 }
 
 /// An admitted connection, whose session the engine knows.
-pub(crate) struct Newcomer {
+pub(crate) struct NewConnection {
     pub(crate) id: SessionId,
     pub(crate) entry: Entry,
     pub(crate) stream: Stream,
 }
 
-impl Newcomer {
+impl NewConnection {
     /// Its file descriptor.
     pub(crate) fn fd(&self) -> RawFd {
         self.entry.fd
@@ -292,7 +292,7 @@ fn describe_unix(path: &str, fd: RawFd) -> (Peer, Entry) {
 }
 
 /// Admits a client and starts its session. Returns `None` if the client is refused.
-pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Option<Newcomer> {
+pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Option<NewConnection> {
     let Accepted { stream, remote } = accepted;
     if let Some(refusal) = refusal(engine, remote.map(|addr| addr.ip())) {
         engine.stats.rejected += 1;
@@ -315,7 +315,7 @@ pub(crate) fn welcome(engine: &mut Engine, now: Now, accepted: Accepted) -> Opti
         None => describe_unix(&engine.config.unixsocket, stream.fd()),
     };
     let id = engine.connect(now, peer);
-    Some(Newcomer { id, entry, stream })
+    Some(NewConnection { id, entry, stream })
 }
 
 /// Returns the error for a client that is refused.

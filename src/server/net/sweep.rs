@@ -82,7 +82,7 @@ impl Shell {
         if self.engine.counts_clients() {
             self.engine.count_client(id);
             let now = self.clock.now();
-            self.settle(now, None);
+            self.finish_batch(now, None);
         }
     }
 

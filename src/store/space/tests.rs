@@ -189,7 +189,7 @@ impl Model {
         self.now += ms;
         for _ in 0..100_000 {
             let mut left = budget;
-            while let Some(due) = self.space.next_due(self.now, &mut left) {
+            while let Some(due) = self.space.take_due(self.now, &mut left) {
                 self.end(due);
                 self.space.check_invariants();
             }
@@ -343,13 +343,13 @@ fn a_renewal_leaves_the_wheel_alone() {
     let place = space.insert(0, hash, b"lock", NewValue::Bytes(b"holder"), Some(100));
     let timer = space.get(0, place).timer();
     for now in 1..1000 {
-        assert!(space.next_due(now, &mut 100).is_none());
+        assert!(space.take_due(now, &mut 100).is_none());
         space.set_deadline(0, place, Some(now + 100));
         assert_eq!(space.get(0, place).timer(), timer);
     }
     space.check_invariants();
-    assert!(space.next_due(1098, &mut 100).is_none());
-    assert!(matches!(space.next_due(1099, &mut 100), Some(Due::Key { .. })));
+    assert!(space.take_due(1098, &mut 100).is_none());
+    assert!(matches!(space.take_due(1099, &mut 100), Some(Due::Key { .. })));
     assert_eq!((space.timers(), space.next_wake()), (0, None));
 }
 
@@ -366,13 +366,13 @@ fn what_was_cleared_never_ends_a_key() {
     space.insert(0, space.hash(&key), &key, NewValue::Bytes(b"new"), Some(20));
     space.check_invariants();
     assert_eq!(space.timers(), 701);
-    assert!(space.next_due(10, &mut 2000).is_none(), "the graves' timers go off unseen");
+    assert!(space.take_due(10, &mut 2000).is_none(), "the graves' timers go off unseen");
     space.check_invariants();
     assert_eq!((space.timers(), space.dict(0).len()), (1, 1));
     let mut budget = 2000;
     space.free_some(&mut budget);
     assert_eq!((budget, space.has_graves()), (1300, false));
-    assert!(matches!(space.next_due(20, &mut 2000), Some(Due::Key { .. })));
+    assert!(matches!(space.take_due(20, &mut 2000), Some(Due::Key { .. })));
 }
 
 #[test]

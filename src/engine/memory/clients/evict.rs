@@ -32,7 +32,7 @@ impl Engine {
             + session.transaction.as_ref().map_or(0, |transaction| transaction.memory())
             + changes.waits.bytes(session.waiter)
             + self.pause.bytes(session.held)
-            + self.walks.bytes(id)
+            + self.jobs.bytes(id)
             + changes.watches.bytes(session.watcher)
             + self.pubsub.bytes(id)
             + changes.tracking.bytes(session.tracker)

@@ -29,19 +29,19 @@ impl Space {
     /// The hash of a key.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
-        if self.is_known(key) { self.hashed.hash } else { self.hasher.hash(key) }
+        if self.is_current_key(key) { self.hashed.hash } else { self.hasher.hash(key) }
     }
 
     /// Whether this is the key whose hash is known.
     #[inline]
-    fn is_known(&self, key: &[u8]) -> bool {
+    fn is_current_key(&self, key: &[u8]) -> bool {
         std::ptr::eq(key.as_ptr(), self.hashed.start) && key.len() == self.hashed.len
     }
 
-    /// Records that the key has this hash, until [`Space::forget_known`]. The key is identified by its address, so its bytes must
+    /// Records that the key has this hash, until [`Space::clear_current_key`]. The key is identified by its address, so its bytes must
     /// not move or change until then.
     #[inline]
-    pub fn know(&mut self, key: &[u8], hash: KeyHash) {
+    pub fn set_current_key(&mut self, key: &[u8], hash: KeyHash) {
         debug_assert_eq!(self.hasher.hash(key), hash);
         self.hashed = Hashed { start: key.as_ptr(), len: key.len(), hash };
         self.sought_in.set(NOT_YET);
@@ -53,7 +53,7 @@ impl Space {
     pub fn remember_places(&mut self, key: &[u8]) -> bool {
         let none = self.hashed.start.is_null();
         if none {
-            self.know(key, self.hasher.hash(key));
+            self.set_current_key(key, self.hasher.hash(key));
         }
         self.remembers = true;
         none
@@ -63,7 +63,7 @@ impl Space {
     /// `forget_places(true)` ends this.
     #[inline]
     pub fn remember_places_of_copy(&mut self, key: &[u8], copy: &[u8]) {
-        self.know(copy, self.hash(key));
+        self.set_current_key(copy, self.hash(key));
         self.remembers = true;
     }
 
@@ -72,7 +72,7 @@ impl Space {
     pub fn forget_places(&mut self, none_was_known: bool) {
         self.remembers = false;
         if none_was_known {
-            self.forget_known();
+            self.clear_current_key();
         }
     }
 
@@ -85,16 +85,16 @@ impl Space {
         std::mem::replace(&mut self.remembers, remembers)
     }
 
-    /// Ends [`Space::know`]. Must be called before the key's memory is reused.
+    /// Ends [`Space::set_current_key`]. Must be called before the key's memory is reused.
     #[inline]
-    pub fn forget_known(&mut self) {
+    pub fn clear_current_key(&mut self) {
         self.hashed = Hashed::NONE;
     }
 
     /// The hash of a key, and its place, expired or not, with its entry.
     #[inline(always)]
     pub fn locate(&self, dict: usize, key: &[u8]) -> (KeyHash, Option<(Place, EntryRef<'_>)>) {
-        let known = self.is_known(key);
+        let known = self.is_current_key(key);
         if known && self.sought_in.get() == dict {
             return (self.hashed.hash, self.recall(dict, key));
         }

@@ -1,65 +1,65 @@
-//! Begins walks, continues them in slices, and replies at their end.
+//! Begins jobs, continues them in slices, and replies at their end.
 
 use crate::base::ids::SessionId;
 use crate::base::time::Now;
 use crate::engine::Engine;
 use crate::engine::context::Context;
-use crate::engine::jobs::{Course, ReplyKind, Walk};
+use crate::engine::jobs::{Job, ReplyKind, Work};
 use crate::engine::session::SessionFlags;
 use crate::resp::reply::{Sink, WireReply};
 
 /// Work on up to this many elements is done in one step.
-const WALKED_FROM: usize = 1024;
+const JOB_MIN: usize = 1024;
 /// Room in front of the reply's elements for its head, which is known only at the end.
 const HEADROOM: usize = 32;
 
 impl Context<'_> {
-    /// Whether to walk in slices over this many elements, because one step would delay others for too long.
-    pub(crate) fn may_walk(&mut self, len: usize) -> bool {
-        len > WALKED_FROM && self.engine.time_passes() && self.may_block()
+    /// Whether to work in slices over this many elements, because one step would delay others for too long.
+    pub(crate) fn may_start_job(&mut self, len: usize) -> bool {
+        len > JOB_MIN && self.engine.time_passes() && self.may_block()
     }
 
-    /// Blocks the session until a course is done. The handler must not have replied, and must have checked [`Context::may_walk`].
-    pub(crate) fn walk(&mut self, course: impl Course + 'static) {
+    /// Blocks the session until the job is done. The handler must not have replied, and must have checked [`Context::may_start_job`].
+    pub(crate) fn start_job(&mut self, work: impl Work + 'static) {
         let (session, command) = (self.session, self.command);
-        let walk = Walk { session, command, course: Box::new(course), reply: vec![0; HEADROOM], ns: 0 };
-        self.engine.walks.0.push_back(walk);
+        let job = Job { session, command, work: Box::new(work), reply: vec![0; HEADROOM], ns: 0 };
+        self.engine.jobs.0.push_back(job);
         self.session().flags |= SessionFlags::BLOCKED;
     }
 }
 
 impl Engine {
-    /// Whether a client waits for a walk. If so, [`Engine::advance`] has work even if no time passes.
+    /// Whether a client waits for a job. If so, [`Engine::advance`] has work even if no time passes.
     #[inline]
-    pub fn walking(&self) -> bool {
-        !self.walks.is_empty()
+    pub fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
     }
 
-    /// Continues one of the walks.
+    /// Continues one of the jobs.
     #[cold]
-    pub(in crate::engine) fn walk_on(&mut self, now: Now, budget: &mut u32) {
-        let Some(mut walk) = self.walks.0.pop_front() else { return };
+    pub(in crate::engine) fn run_jobs(&mut self, now: Now, budget: &mut u32) {
+        let Some(mut job) = self.jobs.0.pop_front() else { return };
         let began_ns = self.look(now);
-        let count = walk.course.slice().min((*budget).max(1));
+        let count = job.work.slice().min((*budget).max(1));
         *budget -= count.min(*budget);
-        let all = walk.course.go_on(self, now, walk.session, count, &mut walk.reply);
-        walk.ns += self.look(now).saturating_sub(began_ns);
+        let all = job.work.go_on(self, now, job.session, count, &mut job.reply);
+        job.ns += self.look(now).saturating_sub(began_ns);
         if all {
-            self.end_walk(now, walk);
+            self.finish_job(now, job);
         } else {
-            self.walks.0.push_back(walk);
+            self.jobs.0.push_back(job);
         }
     }
 
-    fn end_walk(&mut self, now: Now, walk: Walk) {
-        let Walk { session: id, command, mut course, mut reply, ns } = walk;
-        course.leave(self);
+    fn finish_job(&mut self, now: Now, job: Job) {
+        let Job { session: id, command, mut work, mut reply, ns } = job;
+        work.leave(self);
         let counted = self.command_stats.of(command);
         counted.calls += 1;
         counted.ns += ns;
         let session = &mut self.sessions[id.0 as usize];
         session.flags.remove(SessionFlags::BLOCKED);
-        let kind = course.kind();
+        let kind = work.kind();
         if session.silenced() || kind == ReplyKind::Told {
             self.discard(reply);
         } else {
@@ -85,13 +85,13 @@ impl Engine {
         self.wake_up(now, id);
     }
 
-    /// Ends a session's walk, if any.
-    pub(in crate::engine) fn forget_walk(&mut self, id: SessionId) {
-        if let Some(at) = self.walks.0.iter().position(|walk| walk.session == id)
-            && let Some(mut walk) = self.walks.0.remove(at)
+    /// Ends a session's job, if any.
+    pub(in crate::engine) fn forget_job(&mut self, id: SessionId) {
+        if let Some(at) = self.jobs.0.iter().position(|job| job.session == id)
+            && let Some(mut job) = self.jobs.0.remove(at)
         {
-            walk.course.leave(self);
-            self.discard(walk.reply);
+            job.work.leave(self);
+            self.discard(job.reply);
         }
     }
 }
