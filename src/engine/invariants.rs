@@ -16,7 +16,7 @@ impl Engine {
             assert!(self.sessions.contains(id.0 as usize), "a dirty session that is gone");
         }
         self.pubsub.check_invariants();
-        assert_eq!(self.keyspace.changes.has_listeners, self.pubsub.has_listeners(), "events are published if anybody listens");
+        assert_eq!(self.keyspace.changes.has_listeners, self.pubsub.has_listeners(), "events are published if a session listens");
         self.keyspace.changes.check_invariants();
         self.check_held();
         self.check_access_invariants();

@@ -390,7 +390,7 @@ impl<T> Interests<T> {
         self.pairs.check_invariants();
         for (number, key) in self.keys.iter() {
             assert_eq!(self.find(key.db, &key.name), Some(number), "a key under its name");
-            assert!(key.count > 0 || key.pinned, "a key in which nobody is interested");
+            assert!(key.count > 0 || key.pinned, "a key of interest to no session");
             let (mut at, mut before, mut count) = (key.first, NIL, 0);
             while at != NIL {
                 let link = &self.links[at];
@@ -527,7 +527,7 @@ mod tests {
         assert_eq!((all.leave(many), all.keys(), all.owners()), (1, 10_001, 1));
         assert_eq!(all.leave(few), 2);
         assert_eq!((all.owners(), all.has_retired()), (0, true));
-        assert!((9_000..10_001).contains(&all.keys()), "whoever has few is gone, whoever has many is going");
+        assert!((9_000..10_001).contains(&all.keys()), "owners of few keys are gone, owners of many are going");
         let mut turns = 0;
         while all.has_retired() {
             let mut budget = 512;

@@ -354,7 +354,7 @@ impl Tracking {
             _ => {}
         }
         if !self.lengths.is_empty() {
-            // An expiry or eviction is nobody's change, even if a command triggered it.
+            // An expiry or eviction counts as no client's change, even if a command triggered it.
             let by_itself = change.event.class.intersects(Classes::EXPIRED | Classes::EVICTED);
             let changer = if by_itself || self.from_script { 0 } else { self.current };
             for &len in self.lengths.keys().take_while(|&&len| len <= change.key.len()) {

@@ -142,7 +142,7 @@ impl Awaited<'_> {
     /// Adds the queues of all names that an owner holds, and those it stands in.
     fn add(&mut self, owner: u32) -> Result<bool, OutOfSteps> {
         let Some(node) = self.queues.owner(owner) else { return Ok(false) };
-        // An upgrade goes before everybody else in the queue of the name that it shares.
+        // An upgrade goes before all other waiters in the queue of the name that it shares.
         let own = owner == self.wanting && self.pending.upgrade;
         for queue in node.holds.iter() {
             step(&mut self.steps)?;
@@ -290,7 +290,7 @@ impl<'a> Search<'a> {
     fn follow(&mut self, owner: u32, held: bool, from: usize) -> Result<(), OutOfSteps> {
         let Some(node) = self.queues.owner(owner) else { return Ok(()) };
         for &waiter in &node.waits {
-            // A waiter for one of several permits waits for nobody in particular.
+            // A waiter for one of several permits waits for no particular holder.
             let Some(waiter) = self.queues.waiter(waiter).filter(|waiter| waiter.wanted.limit <= 1) else { continue };
             for link in waiter.links.iter().filter_map(|&link| self.queues.link(link)) {
                 step(&mut self.steps)?;

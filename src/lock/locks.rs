@@ -530,7 +530,7 @@ impl Locks {
         self.history.check_invariants();
         self.requests.check_invariants();
         self.sessions.check_invariants();
-        assert!(self.todo.is_empty(), "everybody was served who could be");
+        assert!(self.todo.is_empty(), "all eligible waiters were granted");
         let first_ms = self.deadlines.first().map_or(u64::MAX, |first| first.0);
         let expected_ms = if self.over.is_empty() { first_ms } else { 0 };
         assert_eq!(self.next_ms, expected_ms, "what comes next is known");

@@ -511,7 +511,7 @@ enum LineEnd {
 }
 
 /// Where the first byte is that is one of two. A short text is looked through right away: before it looks through its first one,
-/// [`memchr2`] asks the processor what it can do, which takes a virtual one 50 µs, and whoever has just started a server waits for that.
+/// [`memchr2`] asks the processor what it can do, which takes a virtual one 50 µs, and delays the first request to a new server.
 fn find_either(a: u8, b: u8, text: &[u8]) -> Option<usize> {
     const SHORT: usize = 32;
     if text.len() <= SHORT { text.iter().position(|&byte| byte == a || byte == b) } else { memchr2(a, b, text) }

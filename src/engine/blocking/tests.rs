@@ -133,7 +133,7 @@ fn first_come_first_served_across_clients_and_keys() {
     assert_eq!(s.hear(&[a, b, c, d]), ["*2 $1 h $1 1", "*2 $1 h $1 2", "*2 $1 h $1 3", ""]);
     assert_eq!(s.dirty(), [a, b, c]);
     assert_eq!(s.h.run("HSET x 1 v"), ":1");
-    assert_eq!(s.h.run("EXISTS x"), ":1", "nobody waits for it any more");
+    assert_eq!(s.h.run("EXISTS x"), ":1", "no session waits for it any more");
     assert_eq!(s.h.run("HSET h 4 v"), ":1");
     assert_eq!(s.hear(&[a, b, c, d]), ["", "", "", "*2 $1 h $1 4"]);
     assert!(s.h.engine.keyspace.changes.waits.is_empty());
@@ -177,7 +177,7 @@ fn who_is_served_may_feed_others() {
     assert_eq!(s.h.run("HSET a f v"), ":1");
     assert_eq!(s.hear(&[a, b, c]), ["*2 $1 c $1 f", "$1 f", "$1 f"]);
     assert_eq!(s.h.run("DBSIZE"), ":0");
-    // In a ring it goes round as long as somebody waits.
+    // In a ring, the element goes round as long as a session waits.
     let a = s.waiter(&PASS, "PASS a a 0");
     let b = s.waiter(&PASS, "PASS a a 0");
     assert_eq!(s.h.run("HSET a f v"), ":1");

@@ -176,7 +176,7 @@ fn very_many_channels_are_listed_a_few_a_turn() {
     let old: Vec<usize> = reply.lines().filter_map(|line| line.strip_prefix('c')?.parse().ok()).collect();
     let stayed = (0..5000).filter(|n| *n < 512 || (n - 512) % 514 > 1);
     assert!(old.into_iter().eq(stayed));
-    // Nobody's are not shown, and nothing is left of one who leaves.
+    // Channels without subscribers are not listed, and a client that leaves leaves no subscription behind.
     ask(&mut h, "PUBSUB CHANNELS");
     h.engine.advance(h.now);
     h.engine.disconnect(h.now, listener);

@@ -89,7 +89,7 @@ fn of_many_leases_that_end_at_once_those_are_seen_to_that_a_command_would_notice
     // First come, first served: names are settled in the order in which their leases have ended.
     assert!(waiters[..ONE].iter().all(|id| !h.engine.sessions[id.0 as usize].out.is_empty()));
     let last = waiters[count - 1];
-    assert_eq!(h.say(h.session, &format!("SET lock:{} other NX", count - 1)), "$-1", "nobody barges in");
+    assert_eq!(h.say(h.session, &format!("SET lock:{} other NX", count - 1)), "$-1", "no request gets ahead of the waiters");
     assert!(h.told(last).starts_with(':'));
     assert_eq!(served(&h), 2 * ONE);
     let script = format!("EVAL return\u{1}redis.call('setnx','lock:{}','other') 0", count - 2);
@@ -99,7 +99,7 @@ fn of_many_leases_that_end_at_once_those_are_seen_to_that_a_command_would_notice
     assert!(h.told(waiters[count - 2]).starts_with(':'));
     assert_eq!(h.say(h.session, &format!("LOCK.ACQUIRE lock:{} other 100", count - 3)), "$-1");
     assert!(h.told(waiters[count - 3]).starts_with(':'));
-    assert_eq!(h.say(h.session, "DBSIZE"), format!(":{count}"), "whoever looks at all of them finds all of them held");
+    assert_eq!(h.say(h.session, "DBSIZE"), format!(":{count}"), "DBSIZE counts all of them as held");
     assert_eq!(served(&h), count - 3);
     h.engine.check_invariants();
 }
@@ -145,7 +145,7 @@ fn a_connection_that_ends_with_very_many_grants_ends_them_bit_by_bit() {
     assert_eq!(turns, 5000 / ENDED_AT_ONCE);
     assert!(h.told(waiter).starts_with(':'));
     assert_eq!(h.run("DBSIZE"), ":1");
-    // As few as anybody has end with it.
+    // A usual number of grants ends with the connection.
     let holder = h.join();
     h.say(holder, "LOCK.ACQUIRE other x 100000 SESSION");
     h.engine.disconnect(h.now, holder);

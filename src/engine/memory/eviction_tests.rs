@@ -208,7 +208,7 @@ fn nothing_is_evicted_while_others_interrupt_a_script() {
         let busy = b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n";
         assert!(out.starts_with(busy) && out.ends_with(b"+RESET\r\n"), "{}", String::from_utf8_lossy(&out));
         assert_eq!(engine.keyspace.stats.evicted, 0, "in the middle of a script");
-        assert!(engine.memory.evicting && engine.next_deadline() != Some(0), "it waits, and nobody is kept busy with it");
+        assert!(engine.memory.evicting && engine.next_deadline() != Some(0), "eviction waits without keeping the processor busy");
         Verdict::Continue
     }));
     let script = b"for i = 1, 1e5 do end return redis.call('DBSIZE')";

@@ -164,7 +164,7 @@ impl Latency {
             };
             let _ = writeln!(
                 text,
-                "- {log}\n- Commands over whole collections (KEYS, SMEMBERS, SORT, …) and scripts hold everybody up."
+                "- {log}\n- Commands over whole collections (KEYS, SMEMBERS, SORT, …) and scripts delay all clients."
             );
         }
         if self.events.contains_key("fast-command") {

@@ -380,7 +380,7 @@ impl Registry {
             let number = number as u32;
             match own.session {
                 Some(session) => assert_eq!(self.sessions.get(&session), Some(&number), "a session knows its subscriptions"),
-                None => assert!(self.retired.contains(&number), "what is nobody's is being taken out"),
+                None => assert!(self.retired.contains(&number), "a name without subscribers is being removed"),
             }
             let (mut at, mut before, mut count, mut name_bytes) = (own.first, NIL, 0, 0);
             while let Some(node) = self.subscriptions.get(at) {

@@ -149,7 +149,7 @@ pub struct Change<'a> {
 ///
 /// Changes come in units: everything that one request changes, including a script or a transaction of many commands, or
 /// everything that one deadline changes. A log that shows its records to others (a follower, a file that is read after a crash)
-/// must show whole units only, so that nobody ever sees half a script.
+/// must show whole units only, so that no reader ever sees half a script.
 ///
 /// ```text
 ///   record ─▶ record ─▶ record ─▶ commit      record ─▶ commit      record ─▶ dropped: the last one did not happen

@@ -2,7 +2,7 @@ use crate::base::time::Now;
 use crate::keyspace::change::Event;
 use crate::keyspace::tracking::*;
 
-/// Nobody is told.
+/// No client is notified.
 const NOBODY: [u64; 0] = [];
 
 fn client(number: u64) -> Client {
@@ -47,7 +47,7 @@ fn whoever_read_a_key_is_told_once() {
     assert_eq!((tracking.keys(), tracking.items()), (1, 2));
     assert_eq!(changed(&mut tracking, 2, "other"), NOBODY);
     assert_eq!(changed(&mut tracking, 2, "k"), [1], "one that changed it itself does not want to know");
-    assert_eq!(changed(&mut tracking, 3, "k"), NOBODY, "and nobody has it any more");
+    assert_eq!(changed(&mut tracking, 3, "k"), NOBODY, "and no client has it any more");
     assert_eq!(tracking.keys(), 0);
     tracking.remember(a, b"k", u64::MAX);
     tracking.untrack(a);
@@ -166,7 +166,7 @@ fn many_prefixes_go_bit_by_bit() {
     tracking.untrack(many);
     tracking.untrack(few);
     assert!(tracking.get(many).is_none() && tracking.has_retired());
-    assert_eq!((tracking.trackers(), tracking.prefixes()), (0, 1000), "whoever has few is gone, whoever has many is going");
+    assert_eq!((tracking.trackers(), tracking.prefixes()), (0, 1000), "trackers of few keys are gone, trackers of many are going");
     assert_eq!(texts(tracking.take_changed()), [], "and is told nothing");
     tracking.note(&change("prefix:0500:k", Event::SET, Effect::Delete));
     let mut turns = 0;

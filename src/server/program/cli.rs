@@ -69,7 +69,7 @@ pub fn command() -> Command {
         .arg(
             Arg::new("end-with-stdin")
                 .long("end-with-stdin")
-                .help("End when standard input is closed: with whoever holds its other end, however that one ends")
+                .help("End when standard input is closed, and so when the process at its other end ends, however it ends")
                 .action(ArgAction::SetTrue),
         )
         .arg(
