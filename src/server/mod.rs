@@ -332,7 +332,7 @@ fn apply_config(
         && let Some(name) = names.iter().find(|name| name.starts_with("tls-"))
     {
         settings = Some(tls::settings(config).map_err(|reason| {
-            tracing::warn!(reason, "TLS cannot be configured like that");
+            tracing::warn!(reason, "invalid TLS configuration");
             (*name, tls::NOT_UPDATED.to_owned())
         })?);
     }

@@ -282,7 +282,7 @@ fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result 
     cx.engine.update_listeners();
     if cx.engine.pubsub.bytes(cx.session) as u64 > cx.engine.config.client_query_buffer_limit {
         let session = cx.session();
-        tracing::warn!(client = session.id, addr = session.addr, "closing a client that subscribes to too much");
+        tracing::warn!(client = session.id, addr = session.addr, "closing a client with too many subscriptions");
         pubsub::unsubscribe_all(cx.engine, cx.session);
         cx.engine.close_over_limit(cx.session);
     }

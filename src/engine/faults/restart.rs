@@ -147,7 +147,7 @@ impl Engine {
                     event: Event::SILENT,
                     effect: Effect::LoadLibrary { source },
                 }),
-                Err(error) => tracing::error!(%error, "a library of functions cannot be loaded again"),
+                Err(error) => tracing::error!(%error, "cannot reload a function library"),
             }
         }
         self.keyspace.put_lock_records(now, records, later_ms, coming, &connected);
@@ -221,7 +221,7 @@ impl Engine {
         self.keyspace.with_locks(now, |locks, _| locks.forget_all());
         for source in &snapshot.scripts {
             if let Err(error) = self.scripts.load_script(source) {
-                tracing::error!(%error, "a script cannot be loaded again");
+                tracing::error!(%error, "cannot reload a cached script");
             }
         }
         let connected: Vec<u64> = self.sessions.iter().map(|(_, session)| session.id).collect();

@@ -175,7 +175,7 @@ impl EventLoop {
         };
         let connection = Connection::new(stream, id);
         if let Err(error) = registered {
-            tracing::warn!(%error, "cannot go on with a connection");
+            tracing::warn!(%error, "cannot register a connection with the poller");
             connection.close(&mut self.shell);
             return;
         }

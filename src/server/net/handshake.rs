@@ -72,7 +72,7 @@ impl Handshakes {
         let number = self.begun.get();
         self.begun.set(number.wrapping_add(1));
         if let Err(error) = self.registry.add(&stream, Source::Handshake(number)) {
-            tracing::warn!(%error, "cannot wait for a TLS handshake");
+            tracing::warn!(%error, "cannot register a TLS handshake with the poller");
             return;
         }
         let accept = Box::pin(TlsAcceptor::from(settings).accept(Socket::new(stream)));

@@ -51,10 +51,10 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     let prepared = Prepared::new().map_err(|error| error.to_string())?;
     log::start(config.loglevel, &config.logfile, log_format).map_err(|error| format!("{}: {error}", config.logfile))?;
     if !extra.ignored.is_empty() {
-        tracing::info!(directives = extra.ignored.join(" "), "directives of the configuration file that have no meaning here");
+        tracing::info!(directives = extra.ignored.join(" "), "ignoring directives of the configuration file that have no meaning here");
     }
     if test_mode {
-        tracing::warn!("test mode: clients may move the clock and have requests go wrong");
+        tracing::warn!("test mode: clients may move the clock and inject faults");
     }
     let options = ServerOptions { config_file: file, users: extra.users, test_mode, ..ServerOptions::default() };
     let mut server = prepared.start(config, options).map_err(|error| error.to_string())?;
@@ -85,7 +85,7 @@ fn serve(invocation: Invocation) -> Result<(), String> {
 fn end_with_stdin_of(stop: impl Fn() + Send + 'static) -> io::Result<()> {
     let watching = move || {
         until_stdin_ends();
-        tracing::info!("ending with the standard input");
+        tracing::info!("standard input was closed: shutting down");
         stop();
         std::thread::sleep(LAST_WAY_OUT);
         std::process::exit(1);
