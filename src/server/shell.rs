@@ -57,7 +57,7 @@ pub(super) struct Slot {
     /// Whether the session belongs to a connection; false for one inside the process.
     pub(super) connected: bool,
     /// Whether the session is in the run queue.
-    in_line: bool,
+    queued: bool,
     /// When the outbox began to exceed its soft limit, in monotonic milliseconds; `None` if it does not.
     pub(super) soft_since_ms: Option<NonZeroU64>,
     /// When the directory last learned of the traffic.
@@ -79,7 +79,7 @@ pub struct Shell {
     /// Whether the server is to end.
     pub ending: bool,
     /// Run queue: sessions whose connections get a turn, in FIFO order.
-    line: VecDeque<SessionId>,
+    run_queue: VecDeque<SessionId>,
     pub(super) turn: Turn,
     /// Read buffer shared by all connections, one at a time; empty while a connection has it.
     pub read_buffer: Vec<u8>,
@@ -119,7 +119,7 @@ impl Shell {
             directory,
             limits,
             ending: false,
-            line: VecDeque::new(),
+            run_queue: VecDeque::new(),
             turn: Turn::begin(),
             read_buffer: vec![0; READ_BUFFER],
             parser: RequestParser::new(),
@@ -340,25 +340,25 @@ impl Shell {
     pub(super) fn wake(&mut self, id: SessionId) {
         if let Some(slot) = self.slots.get_mut(id.0 as usize)
             && slot.connected
-            && !slot.in_line
+            && !slot.queued
         {
-            slot.in_line = true;
-            self.line.push_back(id);
+            slot.queued = true;
+            self.run_queue.push_back(id);
         }
     }
 
     /// Takes the next session from the run queue.
     #[inline]
-    pub(super) fn next_in_line(&mut self) -> Option<SessionId> {
-        let id = self.line.pop_front()?;
-        self.slots[id.0 as usize].in_line = false;
+    pub(super) fn next_queued(&mut self) -> Option<SessionId> {
+        let id = self.run_queue.pop_front()?;
+        self.slots[id.0 as usize].queued = false;
         Some(id)
     }
 
     /// Length of the run queue.
     #[inline]
-    pub(super) fn in_line(&self) -> usize {
-        self.line.len()
+    pub(super) fn queue_len(&self) -> usize {
+        self.run_queue.len()
     }
 
     /// The next deadline of the shell or the engine, in monotonic milliseconds: work that is due even if no request comes.

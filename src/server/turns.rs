@@ -44,7 +44,7 @@ pub(super) fn event_loop() -> [u64; 2] {
 
 /// Counts a poll that does not wait.
 #[inline]
-pub(super) fn count_look() {
+pub(super) fn count_poll() {
     let looks = LOOKS.get();
     LOOKS.set(Looks { count: looks.count + 1, ..looks });
 }

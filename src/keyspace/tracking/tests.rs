@@ -166,7 +166,11 @@ fn many_prefixes_go_bit_by_bit() {
     tracking.untrack(many);
     tracking.untrack(few);
     assert!(tracking.get(many).is_none() && tracking.has_retired());
-    assert_eq!((tracking.trackers(), tracking.prefixes()), (0, 1000), "trackers of few keys are gone, trackers of many are going");
+    assert_eq!(
+        (tracking.trackers(), tracking.prefixes()),
+        (0, 1000),
+        "trackers of few keys are gone, trackers of many are going"
+    );
     assert_eq!(texts(tracking.take_changed()), [], "and is told nothing");
     tracking.note(&change("prefix:0500:k", Event::SET, Effect::Delete));
     let mut turns = 0;

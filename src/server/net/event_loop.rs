@@ -66,17 +66,17 @@ impl EventLoop {
         loop {
             self.serve_others();
             for _ in 0..TURNS_MAX {
-                let Some(id) = self.shell.next_in_line() else { break };
+                let Some(id) = self.shell.next_queued() else { break };
                 self.run_connection(id);
             }
             if self.shell.ending {
                 // Pushes already written for other sessions are still sent.
-                for _ in 0..self.shell.in_line() {
-                    self.shell.next_in_line().into_iter().for_each(|id| self.run_connection(id));
+                for _ in 0..self.shell.queue_len() {
+                    self.shell.next_queued().into_iter().for_each(|id| self.run_connection(id));
                 }
                 return Ok(());
             }
-            self.look()?;
+            self.poll_events()?;
         }
     }
 
@@ -128,7 +128,7 @@ impl EventLoop {
             }
             self.shell.end_turn(Task::Accept);
         }
-        if self.listening.handshakes().are_in_line() {
+        if self.listening.handshakes().has_queued() {
             self.finish_handshakes();
         }
         if self.shell.busy.has_new_connections() {
@@ -189,15 +189,15 @@ impl EventLoop {
     }
 
     /// Polls the descriptors: without waiting if there is work, otherwise until one is ready.
-    fn look(&mut self) -> io::Result<()> {
+    fn poll_events(&mut self) -> io::Result<()> {
         let has_work = self.due
             || self.ordered
             || !self.later.is_empty()
-            || self.shell.in_line() > 0
+            || self.shell.queue_len() > 0
             || self.shell.busy.has_new_connections()
-            || self.listening.handshakes().are_in_line();
+            || self.listening.handshakes().has_queued();
         if has_work {
-            turns::count_look();
+            turns::count_poll();
             self.poller.wait(Some(&NO_TIME))?;
         } else {
             let timeout = self.timeout();
@@ -240,7 +240,7 @@ impl EventLoop {
     fn finish_handshakes(&mut self) {
         let handshakes = Rc::clone(self.listening.handshakes());
         self.shell.close_turn();
-        for number in (0..GREETED_MAX).map_while(|_| handshakes.next_in_line()) {
+        for number in (0..GREETED_MAX).map_while(|_| handshakes.next_queued()) {
             if let Some(TlsAccepted { tls, addr }) = handshakes.go_on(number) {
                 self.welcome(Accepted::tls(tls, addr));
             }

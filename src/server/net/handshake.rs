@@ -29,7 +29,7 @@ struct Unfinished {
     addr: SocketAddr,
     accept: Pin<Box<Accept<Socket>>>,
     /// Whether it is in the queue of handshakes to continue.
-    in_line: bool,
+    queued: bool,
 }
 
 /// A client whose handshake is done.
@@ -45,7 +45,7 @@ pub(crate) struct Handshakes {
     unfinished: RefCell<BTreeMap<u32, Unfinished>>,
     begun: Cell<u32>,
     /// Handshakes whose sockets are ready, in FIFO order.
-    line: RefCell<VecDeque<u32>>,
+    run_queue: RefCell<VecDeque<u32>>,
     registry: Registry,
 }
 
@@ -56,7 +56,7 @@ impl Handshakes {
             settings: RefCell::new(settings),
             unfinished: RefCell::default(),
             begun: Cell::new(0),
-            line: RefCell::default(),
+            run_queue: RefCell::default(),
             registry,
         }
     }
@@ -76,33 +76,33 @@ impl Handshakes {
             return;
         }
         let accept = Box::pin(TlsAcceptor::from(settings).accept(Socket::new(stream)));
-        self.unfinished.borrow_mut().insert(number, Unfinished { since: Instant::now(), addr, accept, in_line: false });
+        self.unfinished.borrow_mut().insert(number, Unfinished { since: Instant::now(), addr, accept, queued: false });
     }
 
     /// Queues a handshake whose socket is ready.
     pub(crate) fn note(&self, number: u32) {
         if let Some(handshake) = self.unfinished.borrow_mut().get_mut(&number)
-            && !std::mem::replace(&mut handshake.in_line, true)
+            && !std::mem::replace(&mut handshake.queued, true)
         {
-            self.line.borrow_mut().push_back(number);
+            self.run_queue.borrow_mut().push_back(number);
         }
     }
 
     /// Whether a handshake is ready to continue.
-    pub(crate) fn are_in_line(&self) -> bool {
-        !self.line.borrow().is_empty()
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.run_queue.borrow().is_empty()
     }
 
     /// Takes the next handshake to continue.
-    pub(crate) fn next_in_line(&self) -> Option<u32> {
-        self.line.borrow_mut().pop_front()
+    pub(crate) fn next_queued(&self) -> Option<u32> {
+        self.run_queue.borrow_mut().pop_front()
     }
 
     /// Continues a handshake as far as it can without waiting. Returns the client if that completes it.
     pub(crate) fn go_on(&self, number: u32) -> Option<TlsAccepted> {
         let mut unfinished = self.unfinished.borrow_mut();
         let handshake = unfinished.get_mut(&number)?;
-        handshake.in_line = false;
+        handshake.queued = false;
         let (addr, done) = (handshake.addr, tls::go_on(|cx| handshake.accept.as_mut().poll(cx)));
         if matches!(done, Err(Errno::AGAIN)) {
             return None;

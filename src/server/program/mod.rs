@@ -51,7 +51,10 @@ fn serve(invocation: Invocation) -> Result<(), String> {
     let prepared = Prepared::new().map_err(|error| error.to_string())?;
     log::start(config.loglevel, &config.logfile, log_format).map_err(|error| format!("{}: {error}", config.logfile))?;
     if !extra.ignored.is_empty() {
-        tracing::info!(directives = extra.ignored.join(" "), "ignoring directives of the configuration file that have no meaning here");
+        tracing::info!(
+            directives = extra.ignored.join(" "),
+            "ignoring directives of the configuration file that have no meaning here"
+        );
     }
     if test_mode {
         tracing::warn!("test mode: clients may move the clock and inject faults");
