@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::{Command, EARLY_ENDS, Error, Result};
+use crate::client::{Command, EARLY_ENDS_MAX, Error, Result};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, counted_on, lease_ms};
 use crate::recipes::call::ask;
 use crate::recipes::world::World;
@@ -82,7 +82,9 @@ impl<W: World> Algorithm<W> for Native {
                     Ok(Some(token)) => token,
                     // A late copy, on a connection that was given up, has taken this request's place in the queue: asking again
                     // takes the place back. The wait is far from over, on any clock.
-                    Ok(None) if early_ends < EARLY_ENDS && left.is_none_or(|left| world.elapsed() - asked < left - left / 8) => {
+                    Ok(None)
+                        if early_ends < EARLY_ENDS_MAX && left.is_none_or(|left| world.elapsed() - asked < left - left / 8) =>
+                    {
                         early_ends += 1;
                         again = Some(id);
                         continue;

@@ -1,4 +1,4 @@
-//! TLS of the client: builds the handshake's configuration from the options.
+//! TLS of the client: reads certificates and keys, and performs the handshake.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::client::options::Tls;
 /// An encrypted stream.
 pub type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
 
-/// Makes encrypted streams to one server.
+/// Opens encrypted streams to one server.
 #[derive(Clone)]
 pub struct TlsConnector {
     connector: tokio_rustls::TlsConnector,
@@ -23,11 +23,11 @@ pub struct TlsConnector {
 }
 
 impl TlsConnector {
-    /// Reads certificates and keys.
+    /// Reads certificates and keys. `host` is the name that the server's certificate must have, unless the options give another.
     pub fn new(tls: &Tls, host: &str) -> Result<TlsConnector> {
         let name = tls.server_name.clone().unwrap_or_else(|| host.to_owned());
         let name = ServerName::try_from(name).map_err(|error| Error::Invalid(error.to_string()))?;
-        Ok(TlsConnector { connector: settings(tls)?.into(), name })
+        Ok(TlsConnector { connector: tls_config(tls)?.into(), name })
     }
 
     /// Performs the handshake.
@@ -36,7 +36,7 @@ impl TlsConnector {
     }
 }
 
-fn settings(tls: &Tls) -> Result<Arc<ClientConfig>> {
+fn tls_config(tls: &Tls) -> Result<Arc<ClientConfig>> {
     let mut roots = RootCertStore::empty();
     match &tls.ca {
         Some(path) => {
@@ -46,18 +46,18 @@ fn settings(tls: &Tls) -> Result<Arc<ClientConfig>> {
             }
         }
         None => {
-            // Unreadable or unusable certificates are skipped, as other programs do.
+            // Like other programs, this skips certificates of the system that are unreadable or unusable.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
     }
     if roots.is_empty() {
-        return Err(Error::Invalid("no authority is known that a server's certificate could be signed by".to_owned()));
+        return Err(Error::Invalid("no trusted certificate authority was found".to_owned()));
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Invalid(error.to_string()))?
         .with_root_certificates(roots);
-    let settings = match &tls.identity {
+    let config = match &tls.identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
             let fail = |error: &dyn std::fmt::Display| {
@@ -69,5 +69,5 @@ fn settings(tls: &Tls) -> Result<Arc<ClientConfig>> {
             builder.with_client_auth_cert(chain, key).map_err(|error| fail(&error))?
         }
     };
-    Ok(Arc::new(settings))
+    Ok(Arc::new(config))
 }

@@ -1,4 +1,4 @@
-//! Replaces `tls` in a build without the feature `tls`: refuses to connect over TLS.
+//! Replaces the module `tls` in a build without the cargo feature `tls`: refuses options that ask for TLS.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use tokio::net::TcpStream;
 use crate::client::error::{Error, Result};
 use crate::client::options::Tls;
 
-/// Placeholder for the encrypted stream. No value of it is ever created.
+/// Stands for the encrypted stream. No value of this type is ever created.
 pub type TlsStream = TcpStream;
 
-/// Placeholder for the connector: an enum without variants, so no value can exist.
+/// Stands for the connector. An enum without variants has no values.
 #[derive(Clone)]
 pub enum TlsConnector {}
 
@@ -20,7 +20,7 @@ impl TlsConnector {
         Err(Error::Invalid("this client is built without TLS (cargo feature 'tls')".to_owned()))
     }
 
-    /// Unreachable: there is no connector.
+    /// Unreachable, because there is no connector.
     pub async fn connect(&self, _: TcpStream) -> io::Result<TlsStream> {
         match *self {}
     }

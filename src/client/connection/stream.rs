@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::client::connection::tls::{TlsConnector, TlsStream};
 use crate::client::error::{Error, Result};
 use crate::client::options::{Address, Options};
-use crate::client::tls::{TlsConnector, TlsStream};
 
-/// Keep-alive: idle time, interval and number of probes. A vanished peer is detected within about half a minute, even on an idle
-/// connection.
+/// TCP keep-alive: idle time before the first probe, interval, and number of probes. The client detects a vanished server within
+/// about half a minute, also on an idle connection.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 
 pub(crate) enum Stream {
@@ -22,7 +22,7 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
-/// Connects to one server, with certificates already read.
+/// Opens sockets to one server. It has read the certificates.
 #[derive(Clone)]
 pub(crate) struct Connector {
     address: Address,
@@ -34,7 +34,7 @@ impl Connector {
     pub fn new(options: &Options) -> Result<Connector> {
         let tls = match (&options.tls, &options.address) {
             (None, _) => None,
-            (Some(_), Address::Unix(_)) => return Err(Error::Invalid("no TLS over a unix socket".to_owned())),
+            (Some(_), Address::Unix(_)) => return Err(Error::Invalid("TLS is not supported over a unix socket".to_owned())),
             (Some(tls), Address::Tcp { host, .. }) => Some(TlsConnector::new(tls, host)?),
         };
         Ok(Connector { address: options.address.clone(), tls })
@@ -47,8 +47,8 @@ impl Connector {
         };
         let stream = TcpStream::connect((host, port)).await?;
         stream.set_nodelay(true)?;
-        let (after, every, times) = KEEPALIVE;
-        let keepalive = socket2::TcpKeepalive::new().with_time(after).with_interval(every).with_retries(times);
+        let (idle, interval, probes) = KEEPALIVE;
+        let keepalive = socket2::TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
         socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         match &self.tls {
             None => Ok(Stream::Tcp(stream)),
@@ -58,7 +58,7 @@ impl Connector {
 }
 
 /// Evaluates the same expression for each kind of socket.
-macro_rules! of_each {
+macro_rules! for_each_socket {
     ($self:expr, $stream:ident => $what:expr) => {
         match $self.get_mut() {
             Stream::Tcp($stream) => $what,
@@ -70,20 +70,20 @@ macro_rules! of_each {
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        of_each!(self, stream => Pin::new(stream).poll_read(cx, buf))
+        for_each_socket!(self, stream => Pin::new(stream).poll_read(cx, buf))
     }
 }
 
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        of_each!(self, stream => Pin::new(stream).poll_write(cx, bytes))
+        for_each_socket!(self, stream => Pin::new(stream).poll_write(cx, bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        of_each!(self, stream => Pin::new(stream).poll_flush(cx))
+        for_each_socket!(self, stream => Pin::new(stream).poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        of_each!(self, stream => Pin::new(stream).poll_shutdown(cx))
+        for_each_socket!(self, stream => Pin::new(stream).poll_shutdown(cx))
     }
 }

@@ -1,56 +1,16 @@
-//! Semaphores, whose permits several holders share, and latches, which open when they are counted down.
+//! Latches, which open when they are counted down to zero.
 
 use std::time::Duration;
 
 use crate::client::client::Client;
-use crate::client::command::{Argument, Command};
-use crate::client::error::{Error, Result};
-use crate::client::guard::LockGuard;
-use crate::client::lock::{bytes, terms};
-use crate::client::wish::{Kind, Wait, Wish, ms};
+use crate::client::command::{Argument, Command, argument_bytes};
+use crate::client::error::Result;
+use crate::client::locks::request::ms;
 
 impl Client {
-    /// A semaphore with this many permits. All its users must give the same number.
-    pub fn semaphore(&self, name: impl Argument, limit: u32) -> Semaphore {
-        let kind = Kind::Semaphore { limit, permits: 1 };
-        Semaphore { client: self.clone(), wish: Wish::new(kind, vec![bytes(name)]) }
-    }
-
     /// A latch with this name.
     pub fn latch(&self, name: impl Argument) -> Latch {
-        Latch { client: self.clone(), name: bytes(name) }
-    }
-}
-
-/// A semaphore and its acquisition options.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
-/// # let server = portcullis::TestServer::start();
-/// # let client = portcullis::client::Client::connect(&server.url()).await?;
-/// let printers = client.semaphore("printers", 3);
-/// let (one, two) = (printers.acquire().await?, printers.clone().permits(2).acquire().await?);
-/// assert!(printers.try_acquire().await?.is_none());
-/// drop(one);
-/// printers.acquire().await?.release().await?;
-/// # drop(two);
-/// # Ok(()) }
-/// ```
-#[derive(Clone)]
-pub struct Semaphore {
-    client: Client,
-    wish: Wish,
-}
-
-impl Semaphore {
-    terms!();
-
-    /// Number of permits to acquire at once. One unless given.
-    pub fn permits(mut self, count: u32) -> Self {
-        if let Kind::Semaphore { permits, .. } = &mut self.wish.kind {
-            *permits = count;
-        }
-        self
+        Latch { client: self.clone(), name: argument_bytes(name) }
     }
 }
 
@@ -86,7 +46,7 @@ impl Latch {
         self.client.query(Command::new("LATCH.SET").arg(&self.name).arg(count)).await
     }
 
-    /// As [`Latch::set`], for a latch that the server deletes after this time.
+    /// As [`Latch::set`]. The server deletes the latch after this time.
     ///
     /// # Errors
     /// As [`Client::run`].
@@ -102,7 +62,7 @@ impl Latch {
         self.down_by(1).await
     }
 
-    /// Counts down by this number. The result is that of [`Latch::down`].
+    /// Counts down by this number. Returns the same as [`Latch::down`].
     ///
     /// # Errors
     /// As [`Client::run`].
@@ -110,8 +70,8 @@ impl Latch {
         self.client.query(Command::new("LATCH.DOWN").arg(&self.name).arg(by)).await
     }
 
-    /// Waits until the latch opens, at most this long. Returns false if it did not open in time. Also waits for a latch that is
-    /// not set yet. If the connection breaks, the wait continues on another.
+    /// Waits until the latch opens, at most this long. Returns false if the latch did not open in time. Also waits for a latch that
+    /// is not set yet. If the connection breaks, the wait begins again on another one.
     ///
     /// # Errors
     /// As [`Client::run`].

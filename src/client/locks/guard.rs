@@ -1,4 +1,4 @@
-//! The guard that holds a lock.
+//! The guard, through which a caller holds a lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,34 +7,36 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::client::command::Command;
+use crate::client::connection::multiplexed::runtime_ended;
 use crate::client::error::{Error, Result};
-use crate::client::held::Held;
+use crate::client::locks::held::Held;
 
 /// A held lock, several held locks, or held permits of a semaphore.
 ///
 /// The guard renews its lease in the background every third of the lease, unless [renewal is off](crate::client::Lock::renew).
 /// Dropping it releases the lock in the background, without waiting for the server; [`LockGuard::release`] waits and reports
-/// errors. If the runtime has shut down meanwhile, the lock stays held until its lease ends; a session's lock is released then,
-/// because its connection closes.
+/// errors. If the runtime has shut down before the drop, the lock stays held until its lease ends. A session's lock is free as soon
+/// as the runtime shuts down, because its connection closes.
 ///
-/// Holding a lock is a belief about a remote server. A guard's belief ends no later than the truth: [`LockGuard::is_lost`] is
-/// true when the server has said that the lock is gone, and in any case when the lease is over, counted on this process's
-/// monotonic clock from before the request was sent. Writes under the lock are safe from a process that was suspended meanwhile
-/// only if they carry the [token](LockGuard::token) and the store refuses smaller ones; see
-/// [`Resource`](crate::client::Resource).
-#[must_use = "what is not kept is given back at once"]
+/// A guard does not know for certain that the server still holds the lock for it, but it assumes so for no longer than the server
+/// does. [`LockGuard::is_lost`] is true when the server has reported the loss, and in any case when the lease is over. The lease
+/// counts on this process's monotonic clock, from before the request was sent.
+///
+/// A process that is suspended may write after its lease ended. The data is safe from such a write only if each write carries the
+/// [token](LockGuard::token) and the store refuses smaller tokens; see [`Resource`](crate::client::Resource).
+#[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
     held: Arc<Held>,
     released: bool,
 }
 
-/// How a grant was lost.
+/// How a lock was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lost {
-    /// Its lease ended: the server said so, or could not be asked in time.
+    /// Its lease ended: the server reported it, or the guard could not renew the lease in time.
     Lease,
-    /// The lock was deleted: another client broke it.
+    /// A client deleted the lock, for example with `DEL`.
     Deleted,
     /// The lock was held for as long as [`max_hold`](crate::client::Lock::max_hold) allows.
     MaxHold,
@@ -49,12 +51,12 @@ pub enum Lost {
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Lost::Lease => f.write_str("its lease is over"),
+            Lost::Lease => f.write_str("its lease ended"),
             Lost::Deleted => f.write_str("the lock was deleted"),
-            Lost::MaxHold => f.write_str("it was held for as long as was allowed"),
-            Lost::Connection => f.write_str("the connection it was bound to is closed"),
+            Lost::MaxHold => f.write_str("the maximum hold time was reached"),
+            Lost::Connection => f.write_str("the connection that it was bound to has closed"),
             Lost::NotHeld(cause) => f.write_str(cause),
-            Lost::Released => f.write_str("it was given back"),
+            Lost::Released => f.write_str("it was released"),
         }
     }
 }
@@ -84,7 +86,7 @@ impl LockGuard {
         self.held.state.borrow().is_lost()
     }
 
-    /// The time for which the lock is certainly held, unless another client breaks it; zero if it is lost.
+    /// The time for which the lock is certainly held, unless another client deletes it; zero if it is lost.
     pub fn remaining(&self) -> Duration {
         let state = self.held.state.borrow();
         match state.lost {
@@ -93,8 +95,8 @@ impl LockGuard {
         }
     }
 
-    /// Returns how the lock was lost, when it is lost, or when it was released. The future may be dropped and requested again,
-    /// and it does not borrow the guard:
+    /// Waits until the lock is lost or released, and returns how. The future may be dropped and requested again, and it does not
+    /// borrow the guard:
     ///
     /// ```
     /// # async fn work() {}
@@ -115,7 +117,7 @@ impl LockGuard {
                     if let Some(lost) = &state.lost {
                         return lost.clone();
                     }
-                    if state.over {
+                    if state.released {
                         return Lost::Released;
                     }
                     state.deadline
@@ -137,21 +139,20 @@ impl LockGuard {
     /// # Errors
     /// If the server cannot be asked.
     pub async fn check(&self) -> Result<bool> {
-        let names = self.held.wish.names.iter().zip(&self.held.tokens);
+        let names = self.held.request.names.iter().zip(&self.held.tokens);
         let commands: Vec<_> = names.map(|(name, token)| Command::new("LOCK.CHECK").arg(name).arg(*token)).collect();
-        let replies = self.held.send(&commands, true, self.held.core.deadline(Duration::ZERO)).await?;
-        let mut all = true;
-        for reply in replies {
-            all &= reply.into::<bool>()?;
+        let mut held = true;
+        for reply in self.held.send(&commands, true).await? {
+            held &= reply.into::<bool>()?;
         }
-        if !all {
-            self.held.lose(Lost::NotHeld("LOCK.CHECK does not know the token".to_owned()));
+        if !held {
+            self.held.lose(Lost::NotHeld("LOCK.CHECK: the token does not hold the lock".to_owned()));
         }
-        Ok(all)
+        Ok(held)
     }
 
-    /// Restarts the lease. Returns the remaining time, which is less than the lease where
-    /// [`max_hold`](crate::client::Lock::max_hold) bounds it.
+    /// Restarts the lease. Returns the remaining time, which is less than the lease if [`max_hold`](crate::client::Lock::max_hold)
+    /// ends it earlier.
     ///
     /// # Errors
     /// [`Error::NotHeld`] if the lock is lost, with the server's reason.
@@ -163,34 +164,33 @@ impl LockGuard {
         renewed
     }
 
-    /// Releases the lock, and waits for the server's reply. The server grants the lock to the first waiter. The future may be
-    /// dropped: the lock is released all the same.
+    /// Releases the lock, and waits for the server's reply. The server grants the lock to the first waiter. If the future is
+    /// dropped, the release continues in the background.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] if the lock was lost before, with the server's reason: work since the loss was not protected. A
-    /// connection error if the lock could not be released in time; the guard retries until the lease is over.
+    /// [`Error::NotHeld`] if the lock was lost before, with the server's reason: the work since the loss was not protected. A
+    /// connection error if the lock could not be released before its lease ended; until then, the client tries again.
     pub async fn release(mut self) -> Result {
         self.released = true;
-        self.held.end();
-        let given_back = self.held.core.runtime.spawn(Arc::clone(&self.held).give_back());
-        let ended = || Error::Disconnected { maybe_applied: true, reason: "the runtime has ended".to_owned() };
-        given_back.await.unwrap_or_else(|_| Err(ended()))
+        self.held.stop();
+        let released = self.held.core.runtime.spawn(Arc::clone(&self.held).release());
+        released.await.unwrap_or_else(|_| Err(runtime_ended()))
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.released {
-            self.held.end();
+            self.held.stop();
             // If the runtime has shut down, this task does not run.
-            self.held.core.runtime.spawn(Arc::clone(&self.held).give_back());
+            self.held.core.runtime.spawn(Arc::clone(&self.held).release());
         }
     }
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.held.wish.names.iter().map(|name| String::from_utf8_lossy(name)).collect();
+        let names: Vec<_> = self.held.request.names.iter().map(|name| String::from_utf8_lossy(name)).collect();
         f.debug_struct("LockGuard").field("names", &names).field("tokens", &self.held.tokens).finish_non_exhaustive()
     }
 }

@@ -1,163 +1,174 @@
 //! Incremental decoder: turns received bytes into replies.
 //!
-//! The `redis-protocol` crate decodes values without parts. This module assembles arrays, maps and sets itself, because in that
-//! crate a map loses its order, a set cannot hold a map, hostile nesting overflows the stack, and every packet makes it read a
-//! long array again from the start.
+//! The `redis-protocol` crate decodes scalars. This module assembles arrays, maps and sets itself, because in that crate a map
+//! loses its order, a set cannot hold a map, hostile nesting overflows the stack, and each packet makes it read a long array again
+//! from the start.
 
 use bytes::{Bytes, BytesMut};
 use redis_protocol::resp3::decode::complete::decode_range;
 use redis_protocol::resp3::types::RangeFrame;
 
 use crate::client::error::{Error, ReplyError, Result};
-use crate::client::value::Value;
+use crate::client::value::{Value, pair_up};
 
 /// Maximum nesting of arrays.
 const DEPTH_MAX: usize = 64;
 /// Maximum length of a line in bytes: a status, an error, a number or a length.
 const LINE_MAX: usize = 1 << 20;
-/// Strings up to this many bytes are copied, so that a small one does not keep a whole read buffer alive.
-const COPIED: usize = 1024;
+/// Strings up to this many bytes are copied. A reference to a part of the read buffer would keep the whole buffer alive.
+const COPY_MAX: usize = 1024;
 
 /// Reads replies from a buffer, each byte once.
 pub struct Decoder {
     /// Incomplete aggregates, the outermost first.
-    open: Vec<Open>,
-    /// Bytes consumed by the current reply.
-    spent: usize,
+    open: Vec<Aggregate>,
+    /// Number of bytes of the current reply that are decoded.
+    decoded_bytes: usize,
     reply_bytes_max: usize,
 }
 
-struct Open {
+/// An array, map, set, push or attribute.
+struct Aggregate {
+    /// The type byte.
     kind: u8,
-    want: usize,
+    /// Number of elements; keys and values of a map count separately.
+    len: usize,
     items: Vec<Value>,
 }
 
-fn broken(what: impl Into<String>) -> Error {
+fn violation(what: impl Into<String>) -> Error {
     Error::Protocol(what.into())
 }
 
 impl Decoder {
     /// Creates a decoder that accepts replies of at most `reply_bytes_max` bytes.
     pub fn new(reply_bytes_max: usize) -> Decoder {
-        Decoder { open: Vec::new(), spent: 0, reply_bytes_max }
+        Decoder { open: Vec::new(), decoded_bytes: 0, reply_bytes_max }
     }
 
     /// Decodes the next reply from a buffer, consuming as much of it as has arrived.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Value>> {
         loop {
             let Some(&kind) = buffer.first() else { return Ok(None) };
-            let mut value = match kind {
-                b'*' | b'~' | b'>' | b'%' | b'|' => match self.begin(kind, buffer)? {
-                    Begun::NotYet => return Ok(None),
+            let value = match kind {
+                b'*' | b'~' | b'>' | b'%' | b'|' => match self.begin_aggregate(kind, buffer)? {
+                    Begun::Incomplete => return Ok(None),
                     Begun::Opened => continue,
-                    Begun::Whole(value) => value,
+                    Begun::Empty(value) => value,
                 },
-                _ => match self.leaf(kind, buffer)? {
+                _ => match self.scalar(kind, buffer)? {
                     Some(value) => value,
                     None => return Ok(None),
                 },
             };
-            loop {
-                let Some(open) = self.open.last_mut() else {
-                    self.spent = 0;
-                    return Ok(Some(value));
-                };
-                open.items.push(value);
-                if open.items.len() < open.want {
-                    break;
-                }
-                let Some(done) = self.open.pop() else { break };
-                match done.finish() {
-                    Some(whole) => value = whole,
-                    // An attribute belongs to the value that follows it.
-                    None => break,
-                }
+            if let Some(reply) = self.add(value) {
+                self.decoded_bytes = 0;
+                return Ok(Some(reply));
             }
         }
     }
 
-    /// Counts bytes of the current reply.
-    fn spend(&mut self, bytes: usize) -> Result {
-        self.spent = self.spent.saturating_add(bytes);
-        match self.spent > self.reply_bytes_max {
-            true => Err(broken(format!("a reply of more than {} bytes", self.reply_bytes_max))),
-            false => Ok(()),
+    /// Adds a value to the innermost open aggregate, and closes the aggregates that it completes. Returns the reply when it is
+    /// complete.
+    fn add(&mut self, mut value: Value) -> Option<Value> {
+        while let Some(innermost) = self.open.last_mut() {
+            innermost.items.push(value);
+            if innermost.items.len() < innermost.len {
+                return None;
+            }
+            // An attribute belongs to the value that follows it.
+            value = self.open.pop()?.finish()?;
+        }
+        Some(value)
+    }
+
+    /// Removes decoded bytes from the buffer and counts them.
+    fn consume(&mut self, buffer: &mut BytesMut, bytes: usize) -> Result<BytesMut> {
+        self.decoded_bytes = self.decoded_bytes.saturating_add(bytes);
+        match self.decoded_bytes > self.reply_bytes_max {
+            true => Err(self.too_long()),
+            false => Ok(buffer.split_to(bytes)),
         }
     }
 
-    fn begin(&mut self, kind: u8, buffer: &mut BytesMut) -> Result<Begun> {
-        let Some(end) = line_end(buffer)? else { return Ok(Begun::NotYet) };
-        let count = number(&buffer[1..end])?;
-        let _ = buffer.split_to(end + 2);
-        self.spend(end + 2)?;
+    /// Checks the announced size of a part that has not arrived.
+    fn check_announced(&self, bytes: usize) -> Result {
+        if bytes > self.reply_bytes_max - self.decoded_bytes { Err(self.too_long()) } else { Ok(()) }
+    }
+
+    fn too_long(&self) -> Error {
+        violation(format!("the reply exceeds {} bytes", self.reply_bytes_max))
+    }
+
+    /// Reads the first line of an aggregate.
+    fn begin_aggregate(&mut self, kind: u8, buffer: &mut BytesMut) -> Result<Begun> {
+        let Some(end) = line_end(buffer)? else { return Ok(Begun::Incomplete) };
+        let count = length(&buffer[1..end])?;
+        self.consume(buffer, end + 2)?;
         if count == -1 && kind == b'*' {
-            return Ok(Begun::Whole(Value::Null));
+            return Ok(Begun::Empty(Value::Null));
         }
-        let count = usize::try_from(count).map_err(|_| broken("a negative length"))?;
-        let want = if kind == b'%' || kind == b'|' { count.saturating_mul(2) } else { count };
+        let count = usize::try_from(count).map_err(|_| violation("a length is negative"))?;
+        let len = if kind == b'%' || kind == b'|' { count.saturating_mul(2) } else { count };
         // Each element takes at least three bytes.
-        if want.saturating_mul(3) > self.reply_bytes_max - self.spent {
-            return Err(broken(format!("a reply of more than {} bytes", self.reply_bytes_max)));
-        }
-        let open = Open { kind, want, items: Vec::with_capacity(want.min(1024)) };
-        if want == 0 {
-            return Ok(open.finish().map_or(Begun::Opened, Begun::Whole));
+        self.check_announced(len.saturating_mul(3))?;
+        let aggregate = Aggregate { kind, len, items: Vec::with_capacity(len.min(1024)) };
+        if len == 0 {
+            return Ok(aggregate.finish().map_or(Begun::Opened, Begun::Empty));
         }
         if self.open.len() == DEPTH_MAX {
-            return Err(broken(format!("a reply of more than {DEPTH_MAX} levels")));
+            return Err(violation(format!("the reply is nested more than {DEPTH_MAX} levels deep")));
         }
-        self.open.push(open);
+        self.open.push(aggregate);
         Ok(Begun::Opened)
     }
 
-    fn leaf(&mut self, kind: u8, buffer: &mut BytesMut) -> Result<Option<Value>> {
+    /// Decodes a value without elements.
+    fn scalar(&mut self, kind: u8, buffer: &mut BytesMut) -> Result<Option<Value>> {
         let Some(end) = line_end(buffer)? else { return Ok(None) };
         if end == 0 {
-            return Err(broken("an empty line where a reply should begin"));
+            return Err(violation("an empty line instead of a reply"));
         }
-        if let Some(value) = plain(kind, &buffer[1..end]) {
-            let _ = buffer.split_to(end + 2);
-            self.spend(end + 2)?;
+        if let Some(value) = frequent(kind, &buffer[1..end]) {
+            self.consume(buffer, end + 2)?;
             return Ok(Some(value));
         }
         if matches!(kind, b'$' | b'=' | b'!') {
-            let len = number(&buffer[1..end])?;
+            let len = length(&buffer[1..end])?;
             if len == -1 && kind == b'$' {
-                // RESP2's nil; the crate would parse it as a streamed string.
-                let _ = buffer.split_to(end + 2);
-                self.spend(end + 2)?;
+                // RESP2's nil. The crate would parse it as a streamed string.
+                self.consume(buffer, end + 2)?;
                 return Ok(Some(Value::Null));
             }
-            let len = usize::try_from(len).map_err(|_| broken("a negative length"))?;
-            if len > self.reply_bytes_max - self.spent {
-                return Err(broken(format!("a reply of more than {} bytes", self.reply_bytes_max)));
-            }
+            let len = usize::try_from(len).map_err(|_| violation("a length is negative"))?;
+            self.check_announced(len)?;
             let whole = end + 2 + len + 2;
             if buffer.len() < whole {
-                // Reserved in steps of at most 1 MiB: the announced length need not be true.
+                // Reserves at most 1 MiB at a time, because the announced length may be false.
                 buffer.reserve((whole - buffer.len()).min(1 << 20));
                 return Ok(None);
             }
             if buffer[whole - 2..whole] != *b"\r\n" {
-                return Err(broken("a string without its end"));
+                return Err(violation("a string does not end with CRLF"));
             }
-            if kind == b'$' && len <= COPIED {
-                self.spend(whole)?;
-                let data = Bytes::copy_from_slice(&buffer[end + 2..whole - 2]);
-                let _ = buffer.split_to(whole);
-                return Ok(Some(Value::Bytes(data)));
+            if kind == b'$' && len <= COPY_MAX {
+                let bytes = self.consume(buffer, whole)?;
+                return Ok(Some(Value::Bytes(Bytes::copy_from_slice(&bytes[end + 2..whole - 2]))));
             }
         }
+        self.scalar_by_crate(kind, buffer)
+    }
+
+    /// Decodes a value without elements with the `redis-protocol` crate.
+    fn scalar_by_crate(&mut self, kind: u8, buffer: &mut BytesMut) -> Result<Option<Value>> {
         let (frame, used) = match decode_range(buffer) {
             Ok(Some(decoded)) => decoded,
             Ok(None) => return Ok(None),
-            Err(error) => return Err(broken(error.to_string())),
+            Err(error) => return Err(violation(error.to_string())),
         };
-        self.spend(used)?;
-        let bytes = buffer.split_to(used);
+        let bytes = self.consume(buffer, used)?;
         let part = |(from, to): (usize, usize)| match to - from {
-            ..=COPIED => Bytes::copy_from_slice(&bytes[from..to]),
+            ..=COPY_MAX => Bytes::copy_from_slice(&bytes[from..to]),
             _ => bytes.clone().freeze().slice(from..to),
         };
         Ok(Some(match frame {
@@ -172,7 +183,7 @@ impl Decoder {
             RangeFrame::Number { data, .. } => Value::Integer(data),
             RangeFrame::Double { data, .. } => Value::Double(data),
             RangeFrame::Null => Value::Null,
-            _ => return Err(broken(format!("a reply that begins with {:?}", char::from(kind)))),
+            _ => return Err(violation(format!("unknown reply type {:?}", char::from(kind)))),
         }))
     }
 }
@@ -180,36 +191,29 @@ impl Decoder {
 /// Result of the first line of an aggregate.
 enum Begun {
     /// The line is incomplete.
-    NotYet,
-    /// The elements follow.
+    Incomplete,
+    /// Elements follow, or the value that an empty attribute belongs to.
     Opened,
     /// The aggregate has no elements.
-    Whole(Value),
+    Empty(Value),
 }
 
-impl Open {
+impl Aggregate {
     /// Returns the complete aggregate; `None` for attributes, which the client ignores.
     fn finish(self) -> Option<Value> {
         match self.kind {
             b'*' => Some(Value::Array(self.items)),
             b'~' => Some(Value::Set(self.items)),
             b'>' => Some(Value::Push(self.items)),
-            b'%' => {
-                let mut pairs = Vec::with_capacity(self.items.len() / 2);
-                let mut items = self.items.into_iter();
-                while let (Some(key), Some(value)) = (items.next(), items.next()) {
-                    pairs.push((key, value));
-                }
-                Some(Value::Map(pairs))
-            }
+            b'%' => Some(Value::Map(pair_up(self.items))),
             _ => None,
         }
     }
 }
 
-/// Fast path for the most frequent replies, from the line after the type byte: a number, null, `OK`. Everything else is left to
-/// the crate.
-fn plain(kind: u8, line: &[u8]) -> Option<Value> {
+/// Fast path for the most frequent replies: a number, null, `OK`. `line` follows the type byte. Returns `None` for all other
+/// replies.
+fn frequent(kind: u8, line: &[u8]) -> Option<Value> {
     match (kind, line) {
         (b':', _) => {
             let (negative, digits) = match line {
@@ -234,14 +238,14 @@ fn line_end(buffer: &[u8]) -> Result<Option<usize>> {
     let within = &buffer[..buffer.len().min(LINE_MAX)];
     match memchr::memchr_iter(b'\r', within).find(|end| within.get(end + 1) == Some(&b'\n')) {
         Some(end) => Ok(Some(end)),
-        None if buffer.len() >= LINE_MAX => Err(broken("a line without end")),
+        None if buffer.len() >= LINE_MAX => Err(violation(format!("a line exceeds {LINE_MAX} bytes"))),
         None => Ok(None),
     }
 }
 
 /// Parses a length.
-fn number(digits: &[u8]) -> Result<i64> {
-    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or_else(|| broken("a length that is no number"))
+fn length(digits: &[u8]) -> Result<i64> {
+    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or_else(|| violation("a length is not a number"))
 }
 
 #[cfg(test)]
@@ -249,7 +253,7 @@ fn number(digits: &[u8]) -> Result<i64> {
 mod tests {
     use super::*;
 
-    /// Decodes the bytes in pieces of every size, which must all yield the same values.
+    /// Decodes the bytes in pieces of every size. All sizes must yield the same values.
     fn decode(bytes: &[u8]) -> Result<Vec<Value>> {
         let mut all = Vec::new();
         for step in 1..=bytes.len() {
@@ -270,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_is_read() {
+    fn every_type_is_decoded() {
         let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
         let cases: &[(&str, Value)] = &[
             ("+OK\r\n", Value::Status(bytes("OK"))),
@@ -343,6 +347,6 @@ mod tests {
         buffer.extend_from_slice(&many.as_bytes()[6..]);
         assert_eq!(decoder.decode(&mut buffer).unwrap(), None);
         buffer.extend_from_slice(&many.as_bytes()[6..]);
-        assert!(decoder.decode(&mut buffer).is_err(), "the bound is on the whole reply");
+        assert!(decoder.decode(&mut buffer).is_err(), "the limit holds for the whole reply");
     }
 }
