@@ -4,36 +4,34 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::client::{Command, Result, Script};
-use crate::recipes::algorithm::Facts;
-use crate::recipes::call::{ask, beside, run};
-use crate::recipes::race::race;
-use crate::recipes::wake::LOOK_EVERY;
+use crate::recipes::call::{call, derived_key, run_script};
+use crate::recipes::facts::Facts;
+use crate::recipes::waiting::messages::RECHECK_EVERY;
+use crate::recipes::waiting::race::race;
 use crate::recipes::world::{Messages, World};
 
 /// Facts about [`Latch`].
 pub static FACTS: Facts = Facts {
     number: 14,
     name: "latch",
-    summary: "a counter that opens a gate at 0: DECR, and at 0 DEL and a message to all who wait",
-    guarantees: &["who waits goes on when it has been counted down, and not before, as long as the server keeps its data"],
-    failures: &[
-        "who counts down and crashes before the reply does not know whether it counted",
-        "one that crashes before it counts down holds everybody up for ever",
-        "a message that is lost: who waits looks again after a second",
-        "one that was never set is open",
+    summary: "a counter that opens a gate at 0: DECRBY, and at 0 DEL and a message to all waiters",
+    guarantees: &[
+        "waiters continue when the latch has been counted down to 0, and not before, as long as the server keeps its data",
     ],
-    flawed: false,
+    failures: &[
+        "a client that crashes before the reply to its count-down does not know whether it counted",
+        "a client that crashes before it counts down blocks all waiters forever",
+        "a waiter whose message is lost checks again only after a second",
+        "a latch that was never set is open",
+    ],
     source: "Redisson's RCountDownLatch; the scripts are ours",
     holders: None,
-    reentrant: false,
     expires: false,
-    renews: false,
     shared: true,
-    fenced: false,
-    native: false,
+    ..Facts::MUTEX
 };
 
-/// Returns the remaining count; −1 if the latch was open already.
+/// Returns the remaining count; −1 if the latch was open already. KEYS: latch, channel. ARGV: number to count down by.
 static DOWN: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('EXISTS', KEYS[1]) == 0 then return -1 end
@@ -45,7 +43,7 @@ static DOWN: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// 14: waiters wait until the latch has been counted down to zero; see [`FACTS`].
+/// 14: waiters wait until the latch has been counted down to 0. See [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -73,26 +71,26 @@ impl<W: World> Latch<W> {
     /// The latch with this name.
     pub fn new(world: &W, name: impl AsRef<[u8]>) -> Latch<W> {
         let name = name.as_ref();
-        Latch { world: world.clone(), name: name.to_vec(), channel: beside(name, "open") }
+        Latch { world: world.clone(), name: name.to_vec(), channel: derived_key(name, "open") }
     }
 
-    /// Sets the count, unless the latch is set and not open yet. Returns whether it did. A count of 0 is an open latch.
+    /// Sets the count, unless the latch is counting already. Returns whether it was not. A count of 0 leaves the latch open.
     ///
     /// # Errors
     /// If the server fails the command.
     pub async fn set(&self, count: u32) -> Result<bool> {
         if count == 0 {
-            return Ok(ask::<i64>(&self.world, 0, Command::new("EXISTS").arg(&self.name)).await? == 0);
+            return Ok(call::<i64>(&self.world, 0, Command::new("EXISTS").arg(&self.name)).await? == 0);
         }
-        ask(&self.world, 0, Command::new("SET").arg(&self.name).arg(count).arg("NX")).await
+        call(&self.world, 0, Command::new("SET").arg(&self.name).arg(count).arg("NX")).await
     }
 
-    /// Counts down. Returns the remaining count. At 0 the latch opens.
+    /// Counts down by this number. Returns the remaining count. At 0 the latch opens.
     ///
     /// # Errors
     /// If the server fails the command; [`crate::client::Error::maybe_applied`] says whether it may have counted.
     pub async fn down(&self, by: u32) -> Result<u32> {
-        let left: i64 = run(&self.world, 0, &DOWN, &[&self.name, &self.channel], |call| call.arg(by)).await?;
+        let left: i64 = run_script(&self.world, 0, &DOWN, &[&self.name, &self.channel], |call| call.arg(by)).await?;
         Ok(u32::try_from(left).unwrap_or(0))
     }
 
@@ -104,7 +102,7 @@ impl<W: World> Latch<W> {
         let end = self.world.elapsed().checked_add(wait);
         let mut messages = None;
         loop {
-            let closed: bool = ask(&self.world, 0, Command::new("EXISTS").arg(&self.name)).await?;
+            let closed: bool = call(&self.world, 0, Command::new("EXISTS").arg(&self.name)).await?;
             if !closed {
                 return Ok(true);
             }
@@ -114,7 +112,7 @@ impl<W: World> Latch<W> {
             }
             match &mut messages {
                 None => messages = Some(self.world.subscribe(0, &self.channel).await?),
-                Some(messages) => drop(race(messages.next(), self.world.sleep(left.min(LOOK_EVERY))).await),
+                Some(messages) => drop(race(messages.next(), self.world.sleep(left.min(RECHECK_EVERY))).await),
             }
         }
     }

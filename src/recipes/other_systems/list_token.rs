@@ -1,40 +1,36 @@
-//! 19: a token in a list, like a message in a queue: the client that pops it has the lock.
+//! 19: a token in a list, like a message in a queue. The client that pops the token has the lock.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::client::{Command, Result, Script};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, LONGEST, Request};
-use crate::recipes::call::{ask, beside, run};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, LONGEST, ReleaseOutcome, Request};
+use crate::recipes::call::{call, derived_key, run_script};
+use crate::recipes::facts::Facts;
 use crate::recipes::world::World;
 
 /// Facts about [`ListToken`].
 pub static FACTS: Facts = Facts {
     number: 19,
     name: "blpop",
-    summary: "one token in a list: BLPOP to take it, RPUSH to give it back",
+    summary: "one token in a list: BLPOP to acquire, RPUSH to release",
     guarantees: &[
-        "one holder at a time, as long as only holders release and the server keeps its data",
-        "first come, first served: who waits, waits on the server, and one is woken at a time",
+        "at most one holder at a time, as long as only holders release and the server keeps its data",
+        "first come, first served: waiters wait on the server, and a release wakes one of them",
     ],
     failures: &[
-        "a holder that crashes takes the token with it: locked for ever",
-        "a reply that is lost loses the token, too",
-        "no owner: whoever gives it back twice makes two of it",
-        "a server that loses its data makes a second token while the first is out",
+        "a holder that crashes takes the token with it, and the lock stays held forever",
+        "a lost reply loses the token, too",
+        "no owner check: releasing twice makes a second token",
+        "a server that loses its data makes a second token while the first one is out",
     ],
     flawed: true,
-    source: "message queues with one message; BLPOP as a semaphore in Redis's documentation of lists",
-    holders: Some(1),
-    reentrant: false,
+    source: "message queues with a single message; BLPOP as a semaphore in Redis's documentation of lists",
     expires: false,
-    renews: false,
-    shared: false,
-    fenced: false,
-    native: false,
+    ..Facts::MUTEX
 };
 
-/// Takes the token if it is there, and creates it if it was never created.
+/// Takes the token if it is in the list, or creates it if no client has created it before. KEYS: list, mark of the creation.
 static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('SETNX', KEYS[2], 1) == 1 then return 'token' end
@@ -42,8 +38,8 @@ static TAKE: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// 19: `BLPOP key wait` takes it, `RPUSH key token` releases it. The first client creates the token; `{key}:made` records that.
-/// Flawed: see [`FACTS`].
+/// 19: `BLPOP key wait` acquires the lock, `RPUSH key token` releases it. The first client creates the token, and records that in
+/// `{key}:made`. Flawed: see [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -70,12 +66,12 @@ impl<W: World> Algorithm<W> for ListToken {
         Box::pin(async move {
             let grant = || Grant { valid_until: None, ..Grant::new(request, world.elapsed()) };
             let end = world.elapsed().checked_add(request.wait);
-            let made = beside(&request.name, "made");
-            let taken: Option<Vec<u8>> = run(world, 0, &TAKE, &[&request.name, &made], |call| call).await?;
+            let made = derived_key(&request.name, "made");
+            let taken: Option<Vec<u8>> = run_script(world, 0, &TAKE, &[&request.name, &made], |call| call).await?;
             if taken.is_some() {
                 return Ok(Some(grant()));
             }
-            // 0 means for ever, and less than a millisecond means no wait.
+            // For BLPOP, 0 means without limit. A rest of less than a millisecond counts as no wait.
             let seconds = match end {
                 None => 0.0,
                 Some(end) => match end.saturating_sub(world.elapsed()) {
@@ -83,15 +79,16 @@ impl<W: World> Algorithm<W> for ListToken {
                     left => left.min(LONGEST).as_millis() as f64 / 1000.0,
                 },
             };
-            let popped: Option<(Vec<u8>, Vec<u8>)> = ask(world, 0, Command::new("BLPOP").arg(&request.name).arg(seconds)).await?;
+            let popped: Option<(Vec<u8>, Vec<u8>)> =
+                call(world, 0, Command::new("BLPOP").arg(&request.name).arg(seconds)).await?;
             Ok(popped.map(|_| grant()))
         })
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
         Box::pin(async move {
-            let _: i64 = ask(world, 0, Command::new("RPUSH").arg(&grant.name).arg("token")).await?;
-            Ok(Given::Unchecked)
+            let _: i64 = call(world, 0, Command::new("RPUSH").arg(&grant.name).arg("token")).await?;
+            Ok(ReleaseOutcome::Unchecked)
         })
     }
 }

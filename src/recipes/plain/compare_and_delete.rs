@@ -1,24 +1,27 @@
-//! 5: like 4, with the servers' own compare-and-delete and compare-and-set instead of scripts.
+//! 5: like 4, with the server's own compare-and-delete and compare-and-set commands instead of scripts.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::client::{Command, Result};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, lease_ms};
-use crate::recipes::call::{Attempt, ask, is_unknown, polled};
-use crate::recipes::token::{give_back, renew, take};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
+use crate::recipes::call::{call, is_unknown};
+use crate::recipes::facts::Facts;
+use crate::recipes::plain::token;
+use crate::recipes::waiting::poll::{Attempt, poll};
 use crate::recipes::world::World;
 
 /// Facts about [`CompareAndDelete`].
 pub static FACTS: Facts = Facts {
     number: 5,
     name: "delex",
-    summary: "SET NX PX; DELEX IFEQ or DELIFEQ to give back, SET IFEQ to renew, where the server has them",
-    source: "Redis 8.4 (DELEX, SET IFEQ) and Valkey 9 (DELIFEQ, SET IFEQ); Spring, StackExchange.Redis and others find out in this way",
-    ..crate::recipes::token::COMPARED
+    summary: "SET NX PX; DELEX IFEQ or DELIFEQ to release and SET IFEQ to renew, if the server supports them",
+    source: "Redis 8.4 (DELEX, SET IFEQ) and Valkey 9 (DELIFEQ, SET IFEQ); Spring, StackExchange.Redis and others detect them likewise",
+    ..token::COMPARED
 };
 
-/// 5: `DELEX key IFEQ owner` if the server has it, else `DELIFEQ key owner`, else the script of 4. To renew: `SET key owner IFEQ
-/// owner PX lease`, or the script of 4. The server's errors show what it supports, and the result is remembered.
+/// 5: releases by `DELEX key IFEQ owner` if the server has it, else by `DELIFEQ key owner`, else by the script of 4. Renews by
+/// `SET key owner IFEQ owner PX lease`, or by the script of 4. The server's errors show what it supports, and the lock remembers it.
+/// See [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -35,30 +38,30 @@ pub static FACTS: Facts = Facts {
 /// ```
 #[derive(Debug, Default)]
 pub struct CompareAndDelete {
-    /// First command to try for a release: 0 `DELEX`, 1 `DELIFEQ`, 2 the script. Assumes that all servers of a world are alike.
+    /// The first command to try for a release: 0 `DELEX`, 1 `DELIFEQ`, 2 the script. All servers of a world are assumed to support the
+    /// same.
     release: AtomicU8,
-    /// First command to try for a renewal: 0 `SET IFEQ`, 1 the script.
+    /// The first command to try for a renewal: 0 `SET IFEQ`, 1 the script.
     renew: AtomicU8,
 }
 
 impl<W: World> Attempt<W> for CompareAndDelete {
     async fn attempt(&self, world: &W, request: &Request) -> Result<Option<Grant>> {
-        let asked = world.elapsed();
-        Ok(take(world, 0, request).await?.then(|| Grant::new(request, asked)))
+        token::attempt(world, request).await
     }
 }
 
 impl CompareAndDelete {
-    async fn give_back<W: World>(&self, world: &W, grant: &Grant) -> Result<bool> {
+    async fn delete<W: World>(&self, world: &W, grant: &Grant) -> Result<bool> {
         loop {
-            let way = self.release.load(Ordering::Relaxed);
-            let command = match way {
+            let first = self.release.load(Ordering::Relaxed);
+            let command = match first {
                 0 => Command::new("DELEX").arg(&grant.name).arg("IFEQ").arg(&grant.owner),
                 1 => Command::new("DELIFEQ").arg(&grant.name).arg(&grant.owner),
-                _ => return give_back(world, 0, &grant.name, &grant.owner).await,
+                _ => return token::delete_on(world, 0, grant).await,
             };
-            match ask(world, 0, command.idempotent()).await {
-                Err(error) if is_unknown(&error) => self.release.store(way + 1, Ordering::Relaxed),
+            match call(world, 0, command.idempotent()).await {
+                Err(error) if is_unknown(&error) => self.release.store(first + 1, Ordering::Relaxed),
                 outcome => return outcome,
             }
         }
@@ -67,12 +70,12 @@ impl CompareAndDelete {
     async fn renew_lease<W: World>(&self, world: &W, grant: &Grant) -> Result<bool> {
         if self.renew.load(Ordering::Relaxed) == 0 {
             let set = Command::new("SET").arg(&grant.name).arg(&grant.owner).arg("IFEQ").arg(&grant.owner);
-            match ask(world, 0, set.arg("PX").arg(lease_ms(grant.lease)).idempotent()).await {
+            match call(world, 0, set.arg("PX").arg(lease_ms(grant.lease)).idempotent()).await {
                 Err(error) if is_unknown(&error) => self.renew.store(1, Ordering::Relaxed),
                 outcome => return outcome,
             }
         }
-        renew(world, 0, grant).await
+        token::renew_on(world, 0, grant).await
     }
 }
 
@@ -82,11 +85,11 @@ impl<W: World> Algorithm<W> for CompareAndDelete {
     }
 
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
-        polled(self, world, request)
+        poll(self, world, request)
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
-        Box::pin(async move { Ok(if self.give_back(world, grant).await? { Given::Back } else { Given::NotHeld }) })
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
+        Box::pin(async move { Ok(ReleaseOutcome::checked(self.delete(world, grant).await?)) })
     }
 
     fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {

@@ -3,40 +3,32 @@
 use std::sync::LazyLock;
 
 use crate::client::{Result, Script};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, lease_ms};
-use crate::recipes::call::{beside, run};
-use crate::recipes::wake::{Attempted, Woken, woken};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
+use crate::recipes::call::{derived_key, run_script};
+use crate::recipes::facts::{Facts, PAUSED_HOLDER, WAKES_ALL};
+use crate::recipes::waiting::messages::{Attempted, WokenByMessages, wait_for_messages};
 use crate::recipes::world::World;
 
 /// Facts about [`Permits`].
 pub static FACTS: Facts = Facts {
     number: 13,
     name: "permits",
-    summary: "a sorted set of permits by when they end, and a counter of free ones; those that have ended are returned first",
+    summary: "a sorted set of permits by expiry time, and a counter of free ones; expired permits are returned first",
     guarantees: &[
         "no more holders at a time than permits, as long as the clients' clocks agree and the server keeps its data",
-        "only who knows a permit's number gives it back or renews it",
-        "a permit ends with its lease whatever becomes of the holder",
+        "only a client that knows a permit's id can release or renew the permit",
+        "a permit ends with its lease, whatever happens to the holder",
     ],
-    failures: &[
-        "a client whose clock is fast returns permits that are still held",
-        "a holder that pauses for longer than its lease goes on beside the next one; there is no fencing token",
-        "each release wakes all who wait, in no order",
-    ],
-    flawed: false,
+    failures: &["a client whose clock is fast returns permits that are still held", PAUSED_HOLDER, WAKES_ALL],
     source: "Redisson's RPermitExpirableSemaphore; the scripts are ours",
     holders: None,
-    reentrant: false,
-    expires: true,
     renews: true,
-    shared: false,
-    fenced: false,
-    native: false,
+    ..Facts::MUTEX
 };
 
-/// Returns nil if a permit was taken, else the time after which to check again. KEYS: counter, permits, channel. ARGV: now,
-/// permit, until, initial number of permits.
-static TAKE: LazyLock<Script> = LazyLock::new(|| {
+/// Returns nil if a permit was acquired, else the time after which to check again. KEYS: counter, permits, channel. ARGV: now,
+/// permit's id, expiry time, number of permits.
+static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "redis.call('SETNX', KEYS[1], ARGV[4])
         local ended = redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', ARGV[1])
@@ -51,8 +43,8 @@ static TAKE: LazyLock<Script> = LazyLock::new(|| {
         return next and math.max(tonumber(next) - tonumber(ARGV[1]), 0) or -1",
     )
 });
-/// Returns whether the permit existed and had not expired. ARGV: now, permit.
-static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
+/// Returns whether the permit existed and had not expired. ARGV: now, permit's id.
+static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local ends = redis.call('ZSCORE', KEYS[2], ARGV[2])
         if not ends then return 0 end
@@ -62,7 +54,7 @@ static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
         return tonumber(ends) > tonumber(ARGV[1]) and 1 or 0",
     )
 });
-/// Returns whether the permit existed and had not expired. ARGV: now, permit, until.
+/// Returns whether the permit existed and had not expired. ARGV: now, permit's id, new expiry time.
 static RENEW: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local ends = redis.call('ZSCORE', KEYS[2], ARGV[2])
@@ -73,8 +65,8 @@ static RENEW: LazyLock<Script> = LazyLock::new(|| {
     .idempotent()
 });
 
-/// 13: the key counts the free permits, `{name}:permits` holds the taken ones; see [`FACTS`]. The permit's id is the grant's
-/// [`memo`](Grant::memo).
+/// 13: the key counts the free permits, and `{name}:permits` holds the acquired ones. The permit's id is the grant's
+/// [`memo`](Grant::memo). See [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -99,35 +91,37 @@ impl Default for Permits {
 }
 
 impl Permits {
-    /// Maximum number of concurrent holders. The first client's number decides.
+    /// A semaphore with this many permits. The first client to use the key decides.
     pub fn new(permits: u32) -> Permits {
         Permits { permits }
     }
 }
 
-/// The end of a lease that begins within the current millisecond, rounded up so that it is never too early.
-fn ends(now: i64, lease_ms: u64) -> i64 {
+/// The end of a lease that begins within the current millisecond, rounded up so that it is not too early.
+fn expiry_ms(now: i64, lease_ms: u64) -> i64 {
     now.saturating_add_unsigned(lease_ms).saturating_add(1)
 }
 
+/// The counter, the acquired permits, and the channel.
 fn keys(name: &[u8]) -> [Vec<u8>; 3] {
-    [name.to_vec(), beside(name, "permits"), beside(name, "released")]
+    [name.to_vec(), derived_key(name, "permits"), derived_key(name, "released")]
 }
 
-impl<W: World> Woken<W> for Permits {
+impl<W: World> WokenByMessages<W> for Permits {
     async fn attempt(&self, world: &W, request: &Request) -> Result<Attempted> {
         let (asked, now) = (world.elapsed(), world.unix_ms());
-        let until = ends(now, request.lease_ms());
+        let expiry = expiry_ms(now, request.lease_ms());
         let permit = format!("{:016x}{:016x}", world.random(), world.random()).into_bytes();
         let [counter, permits, channel] = keys(&request.name);
-        let taken =
-            run(world, 0, &TAKE, &[&counter, &permits, &channel], |call| call.arg(now).arg(&permit).arg(until).arg(self.permits))
-                .await?;
-        Ok(Attempted::of(Grant { memo: permit, ..Grant::new(request, asked) }, taken))
+        let reply = run_script(world, 0, &ACQUIRE, &[&counter, &permits, &channel], |call| {
+            call.arg(now).arg(&permit).arg(expiry).arg(self.permits)
+        })
+        .await?;
+        Ok(Attempted::of(Grant { memo: permit, ..Grant::new(request, asked) }, reply))
     }
 
     fn channel(&self, request: &Request) -> Vec<u8> {
-        beside(&request.name, "released")
+        derived_key(&request.name, "released")
     }
 }
 
@@ -141,26 +135,27 @@ impl<W: World> Algorithm<W> for Permits {
     }
 
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
-        woken(self, world, request)
+        wait_for_messages(self, world, request)
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
         Box::pin(async move {
             let [counter, permits, channel] = keys(&grant.name);
             let now = world.unix_ms();
-            let back: bool =
-                run(world, 0, &GIVE_BACK, &[&counter, &permits, &channel], |call| call.arg(now).arg(&grant.memo)).await?;
-            Ok(Given::checked(back))
+            let keys: [&[u8]; 3] = [&counter, &permits, &channel];
+            let released = run_script(world, 0, &RELEASE, &keys, |call| call.arg(now).arg(&grant.memo)).await?;
+            Ok(ReleaseOutcome::checked(released))
         })
     }
 
     fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             let (asked, now) = (world.elapsed(), world.unix_ms());
-            let until = ends(now, lease_ms(grant.lease));
+            let expiry = expiry_ms(now, lease_ms(grant.lease));
             let [counter, permits, channel] = keys(&grant.name);
             let renewed: bool =
-                run(world, 0, &RENEW, &[&counter, &permits, &channel], |call| call.arg(now).arg(&grant.memo).arg(until)).await?;
+                run_script(world, 0, &RENEW, &[&counter, &permits, &channel], |call| call.arg(now).arg(&grant.memo).arg(expiry))
+                    .await?;
             Ok(grant.renewed(asked, renewed))
         })
     }

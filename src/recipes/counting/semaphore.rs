@@ -3,35 +3,32 @@
 use std::sync::LazyLock;
 
 use crate::client::{Result, Script};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
-use crate::recipes::call::{beside, run};
-use crate::recipes::wake::{Attempted, Woken, woken};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request};
+use crate::recipes::call::{derived_key, run_script};
+use crate::recipes::facts::{Facts, WAKES_ALL};
+use crate::recipes::waiting::messages::{Attempted, WokenByMessages, wait_for_messages};
 use crate::recipes::world::World;
 
 /// Facts about [`Semaphore`].
 pub static FACTS: Facts = Facts {
     number: 12,
     name: "semaphore",
-    summary: "a counter of free permits: DECRBY where there is one, INCRBY and a message to give back",
+    summary: "a counter of free permits: DECRBY if one is free; INCRBY and a message to release",
     guarantees: &["no more holders at a time than permits, as long as only holders release and the server keeps its data"],
     failures: &[
-        "the permit of a holder that crashes is lost for ever",
-        "no owner: whoever gives back twice makes a permit",
-        "each release wakes all who wait, in no order",
+        "the permit of a holder that crashes is lost forever",
+        "no owner check: releasing twice creates a permit",
+        WAKES_ALL,
     ],
     flawed: true,
     source: "Redisson's RSemaphore; the scripts are ours",
     holders: None,
-    reentrant: false,
     expires: false,
-    renews: false,
-    shared: false,
-    fenced: false,
-    native: false,
+    ..Facts::MUTEX
 };
 
-/// Returns nil if a permit was taken. The first client creates the counter. ARGV: permits.
-static TAKE: LazyLock<Script> = LazyLock::new(|| {
+/// Returns nil if a permit was acquired, else −1. The first client creates the counter. ARGV: number of permits.
+static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "redis.call('SETNX', KEYS[1], ARGV[1])
         if tonumber(redis.call('GET', KEYS[1])) > 0 then
@@ -41,7 +38,8 @@ static TAKE: LazyLock<Script> = LazyLock::new(|| {
         return -1",
     )
 });
-static GIVE_BACK: LazyLock<Script> = LazyLock::new(|| {
+/// KEYS: counter, channel.
+static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "redis.call('INCRBY', KEYS[1], 1)
         return redis.call('PUBLISH', KEYS[2], 'released')",
@@ -73,20 +71,20 @@ impl Default for Semaphore {
 }
 
 impl Semaphore {
-    /// Maximum number of concurrent holders. The first client's number decides.
+    /// A semaphore with this many permits. The first client to use the key decides.
     pub fn new(permits: u32) -> Semaphore {
         Semaphore { permits }
     }
 }
 
-impl<W: World> Woken<W> for Semaphore {
+impl<W: World> WokenByMessages<W> for Semaphore {
     async fn attempt(&self, world: &W, request: &Request) -> Result<Attempted> {
         let grant = Grant { valid_until: None, ..Grant::new(request, world.elapsed()) };
-        Ok(Attempted::of(grant, run(world, 0, &TAKE, &[&request.name], |call| call.arg(self.permits)).await?))
+        Ok(Attempted::of(grant, run_script(world, 0, &ACQUIRE, &[&request.name], |call| call.arg(self.permits)).await?))
     }
 
     fn channel(&self, request: &Request) -> Vec<u8> {
-        beside(&request.name, "released")
+        derived_key(&request.name, "released")
     }
 }
 
@@ -100,14 +98,14 @@ impl<W: World> Algorithm<W> for Semaphore {
     }
 
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
-        woken(self, world, request)
+        wait_for_messages(self, world, request)
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
         Box::pin(async move {
-            let keys: [&[u8]; 2] = [&grant.name, &beside(&grant.name, "released")];
-            let () = run(world, 0, &GIVE_BACK, &keys, |call| call).await?;
-            Ok(Given::Unchecked)
+            let keys: [&[u8]; 2] = [&grant.name, &derived_key(&grant.name, "released")];
+            let () = run_script(world, 0, &RELEASE, &keys, |call| call).await?;
+            Ok(ReleaseOutcome::Unchecked)
         })
     }
 }

@@ -4,26 +4,33 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Result;
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
-use crate::recipes::call::{USUAL_PAUSE, beside};
-use crate::recipes::reentrant;
-use crate::recipes::retry::{Pace, fraction};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request};
+use crate::recipes::call::derived_key;
+use crate::recipes::facts::Facts;
+use crate::recipes::redisson::reentrant;
+use crate::recipes::waiting::poll::DEFAULT_PAUSE;
+use crate::recipes::waiting::retry::{Retries, fraction};
 use crate::recipes::world::World;
+
+/// Guarantee and failures of both variants.
+const AS_INNER: &str = "a holder of all parts has what the underlying algorithm guarantees for each part";
+const NOT_ATOMIC: &str = "not atomic: for a moment it holds some parts, and keeps other clients out";
+const FIRST_ENDS_FIRST: &str = "the leases begin one after the other, so the first one ends first";
 
 /// Facts about [`Multi`] in one order.
 pub static FACTS: Facts = Facts {
     number: 10,
     name: "multi",
-    summary: "several locks, taken in turn in one order; all are given back where one is not to be had",
+    summary: "several locks, acquired one after the other in a fixed order; all are released if one is not granted",
     guarantees: &[
-        "whoever has all of them has each as the algorithm beneath promises",
-        "nothing is held by whoever did not get all of them, once it has given back",
-        "no deadlock: all take them in the same order, and give back rather than wait for ever",
+        AS_INNER,
+        "a client that does not get all parts holds none, as soon as it has released those that it got",
+        "no deadlock: all clients acquire the parts in the same order, and release them instead of waiting forever",
     ],
     failures: &[
-        "not one step: for a moment it holds some of them, and keeps others out",
-        "leases begin one after the other: the first ends first",
-        "a holder that crashes on its way leaves what it had until its lease is over",
+        NOT_ATOMIC,
+        FIRST_ENDS_FIRST,
+        "a holder that crashes during the acquisition leaves its parts held until their leases end",
     ],
     source: "Redisson's RMultiLock",
     ..reentrant::FACTS
@@ -32,22 +39,22 @@ pub static FACTS: Facts = Facts {
 /// Facts about [`Multi`] in any order.
 pub static UNORDERED: Facts = Facts {
     name: "multi-unordered",
-    summary: "several locks, taken in turn in any order",
-    guarantees: &["whoever has all of them has each as the algorithm beneath promises"],
+    summary: "several locks, acquired one after the other in any order",
+    guarantees: &[AS_INNER],
     failures: &[
-        "two that begin at different ends each hold what the other wants: until the time of one is over, and then perhaps again",
-        "not one step: for a moment it holds some of them, and keeps others out",
-        "leases begin one after the other: the first ends first",
+        "two clients that begin at different ends each hold what the other one wants, until one of them times out, and perhaps again then",
+        NOT_ATOMIC,
+        FIRST_ENDS_FIRST,
     ],
     flawed: true,
-    source: "Redisson's RMultiLock, where callers name locks in different orders",
+    source: "Redisson's RMultiLock, if callers name the locks in different orders",
     ..FACTS
 };
 
 /// Number of parts of a lock that is requested by one name.
 const PARTS: usize = 3;
-/// Default wait for one lock while others are held.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Default wait for one part while others are held.
+const PART_WAIT: Duration = Duration::from_millis(500);
 
 /// 10: several locks of another algorithm, all or none; see [`FACTS`].
 ///
@@ -68,43 +75,48 @@ pub struct Multi<W> {
     inner: Arc<dyn Algorithm<W>>,
     names: Vec<Vec<u8>>,
     ordered: bool,
-    patience: Duration,
+    part_wait: Duration,
 }
 
 impl<W: World> Multi<W> {
-    /// Several locks of this algorithm. Unless given with [`Multi::of`], their names derive from the requested name: `{name}:1`
-    /// and so on, three of them.
+    /// Several locks of this algorithm. Unless [`Multi::of`] names them, there are three, whose names derive from the requested name:
+    /// `{name}:1` to `{name}:3`.
     pub fn new(inner: impl Algorithm<W>) -> Multi<W> {
-        Multi { inner: Arc::new(inner), names: Vec::new(), ordered: true, patience: PATIENCE }
+        Multi { inner: Arc::new(inner), names: Vec::new(), ordered: true, part_wait: PART_WAIT }
     }
 
-    /// The names of the locks. The requested name is ignored then.
+    /// The names of the locks. They replace the requested name.
     pub fn of<N: AsRef<[u8]>>(mut self, names: impl IntoIterator<Item = N>) -> Multi<W> {
         self.names = names.into_iter().map(|name| name.as_ref().to_vec()).collect();
-        // The same order for all takers.
+        // The same order for all clients.
         self.names.sort_unstable();
         self.names.dedup();
         self
     }
 
-    /// Takes the locks in a random order each time. Flawed: see [`UNORDERED`].
+    /// Acquires the locks in a random order each time. Flawed: see [`UNORDERED`].
     pub fn unordered(mut self) -> Multi<W> {
         self.ordered = false;
         self
     }
 
-    /// How long to wait for each lock while others are held, before all are released and taken again. Half a second unless given.
-    pub fn patience(mut self, patience: Duration) -> Multi<W> {
-        self.patience = patience;
+    /// How long to wait for each lock while others are held. After that, all are released and acquired again. Half a second unless
+    /// given.
+    pub fn part_wait(mut self, wait: Duration) -> Multi<W> {
+        self.part_wait = wait;
         self
     }
 
     fn names(&self, name: &[u8]) -> Vec<Vec<u8>> {
-        if self.names.is_empty() { (1..=PARTS).map(|part| beside(name, &part.to_string())).collect() } else { self.names.clone() }
+        if self.names.is_empty() {
+            (1..=PARTS).map(|part| derived_key(name, &part.to_string())).collect()
+        } else {
+            self.names.clone()
+        }
     }
 
-    /// Takes each lock in turn, with some patience. Releases all if one is not granted.
-    async fn attempt(&self, world: &W, request: &Request, pace: &Pace<'_>) -> Result<Option<Grant>> {
+    /// Acquires one lock after the other. Releases all if one is not granted.
+    async fn attempt(&self, world: &W, request: &Request, retries: &Retries<'_>) -> Result<Option<Grant>> {
         let mut names = self.names(&request.name);
         if !self.ordered {
             for last in (1..names.len()).rev() {
@@ -113,42 +125,42 @@ impl<W: World> Multi<W> {
         }
         let (asked, mut held) = (world.elapsed(), Vec::with_capacity(names.len()));
         for name in names {
-            let part = Request { name, wait: self.patience.min(pace.left(world)), ..request.clone() };
+            let part = Request { name, wait: self.part_wait.min(retries.left(world)), ..request.clone() };
             match self.inner.acquire(world, &part).await {
                 Ok(Some(grant)) => held.push(grant),
                 refused => {
-                    self.give_back(world, &held).await?;
+                    self.release_all(world, &held).await?;
                     return refused;
                 }
             }
         }
         let mut grant = Grant::new(request, asked);
         grant.valid_until = held.iter().filter_map(|part| part.valid_until).min();
-        // Released in one order, whatever the order of taking.
+        // Sorted, so that the order of the release does not depend on the order of the acquisition.
         held.sort_by(|one, other| one.name.cmp(&other.name));
         grant.parts = held;
         Ok(Some(grant))
     }
 
-    /// Releases the locks in reverse order, all of them even if one fails.
-    async fn give_back(&self, world: &W, held: &[Grant]) -> Result<Given> {
-        let (mut given, mut failed) = (Given::Back, None);
+    /// Releases the locks in reverse order, and continues if one cannot be released.
+    async fn release_all(&self, world: &W, held: &[Grant]) -> Result<ReleaseOutcome> {
+        let (mut outcome, mut failed) = (ReleaseOutcome::Released, None);
         for part in held.iter().rev() {
             match self.inner.release(world, part).await {
-                Ok(Given::Back) => {}
-                Ok(other) => given = other,
+                Ok(ReleaseOutcome::Released) => {}
+                Ok(other) => outcome = other,
                 Err(error) => failed = Some(error),
             }
         }
-        failed.map_or(Ok(given), Err)
+        failed.map_or(Ok(outcome), Err)
     }
 
-    /// The grants of the parts. For a grant of unknown outcome, constructs them from the lock's grant.
+    /// The grants of the parts. The grant of a request whose outcome is unknown has no parts: this constructs them.
     fn parts(&self, grant: &Grant) -> Vec<Grant> {
         if !grant.parts.is_empty() {
             return grant.parts.clone();
         }
-        let part = |name| Grant { name, watch: None, ..grant.clone() };
+        let part = |name| Grant { name, watchdog: None, ..grant.clone() };
         self.names(&grant.name).into_iter().map(part).collect()
     }
 }
@@ -160,19 +172,20 @@ impl<W: World> Algorithm<W> for Multi<W> {
 
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
         Box::pin(async move {
-            let mut pace = Pace::new(world, request);
+            let mut retries = Retries::new(world, request);
             loop {
-                if let Some(grant) = self.attempt(world, request, &pace).await? {
+                if let Some(grant) = self.attempt(world, request, &retries).await? {
                     return Ok(Some(grant));
                 }
-                let Some(pause) = pace.next(world, USUAL_PAUSE) else { return Ok(None) };
-                world.sleep(pause.mul_f64(0.5 + 0.5 * fraction(world.random()))).await;
+                if !retries.pause_with_jitter(world, DEFAULT_PAUSE).await {
+                    return Ok(None);
+                }
             }
         })
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
-        Box::pin(async move { self.give_back(world, &self.parts(grant)).await })
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
+        Box::pin(async move { self.release_all(world, &self.parts(grant)).await })
     }
 
     fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {

@@ -1,48 +1,44 @@
 //! 15: rate limits: the token bucket and the sliding window.
 //!
-//! The name says what is limited: `rate:api:/orders`, `rate:group:payments`, `rate:app:shop` or `rate:ip:192.0.2.7`.
+//! A limit's name says what is limited: `rate:api:/orders`, `rate:group:payments`, `rate:app:shop` or `rate:ip:192.0.2.7`.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::client::{Result, Script};
-use crate::recipes::algorithm::{Facts, LONGEST, lease_ms};
-use crate::recipes::call::run;
+use crate::recipes::algorithm::{LONGEST, lease_ms};
+use crate::recipes::call::run_script;
+use crate::recipes::facts::Facts;
 use crate::recipes::world::World;
 
 /// Facts about [`TokenBucket`].
 pub static BUCKET: Facts = Facts {
     number: 15,
     name: "token-bucket",
-    summary: "one script: the bucket is filled by the time that has passed, and tokens are taken or refused",
-    guarantees: &["no more than the capacity at once, and the rate in the long run, as long as the clocks that it goes by agree"],
+    summary: "one script fills the bucket for the time that has passed, and takes tokens or refuses",
+    guarantees: &["at most the capacity at once, and the rate in the long run, as long as the clocks in use agree"],
     failures: &[
-        "by callers' clocks, one that is fast fills the bucket for all",
-        "a server that loses its data has a full bucket",
-        "each request runs a script, which under load is what the server does",
+        "with callers' clocks, a fast clock fills the bucket for all callers",
+        "a server that loses its data has a full bucket again",
+        "each request runs a script, which is most of the server's work under load",
     ],
-    flawed: false,
     source: "Stripe's and Spring Cloud Gateway's rate limiters; the script is ours",
     holders: None,
-    reentrant: false,
-    expires: true,
-    renews: false,
     shared: true,
-    fenced: false,
-    native: false,
+    ..Facts::MUTEX
 };
 
 /// Facts about [`SlidingWindow`].
 pub static WINDOW: Facts = Facts {
     name: "sliding-window",
-    summary: "a sorted set of when each request was; those before the window go, and the rest are counted",
-    guarantees: &["no more than the limit within any window, as long as the clocks that it goes by agree"],
+    summary: "a sorted set of the times of requests; those before the window are removed, and the rest are counted",
+    guarantees: &["at most the limit within any window, as long as the clocks in use agree"],
     failures: &[
-        "by callers' clocks, one that is fast sweeps out what still counts",
-        "a server that loses its data has seen no request",
-        "it keeps every request of the window",
+        "with callers' clocks, a fast clock removes requests that still count",
+        "a server that loses its data forgets all requests",
+        "it stores every request of the window",
     ],
-    source: "rate limiters of many tutorials, and of redis-py's examples; the script is ours",
+    source: "rate limiters of many tutorials and of redis-py's examples; the script is ours",
     ..BUCKET
 };
 
@@ -52,11 +48,11 @@ pub enum Clock {
     /// The server's clock (`TIME`), which all callers share.
     #[default]
     Server,
-    /// The caller's clock. The script needs no `TIME`, but the callers' clocks must agree.
+    /// The caller's clock. The script does not call `TIME`, but the callers' clocks must agree.
     Caller,
 }
 
-/// The current time in microseconds: ARGV[1] is the caller's clock, or empty for the server's.
+/// Sets `now` to the current time in microseconds. ARGV[1] is the time by the caller's clock, or empty for the server's clock.
 const NOW: &str = "
 local now = tonumber(ARGV[1])
 if not now then
@@ -70,9 +66,9 @@ end
 pub struct Decision {
     /// Whether the request is admitted.
     pub allowed: bool,
-    /// How many more requests would be admitted now.
+    /// Number of further requests that would be admitted now.
     pub remaining: u64,
-    /// If refused, when to try again; [`Duration::MAX`] if never, because the request exceeds the whole limit.
+    /// Time after which to try again, if the request is refused; [`Duration::MAX`] if it exceeds the whole limit.
     pub retry_after: Duration,
 }
 
@@ -83,7 +79,8 @@ impl Decision {
     }
 }
 
-/// ARGV: now or empty, capacity, microseconds per token, tokens wanted.
+/// Returns whether the tokens were taken, the remaining tokens, and the microseconds after which to try again (−1: never). ARGV: time
+/// or empty, capacity, microseconds per token, number of tokens.
 static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{NOW}
@@ -104,7 +101,7 @@ static TAKE: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// 15: a bucket that is filled with tokens at a constant rate; see [`BUCKET`].
+/// 15: a bucket that tokens fill at a constant rate. See [`BUCKET`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -128,7 +125,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A bucket with this capacity, at least 1, and this time to fill from empty, at least a millisecond and at most a hundred
+    /// A bucket with this capacity, at least 1. An empty bucket is full after `fills_in`, at least a millisecond and at most a hundred
     /// years.
     pub fn new(capacity: u32, fills_in: Duration) -> TokenBucket {
         TokenBucket {
@@ -138,7 +135,7 @@ impl TokenBucket {
         }
     }
 
-    /// The clock of the limit. The server's unless given.
+    /// The clock of the limit. The server's clock unless given.
     pub fn clock(mut self, clock: Clock) -> TokenBucket {
         self.clock = clock;
         self
@@ -151,12 +148,14 @@ impl TokenBucket {
     pub async fn take<W: World>(&self, world: &W, name: &[u8], tokens: u32) -> Result<Decision> {
         let per_token = self.fills_in.as_secs_f64() * 1e6 / f64::from(self.capacity);
         let now = now_us(world, self.clock);
-        let taken = run(world, 0, &TAKE, &[name], |call| call.arg(&now).arg(self.capacity).arg(per_token).arg(tokens)).await?;
+        let taken =
+            run_script(world, 0, &TAKE, &[name], |call| call.arg(&now).arg(self.capacity).arg(per_token).arg(tokens)).await?;
         Ok(Decision::of(taken))
     }
 }
 
-/// ARGV: now or empty, limit, window in microseconds, requests, unique id of the requests, window in milliseconds.
+/// Returns the same as [`TAKE`]. ARGV: time or empty, limit, window in microseconds, number of requests, unique id of the requests,
+/// window in milliseconds.
 static ENTER: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{NOW}
@@ -174,7 +173,7 @@ static ENTER: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// 15: a maximum number of requests within any window of time; see [`WINDOW`].
+/// 15: a maximum number of requests within any window of time. See [`WINDOW`].
 #[derive(Clone, Copy, Debug)]
 pub struct SlidingWindow {
     limit: u32,
@@ -188,7 +187,7 @@ impl SlidingWindow {
         SlidingWindow { limit, window: window.clamp(Duration::from_millis(1), LONGEST), clock: Clock::Server }
     }
 
-    /// The clock of the limit. The server's unless given.
+    /// The clock of the limit. The server's clock unless given.
     pub fn clock(mut self, clock: Clock) -> SlidingWindow {
         self.clock = clock;
         self
@@ -199,16 +198,17 @@ impl SlidingWindow {
     /// # Errors
     /// If the server fails the command.
     pub async fn enter<W: World>(&self, world: &W, name: &[u8], requests: u32) -> Result<Decision> {
-        let (now, unlike) = (now_us(world, self.clock), format!("{:016x}", world.random()));
+        let (now, unique_id) = (now_us(world, self.clock), format!("{:016x}", world.random()));
         let window_us = u64::try_from(self.window.as_micros()).unwrap_or(u64::MAX);
-        let entered = run(world, 0, &ENTER, &[name], |call| {
-            call.arg(&now).arg(self.limit).arg(window_us).arg(requests).arg(&unlike).arg(lease_ms(self.window))
+        let entered = run_script(world, 0, &ENTER, &[name], |call| {
+            call.arg(&now).arg(self.limit).arg(window_us).arg(requests).arg(&unique_id).arg(lease_ms(self.window))
         })
         .await?;
         Ok(Decision::of(entered))
     }
 }
 
+/// The first argument of the scripts: the time in microseconds, or empty.
 fn now_us(world: &impl World, clock: Clock) -> String {
     match clock {
         Clock::Server => String::new(),

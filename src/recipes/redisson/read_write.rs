@@ -1,39 +1,40 @@
-//! 9: the read/write lock in a hash with a mode.
+//! 9: the read/write lock, a hash with a mode.
 
 use std::sync::LazyLock;
 
 use crate::client::{Result, Script};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, lease_ms};
-use crate::recipes::call::{beside, run};
-use crate::recipes::reentrant;
-use crate::recipes::wake::{Attempted, Woken, woken};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
+use crate::recipes::call::{derived_key, release_by_script, run_script};
+use crate::recipes::facts::{FAILOVER, Facts, OWNER_CHECKED, PAUSED_HOLDER};
+use crate::recipes::redisson::reentrant;
+use crate::recipes::waiting::messages::{Attempted, WokenByMessages, wait_for_messages};
 use crate::recipes::world::World;
 
 /// Facts about [`ReadWrite`].
 pub static FACTS: Facts = Facts {
     number: 9,
     name: "read-write",
-    summary: "a hash with a mode and a count for each holder; readers share it, each with a lease of its own",
+    summary: "a hash with a mode and a number of holds for each holder; readers share the lock, each with its own lease",
     guarantees: &[
-        "one writer, or any number of readers, by the server's order, as long as the server keeps its data",
-        "holders may take it again; a writer may read, too, and goes on reading when it has written",
-        "nobody releases or renews what is not his",
+        "one writer, or any number of readers, at a time, as long as the server keeps its data",
+        "holders can acquire the lock again; a writer can also read, and still reads after it has released the write lock",
+        OWNER_CHECKED,
     ],
     failures: &[
-        "readers that keep coming starve writers: there is no queue",
-        "a reader that wants to write as well waits for itself",
-        "a reader that died is only swept out when its lease and those of the others are over, or the last other one leaves",
-        "a holder that pauses for longer than its lease goes on beside the next one; there is no fencing token",
-        "a fail-over to a replica, or a restart that loses the last writes, loses the lock",
+        "a steady stream of readers starves writers: there is no queue",
+        "a reader that also wants to write waits for itself",
+        "a dead reader is removed only when its lease and those of the other readers are over, or when the last other reader leaves",
+        PAUSED_HOLDER,
+        FAILOVER,
     ],
     source: "Redisson's RReadWriteLock; the scripts are ours",
     shared: true,
     ..reentrant::FACTS
 };
 
-/// Returns nil if the lock was taken, else the remaining time of the current lease. KEYS: lock, prefix of the readers' lease
-/// keys. ARGV: owner, lease.
-static READ: LazyLock<Script> = LazyLock::new(|| {
+/// Acquires the lock for a reader. Returns nil if it was acquired, else the remaining time of the current lease. KEYS: lock, prefix
+/// of the readers' lease keys. ARGV: owner, lease.
+static ACQUIRE_READ: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local mode = redis.call('HGET', KEYS[1], 'mode')
         if not mode then
@@ -47,7 +48,8 @@ static READ: LazyLock<Script> = LazyLock::new(|| {
         return nil",
     )
 });
-static WRITE: LazyLock<Script> = LazyLock::new(|| {
+/// As [`ACQUIRE_READ`], for a writer.
+static ACQUIRE_WRITE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local mode = redis.call('HGET', KEYS[1], 'mode')
         if mode and redis.call('HEXISTS', KEYS[1], 'w:' .. ARGV[1]) == 0 then return redis.call('PTTL', KEYS[1]) end
@@ -58,8 +60,8 @@ static WRITE: LazyLock<Script> = LazyLock::new(|| {
     )
 });
 
-/// Sets the lock's time-out to the longest remaining lease of a reader, or deletes the lock if there is none. KEYS: lock, leases,
-/// channel.
+/// Sets the lock's time-out to the longest remaining lease of a reader, or deletes the lock if no reader has a lease. KEYS: lock,
+/// prefix of the readers' lease keys, channel.
 const SETTLE: &str = "
 local longest = 0
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -77,8 +79,9 @@ end
 redis.call('PUBLISH', KEYS[3], 'unlocked')
 ";
 
-/// Returns nil if the lock was not held, else the remaining holds. KEYS: lock, leases, channel. ARGV: owner.
-static LEAVE_READ: LazyLock<Script> = LazyLock::new(|| {
+/// Returns nil if the reader did not hold the lock, else its remaining holds. KEYS: lock, prefix of the readers' lease keys, channel.
+/// ARGV: owner.
+static RELEASE_READ: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "local holds = tonumber(redis.call('HGET', KEYS[1], 'r:' .. ARGV[1]) or 0)
         if holds == 0 then return nil end
@@ -91,7 +94,8 @@ static LEAVE_READ: LazyLock<Script> = LazyLock::new(|| {
         return in_time and holds or nil"
     ))
 });
-static LEAVE_WRITE: LazyLock<Script> = LazyLock::new(|| {
+/// As [`RELEASE_READ`], for a writer. ARGV: owner, lease.
+static RELEASE_WRITE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "if redis.call('HEXISTS', KEYS[1], 'w:' .. ARGV[1]) == 0 then return nil end
         local holds = redis.call('HINCRBY', KEYS[1], 'w:' .. ARGV[1], -1)
@@ -104,7 +108,8 @@ static LEAVE_WRITE: LazyLock<Script> = LazyLock::new(|| {
         return 0"
     ))
 });
-/// Returns whether the lease was restarted. KEYS: lock, leases. ARGV: owner, lease.
+/// Restarts a reader's lease. Returns whether the reader holds the lock. KEYS: lock, prefix of the readers' lease keys. ARGV: owner,
+/// lease.
 static RENEW_READ: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local holds = tonumber(redis.call('HGET', KEYS[1], 'r:' .. ARGV[1]) or 0)
@@ -117,6 +122,7 @@ static RENEW_READ: LazyLock<Script> = LazyLock::new(|| {
     )
     .idempotent()
 });
+/// As [`RENEW_READ`], for a writer.
 static RENEW_WRITE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('HEXISTS', KEYS[1], 'w:' .. ARGV[1]) == 0 then return 0 end
@@ -126,7 +132,7 @@ static RENEW_WRITE: LazyLock<Script> = LazyLock::new(|| {
     .idempotent()
 });
 
-/// 9: exclusive, or, with [`Request::shared`](Request), shared with other holders that ask for it shared; see [`FACTS`].
+/// 9: a writer holds the lock alone. Readers, who ask for it with [`Request::shared`](Request::shared()), share it. See [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -136,8 +142,8 @@ static RENEW_WRITE: LazyLock<Script> = LazyLock::new(|| {
 /// use portcullis::recipes::{Algorithm, ReadWrite, Request};
 ///
 /// let ask = |owner: &str| Request::new("page", owner, Duration::from_secs(30));
-/// let first = ReadWrite.acquire(&world, &ask("alice").shared()).await?.expect("nobody writes");
-/// let second = ReadWrite.acquire(&world, &ask("bob").shared()).await?.expect("nobody writes");
+/// let first = ReadWrite.acquire(&world, &ask("alice").shared()).await?.expect("no client writes");
+/// let second = ReadWrite.acquire(&world, &ask("bob").shared()).await?.expect("no client writes");
 /// assert!(ReadWrite.acquire(&world, &ask("carol")).await?.is_none());
 /// ReadWrite.release(&world, &first).await?;
 /// ReadWrite.release(&world, &second).await?;
@@ -147,21 +153,23 @@ static RENEW_WRITE: LazyLock<Script> = LazyLock::new(|| {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadWrite;
 
+/// The lock, the prefix of the readers' lease keys, and the channel.
 fn keys(name: &[u8]) -> [Vec<u8>; 3] {
-    [name.to_vec(), beside(name, "lease:"), beside(name, "unlocked")]
+    [name.to_vec(), derived_key(name, "lease:"), derived_key(name, "unlocked")]
 }
 
-impl<W: World> Woken<W> for ReadWrite {
+impl<W: World> WokenByMessages<W> for ReadWrite {
     async fn attempt(&self, world: &W, request: &Request) -> Result<Attempted> {
         let asked = world.elapsed();
         let [lock, leases, _] = keys(&request.name);
-        let script = if request.shared { &READ } else { &WRITE };
-        let enter = run(world, 0, script, &[&lock, &leases], |call| call.arg(&request.owner).arg(request.lease_ms())).await?;
-        Ok(Attempted::of(Grant { shared: request.shared, ..Grant::new(request, asked) }, enter))
+        let script = if request.shared { &ACQUIRE_READ } else { &ACQUIRE_WRITE };
+        let reply =
+            run_script(world, 0, script, &[&lock, &leases], |call| call.arg(&request.owner).arg(request.lease_ms())).await?;
+        Ok(Attempted::of(Grant { shared: request.shared, ..Grant::new(request, asked) }, reply))
     }
 
     fn channel(&self, request: &Request) -> Vec<u8> {
-        beside(&request.name, "unlocked")
+        derived_key(&request.name, "unlocked")
     }
 }
 
@@ -171,17 +179,17 @@ impl<W: World> Algorithm<W> for ReadWrite {
     }
 
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
-        woken(self, world, request)
+        wait_for_messages(self, world, request)
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
         Box::pin(async move {
             let [lock, leases, channel] = keys(&grant.name);
-            let script = if grant.shared { &LEAVE_READ } else { &LEAVE_WRITE };
-            let leave: Option<i64> =
-                run(world, 0, script, &[&lock, &leases, &channel], |call| call.arg(&grant.owner).arg(lease_ms(grant.lease)))
-                    .await?;
-            Ok(Given::checked(leave.is_some()))
+            let script = if grant.shared { &RELEASE_READ } else { &RELEASE_WRITE };
+            release_by_script(world, script, &[&lock, &leases, &channel], |call| {
+                call.arg(&grant.owner).arg(lease_ms(grant.lease))
+            })
+            .await
         })
     }
 
@@ -191,7 +199,7 @@ impl<W: World> Algorithm<W> for ReadWrite {
             let [lock, leases, _] = keys(&grant.name);
             let script = if grant.shared { &RENEW_READ } else { &RENEW_WRITE };
             let renewed: bool =
-                run(world, 0, script, &[&lock, &leases], |call| call.arg(&grant.owner).arg(lease_ms(grant.lease))).await?;
+                run_script(world, 0, script, &[&lock, &leases], |call| call.arg(&grant.owner).arg(lease_ms(grant.lease))).await?;
             Ok(grant.renewed(asked, renewed))
         })
     }

@@ -3,43 +3,36 @@
 use std::sync::LazyLock;
 
 use crate::client::{Result, Script};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, lease_ms};
-use crate::recipes::call::{Attempt, polled, run};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
+use crate::recipes::call::run_script;
+use crate::recipes::facts::{Facts, OWNER_CHECKED, POLLING, REENTRANT};
+use crate::recipes::waiting::poll::{Attempt, poll};
 use crate::recipes::world::World;
 
 /// Facts about [`UniqueRow`].
 pub static FACTS: Facts = Facts {
     number: 18,
     name: "unique-row",
-    summary: "a row with a unique key: its insert fails where it is there; a cleaner deletes those that are too old",
-    guarantees: &[
-        "one holder at a time by the database's order, as long as it keeps its data",
-        "its holder may take it again, and has to give it back as often",
-        "nobody releases or renews what is not his",
-    ],
+    summary: "a row with a unique key: its insert fails if the row exists; a cleaner deletes expired rows",
+    guarantees: &["at most one holder at a time, as long as the database keeps its data", REENTRANT, OWNER_CHECKED],
     failures: &[
-        "the cleaner takes it from a holder that is slower than its lease, which goes on beside the next one",
-        "nothing is freed until a cleaner runs",
-        "who waits polls, in no order",
+        "the cleaner takes the lock from a holder that exceeds its lease, and that holder continues although the next client holds the lock",
+        "an expired lock is not free before a cleaner runs",
+        POLLING,
     ],
-    flawed: false,
-    source: "lock tables of databases: Spring's JdbcLockRegistry, ShedLock; here a hash a row, and a script a statement",
-    holders: Some(1),
+    source: "lock tables in databases: Spring's JdbcLockRegistry, ShedLock; here a hash stands for a row, and a script for a statement",
     reentrant: true,
-    expires: true,
     renews: true,
-    shared: false,
-    fenced: false,
-    native: false,
+    ..Facts::MUTEX
 };
 
-/// The database's clock, in milliseconds with three decimals, so that no lease ends early.
+/// Sets `now` to the time by the database's clock, in milliseconds. Its three decimals keep a lease from ending early.
 const NOW: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
 ";
 
-/// `INSERT`, or `UPDATE … SET count = count + 1` if the row is this holder's. Returns whether it succeeded. KEYS: row, index.
+/// `INSERT`, or `UPDATE … SET count = count + 1` if this holder has the row. Returns whether the lock was acquired. KEYS: row, index.
 /// ARGV: holder, lease, name.
 static INSERT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
@@ -52,7 +45,7 @@ static INSERT: LazyLock<Script> = LazyLock::new(|| {
         return 1"
     ))
 });
-/// `UPDATE … SET count = count - 1 WHERE holder = me`, and `DELETE` at 0.
+/// `UPDATE … SET count = count - 1 WHERE holder = …`, and `DELETE` at 0. Returns whether the holder had the row. ARGV: holder, name.
 static DELETE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[1] then return 0 end
@@ -63,7 +56,7 @@ static DELETE: LazyLock<Script> = LazyLock::new(|| {
         return 1",
     )
 });
-/// `UPDATE … SET until = now + lease WHERE holder = me`.
+/// `UPDATE … SET until = now + lease WHERE holder = …`. Returns whether the holder has the row. ARGV: holder, lease, name.
 static UPDATE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{NOW}
@@ -87,11 +80,11 @@ static CLEAN: LazyLock<Script> = LazyLock::new(|| {
     .idempotent()
 });
 
-/// Maximum number of rows deleted in one step.
-const CLEANED: u32 = 100;
+/// Maximum number of rows that a cleaner deletes in one step.
+const CLEANED_MAX: u32 = 100;
 
 /// 18: the table consists of the hashes `{table}:row:<name>`, with holder and count, and of `{table}:until`, an index of expiry
-/// times; see [`FACTS`]. A refused client runs the [cleaner](UniqueRow::clean), so that no separate process is needed.
+/// times. A client that is refused runs the [cleaner](UniqueRow::clean), so that no separate process is needed. See [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -133,7 +126,7 @@ impl UniqueRow {
     /// # Errors
     /// If the server fails the command.
     pub async fn clean<W: World>(&self, world: &W) -> Result<usize> {
-        run(world, 0, &CLEAN, &[&self.until], |call| call.arg(&self.rows).arg(CLEANED)).await
+        run_script(world, 0, &CLEAN, &[&self.until], |call| call.arg(&self.rows).arg(CLEANED_MAX)).await
     }
 }
 
@@ -143,7 +136,7 @@ impl<W: World> Attempt<W> for UniqueRow {
         let mut cleaned = false;
         loop {
             let asked = world.elapsed();
-            let inserted: bool = run(world, 0, &INSERT, &[&row, &self.until], |call| {
+            let inserted: bool = run_script(world, 0, &INSERT, &[&row, &self.until], |call| {
                 call.arg(&request.owner).arg(request.lease_ms()).arg(&request.name)
             })
             .await?;
@@ -164,14 +157,14 @@ impl<W: World> Algorithm<W> for UniqueRow {
     }
 
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
-        polled(self, world, request)
+        poll(self, world, request)
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
         Box::pin(async move {
             let keys: [&[u8]; 2] = [&self.row(&grant.name), &self.until];
-            let back: bool = run(world, 0, &DELETE, &keys, |call| call.arg(&grant.owner).arg(&grant.name)).await?;
-            Ok(Given::checked(back))
+            let released = run_script(world, 0, &DELETE, &keys, |call| call.arg(&grant.owner).arg(&grant.name)).await?;
+            Ok(ReleaseOutcome::checked(released))
         })
     }
 
@@ -180,7 +173,8 @@ impl<W: World> Algorithm<W> for UniqueRow {
             let asked = world.elapsed();
             let keys: [&[u8]; 2] = [&self.row(&grant.name), &self.until];
             let renewed: bool =
-                run(world, 0, &UPDATE, &keys, |call| call.arg(&grant.owner).arg(lease_ms(grant.lease)).arg(&grant.name)).await?;
+                run_script(world, 0, &UPDATE, &keys, |call| call.arg(&grant.owner).arg(lease_ms(grant.lease)).arg(&grant.name))
+                    .await?;
             Ok(grant.renewed(asked, renewed))
         })
     }

@@ -1,21 +1,21 @@
-//! Locks that use any algorithm, held by guards.
+//! Locks over any algorithm, and the guards that hold them.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Error, Result};
-use crate::recipes::algorithm::{Algorithm, Given, Grant, Request};
-use crate::recipes::race::{First, race};
-use crate::recipes::retry::Retry;
-use crate::recipes::watchdog::Guarded;
+use crate::recipes::algorithm::{Algorithm, Grant, ReleaseOutcome, Request};
+use crate::recipes::waiting::race::{First, race};
+use crate::recipes::waiting::retry::Retry;
+use crate::recipes::watchdog::WithWatchdog;
 use crate::recipes::world::World;
 
 /// The default lease.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// A lock with a name and an algorithm. It can be acquired any number of times, each time with a unique owner, unless one is
-/// given.
+/// A lock with a name and an algorithm. It can be acquired any number of times. Each acquisition has a unique owner unless
+/// [`Lock::owner`] names one.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -33,7 +33,7 @@ const LEASE: Duration = Duration::from_secs(30);
 /// let guard = door.acquire().await?;
 /// assert!(door.try_acquire().await?.is_none());
 /// tokio::select! {
-///     () = async { /* what must not be done twice at a time */ } => guard.release().await?,
+///     () = async { /* work that only one client may do at a time */ } => guard.release().await?,
 ///     () = guard.lost() => eprintln!("stopped: the lock was lost"),
 /// }
 /// # Ok(()) }
@@ -46,7 +46,7 @@ pub struct Lock<W: World> {
 }
 
 impl<W: World> Lock<W> {
-    /// A lock with this name and algorithm. Unless set otherwise, its lease is 30 s and its wait has no limit.
+    /// A lock with this name and algorithm. Its lease is 30 s and its wait has no limit, unless set otherwise.
     pub fn new(world: &W, algorithm: impl Algorithm<W>, name: impl AsRef<[u8]>) -> Lock<W> {
         Lock::of(world, Arc::new(algorithm), name)
     }
@@ -76,7 +76,7 @@ impl<W: World> Lock<W> {
         self
     }
 
-    /// How it waits, if the algorithm can poll.
+    /// How [`Lock::acquire`] waits, if the algorithm can poll.
     pub fn retry(mut self, retry: Retry) -> Lock<W> {
         self.request.retry = retry;
         self
@@ -88,20 +88,19 @@ impl<W: World> Lock<W> {
         self
     }
 
-    /// Renews the lock every third of its lease until its guard goes, if the algorithm can renew.
+    /// Renews the lock every third of its lease until its guard is gone, if the algorithm can renew.
     pub fn watchdog(mut self) -> Lock<W> {
-        self.algorithm = Arc::new(Guarded::new(self.algorithm));
+        self.algorithm = Arc::new(WithWatchdog::new(self.algorithm));
         self
     }
 
-    /// Acquires the lock. The future may be dropped: a lock that was granted meanwhile is released, or ends with its lease at the
-    /// latest.
+    /// Acquires the lock. The future may be dropped: a lock that was granted meanwhile is released, or ends with its lease.
     ///
     /// # Errors
     /// [`Error::NotGranted`] if the lock was not granted in time; errors of the server.
     pub async fn acquire(&self) -> Result<Guard<W>> {
         let begun = self.world.elapsed();
-        match self.ask(self.request.wait).await? {
+        match self.acquire_within(self.request.wait).await? {
             Some(guard) => Ok(guard),
             None => Err(Error::NotGranted {
                 name: String::from_utf8_lossy(&self.request.name).into_owned(),
@@ -115,32 +114,35 @@ impl<W: World> Lock<W> {
     /// # Errors
     /// Errors of the server.
     pub async fn try_acquire(&self) -> Result<Option<Guard<W>>> {
-        self.ask(Duration::ZERO).await
+        self.acquire_within(Duration::ZERO).await
     }
 
-    async fn ask(&self, wait: Duration) -> Result<Option<Guard<W>>> {
+    async fn acquire_within(&self, wait: Duration) -> Result<Option<Guard<W>>> {
         let mut request = self.request.clone().wait(wait);
         if !self.owner_given {
             request.owner = format!("{:016x}{:016x}", self.world.random(), self.world.random()).into_bytes();
         }
-        let unsure = Grant { shared: request.shared, ..Grant::new(&request, self.world.elapsed()) };
-        // With a unique owner, releasing a lock that is not held does no harm, if the algorithm checks the owner.
-        let tidies = !self.owner_given && !self.algorithm.facts().flawed;
-        let mut guard =
-            Guard { world: self.world.clone(), algorithm: Arc::clone(&self.algorithm), grant: unsure, gives_back: tidies };
+        // If this future is dropped during the acquisition, this guard releases what may have been granted. That does no harm if
+        // nothing was granted, as the owner is unique and the algorithm checks the owner.
+        let mut guard = Guard {
+            world: self.world.clone(),
+            algorithm: Arc::clone(&self.algorithm),
+            grant: Grant { shared: request.shared, ..Grant::new(&request, self.world.elapsed()) },
+            release_on_drop: !self.owner_given && !self.algorithm.facts().flawed,
+        };
         let outcome = self.algorithm.acquire(&self.world, &request).await;
         match outcome {
             Ok(Some(grant)) => {
                 guard.grant = grant;
-                guard.gives_back = true;
+                guard.release_on_drop = true;
                 Ok(Some(guard))
             }
             Ok(None) => {
-                guard.gives_back = false;
+                guard.release_on_drop = false;
                 Ok(None)
             }
             Err(error) => {
-                guard.gives_back &= error.maybe_applied();
+                guard.release_on_drop &= error.maybe_applied();
                 Err(error)
             }
         }
@@ -156,12 +158,12 @@ impl<W: World> fmt::Debug for Lock<W> {
 /// A held lock. Dropping it releases the lock in the background; [`Guard::release`] waits for that and reports errors.
 ///
 /// Whether the lock is really held depends on what the algorithm [guarantees](crate::recipes::Facts::guarantees).
-#[must_use = "what is not kept is given back at once"]
+#[must_use = "dropping the guard releases the lock"]
 pub struct Guard<W: World> {
     world: W,
     algorithm: Arc<dyn Algorithm<W>>,
     grant: Grant,
-    gives_back: bool,
+    release_on_drop: bool,
 }
 
 impl<W: World> Guard<W> {
@@ -175,7 +177,7 @@ impl<W: World> Guard<W> {
         &self.grant
     }
 
-    /// The time for which the lock is certainly held, unless another client breaks it; [`Duration::MAX`] for a grant without end.
+    /// The time for which the lock is certainly held, unless another client deletes it; [`Duration::MAX`] for a grant without end.
     pub fn remaining(&self) -> Duration {
         self.grant.held_until().map_or(Duration::MAX, |until| until.saturating_sub(self.world.elapsed()))
     }
@@ -188,13 +190,13 @@ impl<W: World> Guard<W> {
     /// Returns when the lock is lost.
     pub async fn lost(&self) {
         loop {
-            match (self.remaining(), &self.grant.watch) {
+            match (self.remaining(), &self.grant.watchdog) {
                 (Duration::ZERO, _) => return,
                 (Duration::MAX, None) => std::future::pending().await,
                 (left, None) => self.world.sleep(left).await,
-                // A watchdog that was stopped reports nothing more; its last deadline still holds.
-                (left, Some(watch)) => {
-                    if let First::Left(false) = race(watch.lost(), self.world.sleep(left)).await {
+                // A watchdog that was stopped reports no loss. The lease that it knew last still ends.
+                (left, Some(watchdog)) => {
+                    if let First::Left(false) = race(watchdog.lost(), self.world.sleep(left)).await {
                         self.world.sleep(left).await;
                     }
                 }
@@ -213,16 +215,16 @@ impl<W: World> Guard<W> {
         }
     }
 
-    /// Releases the lock. The future may be dropped: the lock is released all the same.
+    /// Releases the lock. If the future is dropped, the release continues in the background.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] if the lock was lost before: work since the loss was not protected. Errors of the server.
+    /// [`Error::NotHeld`] if the lock was lost before: the work since the loss was not protected. Errors of the server.
     pub async fn release(mut self) -> Result<()> {
-        let given = self.algorithm.release(&self.world, &self.grant).await;
-        self.gives_back = false;
-        match given? {
-            Given::Back | Given::Unchecked => Ok(()),
-            Given::NotHeld => Err(self.not_held()),
+        let outcome = self.algorithm.release(&self.world, &self.grant).await;
+        self.release_on_drop = false;
+        match outcome? {
+            ReleaseOutcome::Released | ReleaseOutcome::Unchecked => Ok(()),
+            ReleaseOutcome::NotHeld => Err(self.not_held()),
         }
     }
 
@@ -234,13 +236,13 @@ impl<W: World> Guard<W> {
 
 impl<W: World> Drop for Guard<W> {
     fn drop(&mut self) {
-        if let Some(watch) = &self.grant.watch {
-            watch.stop();
+        if let Some(watchdog) = &self.grant.watchdog {
+            watchdog.stop();
         }
-        if self.gives_back {
+        if self.release_on_drop {
             let (world, algorithm, grant) = (self.world.clone(), Arc::clone(&self.algorithm), self.grant.clone());
             self.world.spawn(async move {
-                // No caller is left to receive an error; the lease ends the lock.
+                // No caller is left to receive an error. The lock then ends with its lease.
                 let _ = algorithm.release(&world, &grant).await;
             });
         }

@@ -14,8 +14,8 @@ pub enum Retry {
         /// The pause.
         pause: Duration,
     },
-    /// Each pause is the previous one times `factor`, up to `most`. A random part of up to `jitter` (0 to 1) is subtracted from
-    /// each. Gives up after `tries` attempts.
+    /// Each pause is the previous one times `factor`, up to `most`. From each, a random fraction of at most `jitter` (0 to 1) is
+    /// subtracted. Gives up after `tries` attempts.
     Exponential {
         /// The first pause.
         first: Duration,
@@ -23,17 +23,19 @@ pub enum Retry {
         factor: f64,
         /// The longest pause.
         most: Duration,
-        /// The random part of a pause.
+        /// The largest random fraction that is subtracted from a pause.
         jitter: f64,
         /// Maximum number of attempts, if bounded.
         tries: Option<u32>,
     },
-    /// No pauses: the server, or a message, says when to try again. Algorithms that can only poll use their default pause.
+    /// No pauses: the server or a message tells the waiter when to try again. Algorithms that can only poll use their default
+    /// pause.
     Blocking,
 }
 
 impl Retry {
-    /// 100 ms, 200 ms and so on up to 2 s, with a random half, without a bound on tries: a sound choice for a contended lock.
+    /// Pauses of 100 ms, 200 ms and so on up to 2 s, minus up to half at random, without a bound on attempts: a sound choice for a
+    /// contended lock.
     pub const BACK_OFF: Retry = Retry::Exponential {
         first: Duration::from_millis(100),
         factor: 2.0,
@@ -42,12 +44,12 @@ impl Retry {
         tries: None,
     };
 
-    /// The pause after this many failed attempts in a row, from a random number; `None` if no further attempt is to be made.
-    /// `usual` is the algorithm's default pause.
-    pub fn pause(&self, failed: u32, random: u64, usual: Duration) -> Option<Duration> {
+    /// The pause after this many failed attempts in a row, given a random number and the algorithm's default pause. `None` if no
+    /// further attempt is to be made.
+    pub fn pause(&self, failed: u32, random: u64, default: Duration) -> Option<Duration> {
         match *self {
             Retry::Fixed { pause } => Some(pause),
-            Retry::Blocking => Some(usual),
+            Retry::Blocking => Some(default),
             Retry::Exponential { first, factor, most, jitter, tries } => {
                 if tries.is_some_and(|tries| failed >= tries) {
                     return None;
@@ -67,17 +69,18 @@ pub(crate) fn fraction(random: u64) -> f64 {
     (random >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// One wait for a lock: its end, and the number of failed attempts.
-pub(crate) struct Pace<'a> {
+/// The attempts of one wait for a lock: when the wait ends, and how many have failed.
+pub(crate) struct Retries<'a> {
     retry: &'a Retry,
+    /// The end of the wait; `None` if it has no end.
     end: Option<Duration>,
     failed: u32,
 }
 
-impl<'a> Pace<'a> {
-    /// The wait of a request that is made now.
-    pub fn new(world: &impl World, request: &'a Request) -> Pace<'a> {
-        Pace { retry: &request.retry, end: world.elapsed().checked_add(request.wait), failed: 0 }
+impl<'a> Retries<'a> {
+    /// Begins the wait of a request that is made now.
+    pub fn new(world: &impl World, request: &'a Request) -> Retries<'a> {
+        Retries { retry: &request.retry, end: world.elapsed().checked_add(request.wait), failed: 0 }
     }
 
     /// The remaining time of the wait; [`Duration::MAX`] if it has no end.
@@ -85,28 +88,24 @@ impl<'a> Pace<'a> {
         self.end.map_or(Duration::MAX, |end| end.saturating_sub(world.elapsed()))
     }
 
-    /// Pauses after a failed attempt. Returns false if no further attempt is to be made. The last attempt happens when the time
-    /// is over.
-    pub async fn pause(&mut self, world: &impl World, usual: Duration) -> bool {
-        match self.next(world, usual) {
-            Some(pause) => {
-                world.sleep(pause).await;
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// The pause after a failed attempt; `None` if no further attempt is to be made.
-    pub fn next(&mut self, world: &impl World, usual: Duration) -> Option<Duration> {
+    /// The pause after a failed attempt; `None` if no further attempt is to be made. The last attempt is made when the wait ends.
+    pub fn next_pause(&mut self, world: &impl World, default: Duration) -> Option<Duration> {
         self.failed = self.failed.saturating_add(1);
         let left = self.left(world);
         if left.is_zero() {
             return None;
         }
-        // A minimum pause, so that no setting makes it spin without letting other tasks run.
-        let pause = self.retry.pause(self.failed, world.random(), usual)?.max(Duration::from_micros(100));
+        // At least 100 µs, so that no setting makes the waiter spin without letting other tasks run.
+        let pause = self.retry.pause(self.failed, world.random(), default)?.max(Duration::from_micros(100));
         Some(pause.min(left))
+    }
+
+    /// As [`Retries::next_pause`], and sleeps for half to all of that pause, at random. Clients that prevented each other's success do
+    /// not collide again. Returns false if no further attempt is to be made.
+    pub async fn pause_with_jitter(&mut self, world: &impl World, default: Duration) -> bool {
+        let Some(pause) = self.next_pause(world, default) else { return false };
+        world.sleep(pause.mul_f64(0.5 + 0.5 * fraction(world.random()))).await;
+        true
     }
 }
 
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_up_to_a_bound_and_so_many_times() {
+    fn exponential_pauses_grow_up_to_a_maximum_and_end_after_the_last_try() {
         let retry = Retry::Exponential { first: ms(100), factor: 2.0, most: ms(1000), jitter: 0.0, tries: Some(6) };
         let pauses: Vec<_> = (1..=7).map(|failed| retry.pause(failed, 0, ms(1))).collect();
         let whole = [100, 200, 400, 800, 1000].map(|pause| Some(ms(pause)));
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_takes_away_no_more_than_its_part() {
+    fn jitter_subtracts_at_most_its_fraction() {
         let retry = Retry::Exponential { first: ms(100), factor: 2.0, most: ms(1000), jitter: 0.25, tries: None };
         assert_eq!(retry.pause(2, 0, ms(1)), Some(ms(200)));
         let least = retry.pause(2, u64::MAX, ms(1)).expect("a pause");
@@ -149,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_settings_make_no_odd_pauses() {
+    fn invalid_settings_do_not_exceed_the_longest_pause() {
         for (factor, jitter) in [(0.0, -1.0), (f64::INFINITY, 2.0), (f64::NAN, f64::NAN), (-3.0, 0.5)] {
             let retry = Retry::Exponential { first: ms(100), factor, most: ms(1000), jitter, tries: None };
             for failed in [1, 2, 50] {

@@ -1,4 +1,4 @@
-//! Combinators for several futures, without a runtime.
+//! Combinators of futures, without a runtime.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use crate::recipes::world::World;
 
-/// Which of two futures ended first.
+/// The output of the future that ended first.
 pub(crate) enum First<A, B> {
-    /// The first one, which is also polled first.
+    /// The left future ended first.
     Left(A),
-    /// The second one.
+    /// The right future ended first.
     Right(B),
 }
 
-/// Runs two futures until one of them ends, and drops the other.
+/// Runs two futures until one of them ends, and drops the other. Polls the left one first.
 pub(crate) async fn race<A, B>(left: impl Future<Output = A>, right: impl Future<Output = B>) -> First<A, B> {
     let (mut left, mut right) = (pin!(left), pin!(right));
     poll_fn(move |context| {
@@ -29,15 +29,15 @@ pub(crate) async fn race<A, B>(left: impl Future<Output = A>, right: impl Future
 }
 
 /// Runs a future for at most this long. Returns `None` if it did not end in time.
-pub(crate) async fn within<T>(world: &impl World, time: Duration, future: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn timeout<T>(world: &impl World, time: Duration, future: impl Future<Output = T>) -> Option<T> {
     match race(future, world.sleep(time)).await {
         First::Left(outcome) => Some(outcome),
         First::Right(()) => None,
     }
 }
 
-/// Runs futures concurrently until all have ended.
-pub(crate) async fn together<T, F: Future<Output = T> + Send>(futures: impl IntoIterator<Item = F>) -> Vec<T> {
+/// Runs futures concurrently until all have ended. Returns their outputs in order.
+pub(crate) async fn join_all<T, F: Future<Output = T> + Send>(futures: impl IntoIterator<Item = F>) -> Vec<T> {
     let mut futures: Vec<(Pin<Box<F>>, Option<T>)> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {
         let mut all = true;
@@ -53,40 +53,40 @@ pub(crate) async fn together<T, F: Future<Output = T> + Send>(futures: impl Into
     futures.into_iter().filter_map(|(_, outcome)| outcome).collect()
 }
 
-/// A watched value: every change wakes all waiters.
-pub(crate) struct Watched<T> {
-    inside: Mutex<(T, Vec<Waker>)>,
+/// A value that tasks wait for: every change wakes all of them.
+pub(crate) struct WatchCell<T> {
+    value_and_wakers: Mutex<(T, Vec<Waker>)>,
 }
 
-impl<T> Watched<T> {
-    pub fn new(value: T) -> Watched<T> {
-        Watched { inside: Mutex::new((value, Vec::new())) }
+impl<T> WatchCell<T> {
+    pub fn new(value: T) -> WatchCell<T> {
+        WatchCell { value_and_wakers: Mutex::new((value, Vec::new())) }
     }
 
     /// Reads the value.
     pub fn get<R>(&self, look: impl FnOnce(&T) -> R) -> R {
-        look(&self.inside.lock().unwrap_or_else(PoisonError::into_inner).0)
+        look(&self.value_and_wakers.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Changes the value and wakes all waiters.
     pub fn change(&self, change: impl FnOnce(&mut T)) {
         let wakers = {
-            let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-            change(&mut inside.0);
-            std::mem::take(&mut inside.1)
+            let mut guard = self.value_and_wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            change(&mut guard.0);
+            std::mem::take(&mut guard.1)
         };
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns when `look` finds a result in the value.
+    /// Waits until `look` finds a result in the value, and returns it.
     pub async fn until<R>(&self, look: impl Fn(&T) -> Option<R>) -> R {
         poll_fn(|context| {
-            let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(found) = look(&inside.0) {
+            let mut guard = self.value_and_wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(found) = look(&guard.0) {
                 return Poll::Ready(found);
             }
-            if !inside.1.iter().any(|waker| waker.will_wake(context.waker())) {
-                inside.1.push(context.waker().clone());
+            if !guard.1.iter().any(|waker| waker.will_wake(context.waker())) {
+                guard.1.push(context.waker().clone());
             }
             Poll::Pending
         })

@@ -1,37 +1,39 @@
-//! 8: the fair lock: a list as the queue, and a channel for each waiter.
+//! 8: the fair lock: a list is the queue, and each waiter has a channel.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::client::{Result, Script};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, lease_ms};
-use crate::recipes::call::{beside, run};
-use crate::recipes::reentrant;
-use crate::recipes::wake::{Attempted, Woken, woken};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
+use crate::recipes::call::{derived_key, release_by_script, run_script};
+use crate::recipes::facts::{Facts, ONE_HOLDER, OWNER_CHECKED, PAUSED_HOLDER, REENTRANT};
+use crate::recipes::redisson::reentrant;
+use crate::recipes::waiting::messages::{Attempted, WokenByMessages, wait_for_messages};
 use crate::recipes::world::World;
 
 /// Facts about [`Fair`].
 pub static FACTS: Facts = Facts {
     number: 8,
     name: "fair",
-    summary: "the reentrant lock with a queue: a list in order, a sorted set of when each waiter is given up, a channel each",
+    summary: "the reentrant lock with a queue: a list of waiters, a sorted set of their time-outs, and a channel for each waiter",
     guarantees: &[
-        "first come, first served among those who wait and look again in time",
-        "one holder at a time by the server's order, as long as the server keeps its data",
-        "its holder may take it again, and has to give it back as often",
-        "nobody releases or renews what is not his; a release wakes one",
+        "first come, first served among waiters that check again in time",
+        ONE_HOLDER,
+        REENTRANT,
+        OWNER_CHECKED,
+        "a release wakes one waiter",
     ],
     failures: &[
-        "when a waiter is given up goes by clients' clocks: one that is fast sweeps others out of the queue",
-        "each waiter that dies at the head holds the others up until it is given up",
-        "a holder that pauses for longer than its lease goes on beside the next one; there is no fencing token",
-        "a fail-over to a replica, or a restart that loses the last writes, loses the lock and the queue",
+        "waiters time out by the clients' clocks: a client whose clock is fast removes others from the queue",
+        "a waiter that dies at the head of the queue blocks the others until it times out",
+        PAUSED_HOLDER,
+        "a failover to a replica, or a restart that loses the last writes, loses the lock and the queue",
     ],
     source: "Redisson's RFairLock; the scripts are ours",
     ..reentrant::FACTS
 };
 
-/// Removes waiters at the head whose time is over. KEYS: lock, queue, times. ARGV[1]: now.
+/// Removes timed-out waiters at the head of the queue. KEYS: lock, queue, time-outs. ARGV[1]: now.
 const SWEEP: &str = "
 local head = redis.call('LINDEX', KEYS[2], 0)
 while head and tonumber(redis.call('ZSCORE', KEYS[3], head) or 0) <= tonumber(ARGV[1]) do
@@ -41,9 +43,9 @@ while head and tonumber(redis.call('ZSCORE', KEYS[3], head) or 0) <= tonumber(AR
 end
 ";
 
-/// Returns nil if the lock was taken, else the time after which to check again at the latest. ARGV: now, owner, lease, end of the
-/// wait (0: none).
-static ENTER: LazyLock<Script> = LazyLock::new(|| {
+/// Returns nil if the lock was acquired, else the time after which to check again at the latest. ARGV: now, owner, lease, and the
+/// time at which this waiter times out (0: it does not wait).
+static ACQUIRE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{SWEEP}
         if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1 then
@@ -69,8 +71,8 @@ static ENTER: LazyLock<Script> = LazyLock::new(|| {
         return redis.call('PTTL', KEYS[1])"
     ))
 });
-/// Like the reentrant lock's release, and notifies the head of the queue. ARGV: now, owner, lease, prefix of the channels.
-static LEAVE: LazyLock<Script> = LazyLock::new(|| {
+/// Like the reentrant lock's release, and wakes the head of the queue. ARGV: now, owner, lease, prefix of the channels.
+static RELEASE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{SWEEP}
         if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return nil end
@@ -83,7 +85,7 @@ static LEAVE: LazyLock<Script> = LazyLock::new(|| {
         return 1"
     ))
 });
-/// Leaves the queue. Notifies the new head if the lock is free. ARGV: now, owner, prefix of the channels.
+/// Removes a waiter from the queue. Wakes the new head if the lock is free. ARGV: now, owner, prefix of the channels.
 static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "redis.call('LREM', KEYS[2], 0, ARGV[2])
@@ -95,7 +97,7 @@ static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
     .idempotent()
 });
 
-/// 8: see [`FACTS`]. A waiter confirms at least every half of its patience that it is still there.
+/// 8: see [`FACTS`]. A waiter checks again at least twice within its time-out, which restarts the time-out.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -112,59 +114,63 @@ static GIVE_UP: LazyLock<Script> = LazyLock::new(|| {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fair {
-    patience: Duration,
+    waiter_timeout: Duration,
 }
 
 impl Default for Fair {
     fn default() -> Self {
-        Fair { patience: Duration::from_secs(5) }
+        Fair { waiter_timeout: Duration::from_secs(5) }
     }
 }
 
 impl Fair {
-    /// How long a waiter stays in the queue without confirming that it is still there. 5 s unless given.
-    pub fn patience(mut self, patience: Duration) -> Fair {
-        self.patience = patience.max(Duration::from_millis(2));
+    /// How long a waiter stays in the queue without checking again. At least 2 ms; 5 s unless given.
+    pub fn waiter_timeout(mut self, timeout: Duration) -> Fair {
+        self.waiter_timeout = timeout.max(Duration::from_millis(2));
         self
     }
 }
 
+/// The lock, the queue, and the time-outs of the waiters.
 fn keys(name: &[u8]) -> [Vec<u8>; 3] {
-    [name.to_vec(), beside(name, "queue"), beside(name, "times")]
+    [name.to_vec(), derived_key(name, "queue"), derived_key(name, "times")]
 }
 
+/// Prefix of the waiters' channels.
 fn channels(name: &[u8]) -> Vec<u8> {
-    beside(name, "unlocked:")
+    derived_key(name, "unlocked:")
 }
 
-impl<W: World> Woken<W> for Fair {
+impl<W: World> WokenByMessages<W> for Fair {
     async fn attempt(&self, world: &W, request: &Request) -> Result<Attempted> {
         let (asked, now) = (world.elapsed(), world.unix_ms());
-        let until = if request.wait.is_zero() { 0 } else { now.saturating_add_unsigned(lease_ms(self.patience)) };
-        let [lock, queue, times] = keys(&request.name);
-        let enter = run(world, 0, &ENTER, &[&lock, &queue, &times], |call| {
+        let until = if request.wait.is_zero() { 0 } else { now.saturating_add_unsigned(lease_ms(self.waiter_timeout)) };
+        let [lock, queue, timeouts] = keys(&request.name);
+        let reply = run_script(world, 0, &ACQUIRE, &[&lock, &queue, &timeouts], |call| {
             call.arg(now).arg(&request.owner).arg(request.lease_ms()).arg(until)
         })
         .await?;
-        Ok(Attempted::of(Grant::new(request, asked), enter))
+        Ok(Attempted::of(Grant::new(request, asked), reply))
     }
 
     fn channel(&self, request: &Request) -> Vec<u8> {
         [channels(&request.name), request.owner.clone()].concat()
     }
 
-    fn look_every(&self, _: &Request) -> Duration {
-        self.patience / 2
+    fn recheck_every(&self) -> Duration {
+        self.waiter_timeout / 2
     }
 
     async fn give_up(&self, world: &W, request: &Request) -> Result<()> {
         if request.wait.is_zero() {
             return Ok(());
         }
-        let [lock, queue, times] = keys(&request.name);
+        let [lock, queue, timeouts] = keys(&request.name);
         let channels = channels(&request.name);
-        run(world, 0, &GIVE_UP, &[&lock, &queue, &times], |call| call.arg(world.unix_ms()).arg(&request.owner).arg(&channels))
-            .await
+        run_script(world, 0, &GIVE_UP, &[&lock, &queue, &timeouts], |call| {
+            call.arg(world.unix_ms()).arg(&request.owner).arg(&channels)
+        })
+        .await
     }
 }
 
@@ -174,18 +180,17 @@ impl<W: World> Algorithm<W> for Fair {
     }
 
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
-        woken(self, world, request)
+        wait_for_messages(self, world, request)
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
         Box::pin(async move {
-            let [lock, queue, times] = keys(&grant.name);
+            let [lock, queue, timeouts] = keys(&grant.name);
             let (now, channels) = (world.unix_ms(), channels(&grant.name));
-            let leave: Option<i64> = run(world, 0, &LEAVE, &[&lock, &queue, &times], |call| {
+            release_by_script(world, &RELEASE, &[&lock, &queue, &timeouts], |call| {
                 call.arg(now).arg(&grant.owner).arg(lease_ms(grant.lease)).arg(&channels)
             })
-            .await?;
-            Ok(Given::checked(leave.is_some()))
+            .await
         })
     }
 

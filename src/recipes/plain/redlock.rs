@@ -3,38 +3,33 @@
 use std::time::Duration;
 
 use crate::client::{Error, Result};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, LONGEST, Request};
-use crate::recipes::call::USUAL_PAUSE;
-use crate::recipes::race::{together, within};
-use crate::recipes::retry::{Pace, fraction};
-use crate::recipes::token;
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, LONGEST, ReleaseOutcome, Request};
+use crate::recipes::facts::{Facts, OWNER_CHECKED, PAUSED_HOLDER};
+use crate::recipes::plain::token;
+use crate::recipes::waiting::poll::DEFAULT_PAUSE;
+use crate::recipes::waiting::race::{join_all, timeout};
+use crate::recipes::waiting::retry::Retries;
 use crate::recipes::world::World;
 
 /// Facts about [`RedLock`].
 pub static FACTS: Facts = Facts {
     number: 11,
     name: "redlock",
-    summary: "SET NX PX on all of several independent servers; held where a majority granted it with time left",
+    summary: "SET NX PX on several independent servers; held if a majority granted it and part of the lease is left",
     guarantees: &[
-        "one holder at a time, as long as clocks run at about the same speed and no server that restarts takes part again before a lease has passed",
-        "goes on while a minority of the servers is away",
-        "nobody releases or renews what is not his",
+        "at most one holder at a time, as long as clocks run at about the same speed and a restarted server stays away for one lease",
+        "works while a minority of the servers is down",
+        OWNER_CHECKED,
     ],
     failures: &[
-        "a holder that pauses for longer than its lease goes on beside the next one; there is no fencing token",
-        "a server that restarts without its data, and at once, lets a second majority come about",
+        PAUSED_HOLDER,
+        "a server that restarts without its data and takes part at once makes a second majority possible",
         "a server whose clock jumps ends leases early",
-        "many at once may each get less than a majority, and all have to wait",
+        "many clients at once may each get less than a majority, and all have to try again",
     ],
-    flawed: false,
-    source: "Redis's documentation, \"Distributed locks with Redis\"; the analysis is Kleppmann's, 2016, and the reply antirez's",
-    holders: Some(1),
-    reentrant: false,
-    expires: true,
+    source: "Redis's documentation, \"Distributed locks with Redis\"; the analysis by Kleppmann (2016), and antirez's reply to it",
     renews: true,
-    shared: false,
-    fenced: false,
-    native: false,
+    ..Facts::MUTEX
 };
 
 /// 11: the lock of 4 on each server of the world; see [`FACTS`].
@@ -77,19 +72,19 @@ impl RedLock {
         self
     }
 
-    /// Maximum relative difference in the speed of clocks: this fraction of the lease, and 2 ms, are subtracted from the
-    /// validity. 0.01 unless given.
+    /// Maximum relative difference in the speed of clocks. A grant is valid for its lease minus this fraction of the lease and minus
+    /// 2 ms. 0.01 unless given.
     pub fn drift(mut self, part: f64) -> RedLock {
         self.drift = if part.is_nan() { 1.0 } else { part.clamp(0.0, 1.0) };
         self
     }
 
-    fn timeout(&self, lease: Duration) -> Duration {
-        let short = || (lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(50));
-        self.server_timeout.unwrap_or_else(short)
+    fn timeout_of_server(&self, lease: Duration) -> Duration {
+        self.server_timeout.unwrap_or_else(|| (lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(50)))
     }
 
-    /// The end of the validity of a majority's grant, if there is time left: lease − drift after the request.
+    /// The moment until which a majority's grant is valid: the lease minus the drift, counted from the request. `None` if that moment
+    /// is over.
     fn valid_until(&self, world: &impl World, asked: Duration, lease: Duration) -> Option<Duration> {
         let lease = lease.min(LONGEST);
         let drift = lease.mul_f64(self.drift) + Duration::from_millis(2);
@@ -97,24 +92,24 @@ impl RedLock {
         (until > world.elapsed()).then_some(until)
     }
 
-    /// Asks all servers at once, each within its time-out.
-    async fn of_all<W: World, F>(&self, world: &W, lease: Duration, each: impl Fn(usize) -> F) -> Votes
+    /// Sends a command to all servers at once, each within the time-out of a server. `each` makes the future for one server.
+    async fn on_all<W: World, F>(&self, world: &W, lease: Duration, each: impl Fn(usize) -> F) -> Votes
     where
         F: Future<Output = Result<bool>> + Send,
     {
-        let timeout = self.timeout(lease);
+        let after = self.timeout_of_server(lease);
         let one = |server| {
-            let answer = within(world, timeout, each(server));
-            async move { answer.await.unwrap_or(Err(Error::Timeout { maybe_applied: true, after: timeout })) }
+            let answer = timeout(world, after, each(server));
+            async move { answer.await.unwrap_or(Err(Error::Timeout { maybe_applied: true, after })) }
         };
-        let mut votes = Votes { servers: world.servers(), granted: 0, failed: None, failures: 0 };
-        for answer in together((0..world.servers()).map(one)).await {
+        let mut votes = Votes { servers: world.servers(), granted: 0, failures: 0, error: None };
+        for answer in join_all((0..world.servers()).map(one)).await {
             match answer {
                 Ok(true) => votes.granted += 1,
                 Ok(false) => {}
                 Err(error) => {
                     votes.failures += 1;
-                    votes.failed.get_or_insert(error);
+                    votes.error.get_or_insert(error);
                 }
             }
         }
@@ -123,31 +118,35 @@ impl RedLock {
 
     async fn attempt<W: World>(&self, world: &W, request: &Request) -> Result<Option<Grant>> {
         let asked = world.elapsed();
-        let votes = self.of_all(world, request.lease, |server| token::take(world, server, request)).await;
+        let votes = self.on_all(world, request.lease, |server| token::set_on(world, server, request)).await;
         if votes.is_majority()
             && let Some(until) = self.valid_until(world, asked, request.lease)
         {
             return Ok(Some(Grant { valid_until: Some(until), ..Grant::new(request, asked) }));
         }
-        // On all servers, because a server whose answer was lost may have granted it.
-        self.give_back(world, &request.name, &request.owner, request.lease).await;
-        match votes.failed {
+        // The release goes to all servers, because a server whose reply was lost may have granted the lock.
+        self.release_on_all(world, &Grant::new(request, asked)).await;
+        match votes.error {
             Some(error) if votes.failures > votes.servers / 2 => Err(error),
             _ => Ok(None),
         }
     }
 
-    async fn give_back<W: World>(&self, world: &W, name: &[u8], owner: &[u8], lease: Duration) -> Votes {
-        self.of_all(world, lease, |server| token::give_back(world, server, name, owner)).await
+    async fn release_on_all<W: World>(&self, world: &W, grant: &Grant) -> Votes {
+        self.on_all(world, grant.lease, |server| token::delete_on(world, server, grant)).await
     }
 }
 
-/// The servers' answers.
+/// The servers' replies.
 struct Votes {
+    /// Number of servers.
     servers: usize,
+    /// Number of servers that replied yes.
     granted: usize,
+    /// Number of servers that did not reply, or with an error.
     failures: usize,
-    failed: Option<Error>,
+    /// The first error.
+    error: Option<Error>,
 }
 
 impl Votes {
@@ -155,7 +154,7 @@ impl Votes {
         self.granted > self.servers / 2
     }
 
-    /// Whether the servers that did not answer could make it a majority.
+    /// Whether it is a majority if the servers that failed count as yes.
     fn may_be_majority(&self) -> bool {
         self.granted + self.failures > self.servers / 2
     }
@@ -168,26 +167,26 @@ impl<W: World> Algorithm<W> for RedLock {
 
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
         Box::pin(async move {
-            let mut pace = Pace::new(world, request);
+            let mut retries = Retries::new(world, request);
             loop {
                 if let Some(grant) = self.attempt(world, request).await? {
                     return Ok(Some(grant));
                 }
-                // Half of the pause is random, so that clients that prevented each other's majority do not collide again.
-                let Some(pause) = pace.next(world, USUAL_PAUSE) else { return Ok(None) };
-                world.sleep(pause.mul_f64(0.5 + 0.5 * fraction(world.random()))).await;
+                if !retries.pause_with_jitter(world, DEFAULT_PAUSE).await {
+                    return Ok(None);
+                }
             }
         })
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
         Box::pin(async move {
-            let votes = self.give_back(world, &grant.name, &grant.owner, grant.lease).await;
+            let votes = self.release_on_all(world, grant).await;
             match votes {
-                votes if votes.is_majority() => Ok(Given::Back),
-                votes if !votes.may_be_majority() => Ok(Given::NotHeld),
-                Votes { failed: Some(error), .. } => Err(error),
-                _ => Ok(Given::NotHeld),
+                votes if votes.is_majority() => Ok(ReleaseOutcome::Released),
+                votes if !votes.may_be_majority() => Ok(ReleaseOutcome::NotHeld),
+                Votes { error: Some(error), .. } => Err(error),
+                _ => Ok(ReleaseOutcome::NotHeld),
             }
         })
     }
@@ -195,16 +194,14 @@ impl<W: World> Algorithm<W> for RedLock {
     fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             let asked = world.elapsed();
-            let votes = self.of_all(world, grant.lease, |server| token::renew(world, server, grant)).await;
+            let votes = self.on_all(world, grant.lease, |server| token::renew_on(world, server, grant)).await;
             match self.valid_until(world, asked, grant.lease) {
                 Some(until) if votes.is_majority() => {
                     grant.valid_until = Some(until);
                     Ok(true)
                 }
-                _ => match votes.failed {
-                    Some(error) if votes.granted + votes.failures > votes.servers / 2 => Err(error),
-                    _ => Ok(false),
-                },
+                _ if !votes.may_be_majority() => Ok(false),
+                _ => votes.error.map_or(Ok(false), Err),
             }
         })
     }

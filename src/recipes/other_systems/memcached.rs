@@ -1,27 +1,30 @@
 //! 17: memcached's `add`.
 
 use crate::client::{Command, Result};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
-use crate::recipes::call::{Attempt, ask, polled};
-use crate::recipes::setnx::{SETNX_EXPIRE, delete};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request};
+use crate::recipes::call::{call, delete_unchecked};
+use crate::recipes::facts::{Facts, ONE_HOLDER_WITHIN_LEASE, POLLING};
+use crate::recipes::waiting::poll::{Attempt, poll};
 use crate::recipes::world::World;
 
 /// Facts about [`MemcachedAdd`].
 pub static FACTS: Facts = Facts {
     number: 17,
     name: "memcached-add",
-    summary: "add fails where the key is there, and gives it a time-out in whole seconds; delete to give back",
-    guarantees: &["one holder at a time, as long as nobody holds it for longer than its lease"],
+    summary: "add fails if the key exists, and sets a time-out in whole seconds; delete to release",
+    guarantees: &[ONE_HOLDER_WITHIN_LEASE],
     failures: &[
-        "no owner: a holder that was slower than its lease deletes somebody else's lock",
-        "memcached may evict it while it is held",
-        "who waits polls, in no order",
+        "no owner check: a holder that exceeds its lease deletes the lock of the next holder",
+        "memcached may evict the key while the lock is held",
+        POLLING,
     ],
+    flawed: true,
     source: "memcached's documentation (\"Ghetto central locking\"); here as SET key 1 NX EX",
-    ..SETNX_EXPIRE
+    ..Facts::MUTEX
 };
 
-/// 17: `SET key 1 NX EX seconds` takes it, `DEL key` releases it. Leases are whole seconds, rounded up. Flawed: see [`FACTS`].
+/// 17: `SET key 1 NX EX seconds` acquires the lock, `DEL key` releases it. The lease is rounded up to whole seconds. Flawed: see
+/// [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -44,7 +47,7 @@ impl<W: World> Attempt<W> for MemcachedAdd {
         let asked = world.elapsed();
         let seconds = request.lease_ms().div_ceil(1000);
         let add = Command::new("SET").arg(&request.name).arg("1").arg("NX").arg("EX").arg(seconds);
-        Ok(ask::<bool>(world, 0, add).await?.then(|| Grant::new(request, asked)))
+        Ok(call::<bool>(world, 0, add).await?.then(|| Grant::new(request, asked)))
     }
 }
 
@@ -54,10 +57,10 @@ impl<W: World> Algorithm<W> for MemcachedAdd {
     }
 
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
-        polled(self, world, request)
+        poll(self, world, request)
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
-        Box::pin(delete(world, grant))
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
+        Box::pin(delete_unchecked(world, &grant.name))
     }
 }

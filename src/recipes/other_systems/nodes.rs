@@ -1,47 +1,44 @@
-//! 16: ephemeral sequential nodes, as in ZooKeeper; Curator builds its lock on them.
+//! 16: ephemeral sequential nodes, as in ZooKeeper. Curator builds its lock on them.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use crate::client::{Result, Script};
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request, lease_ms};
-use crate::recipes::call::{USUAL_PAUSE, beside, run};
-use crate::recipes::race::race;
-use crate::recipes::retry::{Pace, Retry};
+use crate::client::{Error, FromValue, Result, Script, Value};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request, lease_ms};
+use crate::recipes::call::{derived_key, run_script};
+use crate::recipes::facts::{Facts, ONE_HOLDER, OWNER_CHECKED};
+use crate::recipes::waiting::poll::DEFAULT_PAUSE;
+use crate::recipes::waiting::race::race;
+use crate::recipes::waiting::retry::{Retries, Retry};
 use crate::recipes::world::{Messages, World};
 
 /// Facts about [`Nodes`].
 pub static FACTS: Facts = Facts {
     number: 16,
     name: "nodes",
-    summary: "a queue of numbered nodes, each tied to a session that its owner keeps alive; the lowest holds, and each watches the one before",
+    summary: "a queue of numbered nodes, each tied to a session that its owner keeps alive; the lowest node holds the lock, and each other node watches the one before it",
     guarantees: &[
-        "one holder at a time by the server's order, as long as the server keeps its data",
-        "first come, first served among those whose sessions live; a node that goes wakes one",
+        ONE_HOLDER,
+        "first come, first served among nodes whose sessions live; a node that leaves wakes one waiter",
         "the node's number is a fencing token: larger than those of all earlier holders",
-        "nobody releases or renews what is not his",
+        OWNER_CHECKED,
     ],
     failures: &[
-        "a holder that pauses for longer than its session lives goes on beside the next one, and does harm where tokens are not checked",
-        "a session that ends publishes nothing: who watches it looks again by the time it was told",
-        "a fail-over to a replica, or a restart that loses the last writes, loses nodes and may give a number twice",
+        "a holder that pauses for longer than its session lives continues although the next client holds the lock, and does harm where the store does not check fencing tokens",
+        "a session that ends publishes no message: the client that watches it checks again when the time that the server told it is over",
+        "a failover to a replica, or a restart that loses the last writes, loses nodes and may assign a number twice",
     ],
-    flawed: false,
     source: "ZooKeeper's recipes and Curator's InterProcessMutex; the scripts are ours",
-    holders: Some(1),
-    reentrant: false,
-    expires: true,
     renews: true,
-    shared: false,
     fenced: true,
-    native: false,
+    ..Facts::MUTEX
 };
 
 /// Creates the node if it does not exist, keeps its session alive, and removes the nodes right before it whose sessions have
-/// ended. Returns the node's number, and, if there is one, the live node before it with the remaining time of its session.
+/// ended. Returns the node's number. If a live node is before it, also returns that node and the remaining time of its session.
 ///
-/// KEYS: nodes, number, prefix of the session keys. ARGV: node, session in ms.
-static LOOK: LazyLock<Script> = LazyLock::new(|| {
+/// KEYS: nodes, last number, prefix of the session keys. ARGV: node, session in ms.
+static QUEUE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local number = redis.call('ZSCORE', KEYS[1], ARGV[1])
         if not number then
@@ -58,8 +55,9 @@ static LOOK: LazyLock<Script> = LazyLock::new(|| {
         return {tonumber(number)}",
     )
 });
-/// Removes the node and notifies its watchers. Returns whether its session was still alive. ARGV: node, prefix of the channels.
-static LEAVE: LazyLock<Script> = LazyLock::new(|| {
+/// Removes the node, and wakes the client that watches it. Returns whether its session was still alive. ARGV: node, prefix of the
+/// channels.
+static REMOVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local lived = redis.call('DEL', KEYS[2] .. ARGV[1])
         local there = redis.call('ZREM', KEYS[1], ARGV[1])
@@ -67,8 +65,8 @@ static LEAVE: LazyLock<Script> = LazyLock::new(|| {
         return lived * there",
     )
 });
-/// Returns whether the session was kept alive. ARGV: node, session in ms.
-static KEEP: LazyLock<Script> = LazyLock::new(|| {
+/// Keeps the session alive. Returns whether it was alive. ARGV: node, session in ms.
+static KEEP_ALIVE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
         return redis.call('PEXPIRE', KEYS[2] .. ARGV[1], ARGV[2])",
@@ -76,7 +74,7 @@ static KEEP: LazyLock<Script> = LazyLock::new(|| {
     .idempotent()
 });
 
-/// 16: `{name}:nodes` is the queue, `{name}:session:<node>` the session, whose time-out is the lease; see [`FACTS`].
+/// 16: `{name}:nodes` is the queue, and `{name}:session:<node>` is a node's session, whose time-out is the lease. See [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -97,46 +95,51 @@ pub struct Nodes;
 
 struct Keys {
     nodes: Vec<u8>,
+    /// The last number that was assigned.
     number: Vec<u8>,
+    /// Prefix of the sessions.
     sessions: Vec<u8>,
+    /// Prefix of the channels that report removed nodes.
     gone: Vec<u8>,
 }
 
 impl Keys {
     fn of(name: &[u8]) -> Keys {
         Keys {
-            nodes: beside(name, "nodes"),
-            number: beside(name, "number"),
-            sessions: beside(name, "session:"),
-            gone: beside(name, "gone:"),
+            nodes: derived_key(name, "nodes"),
+            number: derived_key(name, "number"),
+            sessions: derived_key(name, "session:"),
+            gone: derived_key(name, "gone:"),
         }
     }
 }
 
 /// A node's position in the queue.
-enum Place {
+enum Position {
     First,
+    /// Behind this node, whose session ends after this time unless its owner keeps it alive.
     Behind(Vec<u8>, Duration),
 }
 
-async fn look<W: World>(world: &W, keys: &Keys, node: &[u8], session_ms: u64) -> Result<(u64, Place)> {
-    use crate::client::{Error, FromValue, Value};
+/// Creates a node or keeps it alive. Returns its number and its position.
+async fn queue<W: World>(world: &W, keys: &Keys, node: &[u8], session_ms: u64) -> Result<(u64, Position)> {
     let found: Vec<Value> =
-        run(world, 0, &LOOK, &[&keys.nodes, &keys.number, &keys.sessions], |call| call.arg(node).arg(session_ms)).await?;
+        run_script(world, 0, &QUEUE, &[&keys.nodes, &keys.number, &keys.sessions], |call| call.arg(node).arg(session_ms)).await?;
     let mut found = found.into_iter();
-    let Some(number) = found.next() else { return Err(Error::Protocol("a node has no number".to_owned())) };
+    let Some(number) = found.next() else { return Err(Error::Protocol("a node without a number".to_owned())) };
     let number = u64::from_value(number)?;
     Ok(match (found.next(), found.next()) {
         (Some(before), Some(left)) => {
             let left = u64::try_from(i64::from_value(left)?).unwrap_or(0);
-            (number, Place::Behind(before.into()?, Duration::from_millis(left)))
+            (number, Position::Behind(before.into()?, Duration::from_millis(left)))
         }
-        _ => (number, Place::First),
+        _ => (number, Position::First),
     })
 }
 
-async fn leave<W: World>(world: &W, keys: &Keys, node: &[u8]) -> Result<bool> {
-    run(world, 0, &LEAVE, &[&keys.nodes, &keys.sessions], |call| call.arg(node).arg(&keys.gone)).await
+/// Removes a node. Returns whether its session was still alive.
+async fn remove<W: World>(world: &W, keys: &Keys, node: &[u8]) -> Result<bool> {
+    run_script(world, 0, &REMOVE, &[&keys.nodes, &keys.sessions], |call| call.arg(node).arg(&keys.gone)).await
 }
 
 impl<W: World> Algorithm<W> for Nodes {
@@ -147,37 +150,36 @@ impl<W: World> Algorithm<W> for Nodes {
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>> {
         Box::pin(async move {
             let keys = Keys::of(&request.name);
-            // Each attempt has a node of its own: another attempt by the same owner queues behind it.
+            // Each acquisition has a node of its own: another acquisition by the same owner queues behind it.
             let node = [&request.owner[..], format!(":{:016x}", world.random()).as_bytes()].concat();
-            let mut pace = Pace::new(world, request);
+            let mut retries = Retries::new(world, request);
             let mut watched: Option<(Vec<u8>, W::Messages)> = None;
             loop {
                 let asked = world.elapsed();
-                let (before, session_left) = match look(world, &keys, &node, request.lease_ms()).await? {
-                    (number, Place::First) => {
+                let (before, session_left) = match queue(world, &keys, &node, request.lease_ms()).await? {
+                    (number, Position::First) => {
                         let token = Some(number);
                         return Ok(Some(Grant { token, memo: node, ..Grant::new(request, asked) }));
                     }
-                    (_, Place::Behind(before, left)) => (before, left),
+                    (_, Position::Behind(before, left)) => (before, left),
                 };
-                // Often enough to keep its own session alive.
-                let keep = request.lease / 3;
                 let pause = match request.retry {
-                    Retry::Blocking => Some(pace.left(world).min(session_left)).filter(|_| !pace.left(world).is_zero()),
-                    _ => pace.next(world, USUAL_PAUSE),
+                    Retry::Blocking => Some(retries.left(world).min(session_left)).filter(|_| !retries.left(world).is_zero()),
+                    _ => retries.next_pause(world, DEFAULT_PAUSE),
                 };
                 let Some(pause) = pause else {
-                    leave(world, &keys, &node).await?;
+                    remove(world, &keys, &node).await?;
                     return Ok(None);
                 };
-                let pause = pause.min(keep).max(Duration::from_millis(1));
+                // At least every third of the lease, to keep the own session alive.
+                let pause = pause.min(request.lease / 3).max(Duration::from_millis(1));
                 if request.retry != Retry::Blocking {
                     world.sleep(pause).await;
                     continue;
                 }
                 match &mut watched {
                     Some((node, messages)) if *node == before => drop(race(messages.next(), world.sleep(pause)).await),
-                    // The previous node may go before the subscription begins, so the queue is checked again.
+                    // The node before may go before the subscription begins, so the position is checked again at once.
                     _ => {
                         let channel = [&keys.gone[..], &before].concat();
                         watched = Some((before, world.subscribe(0, &channel).await?));
@@ -187,19 +189,17 @@ impl<W: World> Algorithm<W> for Nodes {
         })
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
-        Box::pin(async move {
-            let lived = leave(world, &Keys::of(&grant.name), &grant.memo).await?;
-            Ok(if lived { Given::Back } else { Given::NotHeld })
-        })
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
+        Box::pin(async move { Ok(ReleaseOutcome::checked(remove(world, &Keys::of(&grant.name), &grant.memo).await?)) })
     }
 
     fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             let (asked, keys) = (world.elapsed(), Keys::of(&grant.name));
-            let renewed: bool =
-                run(world, 0, &KEEP, &[&keys.nodes, &keys.sessions], |call| call.arg(&grant.memo).arg(lease_ms(grant.lease)))
-                    .await?;
+            let renewed: bool = run_script(world, 0, &KEEP_ALIVE, &[&keys.nodes, &keys.sessions], |call| {
+                call.arg(&grant.memo).arg(lease_ms(grant.lease))
+            })
+            .await?;
             Ok(grant.renewed(asked, renewed))
         })
     }
