@@ -16,8 +16,8 @@ use crate::client::value::{FromValue, Value};
 /// A client of one server, which is this crate's server or one of the Redis family. Clones share their connections.
 ///
 /// The commands of all tasks share one connection and are written together. A blocking command (`BLPOP`, `LOCK.ACQUIRE … WAIT`)
-/// uses a connection from a pool instead, alone. When a connection breaks, the next command opens a new one, and commands in
-/// flight fail with an error that says [whether they may have been carried out](Error::maybe_applied).
+/// has a connection from a pool to itself. When a connection breaks, the next command opens a new one, and commands in flight
+/// fail with an error that says [whether they may have been carried out](Error::maybe_applied).
 ///
 /// A client lives on the tokio runtime on which it was connected.
 #[derive(Clone)]
@@ -37,19 +37,20 @@ impl Client {
     /// As [`Client::connect`], with options.
     ///
     /// # Errors
-    /// As [`Client::connect`], and outside of a tokio runtime.
+    /// As [`Client::connect`]; also if the caller is outside of a tokio runtime.
     pub async fn with(options: Options) -> Result<Client> {
         let core = Arc::new(Core::new(options)?);
         core.connect().await?;
         Ok(Client { core })
     }
 
-    /// Returns a globally unique name for the owner of a lock: 32 random digits of this client, and a counter.
+    /// Returns a globally unique name for the owner of a lock: 32 hexadecimal digits, which are random for each client, and a
+    /// counter.
     pub fn unique_name(&self) -> String {
         self.core.unique_name()
     }
 
-    /// Sends a command given word by word.
+    /// Sends a command that is given as a list of words.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -83,13 +84,13 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`Client::run`], and if the reply does not convert to that type.
+    /// As [`Client::run`]; also if the reply does not convert to that type.
     pub async fn query<T: FromValue>(&self, command: Command) -> Result<T> {
         T::from_value(self.run(command).await?)
     }
 
-    /// Sends a command and waits for its reply. The future may be dropped. The server carries out a command that was sent, but not a
-    /// blocking one that still waits: its connection is closed.
+    /// Sends a command and waits for its reply. If the future is dropped, the server still carries out a command that was sent.
+    /// If the command blocks, its connection is closed, which ends the wait on the server.
     ///
     /// # Errors
     /// [`Error::Reply`] and the more specific error replies if the server refuses the command; [`Error::Invalid`] for commands
@@ -102,7 +103,8 @@ impl Client {
         }
     }
 
-    /// Sends a blocking command on a leased connection, again after a connection broke if that does no harm.
+    /// Sends a blocking command on a leased connection. Sends it again if the connection broke before the command was written, or
+    /// if the command is idempotent.
     async fn run_blocking(&self, command: &Command, blocking: Blocking) -> Result<Value> {
         let mut backoff = Backoff::new();
         loop {
@@ -150,7 +152,8 @@ impl Client {
     /// replies in order. For `WATCH` see [`Client::dedicated`].
     ///
     /// # Errors
-    /// As [`Client::pipeline`]. If the server refused a command before `EXEC`, the error is that command's.
+    /// As [`Client::run`]. If the server discards the transaction because it refused a command before `EXEC`, the error is that
+    /// command's.
     pub async fn transaction(&self, commands: &[Command]) -> Result<Vec<Value>> {
         let mut wire = Command::new("MULTI").wire().to_vec();
         for command in commands {
@@ -170,8 +173,8 @@ impl Client {
         }
     }
 
-    /// Leases a connection to the caller, for commands whose state belongs to a connection: `WATCH`, `SELECT`, `CLIENT TRACKING`.
-    /// Dropping it closes it.
+    /// Leases a connection to the caller, for commands that change the state of their connection: `WATCH`, `SELECT`,
+    /// `CLIENT TRACKING`. Dropping the [`Dedicated`] closes the connection.
     ///
     /// # Errors
     /// If no connection becomes available within the response time-out.
@@ -217,7 +220,7 @@ impl Dedicated {
         call_leased(&self.core, &self.leased, &command, command.blocking()).await
     }
 
-    /// Sends a command given word by word.
+    /// Sends a command that is given as a list of words.
     ///
     /// # Errors
     /// As [`Dedicated::run`].
@@ -228,7 +231,7 @@ impl Dedicated {
     /// Sends a command and converts its reply.
     ///
     /// # Errors
-    /// As [`Dedicated::run`], and if the reply does not convert to that type.
+    /// As [`Dedicated::run`]; also if the reply does not convert to that type.
     pub async fn query<T: FromValue>(&mut self, command: Command) -> Result<T> {
         T::from_value(self.run(command).await?)
     }

@@ -174,7 +174,7 @@ impl Core {
     }
 
     /// Sends a request on the shared connection and waits for its reply. Sends it again if the connection broke before the
-    /// request was written, or if it is idempotent.
+    /// request was written, or if the request is idempotent.
     async fn exchange<T, F>(&self, deadline: Instant, idempotent: bool, send: impl Fn(Connection) -> F) -> Result<T>
     where
         F: Future<Output = Result<Reply<T>>>,
@@ -222,8 +222,8 @@ impl Core {
         }
     }
 
-    /// Pauses before a blocking command is sent again because its connection broke. `sent` is the time at which it was sent: after
-    /// an attempt that lasted for at least the response time-out, the back-off begins anew. Returns false if ten attempts in a row
+    /// Pauses before a blocking command is sent again because its connection broke. `sent` is when the last attempt was sent: if
+    /// that attempt lasted for at least the response time-out, the back-off starts over. Returns false if ten attempts in a row
     /// have failed.
     pub async fn back_off(&self, backoff: &mut Backoff, sent: Instant) -> bool {
         if sent.elapsed() >= self.options.response_timeout {
@@ -265,7 +265,7 @@ impl Core {
     }
 }
 
-/// A hundred years: longer than any wait, and short enough that adding it to the present does not overflow.
+/// Maximum time-out, a hundred years. Adding it to the present does not overflow.
 const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// A connection of the pool, leased to one user. Dropping it closes the connection, unless it is marked as reusable.

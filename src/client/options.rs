@@ -111,8 +111,8 @@ impl Options {
         self
     }
 
-    /// Time-out of a reply, including all attempts to reconnect before it. The time-out of a blocking command is added to it. 10 s
-    /// unless given.
+    /// Time-out of a reply, including all attempts to reconnect before it. The time-out of a blocking command is added to it. 10
+    /// s unless given.
     pub fn response_timeout(mut self, timeout: Duration) -> Options {
         self.response_timeout = timeout;
         self

@@ -13,8 +13,8 @@ use crate::recipes::world::World;
 /// A boxed future, so that algorithms can be chosen at run time.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// One way to acquire a lock and to release it. An algorithm keeps only its settings between calls. The state of a grant is in the
-/// [`Grant`].
+/// One way to acquire a lock and to release it. An algorithm keeps only its settings between calls. The state of a grant is in
+/// the [`Grant`].
 pub trait Algorithm<W: World>: Send + Sync + 'static {
     /// What the algorithm is, what it guarantees, and how it fails.
     fn facts(&self) -> &'static Facts;
@@ -24,8 +24,8 @@ pub trait Algorithm<W: World>: Send + Sync + 'static {
         self.facts().holders.unwrap_or(1)
     }
 
-    /// Acquires the lock. Waits in the way of the algorithm, at most as long as the request says. Returns `None` if the lock was not
-    /// granted in time.
+    /// Acquires the lock. Waits in the way of the algorithm, at most as long as the request says. Returns `None` if the lock was
+    /// not granted in time.
     ///
     /// # Errors
     /// If a server failed. [`crate::client::Error::maybe_applied`] says whether the lock may have been acquired anyway.

@@ -23,15 +23,15 @@ pub(crate) async fn run_script<T: FromValue>(
     }
 }
 
-/// Releases a lock on the first server by a script that returns the remaining holds, or nil if the owner did not hold the lock.
+/// Releases a lock on the first server by a script that returns nil if the owner did not hold the lock, and a number if it did.
 pub(crate) async fn release_by_script(
     world: &impl World,
     script: &Script,
     keys: &[&[u8]],
     arguments: impl Fn(Command) -> Command + Send,
 ) -> Result<ReleaseOutcome> {
-    let holds: Option<i64> = run_script(world, 0, script, keys, arguments).await?;
-    Ok(ReleaseOutcome::checked(holds.is_some()))
+    let reply: Option<i64> = run_script(world, 0, script, keys, arguments).await?;
+    Ok(ReleaseOutcome::checked(reply.is_some()))
 }
 
 /// Deletes a key on the first server, without a check of the owner.

@@ -63,14 +63,14 @@ pub(crate) const ENDS_WITH_LEASE: &str = "the lock ends with its lease, whatever
 
 // Failure modes that several algorithms have.
 
-pub(crate) const PAUSED_HOLDER: &str = "a holder that pauses for longer than its lease continues although the next client holds the \
-                                        lock: only a fencing token would help, and there is none";
-pub(crate) const PAUSED_HOLDER_FENCED: &str = "a holder that pauses for longer than its lease continues although the next client holds \
-                                               the lock, and does harm where the store does not check fencing tokens";
+pub(crate) const PAUSED_HOLDER: &str =
+    "a holder that pauses beyond its lease works on beside the next holder: only a fencing token would help, and there is none";
+pub(crate) const PAUSED_HOLDER_FENCED: &str =
+    "a holder that pauses beyond its lease works on beside the next holder, and does harm where the store checks no tokens";
 pub(crate) const FAILOVER: &str = "a failover to a replica, or a restart that loses the last writes, loses the lock";
 pub(crate) const SLOW_HOLDER_DELETES: &str = "a holder that exceeds its lease deletes the lock of the next holder";
 pub(crate) const NO_OWNER: &str = "no owner check: any client's DEL frees the lock";
 pub(crate) const SHORTER_LEASE: &str =
-    "when the owner acquires the lock again for a shorter lease, the lock ends with the shorter lease";
+    "acquired again for a shorter lease, the lock ends with that lease, although the first acquisition was granted a longer one";
 pub(crate) const POLLING: &str = "waiters poll, and are served in no particular order";
 pub(crate) const WAKES_ALL: &str = "each release wakes all waiters, which are served in no particular order";

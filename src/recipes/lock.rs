@@ -94,7 +94,7 @@ impl<W: World> Lock<W> {
         self
     }
 
-    /// Acquires the lock. The future may be dropped: a lock that was granted meanwhile is released, or ends with its lease.
+    /// Acquires the lock. If the future is dropped, a lock that was granted meanwhile is released, or ends with its lease.
     ///
     /// # Errors
     /// [`Error::NotGranted`] if the lock was not granted in time; errors of the server.
@@ -177,7 +177,8 @@ impl<W: World> Guard<W> {
         &self.grant
     }
 
-    /// The time for which the lock is certainly held, unless another client deletes it; [`Duration::MAX`] for a grant without end.
+    /// The time for which the lock is certainly held, unless another client deletes it; [`Duration::MAX`] for a grant without
+    /// end.
     pub fn remaining(&self) -> Duration {
         self.grant.held_until().map_or(Duration::MAX, |until| until.saturating_sub(self.world.elapsed()))
     }
@@ -194,7 +195,7 @@ impl<W: World> Guard<W> {
                 (Duration::ZERO, _) => return,
                 (Duration::MAX, None) => std::future::pending().await,
                 (left, None) => self.world.sleep(left).await,
-                // A watchdog that was stopped reports no loss. The lease that it knew last still ends.
+                // A watchdog that was stopped reports no loss. The lock is then lost when the lease ends that it knew last.
                 (left, Some(watchdog)) => {
                     if let First::Left(false) = race(watchdog.lost(), self.world.sleep(left)).await {
                         self.world.sleep(left).await;

@@ -16,7 +16,7 @@ pub static FACTS: Facts = Facts {
     guarantees: &[
         "at most one exclusive holder, or any number of shared holders, at a time, as long as the server keeps its data",
         "first come, first served: the server grants a released lock to the next waiter in the same step, and wakes only that one",
-        "each grant has a fencing token, larger than all before: a store that checks tokens refuses the writes of a holder that paused",
+        "each grant has a larger fencing token than all before: a store that checks tokens refuses writes of a holder that paused",
         OWNER_CHECKED,
         "the server refuses a wait that would close a cycle",
         "a request whose reply was lost can be sent again: it is not carried out twice (REQUEST), and a late copy of a release ends no later grant (TOKEN)",

@@ -112,7 +112,7 @@ async fn keep_renewed<W: World>(
 
 /// An algorithm with a watchdog, which starts with the grant and ends with the release or with the holder.
 ///
-/// Only a holder whose process ends or stops loses the lock. The lock of a holder that hangs in a living process is renewed forever.
+/// The lock ends when the holder's process ends or stops. The lock of a holder that hangs in a living process is renewed forever.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {

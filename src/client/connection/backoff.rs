@@ -21,8 +21,8 @@ impl Backoff {
     /// Records a failed attempt and schedules the next one.
     pub fn failed(&mut self, (first, at_most): (Duration, Duration)) {
         let doubled = first.saturating_mul(1 << self.failures.min(16)).min(at_most);
-        // Between half of the pause and all of it, so that clients that lost the same server do not all reconnect at once.
-        // Without randomness, all of it.
+        // From half of the pause to all of it, at random, so that clients that lost the same server do not all reconnect at once.
+        // If the system has no randomness, all of it.
         let random = getrandom::u32().unwrap_or(u32::MAX);
         self.next = Instant::now() + doubled.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX));
         self.failures = self.failures.saturating_add(1);

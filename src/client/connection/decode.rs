@@ -1,8 +1,8 @@
 //! Incremental decoder: turns received bytes into replies.
 //!
 //! The `redis-protocol` crate decodes scalars. This module assembles arrays, maps and sets itself, because in that crate a map
-//! loses its order, a set cannot hold a map, hostile nesting overflows the stack, and each packet makes it read a long array again
-//! from the start.
+//! loses its order, a set cannot hold a map, hostile nesting overflows the stack, and each packet makes it read a long array
+//! again from the start.
 
 use bytes::{Bytes, BytesMut};
 use redis_protocol::resp3::decode::complete::decode_range;
@@ -18,7 +18,7 @@ const LINE_MAX: usize = 1 << 20;
 /// Strings up to this many bytes are copied. A reference to a part of the read buffer would keep the whole buffer alive.
 const COPY_MAX: usize = 1024;
 
-/// Reads replies from a buffer, each byte once.
+/// Decodes replies from a buffer. It looks at the elements of an aggregate only once, in however many pieces they arrive.
 pub struct Decoder {
     /// Incomplete aggregates, the outermost first.
     open: Vec<Aggregate>,
@@ -46,7 +46,8 @@ impl Decoder {
         Decoder { open: Vec::new(), decoded_bytes: 0, reply_bytes_max }
     }
 
-    /// Decodes the next reply from a buffer, consuming as much of it as has arrived.
+    /// Decodes the next reply from a buffer, and removes the decoded part from the buffer. Returns `None` if the reply is
+    /// incomplete.
     pub fn decode(&mut self, buffer: &mut BytesMut) -> Result<Option<Value>> {
         loop {
             let Some(&kind) = buffer.first() else { return Ok(None) };

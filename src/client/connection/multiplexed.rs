@@ -68,7 +68,7 @@ struct Request {
     reply_to: ReplySender,
 }
 
-/// A connection. It closes when the last clone is dropped and all replies have arrived or been given up.
+/// A connection. It closes when the last clone is dropped and no caller waits for a reply.
 #[derive(Clone)]
 pub(crate) struct Connection {
     requests: mpsc::Sender<Request>,
@@ -85,8 +85,8 @@ struct Identity {
 pub(crate) type Reply<T> = oneshot::Receiver<Result<T>>;
 
 impl Connection {
-    /// Spawns the task that drives the connection. With a `stall_timeout`, the connection counts as broken when a reply is due and
-    /// nothing has arrived for that long.
+    /// Spawns the task that drives the connection. With a `stall_timeout`, the connection counts as broken when a reply is due
+    /// and nothing has arrived for that long.
     pub fn spawn(runtime: &Handle, wire: Wire, pushes: Arc<Pushes>, stall_timeout: Option<Duration>) -> Connection {
         let (requests, queue) = mpsc::channel(QUEUE_MAX);
         let identity = Arc::new(Identity { id: wire.id, protocol: wire.protocol });
@@ -127,8 +127,8 @@ impl Connection {
         self.requests.closed().await;
     }
 
-    /// Enqueues a command, when there is room in the queue, and returns the receiver of its reply. From then on the command is sent
-    /// even if the receiver is dropped.
+    /// Enqueues a command, when there is room in the queue, and returns the receiver of its reply. From then on the command is
+    /// sent even if the receiver is dropped.
     pub async fn send(&self, wire: Vec<u8>) -> Result<Reply<Value>> {
         let (to, reply) = oneshot::channel();
         self.enqueue(Request { wire, reply_to: ReplySender::One(to) }).await?;

@@ -74,8 +74,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Asks for RESP3, with the credentials and the connection's name. The connection stays in RESP2, without either of them, if
-    /// the server does not support RESP3.
+    /// Asks for RESP3, with the credentials and the connection's name. If the server does not support RESP3, the connection stays
+    /// in RESP2, unauthenticated and without a name.
     async fn hello(&mut self, options: &Options) -> Result {
         let mut hello = Command::new("HELLO").arg(3);
         if let Some(password) = &options.password {

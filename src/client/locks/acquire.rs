@@ -33,8 +33,8 @@ const UNBLOCK_EVERY: Duration = Duration::from_millis(50);
 /// Maximum number of such attempts; then the connection is closed instead.
 const UNBLOCK_TIMES: u32 = 40;
 /// Maximum number of times that a request is sent again because its wait ended long before its time-out. A late copy of the
-/// request can cause that, rarely more than once in a row. An administrator's `CLIENT UNBLOCK` causes it too: this bound makes the
-/// client obey it in the end.
+/// request can cause that, rarely more than once in a row. An administrator's `CLIENT UNBLOCK` causes it, too, and must end the
+/// wait in the end.
 pub(crate) const EARLY_ENDS_MAX: u32 = 3;
 
 impl Client {
@@ -51,7 +51,7 @@ impl Client {
     }
 }
 
-/// Receives the guard. Its receiver is dropped when the caller goes away.
+/// Sends the guard to the caller. The channel closes when the caller goes away.
 type Caller = oneshot::Sender<Result<Option<LockGuard>>>;
 
 #[derive(Clone)]
@@ -62,7 +62,7 @@ struct Acquisition {
     session_name: Option<String>,
 }
 
-/// A request that is sent, and sent again after its connection broke.
+/// The state of a request over all its attempts.
 struct Attempts {
     owner: Vec<u8>,
     request_id: String,
@@ -195,8 +195,8 @@ impl Acquisition {
                 let grant = Grant { owner, tokens, deadline, session, session_name };
                 Break(Outcome::Granted { grant, sent, maybe_earlier: attempts.maybe_granted })
             }
-            // A late copy of the request, on a connection that was given up, has taken this attempt's place in the queue. The next
-            // attempt takes the place back.
+            // A late copy of the request, on a connection that was given up, has taken this attempt's place in the queue. The
+            // next attempt takes the place back.
             Ok(None) if attempts.maybe_granted && attempts.early_ends < EARLY_ENDS_MAX && is_early(wait, sent) => {
                 attempts.early_ends += 1;
                 Continue(())
@@ -243,8 +243,8 @@ impl Acquisition {
         names.into_iter().flatten().filter_map(move |name| self.core.holds.lease_ms(name, owner))
     }
 
-    /// Waits before the next attempt. For the same request id, the server will return the grant that an earlier attempt led to, and
-    /// bind it to the new connection.
+    /// Pauses before the next attempt. For the same request id, the server returns the grant that an earlier attempt led to, and
+    /// binds it to the new connection.
     async fn connection_broke(&self, attempts: &mut Attempts, sent: Instant, error: Error) -> ControlFlow<Outcome> {
         attempts.maybe_granted |= error.maybe_applied();
         if !self.core.back_off(&mut attempts.backoff, sent).await {
@@ -260,8 +260,8 @@ impl Acquisition {
         let nested = self.leases_of_other_guards(&grant.owner).next().is_some();
         let held = Held::new(&self.core, self.request.clone(), grant);
         let guard = LockGuard::new(Arc::clone(&held));
-        // The lease may have begun long after the request, or an earlier acquisition may have bounded it. The renewal finds out how
-        // much is left.
+        // The lease may have begun long after the request, or an earlier acquisition may have bounded it. The renewal finds out
+        // how much is left.
         if nested || maybe_earlier || waited > self.request.lease() / 3 {
             held.renew().await?;
         }
@@ -277,8 +277,8 @@ impl Acquisition {
             if leased.is_some() && connection.id() != 0 {
                 let unblock = Command::new("CLIENT").arg("UNBLOCK").arg(connection.id());
                 let unblocked = self.core.call(&unblock, false).await;
-                // An UNBLOCK that may still run must not hit the next user of the connection. If the user may not run UNBLOCK, the
-                // connection is closed in the end.
+                // An UNBLOCK that may still run must not hit the next user of the connection. If the user may not run UNBLOCK,
+                // the connection is closed in the end.
                 reusable &= !unblocked.is_err_and(|error| error.maybe_applied());
             }
             match timeout(UNBLOCK_EVERY, received(&mut reply)).await {

@@ -15,15 +15,15 @@ use crate::client::locks::held::Held;
 ///
 /// The guard renews its lease in the background every third of the lease, unless [renewal is off](crate::client::Lock::renew).
 /// Dropping it releases the lock in the background, without waiting for the server; [`LockGuard::release`] waits and reports
-/// errors. If the runtime has shut down before the drop, the lock stays held until its lease ends. A session's lock is free as soon
-/// as the runtime shuts down, because its connection closes.
+/// errors. If the runtime has shut down before the drop, the lock stays held until its lease ends. A session's lock is free as
+/// soon as the runtime shuts down, because its connection closes.
 ///
-/// A guard does not know for certain that the server still holds the lock for it, but it assumes so for no longer than the server
-/// does. [`LockGuard::is_lost`] is true when the server has reported the loss, and in any case when the lease is over. The lease
-/// counts on this process's monotonic clock, from before the request was sent.
+/// Only the server knows who holds a lock. A guard considers the lock held for no longer than the server does:
+/// [`LockGuard::is_lost`] is true when the server has reported the loss, and in any case when the lease is over. The lease counts
+/// on this process's monotonic clock, from before the request was sent.
 ///
-/// A process that is suspended may write after its lease ended. The data is safe from such a write only if each write carries the
-/// [token](LockGuard::token) and the store refuses smaller tokens; see [`Resource`](crate::client::Resource).
+/// A process that was suspended may still write after its lease ended. The data is safe from such a write only if each write
+/// carries the [token](LockGuard::token) and the store refuses smaller tokens; see [`Resource`](crate::client::Resource).
 #[must_use = "dropping the guard releases the lock"]
 pub struct LockGuard {
     held: Arc<Held>,
@@ -137,7 +137,7 @@ impl LockGuard {
     /// Asks the server whether the lock is still held by these tokens (`LOCK.CHECK`).
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// As [`Client::run`](crate::client::Client::run).
     pub async fn check(&self) -> Result<bool> {
         let names = self.held.request.names.iter().zip(&self.held.tokens);
         let commands: Vec<_> = names.map(|(name, token)| Command::new("LOCK.CHECK").arg(name).arg(*token)).collect();
@@ -151,8 +151,8 @@ impl LockGuard {
         Ok(held)
     }
 
-    /// Restarts the lease. Returns the remaining time, which is less than the lease if [`max_hold`](crate::client::Lock::max_hold)
-    /// ends it earlier.
+    /// Restarts the lease. Returns the remaining time, which is less than the lease if
+    /// [`max_hold`](crate::client::Lock::max_hold) ends it earlier.
     ///
     /// # Errors
     /// [`Error::NotHeld`] if the lock is lost, with the server's reason.

@@ -1,4 +1,4 @@
-//! Counts how many guards of this client hold each lock for the same owner, where callers have named the owner.
+//! Counts how many guards of this client hold a lock for the same owner. Only owners that callers have named can have several.
 //!
 //! The server counts how many times an owner has acquired a lock. When a connection breaks before the reply to an acquire, the
 //! server's count may exceed the number of guards by one. This module remembers such a surplus, so that the last guard releases
@@ -21,7 +21,7 @@ struct Entry {
     guards: u32,
     /// Whether the server may count more holds than there are guards.
     surplus: bool,
-    /// The longest lease that a guard has had since the first one.
+    /// The longest lease of the guards, including guards that are gone while others remain.
     lease_ms: u64,
 }
 

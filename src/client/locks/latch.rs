@@ -70,8 +70,8 @@ impl Latch {
         self.client.query(Command::new("LATCH.DOWN").arg(&self.name).arg(by)).await
     }
 
-    /// Waits until the latch opens, at most this long. Returns false if the latch did not open in time. Also waits for a latch that
-    /// is not set yet. If the connection breaks, the wait begins again on another one.
+    /// Waits until the latch opens, at most this long. Returns false if the latch did not open in time. Also waits for a latch
+    /// that is not set yet. If the connection breaks, the wait begins again on another one.
     ///
     /// # Errors
     /// As [`Client::run`].

@@ -14,8 +14,8 @@ impl Client {
         Lock { client: self.clone(), request: LockRequest::new(LOCK, vec![argument_bytes(name)]) }
     }
 
-    /// Several exclusive native locks, acquired all together or not at all. The order of the names does not matter: the acquisition
-    /// causes no deadlock.
+    /// Several exclusive native locks, acquired all together or not at all. The order of the names does not matter: the
+    /// acquisition causes no deadlock.
     pub fn lock_all<N: Argument>(&self, names: impl IntoIterator<Item = N>) -> LockAll {
         LockAll { client: self.clone(), request: LockRequest::new(Kind::All, names.into_iter().map(argument_bytes).collect()) }
     }
@@ -81,8 +81,8 @@ macro_rules! lock_options {
         }
 
         /// Binds the lock to a connection that only the guard uses. When the connection breaks or this process ends, for whatever
-        /// reason, the first waiter gets the lock at once instead of at the end of the lease. The drawback is that a short network
-        /// failure loses the lock.
+        /// reason, the first waiter gets the lock at once instead of at the end of the lease. The drawback is that a short
+        /// network failure loses the lock.
         pub fn session(mut self) -> Self {
             self.request.session = true;
             self

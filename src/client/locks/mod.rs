@@ -7,7 +7,7 @@
 //!
 //! `lock` holds the builders. `request` makes the commands. `acquire` is one acquisition, including what happens when its
 //! connection breaks or its caller goes away. `held` is a lock while it is held, and `guard` is the caller's side of it. `holds`
-//! counts the guards of owners that callers have named.
+//! counts the guards of an owner that the caller has named.
 
 pub(crate) mod acquire;
 pub(crate) mod guard;

@@ -122,8 +122,8 @@ impl LockRequest {
         }
     }
 
-    /// Whether the server may replace the token of the grant while it is held: a named owner of a shared lock may upgrade it to an
-    /// exclusive lock, which has a token of its own.
+    /// Whether the server may replace the token of the grant while it is held: a named owner of a shared lock may upgrade it to
+    /// an exclusive lock, which has a token of its own.
     pub fn may_be_upgraded(&self) -> bool {
         self.owner.is_some() && matches!(self.kind, Kind::Lock { shared: true, .. })
     }

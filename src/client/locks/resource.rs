@@ -40,8 +40,8 @@ impl Resource {
     /// Shows a guard's token. Call this before each change of the resource.
     ///
     /// # Errors
-    /// [`Error::Stale`] if a larger token was shown before: the resource must not be changed. [`Error::NotHeld`] if the guard knows
-    /// that its lock is lost.
+    /// [`Error::Stale`] if a larger token was shown before: the resource must not be changed. [`Error::NotHeld`] if the guard
+    /// knows that its lock is lost.
     pub async fn admit(&self, guard: &LockGuard) -> Result {
         match self.admit_token(guard.token()).await {
             Ok(()) if guard.is_lost() => Err(Error::NotHeld("the lock was lost before the resource answered".to_owned())),

@@ -79,8 +79,8 @@ impl Decision {
     }
 }
 
-/// Returns whether the tokens were taken, the remaining tokens, and the microseconds after which to try again (−1: never). ARGV: time
-/// or empty, capacity, microseconds per token, number of tokens.
+/// Returns whether the tokens were taken, the remaining tokens, and the microseconds after which to try again (−1: never). ARGV:
+/// time or empty, capacity, microseconds per token, number of tokens.
 static TAKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{NOW}
@@ -125,8 +125,8 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A bucket with this capacity, at least 1. An empty bucket is full after `fills_in`, at least a millisecond and at most a hundred
-    /// years.
+    /// A bucket with this capacity, at least 1. An empty bucket is full after `fills_in`, at least a millisecond and at most a
+    /// hundred years.
     pub fn new(capacity: u32, fills_in: Duration) -> TokenBucket {
         TokenBucket {
             capacity: capacity.max(1),
@@ -154,8 +154,8 @@ impl TokenBucket {
     }
 }
 
-/// Returns the same as [`TAKE`]. ARGV: time or empty, limit, window in microseconds, number of requests, unique id of the requests,
-/// window in milliseconds.
+/// Returns the same as [`TAKE`]. ARGV: time or empty, limit, window in microseconds, number of requests, unique id of the
+/// requests, window in milliseconds.
 static ENTER: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{NOW}

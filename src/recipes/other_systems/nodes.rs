@@ -16,7 +16,7 @@ use crate::recipes::world::{Messages, World};
 pub static FACTS: Facts = Facts {
     number: 16,
     name: "nodes",
-    summary: "a queue of numbered nodes, each tied to a session that its owner keeps alive; the lowest node holds the lock, and each other node watches the one before it",
+    summary: "a queue of numbered nodes with sessions, which their owners keep alive; the lowest node holds, and each watches the one before",
     guarantees: &[
         ONE_HOLDER,
         "first come, first served among nodes whose sessions live; a node that leaves wakes one waiter",
@@ -24,8 +24,8 @@ pub static FACTS: Facts = Facts {
         OWNER_CHECKED,
     ],
     failures: &[
-        "a holder that pauses for longer than its session lives continues although the next client holds the lock, and does harm where the store does not check fencing tokens",
-        "a session that ends publishes no message: the client that watches it checks again when the time that the server told it is over",
+        "a holder that pauses beyond its session works on beside the next holder, and does harm where the store checks no tokens",
+        "a session that ends publishes no message: the client behind it checks again when the session should have ended",
         "a failover to a replica, or a restart that loses the last writes, loses nodes and may assign a number twice",
     ],
     source: "ZooKeeper's recipes and Curator's InterProcessMutex; the scripts are ours",

@@ -16,11 +16,11 @@ pub static FACTS: Facts = Facts {
     summary: "a row with a unique key: its insert fails if the row exists; a cleaner deletes expired rows",
     guarantees: &["at most one holder at a time, as long as the database keeps its data", REENTRANT, OWNER_CHECKED],
     failures: &[
-        "the cleaner takes the lock from a holder that exceeds its lease, and that holder continues although the next client holds the lock",
+        "the cleaner takes the lock from a holder that exceeds its lease, which works on beside the next holder",
         "an expired lock is not free before a cleaner runs",
         POLLING,
     ],
-    source: "lock tables in databases: Spring's JdbcLockRegistry, ShedLock; here a hash stands for a row, and a script for a statement",
+    source: "lock tables in databases: Spring's JdbcLockRegistry, ShedLock; here a row is a hash, and a statement a script",
     reentrant: true,
     renews: true,
     ..Facts::MUTEX
@@ -32,8 +32,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + time[2] / 1000
 ";
 
-/// `INSERT`, or `UPDATE … SET count = count + 1` if this holder has the row. Returns whether the lock was acquired. KEYS: row, index.
-/// ARGV: holder, lease, name.
+/// `INSERT`, or `UPDATE … SET count = count + 1` if this holder has the row. Returns whether the lock was acquired. KEYS: row,
+/// index. ARGV: holder, lease, name.
 static INSERT: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "{NOW}
@@ -45,7 +45,8 @@ static INSERT: LazyLock<Script> = LazyLock::new(|| {
         return 1"
     ))
 });
-/// `UPDATE … SET count = count - 1 WHERE holder = …`, and `DELETE` at 0. Returns whether the holder had the row. ARGV: holder, name.
+/// `UPDATE … SET count = count - 1 WHERE holder = …`, and `DELETE` at 0. Returns whether the holder had the row. ARGV: holder,
+/// name.
 static DELETE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "if redis.call('HGET', KEYS[1], 'holder') ~= ARGV[1] then return 0 end

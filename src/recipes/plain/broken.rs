@@ -1,4 +1,4 @@
-//! A deliberately broken lock. It shows that tests find violations.
+//! A deliberately broken lock. Tests use it to show that they find violations.
 
 use crate::client::{Command, Result};
 use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request};

@@ -20,8 +20,8 @@ pub static FACTS: Facts = Facts {
 };
 
 /// 5: releases by `DELEX key IFEQ owner` if the server has it, else by `DELIFEQ key owner`, else by the script of 4. Renews by
-/// `SET key owner IFEQ owner PX lease`, or by the script of 4. The server's errors show what it supports, and the lock remembers it.
-/// See [`FACTS`].
+/// `SET key owner IFEQ owner PX lease`, or by the script of 4. The server's errors show what it supports, and the lock remembers
+/// it. See [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -38,8 +38,8 @@ pub static FACTS: Facts = Facts {
 /// ```
 #[derive(Debug, Default)]
 pub struct CompareAndDelete {
-    /// The first command to try for a release: 0 `DELEX`, 1 `DELIFEQ`, 2 the script. All servers of a world are assumed to support the
-    /// same.
+    /// The first command to try for a release: 0 `DELEX`, 1 `DELIFEQ`, 2 the script. All servers of a world are assumed to
+    /// support the same.
     release: AtomicU8,
     /// The first command to try for a renewal: 0 `SET IFEQ`, 1 the script.
     renew: AtomicU8,

@@ -17,7 +17,7 @@ pub static FACTS: Facts = Facts {
     name: "redlock",
     summary: "SET NX PX on several independent servers; held if a majority granted it and part of the lease is left",
     guarantees: &[
-        "at most one holder at a time, as long as clocks run at about the same speed and a restarted server stays away for one lease",
+        "at most one holder at a time, while clocks run at about the same speed and a restarted server stays away for one lease",
         "works while a minority of the servers is down",
         OWNER_CHECKED,
     ],
@@ -32,7 +32,7 @@ pub static FACTS: Facts = Facts {
     ..Facts::MUTEX
 };
 
-/// 11: the lock of 4 on each server of the world; see [`FACTS`].
+/// 11: the lock of 4 on each server of the world. See [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -65,15 +65,15 @@ impl Default for RedLock {
 }
 
 impl RedLock {
-    /// Time-out of one server, so that an unreachable one does not use up the lease. Unless given, a twentieth of the lease,
-    /// within 10 to 50 ms.
+    /// Time-out of one server, so that an unreachable one does not use up the lease. Unless given, a twentieth of the lease, but
+    /// at least 10 ms and at most 50 ms.
     pub fn server_timeout(mut self, timeout: Duration) -> RedLock {
         self.server_timeout = Some(timeout);
         self
     }
 
-    /// Maximum relative difference in the speed of clocks. A grant is valid for its lease minus this fraction of the lease and minus
-    /// 2 ms. 0.01 unless given.
+    /// Maximum relative difference in the speed of clocks. A grant is valid for its lease minus this fraction of the lease and
+    /// minus 2 ms. 0.01 unless given.
     pub fn drift(mut self, part: f64) -> RedLock {
         self.drift = if part.is_nan() { 1.0 } else { part.clamp(0.0, 1.0) };
         self
@@ -83,8 +83,8 @@ impl RedLock {
         self.server_timeout.unwrap_or_else(|| (lease / 20).clamp(Duration::from_millis(10), Duration::from_millis(50)))
     }
 
-    /// The moment until which a majority's grant is valid: the lease minus the drift, counted from the request. `None` if that moment
-    /// is over.
+    /// The moment until which a majority's grant is valid: the lease minus the drift, counted from the request. `None` if that
+    /// moment has passed.
     fn valid_until(&self, world: &impl World, asked: Duration, lease: Duration) -> Option<Duration> {
         let lease = lease.min(LONGEST);
         let drift = lease.mul_f64(self.drift) + Duration::from_millis(2);
@@ -154,7 +154,7 @@ impl Votes {
         self.granted > self.servers / 2
     }
 
-    /// Whether it is a majority if the servers that failed count as yes.
+    /// Whether it would be a majority if all servers that failed had replied yes.
     fn may_be_majority(&self) -> bool {
         self.granted + self.failures > self.servers / 2
     }

@@ -28,7 +28,7 @@ pub static SETNX_EXPIRE: Facts = Facts {
     guarantees: &["at most one holder at a time, as long as no holder exceeds its lease and only holders release"],
     failures: &["a holder that crashes between the two commands leaves the lock held forever", SLOW_HOLDER_DELETES, POLLING],
     flawed: true,
-    source: "tutorials from before Redis 2.6.12, in which SET got NX and PX",
+    source: "tutorials from before Redis 2.6.12, the version that added NX and PX to SET",
     ..Facts::MUTEX
 };
 

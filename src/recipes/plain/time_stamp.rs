@@ -7,7 +7,7 @@ use crate::recipes::facts::Facts;
 use crate::recipes::waiting::poll::{Attempt, poll};
 use crate::recipes::world::World;
 
-/// Failures of both variants.
+// Failures of both variants.
 const FAST_CLOCK: &str = "a client whose clock is fast takes over a lock that is still held";
 const NO_OWNER: &str =
     "no owner check: any client's DEL frees the lock, and a slow holder's DEL frees the lock of the next holder";

@@ -12,7 +12,7 @@ use crate::recipes::waiting::poll::DEFAULT_PAUSE;
 use crate::recipes::waiting::retry::{Retries, fraction};
 use crate::recipes::world::World;
 
-/// Guarantee and failures of both variants.
+// A guarantee and failures of both variants.
 const AS_INNER: &str = "a holder of all parts has what the underlying algorithm guarantees for each part";
 const NOT_ATOMIC: &str = "not atomic: for a moment it holds some parts, and keeps other clients out";
 const FIRST_ENDS_FIRST: &str = "the leases begin one after the other, so the first one ends first";
@@ -42,7 +42,7 @@ pub static UNORDERED: Facts = Facts {
     summary: "several locks, acquired one after the other in any order",
     guarantees: &[AS_INNER],
     failures: &[
-        "two clients that begin at different ends each hold what the other one wants, until one of them times out, and perhaps again then",
+        "two clients that begin at different ends block each other until one of them times out, and perhaps again after that",
         NOT_ATOMIC,
         FIRST_ENDS_FIRST,
     ],
@@ -56,7 +56,7 @@ const PARTS: usize = 3;
 /// Default wait for one part while others are held.
 const PART_WAIT: Duration = Duration::from_millis(500);
 
-/// 10: several locks of another algorithm, all or none; see [`FACTS`].
+/// 10: several locks of another algorithm, all or none. See [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -79,8 +79,8 @@ pub struct Multi<W> {
 }
 
 impl<W: World> Multi<W> {
-    /// Several locks of this algorithm. Unless [`Multi::of`] names them, there are three, whose names derive from the requested name:
-    /// `{name}:1` to `{name}:3`.
+    /// Several locks of this algorithm. Unless [`Multi::of`] names them, there are three, whose names derive from the requested
+    /// name: `{name}:1` to `{name}:3`.
     pub fn new(inner: impl Algorithm<W>) -> Multi<W> {
         Multi { inner: Arc::new(inner), names: Vec::new(), ordered: true, part_wait: PART_WAIT }
     }
@@ -100,8 +100,8 @@ impl<W: World> Multi<W> {
         self
     }
 
-    /// How long to wait for each lock while others are held. After that, all are released and acquired again. Half a second unless
-    /// given.
+    /// How long to wait for each lock while others are held. After that, all are released and acquired again. Half a second
+    /// unless given.
     pub fn part_wait(mut self, wait: Duration) -> Multi<W> {
         self.part_wait = wait;
         self

@@ -23,7 +23,7 @@ pub static FACTS: Facts = Facts {
     failures: &[
         "a steady stream of readers starves writers: there is no queue",
         "a reader that also wants to write waits for itself",
-        "a dead reader is removed only when its lease and those of the other readers are over, or when the last other reader leaves",
+        "a dead reader is removed only when all readers' leases are over, or when the last other reader leaves",
         PAUSED_HOLDER,
         FAILOVER,
     ],
@@ -32,8 +32,8 @@ pub static FACTS: Facts = Facts {
     ..reentrant::FACTS
 };
 
-/// Acquires the lock for a reader. Returns nil if it was acquired, else the remaining time of the current lease. KEYS: lock, prefix
-/// of the readers' lease keys. ARGV: owner, lease.
+/// Acquires the lock for a reader. Returns nil if it was acquired, else the remaining time of the current lease. KEYS: lock,
+/// prefix of the readers' lease keys. ARGV: owner, lease.
 static ACQUIRE_READ: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local mode = redis.call('HGET', KEYS[1], 'mode')
@@ -79,8 +79,8 @@ end
 redis.call('PUBLISH', KEYS[3], 'unlocked')
 ";
 
-/// Returns nil if the reader did not hold the lock, else its remaining holds. KEYS: lock, prefix of the readers' lease keys, channel.
-/// ARGV: owner.
+/// Returns nil if the reader did not hold the lock, else its remaining holds. KEYS: lock, prefix of the readers' lease keys,
+/// channel. ARGV: owner.
 static RELEASE_READ: LazyLock<Script> = LazyLock::new(|| {
     Script::new(format!(
         "local holds = tonumber(redis.call('HGET', KEYS[1], 'r:' .. ARGV[1]) or 0)
@@ -108,8 +108,8 @@ static RELEASE_WRITE: LazyLock<Script> = LazyLock::new(|| {
         return 0"
     ))
 });
-/// Restarts a reader's lease. Returns whether the reader holds the lock. KEYS: lock, prefix of the readers' lease keys. ARGV: owner,
-/// lease.
+/// Restarts a reader's lease. Returns whether the reader holds the lock. KEYS: lock, prefix of the readers' lease keys. ARGV:
+/// owner, lease.
 static RENEW_READ: LazyLock<Script> = LazyLock::new(|| {
     Script::new(
         "local holds = tonumber(redis.call('HGET', KEYS[1], 'r:' .. ARGV[1]) or 0)
@@ -132,7 +132,8 @@ static RENEW_WRITE: LazyLock<Script> = LazyLock::new(|| {
     .idempotent()
 });
 
-/// 9: a writer holds the lock alone. Readers, who ask for it with [`Request::shared`](Request::shared()), share it. See [`FACTS`].
+/// 9: a writer holds the lock alone. Readers, who ask for it with [`Request::shared`](Request::shared()), share it. See
+/// [`FACTS`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {

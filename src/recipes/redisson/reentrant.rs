@@ -21,7 +21,7 @@ pub static FACTS: Facts = Facts {
         PAUSED_HOLDER,
         FAILOVER,
         WAKES_ALL,
-        "a lease that ends publishes no message: waiters check again when the lease that the server told them is over",
+        "a lease that ends publishes no message: waiters check again when it should have ended",
         "after a lost reply the server may count one hold too many",
         SHORTER_LEASE,
     ],
@@ -43,7 +43,7 @@ pub static WATCHDOG: Facts = Facts {
     ],
     failures: &[
         "the lock of a holder that hangs in a living process is renewed forever",
-        "a process that stops as a whole (a pause, a blocked event loop) lets the lease end, and continues although the next client holds the lock",
+        "a process that stops as a whole (a pause, a blocked event loop) loses the lock, and works on beside the next holder",
         FAILOVER,
     ],
     source: "Redisson's lockWatchdogTimeout (30 s)",

@@ -21,8 +21,8 @@ pub(crate) enum Attempted {
 }
 
 impl Attempted {
-    /// Converts the reply of a script that returns nil if the lock was acquired, else its `PTTL`: −1 if the holder's lease has no end,
-    /// −2 if the lock is free already.
+    /// Converts the reply of a script that returns nil if the lock was acquired, else its `PTTL`: −1 if the holder's lease has no
+    /// end, −2 if the lock is free already.
     pub fn of(grant: Grant, left_ms: Option<i64>) -> Attempted {
         match left_ms {
             None => Attempted::Acquired(grant),

@@ -34,8 +34,8 @@ pub enum Retry {
 }
 
 impl Retry {
-    /// Pauses of 100 ms, 200 ms and so on up to 2 s, minus up to half at random, without a bound on attempts: a sound choice for a
-    /// contended lock.
+    /// Pauses of 100 ms, 200 ms and so on up to 2 s, minus up to half at random, without a bound on attempts: a sound choice for
+    /// a contended lock.
     pub const BACK_OFF: Retry = Retry::Exponential {
         first: Duration::from_millis(100),
         factor: 2.0,
@@ -100,8 +100,8 @@ impl<'a> Retries<'a> {
         Some(pause.min(left))
     }
 
-    /// As [`Retries::next_pause`], and sleeps for half to all of that pause, at random. Clients that prevented each other's success do
-    /// not collide again. Returns false if no further attempt is to be made.
+    /// Sleeps for half to all of [`Retries::next_pause`], at random, so that clients that prevented each other's success do not
+    /// collide again. Returns false if no further attempt is to be made.
     pub async fn pause_with_jitter(&mut self, world: &impl World, default: Duration) -> bool {
         let Some(pause) = self.next_pause(world, default) else { return false };
         world.sleep(pause.mul_f64(0.5 + 0.5 * fraction(world.random()))).await;
