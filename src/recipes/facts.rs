@@ -55,7 +55,7 @@ impl Facts {
 
 // Guarantees that several algorithms have.
 
-pub(crate) const ONE_HOLDER: &str = "at most one holder at a time, as long as the server keeps its data";
+pub(crate) const ONE_HOLDER: &str = "the server grants the lock to at most one holder at a time, as long as it keeps its data";
 pub(crate) const ONE_HOLDER_WITHIN_LEASE: &str = "at most one holder at a time, as long as no holder exceeds its lease";
 pub(crate) const OWNER_CHECKED: &str = "only the owner can release or renew the lock";
 pub(crate) const REENTRANT: &str = "the owner can acquire the lock again, and has to release it as many times";
@@ -64,9 +64,9 @@ pub(crate) const ENDS_WITH_LEASE: &str = "the lock ends with its lease, whatever
 // Failure modes that several algorithms have.
 
 pub(crate) const PAUSED_HOLDER: &str =
-    "a holder that pauses beyond its lease works on beside the next holder: only a fencing token would help, and there is none";
+    "a holder that pauses beyond its lease continues beside the next holder: only a fencing token would help, and there is none";
 pub(crate) const PAUSED_HOLDER_FENCED: &str =
-    "a holder that pauses beyond its lease works on beside the next holder, and does harm where the store checks no tokens";
+    "a holder that pauses beyond its lease continues beside the next holder, and does harm where the store checks no tokens";
 pub(crate) const FAILOVER: &str = "a failover to a replica, or a restart that loses the last writes, loses the lock";
 pub(crate) const SLOW_HOLDER_DELETES: &str = "a holder that exceeds its lease deletes the lock of the next holder";
 pub(crate) const NO_OWNER: &str = "no owner check: any client's DEL frees the lock";

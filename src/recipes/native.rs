@@ -14,7 +14,7 @@ pub static FACTS: Facts = Facts {
     name: "native",
     summary: "LOCK.ACQUIRE, LOCK.RENEW and LOCK.RELEASE: the server queues waiters, grants the lock and issues fencing tokens",
     guarantees: &[
-        "at most one exclusive holder, or any number of shared holders, at a time, as long as the server keeps its data",
+        "the server grants the lock to one exclusive holder or to any number of shared holders at a time, as long as it keeps its data",
         "first come, first served: the server grants a released lock to the next waiter in the same step, and wakes only that one",
         "each grant has a larger fencing token than all before: a store that checks tokens refuses writes of a holder that paused",
         OWNER_CHECKED,

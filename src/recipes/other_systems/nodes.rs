@@ -24,7 +24,7 @@ pub static FACTS: Facts = Facts {
         OWNER_CHECKED,
     ],
     failures: &[
-        "a holder that pauses beyond its session works on beside the next holder, and does harm where the store checks no tokens",
+        "a holder that pauses beyond its session continues beside the next holder, and does harm where the store checks no tokens",
         "a session that ends publishes no message: the client behind it checks again when the session should have ended",
         "a failover to a replica, or a restart that loses the last writes, loses nodes and may assign a number twice",
     ],

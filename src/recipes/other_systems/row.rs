@@ -14,9 +14,13 @@ pub static FACTS: Facts = Facts {
     number: 18,
     name: "unique-row",
     summary: "a row with a unique key: its insert fails if the row exists; a cleaner deletes expired rows",
-    guarantees: &["at most one holder at a time, as long as the database keeps its data", REENTRANT, OWNER_CHECKED],
+    guarantees: &[
+        "the database grants the lock to at most one holder at a time, as long as it keeps its data",
+        REENTRANT,
+        OWNER_CHECKED,
+    ],
     failures: &[
-        "the cleaner takes the lock from a holder that exceeds its lease, which works on beside the next holder",
+        "the cleaner takes the lock from a holder that exceeds its lease, which continues beside the next holder",
         "an expired lock is not free before a cleaner runs",
         POLLING,
     ],

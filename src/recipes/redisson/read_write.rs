@@ -16,7 +16,7 @@ pub static FACTS: Facts = Facts {
     name: "read-write",
     summary: "a hash with a mode and a number of holds for each holder; readers share the lock, each with its own lease",
     guarantees: &[
-        "one writer, or any number of readers, at a time, as long as the server keeps its data",
+        "the server grants the lock to one writer or to any number of readers at a time, as long as it keeps its data",
         "holders can acquire the lock again; a writer can also read, and still reads after it has released the write lock",
         OWNER_CHECKED,
     ],

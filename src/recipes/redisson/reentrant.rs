@@ -43,7 +43,7 @@ pub static WATCHDOG: Facts = Facts {
     ],
     failures: &[
         "the lock of a holder that hangs in a living process is renewed forever",
-        "a process that stops as a whole (a pause, a blocked event loop) loses the lock, and works on beside the next holder",
+        "a process that stops as a whole (a pause, a blocked event loop) loses the lock, and continues beside the next holder",
         FAILOVER,
     ],
     source: "Redisson's lockWatchdogTimeout (30 s)",
