@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::client::{Command, Result, Value};
-use crate::recipes::{Listening, Live, World};
+use crate::recipes::{Live, LiveMessages, World};
 
 /// A [`Live`] world that counts what is sent: each command once, and each subscription twice, as it has an end.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ impl Counted {
 }
 
 impl World for Counted {
-    type Messages = Listening;
+    type Messages = LiveMessages;
 
     fn servers(&self) -> usize {
         self.live.servers()
@@ -38,7 +38,7 @@ impl World for Counted {
         self.live.call(server, command).await
     }
 
-    async fn subscribe(&self, server: usize, channel: &[u8]) -> Result<Listening> {
+    async fn subscribe(&self, server: usize, channel: &[u8]) -> Result<LiveMessages> {
         self.sent.fetch_add(2, Ordering::Relaxed);
         self.live.subscribe(server, channel).await
     }

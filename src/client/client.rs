@@ -2,22 +2,22 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::broadcast;
 use tokio::time::Instant;
 
-use crate::client::command::{Command, Patience, of_slice};
-use crate::client::core::{Backoff, Core, Leased};
+use crate::client::command::{Blocking, Command, of_slice};
+use crate::client::connection::backoff::Backoff;
+use crate::client::core::{Core, Leased};
 use crate::client::error::{Error, ReplyError, Result};
 use crate::client::options::Options;
 use crate::client::value::{FromValue, Value};
 
-/// A client of one server, of this crate or of the Redis family. Clones share their connections.
+/// A client of one server, which is this crate's server or one of the Redis family. Clones share their connections.
 ///
-/// The commands of all tasks share one connection and are written together. A command that waits on the server (`BLPOP`,
-/// `LOCK.ACQUIRE … WAIT`) gets a connection of its own from a pool meanwhile. When a connection breaks, the next command opens a
-/// new one; commands in flight fail with an error that says [whether they may have been carried out](Error::maybe_applied).
+/// The commands of all tasks share one connection and are written together. A blocking command (`BLPOP`, `LOCK.ACQUIRE … WAIT`)
+/// has a connection from a pool to itself. When a connection breaks, the next command opens a new one, and commands in flight
+/// fail with an error that says [whether they may have been carried out](Error::maybe_applied).
 ///
 /// A client lives on the tokio runtime on which it was connected.
 #[derive(Clone)]
@@ -37,19 +37,20 @@ impl Client {
     /// As [`Client::connect`], with options.
     ///
     /// # Errors
-    /// As [`Client::connect`], and outside of a tokio runtime.
+    /// As [`Client::connect`]; also if the caller is outside of a tokio runtime.
     pub async fn with(options: Options) -> Result<Client> {
         let core = Arc::new(Core::new(options)?);
-        core.begin().await?;
+        core.connect().await?;
         Ok(Client { core })
     }
 
-    /// Returns a globally unique name for the owner of a lock: 32 random digits of this client, and a counter.
+    /// Returns a globally unique name for the owner of a lock: 32 hexadecimal digits, which are random for each client, and a
+    /// counter.
     pub fn unique_name(&self) -> String {
         self.core.unique_name()
     }
 
-    /// Sends a command given word by word.
+    /// Sends a command that is given as a list of words.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -83,42 +84,42 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As [`Client::run`], and if the reply does not convert to that type.
+    /// As [`Client::run`]; also if the reply does not convert to that type.
     pub async fn query<T: FromValue>(&self, command: Command) -> Result<T> {
         T::from_value(self.run(command).await?)
     }
 
-    /// Sends a command and waits for its reply. The future may be dropped: a command that was sent is carried out all the same,
-    /// except one that waits on the server, whose connection is closed.
+    /// Sends a command and waits for its reply. If the future is dropped, the server still carries out a command that was sent.
+    /// If the command blocks, its connection is closed, which ends the wait on the server.
     ///
     /// # Errors
     /// [`Error::Reply`] and the more specific error replies if the server refuses the command; [`Error::Invalid`] for commands
     /// that cannot share a connection, such as `MULTI`; otherwise connection errors.
     pub async fn run(&self, command: Command) -> Result<Value> {
         command.check_shared()?;
-        let (core, idempotent) = (&self.core, command.is_idempotent());
-        match command.patience() {
-            Patience::Usual => {
-                let wire = command.wire();
-                core.exchange(core.deadline(Duration::ZERO), idempotent, |on| async move { on.send(wire.to_vec()).await }).await
-            }
-            patience => {
-                let mut again = Backoff::new();
-                loop {
-                    let leased = core.lease(core.deadline(Duration::ZERO)).await?;
-                    let begun = Instant::now();
-                    match waited(core, leased, &command, patience).await {
-                        Err(error @ Error::Disconnected { .. }) if idempotent || !error.maybe_applied() => {
-                            again = again.unless_long_since(begun, core.options.response_timeout);
-                            again.failed(core.options.backoff);
-                            if again.is_hopeless() {
-                                return Err(error);
-                            }
-                            again.wait(core.deadline(Duration::ZERO)).await;
-                        }
-                        outcome => return outcome,
+        match command.blocking() {
+            Blocking::No => self.core.call(&command, command.is_idempotent()).await,
+            blocking => self.run_blocking(&command, blocking).await,
+        }
+    }
+
+    /// Sends a blocking command on a leased connection. Sends it again if the connection broke before the command was written, or
+    /// if the command is idempotent.
+    async fn run_blocking(&self, command: &Command, blocking: Blocking) -> Result<Value> {
+        let mut backoff = Backoff::new();
+        loop {
+            let mut leased = self.core.lease(self.core.deadline()).await?;
+            let sent = Instant::now();
+            let outcome = call_leased(&self.core, &leased, command, blocking).await;
+            leased.reusable = outcome.as_ref().map_or_else(|error| !error.is_of_connection(), |_| true);
+            drop(leased);
+            match outcome {
+                Err(error @ Error::Disconnected { .. }) if command.is_idempotent() || !error.maybe_applied() => {
+                    if !self.core.back_off(&mut backoff, sent).await {
+                        return Err(error);
                     }
                 }
+                outcome => return outcome,
             }
         }
     }
@@ -127,33 +128,32 @@ impl Client {
     /// [`Value::Error`]. The commands run in order, but commands of other tasks may run between them.
     ///
     /// # Errors
-    /// As [`Client::run`]; [`Error::maybe_applied`] then applies to any of the commands. Commands that wait on the server return
-    /// [`Error::Invalid`].
+    /// As [`Client::run`]. [`Error::maybe_applied`] then means that any of the commands may have been carried out. A blocking
+    /// command is [`Error::Invalid`].
     pub async fn pipeline(&self, commands: &[Command]) -> Result<Vec<Value>> {
         let mut wire = Vec::new();
         for command in commands {
             command.check_shared()?;
-            if command.patience() != Patience::Usual {
-                return Err(Error::Invalid("a command that waits would hold up all others".to_owned()));
+            if command.blocking() != Blocking::No {
+                return Err(Error::Invalid(
+                    "a pipeline cannot contain a blocking command, which would delay the commands of all tasks".to_owned(),
+                ));
             }
             wire.extend_from_slice(command.wire());
         }
         if commands.is_empty() {
             return Ok(Vec::new());
         }
-        self.send_together(&wire, commands.len(), commands.iter().all(Command::is_idempotent)).await
-    }
-
-    async fn send_together(&self, wire: &[u8], count: usize, idempotent: bool) -> Result<Vec<Value>> {
-        let deadline = self.core.deadline(Duration::ZERO);
-        self.core.exchange(deadline, idempotent, |on| async move { on.send_many(wire.to_vec(), count).await }).await
+        let idempotent = commands.iter().all(Command::is_idempotent);
+        self.core.call_many(&wire, commands.len(), idempotent, self.core.deadline()).await
     }
 
     /// Sends commands as a transaction (`MULTI` … `EXEC`): either all run, with nothing in between, or none. Returns their
     /// replies in order. For `WATCH` see [`Client::dedicated`].
     ///
     /// # Errors
-    /// As [`Client::pipeline`]; also the server's `EXECABORT` if it refused one of the commands before `EXEC`.
+    /// As [`Client::run`]. If the server discards the transaction because it refused a command before `EXEC`, the error is that
+    /// command's.
     pub async fn transaction(&self, commands: &[Command]) -> Result<Vec<Value>> {
         let mut wire = Command::new("MULTI").wire().to_vec();
         for command in commands {
@@ -161,7 +161,7 @@ impl Client {
             wire.extend_from_slice(command.wire());
         }
         wire.extend_from_slice(Command::new("EXEC").wire());
-        let replies = self.send_together(&wire, commands.len() + 2, false).await?;
+        let replies = self.core.call_many(&wire, commands.len() + 2, false, self.core.deadline()).await?;
         let refused = replies.iter().find_map(|reply| match reply {
             Value::Error(error) if error.code() != "EXECABORT" => Some(error.clone()),
             _ => None,
@@ -173,41 +173,35 @@ impl Client {
         }
     }
 
-    /// Leases a connection to the caller, for commands whose state belongs to a connection: `WATCH`, `SELECT`, `CLIENT TRACKING`.
-    /// Dropping it closes it.
+    /// Leases a connection to the caller, for commands that change the state of their connection: `WATCH`, `SELECT`,
+    /// `CLIENT TRACKING`. Dropping the [`Dedicated`] closes the connection.
     ///
     /// # Errors
     /// If no connection becomes available within the response time-out.
     pub async fn dedicated(&self) -> Result<Dedicated> {
-        Ok(Dedicated { leased: self.core.lease(self.core.deadline(Duration::ZERO)).await?, core: Arc::clone(&self.core) })
+        Ok(Dedicated { leased: self.core.lease(self.core.deadline()).await?, core: Arc::clone(&self.core) })
     }
 
     /// RESP3 pushes on any connection of this client, such as invalidations of tracked keys. A listener that is more than 1,024
     /// pushes behind misses the oldest ones and receives an error that says so.
     pub fn pushes(&self) -> broadcast::Receiver<Vec<Value>> {
-        self.core.pushes.listen()
+        self.core.pushes.subscribe()
     }
 
     /// The protocol version in use, 2 or 3.
     ///
     /// # Errors
-    /// If there is no connection, and none can be opened in time.
+    /// If there is no connection, and no connection can be opened in time.
     pub async fn protocol(&self) -> Result<u8> {
-        Ok(self.core.shared(self.core.deadline(Duration::ZERO)).await?.protocol())
+        Ok(self.core.shared(self.core.deadline()).await?.protocol())
     }
 }
 
-/// Sends a command that waits on the server, on a leased connection.
-async fn waited(core: &Arc<Core>, mut leased: Leased, command: &Command, patience: Patience) -> Result<Value> {
-    let deadline = match patience {
-        Patience::Usual => Some(core.deadline(Duration::ZERO)),
-        Patience::Waits(wait) => Some(core.deadline(wait)),
-        Patience::Forever => None,
-    };
+/// Sends a command on a leased connection and waits for its reply.
+async fn call_leased(core: &Core, leased: &Leased, command: &Command, blocking: Blocking) -> Result<Value> {
+    let deadline = core.blocking_deadline(blocking);
     let mut reply = leased.send(command.wire().to_vec()).await?;
-    let outcome = core.reply(&mut reply, deadline).await;
-    leased.reusable = outcome.as_ref().map_or_else(|error| !error.is_of_connection(), |_| true);
-    outcome
+    core.reply(&mut reply, deadline).await
 }
 
 /// A connection for one caller; see [`Client::dedicated`].
@@ -220,19 +214,13 @@ impl Dedicated {
     /// Sends a command and waits for its reply.
     ///
     /// # Errors
-    /// As [`Client::run`]. After the connection breaks, all further commands fail, because its state is lost.
+    /// As [`Client::run`]. After the connection broke, all further commands fail, because the connection's state is lost.
     pub async fn run(&mut self, command: Command) -> Result<Value> {
         command.check_dedicated()?;
-        let deadline = match command.patience() {
-            Patience::Usual => Some(self.core.deadline(Duration::ZERO)),
-            Patience::Waits(wait) => Some(self.core.deadline(wait)),
-            Patience::Forever => None,
-        };
-        let mut reply = self.leased.send(command.wire().to_vec()).await?;
-        self.core.reply(&mut reply, deadline).await
+        call_leased(&self.core, &self.leased, &command, command.blocking()).await
     }
 
-    /// Sends a command given word by word.
+    /// Sends a command that is given as a list of words.
     ///
     /// # Errors
     /// As [`Dedicated::run`].
@@ -243,7 +231,7 @@ impl Dedicated {
     /// Sends a command and converts its reply.
     ///
     /// # Errors
-    /// As [`Dedicated::run`], and if the reply does not convert to that type.
+    /// As [`Dedicated::run`]; also if the reply does not convert to that type.
     pub async fn query<T: FromValue>(&mut self, command: Command) -> Result<T> {
         T::from_value(self.run(command).await?)
     }

@@ -1,15 +1,15 @@
-//! Requests, and the facts about them that the client needs: which ones wait, and which ones belong to a connection.
+//! Commands, and what the client has to know about them: which ones block, and which ones change the state of a connection.
 
 use std::time::Duration;
 
 use crate::client::error::{Error, Result};
 
-/// Room for the line with the number of arguments.
+/// Number of bytes that are reserved for the line with the number of arguments.
 const HEADER: usize = 16;
-/// Maximum number of bytes around an argument; a length has at most twenty digits.
+/// Maximum number of bytes that the protocol adds to an argument. A length has at most twenty digits.
 const FRAME: usize = 25;
 
-/// A request: a command and its arguments, each of arbitrary bytes.
+/// A command and its arguments. Each argument is any sequence of bytes.
 ///
 /// ```
 /// use portcullis::client::Command;
@@ -19,23 +19,24 @@ const FRAME: usize = 25;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Command {
-    /// [`HEADER`] bytes of room, then the encoded arguments.
+    /// [`HEADER`] reserved bytes, then the encoded arguments.
     wire: Vec<u8>,
-    /// Offset of the line with the number of arguments.
+    /// Offset of the line with the number of arguments, which ends where the reserved bytes end.
     start: usize,
     count: usize,
     idempotent: bool,
-    patience: Patience,
+    /// As [`Command::waits`] declares it.
+    blocking: Blocking,
 }
 
-/// How long to wait for a reply.
+/// How long a command may block on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// The server replies at once; only the network takes time.
-    Usual,
-    /// The command waits on the server, at most this long.
-    Waits(Duration),
-    /// The command waits on the server without limit.
+pub(crate) enum Blocking {
+    /// The server replies at once.
+    No,
+    /// The server replies within this time.
+    For(Duration),
+    /// There is no limit.
     Forever,
 }
 
@@ -90,7 +91,7 @@ impl Command {
     pub fn new(name: impl Argument) -> Command {
         let mut wire = Vec::with_capacity(128);
         wire.resize(HEADER, 0);
-        Command { wire, start: HEADER, count: 0, idempotent: false, patience: Patience::Usual }.arg(name)
+        Command { wire, start: HEADER, count: 0, idempotent: false, blocking: Blocking::No }.arg(name)
     }
 
     /// Adds an argument.
@@ -121,18 +122,18 @@ impl Command {
         self.wire[HEADER - 2..HEADER].copy_from_slice(b"\r\n");
     }
 
-    /// Declares that running the command twice does no harm. If the connection breaks before the reply, the client sends it
-    /// again. Other commands fail with an error that says whether they may have been carried out.
+    /// Declares that running the command twice does no harm. If the connection breaks before the reply, the client sends the
+    /// command again. Without this declaration the command fails, and its error says whether it may have been carried out.
     pub fn idempotent(mut self) -> Command {
         self.idempotent = true;
         self
     }
 
-    /// Declares that the command waits on the server, at most this long, or without limit (`None`). Such a command gets a
-    /// connection of its own, so that it does not delay others. The client knows the blocking commands of Redis and of this
-    /// server without this.
+    /// Declares that the command blocks on the server, at most this long, or without limit (`None`). Such a command gets a
+    /// connection of its own, so that it does not delay others. The blocking commands of Redis and of this server need no
+    /// declaration.
     pub fn waits(mut self, at_most: Option<Duration>) -> Command {
-        self.patience = at_most.map_or(Patience::Forever, Patience::Waits);
+        self.blocking = at_most.map_or(Blocking::Forever, Blocking::For);
         self
     }
 
@@ -150,103 +151,115 @@ impl Command {
         Arguments { rest: &self.wire[HEADER..], left: self.count }
     }
 
+    /// Whether the command has one of these names, in any case.
     pub(crate) fn name_is(&self, names: &[&str]) -> bool {
-        let Some(name) = self.arguments().next() else { return false };
-        names.iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()))
+        self.arguments().next().is_some_and(|name| is_one_of(name, names))
     }
 
-    /// How long to wait for the reply.
-    pub(crate) fn patience(&self) -> Patience {
-        if self.patience != Patience::Usual {
-            return self.patience;
+    /// How long the command may block on the server.
+    pub(crate) fn blocking(&self) -> Blocking {
+        if self.blocking != Blocking::No {
+            return self.blocking;
         }
-        self.wait().unwrap_or(Patience::Usual)
+        match self.timeout_seconds().map(Duration::try_from_secs_f64) {
+            Some(Ok(Duration::ZERO)) => Blocking::Forever,
+            Some(Ok(wait)) => Blocking::For(wait),
+            // The server refuses a time-out that is not a number, or is negative.
+            Some(Err(_)) | None => Blocking::No,
+        }
     }
 
-    /// The wait of a known blocking command. An argument that is not a number is left to the server to refuse.
-    fn wait(&self) -> Option<Patience> {
+    /// The time-out argument of a known blocking command, in seconds; 0 means no limit.
+    fn timeout_seconds(&self) -> Option<f64> {
         let name = self.arguments().next()?;
         // The first letter rules out nearly all commands.
         if !matches!(name.first().map(u8::to_ascii_lowercase), Some(b'b' | b'l' | b's' | b'w' | b'x')) {
             return None;
         }
-        let last = || self.arguments().last();
-        let after = |word: &str| {
-            let mut arguments = self.arguments();
-            arguments.find(|argument| argument.eq_ignore_ascii_case(word.as_bytes()))?;
-            arguments.next()
-        };
-        let is = |names: &[&str]| names.iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()));
-        let ms = |text: Option<&[u8]>| number(text?).map(|ms| ms / 1000.0);
-        let seconds = if is(&["blpop", "brpop", "brpoplpush", "blmove", "bzpopmin", "bzpopmax"]) {
-            number(last()?)
+        let is = |names: &[&str]| is_one_of(name, names);
+        let ms = |text: &[u8]| number(text).map(|ms| ms / 1000.0);
+        if is(&["blpop", "brpop", "brpoplpush", "blmove", "bzpopmin", "bzpopmax"]) {
+            number(self.arguments().last()?)
         } else if is(&["blmpop", "bzmpop"]) {
             number(self.arguments().nth(1)?)
         } else if is(&["wait", "waitaof"]) {
-            ms(last())
+            ms(self.arguments().last()?)
         } else if is(&["xread", "xreadgroup"]) {
-            ms(after("BLOCK"))
-        } else if is(&["lock.acquire", "sem.acquire", "latch.await"]) {
-            // Names and owners may be spelled like the option.
-            let skip = if is(&["latch.await"]) { 2 } else { 4 };
-            let mut options = self.arguments().skip(skip);
-            options.find(|argument| argument.eq_ignore_ascii_case(b"WAIT"))?;
-            ms(options.next())
+            ms(self.option("BLOCK", 1)?)
+        // The search for WAIT begins after names and owner, which may be spelled like the option.
+        } else if is(&["latch.await"]) {
+            ms(self.option("WAIT", 2)?)
+        } else if is(&["lock.acquire", "sem.acquire"]) {
+            ms(self.option("WAIT", 4)?)
         } else if is(&["lock.acquireall"]) {
             let names = number(self.arguments().nth(1)?)? as usize;
-            let mut options = self.arguments().skip(names.saturating_add(4));
-            options.find(|argument| argument.eq_ignore_ascii_case(b"WAIT"))?;
-            ms(options.next())
+            ms(self.option("WAIT", names.saturating_add(4))?)
         } else {
             None
-        }?;
-        match Duration::try_from_secs_f64(seconds) {
-            Ok(Duration::ZERO) => Some(Patience::Forever),
-            Ok(wait) => Some(Patience::Waits(wait)),
-            Err(_) => None,
         }
+    }
+
+    /// The argument that follows an option. The search for the option begins with this argument; the command's name is number 0.
+    fn option(&self, option: &str, first: usize) -> Option<&[u8]> {
+        let mut arguments = self.arguments().skip(first);
+        arguments.find(|argument| argument.eq_ignore_ascii_case(option.as_bytes()))?;
+        arguments.next()
     }
 
     /// Refuses commands that would change the shared connection for all its users, or that do not have exactly one reply.
     pub(crate) fn check_shared(&self) -> Result {
         self.check_dedicated()?;
-        let second = || self.arguments().nth(1).unwrap_or_default();
-        let of_connection =
+        let changes_connection =
             self.name_is(&["multi", "exec", "discard", "watch", "unwatch", "select", "auth", "asking", "readonly", "readwrite"])
-                || (self.name_is(&["client"])
-                    && ["tracking", "caching", "no-evict", "no-touch", "setname"]
-                        .iter()
-                        .any(|word| second().eq_ignore_ascii_case(word.as_bytes())));
-        match of_connection {
+                || self.is_client(&["tracking", "caching", "no-evict", "no-touch", "setname"]);
+        match changes_connection {
             false => Ok(()),
             true => Err(Error::Invalid(format!(
-                "{} belongs to a connection, and this one is shared: see Client::dedicated and Client::transaction",
+                "{} changes the state of a connection, and this connection is shared: use Client::dedicated or Client::transaction",
                 self.title()
             ))),
         }
     }
 
-    /// Refuses commands that do not have exactly one reply.
+    /// Refuses commands that change the protocol, or that do not have exactly one reply.
     pub(crate) fn check_dedicated(&self) -> Result {
-        let second = || self.arguments().nth(1).unwrap_or_default();
         let subscribes = ["subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe"];
         if self.name_is(&subscribes) {
-            return Err(Error::Invalid(format!("{} is sent by Client::subscribe and its kin", self.title())));
+            return Err(Error::Invalid(format!("use Client::subscribe or Client::psubscribe instead of {}", self.title())));
         }
-        let streams = self.name_is(&["monitor", "sync", "psync", "hello", "reset", "quit"])
-            || (self.name_is(&["client"]) && second().eq_ignore_ascii_case(b"reply"));
-        match streams {
+        match self.name_is(&["monitor", "sync", "psync", "hello", "reset", "quit"]) || self.is_client(&["reply"]) {
             false => Ok(()),
-            true => Err(Error::Invalid(format!("{} is nothing that this client can follow", self.title()))),
+            true => Err(Error::Invalid(format!(
+                "the client does not support {}, which changes the protocol or does not have exactly one reply",
+                self.title()
+            ))),
         }
     }
 
+    /// Whether the command is `CLIENT` with one of these subcommands.
+    fn is_client(&self, subcommands: &[&str]) -> bool {
+        self.name_is(&["client"]) && self.arguments().nth(1).is_some_and(|subcommand| is_one_of(subcommand, subcommands))
+    }
+
+    /// The command's name in error messages.
     fn title(&self) -> String {
         String::from_utf8_lossy(self.arguments().next().unwrap_or_default()).to_uppercase()
     }
 }
 
-/// The digit of a number below ten; nearly all lengths are below ten.
+/// Whether an argument is one of these words, in any case.
+fn is_one_of(argument: &[u8], words: &[&str]) -> bool {
+    words.iter().any(|word| argument.eq_ignore_ascii_case(word.as_bytes()))
+}
+
+/// The bytes of an argument.
+pub(crate) fn argument_bytes(argument: impl Argument) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    argument.with_bytes(&mut |given| bytes.extend_from_slice(given));
+    bytes
+}
+
+/// The ASCII digit of a number below ten. This fast path serves nearly all lengths.
 fn digit(number: usize) -> Option<u8> {
     u8::try_from(number).ok().filter(|number| *number < 10).map(|number| b'0' + number)
 }
@@ -281,7 +294,7 @@ impl<'a> Iterator for Arguments<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         self.left = self.left.checked_sub(1)?;
-        // The length: the digits after the dollar sign, as `put` wrote them.
+        // The digits of the length begin after the dollar sign.
         let (mut line, mut len) = (1, 0);
         while let Some(digit @ b'0'..=b'9') = self.rest.get(line) {
             (line, len) = (line + 1, len * 10 + usize::from(digit - b'0'));
@@ -294,7 +307,7 @@ impl<'a> Iterator for Arguments<'a> {
 
 /// Converts `&["SET", "k", "v"]` to a command.
 pub(crate) fn of_slice<A: AsRef<[u8]>>(words: &[A]) -> Result<Command> {
-    let (name, arguments) = words.split_first().ok_or_else(|| Error::Invalid("an empty request".to_owned()))?;
+    let (name, arguments) = words.split_first().ok_or_else(|| Error::Invalid("the command is empty".to_owned()))?;
     Ok(Command::new(name.as_ref()).args(arguments.iter().map(AsRef::as_ref)))
 }
 
@@ -322,34 +335,34 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_known_and_how_long() {
-        let waits = |ms| Patience::Waits(Duration::from_millis(ms));
-        for (text, patience) in [
-            ("GET WAIT", Patience::Usual),
+    fn blocking_commands_and_their_time_outs_are_known() {
+        let waits = |ms| Blocking::For(Duration::from_millis(ms));
+        for (text, blocking) in [
+            ("GET WAIT", Blocking::No),
             ("BLPOP a b 1.5", waits(1500)),
-            ("blpop a 0", Patience::Forever),
+            ("blpop a 0", Blocking::Forever),
             ("BLMPOP 2 1 a LEFT", waits(2000)),
             ("BLMOVE a b LEFT RIGHT 1", waits(1000)),
             ("XREAD COUNT 1 BLOCK 30 STREAMS s $", waits(30)),
             ("WAIT 1 50", waits(50)),
-            ("LOCK.ACQUIRE WAIT 5 1000", Patience::Usual),
-            ("LOCK.ACQUIRE a WAIT 1000 WAIT 0", Patience::Forever),
+            ("LOCK.ACQUIRE WAIT 5 1000", Blocking::No),
+            ("LOCK.ACQUIRE a WAIT 1000 WAIT 0", Blocking::Forever),
             ("LOCK.ACQUIRE a x 1000 SHARED WAIT 70", waits(70)),
-            ("LOCK.ACQUIREALL 2 WAIT 7 x 1000", Patience::Usual),
+            ("LOCK.ACQUIREALL 2 WAIT 7 x 1000", Blocking::No),
             ("LOCK.ACQUIREALL 2 a b x 1000 WAIT 7", waits(7)),
             ("SEM.ACQUIRE s x 1000 LIMIT 3 WAIT 9", waits(9)),
             ("LATCH.AWAIT l WAIT 9", waits(9)),
-            ("BLPOP a x", Patience::Usual),
-            ("BLPOP a -1", Patience::Usual),
-            ("BLPOP a nan", Patience::Usual),
+            ("BLPOP a x", Blocking::No),
+            ("BLPOP a -1", Blocking::No),
+            ("BLPOP a nan", Blocking::No),
         ] {
-            assert_eq!(command(text).patience(), patience, "{text}");
+            assert_eq!(command(text).blocking(), blocking, "{text}");
         }
-        assert_eq!(command("MYMODULE.WAIT").waits(None).patience(), Patience::Forever);
+        assert_eq!(command("MYMODULE.WAIT").waits(None).blocking(), Blocking::Forever);
     }
 
     #[test]
-    fn what_belongs_to_a_connection_is_not_sent_on_a_shared_one() {
+    fn commands_that_change_a_connection_are_refused_on_a_shared_one() {
         for text in ["MULTI", "select 1", "WATCH a", "CLIENT TRACKING ON", "AUTH x"] {
             assert!(command(text).check_shared().is_err(), "{text}");
             assert!(command(text).check_dedicated().is_ok(), "{text}");

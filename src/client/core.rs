@@ -2,34 +2,36 @@
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use crate::client::connection::{Connection, Reply, received};
+use crate::client::command::{Blocking, Command};
+use crate::client::connection::backoff::Backoff;
+use crate::client::connection::multiplexed::{Connection, Reply, received};
+use crate::client::connection::pushes::Pushes;
+use crate::client::connection::stream::Connector;
+use crate::client::connection::wire::Wire;
 use crate::client::error::{Error, Result};
-use crate::client::holds::Holds;
+use crate::client::locks::holds::Holds;
 use crate::client::options::Options;
-use crate::client::pushes::Pushes;
-use crate::client::stream::Connector;
 use crate::client::value::Value;
-use crate::client::wire::Wire;
 
 /// State that all clones of a client share.
 pub(crate) struct Core {
     pub options: Options,
     pub pushes: Arc<Pushes>,
     pub holds: Holds,
-    /// The runtime that drives the connections, also for callers that drop them outside of it.
+    /// The runtime that drives the connections, also when callers outside of it drop them.
     pub runtime: Handle,
     /// Prefix of the client's unique names, and the number of the next one.
     unique: (String, AtomicU64),
     connector: Connector,
     shared: Mutex<Option<Connection>>,
-    /// Held by the task that opens the shared connection, while it does.
+    /// Locked by the task that is opening the shared connection.
     connecting: tokio::sync::Mutex<Backoff>,
     /// Unused connections of the pool.
     idle: Mutex<Vec<Connection>>,
@@ -37,66 +39,23 @@ pub(crate) struct Core {
     in_use: Arc<Semaphore>,
 }
 
-/// Number of consecutive broken connections after which a command that waits is given up.
-const FAILURES_MAX: u32 = 10;
-
-/// Decides when to connect again.
-pub(crate) struct Backoff {
-    failures: u32,
-    next: Instant,
-}
-
-impl Backoff {
-    pub fn new() -> Backoff {
-        Backoff { failures: 0, next: Instant::now() }
-    }
-
-    /// Records a failed attempt and schedules the next one.
-    pub fn failed(&mut self, (first, at_most): (Duration, Duration)) {
-        let doubled = first.saturating_mul(1 << self.failures.min(16)).min(at_most);
-        // Between half of the pause and all of it, so that clients that lost the same server do not all reconnect at once.
-        // Without randomness, all of it.
-        let random = getrandom::u32().unwrap_or(u32::MAX);
-        self.next = Instant::now() + doubled.mul_f64(0.5 + 0.5 * f64::from(random) / f64::from(u32::MAX));
-        self.failures = self.failures.saturating_add(1);
-    }
-
-    /// Returns itself, or a new back-off if the last attempt lasted for at least `long`.
-    pub fn unless_long_since(self, begun: Instant, long: Duration) -> Backoff {
-        if begun.elapsed() < long { self } else { Backoff::new() }
-    }
-
-    /// Whether so many attempts in a row have failed that further ones are pointless.
-    pub fn is_hopeless(&self) -> bool {
-        self.failures >= FAILURES_MAX
-    }
-
-    fn succeeded(&mut self) {
-        self.failures = 0;
-    }
-
-    /// Waits until the next attempt is due. Returns false if that is after the deadline.
-    pub async fn wait(&self, deadline: Instant) -> bool {
-        if self.next >= deadline {
-            return false;
-        }
-        sleep_until(self.next).await;
-        true
-    }
-}
-
-/// Whether connecting again may help: nothing listens yet, or the server is not ready.
-fn may_pass(error: &Error) -> bool {
+/// Whether another attempt to connect may succeed: no server listens yet, or the server is not ready.
+fn is_transient(error: &Error) -> bool {
     match error {
         Error::Reply(reply) => matches!(reply.code(), "LOADING" | "BUSY" | "TRYAGAIN" | "MASTERDOWN"),
         error => error.is_of_connection(),
     }
 }
 
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Core {
     pub fn new(options: Options) -> Result<Core> {
         let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| Error::Invalid(format!("the system gives no randomness: {error}")))?;
+        getrandom::fill(&mut random)
+            .map_err(|error| Error::Invalid(format!("the system's random number generator failed: {error}")))?;
         let connector = Connector::new(&options)?;
         let in_use = Arc::new(Semaphore::new(options.connections_max));
         Ok(Core {
@@ -118,35 +77,49 @@ impl Core {
         format!("{}:{}", self.unique.0, self.unique.1.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// The deadline of a request that begins now and waits on the server for `beside`.
-    pub fn deadline(&self, beside: Duration) -> Instant {
-        Instant::now() + self.options.response_timeout.saturating_add(beside).min(FAR)
+    /// The deadline of a command that is sent now and that the server answers at once.
+    pub fn deadline(&self) -> Instant {
+        self.deadline_after(Duration::ZERO)
     }
 
-    fn timeout(&self, maybe_applied: bool) -> Error {
+    /// The deadline of a command that is sent now and may block on the server; `None` if it may block without limit.
+    pub fn blocking_deadline(&self, blocking: Blocking) -> Option<Instant> {
+        match blocking {
+            Blocking::No => Some(self.deadline()),
+            Blocking::For(wait) => Some(self.deadline_after(wait)),
+            Blocking::Forever => None,
+        }
+    }
+
+    fn deadline_after(&self, wait: Duration) -> Instant {
+        Instant::now() + self.options.response_timeout.saturating_add(wait).min(FAR)
+    }
+
+    /// The error of a deadline that has passed.
+    pub fn timeout(&self, maybe_applied: bool) -> Error {
         Error::Timeout { maybe_applied, after: self.options.response_timeout }
     }
 
     /// Opens a connection, in one attempt.
-    pub async fn open(&self, deadline: Instant) -> Result<Wire> {
+    async fn open_once(&self, deadline: Instant) -> Result<Wire> {
         let deadline = deadline.min(Instant::now() + self.options.connect_timeout);
         match timeout_at(deadline, Wire::open(&self.connector, &self.options)).await {
             Ok(opened) => opened,
-            Err(_) => Err(Error::Connect("no answer in time".to_owned())),
+            Err(_) => Err(Error::Connect("connecting timed out".to_owned())),
         }
     }
 
     /// Opens a connection, with as many attempts as the deadline allows.
-    pub async fn open_by(&self, deadline: Instant, backoff: &mut Backoff) -> Result<Wire> {
+    pub async fn open(&self, deadline: Instant, backoff: &mut Backoff) -> Result<Wire> {
         loop {
-            match self.open(deadline).await {
+            match self.open_once(deadline).await {
                 Ok(wire) => {
-                    backoff.succeeded();
+                    backoff.reset();
                     return Ok(wire);
                 }
                 Err(error) => {
                     backoff.failed(self.options.backoff);
-                    if !may_pass(&error) || !backoff.wait(deadline).await {
+                    if !is_transient(&error) || !backoff.wait(deadline).await {
                         return Err(error);
                     }
                 }
@@ -154,52 +127,59 @@ impl Core {
         }
     }
 
-    fn live(&self) -> Option<Connection> {
-        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.as_ref().filter(|connection| !connection.is_closed()).cloned()
-    }
-
     /// Opens the shared connection, in one attempt.
-    pub async fn begin(&self) -> Result {
-        let wire = self.open(self.deadline(Duration::ZERO)).await?;
+    pub async fn connect(&self) -> Result {
+        let wire = self.open_once(self.deadline()).await?;
         self.share(wire);
         Ok(())
     }
 
+    /// Makes this the shared connection.
     fn share(&self, wire: Wire) -> Connection {
         let connection = Connection::spawn(&self.runtime, wire, Arc::clone(&self.pushes), Some(self.options.response_timeout));
-        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
+        *locked(&self.shared) = Some(connection.clone());
         connection
+    }
+
+    /// The shared connection, if there is one and it is open.
+    fn shared_if_open(&self) -> Option<Connection> {
+        locked(&self.shared).as_ref().filter(|connection| !connection.is_closed()).cloned()
     }
 
     /// Returns the shared connection, and opens a new one if there is none.
     pub async fn shared(&self, deadline: Instant) -> Result<Connection> {
-        if let Some(connection) = self.live() {
+        if let Some(connection) = self.shared_if_open() {
             return Ok(connection);
         }
         let mut backoff = timeout_at(deadline, self.connecting.lock()).await.map_err(|_| self.timeout(false))?;
-        if let Some(connection) = self.live() {
+        if let Some(connection) = self.shared_if_open() {
             return Ok(connection);
         }
         if !backoff.wait(deadline).await {
-            return Err(Error::Connect("the last attempt has failed, and the next would come too late".to_owned()));
+            return Err(Error::Connect("the last attempt failed, and the next one is due after the time-out".to_owned()));
         }
-        let wire = self.open_by(deadline, &mut backoff).await?;
+        let wire = self.open(deadline, &mut backoff).await?;
         Ok(self.share(wire))
     }
 
-    /// Sends requests on the shared connection and waits for their replies. Sends them again if the connection broke before they
-    /// were written, or if they are idempotent.
-    pub async fn exchange<T, F>(
-        self: &Arc<Self>,
-        deadline: Instant,
-        idempotent: bool,
-        send: impl Fn(Connection) -> F,
-    ) -> Result<T>
+    /// Sends a command on the shared connection and waits for its reply; see [`Core::exchange`].
+    pub async fn call(&self, command: &Command, idempotent: bool) -> Result<Value> {
+        let wire = command.wire();
+        self.exchange(self.deadline(), idempotent, |connection| async move { connection.send(wire.to_vec()).await }).await
+    }
+
+    /// Sends encoded commands on the shared connection and waits for their replies; see [`Core::exchange`].
+    pub async fn call_many(&self, wire: &[u8], count: usize, idempotent: bool, deadline: Instant) -> Result<Vec<Value>> {
+        self.exchange(deadline, idempotent, |connection| async move { connection.send_many(wire.to_vec(), count).await }).await
+    }
+
+    /// Sends a request on the shared connection and waits for its reply. Sends it again if the connection broke before the
+    /// request was written, or if the request is idempotent.
+    async fn exchange<T, F>(&self, deadline: Instant, idempotent: bool, send: impl Fn(Connection) -> F) -> Result<T>
     where
         F: Future<Output = Result<Reply<T>>>,
     {
-        let mut again = Backoff::new();
+        let mut backoff = Backoff::new();
         loop {
             let connection = self.shared(deadline).await?;
             let attempt = async {
@@ -209,8 +189,8 @@ impl Core {
             match timeout_at(deadline, attempt).await {
                 Err(_) => return Err(self.timeout(true)),
                 Ok(Err(error @ Error::Disconnected { .. })) if idempotent || !error.maybe_applied() => {
-                    again.failed(self.options.backoff);
-                    if !again.wait(deadline).await {
+                    backoff.failed(self.options.backoff);
+                    if !backoff.wait(deadline).await {
                         return Err(error);
                     }
                 }
@@ -219,8 +199,14 @@ impl Core {
         }
     }
 
-    /// Sends commands on one connection and waits for their replies.
-    pub async fn on(&self, connection: &Connection, wire: &[u8], count: usize, deadline: Instant) -> Result<Vec<Value>> {
+    /// Sends encoded commands on this connection and waits for their replies.
+    pub async fn call_many_on(
+        &self,
+        connection: &Connection,
+        wire: &[u8],
+        count: usize,
+        deadline: Instant,
+    ) -> Result<Vec<Value>> {
         let attempt = async {
             let mut replies = connection.send_many(wire.to_vec(), count).await?;
             received(&mut replies).await
@@ -236,18 +222,33 @@ impl Core {
         }
     }
 
-    /// Leases a connection to one user.
+    /// Pauses before a blocking command is sent again because its connection broke. `sent` is when the last attempt was sent: if
+    /// that attempt lasted for at least the response time-out, the back-off starts over. Returns false if ten attempts in a row
+    /// have failed.
+    pub async fn back_off(&self, backoff: &mut Backoff, sent: Instant) -> bool {
+        if sent.elapsed() >= self.options.response_timeout {
+            *backoff = Backoff::new();
+        }
+        backoff.failed(self.options.backoff);
+        if backoff.is_exhausted() {
+            return false;
+        }
+        backoff.wait(self.deadline()).await;
+        true
+    }
+
+    /// Leases a connection of the pool to one user.
     pub async fn lease(self: &Arc<Self>, deadline: Instant) -> Result<Leased> {
         let permit = self.permit(deadline).await?;
         loop {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let idle = locked(&self.idle).pop();
             match idle {
                 Some(connection) if connection.is_closed() => {}
                 Some(connection) => return Ok(self.leased(connection, permit)),
                 None => break,
             }
         }
-        let wire = self.open_by(deadline, &mut Backoff::new()).await?;
+        let wire = self.open(deadline, &mut Backoff::new()).await?;
         Ok(self.leased(Connection::spawn(&self.runtime, wire, Arc::clone(&self.pushes), None), permit))
     }
 
@@ -264,10 +265,10 @@ impl Core {
     }
 }
 
-/// Far enough away to mean never, and near enough not to overflow.
-pub(crate) const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// Maximum time-out, a hundred years. Adding it to the present does not overflow.
+const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// A connection of the pool, leased to one user. Dropping it closes it, unless it is marked as reusable.
+/// A connection of the pool, leased to one user. Dropping it closes the connection, unless it is marked as reusable.
 pub(crate) struct Leased {
     connection: Option<Connection>,
     core: Arc<Core>,
@@ -292,7 +293,7 @@ impl Drop for Leased {
         let Some(connection) = self.connection.take().filter(|connection| self.reusable && !connection.is_closed()) else {
             return;
         };
-        let mut idle = self.core.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = locked(&self.core.idle);
         if idle.len() < self.core.options.idle_max {
             idle.push(connection);
         }

@@ -1,4 +1,4 @@
-//! Errors, and whether a failed command may have been carried out all the same.
+//! Errors, and whether a failed command may have been carried out anyway.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// A result of the client.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
-/// Why an operation failed. [`Error::maybe_applied`] says whether the server may have carried it out all the same.
+/// Why an operation failed. [`Error::maybe_applied`] says whether the server may have carried the operation out anyway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -30,7 +30,7 @@ pub enum Error {
     },
     /// The number of connections in use has reached the limit of the options. Nothing was sent.
     TooManyConnections,
-    /// The server violates the protocol, or sends more than the options allow.
+    /// The server violates the protocol, or its reply exceeds the maximum size in the options.
     Protocol(String),
     /// The server refused the command. Nothing was changed, unless a script failed part of the way through.
     Reply(ReplyError),
@@ -43,12 +43,12 @@ pub enum Error {
     },
     /// The lock was not granted within the wait.
     NotGranted {
-        /// Its name.
+        /// The lock's name.
         name: String,
-        /// How long was waited.
+        /// How long the acquisition waited.
         waited: Duration,
     },
-    /// The owner that tried to release, renew or use the lock does not hold it, or no longer does.
+    /// The owner that tried to release, renew or use the lock does not hold it, or no longer holds it.
     NotHeld(String),
     /// Waiting for the lock would have closed a cycle of owners that wait for each other.
     Deadlock(Deadlock),
@@ -59,12 +59,13 @@ pub enum Error {
         /// The largest token seen.
         seen: u64,
     },
-    /// The semaphore has another limit than the given one.
+    /// The semaphore exists with another limit than the given one.
     Limit(String),
 }
 
 impl Error {
-    /// Whether the server may have carried out the command although it failed: the connection broke, or the reply was late.
+    /// Whether the server may have carried out the command although it failed: the connection broke, the reply was late, or the
+    /// client could not understand the reply.
     pub fn maybe_applied(&self) -> bool {
         match self {
             Error::Disconnected { maybe_applied, .. } | Error::Timeout { maybe_applied, .. } => *maybe_applied,
@@ -93,7 +94,9 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let applied = |maybe| if maybe { "; the command may have been carried out" } else { "; the command was not carried out" };
+        let applied = |maybe_applied| {
+            if maybe_applied { "; the command may have been carried out" } else { "; the command was not carried out" }
+        };
         match self {
             Error::Invalid(reason) | Error::NotHeld(reason) | Error::Limit(reason) => f.write_str(reason),
             Error::Connect(reason) => write!(f, "no connection: {reason}"),
@@ -101,13 +104,13 @@ impl fmt::Display for Error {
                 write!(f, "the connection broke: {reason}{}", applied(*maybe_applied))
             }
             Error::Timeout { maybe_applied, after } => write!(f, "no reply within {after:?}{}", applied(*maybe_applied)),
-            Error::TooManyConnections => f.write_str("as many connections are in use as the options allow"),
-            Error::Protocol(reason) => write!(f, "the server does not keep to the protocol: {reason}"),
+            Error::TooManyConnections => f.write_str("the maximum number of connections is in use"),
+            Error::Protocol(reason) => write!(f, "protocol error: {reason}"),
             Error::Reply(reply) => reply.fmt(f),
-            Error::Type { wanted, got } => write!(f, "the reply is not {wanted} but {got}"),
+            Error::Type { wanted, got } => write!(f, "expected {wanted} as the reply, got {got}"),
             Error::NotGranted { name, waited } => write!(f, "lock '{name}' was not granted within {waited:?}"),
             Error::Deadlock(deadlock) => deadlock.fmt(f),
-            Error::Stale { token, seen } => write!(f, "token {token} is behind {seen}"),
+            Error::Stale { token, seen } => write!(f, "fencing token {token} is stale: the resource has seen {seen}"),
         }
     }
 }
@@ -116,12 +119,12 @@ impl std::error::Error for Error {}
 
 impl From<ReplyError> for Error {
     fn from(reply: ReplyError) -> Self {
-        let said = || reply.message().to_owned();
+        let message = || reply.message().to_owned();
         match reply.code() {
-            "NOTHELD" => Error::NotHeld(said()),
+            "NOTHELD" => Error::NotHeld(message()),
             "DEADLOCK" => Error::Deadlock(Deadlock::parse(reply.message())),
-            "LIMIT" => Error::Limit(said()),
-            "STALE" => match stale(reply.message()) {
+            "LIMIT" => Error::Limit(message()),
+            "STALE" => match parse_stale(reply.message()) {
                 Some((token, seen)) => Error::Stale { token, seen },
                 None => Error::Reply(reply),
             },
@@ -130,8 +133,8 @@ impl From<ReplyError> for Error {
     }
 }
 
-/// `token 33 is behind 34 for 'r'`
-fn stale(text: &str) -> Option<(u64, u64)> {
+/// The tokens in the message of a `STALE` reply: `token 33 is behind 34 for 'r'`.
+fn parse_stale(text: &str) -> Option<(u64, u64)> {
     let (token, rest) = text.strip_prefix("token ")?.split_once(" is behind ")?;
     Some((token.parse().ok()?, rest.split(' ').next()?.parse().ok()?))
 }
@@ -174,8 +177,8 @@ impl std::error::Error for ReplyError {}
 /// A wait that the server refused because it would have closed a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deadlock {
-    /// The cycle, beginning with the refused owner; the last one waits for the first. Empty if names of owners or locks make the
-    /// text ambiguous.
+    /// The cycle, beginning with the refused owner. The last owner waits for the first. Empty if the server's text is ambiguous
+    /// because of quotes in the names of owners or locks.
     pub cycle: Vec<Wait>,
     text: Box<str>,
 }
@@ -187,9 +190,9 @@ pub struct Wait {
     pub owner: String,
     /// The lock that the owner waits for.
     pub lock: String,
-    /// The owner that blocks it.
+    /// The owner that it waits for.
     pub behind: String,
-    /// Whether that owner holds the lock; otherwise it is ahead in the queue.
+    /// Whether the blocking owner holds the lock; otherwise it is ahead in the queue.
     pub held: bool,
 }
 
@@ -230,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_locks_have_their_own_types() {
+    fn error_replies_of_locks_become_their_own_types() {
         let error = |text: &str| Error::from(ReplyError::new(text.as_bytes()));
         assert_eq!(error("STALE token 33 is behind 34 for 'r'"), Error::Stale { token: 33, seen: 34 });
         assert_eq!(error("NOTHELD lock 'a' is not held by 'x': never held").code(), Some("NOTHELD"));

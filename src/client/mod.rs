@@ -5,55 +5,48 @@
 //! releases it.
 //!
 //! ```text
-//!   Client ─▶ Core ─┬─▶ the shared Connection ─ all commands that are answered at once
-//!                   ├─▶ a pool of Connections ─ those that wait on the server, grants of a session, Dedicated
-//!                   └─▶ Wire ─ Subscription
-//!   Connection ─▶ Driver (one task) ─▶ Wire (socket, Decoder) ─▶ replies in order; pushes to whom they concern
+//!   Client ─▶ Core ─┬─▶ the shared connection ─ commands that the server answers at once
+//!                   ├─▶ a pool of connections ─ blocking commands, locks that are bound to a connection, Dedicated
+//!                   └─▶ a connection of its own ─ Subscription
 //!
-//!   Lock, LockAll, Semaphore ─▶ Wish ─▶ acquire ─▶ Held ─▶ LockGuard
+//!   Lock, LockAll, Semaphore ─▶ acquire ─▶ Held ─▶ LockGuard
 //! ```
+//!
+//! `client` is the place to begin: it shows each way of sending a command. `core` chooses the connection. The folder `connection`
+//! is one connection: socket, handshake, decoder, and the task that drives it. The folder `locks` is everything about native
+//! locks.
 
-mod acquire;
 #[allow(clippy::module_inception)]
 mod client;
 mod command;
 mod connection;
 mod core;
-mod decode;
 mod error;
-mod guard;
-mod held;
-mod holds;
-mod lock;
+mod locks;
 mod monitor;
 mod options;
 mod pubsub;
-mod pushes;
-mod resource;
 mod script;
-mod semaphore;
-mod stream;
-#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
-mod tls;
+mod throttle;
 mod value;
-mod wire;
-mod wish;
 
-pub(crate) use acquire::EARLY_ENDS;
 pub use client::{Client, Dedicated};
-pub(crate) use command::Patience;
+pub(crate) use command::Blocking;
 pub use command::{Argument, Command};
 #[cfg(feature = "internals")]
-pub use decode::Decoder;
+pub use connection::decode::Decoder;
 #[cfg(not(feature = "internals"))]
-pub(crate) use decode::Decoder;
+pub(crate) use connection::decode::Decoder;
 pub use error::{Deadlock, Error, ReplyError, Result, Wait};
-pub use guard::{LockGuard, Lost};
-pub use lock::{Lock, LockAll};
+pub(crate) use locks::acquire::EARLY_ENDS_MAX;
+pub use locks::guard::{LockGuard, Lost};
+pub use locks::latch::Latch;
+pub use locks::lock::{Lock, LockAll};
+pub use locks::resource::Resource;
+pub use locks::semaphore::Semaphore;
 pub(crate) use monitor::Monitor;
 pub use options::Options;
 pub use pubsub::{Message, Subscription};
-pub use resource::{Rate, Resource, Throttle, Throttled};
 pub use script::Script;
-pub use semaphore::{Latch, Semaphore};
+pub use throttle::{Rate, Throttle, Throttled};
 pub use value::{FromElement, FromValue, Value};

@@ -1,4 +1,4 @@
-//! Where and how to connect: URLs, and the options that a URL does not carry.
+//! Connection options, and the URLs that they are parsed from.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -33,8 +33,9 @@ pub(crate) enum Address {
 /// | `rediss://…` | TLS over TCP |
 /// | `unix:///path/to.sock?db=2&user=…&password=…` | a unix socket; also `redis+unix:` |
 ///
-/// After a `?`, each of them accepts `db`, `user`, `password`, `name` (of the connections), `protocol` (`resp2` or `resp3`) and
-/// `ca` (a file with the certificates of authorities). Special characters are percent-encoded, as in all URLs: `%2F` for `/`.
+/// After a `?`, each kind of URL accepts the parameters `db`, `user`, `password`, `name` (of the connections) and `protocol`
+/// (`resp2` or `resp3`), and `rediss` also `ca` (a PEM file with certificate authorities). Special characters are
+/// percent-encoded, as in all URLs: `%2F` for `/`.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) address: Address,
@@ -110,22 +111,22 @@ impl Options {
         self
     }
 
-    /// Time-out of a reply, including all attempts to reconnect before it. For a command that waits on the server it is added to
-    /// that wait. 10 s unless given.
+    /// Time-out of a reply, including all attempts to reconnect before it. The time-out of a blocking command is added to it. 10
+    /// s unless given.
     pub fn response_timeout(mut self, timeout: Duration) -> Options {
         self.response_timeout = timeout;
         self
     }
 
-    /// Pauses after failed attempts to reconnect: the first one and the longest one. Pauses double, with some randomness. 10 ms
-    /// and 2 s unless given.
+    /// Pauses after failed attempts to reconnect: the first one and the longest one. Each pause is twice the one before, and a
+    /// random part of up to half is subtracted. 10 ms and 2 s unless given.
     pub fn backoff(mut self, first: Duration, at_most: Duration) -> Options {
         self.backoff = (first.max(Duration::from_millis(1)), at_most.max(first));
         self
     }
 
-    /// Maximum number of connections in use for commands that wait, grants that are bound to a connection, subscriptions, and
-    /// [`Client::dedicated`](crate::client::Client::dedicated). 1,024 unless given; further requests wait for a free connection.
+    /// Maximum number of connections in use for blocking commands, locks that are bound to a connection, subscriptions, and
+    /// [`Client::dedicated`](crate::client::Client::dedicated). Further requests wait for a free connection. 1,024 unless given.
     pub fn connections_max(mut self, connections: usize) -> Options {
         self.connections_max = connections.clamp(1, tokio::sync::Semaphore::MAX_PERMITS);
         self
@@ -143,8 +144,8 @@ impl Options {
         self
     }
 
-    /// A PEM file with the only authorities that may have signed the server's certificate. Without it, the system's authorities
-    /// are trusted. Each of the three TLS options turns TLS on, whatever the URL's scheme.
+    /// A PEM file with the certificate authorities to trust. Without it, the client trusts the system's authorities. Each of the
+    /// three TLS options turns TLS on, whatever the URL's scheme is.
     pub fn tls_ca_file(mut self, path: impl Into<PathBuf>) -> Options {
         self.tls.get_or_insert_default().ca = Some(path.into());
         self
@@ -163,84 +164,86 @@ impl Options {
     }
 }
 
-fn invalid(what: &str) -> Error {
-    Error::Invalid(format!("the URL is not one of a server: {what}"))
+fn invalid_url(what: &str) -> Error {
+    Error::Invalid(format!("invalid server URL: {what}"))
 }
 
 impl FromStr for Options {
     type Err = Error;
 
     fn from_str(url: &str) -> Result<Options> {
-        let (scheme, rest) = url.split_once(':').ok_or_else(|| invalid("it does not begin with redis:, rediss: or unix:"))?;
+        let (scheme, rest) = url.split_once(':').ok_or_else(|| invalid_url("the scheme is not redis:, rediss: or unix:"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = match scheme.to_ascii_lowercase().as_str() {
             "unix" | "redis+unix" => {
-                let path = decode(rest.strip_prefix("//").unwrap_or(rest))?;
+                let path = percent_decode(rest.strip_prefix("//").unwrap_or(rest))?;
                 if path.is_empty() {
-                    return Err(invalid("there is no path"));
+                    return Err(invalid_url("the path is missing"));
                 }
                 Options::new(Address::Unix(path.into()))
             }
             scheme @ ("redis" | "rediss") => {
-                let mut options = tcp(rest.strip_prefix("//").ok_or_else(|| invalid("there is no //"))?)?;
+                let mut options =
+                    parse_tcp(rest.strip_prefix("//").ok_or_else(|| invalid_url("'//' is missing after the scheme"))?)?;
                 options.tls = (scheme == "rediss").then(Tls::default);
                 options
             }
-            _ => return Err(invalid("it does not begin with redis:, rediss: or unix:")),
+            _ => return Err(invalid_url("the scheme is not redis:, rediss: or unix:")),
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decode(value)?;
+            let value = percent_decode(value)?;
             match key {
-                "db" => options.db = database(&value)?,
+                "db" => options.db = parse_db(&value)?,
                 "user" | "username" => options.user = Some(value),
                 "pass" | "password" => options.password = Some(value),
                 "name" => options.name = Some(value),
                 "ca" if options.tls.is_some() => options = options.tls_ca_file(value),
                 "protocol" if matches!(value.as_str(), "resp2" | "2" | "resp3" | "3") => options.resp2 = value.ends_with('2'),
-                _ => return Err(invalid(&format!("{key}={value} is not known"))),
+                _ => return Err(invalid_url(&format!("unknown parameter {key}={value}"))),
             }
         }
         Ok(options)
     }
 }
 
-fn database(text: &str) -> Result<u32> {
-    text.parse().map_err(|_| invalid("the database is no number"))
+fn parse_db(text: &str) -> Result<u32> {
+    text.parse().map_err(|_| invalid_url("the database is not a number"))
 }
 
-/// `[user][:password]@host[:port][/db]`
-fn tcp(rest: &str) -> Result<Options> {
+/// Parses `[user][:password]@host[:port][/db]`.
+fn parse_tcp(rest: &str) -> Result<Options> {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (login, place) = match authority.rsplit_once('@') {
-        Some((login, place)) => (Some(login), place),
+    let (login, address) = match authority.rsplit_once('@') {
+        Some((login, address)) => (Some(login), address),
         None => (None, authority),
     };
-    let (host, port) = if let Some(bracketed) = place.strip_prefix('[') {
-        let (host, after) = bracketed.split_once(']').ok_or_else(|| invalid("the address has no end"))?;
+    let (host, port) = if let Some(bracketed) = address.strip_prefix('[') {
+        let (host, after) = bracketed.split_once(']').ok_or_else(|| invalid_url("']' is missing after the address"))?;
         (host, after.strip_prefix(':').unwrap_or(after))
     } else {
-        place.split_once(':').unwrap_or((place, ""))
+        address.split_once(':').unwrap_or((address, ""))
     };
-    let port = if port.is_empty() { 6379 } else { port.parse().map_err(|_| invalid("the port is none"))? };
-    let host = if host.is_empty() { "127.0.0.1".to_owned() } else { decode(host)? };
+    let port =
+        if port.is_empty() { 6379 } else { port.parse().map_err(|_| invalid_url("the port is not a number up to 65535"))? };
+    let host = if host.is_empty() { "127.0.0.1".to_owned() } else { percent_decode(host)? };
     let mut options = Options::new(Address::Tcp { host, port });
     if !path.is_empty() {
-        options.db = database(path)?;
+        options.db = parse_db(path)?;
     }
     if let Some(login) = login {
         let (user, password) = match login.split_once(':') {
             Some((user, password)) => (user, Some(password)),
             None => (login, None),
         };
-        options.user = Some(decode(user)?).filter(|user| !user.is_empty());
-        options.password = password.map(decode).transpose()?;
+        options.user = Some(percent_decode(user)?).filter(|user| !user.is_empty());
+        options.password = password.map(percent_decode).transpose()?;
     }
     Ok(options)
 }
 
-/// Percent-decoding.
-fn decode(text: &str) -> Result<String> {
+/// Decodes percent-encoding.
+fn percent_decode(text: &str) -> Result<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -250,10 +253,10 @@ fn decode(text: &str) -> Result<String> {
         }
         let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
         let (high, low) = (digit(bytes.next()), digit(bytes.next()));
-        let (Some(high), Some(low)) = (high, low) else { return Err(invalid("a % without two digits")) };
+        let (Some(high), Some(low)) = (high, low) else { return Err(invalid_url("two hexadecimal digits must follow '%'")) };
         out.push((high * 16 + low) as u8);
     }
-    String::from_utf8(out).map_err(|_| invalid("it is not UTF-8"))
+    String::from_utf8(out).map_err(|_| invalid_url("a decoded part is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -262,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         let options = |url: &str| url.parse::<Options>().unwrap();
         let tcp = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
         assert_eq!(options("redis://localhost").address, tcp("localhost", 6379));
@@ -283,7 +286,7 @@ mod tests {
         {
             assert!(matches!(url.parse::<Options>(), Err(Error::Invalid(_))), "{url}");
         }
-        assert!("redis://a?ca=/x".parse::<Options>().is_err(), "no TLS was asked for");
+        assert!("redis://a?ca=/x".parse::<Options>().is_err(), "the URL does not ask for TLS");
         assert!("redis://%zz".parse::<Options>().is_err());
     }
 }

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use crate::client::client::Client;
-use crate::client::command::{Argument, Command};
-use crate::client::core::{Backoff, Core};
+use crate::client::command::{Argument, Command, argument_bytes};
+use crate::client::connection::backoff::Backoff;
+use crate::client::connection::wire::Wire;
+use crate::client::core::Core;
 use crate::client::error::{Error, Result};
 use crate::client::value::Value;
-use crate::client::wire::Wire;
 
 /// A published message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub struct Message {
 
 /// A subscription to channels and patterns, on a connection of its own.
 ///
-/// Messages that the caller does not take wait in the socket and then on the server. The server closes the connection when they
-/// are too many (its `client-output-buffer-limit pubsub`).
+/// Messages that the caller does not take wait in the socket, and then on the server. The server closes the connection when too
+/// many wait (its `client-output-buffer-limit pubsub`).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -46,7 +46,7 @@ pub struct Subscription {
     backoff: Backoff,
     channels: BTreeSet<Vec<u8>>,
     patterns: BTreeSet<Vec<u8>>,
-    /// Messages that arrived before the server confirmed the last channel.
+    /// Messages that arrived before the server confirmed the last subscription.
     early: VecDeque<Message>,
     _permit: OwnedSemaphorePermit,
 }
@@ -55,25 +55,25 @@ impl Client {
     /// Subscribes to channels. When this returns, the server has confirmed all of them.
     ///
     /// # Errors
-    /// If there is no connection, or the server refuses.
+    /// If no connection can be opened in time, or the server refuses.
     pub async fn subscribe(&self, channels: &[impl Argument]) -> Result<Subscription> {
-        self.listen(owned(channels), BTreeSet::new()).await
+        self.subscribe_to(set(channels), BTreeSet::new()).await
     }
 
     /// Subscribes to all channels whose names match these patterns.
     ///
     /// # Errors
-    /// If there is no connection, or the server refuses.
+    /// If no connection can be opened in time, or the server refuses.
     pub async fn psubscribe(&self, patterns: &[impl Argument]) -> Result<Subscription> {
-        self.listen(BTreeSet::new(), owned(patterns)).await
+        self.subscribe_to(BTreeSet::new(), set(patterns)).await
     }
 
-    async fn listen(&self, channels: BTreeSet<Vec<u8>>, patterns: BTreeSet<Vec<u8>>) -> Result<Subscription> {
+    async fn subscribe_to(&self, channels: BTreeSet<Vec<u8>>, patterns: BTreeSet<Vec<u8>>) -> Result<Subscription> {
         if channels.is_empty() && patterns.is_empty() {
-            return Err(Error::Invalid("a subscription to nothing".to_owned()));
+            return Err(Error::Invalid("a subscription needs at least one channel or pattern".to_owned()));
         }
         let core = Arc::clone(&self.core);
-        let permit = core.permit(core.deadline(Duration::ZERO)).await?;
+        let permit = core.permit(core.deadline()).await?;
         let mut subscription = Subscription {
             core,
             wire: None,
@@ -88,23 +88,17 @@ impl Client {
     }
 }
 
-fn owned(names: &[impl Argument]) -> BTreeSet<Vec<u8>> {
-    let mut owned = BTreeSet::new();
-    for name in names {
-        name.with_bytes(&mut |bytes| {
-            owned.insert(bytes.to_vec());
-        });
-    }
-    owned
+fn set(names: &[impl Argument]) -> BTreeSet<Vec<u8>> {
+    names.iter().map(argument_bytes).collect()
 }
 
 impl Subscription {
     /// The next message. The future may be dropped without losing a message.
     ///
     /// # Errors
-    /// [`Error::Disconnected`] once when the connection breaks: messages that are published before it is restored are missed. The
-    /// next call reconnects, subscribes to all channels again and waits for messages. It fails with [`Error::Connect`] if that
-    /// takes longer than the response time-out.
+    /// [`Error::Disconnected`], once, when the connection breaks. The next call reconnects, subscribes to all channels again and
+    /// waits for messages. Messages that were published in between are missed. That call fails with [`Error::Connect`] if
+    /// reconnecting takes longer than the response time-out.
     pub async fn next(&mut self) -> Result<Message> {
         if let Some(message) = self.early.pop_front() {
             return Ok(message);
@@ -119,7 +113,7 @@ impl Subscription {
             let Some(wire) = &mut self.wire else { continue };
             match wire.receive().await {
                 Ok(value) => {
-                    if let Some(message) = message(value) {
+                    if let Some(message) = parse_message(value) {
                         return Ok(message);
                     }
                 }
@@ -131,8 +125,8 @@ impl Subscription {
         }
     }
 
-    /// Replaces the subscribed channels by these, on the same connection. When this returns, the server has confirmed it.
-    /// Patterns stay as they are.
+    /// Replaces the subscribed channels by these, on the same connection. When this returns, the server has confirmed the change.
+    /// The patterns stay as they are.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -152,25 +146,14 @@ impl Subscription {
     /// If the server refuses or the connection breaks; the next call of [`Subscription::next`] then subscribes to the new
     /// channels.
     pub async fn listen_to(&mut self, channels: &[impl Argument]) -> Result {
-        let wanted = owned(channels);
-        let (gone, new): (Vec<_>, Vec<_>) =
-            (self.channels.difference(&wanted).cloned().collect(), wanted.difference(&self.channels).cloned().collect());
+        let wanted = set(channels);
+        let added: Vec<_> = wanted.difference(&self.channels).cloned().collect();
+        let removed: Vec<_> = self.channels.difference(&wanted).cloned().collect();
         self.channels = wanted;
         let Some(mut wire) = self.wire.take() else { return Ok(()) };
-        let mut out = Vec::new();
-        for (name, of) in [("SUBSCRIBE", &new), ("UNSUBSCRIBE", &gone)] {
-            if !of.is_empty() {
-                out.extend_from_slice(Command::new(name).args(of).wire());
-            }
-        }
-        let noted = async {
-            wire.send(&out).await?;
-            confirmed(&mut wire, new.len() + gone.len()).await
-        };
-        match timeout_at(self.core.deadline(Duration::ZERO), noted).await {
-            Ok(early) => self.early.extend(early?),
-            Err(_) => return Err(Error::Timeout { maybe_applied: true, after: self.core.options.response_timeout }),
-        }
+        let deadline = self.core.deadline();
+        let early = self.change(&mut wire, [("SUBSCRIBE", added), ("UNSUBSCRIBE", removed)], deadline).await?;
+        self.early.extend(early);
         self.early.retain(|message| message.pattern.is_some() || self.channels.contains(&message.channel[..]));
         self.wire = Some(wire);
         Ok(())
@@ -181,46 +164,49 @@ impl Subscription {
         self.wire.is_some()
     }
 
+    /// Opens a connection and subscribes to all channels and patterns.
     async fn connect(&mut self) -> Result {
-        let deadline = self.core.deadline(Duration::ZERO);
-        let mut wire = self.core.open_by(deadline, &mut self.backoff).await?;
-        let mut out = Vec::new();
-        for (name, of) in [("SUBSCRIBE", &self.channels), ("PSUBSCRIBE", &self.patterns)] {
-            if !of.is_empty() {
-                out.extend_from_slice(Command::new(name).args(of).wire());
-            }
-        }
-        let left = self.channels.len() + self.patterns.len();
-        let noted = async {
-            wire.send(&out).await?;
-            confirmed(&mut wire, left).await
-        };
-        match timeout_at(deadline, noted).await {
-            Ok(outcome) => self.early = outcome?,
-            Err(_) => return Err(Error::Timeout { maybe_applied: true, after: self.core.options.response_timeout }),
-        }
+        let deadline = self.core.deadline();
+        let mut wire = self.core.open(deadline, &mut self.backoff).await?;
+        let (channels, patterns) = (self.channels.iter().cloned().collect(), self.patterns.iter().cloned().collect());
+        self.early = self.change(&mut wire, [("SUBSCRIBE", channels), ("PSUBSCRIBE", patterns)], deadline).await?;
         self.wire = Some(wire);
         Ok(())
     }
+
+    /// Sends commands that change the subscription, each with its channels or patterns, and waits until the server has confirmed
+    /// them. Returns the messages that arrived before that.
+    async fn change(&self, wire: &mut Wire, commands: [(&str, Vec<Vec<u8>>); 2], deadline: Instant) -> Result<VecDeque<Message>> {
+        let mut out = Vec::new();
+        for (name, names) in commands.iter().filter(|(_, names)| !names.is_empty()) {
+            out.extend_from_slice(Command::new(*name).args(names).wire());
+        }
+        let count = commands.iter().map(|(_, names)| names.len()).sum();
+        let changed = async {
+            wire.send(&out).await?;
+            confirmed(wire, count).await
+        };
+        timeout_at(deadline, changed).await.unwrap_or_else(|_| Err(self.core.timeout(true)))
+    }
 }
 
-/// Waits until this many channels are confirmed. Returns the messages that arrived before that.
-async fn confirmed(wire: &mut Wire, mut left: usize) -> Result<VecDeque<Message>> {
+/// Waits until the server has confirmed this many channels or patterns. Returns the messages that arrived before that.
+async fn confirmed(wire: &mut Wire, mut missing: usize) -> Result<VecDeque<Message>> {
     let mut early = VecDeque::new();
-    while left > 0 {
+    while missing > 0 {
         let value = wire.receive().await?.into_result()?;
         let kind = value.as_array().and_then(|items| items.first()?.as_str());
         if matches!(kind, Some("subscribe" | "psubscribe" | "unsubscribe")) {
-            left -= 1;
+            missing -= 1;
         } else {
-            early.extend(message(value));
+            early.extend(parse_message(value));
         }
     }
     Ok(early)
 }
 
 /// Parses a message: `message channel payload`, or `pmessage pattern channel payload`. Returns `None` for anything else.
-fn message(value: Value) -> Option<Message> {
+fn parse_message(value: Value) -> Option<Message> {
     let (Value::Array(items) | Value::Push(items)) = value else { return None };
     let kind = items.first()?.as_str()?.to_owned();
     let mut rest = items.into_iter().skip(1).map(|item| match item {

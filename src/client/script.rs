@@ -1,4 +1,4 @@
-//! Lua scripts, which are sent by their digest.
+//! Lua scripts, which the client sends by their digest.
 
 use std::fmt::Write;
 
@@ -9,7 +9,8 @@ use crate::client::command::{Argument, Command};
 use crate::client::error::{Error, Result};
 use crate::client::value::FromValue;
 
-/// A Lua script. It is sent as `EVALSHA`, or as `EVAL` if the server does not have it; after that the server does.
+/// A Lua script. The client sends it as `EVALSHA`. If the server does not have the script, the client sends it as `EVAL`, and the
+/// server caches it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
@@ -75,7 +76,7 @@ impl Script {
     /// Runs the script.
     ///
     /// # Errors
-    /// As [`Client::query`]. A script that fails part of the way through keeps the changes that it has made.
+    /// As [`Client::query`]. The changes that a script made before it failed stay.
     pub async fn run<T: FromValue>(&self, client: &Client, keys: &[impl Argument], arguments: &[impl Argument]) -> Result<T> {
         match client.query(self.by_digest(keys).args(arguments)).await {
             Err(Error::Reply(reply)) if reply.code() == "NOSCRIPT" => client.query(self.in_full(keys).args(arguments)).await,

@@ -19,7 +19,7 @@ pub enum Value {
     Double(f64),
     /// A boolean; RESP3 only.
     Boolean(bool),
-    /// Digits of a number too large for an [`Value::Integer`]; RESP3 only.
+    /// The digits of a number that is too large for [`Value::Integer`]; RESP3 only.
     BigNumber(Bytes),
     /// A bulk string.
     Bytes(Bytes),
@@ -58,7 +58,7 @@ impl Value {
         std::str::from_utf8(self.as_bytes()?).ok()
     }
 
-    /// The integer, also if it is written as a string.
+    /// The value of an integer or boolean, or of a string of digits.
     pub fn as_integer(&self) -> Option<i64> {
         match self {
             Value::Integer(number) => Some(*number),
@@ -102,7 +102,9 @@ impl Value {
         T::from_value(self)
     }
 
-    fn not(self, wanted: &'static str) -> Error {
+    /// The error of a reply that does not convert to the wanted type.
+    fn mismatch(self, wanted: &'static str) -> Error {
+        /// Maximum number of characters of the reply in the error.
         const SHOWN: usize = 200;
         match self {
             Value::Error(error) => error.into(),
@@ -147,7 +149,7 @@ impl<T: FromValue> FromValue for Option<T> {
     }
 }
 
-/// `OK` and any number but 0 are true; `nil` and 0 are false: `SET … NX` either succeeded or did not.
+/// `OK` and any number but 0 are true; `nil` and 0 are false. So `SET … NX` converts to whether it set the key.
 impl FromValue for bool {
     fn from_value(value: Value) -> Result<Self> {
         match value {
@@ -156,7 +158,7 @@ impl FromValue for bool {
             Value::Integer(number) => Ok(number != 0),
             Value::Status(ref status) if status == "OK" => Ok(true),
             Value::Bytes(ref bytes) if bytes == "1" || bytes == "0" => Ok(bytes == "1"),
-            other => Err(other.not("a boolean")),
+            other => Err(other.mismatch("a boolean")),
         }
     }
 }
@@ -167,7 +169,7 @@ macro_rules! numbers {
             fn from_value(value: Value) -> Result<Self> {
                 match value.as_integer().and_then(|number| <$number>::try_from(number).ok()) {
                     Some(number) => Ok(number),
-                    None => Err(value.not(concat!("a number of type ", stringify!($number)))),
+                    None => Err(value.mismatch(concat!("a number of type ", stringify!($number)))),
                 }
             }
         }
@@ -182,7 +184,7 @@ impl FromValue for f64 {
             Value::Integer(number) => Some(*number as f64),
             other => other.as_str().and_then(|text| text.parse().ok()),
         };
-        number.ok_or_else(|| value.not("a number"))
+        number.ok_or_else(|| value.mismatch("a number"))
     }
 }
 
@@ -191,7 +193,7 @@ impl FromValue for Bytes {
         match value {
             Value::Bytes(bytes) | Value::Status(bytes) | Value::Verbatim(bytes) | Value::BigNumber(bytes) => Ok(bytes),
             Value::Integer(number) => Ok(Bytes::from(number.to_string())),
-            other => Err(other.not("a string")),
+            other => Err(other.mismatch("a string")),
         }
     }
 }
@@ -216,7 +218,7 @@ impl<T: FromElement> FromValue for Vec<T> {
         match value {
             Value::Null => Ok(Vec::new()),
             Value::Array(items) | Value::Set(items) | Value::Push(items) => items.into_iter().map(T::from_value).collect(),
-            other => Err(other.not("an array")),
+            other => Err(other.mismatch("an array")),
         }
     }
 }
@@ -243,7 +245,7 @@ impl<A: FromValue, B: FromValue> FromValue for (A, B) {
                 let mut next = || items.next().unwrap_or(Value::Null);
                 Ok((A::from_value(next())?, B::from_value(next())?))
             }
-            other => Err(other.not("an array of two")),
+            other => Err(other.mismatch("an array of two")),
         }
     }
 }
@@ -257,25 +259,29 @@ impl<A: FromValue, B: FromValue, C: FromValue> FromValue for (A, B, C) {
                 let mut next = || items.next().unwrap_or(Value::Null);
                 Ok((A::from_value(next())?, B::from_value(next())?, C::from_value(next())?))
             }
-            other => Err(other.not("an array of three")),
+            other => Err(other.mismatch("an array of three")),
         }
     }
 }
 
+/// The pairs of a map, or of an array of alternating keys and values.
 fn pairs(value: Value) -> Result<Vec<(Value, Value)>> {
     match value {
         Value::Null => Ok(Vec::new()),
         Value::Map(pairs) => Ok(pairs),
-        Value::Array(items) if items.len() % 2 == 0 => {
-            let mut pairs = Vec::with_capacity(items.len() / 2);
-            let mut items = items.into_iter();
-            while let (Some(key), Some(value)) = (items.next(), items.next()) {
-                pairs.push((key, value));
-            }
-            Ok(pairs)
-        }
-        other => Err(other.not("a map")),
+        Value::Array(items) if items.len() % 2 == 0 => Ok(pair_up(items)),
+        other => Err(other.mismatch("a map")),
     }
+}
+
+/// Pairs alternating keys and values.
+pub(crate) fn pair_up(items: Vec<Value>) -> Vec<(Value, Value)> {
+    let mut pairs = Vec::with_capacity(items.len() / 2);
+    let mut items = items.into_iter();
+    while let (Some(key), Some(value)) = (items.next(), items.next()) {
+        pairs.push((key, value));
+    }
+    pairs
 }
 
 /// Accepts a map, or an array of alternating keys and values.
@@ -302,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn both_protocols_give_the_same_types() {
+    fn replies_of_both_protocols_convert_to_the_same_types() {
         let pair = || (text("a"), Value::Integer(1));
         let map: BTreeMap<String, i64> = Value::Map(vec![pair()]).into().unwrap();
         let same: BTreeMap<String, i64> = Value::Array(vec![pair().0, text("1")]).into().unwrap();
@@ -315,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn a_reply_of_another_type_is_an_error() {
         assert!(matches!(text("x").into::<i64>(), Err(Error::Type { .. })));
         assert!(matches!(Value::Integer(-1).into::<u64>(), Err(Error::Type { .. })));
         assert!(matches!(Value::Null.into::<String>(), Err(Error::Type { .. })));

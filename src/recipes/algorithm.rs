@@ -1,43 +1,44 @@
-//! Types that all algorithms share.
+//! What an algorithm is: its interface, its requests and its grants.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
 use crate::client::Result;
-use crate::recipes::retry::Retry;
-use crate::recipes::watchdog::Watch;
+use crate::recipes::facts::Facts;
+use crate::recipes::waiting::retry::Retry;
+use crate::recipes::watchdog::Watchdog;
 use crate::recipes::world::World;
 
 /// A boxed future, so that algorithms can be chosen at run time.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// One way to take a lock and to release it. An algorithm keeps only its settings between calls; the state of a grant is in the
-/// [`Grant`].
+/// One way to acquire a lock and to release it. An algorithm keeps only its settings between calls. The state of a grant is in
+/// the [`Grant`].
 pub trait Algorithm<W: World>: Send + Sync + 'static {
     /// What the algorithm is, what it guarantees, and how it fails.
     fn facts(&self) -> &'static Facts;
 
-    /// Maximum number of concurrent holders with the current settings; holders that share the lock are not counted.
+    /// Maximum number of concurrent holders with the current settings. Holders that share the lock are not counted.
     fn holders(&self) -> u32 {
         self.facts().holders.unwrap_or(1)
     }
 
-    /// Takes the lock. Waits in the way of the algorithm, at most as long as the request says. Returns `None` if the lock was not
-    /// granted in time.
+    /// Acquires the lock. Waits in the way of the algorithm, at most as long as the request says. Returns `None` if the lock was
+    /// not granted in time.
     ///
     /// # Errors
-    /// If a server failed. [`crate::client::Error::maybe_applied`] says whether the lock may have been taken all the same.
+    /// If a server failed. [`crate::client::Error::maybe_applied`] says whether the lock may have been acquired anyway.
     fn acquire<'a>(&'a self, world: &'a W, request: &'a Request) -> BoxFuture<'a, Result<Option<Grant>>>;
 
     /// Releases the lock.
     ///
     /// # Errors
     /// If a server failed.
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>>;
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>>;
 
-    /// Restarts the lease, if the lock is held and the algorithm can renew. Returns whether it did. Algorithms whose
-    /// [`Facts::renews`] is false cannot.
+    /// Restarts the lease if the lock is still held. Returns whether it did; always false for an algorithm that cannot renew (see
+    /// [`Facts::renews`]).
     ///
     /// # Errors
     /// If a server failed.
@@ -51,11 +52,11 @@ pub trait Algorithm<W: World>: Send + Sync + 'static {
 pub struct Request {
     /// Name of the lock: the key, or the base of the keys.
     pub name: Vec<u8>,
-    /// The owner. Concurrent takers must have different owners, except to take a reentrant lock again.
+    /// The owner. Concurrent requests must have different owners, except to acquire a reentrant lock again.
     pub owner: Vec<u8>,
     /// The longest time to hold the lock without renewal. Algorithms without expiry ignore it.
     pub lease: Duration,
-    /// How long to wait for it; zero for a single attempt.
+    /// How long to wait for the lock; zero for a single attempt.
     pub wait: Duration,
     /// How to wait, if the algorithm polls.
     pub retry: Retry,
@@ -97,18 +98,18 @@ impl Request {
 /// The longest lease and the longest wait in requests to servers: a hundred years.
 pub(crate) const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// A lease for a command: whole milliseconds, at least 1, at most a hundred years. Rounded up, because the holder counts on the
-/// fraction of a millisecond too.
+/// A lease as an argument of a command: whole milliseconds, at least 1, at most a hundred years. Rounded up, because the holder
+/// counts on the fraction of a millisecond, too.
 pub(crate) fn lease_ms(lease: Duration) -> u64 {
     u64::try_from(lease.min(LONGEST).as_nanos().div_ceil(1_000_000).max(1)).unwrap_or(u64::MAX)
 }
 
-/// A holder counts on its lease minus this fraction, because its clock may be slower than the server's.
-const DRIFT_PART: u32 = 100;
+/// A holder counts on its lease minus a hundredth, because its clock may be slower than the server's.
+const DRIFT_DIVISOR: u32 = 100;
 
-/// The moment until which a holder may count on a lease that it asked for at `asked`; `None` beyond the range of time.
-pub(crate) fn counted_on(asked: Duration, lease: Duration) -> Option<Duration> {
-    Some(asked.checked_add(lease)? - lease / DRIFT_PART)
+/// The moment until which a holder may count on a lease that it asked for at `asked`; `None` beyond the range of [`Duration`].
+pub(crate) fn valid_until(asked: Duration, lease: Duration) -> Option<Duration> {
+    Some(asked.checked_add(lease)? - lease / DRIFT_DIVISOR)
 }
 
 /// A granted lock.
@@ -120,11 +121,11 @@ pub struct Grant {
     pub owner: Vec<u8>,
     /// The lease, counted from the request or the renewal.
     pub lease: Duration,
-    /// The moment until which the holder may believe that it holds the lock, by [`World::elapsed`]: a hundredth less than the
-    /// lease, because clocks differ in speed. `None` for a grant without end. With a watchdog, [`Grant::held_until`] is more
-    /// accurate.
+    /// The moment until which the holder may believe that it holds the lock, by [`World::elapsed`]. That is a hundredth less than
+    /// the lease, because clocks differ in speed. `None` for a grant without end. A watchdog moves this moment:
+    /// [`Grant::held_until`] takes that into account.
     pub valid_until: Option<Duration>,
-    /// The fencing token, if the algorithm provides one: larger than those of all earlier grants.
+    /// The fencing token, if the algorithm provides one. It is larger than the tokens of all earlier grants.
     pub token: Option<u64>,
     /// Further data that the algorithm needs for the release.
     pub memo: Vec<u8>,
@@ -133,7 +134,7 @@ pub struct Grant {
     /// The grants of the parts, if the lock consists of several locks.
     pub parts: Vec<Grant>,
     /// The watchdog, if any.
-    pub watch: Option<Watch>,
+    pub watchdog: Option<Watchdog>,
 }
 
 impl Grant {
@@ -143,84 +144,51 @@ impl Grant {
             name: request.name.clone(),
             owner: request.owner.clone(),
             lease: request.lease,
-            valid_until: counted_on(asked, request.lease),
+            valid_until: valid_until(asked, request.lease),
             token: None,
             memo: Vec::new(),
             shared: false,
             parts: Vec::new(),
-            watch: None,
+            watchdog: None,
         }
     }
 
     /// The moment until which the holder may believe that it holds the lock, by [`World::elapsed`], including renewals by a
-    /// watchdog; `None` for a grant without end. A grant that its watchdog found lost has ended.
+    /// watchdog. `None` for a grant without end; zero for a grant that its watchdog found lost.
     pub fn held_until(&self) -> Option<Duration> {
-        match &self.watch {
-            Some(watch) => watch.held_until(),
-            // Each part may be renewed by itself.
+        match &self.watchdog {
+            Some(watchdog) => watchdog.held_until(),
+            // Each part may have a watchdog of its own.
             None if !self.parts.is_empty() => self.parts.iter().filter_map(Grant::held_until).min(),
             None => self.valid_until,
         }
     }
 
-    /// Restarts the lease at the moment of the request, if it was renewed. Returns whether it was.
-    pub(crate) fn renewed(&mut self, asked: Duration, done: bool) -> bool {
-        if done {
-            self.valid_until = counted_on(asked, self.lease);
+    /// Records the outcome of a renewal that was asked for at `asked`, and returns it.
+    pub(crate) fn renewed(&mut self, asked: Duration, renewed: bool) -> bool {
+        if renewed {
+            self.valid_until = valid_until(asked, self.lease);
         }
-        done
+        renewed
     }
 }
 
 /// The outcome of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum ReleaseOutcome {
     /// The lock was released.
-    Back,
+    Released,
     /// The owner did not hold the lock any more, and nothing was changed.
     NotHeld,
-    /// The algorithm does not check the owner: it deleted something, whoever's it was.
+    /// The algorithm does not check the owner: it released the lock of any owner.
     Unchecked,
 }
 
-impl Given {
+impl ReleaseOutcome {
     /// The outcome for an algorithm that checks the owner.
-    pub(crate) fn checked(held: bool) -> Given {
-        if held { Given::Back } else { Given::NotHeld }
+    pub(crate) fn checked(held: bool) -> ReleaseOutcome {
+        if held { ReleaseOutcome::Released } else { ReleaseOutcome::NotHeld }
     }
-}
-
-/// Facts about an algorithm: what to know before using it.
-#[derive(Clone, Copy, Debug)]
-pub struct Facts {
-    /// The algorithm's number in the list of [`crate::recipes`].
-    pub number: u8,
-    /// A short name that selects it, such as `set-nx-px`.
-    pub name: &'static str,
-    /// A one-line summary.
-    pub summary: &'static str,
-    /// Its guarantees.
-    pub guarantees: &'static [&'static str],
-    /// Its failure modes.
-    pub failures: &'static [&'static str],
-    /// Whether it is here to show its flaws, and not for use.
-    pub flawed: bool,
-    /// Its origin.
-    pub source: &'static str,
-    /// Maximum number of concurrent holders: 1 for a mutex, `None` if it is a setting.
-    pub holders: Option<u32>,
-    /// Whether the same owner may take the lock again while it holds it.
-    pub reentrant: bool,
-    /// Whether a grant ends by itself when its lease is over.
-    pub expires: bool,
-    /// Whether [`Algorithm::renew`] can restart the lease.
-    pub renews: bool,
-    /// Whether the lock can be shared.
-    pub shared: bool,
-    /// Whether its grants come with fencing tokens.
-    pub fenced: bool,
-    /// Whether it needs native locks, which only this crate's server has.
-    pub native: bool,
 }
 
 #[cfg(test)]
@@ -228,20 +196,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_never_shorter_than_its_holder_thinks() {
+    fn a_lease_is_rounded_up_to_whole_milliseconds() {
         let of_us = |us| lease_ms(Duration::from_micros(us));
         assert_eq!([0, 1, 999, 1_000, 1_001, 1_999].map(of_us), [1, 1, 1, 1, 2, 2]);
         assert_eq!(lease_ms(Duration::MAX), 100 * 365 * 86_400_000);
     }
 
     #[test]
-    fn a_holder_whose_clock_is_slow_stops_before_its_lease_ends() {
+    fn a_grant_is_valid_for_less_than_its_lease() {
         let (asked, lease) = (Duration::from_secs(5), Duration::from_secs(10));
         let mut grant = Grant::new(&Request::new("door", "alice", lease), asked);
-        // A clock that is half a percent slow shows 9.9 s before 9.95 s have passed.
+        // A clock that is half a percent slow shows that 9.9 s have passed when 9.95 s have, before the lease ends.
         assert_eq!(grant.held_until(), Some(Duration::from_millis(14_900)));
         assert!(grant.renewed(asked + lease, true));
         assert_eq!(grant.held_until(), Some(Duration::from_millis(24_900)));
-        assert_eq!(counted_on(asked, Duration::MAX), None);
+        assert_eq!(valid_until(asked, Duration::MAX), None);
     }
 }

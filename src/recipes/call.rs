@@ -1,19 +1,16 @@
-//! Sends commands and scripts to a world's servers.
-
-use std::time::Duration;
+//! Sends commands and scripts to the servers of a world.
 
 use crate::client::{Command, Error, FromValue, Result, Script};
-use crate::recipes::algorithm::{BoxFuture, Grant, Request};
-use crate::recipes::retry::Pace;
+use crate::recipes::algorithm::ReleaseOutcome;
 use crate::recipes::world::World;
 
 /// Sends a command to a server and converts its reply.
-pub(crate) async fn ask<T: FromValue>(world: &impl World, server: usize, command: Command) -> Result<T> {
+pub(crate) async fn call<T: FromValue>(world: &impl World, server: usize, command: Command) -> Result<T> {
     T::from_value(world.call(server, command).await?)
 }
 
 /// Runs a script by its digest, or in full if the server does not have it. `arguments` appends the arguments after the keys.
-pub(crate) async fn run<T: FromValue>(
+pub(crate) async fn run_script<T: FromValue>(
     world: &impl World,
     server: usize,
     script: &Script,
@@ -21,56 +18,43 @@ pub(crate) async fn run<T: FromValue>(
     arguments: impl Fn(Command) -> Command + Send,
 ) -> Result<T> {
     match world.call(server, arguments(script.by_digest(keys))).await {
-        Err(Error::Reply(reply)) if reply.code() == "NOSCRIPT" => {
-            T::from_value(world.call(server, arguments(script.in_full(keys))).await?)
-        }
+        Err(Error::Reply(reply)) if reply.code() == "NOSCRIPT" => call(world, server, arguments(script.in_full(keys))).await,
         outcome => T::from_value(outcome?),
     }
 }
 
-/// A further key of a lock, in the same cluster slot as the lock's name.
-pub(crate) fn beside(name: &[u8], what: &str) -> Vec<u8> {
+/// Releases a lock on the first server by a script that returns nil if the owner did not hold the lock, and a number if it did.
+pub(crate) async fn release_by_script(
+    world: &impl World,
+    script: &Script,
+    keys: &[&[u8]],
+    arguments: impl Fn(Command) -> Command + Send,
+) -> Result<ReleaseOutcome> {
+    let reply: Option<i64> = run_script(world, 0, script, keys, arguments).await?;
+    Ok(ReleaseOutcome::checked(reply.is_some()))
+}
+
+/// Deletes a key on the first server, without a check of the owner.
+pub(crate) async fn delete_unchecked(world: &impl World, key: &[u8]) -> Result<ReleaseOutcome> {
+    let deleted: bool = call(world, 0, Command::new("DEL").arg(key)).await?;
+    Ok(if deleted { ReleaseOutcome::Unchecked } else { ReleaseOutcome::NotHeld })
+}
+
+/// The name of a further key or channel of a lock, in the same cluster slot as the lock.
+pub(crate) fn derived_key(name: &[u8], suffix: &str) -> Vec<u8> {
     let tagged = name.contains(&b'{');
-    let mut key = Vec::with_capacity(name.len() + what.len() + 3);
+    let mut key = Vec::with_capacity(name.len() + suffix.len() + 3);
     key.extend_from_slice(if tagged { b"" } else { b"{" });
     key.extend_from_slice(name);
     key.extend_from_slice(if tagged { b":" } else { b"}:" });
-    key.extend_from_slice(what.as_bytes());
+    key.extend_from_slice(suffix.as_bytes());
     key
 }
 
 /// Whether the server does not know the command or one of its options.
 pub(crate) fn is_unknown(error: &Error) -> bool {
     matches!(error, Error::Reply(reply) if {
-        let said = reply.message();
-        reply.code() == "ERR" && (said.starts_with("unknown command") || said.starts_with("syntax error"))
-    })
-}
-
-/// Default pause between two attempts of a polling algorithm.
-pub(crate) const USUAL_PAUSE: Duration = Duration::from_millis(10);
-
-/// One attempt of a polling algorithm.
-pub(crate) trait Attempt<W: World>: Sync {
-    /// Makes one attempt. Returns `None` if another owner has the lock.
-    fn attempt(&self, world: &W, request: &Request) -> impl Future<Output = Result<Option<Grant>>> + Send;
-}
-
-/// Repeats attempts until one succeeds or the wait is over.
-pub(crate) fn polled<'a, W: World>(
-    algorithm: &'a impl Attempt<W>,
-    world: &'a W,
-    request: &'a Request,
-) -> BoxFuture<'a, Result<Option<Grant>>> {
-    Box::pin(async move {
-        let mut pace = Pace::new(world, request);
-        loop {
-            if let Some(grant) = algorithm.attempt(world, request).await? {
-                return Ok(Some(grant));
-            }
-            if !pace.pause(world, USUAL_PAUSE).await {
-                return Ok(None);
-            }
-        }
+        let message = reply.message();
+        reply.code() == "ERR" && (message.starts_with("unknown command") || message.starts_with("syntax error"))
     })
 }

@@ -1,26 +1,28 @@
-//! All algorithms, by name.
+//! The list of all algorithms.
 
-use crate::recipes::algorithm::{Algorithm, Facts};
-use crate::recipes::broken::{self, Broken};
-use crate::recipes::compare_and_delete::{self, CompareAndDelete};
-use crate::recipes::fair::{self, Fair};
-use crate::recipes::list_token::{self, ListToken};
-use crate::recipes::memcached::{self, MemcachedAdd};
-use crate::recipes::multi::{self, Multi};
+use crate::recipes::algorithm::Algorithm;
+use crate::recipes::counting::permits::{self, Permits};
+use crate::recipes::counting::semaphore::{self, Semaphore};
+use crate::recipes::counting::{latch, rates};
+use crate::recipes::facts::Facts;
+use crate::recipes::live::Live;
 use crate::recipes::native::{self, Native};
-use crate::recipes::nodes::{self, Nodes};
-use crate::recipes::permits::{self, Permits};
-use crate::recipes::read_write::{self, ReadWrite};
-use crate::recipes::redlock::{self, RedLock};
-use crate::recipes::reentrant::{self, Reentrant};
-use crate::recipes::row::{self, UniqueRow};
-use crate::recipes::semaphore::{self, Semaphore};
-use crate::recipes::setnx::{self, SetNx, SetNxExpire};
-use crate::recipes::time_stamp::{self, TimeStamp};
-use crate::recipes::token::{self, Token};
-use crate::recipes::watchdog::Guarded;
+use crate::recipes::other_systems::list_token::{self, ListToken};
+use crate::recipes::other_systems::memcached::{self, MemcachedAdd};
+use crate::recipes::other_systems::nodes::{self, Nodes};
+use crate::recipes::other_systems::row::{self, UniqueRow};
+use crate::recipes::plain::broken::{self, Broken};
+use crate::recipes::plain::compare_and_delete::{self, CompareAndDelete};
+use crate::recipes::plain::redlock::{self, RedLock};
+use crate::recipes::plain::setnx::{self, SetNx, SetNxExpire};
+use crate::recipes::plain::time_stamp::{self, TimeStamp};
+use crate::recipes::plain::token::{self, Token};
+use crate::recipes::redisson::fair::{self, Fair};
+use crate::recipes::redisson::multi::{self, Multi};
+use crate::recipes::redisson::read_write::{self, ReadWrite};
+use crate::recipes::redisson::reentrant::{self, Reentrant};
+use crate::recipes::watchdog::WithWatchdog;
 use crate::recipes::world::World;
-use crate::recipes::{latch, rates};
 
 /// Creates an algorithm with its default settings.
 pub type Make<W> = fn() -> Box<dyn Algorithm<W>>;
@@ -41,7 +43,7 @@ impl<W> Clone for Recipe<W> {
 
 impl<W> Copy for Recipe<W> {}
 
-/// All algorithms, by number. Number 0 is deliberately broken, to test tests.
+/// All algorithms, by number. Number 0 is deliberately broken, so that tests can show that they find violations.
 pub fn all<W: World>() -> Vec<Recipe<W>> {
     fn lock<W>(facts: &'static Facts, make: Make<W>) -> Recipe<W> {
         Recipe { facts, make: Some(make) }
@@ -58,7 +60,7 @@ pub fn all<W: World>() -> Vec<Recipe<W>> {
         lock(&compare_and_delete::FACTS, || Box::new(CompareAndDelete::default())),
         lock(&reentrant::FACTS, || Box::new(Reentrant)),
         lock(&reentrant::WATCHDOG, || {
-            Box::new(Guarded::new(Box::new(Reentrant) as Box<dyn Algorithm<W>>).named(&reentrant::WATCHDOG))
+            Box::new(WithWatchdog::new(Box::new(Reentrant) as Box<dyn Algorithm<W>>).with_facts(&reentrant::WATCHDOG))
         }),
         lock(&fair::FACTS, || Box::new(Fair::default())),
         lock(&read_write::FACTS, || Box::new(ReadWrite)),
@@ -86,49 +88,48 @@ pub fn by_name<W: World>(name: &str) -> Option<Box<dyn Algorithm<W>>> {
     let algorithm = recipe.make?();
     match watched {
         false => Some(algorithm),
-        true if recipe.facts.renews => Some(Box::new(Guarded::new(algorithm))),
+        true if recipe.facts.renews => Some(Box::new(WithWatchdog::new(algorithm))),
         true => None,
     }
 }
 
 /// A page in Markdown about all algorithms: what each one is, its guarantees and its failures.
 pub fn markdown_page() -> String {
-    let mut page = String::from("# The recipes\n\nWritten by a test from the facts that the code has of itself.\n");
-    let yes = |is: bool, what: &'static str| is.then_some(what);
-    for facts in all::<crate::recipes::Live>().into_iter().map(|recipe| recipe.facts) {
+    let mut page = String::from("# The recipes\n\nA test generates this page from the facts in the source of each algorithm.\n");
+    for facts in all::<Live>().into_iter().map(|recipe| recipe.facts) {
         let number = if facts.number == 0 { "–".to_owned() } else { facts.number.to_string() };
-        let flawed = if facts.flawed { ", **flawed**: here to show how it fails, not to be used" } else { "" };
-        page.push_str(&format!("\n## {number}: `{}`{flawed}\n\n{}.\n\n", facts.name, capital(facts.summary)));
-        let can = [
-            yes(facts.expires, "expires"),
-            yes(facts.renews, "renews"),
-            yes(facts.reentrant, "reentrant"),
-            yes(facts.shared, "shared"),
-            yes(facts.fenced, "fencing tokens"),
-            yes(facts.native, "needs this crate's server"),
+        let flawed = if facts.flawed { ", **flawed**: here to show how it fails, not for use" } else { "" };
+        page.push_str(&format!("\n## {number}: `{}`{flawed}\n\n{}.\n\n", facts.name, capitalized(facts.summary)));
+        let features = [
+            (facts.expires, "expires"),
+            (facts.renews, "renews"),
+            (facts.reentrant, "reentrant"),
+            (facts.shared, "shared"),
+            (facts.fenced, "fencing tokens"),
+            (facts.native, "needs this crate's server"),
         ];
-        let can: Vec<&str> = can.into_iter().flatten().collect();
-        if !can.is_empty() {
-            page.push_str(&format!("*{}*\n\n", can.join(", ")));
+        let features: Vec<&str> = features.into_iter().filter(|(has, _)| *has).map(|(_, feature)| feature).collect();
+        if !features.is_empty() {
+            page.push_str(&format!("*{}*\n\n", features.join(", ")));
         }
-        for (title, items) in [("Promises", facts.guarantees), ("Fails", facts.failures)] {
+        for (title, items) in [("Guarantees", facts.guarantees), ("Failures", facts.failures)] {
             if !items.is_empty() {
                 page.push_str(&format!("{title}:\n\n"));
                 items.iter().for_each(|item| page.push_str(&format!("- {item}\n")));
                 page.push('\n');
             }
         }
-        page.push_str(&format!("From: {}.\n", facts.source));
+        page.push_str(&format!("Source: {}.\n", facts.source));
     }
     page
 }
 
-fn capital(text: &str) -> String {
+fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Facts about the recipe with this name, whether it is a lock or not.
+/// Facts about the algorithm with this name, also if it is not a lock.
 pub fn facts(name: &str) -> Option<&'static Facts> {
-    all::<crate::recipes::Live>().into_iter().map(|recipe| recipe.facts).find(|facts| facts.name == name)
+    all::<Live>().into_iter().map(|recipe| recipe.facts).find(|facts| facts.name == name)
 }

@@ -14,51 +14,51 @@ use crate::recipes::world::{Messages, World};
 /// # let server = portcullis::TestServer::start();
 /// use std::time::Duration;
 /// use portcullis::client::Client;
-/// use portcullis::recipes::{Algorithm, Given, Live, Request, Token};
+/// use portcullis::recipes::{Algorithm, Live, ReleaseOutcome, Request, Token};
 ///
 /// let world = Live::new([Client::connect(&server.url()).await?]);
 /// let (alice, bob) = (Request::new("door", "alice", Duration::from_secs(30)), Request::new("door", "bob", Duration::from_secs(30)));
 /// let lock = Token::default();
-/// let grant = lock.acquire(&world, &alice).await?.expect("nobody else wants it");
+/// let grant = lock.acquire(&world, &alice).await?.expect("the lock is free");
 /// assert!(lock.acquire(&world, &bob).await?.is_none());
-/// assert_eq!(lock.release(&world, &grant).await?, Given::Back);
+/// assert_eq!(lock.release(&world, &grant).await?, ReleaseOutcome::Released);
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
 pub struct Live {
-    inside: Arc<Inside>,
+    shared: Arc<Shared>,
 }
 
-struct Inside {
+struct Shared {
     clients: Vec<Client>,
-    /// For each server, idle subscriptions that are kept for reuse.
-    silent: Vec<Mutex<Vec<Subscription>>>,
+    /// For each server, subscriptions without channels that are kept for reuse.
+    idle: Vec<Mutex<Vec<Subscription>>>,
     start: Instant,
-    /// State of the pseudo-random sequence.
+    /// State of the SplitMix64 generator.
     random: AtomicU64,
 }
 
 impl Live {
-    /// A world of these servers. Only the algorithms for several servers use more than the first.
+    /// A world of these servers. Only algorithms for several servers use more than the first.
     ///
     /// # Panics
     /// If there is no server.
     pub fn new(clients: impl IntoIterator<Item = Client>) -> Live {
         let clients: Vec<Client> = clients.into_iter().collect();
         assert!(!clients.is_empty(), "a world has at least one server");
-        // Without system randomness, the allocator's addresses and the clock suffice: it only spreads pauses.
+        // Without the system's randomness, an address and the clock suffice, because random numbers only spread pauses.
         let seed = getrandom::u64().unwrap_or_else(|_| clients.as_ptr() as u64 ^ unix_ns());
-        let silent = clients.iter().map(|_| Mutex::default()).collect();
-        Live { inside: Arc::new(Inside { clients, silent, start: Instant::now(), random: AtomicU64::new(seed) }) }
+        let idle = clients.iter().map(|_| Mutex::default()).collect();
+        Live { shared: Arc::new(Shared { clients, idle, start: Instant::now(), random: AtomicU64::new(seed) }) }
     }
 
-    fn silent(&self, server: usize) -> MutexGuard<'_, Vec<Subscription>> {
-        self.inside.silent[server].lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self, server: usize) -> MutexGuard<'_, Vec<Subscription>> {
+        self.shared.idle[server].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The client of one server.
     pub fn client(&self, server: usize) -> &Client {
-        &self.inside.clients[server]
+        &self.shared.clients[server]
     }
 }
 
@@ -68,26 +68,26 @@ fn unix_ns() -> u64 {
 }
 
 impl World for Live {
-    type Messages = Listening;
+    type Messages = LiveMessages;
 
     fn servers(&self) -> usize {
-        self.inside.clients.len()
+        self.shared.clients.len()
     }
 
     async fn call(&self, server: usize, command: Command) -> Result<Value> {
-        self.inside.clients[server].run(command).await
+        self.shared.clients[server].run(command).await
     }
 
-    async fn subscribe(&self, server: usize, channel: &[u8]) -> Result<Listening> {
-        let silent = self.silent(server).pop();
-        let subscription = match silent {
+    async fn subscribe(&self, server: usize, channel: &[u8]) -> Result<LiveMessages> {
+        let idle = self.idle(server).pop();
+        let subscription = match idle {
             Some(mut subscription) => match subscription.listen_to(&[channel]).await {
                 Ok(()) => subscription,
-                Err(_) => self.inside.clients[server].subscribe(&[channel]).await?,
+                Err(_) => self.shared.clients[server].subscribe(&[channel]).await?,
             },
-            None => self.inside.clients[server].subscribe(&[channel]).await?,
+            None => self.shared.clients[server].subscribe(&[channel]).await?,
         };
-        Ok(Listening { subscription: Some(subscription), world: self.clone(), server })
+        Ok(LiveMessages { subscription: Some(subscription), world: self.clone(), server })
     }
 
     async fn sleep(&self, time: Duration) {
@@ -95,7 +95,7 @@ impl World for Live {
     }
 
     fn elapsed(&self) -> Duration {
-        self.inside.start.elapsed()
+        self.shared.start.elapsed()
     }
 
     fn unix_ms(&self) -> i64 {
@@ -105,10 +105,10 @@ impl World for Live {
         }
     }
 
-    /// SplitMix64.
+    /// The next number of the SplitMix64 generator.
     fn random(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut z = self.inside.random.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        let mut z = self.shared.random.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -116,18 +116,18 @@ impl World for Live {
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         // If the runtime has shut down, the task does not run.
-        self.inside.clients[0].core.runtime.spawn(task);
+        self.shared.clients[0].core.runtime.spawn(task);
     }
 }
 
-/// A subscription of a [`Live`] world. Dropping it keeps its connection for the next one.
-pub struct Listening {
+/// A subscription of a [`Live`] world. Dropping it keeps its connection for the next subscription.
+pub struct LiveMessages {
     subscription: Option<Subscription>,
     world: Live,
     server: usize,
 }
 
-impl Messages for Listening {
+impl Messages for LiveMessages {
     async fn next(&mut self) -> Result<Message> {
         match &mut self.subscription {
             Some(subscription) => subscription.next().await,
@@ -136,13 +136,13 @@ impl Messages for Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for LiveMessages {
     fn drop(&mut self) {
         let Some(mut subscription) = self.subscription.take().filter(Subscription::is_connected) else { return };
         let (world, server) = (self.world.clone(), self.server);
         self.world.spawn(async move {
             if subscription.listen_to(&[] as &[&[u8]; 0]).await.is_ok() {
-                world.silent(server).push(subscription);
+                world.idle(server).push(subscription);
             }
         });
     }

@@ -1,29 +1,29 @@
-//! 7: the watchdog, which renews a grant while its holder lives.
+//! 7: the watchdog. It renews a grant while the holder lives.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::Result;
-use crate::recipes::algorithm::{Algorithm, BoxFuture, Facts, Given, Grant, Request};
-use crate::recipes::race::{First, Watched, race};
+use crate::recipes::algorithm::{Algorithm, BoxFuture, Grant, ReleaseOutcome, Request};
+use crate::recipes::facts::Facts;
+use crate::recipes::waiting::race::{First, WatchCell, race};
 use crate::recipes::world::World;
 
-/// Renews a grant, and knows until when it is held. Clones share their state.
+/// Renews a grant, and knows until when the grant is held. Clones share their state.
 #[derive(Clone)]
-pub struct Watch {
-    kept: Arc<Watched<Kept>>,
+pub struct Watchdog {
+    state: Arc<WatchCell<State>>,
 }
 
-/// The state of a renewed grant.
-struct Kept {
+struct State {
     valid_until: Option<Duration>,
-    state: State,
+    phase: Phase,
 }
 
-/// The fate of the grant.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Phase {
+    /// The watchdog renews the grant.
     Held,
     /// The renewal found the grant gone, or did not succeed in time.
     Lost,
@@ -31,125 +31,129 @@ enum State {
     Stopped,
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for Watchdog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("held_until", &self.held_until()).field("lost", &self.is_lost()).finish()
+        f.debug_struct("Watchdog").field("held_until", &self.held_until()).field("lost", &self.is_lost()).finish()
     }
 }
 
-impl Watch {
-    /// Starts to renew a grant every `every`, which is usually a third of the lease.
-    pub fn start<W: World>(world: &W, algorithm: Arc<dyn Algorithm<W>>, grant: &Grant, every: Duration) -> Watch {
-        let kept = Arc::new(Watched::new(Kept { valid_until: grant.valid_until, state: State::Held }));
-        let watch = Watch { kept };
-        world.spawn(keep(world.clone(), algorithm, grant.clone(), every, watch.clone()));
-        watch
+impl Watchdog {
+    /// Starts to renew a grant at this interval, which is usually a third of the lease.
+    pub fn start<W: World>(world: &W, algorithm: Arc<dyn Algorithm<W>>, grant: &Grant, every: Duration) -> Watchdog {
+        let state = Arc::new(WatchCell::new(State { valid_until: grant.valid_until, phase: Phase::Held }));
+        let watchdog = Watchdog { state };
+        world.spawn(keep_renewed(world.clone(), algorithm, grant.clone(), every, watchdog.clone()));
+        watchdog
     }
 
-    /// The moment until which the holder may believe that it holds the lock; zero if it was lost.
+    /// The moment until which the holder may believe that it holds the lock, by [`World::elapsed`]; zero if the lock was lost.
     pub fn held_until(&self) -> Option<Duration> {
-        self.kept.get(|kept| if kept.state == State::Lost { Some(Duration::ZERO) } else { kept.valid_until })
+        self.state.get(|state| if state.phase == Phase::Lost { Some(Duration::ZERO) } else { state.valid_until })
     }
 
     /// Whether the watchdog found the grant lost.
     pub fn is_lost(&self) -> bool {
-        self.kept.get(|kept| kept.state == State::Lost)
+        self.state.get(|state| state.phase == Phase::Lost)
     }
 
-    /// Returns true when the grant is found lost, and false if the watchdog was stopped before.
+    /// Waits until the watchdog ends. Returns whether it found the grant lost; false if it was stopped.
     pub async fn lost(&self) -> bool {
-        let over = |kept: &Kept| (kept.state != State::Held).then_some(kept.state == State::Lost);
-        self.kept.until(over).await
+        self.state.until(|state| (state.phase != Phase::Held).then_some(state.phase == Phase::Lost)).await
     }
 
     /// Stops renewing.
     pub fn stop(&self) {
-        self.kept.change(|kept| {
-            if kept.state == State::Held {
-                kept.state = State::Stopped;
-            }
-        });
+        self.end(Phase::Stopped);
     }
 
-    fn lose(&self) {
-        self.kept.change(|kept| {
-            if kept.state == State::Held {
-                kept.state = State::Lost;
+    /// Ends the renewal, unless it has ended already.
+    fn end(&self, phase: Phase) {
+        self.state.change(|state| {
+            if state.phase == Phase::Held {
+                state.phase = phase;
             }
         });
     }
 }
 
-async fn keep<W: World>(world: W, algorithm: Arc<dyn Algorithm<W>>, mut grant: Grant, every: Duration, watch: Watch) {
+/// Renews a grant until it is lost or the watchdog is stopped.
+async fn keep_renewed<W: World>(
+    world: W,
+    algorithm: Arc<dyn Algorithm<W>>,
+    mut grant: Grant,
+    every: Duration,
+    watchdog: Watchdog,
+) {
     // A quarter of the interval, so that several attempts fit into the remaining lease.
-    let again = (every / 4).max(Duration::from_millis(1));
+    let retry = (every / 4).max(Duration::from_millis(1));
+    let left = |grant: &Grant| grant.valid_until.map_or(Duration::MAX, |until| until.saturating_sub(world.elapsed()));
     let mut pause = every;
     loop {
-        let left = grant.valid_until.map_or(Duration::MAX, |until| until.saturating_sub(world.elapsed()));
-        if left.is_zero() {
-            return watch.lose();
+        let before_pause = left(&grant);
+        if before_pause.is_zero() {
+            return watchdog.end(Phase::Lost);
         }
-        if let First::Left(_) = race(watch.lost(), world.sleep(pause.min(left))).await {
+        if let First::Left(_) = race(watchdog.lost(), world.sleep(pause.min(before_pause))).await {
             return;
         }
-        let left = grant.valid_until.map_or(Duration::MAX, |until| until.saturating_sub(world.elapsed()));
-        let renewal = race(watch.lost(), race(algorithm.renew(&world, &mut grant), world.sleep(left)));
-        pause = match renewal.await {
+        let after_pause = left(&grant);
+        let renewal = race(algorithm.renew(&world, &mut grant), world.sleep(after_pause));
+        pause = match race(watchdog.lost(), renewal).await {
             First::Left(_) => return,
             First::Right(First::Left(Ok(true))) => {
-                watch.kept.change(|kept| kept.valid_until = grant.valid_until);
+                watchdog.state.change(|state| state.valid_until = grant.valid_until);
                 every
             }
-            First::Right(First::Left(Ok(false)) | First::Right(())) => return watch.lose(),
-            First::Right(First::Left(Err(_))) => again,
+            First::Right(First::Left(Ok(false)) | First::Right(())) => return watchdog.end(Phase::Lost),
+            First::Right(First::Left(Err(_))) => retry,
         };
     }
 }
 
-/// An algorithm with a watchdog, which starts with the grant and ends with its release or with its holder.
+/// An algorithm with a watchdog, which starts with the grant and ends with the release or with the holder.
 ///
-/// Only a holder that stops loses the lock. A holder that hangs, in a dead thread of a living process, is renewed for ever.
+/// The lock ends when the holder's process ends or stops. The lock of a holder that hangs in a living process is renewed forever.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> portcullis::client::Result<()> {
 /// # let server = portcullis::TestServer::start();
 /// # let world = portcullis::recipes::Live::new([portcullis::client::Client::connect(&server.url()).await?]);
 /// use std::time::Duration;
-/// use portcullis::recipes::{Guarded, Lock, Reentrant};
+/// use portcullis::recipes::{WithWatchdog, Lock, Reentrant};
 ///
-/// let door = Lock::new(&world, Guarded::new(Box::new(Reentrant) as Box<_>).every(Duration::from_millis(20)), "door");
+/// let door = Lock::new(&world, WithWatchdog::new(Box::new(Reentrant) as Box<_>).every(Duration::from_millis(20)), "door");
 /// let guard = door.lease(Duration::from_millis(100)).acquire().await?;
 /// tokio::time::sleep(Duration::from_millis(150)).await;
 /// assert!(!guard.is_lost());
 /// # Ok(()) }
 /// ```
-pub struct Guarded<W> {
+pub struct WithWatchdog<W> {
     inner: Arc<dyn Algorithm<W>>,
     facts: &'static Facts,
     every: Option<Duration>,
 }
 
-impl<W: World> Guarded<W> {
-    /// Adds a watchdog to an algorithm. An algorithm that cannot renew behaves as before.
-    pub fn new(inner: impl Into<Arc<dyn Algorithm<W>>>) -> Guarded<W> {
+impl<W: World> WithWatchdog<W> {
+    /// Adds a watchdog to an algorithm. An algorithm that cannot renew stays without one.
+    pub fn new(inner: impl Into<Arc<dyn Algorithm<W>>>) -> WithWatchdog<W> {
         let inner = inner.into();
-        Guarded { facts: inner.facts(), inner, every: None }
+        WithWatchdog { facts: inner.facts(), inner, every: None }
     }
 
-    /// Replaces the facts, and with them the name.
-    pub(crate) fn named(mut self, facts: &'static Facts) -> Guarded<W> {
+    /// Replaces the facts, which include the algorithm's name.
+    pub(crate) fn with_facts(mut self, facts: &'static Facts) -> WithWatchdog<W> {
         self.facts = facts;
         self
     }
 
     /// The interval between renewals. A third of the lease unless given.
-    pub fn every(mut self, every: Duration) -> Guarded<W> {
+    pub fn every(mut self, every: Duration) -> WithWatchdog<W> {
         self.every = Some(every);
         self
     }
 }
 
-impl<W: World> Algorithm<W> for Guarded<W> {
+impl<W: World> Algorithm<W> for WithWatchdog<W> {
     fn facts(&self) -> &'static Facts {
         self.facts
     }
@@ -163,15 +167,15 @@ impl<W: World> Algorithm<W> for Guarded<W> {
             let Some(mut grant) = self.inner.acquire(world, request).await? else { return Ok(None) };
             if self.inner.facts().renews {
                 let every = self.every.unwrap_or(request.lease / 3).max(Duration::from_millis(1));
-                grant.watch = Some(Watch::start(world, Arc::clone(&self.inner), &grant, every));
+                grant.watchdog = Some(Watchdog::start(world, Arc::clone(&self.inner), &grant, every));
             }
             Ok(Some(grant))
         })
     }
 
-    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<Given>> {
-        if let Some(watch) = &grant.watch {
-            watch.stop();
+    fn release<'a>(&'a self, world: &'a W, grant: &'a Grant) -> BoxFuture<'a, Result<ReleaseOutcome>> {
+        if let Some(watchdog) = &grant.watchdog {
+            watchdog.stop();
         }
         self.inner.release(world, grant)
     }
@@ -179,8 +183,8 @@ impl<W: World> Algorithm<W> for Guarded<W> {
     fn renew<'a>(&'a self, world: &'a W, grant: &'a mut Grant) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             let renewed = self.inner.renew(world, grant).await?;
-            if let Some(watch) = grant.watch.as_ref().filter(|_| renewed) {
-                watch.kept.change(|kept| kept.valid_until = kept.valid_until.max(grant.valid_until));
+            if let Some(watchdog) = grant.watchdog.as_ref().filter(|_| renewed) {
+                watchdog.state.change(|state| state.valid_until = state.valid_until.max(grant.valid_until));
             }
             Ok(renewed)
         })

@@ -1,4 +1,4 @@
-//! The environment of an algorithm: servers, the clocks of its own machine, sleep, randomness.
+//! The environment of an algorithm: servers, the clocks of its own machine, sleep and randomness.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use crate::client::{Command, Message, Result, Value};
 
 /// The environment of one client. A clone is the same client: it shares connections and clocks.
 ///
-/// Every future may be dropped before it ends; that is how a client crashes. A command that was sent before may have been carried
-/// out.
+/// Every future may be dropped before it ends: that is how a simulated client crashes. A command that was sent before may have
+/// been carried out.
 pub trait World: Clone + Send + Sync + 'static {
     /// A subscription to channels.
     type Messages: Messages;
 
-    /// Number of independent servers, at least 1. Only the algorithms for several servers use more than the first.
+    /// Number of independent servers, at least 1. Only algorithms for several servers use more than the first.
     fn servers(&self) -> usize;
 
-    /// Sends a command to a server, and waits for its reply. A command that waits on the server does not delay others.
+    /// Sends a command to a server, and waits for its reply. A blocking command does not delay others.
     ///
     /// # Errors
-    /// As [`crate::client::Client::run`]: an error reply is [`crate::client::Error::Reply`], and if the reply is lost,
+    /// As [`crate::client::Client::run`]. An error reply is [`crate::client::Error::Reply`]. If the reply is lost,
     /// [`crate::client::Error::maybe_applied`] says whether the command may have been carried out.
     fn call(&self, server: usize, command: Command) -> impl Future<Output = Result<Value>> + Send;
 
@@ -32,10 +32,10 @@ pub trait World: Clone + Send + Sync + 'static {
     /// Sleeps.
     fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send;
 
-    /// Time since a fixed moment, on a monotonic clock, for measuring durations.
+    /// Time since a fixed moment, by a monotonic clock. It measures durations.
     fn elapsed(&self) -> Duration;
 
-    /// Unix time in milliseconds, on this client machine's wall clock, which may be wrong and may be set.
+    /// Unix time in milliseconds, by the wall clock of this client's machine, which may be wrong and may be set.
     fn unix_ms(&self) -> i64;
 
     /// A random number.
@@ -45,11 +45,11 @@ pub trait World: Clone + Send + Sync + 'static {
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static);
 }
 
-/// A subscription, which ends when it is dropped.
+/// A subscription. It ends when it is dropped.
 pub trait Messages: Send + 'static {
     /// The next message. The future may be dropped without losing a message.
     ///
     /// # Errors
-    /// If the connection broke: messages may be missing. The next call subscribes again.
+    /// If the connection broke, so that messages may be missing. The next call subscribes again.
     fn next(&mut self) -> impl Future<Output = Result<Message>> + Send;
 }

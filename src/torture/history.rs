@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::recipes::Given;
+use crate::recipes::ReleaseOutcome;
 
 /// Names one acquisition of one lock by one client, from the wish to the release.
 pub type Op = u32;
@@ -138,7 +138,7 @@ pub enum What {
         /// Which acquisition.
         op: Op,
         /// How; `None` where it failed, and may have been done.
-        given: Option<Given>,
+        given: Option<ReleaseOutcome>,
         /// How often it was tried.
         tries: u32,
         /// What servers did, the last time.
@@ -463,9 +463,9 @@ impl fmt::Display for What {
             What::Release { op } => write!(f, "release #{op}"),
             What::Released { op, given, trace, .. } => {
                 let given = match given {
-                    Some(Given::Back) => "given back",
-                    Some(Given::NotHeld) => "not held",
-                    Some(Given::Unchecked) => "deleted unchecked",
+                    Some(ReleaseOutcome::Released) => "given back",
+                    Some(ReleaseOutcome::NotHeld) => "not held",
+                    Some(ReleaseOutcome::Unchecked) => "deleted unchecked",
                     None => "unknown",
                 };
                 write!(f, "released #{op}: {given}")?;

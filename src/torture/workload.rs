@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Command, Error};
-use crate::recipes::{Algorithm, Grant, Request, Retry, within};
+use crate::recipes::{Algorithm, Grant, Request, Retry, timeout};
 use crate::torture::arena::Arena;
 use crate::torture::history::{Op, Outcome, What};
 use crate::torture::plan::{Plan, Wish};
@@ -95,7 +95,7 @@ async fn fulfil<A: Arena>(world: &A, client: u32, algorithm: &dyn Algorithm<A>, 
         Err(error) => return world.record(What::Failed { op, maybe: error.maybe_applied(), trace }),
     };
     let valid_until_us = grant.held_until().map(|until| world.true_of(until));
-    world.record(What::Granted { op, token: grant.token, valid_until_us, watched: grant.watch.is_some(), trace });
+    world.record(What::Granted { op, token: grant.token, valid_until_us, watched: grant.watchdog.is_some(), trace });
     if holds(world, &grant) {
         world.record(What::Enter { op });
         work(world, algorithm, wish, terms, op, &mut grant).await;
@@ -117,7 +117,7 @@ fn holds<A: Arena>(world: &A, grant: &Grant) -> bool {
 /// Waits for something for no longer than the holder may think that it holds the lock. A client gives a reply up after a fifth of a lease: no
 /// clock is needed where much more is left.
 async fn while_held<A: Arena, T>(world: &A, lease: Duration, left: Duration, future: impl Future<Output = T>) -> Option<T> {
-    if left > lease / 2 { Some(future.await) } else { within(world, left, future).await }
+    if left > lease / 2 { Some(future.await) } else { timeout(world, left, future).await }
 }
 
 async fn work<A: Arena>(world: &A, algorithm: &dyn Algorithm<A>, wish: &Wish, terms: &Terms, op: Op, grant: &mut Grant) {
@@ -188,7 +188,7 @@ async fn release<A: Arena>(world: &A, algorithm: &dyn Algorithm<A>, op: Op, gran
         tries += 1;
         match released {
             Ok(given) => break (Some(given), traced.trace()),
-            Err(Error::NotHeld(_)) => break (Some(crate::recipes::Given::NotHeld), traced.trace()),
+            Err(Error::NotHeld(_)) => break (Some(crate::recipes::ReleaseOutcome::NotHeld), traced.trace()),
             Err(_) if tries == RELEASES_MAX => break (None, traced.trace()),
             Err(_) => world.sleep(RELEASE_PAUSE).await,
         }

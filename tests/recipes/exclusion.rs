@@ -10,13 +10,13 @@ const TIMES: u64 = 8;
 
 /// What so many may use at a time, and which notices when more do.
 #[derive(Default)]
-struct Guarded {
+struct WithWatchdog {
     inside: AtomicU64,
     most: AtomicU64,
     count: AtomicU64,
 }
 
-impl Guarded {
+impl WithWatchdog {
     /// Counts one up, in a way that loses counts when two do it at once.
     async fn increment(&self) {
         let inside = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
@@ -30,7 +30,7 @@ impl Guarded {
 
 /// Has clients take a lock and give it back, again and again; gives how many held it at once at most, and what became of the count.
 async fn contend(algorithm: Arc<dyn Algorithm<Live>>, servers: &Servers, retry: Retry) -> (u64, u64) {
-    let guarded = Arc::new(Guarded::default());
+    let guarded = Arc::new(WithWatchdog::default());
     let tasks = (0..CLIENTS).map(|number| {
         let (algorithm, guarded) = (Arc::clone(&algorithm), Arc::clone(&guarded));
         let asked = request(algorithm.facts(), &format!("client-{number}"), ms(30_000)).wait(ms(30_000)).retry(retry);

@@ -59,7 +59,7 @@ fn a_guard_tells_when_it_is_lost() {
 
         // One whose watchdog was stopped lasts as long as was known last.
         let stopped = Lock::new(&world, Reentrant, "stopped").lease(ms(300)).watchdog().acquire().await.unwrap();
-        stopped.grant().watch.as_ref().unwrap().stop();
+        stopped.grant().watchdog.as_ref().unwrap().stop();
         assert!(tokio::time::timeout(ms(30), stopped.lost()).await.is_err());
         tokio::time::timeout(ms(1_000), stopped.lost()).await.unwrap();
         assert!(stopped.is_lost());

@@ -100,7 +100,7 @@ fn on_frozen(test: impl AsyncFn(&Servers)) {
 fn locks() -> Vec<(&'static Facts, Box<dyn Algorithm<Live>>)> {
     let lock = |recipe: Recipe<Live>| {
         // With its usual patience, those who take several in any order keep each other up for minutes.
-        let any_order = || Box::new(Multi::new(Reentrant).unordered().patience(ms(5))) as Box<dyn Algorithm<Live>>;
+        let any_order = || Box::new(Multi::new(Reentrant).unordered().part_wait(ms(5))) as Box<dyn Algorithm<Live>>;
         let algorithm = if recipe.facts.name == "multi-unordered" { any_order() } else { recipe.make?() };
         Some((recipe.facts, algorithm))
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use portcullis::recipes::{Given, Guarded, World, guard};
+use portcullis::recipes::{ReleaseOutcome, WithWatchdog, World, guard};
 
 use super::*;
 
@@ -23,14 +23,14 @@ fn a_stranger_cannot_give_it_back_unless_the_algorithm_is_flawed() {
             }
             let taken = try_for(&*algorithm, &world, &request(facts, "bob", ms(30_000))).await.is_some();
             match facts.name {
-                "set-nx-px-get-del" => assert_eq!((given, taken), (Given::NotHeld, false), "{}", facts.name),
+                "set-nx-px-get-del" => assert_eq!((given, taken), (ReleaseOutcome::NotHeld, false), "{}", facts.name),
                 name if facts.flawed && name != "multi-unordered" => {
-                    assert_eq!((given, taken), (Given::Unchecked, true), "{name}")
+                    assert_eq!((given, taken), (ReleaseOutcome::Unchecked, true), "{name}")
                 }
                 name => {
-                    assert_eq!((given, taken), (Given::NotHeld, false), "{name}");
-                    assert_eq!(algorithm.release(&world, &grant).await.unwrap(), Given::Back, "{name}");
-                    assert_eq!(algorithm.release(&world, &grant).await.unwrap(), Given::NotHeld, "{name}");
+                    assert_eq!((given, taken), (ReleaseOutcome::NotHeld, false), "{name}");
+                    assert_eq!(algorithm.release(&world, &grant).await.unwrap(), ReleaseOutcome::Released, "{name}");
+                    assert_eq!(algorithm.release(&world, &grant).await.unwrap(), ReleaseOutcome::NotHeld, "{name}");
                 }
             }
         }
@@ -102,7 +102,7 @@ fn a_watchdog_renews_until_the_release() {
     on_both(async |servers| {
         let world = servers.world().await;
         let each = locks().into_iter().filter(|(facts, _)| servers.can(facts) && facts.renews).map(async |(facts, algorithm)| {
-            let watched = Guarded::new(algorithm);
+            let watched = WithWatchdog::new(algorithm);
             let alice = request(facts, "alice", ms(150));
             let grant = try_for(&watched, &world, &alice).await.unwrap();
             for number in 1..watched.holders() {
@@ -111,7 +111,7 @@ fn a_watchdog_renews_until_the_release() {
             tokio::time::sleep(ms(400)).await;
             assert!(grant.held_until() > Some(world.elapsed()), "{}", facts.name);
             assert!(try_for(&watched, &world, &request(facts, "bob", ms(150))).await.is_none(), "{}", facts.name);
-            assert_eq!(watched.release(&world, &grant).await.unwrap(), Given::Back, "{}", facts.name);
+            assert_eq!(watched.release(&world, &grant).await.unwrap(), ReleaseOutcome::Released, "{}", facts.name);
             assert!(try_for(&watched, &world, &request(facts, "bob", ms(150))).await.is_some(), "{}", facts.name);
         });
         all_at_once(each).await;
@@ -122,12 +122,12 @@ fn a_watchdog_renews_until_the_release() {
 fn a_watchdog_notices_that_the_lock_is_gone() {
     on_both(async |servers| {
         let world = servers.world().await;
-        let watched = Guarded::new(lock("set-nx-px")).every(ms(10));
+        let watched = WithWatchdog::new(lock("set-nx-px")).every(ms(10));
         let grant = try_for(&watched, &world, &Request::new("door", "alice", ms(60_000))).await.unwrap();
         world.client(0).command(&["DEL", "door"]).await.unwrap();
-        assert!(grant.watch.as_ref().unwrap().lost().await);
+        assert!(grant.watchdog.as_ref().unwrap().lost().await);
         assert_eq!(grant.held_until(), Some(Duration::ZERO));
-        assert_eq!(watched.release(&world, &grant).await.unwrap(), Given::NotHeld);
+        assert_eq!(watched.release(&world, &grant).await.unwrap(), ReleaseOutcome::NotHeld);
     });
 }
 
@@ -219,7 +219,7 @@ fn a_native_lock_is_not_forgotten_where_its_lease_cannot_be_asked_for() {
             native.release(&world, &held).await.unwrap()
         });
         let granted = granted.unwrap().expect("alice has given it back");
-        assert_eq!(native.release(&world, &granted).await.unwrap(), Given::Back);
+        assert_eq!(native.release(&world, &granted).await.unwrap(), ReleaseOutcome::Released);
     });
 }
 
@@ -236,7 +236,7 @@ fn redlock_goes_on_without_a_minority() {
         assert!(grant.valid_until.unwrap() < world.elapsed() + ms(59_500), "the drift is taken off");
         assert!(try_for(&*redlock, &world, &Request::new("door", "bob", ms(60_000))).await.is_none());
         assert!(redlock.renew(&world, &mut grant).await.unwrap());
-        assert_eq!(redlock.release(&world, &grant).await.unwrap(), Given::Back);
+        assert_eq!(redlock.release(&world, &grant).await.unwrap(), ReleaseOutcome::Released);
         running.pop();
         assert!(redlock.acquire(&world, &alice).await.is_err(), "a majority is away");
         assert!(!running[0].exists("door"), "it is given back where it was granted");
@@ -269,6 +269,6 @@ fn an_administrator_can_end_the_wait_for_a_native_lock() {
             outcome = native.acquire(&world, &waiter) => assert!(outcome.unwrap().is_none()),
             () = ends => {}
         }
-        assert_eq!(native.release(&world, &grant).await.unwrap(), Given::Back);
+        assert_eq!(native.release(&world, &grant).await.unwrap(), ReleaseOutcome::Released);
     });
 }

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use portcullis::recipes::{
-    Clock, Fair, Given, Guarded, Latch, Lock, Nodes, Permits, ReadWrite, Semaphore, SlidingWindow, TokenBucket, UniqueRow,
+    Clock, Fair, Latch, Lock, Nodes, Permits, ReadWrite, ReleaseOutcome, Semaphore, SlidingWindow, TokenBucket, UniqueRow,
+    WithWatchdog,
 };
 
 use super::*;
@@ -28,10 +29,10 @@ fn its_holder_takes_it_again_and_gives_it_back_as_often() {
             assert!(facts.reentrant, "{}", facts.name);
             found.push(facts.name);
             let bob = request(facts, "bob", LEASE);
-            assert_eq!(algorithm.release(&world, &inner).await.unwrap(), Given::Back, "{}", facts.name);
+            assert_eq!(algorithm.release(&world, &inner).await.unwrap(), ReleaseOutcome::Released, "{}", facts.name);
             assert!(try_for(&*algorithm, &world, &bob).await.is_none(), "{}", facts.name);
-            assert_eq!(algorithm.release(&world, &outer).await.unwrap(), Given::Back, "{}", facts.name);
-            assert_eq!(algorithm.release(&world, &outer).await.unwrap(), Given::NotHeld, "{}", facts.name);
+            assert_eq!(algorithm.release(&world, &outer).await.unwrap(), ReleaseOutcome::Released, "{}", facts.name);
+            assert_eq!(algorithm.release(&world, &outer).await.unwrap(), ReleaseOutcome::NotHeld, "{}", facts.name);
             assert!(try_for(&*algorithm, &world, &bob).await.is_some(), "{}", facts.name);
         }
         assert!(found.len() >= 5, "{found:?}");
@@ -48,13 +49,13 @@ fn readers_share_and_writers_do_not() {
             let second = try_for(&*algorithm, &world, &ask("bob").shared()).await.unwrap();
             assert!(first.shared && second.shared);
             assert!(try_for(&*algorithm, &world, &ask("carol")).await.is_none(), "{}", facts.name);
-            assert_eq!(algorithm.release(&world, &first).await.unwrap(), Given::Back);
-            assert_eq!(algorithm.release(&world, &first).await.unwrap(), Given::NotHeld);
+            assert_eq!(algorithm.release(&world, &first).await.unwrap(), ReleaseOutcome::Released);
+            assert_eq!(algorithm.release(&world, &first).await.unwrap(), ReleaseOutcome::NotHeld);
             assert!(try_for(&*algorithm, &world, &ask("carol")).await.is_none(), "{}", facts.name);
-            assert_eq!(algorithm.release(&world, &second).await.unwrap(), Given::Back);
+            assert_eq!(algorithm.release(&world, &second).await.unwrap(), ReleaseOutcome::Released);
             let writer = try_for(&*algorithm, &world, &ask("carol")).await.unwrap();
             assert!(!writer.shared && try_for(&*algorithm, &world, &ask("alice").shared()).await.is_none(), "{}", facts.name);
-            assert_eq!(algorithm.release(&world, &writer).await.unwrap(), Given::Back);
+            assert_eq!(algorithm.release(&world, &writer).await.unwrap(), ReleaseOutcome::Released);
             assert!(try_for(&*algorithm, &world, &ask("alice").shared()).await.is_some(), "{}", facts.name);
         }
     });
@@ -68,20 +69,20 @@ fn each_reader_has_a_lease_of_its_own() {
         let short = try_for(&ReadWrite, &world, &ask("short", 1_000).shared()).await.unwrap();
         let mut long = try_for(&ReadWrite, &world, &ask("long", 10_000).shared()).await.unwrap();
         servers.advance(ms(1_000));
-        assert_eq!(ReadWrite.release(&world, &short).await.unwrap(), Given::NotHeld);
+        assert_eq!(ReadWrite.release(&world, &short).await.unwrap(), ReleaseOutcome::NotHeld);
         assert!(ReadWrite.renew(&world, &mut long).await.unwrap());
         // Another one whose lease is over does not hold it up when the last one leaves.
         try_for(&ReadWrite, &world, &ask("short", 1_000).shared()).await.unwrap();
         servers.advance(ms(1_000));
-        assert_eq!(ReadWrite.release(&world, &long).await.unwrap(), Given::Back);
+        assert_eq!(ReadWrite.release(&world, &long).await.unwrap(), ReleaseOutcome::Released);
         // A writer who reads goes on reading when it has written.
         let write = try_for(&ReadWrite, &world, &ask("writer", 10_000)).await.unwrap();
         let read = try_for(&ReadWrite, &world, &ask("writer", 10_000).shared()).await.unwrap();
         assert!(try_for(&ReadWrite, &world, &ask("long", 10_000).shared()).await.is_none());
-        assert_eq!(ReadWrite.release(&world, &write).await.unwrap(), Given::Back);
+        assert_eq!(ReadWrite.release(&world, &write).await.unwrap(), ReleaseOutcome::Released);
         assert!(try_for(&ReadWrite, &world, &ask("long", 10_000).shared()).await.is_some());
         assert!(try_for(&ReadWrite, &world, &ask("other", 10_000)).await.is_none());
-        assert_eq!(ReadWrite.release(&world, &read).await.unwrap(), Given::Back);
+        assert_eq!(ReadWrite.release(&world, &read).await.unwrap(), ReleaseOutcome::Released);
     });
 }
 
@@ -127,7 +128,7 @@ fn a_dead_waiter_costs_its_time_and_no_more() {
     on_both(async |servers| {
         let world = servers.world().await;
         let algorithms: [(Arc<dyn Algorithm<Live>>, Duration); 2] =
-            [(Arc::new(Fair::default().patience(ms(150))), ms(30_000)), (Arc::new(Nodes), ms(150))];
+            [(Arc::new(Fair::default().waiter_timeout(ms(150))), ms(30_000)), (Arc::new(Nodes), ms(150))];
         for (algorithm, lease) in algorithms {
             let held = try_for(&*algorithm, &world, &Request::new("door", "holder", LEASE)).await.unwrap();
             let waits = |owner: &str| Request::new("door", owner, lease).wait(ms(5_000));
@@ -140,7 +141,7 @@ fn a_dead_waiter_costs_its_time_and_no_more() {
                 async move { try_for(&*algorithm, &world, &asked).await }
             });
             tokio::time::sleep(ms(30)).await;
-            assert_eq!(algorithm.release(&world, &held).await.unwrap(), Given::Back);
+            assert_eq!(algorithm.release(&world, &held).await.unwrap(), ReleaseOutcome::Released);
             let granted = tokio::time::timeout(ms(2_000), living).await;
             assert!(granted.is_ok_and(|granted| granted.unwrap().is_some()), "{}", algorithm.facts().name);
         }
@@ -159,7 +160,7 @@ fn who_gives_up_leaves_nothing_behind() {
             assert!(try_for(&*algorithm, &world, &Request::new("door", "bob", LEASE).wait(ms(20))).await.is_none());
             let number = |keys: Vec<String>| keys.into_iter().filter(|key| !key.ends_with(":number")).collect::<Vec<_>>();
             assert_eq!(number(ours[0].keys()), number(before), "{name}");
-            assert_eq!(algorithm.release(&world, &held).await.unwrap(), Given::Back, "{name}");
+            assert_eq!(algorithm.release(&world, &held).await.unwrap(), ReleaseOutcome::Released, "{name}");
             assert_eq!(number(ours[0].keys()), [""; 0], "{name}");
         }
     });
@@ -180,8 +181,8 @@ fn several_are_had_together_or_not_at_all() {
             assert!(try_for(&Reentrant, &world, &ask(name, "bob")).await.is_none());
         }
         assert!(both.renew(&world, &mut pair).await.unwrap());
-        assert_eq!(both.release(&world, &pair).await.unwrap(), Given::Back);
-        assert_eq!(both.release(&world, &pair).await.unwrap(), Given::NotHeld);
+        assert_eq!(both.release(&world, &pair).await.unwrap(), ReleaseOutcome::Released);
+        assert_eq!(both.release(&world, &pair).await.unwrap(), ReleaseOutcome::NotHeld);
     });
 }
 
@@ -197,12 +198,12 @@ fn several_are_had_of_those_that_number_their_grants() {
             let mut pair = try_for(&both, &world, &ask("alice")).await.unwrap();
             assert!(try_for(&both, &world, &ask("bob")).await.is_none());
             assert!(both.renew(&world, &mut pair).await.unwrap());
-            assert_eq!(both.release(&world, &pair).await.unwrap(), Given::Back);
+            assert_eq!(both.release(&world, &pair).await.unwrap(), ReleaseOutcome::Released);
             let next = try_for(&both, &world, &ask("bob")).await.expect("alice has given it back");
-            assert_eq!(both.release(&world, &next).await.unwrap(), Given::Back);
+            assert_eq!(both.release(&world, &next).await.unwrap(), ReleaseOutcome::Released);
         }
         // Each part with a watchdog of its own.
-        let both = Multi::new(Guarded::new(Arc::<dyn Algorithm<Live>>::from(lock("reentrant"))));
+        let both = Multi::new(WithWatchdog::new(Arc::<dyn Algorithm<Live>>::from(lock("reentrant"))));
         let guard = Lock::new(&world, both, "watched").lease(ms(90)).acquire().await.unwrap();
         tokio::time::sleep(ms(200)).await;
         assert!(!guard.is_lost());
@@ -257,8 +258,8 @@ fn permits_are_counted() {
             let again = algorithm.release(&world, &first).await.unwrap();
             let more = try_for(&*algorithm, &world, &ask("d")).await.is_some();
             match algorithm.facts().name {
-                "permits" => assert_eq!((again, more), (Given::NotHeld, false)),
-                _ => assert_eq!((again, more), (Given::Unchecked, true)),
+                "permits" => assert_eq!((again, more), (ReleaseOutcome::NotHeld, false)),
+                _ => assert_eq!((again, more), (ReleaseOutcome::Unchecked, true)),
             }
         }
     });

@@ -12,7 +12,7 @@
 //!
 //! Judges accuse by the one that is in the accused's favour. What was acknowledged is the same in all readings.
 
-use crate::recipes::Given;
+use crate::recipes::ReleaseOutcome;
 use crate::torture::history::{History, NOBODY, Op, Outcome, Stamp, Trace, What};
 
 /// For so many leases a server may go on to serve a client that is gone, and a command may be under way that its client has given up.
@@ -60,7 +60,7 @@ pub struct Account {
     /// When it ended.
     pub released_us: Option<u64>,
     /// How.
-    pub given: Option<Given>,
+    pub given: Option<ReleaseOutcome>,
     /// How often it was tried.
     pub release_tries: u32,
     /// What servers did for it.
@@ -93,7 +93,9 @@ impl Account {
         let mut end_us = ends.into_iter().flatten().fold(u64::MAX, u64::min);
         // By what a server said that looked, it was held until it was given back, if by a renewal of unknown outcome. A release that was
         // sent twice says nothing of that: a server that knows requests by name repeats its first reply.
-        if let (Some(Given::Back), Some(first), false) = (self.given, self.release_trace.first, self.release_trace.resent) {
+        if let (Some(ReleaseOutcome::Released), Some(first), false) =
+            (self.given, self.release_trace.first, self.release_trace.resent)
+        {
             end_us = end_us.max(first.at_us.min(self.latest_us()));
         }
         (start_us < end_us).then_some((start_us, end_us))

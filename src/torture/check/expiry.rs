@@ -1,6 +1,6 @@
 //! What is held is not lost before its lease is over.
 
-use crate::recipes::Given;
+use crate::recipes::ReleaseOutcome;
 use crate::torture::check::{Accounts, Finding, Property, Violation};
 use crate::torture::history::Seconds;
 
@@ -13,7 +13,7 @@ pub(super) fn early(accounts: &Accounts) -> Finding {
         // Where a reply was lost, or a command sent twice, it may have been given back before.
         let lost = account.trace.lost_us.or(account.release_trace.lost_us).is_some() || account.release_tries > 1;
         let over_us = account.sure_until_us.unwrap_or(u64::MAX);
-        if account.given == Some(Given::NotHeld) && released_us < over_us && !lost {
+        if account.given == Some(ReleaseOutcome::NotHeld) && released_us < over_us && !lost {
             finding.violations.push(Violation {
                 property: Property::Early,
                 at_us: released_us,

@@ -2,7 +2,7 @@
 
 use super::tests::{LEASE_US, S, Story};
 use super::*;
-use crate::recipes::Given;
+use crate::recipes::ReleaseOutcome;
 use crate::torture::history::{NOBODY, Outcome, Trace, What};
 
 /// The first client holds the lock from the beginning, and the second waits for it.
@@ -119,7 +119,7 @@ fn the_first_of_two_copies_may_have_been_granted() {
         story.acquire(0.0, 0, 1).acquire(0.2, 1, 2).refused(9.0, 1, 2);
         let trace = Trace { resent, lost_us: resent.then_some(S), ..story.answered(9.5, 1) };
         let granted = What::Granted { op: 1, token: None, valid_until_us: Some(19 * S), watched: false, trace };
-        story.at(9.5, 0, granted).released(9.6, 0, 1, Given::Back).violated()
+        story.at(9.5, 0, granted).released(9.6, 0, 1, ReleaseOutcome::Released).violated()
     };
     assert_eq!(story(true), []);
     assert_eq!(story(false), [Property::WakeUp]);
@@ -132,7 +132,7 @@ fn what_was_given_back_is_free_however_often_it_was_asked_for() {
     story.acquire(0.0, 0, 1);
     let trace = Trace { resent: true, lost_us: Some(S / 20), ..story.answered(0.1, 1) };
     story.at(0.1, 0, What::Granted { op: 1, token: None, valid_until_us: Some(LEASE_US), watched: false, trace });
-    story.acquire(0.2, 1, 2).released(1.0, 0, 1, Given::Back).granted(10.0, 1, 2);
+    story.acquire(0.2, 1, 2).released(1.0, 0, 1, ReleaseOutcome::Released).granted(10.0, 1, 2);
     assert_eq!(story.violated(), [Property::WakeUp]);
 }
 
@@ -140,7 +140,7 @@ fn what_was_given_back_is_free_however_often_it_was_asked_for() {
 fn a_release_without_a_reply_may_not_have_been_made() {
     let lost = held().released_perhaps(1.0, 0, 1).granted(10.1, 1, 2).violated();
     assert_eq!(lost, []);
-    assert_eq!(held().released(1.0, 0, 1, Given::Back).granted(10.1, 1, 2).violated(), [Property::WakeUp]);
+    assert_eq!(held().released(1.0, 0, 1, ReleaseOutcome::Released).granted(10.1, 1, 2).violated(), [Property::WakeUp]);
 }
 
 #[test]
@@ -153,15 +153,16 @@ fn a_release_without_a_reply_may_have_been_made() {
 
 #[test]
 fn a_release_may_have_ended_a_lease_that_was_renewed_without_a_reply() {
-    let story =
-        |granted_s| held().renews(5.0, Outcome::Unknown).released(12.0, 0, 1, Given::Back).granted(granted_s, 1, 2).violated();
+    let story = |granted_s| {
+        held().renews(5.0, Outcome::Unknown).released(12.0, 0, 1, ReleaseOutcome::Released).granted(granted_s, 1, 2).violated()
+    };
     assert_eq!(story(12.1), []);
     // In one reading it ended what another held, in the other two held it at once.
     let mut other = held();
-    other.renews(5.0, Outcome::Unknown).granted(10.3, 1, 2).released(12.0, 0, 1, Given::Back);
+    other.renews(5.0, Outcome::Unknown).granted(10.3, 1, 2).released(12.0, 0, 1, ReleaseOutcome::Released);
     assert_eq!(other.violated(), [Property::Exclusion]);
     let mut known = held();
-    known.renews(5.0, Outcome::No).granted(10.3, 1, 2).released(12.0, 0, 1, Given::Back);
+    known.renews(5.0, Outcome::No).granted(10.3, 1, 2).released(12.0, 0, 1, ReleaseOutcome::Released);
     assert_eq!(known.violated(), [Property::Release]);
 }
 
@@ -176,7 +177,7 @@ fn the_first_copy_of_a_release_that_was_sent_twice_may_have_ended_the_grant() {
             story.granted(1.5, 1, 2).at(release_s, 0, What::Release { op: 1 });
         }
         let trace = Trace { resent, lost_us: resent.then_some(2 * S), ..story.served(3.0) };
-        story.at(3.0, 0, What::Released { op: 1, given: Some(Given::Back), tries: 1, trace }).violated()
+        story.at(3.0, 0, What::Released { op: 1, given: Some(ReleaseOutcome::Released), tries: 1, trace }).violated()
     };
     assert_eq!(story(1.0, true), []);
     assert_eq!(story(1.0, false), [Property::Exclusion], "sent once, it was held until the server answered");
@@ -194,7 +195,7 @@ fn the_first_copy_of_a_release_may_have_passed_the_lock_on_within_the_lease() {
             story.granted(10.15, 1, 2).at(release_s, 0, What::Release { op: 1 });
         }
         let trace = Trace { resent, lost_us: resent.then_some(11 * S), ..story.served(12.0) };
-        story.at(12.0, 0, What::Released { op: 1, given: Some(Given::Back), tries: 1, trace }).violated()
+        story.at(12.0, 0, What::Released { op: 1, given: Some(ReleaseOutcome::Released), tries: 1, trace }).violated()
     };
     assert_eq!(story(10.0, true), []);
     assert_eq!(story(10.0, false), [Property::Exclusion, Property::Release], "sent once, it came when another held the lock");
@@ -220,7 +221,7 @@ fn an_earlier_copy_of_a_release_may_have_succeeded() {
         let mut story = held();
         story.at(5.0, 0, What::Release { op: 1 });
         let trace = Trace { lost_us, ..story.served(5.2) };
-        story.at(5.2, 0, What::Released { op: 1, given: Some(Given::NotHeld), tries: 1, trace }).violated()
+        story.at(5.2, 0, What::Released { op: 1, given: Some(ReleaseOutcome::NotHeld), tries: 1, trace }).violated()
     };
     assert_eq!(story(Some(5 * S)), []);
     assert_eq!(story(None), [Property::Early]);
@@ -228,7 +229,7 @@ fn an_earlier_copy_of_a_release_may_have_succeeded() {
 
 #[test]
 fn a_renewal_without_a_reply_does_not_promise_a_lease() {
-    let story = |outcome| held().renews(5.0, outcome).released(12.0, 0, 1, Given::NotHeld).violated();
+    let story = |outcome| held().renews(5.0, outcome).released(12.0, 0, 1, ReleaseOutcome::NotHeld).violated();
     assert_eq!(story(Outcome::Unknown), []);
     assert_eq!(story(Outcome::Yes), [Property::Early]);
 }
@@ -257,7 +258,7 @@ fn a_grant_counts_from_when_it_was_made_though_its_client_hears_of_it_late() {
         // What its client asked for when it knew was answered at 9.2.
         let trace = Trace { served, ..story.answered(9.2, 1) };
         let granted = What::Granted { op: 1, token: None, valid_until_us: Some(19 * S), watched: false, trace };
-        story.at(9.2, 0, granted).released(9.3, 0, 1, Given::Back).granted(9.4, 1, 2).violated()
+        story.at(9.2, 0, granted).released(9.3, 0, 1, ReleaseOutcome::Released).granted(9.4, 1, 2).violated()
     };
     assert_eq!(story(true), []);
     assert!(story(false).contains(&Property::WakeUp));
@@ -267,11 +268,11 @@ fn a_grant_counts_from_when_it_was_made_though_its_client_hears_of_it_late() {
 fn a_waiter_whose_first_command_was_lost_has_no_place_in_the_queue() {
     let story = |lost_us| {
         let mut story = held();
-        story.acquire(0.6, 2, 3).released(1.0, 0, 1, Given::Back);
-        story.granted(1.5, 2, 3).released(2.0, 2, 3, Given::Back);
+        story.acquire(0.6, 2, 3).released(1.0, 0, 1, ReleaseOutcome::Released);
+        story.granted(1.5, 2, 3).released(2.0, 2, 3, ReleaseOutcome::Released);
         let trace = Trace { lost_us, ..story.answered(2.5, 2) };
         let granted = What::Granted { op: 2, token: None, valid_until_us: Some(12 * S), watched: false, trace };
-        story.at(2.5, 1, granted).released(3.0, 1, 2, Given::Back).violated()
+        story.at(2.5, 1, granted).released(3.0, 1, 2, ReleaseOutcome::Released).violated()
     };
     assert_eq!(story(Some(S / 2)), []);
     assert_eq!(story(None), [Property::Fairness]);
@@ -282,7 +283,7 @@ fn a_write_without_a_reply_may_have_been_accepted_or_not_but_not_after_those_of_
     let story = |stored: &[Op]| {
         let mut story = held();
         story.at(0.5, 0, What::Write { op: 1 }).at(0.9, 0, What::Written { op: 1, outcome: Outcome::Unknown });
-        story.released(1.0, 0, 1, Given::Back).granted(1.1, 1, 2).released(2.0, 1, 2, Given::Back);
+        story.released(1.0, 0, 1, ReleaseOutcome::Released).granted(1.1, 1, 2).released(2.0, 1, 2, ReleaseOutcome::Released);
         story.at(3.0, NOBODY, What::Stored { lock: 0, ops: stored.to_vec() }).violated()
     };
     assert_eq!((story(&[2]), story(&[1, 2])), (vec![], vec![]));

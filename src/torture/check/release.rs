@@ -1,6 +1,6 @@
 //! Nobody ends what another holds.
 
-use crate::recipes::Given;
+use crate::recipes::ReleaseOutcome;
 use crate::torture::check::{Accounts, Finding, Property, Violation};
 use crate::torture::history::Seconds;
 
@@ -12,7 +12,9 @@ pub(super) fn check(accounts: &Accounts) -> Finding {
             of_lock.iter().filter_map(|account| account.certain().map(|(from, to)| (from, to, account.op))).collect();
         held.sort_unstable();
         for account in of_lock {
-            let (Some(Given::Back | Given::Unchecked), Some(released_us)) = (account.given, account.released_us) else {
+            let (Some(ReleaseOutcome::Released | ReleaseOutcome::Unchecked), Some(released_us)) =
+                (account.given, account.released_us)
+            else {
                 continue;
             };
             finding.checked += 1;
@@ -25,7 +27,7 @@ pub(super) fn check(accounts: &Accounts) -> Finding {
             // Of two that both hold it, either may release it, and it may hold it for as long as renewals of unknown outcome allow; but for one
             // that does not look whether it does.
             let own = account.start_us().is_some_and(|start_us| start_us <= to_us) && from_us <= account.latest_us();
-            if own && account.given == Some(Given::Back) {
+            if own && account.given == Some(ReleaseOutcome::Released) {
                 continue;
             }
             let began = held.partition_point(|(start_us, ..)| *start_us < from_us);

@@ -1,7 +1,7 @@
 //! Each judge on histories written by hand: a good one, and ones that are as bad as can be told.
 
 use super::*;
-use crate::recipes::Given;
+use crate::recipes::ReleaseOutcome;
 use crate::torture::history::{NOBODY, Outcome, Stamp, Trace, What};
 
 pub(super) const S: u64 = 1_000_000;
@@ -71,7 +71,7 @@ impl Story {
         self.at(until_s, client, What::Exit { op })
     }
 
-    pub(super) fn released(&mut self, at_s: f64, client: u32, op: Op, given: Given) -> &mut Self {
+    pub(super) fn released(&mut self, at_s: f64, client: u32, op: Op, given: ReleaseOutcome) -> &mut Self {
         self.at(at_s, client, What::Release { op });
         let trace = self.served(at_s + 0.002);
         self.at(at_s + 0.002, client, What::Released { op, given: Some(given), tries: 1, trace })
@@ -100,7 +100,12 @@ impl Story {
 fn good() -> Story {
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).fenced(0.1, 0, 1, Some(7)).acquire(0.2, 1, 2).works(0.3, 1.0, 0, 1);
-    story.released(1.1, 0, 1, Given::Back).fenced(1.2, 1, 2, Some(8)).works(1.3, 2.0, 1, 2).released(2.1, 1, 2, Given::Back);
+    story.released(1.1, 0, 1, ReleaseOutcome::Released).fenced(1.2, 1, 2, Some(8)).works(1.3, 2.0, 1, 2).released(
+        2.1,
+        1,
+        2,
+        ReleaseOutcome::Released,
+    );
     story.stored(3.0, &[1, 1, 2]);
     story
 }
@@ -118,7 +123,7 @@ fn a_good_history_is_good() {
 fn overlapping_grants_are_found() {
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(0.3, 1, 2);
-    story.released(1.0, 0, 1, Given::Back).released(1.1, 1, 2, Given::Back);
+    story.released(1.0, 0, 1, ReleaseOutcome::Released).released(1.1, 1, 2, ReleaseOutcome::Released);
     assert_eq!(story.violated(), [Property::Exclusion]);
     assert_eq!(story.violated_of(2), [], "two permits");
 }
@@ -127,7 +132,7 @@ fn overlapping_grants_are_found() {
 fn a_grant_ends_with_its_lease_whatever_its_holder_does() {
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(10.2, 1, 2);
-    story.released(11.0, 1, 2, Given::Back).released(12.0, 0, 1, Given::NotHeld);
+    story.released(11.0, 1, 2, ReleaseOutcome::Released).released(12.0, 0, 1, ReleaseOutcome::NotHeld);
     assert_eq!(story.violated(), []);
 }
 
@@ -135,8 +140,8 @@ fn a_grant_ends_with_its_lease_whatever_its_holder_does() {
 fn overlapping_critical_sections_are_found_though_grants_do_not_overlap() {
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).granted(0.1, 0, 1).at(0.2, 0, What::Enter { op: 1 }).at(0.3, 0, What::Pause { for_us: 15 * S });
-    story.acquire(0.4, 1, 2).granted(10.2, 1, 2).works(10.3, 11.0, 1, 2).released(11.1, 1, 2, Given::Back);
-    story.at(15.3, 0, What::Exit { op: 1 }).released(15.4, 0, 1, Given::NotHeld);
+    story.acquire(0.4, 1, 2).granted(10.2, 1, 2).works(10.3, 11.0, 1, 2).released(11.1, 1, 2, ReleaseOutcome::Released);
+    story.at(15.3, 0, What::Exit { op: 1 }).released(15.4, 0, 1, ReleaseOutcome::NotHeld);
     assert_eq!(story.violated(), [Property::Sections]);
 }
 
@@ -162,8 +167,8 @@ fn stale_writes_are_found() {
 fn tokens_that_do_not_grow_are_found() {
     for token in [6, 7] {
         let mut story = Story::default();
-        story.acquire(0.0, 0, 1).fenced(0.1, 0, 1, Some(7)).released(1.0, 0, 1, Given::Back);
-        story.acquire(2.0, 1, 2).fenced(2.1, 1, 2, Some(token)).released(3.0, 1, 2, Given::Back);
+        story.acquire(0.0, 0, 1).fenced(0.1, 0, 1, Some(7)).released(1.0, 0, 1, ReleaseOutcome::Released);
+        story.acquire(2.0, 1, 2).fenced(2.1, 1, 2, Some(token)).released(3.0, 1, 2, ReleaseOutcome::Released);
         assert_eq!(story.violated(), [Property::Tokens]);
     }
 }
@@ -171,13 +176,23 @@ fn tokens_that_do_not_grow_are_found() {
 #[test]
 fn who_releases_what_another_holds_is_found() {
     let mut story = Story::default();
-    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(10.2, 1, 2).released(11.0, 0, 1, Given::Unchecked);
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(10.2, 1, 2).released(
+        11.0,
+        0,
+        1,
+        ReleaseOutcome::Unchecked,
+    );
     assert_eq!(story.violated(), [Property::Release]);
     let mut checked = Story::default();
-    checked.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(10.2, 1, 2).released(11.0, 0, 1, Given::NotHeld);
+    checked.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).granted(10.2, 1, 2).released(
+        11.0,
+        0,
+        1,
+        ReleaseOutcome::NotHeld,
+    );
     assert_eq!(checked.violated(), []);
     let mut nobodys = Story::default();
-    nobodys.acquire(0.0, 0, 1).granted(0.1, 0, 1).released(11.0, 0, 1, Given::Unchecked);
+    nobodys.acquire(0.0, 0, 1).granted(0.1, 0, 1).released(11.0, 0, 1, ReleaseOutcome::Unchecked);
     assert_eq!(nobodys.violated(), [], "nobody held it");
 }
 
@@ -185,7 +200,12 @@ fn who_releases_what_another_holds_is_found() {
 fn who_is_not_woken_by_a_release_is_found() {
     let story = |granted_s: f64| {
         let mut story = Story::default();
-        story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).released(1.0, 0, 1, Given::Back).granted(granted_s, 1, 2);
+        story
+            .acquire(0.0, 0, 1)
+            .granted(0.1, 0, 1)
+            .acquire(0.2, 1, 2)
+            .released(1.0, 0, 1, ReleaseOutcome::Released)
+            .granted(granted_s, 1, 2);
         story
     };
     assert_eq!(story(3.0).violated(), []);
@@ -203,11 +223,11 @@ fn what_is_not_to_be_had_after_a_pause_was_not_released_by_it() {
 #[test]
 fn who_pauses_or_has_no_server_need_not_be_woken() {
     let mut story = Story::default();
-    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).released(1.0, 0, 1, Given::Back);
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).released(1.0, 0, 1, ReleaseOutcome::Released);
     story.at(2.0, 1, What::Pause { for_us: 8 * S }).granted(10.1, 1, 2);
     assert_eq!(story.violated(), []);
     let mut story = Story::default();
-    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).released(1.0, 0, 1, Given::Back);
+    story.acquire(0.0, 0, 1).granted(0.1, 0, 1).acquire(0.2, 1, 2).released(1.0, 0, 1, ReleaseOutcome::Released);
     story.at(2.0, NOBODY, What::Down { server: 0, lost: Some(0) }).at(9.0, NOBODY, What::Up { server: 0 }).granted(10.1, 1, 2);
     assert_eq!(story.violated(), []);
 }
@@ -249,7 +269,7 @@ fn what_is_lost_before_its_lease_is_over_is_found() {
         let mut story = Story::default();
         story.acquire(0.0, 0, 1).granted(0.1, 0, 1).at(released_s, 0, What::Release { op: 1 });
         let trace = story.served(released_s + 0.1);
-        story.at(released_s + 0.1, 0, What::Released { op: 1, given: Some(Given::NotHeld), tries, trace });
+        story.at(released_s + 0.1, 0, What::Released { op: 1, given: Some(ReleaseOutcome::NotHeld), tries, trace });
         story
     };
     assert_eq!(story(5.0, 1).violated(), [Property::Early]);
@@ -265,7 +285,7 @@ fn a_renewal_makes_a_grant_longer() {
         let trace = story.served(5.0);
         let until_s = if outcome == Outcome::Yes { 15 } else { 10 };
         story.at(5.0, 0, What::Renewed { op: 1, outcome, valid_until_us: Some(until_s * S), trace });
-        story.granted(12.0, 1, 2).released(13.0, 0, 1, Given::NotHeld);
+        story.granted(12.0, 1, 2).released(13.0, 0, 1, ReleaseOutcome::NotHeld);
         story
     };
     assert_eq!(story(Outcome::Yes).violated(), [Property::Exclusion, Property::Early]);
@@ -276,7 +296,12 @@ fn a_renewal_makes_a_grant_longer() {
 fn who_overtakes_is_found() {
     let mut story = Story::default();
     story.acquire(0.0, 0, 1).granted(0.1, 0, 1);
-    story.acquire(0.5, 1, 2).acquire(0.6, 2, 3).released(1.0, 0, 1, Given::Back);
-    story.granted(1.5, 2, 3).released(2.0, 2, 3, Given::Back).granted(2.5, 1, 2).released(3.0, 1, 2, Given::Back);
+    story.acquire(0.5, 1, 2).acquire(0.6, 2, 3).released(1.0, 0, 1, ReleaseOutcome::Released);
+    story.granted(1.5, 2, 3).released(2.0, 2, 3, ReleaseOutcome::Released).granted(2.5, 1, 2).released(
+        3.0,
+        1,
+        2,
+        ReleaseOutcome::Released,
+    );
     assert_eq!(story.violated(), [Property::Fairness]);
 }

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::client::{Client, Command, Monitor, Options, Result};
-use crate::recipes::Given;
+use crate::recipes::ReleaseOutcome;
 use crate::torture::history::{History, Op, Stamp, What};
 use crate::torture::live::world::lock;
 
@@ -227,7 +227,9 @@ impl Seen {
             match &event.what {
                 What::Acquire { op, lock, .. } => drop(asked.insert(*op, (event.at_us, *lock))),
                 What::Granted { op, token: Some(token), .. } => drop(known.insert(*op, (event.at_us, *token))),
-                What::Released { op, given: Some(Given::Back), tries: 1, trace } if !trace.resent && trace.lost_us.is_none() => {
+                What::Released { op, given: Some(ReleaseOutcome::Released), tries: 1, trace }
+                    if !trace.resent && trace.lost_us.is_none() =>
+                {
                     let (Some((asked_us, lock)), Some((known_us, token))) = (asked.get(op), known.get(op)) else { continue };
                     let (Some(arrived), Some((1, released))) = (arrived.get(op), released.get(&(*op, *token))) else { continue };
                     let seen_all = !self.gaps.iter().any(|(from_us, to_us)| from_us <= &event.at_us && to_us >= asked_us);
@@ -265,7 +267,7 @@ mod tests {
             let valid_until_us = Some(known * S / 10 + LEASE_US);
             at(known, What::Granted { op, token: Some(u64::from(op)), valid_until_us, watched: false, trace: Trace::default() });
             at(release, What::Release { op });
-            let given = Some(Given::Back);
+            let given = Some(ReleaseOutcome::Released);
             at(release + 20, What::Released { op, given, tries: 1, trace: Trace::default() });
         }
         events.sort_by_key(|(at_us, ..)| *at_us);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::keyspace::change::{Change, ChangeLog, Effect};
-use crate::recipes::Given;
+use crate::recipes::ReleaseOutcome;
 use crate::torture::history::{History, Op, Stamp, What};
 use crate::torture::live::world::lock;
 
@@ -67,7 +67,7 @@ impl Orders {
                         tokens.insert(*op, *token);
                     }
                 }
-                What::Released { op, given: Some(Given::Back), trace, .. } => {
+                What::Released { op, given: Some(ReleaseOutcome::Released), trace, .. } => {
                     let grant = tokens.get(op).and_then(|token| seen.grants.get(token));
                     // What ended later ended for another reason: a failover brought it back.
                     let ended = grant.and_then(|(_, ended)| *ended).filter(|ended| ended.at_us <= event.at_us);
@@ -141,7 +141,8 @@ mod tests {
         let late = 1 - granted_first;
         history.push(1_000_000, granted_first as u32, granted(granted_first));
         history.push(2_000_000, granted_first as u32, What::Release { op: granted_first as Op });
-        let released = What::Released { op: granted_first as Op, given: Some(Given::Back), tries: 1, trace: Trace::default() };
+        let released =
+            What::Released { op: granted_first as Op, given: Some(ReleaseOutcome::Released), tries: 1, trace: Trace::default() };
         history.push(2_100_000, granted_first as u32, released);
         history.push(3_000_000, late as u32, granted(late));
         orders.complete(&mut history);

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Sleep, sleep_until};
 
 use crate::client::{Command, Result, Value};
-use crate::recipes::{Listening, Live, World};
+use crate::recipes::{Live, LiveMessages, World};
 use crate::torture::arena::Arena;
 use crate::torture::history::{History, Op, Trace, What};
 use crate::torture::sim::clock::Clock;
@@ -178,7 +178,7 @@ impl LiveWorld {
 }
 
 impl World for LiveWorld {
-    type Messages = Listening;
+    type Messages = LiveMessages;
 
     fn servers(&self) -> usize {
         self.machine.servers
@@ -196,7 +196,7 @@ impl World for LiveWorld {
         }
     }
 
-    async fn subscribe(&self, server: usize, channel: &[u8]) -> Result<Listening> {
+    async fn subscribe(&self, server: usize, channel: &[u8]) -> Result<LiveMessages> {
         self.live.subscribe(server, channel).await
     }
 

@@ -5,19 +5,19 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::{Answer, Call, Conn, ConnId, Event, Key, Net, ToServer, Use, keep};
-use crate::client::{Command, Error, Message, Patience, Result, Value};
+use crate::client::{Blocking, Command, Error, Message, Result, Value};
 use crate::torture::history::Stamp;
 
 impl Net {
     /// Sends a command.
     pub fn call(&mut self, client: u32, server: u32, command: Command) -> Key {
-        let patience = command.patience();
-        let usage = if patience == Patience::Usual { Use::Shared } else { Use::Pooled };
+        let blocking = command.blocking();
+        let usage = if blocking == Blocking::No { Use::Shared } else { Use::Pooled };
         let conn = self.conn_for(client, server, usage);
-        let wait = match patience {
-            Patience::Usual => Some(Duration::ZERO),
-            Patience::Waits(wait) => Some(wait),
-            Patience::Forever => None,
+        let wait = match blocking {
+            Blocking::No => Some(Duration::ZERO),
+            Blocking::For(wait) => Some(wait),
+            Blocking::Forever => None,
         };
         self.begin(conn, command, wait)
     }

@@ -1,0 +1,89 @@
+//! The socket of a connection: TCP, TLS over TCP, or a unix socket.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::client::connection::tls::{TlsConnector, TlsStream};
+use crate::client::error::{Error, Result};
+use crate::client::options::{Address, Options};
+
+/// TCP keep-alive: idle time before the first probe, interval, and number of probes. The client detects a vanished server within
+/// about half a minute, also on an idle connection.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
+
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream>),
+    Unix(UnixStream),
+}
+
+/// Opens sockets to one server. It has read the certificates.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    address: Address,
+    tls: Option<TlsConnector>,
+}
+
+impl Connector {
+    /// Reads the certificates, if any.
+    pub fn new(options: &Options) -> Result<Connector> {
+        let tls = match (&options.tls, &options.address) {
+            (None, _) => None,
+            (Some(_), Address::Unix(_)) => return Err(Error::Invalid("TLS is not supported over a unix socket".to_owned())),
+            (Some(tls), Address::Tcp { host, .. }) => Some(TlsConnector::new(tls, host)?),
+        };
+        Ok(Connector { address: options.address.clone(), tls })
+    }
+
+    pub async fn connect(&self) -> io::Result<Stream> {
+        let (host, port) = match &self.address {
+            Address::Unix(path) => return UnixStream::connect(path).await.map(Stream::Unix),
+            Address::Tcp { host, port } => (host.as_str(), *port),
+        };
+        let stream = TcpStream::connect((host, port)).await?;
+        stream.set_nodelay(true)?;
+        let (idle, interval, probes) = KEEPALIVE;
+        let keepalive = socket2::TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes);
+        socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+        match &self.tls {
+            None => Ok(Stream::Tcp(stream)),
+            Some(connector) => Ok(Stream::Tls(Box::new(connector.connect(stream).await?))),
+        }
+    }
+}
+
+/// Evaluates the same expression for each kind of socket.
+macro_rules! for_each_socket {
+    ($self:expr, $stream:ident => $what:expr) => {
+        match $self.get_mut() {
+            Stream::Tcp($stream) => $what,
+            Stream::Tls($stream) => $what,
+            Stream::Unix($stream) => $what,
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        for_each_socket!(self, stream => Pin::new(stream).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        for_each_socket!(self, stream => Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        for_each_socket!(self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        for_each_socket!(self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}

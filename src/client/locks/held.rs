@@ -1,0 +1,324 @@
+//! A lock while it is held: its deadline, its tokens, its renewal and its loss.
+//!
+//! ```text
+//!   granted ─▶ Held ◀─ a task that renews every third of the lease ─▶ deadline
+//!               ▲  ◀─ lock-lost push, NOTHELD, broken connection of a session ─▶ lost
+//!               └─ LockGuard
+//! ```
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::client::command::Command;
+use crate::client::connection::backoff::Backoff;
+use crate::client::connection::multiplexed::Connection;
+use crate::client::connection::pushes::LossListener;
+use crate::client::core::{Core, Leased};
+use crate::client::error::{Error, Result};
+use crate::client::locks::guard::Lost;
+use crate::client::locks::request::LockRequest;
+use crate::client::value::Value;
+
+/// A held lock, several held locks, or held permits of a semaphore.
+pub(crate) struct Held {
+    pub core: Arc<Core>,
+    pub request: LockRequest,
+    pub owner: Vec<u8>,
+    pub tokens: Vec<u64>,
+    pub state: watch::Sender<State>,
+    /// The connection that the grant is bound to, if any.
+    session: Mutex<Option<Leased>>,
+    /// Name of the session that the grant is bound to. Such a grant outlives its connection for the grace.
+    session_name: Option<String>,
+}
+
+/// What an acquisition knows about its grant.
+pub(crate) struct Grant {
+    pub owner: Vec<u8>,
+    pub tokens: Vec<u64>,
+    /// The end of the lease, counted from before the request.
+    pub deadline: Instant,
+    pub session: Option<Leased>,
+    pub session_name: Option<String>,
+}
+
+/// What this process knows about a grant.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    /// The end of the lease on this process's clock, counted from before the request: the server's lease begins no earlier.
+    pub deadline: Instant,
+    pub lost: Option<Lost>,
+    /// Whether the guard is gone.
+    pub released: bool,
+}
+
+impl State {
+    /// Whether the grant is no longer held.
+    pub fn is_lost(&self) -> bool {
+        self.lost.is_some() || Instant::now() >= self.deadline
+    }
+}
+
+/// What ends a wait of the renewal task.
+enum Event {
+    /// A renewal has been tried. The value is the remaining lease.
+    Renewed(Result<Duration>),
+    /// The connection that the grant is bound to broke.
+    ConnectionBroke,
+    LeaseEnded,
+}
+
+impl Held {
+    pub fn new(core: &Arc<Core>, request: LockRequest, grant: Grant) -> Arc<Held> {
+        let Grant { owner, tokens, deadline, session, session_name } = grant;
+        let state = watch::Sender::new(State { deadline, lost: None, released: false });
+        let session = Mutex::new(session);
+        let held = Arc::new(Held { core: Arc::clone(core), request, owner, tokens, state, session, session_name });
+        if held.request.owner.is_some() {
+            held.request.names.iter().for_each(|name| core.holds.add(name, &held.owner, held.request.lease_ms));
+        }
+        for &token in &held.tokens {
+            core.pushes.listen(token, held.as_listener());
+        }
+        held
+    }
+
+    /// Spawns the task that renews and watches the grant until its guard is gone.
+    pub fn spawn_renewal(self: &Arc<Self>) {
+        if self.request.renew || self.request.session {
+            self.core.runtime.spawn(Arc::clone(self).keep_renewed());
+        }
+    }
+
+    fn as_listener(self: &Arc<Self>) -> Weak<dyn LossListener> {
+        let weak: Weak<Held> = Arc::downgrade(self);
+        weak
+    }
+
+    fn session(&self) -> MutexGuard<'_, Option<Leased>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection that the grant is bound to.
+    fn session_connection(&self) -> Option<Connection> {
+        self.session().as_ref().map(|leased| (**leased).clone())
+    }
+
+    /// Records the loss of the grant. Only the first loss counts.
+    pub fn lose(&self, how: Lost) {
+        self.state.send_if_modified(|state| {
+            let first = state.lost.is_none();
+            if first {
+                state.lost = Some(how);
+            }
+            first
+        });
+    }
+
+    /// Stops renewing, and reports no loss any more, because the guard is gone.
+    pub fn stop(self: &Arc<Self>) {
+        self.state.send_modify(|state| state.released = true);
+        let listener = self.as_listener();
+        self.tokens.iter().for_each(|&token| self.core.pushes.unlisten(token, &listener));
+    }
+
+    /// Sends commands on the connection that the grant is bound to, or else on the shared one, and waits for their replies.
+    pub async fn send(&self, commands: &[Command], idempotent: bool) -> Result<Vec<Value>> {
+        let mut wire = Vec::new();
+        commands.iter().for_each(|command| wire.extend_from_slice(command.wire()));
+        let deadline = self.core.deadline();
+        match self.session_connection() {
+            Some(connection) => self.core.call_many_on(&connection, &wire, commands.len(), deadline).await,
+            None => self.core.call_many(&wire, commands.len(), idempotent, deadline).await,
+        }
+    }
+
+    /// Restarts the lease, and moves the deadline. Returns the remaining time according to the server.
+    pub async fn renew(&self) -> Result<Duration> {
+        let renewal = |(name, token): (&Vec<u8>, Option<u64>)| {
+            // The owner's lease, which all its guards share, must not become shorter than the longest of them.
+            let longest = self.request.owner.is_some().then(|| self.core.holds.lease_ms(name, &self.owner)).flatten();
+            self.request.renewal(name, &self.owner, longest.unwrap_or(0).max(self.request.lease_ms), token)
+        };
+        let commands: Vec<_> = self.names_and_tokens().map(renewal).collect();
+        let sent = Instant::now();
+        let mut left_ms = u64::MAX;
+        // A renewal may be sent again, and then run twice and late. That does no harm.
+        for reply in self.send(&commands, true).await? {
+            left_ms = left_ms.min(reply.into::<u64>()?);
+        }
+        let left = Duration::from_millis(left_ms);
+        self.state.send_modify(|state| state.deadline = sent + left);
+        Ok(left)
+    }
+
+    /// The names, each with the token of its grant, unless the server may have replaced the token.
+    fn names_and_tokens(&self) -> impl Iterator<Item = (&Vec<u8>, Option<u64>)> {
+        let known = !self.request.may_be_upgraded();
+        self.request.names.iter().zip(&self.tokens).map(move |(name, &token)| (name, known.then_some(token)))
+    }
+
+    /// Resumes the named session on a new connection after the old one broke. Returns false if the session has no name or has
+    /// ended, or if no connection is available by the deadline.
+    async fn resume_session(&self, deadline: Instant) -> bool {
+        let Some(name) = &self.session_name else { return false };
+        let start = self.request.start_session(name);
+        let mut backoff = Backoff::new();
+        loop {
+            let resumed = async {
+                let leased = self.core.lease(deadline).await?;
+                let mut grants = 0;
+                for reply in self.core.call_many_on(&leased, start.wire(), 1, deadline).await? {
+                    grants = reply.into::<u64>()?;
+                }
+                Ok((leased, grants))
+            };
+            match resumed.await {
+                // The old session has ended. This is a new one with the same name.
+                Ok((_, 0)) => return false,
+                Ok((leased, _)) => {
+                    *self.session() = Some(leased);
+                    return true;
+                }
+                Err(error) if Error::is_of_connection(&error) => {}
+                Err(_) => return false,
+            }
+            backoff.failed(self.core.options.backoff);
+            if !backoff.wait(deadline).await {
+                return false;
+            }
+        }
+    }
+
+    /// Renews the grant until its guard is gone or the grant is lost.
+    async fn keep_renewed(self: Arc<Self>) {
+        let lease = Duration::from_millis(self.request.lease_ms);
+        // A twentieth of the lease, from 5 ms to 1 s, so that several attempts fit into the rest of the lease.
+        let retry = (lease / 20).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        let mut state = self.state.subscribe();
+        let mut broken = Box::pin(closed(self.session_connection()));
+        let mut next = {
+            let left = state.borrow().deadline.saturating_duration_since(Instant::now());
+            Instant::now() + left.saturating_sub(self.request.lease() * 2 / 3)
+        };
+        loop {
+            let deadline = {
+                let state = state.borrow_and_update();
+                if state.released || state.lost.is_some() {
+                    return;
+                }
+                state.deadline
+            };
+            let due = if self.request.renew { next.min(deadline) } else { deadline };
+            let event = tokio::select! {
+                _ = state.changed() => continue,
+                () = &mut broken => Event::ConnectionBroke,
+                () = sleep_until(due) => self.renew_by(deadline, &mut broken).await,
+            };
+            next = match event {
+                Event::Renewed(Ok(left)) => Instant::now() + (left.min(lease) / 3).max(Duration::from_millis(1)),
+                Event::Renewed(Err(Error::NotHeld(cause))) => return self.lose(Lost::NotHeld(cause)),
+                // The next renewal may get a clearer answer. The grant is held until its lease ends.
+                Event::Renewed(Err(_)) => Instant::now() + retry,
+                Event::LeaseEnded => return self.lose(Lost::Lease),
+                Event::ConnectionBroke => {
+                    if !self.resume_session(deadline).await {
+                        return self.lose(Lost::Connection);
+                    }
+                    broken.set(closed(self.session_connection()));
+                    continue;
+                }
+            };
+        }
+    }
+
+    /// Renews, unless the lease ends or the connection that the grant is bound to breaks first.
+    async fn renew_by(&self, deadline: Instant, broken: impl Future<Output = ()>) -> Event {
+        if Instant::now() >= deadline {
+            return Event::LeaseEnded;
+        }
+        tokio::select! {
+            biased;
+            renewed = self.renew() => Event::Renewed(renewed),
+            () = broken => Event::ConnectionBroke,
+            () = sleep_until(deadline) => Event::LeaseEnded,
+        }
+    }
+
+    /// Releases the grant. A release whose reply is lost is sent again: its request id and the token keep it from ending another
+    /// grant.
+    pub async fn release(self: Arc<Self>) -> Result {
+        let request_id = self.core.unique_name();
+        let release = |(name, token): (&Vec<u8>, Option<u64>)| {
+            let all = self.request.owner.is_none() || self.core.holds.remove(name, &self.owner);
+            self.request.release(name, &self.owner, all, token, &request_id)
+        };
+        let commands: Vec<_> = self.names_and_tokens().map(release).collect();
+        let (begun, lease) = (Instant::now(), Duration::from_millis(self.request.lease_ms));
+        let mut maybe_released = false;
+        loop {
+            let sent = self.send(&commands, false).await;
+            let outcome = sent.and_then(|replies| replies.into_iter().try_for_each(|reply| reply.into_result().map(drop)));
+            let error = match outcome {
+                // An earlier attempt has released it.
+                Err(Error::NotHeld(_)) if maybe_released => return Ok(()),
+                Err(error) if error.is_of_connection() => error,
+                outcome => return self.finish_release(outcome),
+            };
+            // After the lease has ended, there is nothing to release.
+            let lease_ended = begun.elapsed() >= lease;
+            if !self.request.session && !lease_ended {
+                maybe_released |= error.maybe_applied();
+                sleep(self.core.options.backoff.0).await;
+            } else if self.session_name.is_some() && !lease_ended {
+                maybe_released |= error.maybe_applied();
+                let deadline = self.state.borrow().deadline;
+                if !self.resume_session(deadline).await {
+                    // The grant was released, or ended with its session: the lock is free.
+                    return if maybe_released { Ok(()) } else { Err(error) };
+                }
+            } else if self.request.session {
+                let names = self.request.title();
+                return Err(Error::NotHeld(format!("the connection that lock '{names}' was bound to has closed")));
+            } else {
+                return self.finish_release(Err(error));
+            }
+        }
+    }
+
+    /// Ends a release whose outcome is known, or that is given up because the lease has ended.
+    fn finish_release(&self, outcome: Result) -> Result {
+        if outcome.as_ref().is_err_and(Error::is_of_connection) && self.request.owner.is_some() {
+            self.request.names.iter().for_each(|name| self.core.holds.mark_surplus(name, &self.owner));
+        }
+        if let Some(mut leased) = self.session().take() {
+            leased.reusable = outcome.is_ok() && self.session_name.is_none();
+        }
+        outcome
+    }
+}
+
+/// Returns when the connection closes; never if there is none.
+async fn closed(connection: Option<Connection>) {
+    match connection {
+        Some(connection) => connection.closed().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl LossListener for Held {
+    fn lost(&self, token: u64, reason: &str) {
+        if self.tokens.contains(&token) {
+            self.lose(match reason {
+                "lease" => Lost::Lease,
+                "deleted" => Lost::Deleted,
+                "maxhold" => Lost::MaxHold,
+                "session" => Lost::Connection,
+                other => Lost::NotHeld(other.to_owned()),
+            });
+        }
+    }
+}
