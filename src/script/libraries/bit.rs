@@ -5,7 +5,7 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 
 use crate::script::interpreter::Interpreter;
-use crate::script::stack::{push_bytes, set_function};
+use crate::script::lua::stack::push_bytes;
 
 /// Pushes the table.
 ///
@@ -30,7 +30,7 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
     unsafe {
         lua_createtable(lua, 0, functions.len() as c_int);
         for (name, function) in functions {
-            set_function(lua, interpreter, name, function);
+            Interpreter::set_function(lua, interpreter, name, function);
         }
     }
 }

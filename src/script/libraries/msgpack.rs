@@ -8,13 +8,14 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::script::bounds;
-use crate::script::globals::uncover;
+use crate::script::fuel;
+use crate::script::globals::read_only;
 use crate::script::interpreter::Interpreter;
-use crate::script::libraries::buffer::{Kind, Level, Writer};
+use crate::script::libraries::buffer::{Kind, Level};
 use crate::script::libraries::convert::to_i64;
 use crate::script::libraries::raise::{ensure_stack, raise, raise_numbers};
-use crate::script::stack::{bytes, push_bytes, set_field, set_function};
+use crate::script::libraries::writer::Writer;
+use crate::script::lua::stack::{bytes, push_bytes, set_field};
 
 /// Tables nested so deep are packed as nil; one that contains itself ends there.
 const NESTING_MAX: u32 = 16;
@@ -32,10 +33,10 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
     // SAFETY: as promised.
     unsafe {
         lua_createtable(lua, 0, 6);
-        set_function(lua, interpreter, c"pack", pack);
-        set_function(lua, interpreter, c"unpack", unpack);
-        set_function(lua, interpreter, c"unpack_one", unpack_one);
-        set_function(lua, interpreter, c"unpack_limit", unpack_limit);
+        Interpreter::set_function(lua, interpreter, c"pack", pack);
+        Interpreter::set_function(lua, interpreter, c"unpack", unpack);
+        Interpreter::set_function(lua, interpreter, c"unpack_one", unpack_one);
+        Interpreter::set_function(lua, interpreter, c"unpack_limit", unpack_limit);
         push_bytes(lua, b"cmsgpack");
         set_field(lua, c"_NAME");
         push_bytes(lua, b"lua-cmsgpack 0.4.0");
@@ -149,7 +150,7 @@ unsafe fn encode_table(lua: *mut lua_State, out: Writer, level: u32) {
     unsafe {
         ensure_stack(lua, 2, c"in function table_is_an_array");
         let top = lua_gettop(lua);
-        uncover(lua, top);
+        read_only::unwrap(lua, top);
         let (entries, is_array) = survey(lua);
         if is_array {
             head(out, entries, Some((0x90, 15)), None, 0xdc);
@@ -179,7 +180,7 @@ unsafe fn survey(lua: *mut lua_State) -> (usize, bool) {
         let interpreter = Interpreter::of(lua);
         lua_pushnil(lua);
         while lua_next(lua, -2) != 0 {
-            bounds::spend(lua, interpreter, 2);
+            fuel::consume(lua, interpreter, 2);
             lua_pop(lua, 1);
             entries += 1;
             if only_indices {
@@ -267,7 +268,7 @@ impl Input {
     unsafe fn count(&mut self) {
         let read = std::mem::replace(&mut self.uncounted, self.rest.len()) - self.rest.len();
         // SAFETY: see above.
-        unsafe { bounds::spend(self.lua, Interpreter::of(self.lua), STEPS_PER_BYTE * read as u64) };
+        unsafe { fuel::consume(self.lua, Interpreter::of(self.lua), STEPS_PER_BYTE * read as u64) };
     }
 
     /// The next `len` bytes, or an error.
@@ -305,7 +306,7 @@ impl Input {
         let lua = self.lua;
         // SAFETY: see above; nobody else uses the levels meanwhile, as nothing here calls a script's code.
         unsafe {
-            let levels = &raw mut (*Interpreter::of(lua)).levels;
+            let levels = &raw mut (*Interpreter::of(lua)).nesting;
             (*levels).clear();
             loop {
                 if self.uncounted - self.rest.len() >= LOOK_EVERY {

@@ -56,7 +56,7 @@ unsafe fn generator<'a>(lua: *mut lua_State) -> &'a mut ScriptRandom {
 }
 
 /// `math.random([m [, n]])`
-pub(in crate::script) unsafe extern "C-unwind" fn random(lua: *mut lua_State) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn random(lua: *mut lua_State) -> c_int {
     // SAFETY: Lua calls this; nothing here has a destructor.
     unsafe {
         let fraction = (generator(lua).next() % MAX) as f64 / MAX as f64;
@@ -81,7 +81,7 @@ pub(in crate::script) unsafe extern "C-unwind" fn random(lua: *mut lua_State) ->
 }
 
 /// `math.randomseed(seed)`
-pub(in crate::script) unsafe extern "C-unwind" fn randomseed(lua: *mut lua_State) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn randomseed(lua: *mut lua_State) -> c_int {
     // SAFETY: as for `random`.
     unsafe {
         let seed = luaL_checkinteger(lua, 1) as i32;

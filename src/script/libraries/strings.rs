@@ -7,11 +7,11 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::script::bounds;
+use crate::script::fuel;
 use crate::script::interpreter::Interpreter;
-use crate::script::libraries::buffer::Writer;
 use crate::script::libraries::pattern::{Capture, Fault, Matcher};
-use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function};
+use crate::script::libraries::writer::Writer;
+use crate::script::lua::stack::{bytes, get_field, push_bytes, set_field};
 
 /// What a replacement counts as, beside the function it may call.
 const REPLACEMENT: u64 = 8;
@@ -28,7 +28,7 @@ const FIELD_MAX: usize = 16;
 ///
 /// # Safety
 /// As for [`crate::script::globals::install`].
-pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
+pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
     let functions: [(&CStr, lua_CFunction); 8] = [
         (c"find", find),
         (c"match", match_),
@@ -42,7 +42,7 @@ pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut I
     // SAFETY: as promised.
     unsafe {
         for (name, function) in functions {
-            set_function(lua, interpreter, name, function);
+            Interpreter::set_function(lua, interpreter, name, function);
         }
         // Its name of old.
         get_field(lua, -1, c"gmatch");
@@ -78,7 +78,7 @@ unsafe fn matcher<'a>(
     pattern: &'a [u8],
 ) -> Matcher<'a, impl FnMut(u64) -> bool + use<'a>> {
     // SAFETY: as promised.
-    Matcher::new(subject, pattern, move |work| unsafe { bounds::spend_quietly(interpreter, work) })
+    Matcher::new(subject, pattern, move |work| unsafe { fuel::try_consume(interpreter, work) })
 }
 
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments and with the interpreter as their
@@ -100,7 +100,7 @@ unsafe fn raise(lua: *mut lua_State, interpreter: *mut Interpreter, fault: Fault
     unsafe {
         match fault {
             Fault::Malformed(text) => luaL_error(lua, c"%s".as_ptr(), text.as_ptr()),
-            Fault::Killed => bounds::raise_killed(lua, interpreter),
+            Fault::Killed => fuel::raise_killed(lua, interpreter),
         }
     }
 }
@@ -109,7 +109,7 @@ unsafe fn raise(lua: *mut lua_State, interpreter: *mut Interpreter, fault: Fault
 unsafe fn finish<F: FnMut(u64) -> bool>(lua: *mut lua_State, interpreter: *mut Interpreter, matcher: &mut Matcher<'_, F>) {
     if matcher.finish() {
         // SAFETY: see above.
-        unsafe { bounds::raise_killed(lua, interpreter) };
+        unsafe { fuel::raise_killed(lua, interpreter) };
     }
 }
 
@@ -166,7 +166,7 @@ unsafe fn search(lua: *mut lua_State, find: bool) -> c_int {
         let init = usize::try_from(init.saturating_sub(1)).unwrap_or(0).min(subject.len());
         let pattern = up_to_nul(given);
         if find && (lua_toboolean(lua, 4) != 0 || !pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))) {
-            bounds::spend(lua, interpreter, (subject.len() - init) as u64 / bounds::BYTES_PER_STEP);
+            fuel::consume(lua, interpreter, (subject.len() - init) as u64 / fuel::BYTES_PER_STEP);
             return match memchr::memmem::find(&subject[init..], given) {
                 Some(at) => {
                     lua_pushinteger(lua, (init + at) as lua_Integer + 1);
@@ -266,8 +266,8 @@ unsafe extern "C-unwind" fn gsub(lua: *mut lua_State) -> c_int {
             };
             if let Some(end) = matched {
                 count += 1;
-                let work = REPLACEMENT + (end - copied + replacement.len()) as u64 / bounds::BYTES_PER_STEP;
-                bounds::spend(lua, interpreter, work);
+                let work = REPLACEMENT + (end - copied + replacement.len()) as u64 / fuel::BYTES_PER_STEP;
+                fuel::consume(lua, interpreter, work);
                 add(buffer, &subject[copied..at]);
                 copied = end;
                 let captures = matcher.captures();

@@ -11,12 +11,12 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::script::bounds;
+use crate::script::fuel;
 use crate::script::interpreter::Interpreter;
-use crate::script::libraries::buffer::Writer;
 use crate::script::libraries::convert::{to_i64, to_u64};
 use crate::script::libraries::raise::{ensure_stack, raise, raise_numbers};
-use crate::script::stack::{bytes, c_bytes, push_bytes, set_function};
+use crate::script::libraries::writer::Writer;
+use crate::script::lua::stack::{bytes, c_bytes, push_bytes};
 
 /// The widest integer, bytes.
 const INTEGER_MAX: usize = 32;
@@ -32,9 +32,9 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
     // SAFETY: as promised.
     unsafe {
         lua_createtable(lua, 0, 3);
-        set_function(lua, interpreter, c"pack", pack);
-        set_function(lua, interpreter, c"unpack", unpack);
-        set_function(lua, interpreter, c"size", size);
+        Interpreter::set_function(lua, interpreter, c"pack", pack);
+        Interpreter::set_function(lua, interpreter, c"unpack", unpack);
+        Interpreter::set_function(lua, interpreter, c"size", size);
     }
 }
 
@@ -73,7 +73,7 @@ impl Format {
         let (&letter, rest) = self.rest.split_first()?;
         self.rest = rest;
         // SAFETY: see above.
-        unsafe { bounds::spend(self.lua, Interpreter::of(self.lua), 2) };
+        unsafe { fuel::consume(self.lua, Interpreter::of(self.lua), 2) };
         let size = match letter {
             b'b' | b'B' | b'x' => 1,
             b'h' | b'H' => 2,

@@ -6,12 +6,12 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::script::bounds;
-use crate::script::globals::{raise_read_only, uncover};
+use crate::script::fuel;
+use crate::script::globals::read_only;
 use crate::script::interpreter::Interpreter;
-use crate::script::layout;
-use crate::script::libraries::buffer::Writer;
-use crate::script::stack::{bytes, set_function};
+use crate::script::libraries::writer::Writer;
+use crate::script::lua::layout;
+use crate::script::lua::stack::bytes;
 
 /// What a comparison of a sort counts as, beside the function it may call.
 const COMPARISON: u64 = 4;
@@ -20,7 +20,7 @@ const COMPARISON: u64 = 4;
 ///
 /// # Safety
 /// As for [`crate::script::globals::install`].
-pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
+pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
     let functions: [(&CStr, lua_CFunction); 7] = [
         (c"concat", concat),
         (c"foreach", foreach),
@@ -33,7 +33,7 @@ pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut I
     // SAFETY: as promised.
     unsafe {
         for (name, function) in functions {
-            set_function(lua, interpreter, name, function);
+            Interpreter::set_function(lua, interpreter, name, function);
         }
     }
 }
@@ -68,7 +68,7 @@ unsafe extern "C-unwind" fn concat(lua: *mut lua_State) -> c_int {
         let last = integer_or(lua, 4, || lua_objlen(lua, 1) as c_int);
         let out = Writer::new(lua);
         for index in first..=last {
-            bounds::spend(lua, interpreter, 2);
+            fuel::consume(lua, interpreter, 2);
             lua_rawgeti_(lua, 1, index);
             let Some(text) = bytes(lua, -1) else {
                 let format = c"invalid value (%s) at index %d in table for 'concat'";
@@ -92,10 +92,10 @@ unsafe extern "C-unwind" fn foreach(lua: *mut lua_State) -> c_int {
         let interpreter = Interpreter::of(lua);
         luaL_checktype(lua, 1, LUA_TTABLE);
         luaL_checktype(lua, 2, LUA_TFUNCTION);
-        uncover(lua, 1);
+        read_only::unwrap(lua, 1);
         lua_pushnil(lua);
         while lua_next(lua, 1) != 0 {
-            bounds::spend(lua, interpreter, 4);
+            fuel::consume(lua, interpreter, 4);
             lua_pushvalue(lua, 2);
             lua_pushvalue(lua, -3);
             lua_pushvalue(lua, -3);
@@ -117,7 +117,7 @@ unsafe extern "C-unwind" fn foreachi(lua: *mut lua_State) -> c_int {
         let len = length(lua);
         luaL_checktype(lua, 2, LUA_TFUNCTION);
         for index in 1..=len {
-            bounds::spend(lua, interpreter, 4);
+            fuel::consume(lua, interpreter, 4);
             lua_pushvalue(lua, 2);
             lua_pushinteger(lua, index.into());
             lua_rawgeti_(lua, 1, index);
@@ -140,7 +140,7 @@ unsafe extern "C-unwind" fn maxn(lua: *mut lua_State) -> c_int {
         let mut max = 0.0;
         lua_pushnil(lua);
         while lua_next(lua, 1) != 0 {
-            bounds::spend(lua, interpreter, 2);
+            fuel::consume(lua, interpreter, 2);
             lua_pop(lua, 1);
             if lua_type(lua, -1) == LUA_TNUMBER {
                 let key = lua_tonumber(lua, -1);
@@ -158,8 +158,8 @@ unsafe extern "C-unwind" fn maxn(lua: *mut lua_State) -> c_int {
 unsafe extern "C-unwind" fn insert(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
-        if uncover(lua, 1) {
-            return raise_read_only(lua);
+        if read_only::unwrap(lua, 1) {
+            return read_only::raise(lua);
         }
         let end = length(lua).wrapping_add(1);
         let position = match lua_gettop(lua) {
@@ -169,7 +169,7 @@ unsafe extern "C-unwind" fn insert(lua: *mut lua_State) -> c_int {
                 let position = luaL_checkinteger(lua, 2) as c_int;
                 let mut index = end.max(position);
                 while index > position {
-                    bounds::spend(lua, interpreter, 2);
+                    fuel::consume(lua, interpreter, 2);
                     lua_rawgeti_(lua, 1, index - 1);
                     lua_rawseti_(lua, 1, index);
                     index -= 1;
@@ -195,7 +195,7 @@ unsafe extern "C-unwind" fn remove(lua: *mut lua_State) -> c_int {
         let interpreter = Interpreter::of(lua);
         lua_rawgeti_(lua, 1, position);
         for index in position..end {
-            bounds::spend(lua, interpreter, 2);
+            fuel::consume(lua, interpreter, 2);
             lua_rawgeti_(lua, 1, index + 1);
             lua_rawseti_(lua, 1, index);
         }
@@ -331,7 +331,7 @@ impl Sort {
         let lua = self.lua;
         // SAFETY: see above.
         unsafe {
-            bounds::spend(lua, self.interpreter, COMPARISON);
+            fuel::consume(lua, self.interpreter, COMPARISON);
             if self.function {
                 lua_pushvalue(lua, 2);
                 lua_pushvalue(lua, a - 1);
@@ -341,11 +341,11 @@ impl Sort {
                 lua_pop(lua, 1);
                 return before;
             }
-            let top = layout::values(lua);
+            let top = layout::stack_values(lua);
             let [a_value, b_value] = [a, b].map(|index| &top[top.len() - index.unsigned_abs() as usize]);
-            match (a_value.text(), b_value.text()) {
+            match (a_value.bytes(), b_value.bytes()) {
                 (Some(a), Some(b)) => {
-                    bounds::spend(lua, self.interpreter, a.len() as u64 / bounds::BYTES_PER_STEP);
+                    fuel::consume(lua, self.interpreter, a.len() as u64 / fuel::BYTES_PER_STEP);
                     // As Lua orders strings in the locale of C.
                     a < b
                 }

@@ -24,13 +24,13 @@ mod run;
 mod tests;
 mod tokens;
 
-use crate::script::names::Known;
+use crate::script::calls::command_cache::CallableCommand;
 
-pub(super) use run::run;
+pub(crate) use run::run;
 
 /// A script that can be carried out without Lua.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     steps: Box<[Step]>,
 }
 
@@ -122,8 +122,8 @@ enum Order {
 
 /// `redis.call(…)`
 struct Call {
-    known: Known,
-    /// What it counts where the command visits nothing beside what it is given: see [`bounds::charge_planned`](super::bounds::charge_planned).
+    known: CallableCommand,
+    /// What it counts where the command visits nothing beside what it is given: see [`fuel::add_planned_call`](super::fuel::add_planned_call).
     work: u64,
     /// The command, as it is named here.
     name: Box<[u8]>,

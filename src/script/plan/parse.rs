@@ -3,9 +3,9 @@
 use crate::engine::observe::command_stats::CommandStats;
 use crate::engine::table::CommandTable;
 use crate::resp::double::DOUBLE_MAX;
-use crate::script::bounds;
-use crate::script::call::{FEW, format_number};
-use crate::script::names::Known;
+use crate::script::calls::call::{INLINE_ARGUMENTS, format_number};
+use crate::script::calls::command_cache::CallableCommand;
+use crate::script::fuel;
 use crate::script::plan::commands::{Reply, reply};
 use crate::script::plan::tokens::{Token, Tokens};
 use crate::script::plan::{Call, Given, Order, Plan, Step, Value};
@@ -17,7 +17,7 @@ const SOURCE_MAX: usize = 8 << 10;
 
 impl Plan {
     /// The plan of a script that Lua has compiled; `None` where it is to run there.
-    pub(in crate::script) fn of(source: &[u8], commands: &CommandTable, stats: &mut CommandStats) -> Option<Plan> {
+    pub(crate) fn of(source: &[u8], commands: &CommandTable, stats: &mut CommandStats) -> Option<Plan> {
         if source.len() > SOURCE_MAX {
             return None;
         }
@@ -278,9 +278,9 @@ impl<'a> Parser<'a, '_> {
         self.expect(Token::Symbol(")"))?;
         let (command, count) = (self.commands.lookup(&name)?, 1 + arguments.len());
         reply(command, count)?;
-        let known = Known::new(command, self.stats);
-        let callable = known.common && known.takes(count) && count <= FEW;
-        let work = bounds::call_work(known.least_work, count);
+        let known = CallableCommand::new(command, self.stats);
+        let callable = known.allowed && known.accepts(count) && count <= INLINE_ARGUMENTS;
+        let work = fuel::unvisited_call_cost(known.min_cost, count);
         callable.then(|| Call { known, work, name, arguments: arguments.into(), line })
     }
 

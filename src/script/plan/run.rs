@@ -6,10 +6,11 @@ use smallvec::SmallVec;
 
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::resp::reply::{Protocol, Sink};
-use crate::script::answer::{truncate, write_status};
-use crate::script::bounds;
-use crate::script::call::{self, FEW};
-use crate::script::failure;
+use crate::script::calls::call::{self, INLINE_ARGUMENTS};
+use crate::script::calls::checks::check_call;
+use crate::script::conversion::errors;
+use crate::script::conversion::to_reply::{truncate, write_status};
+use crate::script::fuel;
 use crate::script::interpreter::Interpreter;
 use crate::script::plan::{Call, Given, Order, Plan, Step, Value};
 
@@ -17,7 +18,7 @@ use crate::script::plan::{Call, Given, Order, Plan, Step, Value};
 const SHORT: usize = 512;
 
 /// Why a run did not come to its end.
-pub(in crate::script) struct Failure {
+pub(crate) struct Failure {
     /// The error as a script could catch it, and the line that it names.
     text: Vec<u8>,
     line: u32,
@@ -109,7 +110,7 @@ impl<'r> Room<'r> {
 /// The interpreter is valid and runs nothing else. Its frame is that of this run; the frame's engine is valid, and reached through the
 /// frame only until this returns.
 #[inline(always)]
-pub(in crate::script) unsafe fn run(
+pub(crate) unsafe fn run(
     plan: &Plan,
     interpreter: *mut Interpreter,
     keys: &[&[u8]],
@@ -117,7 +118,7 @@ pub(in crate::script) unsafe fn run(
     reply: &mut dyn Sink,
 ) -> Result<()> {
     // SAFETY: as promised; nobody else uses the room for texts now.
-    let room = Room(unsafe { &mut (*interpreter).texts });
+    let room = Room(unsafe { &mut (*interpreter).plan_texts });
     // SAFETY: as promised; what is in the frame is used by one function at a time.
     let engine = unsafe { (*interpreter).frame.engine };
     // Most calls are about the first key.
@@ -291,9 +292,9 @@ impl<'r> Run<'r> {
 
     /// Makes a call.
     fn call(&mut self, call: &'r Call) -> Result<Held<'r>> {
-        let mut numbers = [const { MaybeUninit::<[u8; DOUBLE_MAX]>::uninit() }; FEW];
+        let mut numbers = [const { MaybeUninit::<[u8; DOUBLE_MAX]>::uninit() }; INLINE_ARGUMENTS];
         let mut numbers = numbers.iter_mut();
-        let mut arguments = [const { MaybeUninit::<&[u8]>::uninit() }; FEW];
+        let mut arguments = [const { MaybeUninit::<&[u8]>::uninit() }; INLINE_ARGUMENTS];
         arguments[0].write(&call.name);
         for (at, given) in call.arguments.iter().enumerate() {
             let text = match given {
@@ -319,13 +320,13 @@ impl<'r> Run<'r> {
         let mut reply = Reply { room: &mut self.room, call: self.calls, held: Held::Boolean(false), aside: None };
         // SAFETY: as promised to `run`; no reference to the engine or to the frame is alive.
         let due = unsafe {
-            if let Err(error) = call::admit(interpreter, &call.known, arguments) {
+            if let Err(error) = check_call(interpreter, &call.known, arguments) {
                 (*(*interpreter).frame.engine).stats.error(&error);
-                return Err(call.fails(failure::trimmed(error.text()), true));
+                return Err(call.fails(errors::without_line_ends(error.text()), true));
             }
-            call::carry_out(interpreter, &call.known, arguments, &mut reply);
-            bounds::charge_planned(interpreter, call.work, (call.known.least_work, arguments.len()));
-            bounds::is_due(interpreter)
+            call::run_command(interpreter, &call.known, arguments, &mut reply);
+            fuel::add_planned_call(interpreter, call.work, (call.known.min_cost, arguments.len()));
+            fuel::is_check_due(interpreter)
         };
         let Reply { held, aside, .. } = reply;
         if due | aside.is_some() { self.settle(call, held, aside) } else { Ok(held) }
@@ -338,17 +339,17 @@ impl<'r> Run<'r> {
             && text.len() > SHORT
         {
             // SAFETY: as promised to `run`.
-            unsafe { bounds::charge(self.interpreter, text.len() as u64 / bounds::BYTES_PER_STEP) }
+            unsafe { fuel::add(self.interpreter, text.len() as u64 / fuel::BYTES_PER_STEP) }
         }
         // SAFETY: as promised to `run`; no reference to the engine or to the frame is alive.
-        if unsafe { bounds::settle_quietly(self.interpreter) } {
-            return Err(call.fails(&[b"ERR ", bounds::KILLED].concat(), false));
+        if unsafe { fuel::try_check(self.interpreter) } {
+            return Err(call.fails(&[b"ERR ", fuel::KILLED].concat(), false));
         }
         match aside {
             None => Ok(held),
             Some(Aside::Text(text)) => Ok(Held::Text(self.keep(text))),
             Some(Aside::Status(text)) => Ok(Held::Status(self.calls, self.keep(text))),
-            Some(Aside::Error(text)) => Err(call.fails(failure::trimmed(&text), true)),
+            Some(Aside::Error(text)) => Err(call.fails(errors::without_line_ends(&text), true)),
         }
     }
 
@@ -403,7 +404,7 @@ impl Reply<'_, '_> {
     }
 }
 
-/// As scripts are given replies as long as they ask for nothing else: see [`LuaSink`](crate::script::sink::LuaSink).
+/// As scripts are given replies as long as they ask for nothing else: see [`LuaSink`](crate::script::conversion::to_lua::LuaSink).
 impl Sink for Reply<'_, '_> {
     fn protocol(&self) -> Protocol {
         Protocol::Resp2
@@ -475,7 +476,7 @@ impl Sink for Reply<'_, '_> {
 
 impl Failure {
     /// The error as the client is given it.
-    pub(in crate::script) fn reply(&self, name: &[u8]) -> Vec<u8> {
+    pub(crate) fn reply(&self, name: &[u8]) -> Vec<u8> {
         let mut text = self.text.clone();
         for part in [b" script: ", name, b", on @user_script:", self.line.to_string().as_bytes(), b"."] {
             text.extend_from_slice(part);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::engine::harness::Harness;
 use crate::script::plan::Plan;
-use crate::script::sha1_hex;
+use crate::script::sha::sha1_hex;
 
 /// Whether a script has a plan.
 fn is_planned(source: &str) -> bool {
@@ -90,7 +90,7 @@ struct Pair([Harness; 2]);
 impl Pair {
     fn new() -> Self {
         let mut pair = [Harness::new(), Harness::new()];
-        pair[1].engine.lua_mut().scripts.without_plans = true;
+        pair[1].engine.lua_mut().scripts.plans_disabled = true;
         Pair(pair)
     }
 

@@ -7,11 +7,12 @@ use mlua::ffi::*;
 
 use super::number::{self, Number};
 use super::settings;
-use crate::script::bounds;
+use crate::script::fuel;
 use crate::script::interpreter::Interpreter;
-use crate::script::libraries::buffer::{Kind, Level, Writer};
+use crate::script::libraries::buffer::{Kind, Level};
 use crate::script::libraries::raise::{raise, raise_numbers};
-use crate::script::stack::{bytes, push_bytes};
+use crate::script::libraries::writer::Writer;
+use crate::script::lua::stack::{bytes, push_bytes};
 
 /// Bytes that are read between two looks at whether the script may go on, and how many count as an instruction.
 const LOOK_EVERY: usize = 4 << 10;
@@ -44,7 +45,7 @@ pub(super) unsafe extern "C-unwind" fn decode(lua: *mut lua_State) -> c_int {
             any_number: settings.decode_invalid_numbers != 0,
             depth_max: settings.decode_max_depth as usize,
         };
-        parser.run(&raw mut (*Interpreter::of(lua)).levels);
+        parser.run(&raw mut (*Interpreter::of(lua)).nesting);
         parser.count();
     }
     1
@@ -227,7 +228,7 @@ impl Parser {
     unsafe fn count(&mut self) {
         let read = self.at - std::mem::replace(&mut self.counted, self.at);
         // SAFETY: as for all of the parser: a script runs, and nothing with a destructor is alive when an error is raised.
-        unsafe { bounds::spend(self.lua, Interpreter::of(self.lua), (read / READ_PER_STEP) as u64) }
+        unsafe { fuel::consume(self.lua, Interpreter::of(self.lua), (read / READ_PER_STEP) as u64) }
     }
 
     fn bad(&mut self, why: &'static CStr) -> Token {

@@ -7,13 +7,14 @@ use mlua::ffi::*;
 
 use super::number::NumberText;
 use super::{INVALID_REFUSED, INVALID_WRITTEN, Settings, settings};
-use crate::script::bounds;
-use crate::script::globals::uncover;
+use crate::script::fuel;
+use crate::script::globals::read_only;
 use crate::script::interpreter::Interpreter;
-use crate::script::libraries::buffer::{Kind, Level, Writer};
+use crate::script::libraries::buffer::{Kind, Level};
 use crate::script::libraries::convert::to_i32;
 use crate::script::libraries::raise::raise_numbers;
-use crate::script::stack::bytes;
+use crate::script::libraries::writer::Writer;
+use crate::script::lua::stack::bytes;
 
 /// `cjson.encode(value)`
 pub(super) unsafe extern "C-unwind" fn encode(lua: *mut lua_State) -> c_int {
@@ -22,7 +23,7 @@ pub(super) unsafe extern "C-unwind" fn encode(lua: *mut lua_State) -> c_int {
     unsafe {
         luaL_argcheck(lua, c_int::from(lua_gettop(lua) == 1), 1, c"expected 1 argument".as_ptr());
         let encoder = Encoder { lua, settings: *settings(lua), out: Writer::new(lua) };
-        encoder.run(&raw mut (*Interpreter::of(lua)).levels);
+        encoder.run(&raw mut (*Interpreter::of(lua)).nesting);
         encoder.out.push();
     }
     1
@@ -85,7 +86,7 @@ impl Encoder {
             if depth > self.settings.encode_max_depth as usize || lua_checkstack(lua, 3) == 0 {
                 raise_numbers(lua, c"Cannot serialise, excessive nesting (%d)", depth as c_int, 0);
             }
-            uncover(lua, lua_gettop(lua));
+            read_only::unwrap(lua, lua_gettop(lua));
             let len = self.array_length();
             if len > 0 {
                 self.out.byte(b'[');
@@ -112,7 +113,7 @@ impl Encoder {
             let interpreter = Interpreter::of(lua);
             lua_pushnil(lua);
             while lua_next(lua, -2) != 0 {
-                bounds::spend(lua, interpreter, 2);
+                fuel::consume(lua, interpreter, 2);
                 let key = if lua_type(lua, -2) == LUA_TNUMBER { lua_tonumber(lua, -2) } else { 0.0 };
                 if key < 1.0 || key.floor() != key {
                     lua_pop(lua, 2);

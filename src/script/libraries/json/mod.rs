@@ -12,7 +12,7 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 
 use crate::script::interpreter::Interpreter;
-use crate::script::stack::{push_bytes, set_field};
+use crate::script::lua::stack::{push_bytes, set_field};
 
 /// The settings of one table of functions.
 #[derive(Clone, Copy)]

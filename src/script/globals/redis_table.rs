@@ -1,4 +1,4 @@
-//! The `redis` table, also known as `server`.
+//! The table `redis`, whose second name is `server`.
 
 use std::os::raw::c_int;
 
@@ -7,20 +7,20 @@ use sha1::{Digest, Sha1};
 
 use crate::base::version::REDIS_VERSION;
 use crate::resp::reply::Protocol;
-use crate::script::bounds;
-use crate::script::call;
-use crate::script::failure;
+use crate::script::calls::call;
+use crate::script::conversion::errors;
+use crate::script::fuel;
 use crate::script::interpreter::Interpreter;
-use crate::script::stack::{bytes, c_bytes, push_bytes, set_field, set_function};
-use crate::script::{Sha, hex};
+use crate::script::lua::stack::{bytes, c_bytes, push_bytes, set_field};
+use crate::script::sha::{Sha, hex};
 
-/// `redis.set_repl`'s flags: what goes into the change log, and what to replicas.
+/// Flags of `redis.set_repl`: effects go to the change log (AOF), and to replicas.
 const REPL_AOF: c_int = 1;
 const REPL_REPLICA: c_int = 2;
 
-/// Bytes that `redis.sha1hex` digests between two looks at whether the script may go on, and how many count as an instruction.
-const DIGESTED_MAX: usize = 64 << 10;
-const DIGESTED_PER_STEP: u64 = 4;
+/// Bytes that `redis.sha1hex` hashes at once before it consumes fuel, and in one step.
+const HASH_PIECE: usize = 64 << 10;
+const HASHED_PER_STEP: u64 = 4;
 
 /// Pushes the table.
 ///
@@ -45,7 +45,7 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
             (c"debug", debug),
         ];
         for (name, function) in functions {
-            set_function(lua, interpreter, name, function);
+            Interpreter::set_function(lua, interpreter, name, function);
         }
         let numbers = [
             (c"LOG_DEBUG", 0),
@@ -68,28 +68,28 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
     }
 }
 
-/// `0x00MMmmpp` of a version `M.m.p`.
+/// `0x00MMmmpp` for a version `M.m.p`.
 fn version_number(version: &str) -> c_int {
     version.split('.').fold(0, |number, part| (number << 8) | part.parse::<c_int>().unwrap_or(0))
 }
 
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments. They were set with the
 // interpreter, and a script runs, so its frame's engine is valid. Nothing with a destructor is alive where Lua may raise an error:
-// when it is asked for memory while `strict` is set, or to raise one.
+// when it allocates while `may_fail` is set, and where one is raised.
 
 unsafe extern "C-unwind" fn log(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above. All that is joined is made a string first, which may raise; then nothing does until the text is dropped.
+    // SAFETY: see above. All arguments are converted to strings first, which may raise an error. Nothing else does until the text is dropped.
     unsafe {
         let count = lua_gettop(lua);
         if count < 2 {
-            return failure::raise(lua, "redis.log() requires two arguments or more.");
+            return errors::raise(lua, "redis.log() requires two arguments or more.");
         }
         if lua_isnumber(lua, 1) == 0 {
-            return failure::raise(lua, "First argument must be a number (log level).");
+            return errors::raise(lua, "First argument must be a number (log level).");
         }
         let level = lua_tonumber(lua, 1) as i64;
         if !(0..=3).contains(&level) {
-            return failure::raise(lua, "Invalid log level.");
+            return errors::raise(lua, "Invalid log level.");
         }
         for index in 2..=count {
             lua_tolstring(lua, index, std::ptr::null_mut());
@@ -109,12 +109,12 @@ unsafe extern "C-unwind" fn setresp(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
         if lua_gettop(lua) != 1 {
-            return failure::raise(lua, "redis.setresp() requires one argument.");
+            return errors::raise(lua, "redis.setresp() requires one argument.");
         }
         let protocol = match lua_tonumber(lua, 1) as i64 {
             2 => Protocol::Resp2,
             3 => Protocol::Resp3,
-            _ => return failure::raise(lua, "RESP version must be 2 or 3."),
+            _ => return errors::raise(lua, "RESP version must be 2 or 3."),
         };
         (*Interpreter::of(lua)).frame.protocol = protocol;
     }
@@ -125,23 +125,23 @@ unsafe extern "C-unwind" fn sha1hex(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
         if lua_gettop(lua) != 1 {
-            return failure::raise(lua, "wrong number of arguments");
+            return errors::raise(lua, "wrong number of arguments");
         }
         let interpreter = Interpreter::of(lua);
         match digest(interpreter, bytes(lua, 1).unwrap_or_default()) {
             Some(digest) => push_bytes(lua, &digest),
-            None => return bounds::raise_killed(lua, interpreter),
+            None => return fuel::raise_killed(lua, interpreter),
         }
     }
     1
 }
 
-/// The SHA-1 of bytes; none where the script is to end meanwhile.
+/// The SHA-1 of bytes. `None` if the script must end.
 unsafe fn digest(interpreter: *mut Interpreter, bytes: &[u8]) -> Option<Sha> {
     let mut digest = Sha1::new();
-    for piece in bytes.chunks(DIGESTED_MAX) {
+    for piece in bytes.chunks(HASH_PIECE) {
         // SAFETY: see above.
-        if unsafe { bounds::spend_quietly(interpreter, piece.len() as u64 / DIGESTED_PER_STEP) } {
+        if unsafe { fuel::try_consume(interpreter, piece.len() as u64 / HASHED_PER_STEP) } {
             return None;
         }
         digest.update(piece);
@@ -149,13 +149,13 @@ unsafe fn digest(interpreter: *mut Interpreter, bytes: &[u8]) -> Option<Sha> {
     Some(hex(digest))
 }
 
-/// Whether there is one argument and it is a string; pushes the error that is given otherwise.
+/// Whether there is one argument and it is a string. Otherwise pushes an error.
 unsafe fn one_string(lua: *mut lua_State) -> bool {
     // SAFETY: see above.
     unsafe {
         let is = lua_gettop(lua) == 1 && lua_type(lua, 1) == LUA_TSTRING;
         if !is {
-            failure::push(lua, b"wrong number or type of arguments");
+            errors::push(lua, b"wrong number or type of arguments");
         }
         is
     }
@@ -171,7 +171,7 @@ unsafe extern "C-unwind" fn error_reply(lua: *mut lua_State) -> c_int {
                 lua_insert(lua, 1);
                 lua_concat(lua, 2);
             }
-            failure::push(lua, c_bytes(lua, 1).unwrap_or_default());
+            errors::push(lua, c_bytes(lua, 1).unwrap_or_default());
         }
     }
     1
@@ -189,22 +189,22 @@ unsafe extern "C-unwind" fn status_reply(lua: *mut lua_State) -> c_int {
     1
 }
 
-/// Checked and otherwise without effect: what a script changes is always logged.
+/// The flags are checked and ignored: the effects of a script are always logged.
 unsafe extern "C-unwind" fn set_repl(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
         if lua_gettop(lua) != 1 {
-            return failure::raise(lua, "redis.set_repl() requires one argument.");
+            return errors::raise(lua, "redis.set_repl() requires one argument.");
         }
         let flags = lua_tonumber(lua, 1) as c_int;
         if flags & !(REPL_AOF | REPL_REPLICA) != 0 {
-            return failure::raise(lua, "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.");
+            return errors::raise(lua, "Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.");
         }
     }
     0
 }
 
-/// Effects are logged, not scripts, so there is nothing to switch.
+/// Always true: effects are logged rather than scripts.
 unsafe extern "C-unwind" fn replicate_commands(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe { lua_pushboolean(lua, 1) };
@@ -216,27 +216,27 @@ unsafe extern "C-unwind" fn acl_check_cmd(lua: *mut lua_State) -> c_int {
     unsafe {
         let count = lua_gettop(lua);
         if count == 0 {
-            return failure::raise(lua, "Please specify at least one argument for this redis lib call");
+            return errors::raise(lua, "Please specify at least one argument for this redis lib call");
         }
         if (1..=count).any(|index| lua_isstring(lua, index) == 0) {
-            return failure::raise(lua, "Lua redis lib command arguments must be strings or integers");
+            return errors::raise(lua, "Lua redis lib command arguments must be strings or integers");
         }
         match call::is_permitted(lua) {
             Some(permitted) => lua_pushboolean(lua, permitted.into()),
-            None => return failure::raise(lua, "Invalid command passed to redis.acl_check_cmd()"),
+            None => return errors::raise(lua, "Invalid command passed to redis.acl_check_cmd()"),
         }
     }
     1
 }
 
-/// There is no debugger to stop in.
+/// Always false: there is no debugger.
 unsafe extern "C-unwind" fn breakpoint(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe { lua_pushboolean(lua, 0) };
     1
 }
 
-/// There is no debugger to print to.
+/// Does nothing: there is no debugger.
 unsafe extern "C-unwind" fn debug(_: *mut lua_State) -> c_int {
     0
 }
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_count_in_bytes() {
+    fn a_version_has_one_byte_for_each_part() {
         assert_eq!(version_number("7.4.2"), 0x0007_0402);
     }
 }

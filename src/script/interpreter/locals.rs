@@ -1,20 +1,22 @@
-//! What a script is given as locals, where for all it can see they are globals.
+//! Globals that a script receives as locals, as long as it cannot see the difference.
 //!
-//! A global is looked up in a table behind a table, and a function of a library in two more: that costs more than many of those
-//! functions do. So the text of a script is put behind a line such as `local KEYS, ARGV, redis, string = ...;`, if it can be seen in it
-//! that nothing else comes of that: of `KEYS` and `ARGV`, that they are not assigned to; of a library, that functions of it are
-//! called by name and nothing more, since it is given without its cover; of a function, that it is called. The text is read
-//! without regard to what is a comment or a string in it, so that some scripts are given less than they could be.
+//! A lookup of a global goes through a table behind a proxy, and a lookup of a library's function through two more. That costs more
+//! than many of those functions do. Therefore the text of a script is prefixed with a line such as
+//! `local KEYS, ARGV, redis, string = ...;`.
+//!
+//! A name becomes a local only if the script's text shows that nothing else changes: `KEYS` and `ARGV` are not assigned to; a library
+//! is used only to call its functions by name, because the local is the library without its read-only proxy; a function is only
+//! called. The text is searched without regard to comments and strings, so that some scripts receive fewer locals than they could.
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::script::globals::uncover;
-use crate::script::layout;
+use crate::script::globals::read_only;
+use crate::script::lua::layout;
 
-/// Libraries and functions that scripts are given, beside `KEYS` and `ARGV`.
+/// Libraries and functions that can become locals, besides `KEYS` and `ARGV`.
 const NAMES: [&CStr; 18] = [
     c"redis",
     c"string",
@@ -36,24 +38,24 @@ const NAMES: [&CStr; 18] = [
     c"error",
 ];
 
-/// How many of them are libraries.
+/// Number of libraries among them, which come first.
 const LIBRARIES: usize = 8;
 
-/// What one script is given beside `KEYS` and `ARGV`: one bit for each of [`NAMES`].
+/// The locals of one script besides `KEYS` and `ARGV`: one bit for each of [`NAMES`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Locals(u32);
+pub(crate) struct Locals(u32);
 
 impl Locals {
-    /// What a script is given; `None` where it must find even `KEYS` and `ARGV` among the globals.
+    /// The locals for a script. `None` if it must find even `KEYS` and `ARGV` among the globals.
     pub(super) fn of(script: &[u8]) -> Option<Self> {
         if needs_globals(script) {
             return None;
         }
         if words(script, b"function").any(|(_, after)| after.trim_ascii_start().starts_with(b"-")) {
-            // A comment may hide what is defined there.
+            // A comment may hide the name of the function that is defined there.
             return Some(Locals(0));
         }
-        let mut given = 0;
+        let mut locals = 0;
         for (number, name) in NAMES.iter().enumerate() {
             let mut used = false;
             let only_calls = words(script, name.to_bytes()).all(|(before, after)| {
@@ -61,19 +63,19 @@ impl Locals {
                 // `function string.rep()` is an assignment.
                 !before.trim_ascii_end().ends_with(b"function") && is_call(after, number < LIBRARIES)
             });
-            given |= u32::from(used && only_calls) << number;
+            locals |= u32::from(used && only_calls) << number;
         }
-        Some(Locals(given))
+        Some(Locals(locals))
     }
 
-    /// How many values it is given, with `KEYS` and `ARGV`.
+    /// Number of locals, including `KEYS` and `ARGV`.
     #[inline]
     pub(super) fn count(self) -> c_int {
         2 + self.0.count_ones() as c_int
     }
 
-    /// What is put before the script. It is all on the script's first line, and ends with a semicolon so that it goes into nothing that
-    /// follows.
+    /// The text before the script. It has no line end, so the script keeps its line numbers, and it ends with a semicolon, so that it
+    /// does not merge with the script's first statement.
     pub(super) fn prefix(self) -> Vec<u8> {
         let mut text = b"local KEYS, ARGV".to_vec();
         for (number, name) in NAMES.iter().enumerate() {
@@ -87,30 +89,30 @@ impl Locals {
     }
 }
 
-/// The values of [`NAMES`] in one interpreter, which has them for as long as it lives.
+/// The values of [`NAMES`] in one interpreter, which keeps them alive.
 #[derive(Default)]
-pub(super) struct Shared(Vec<layout::Value>);
+pub(crate) struct LocalValues(Vec<layout::Value>);
 
-impl Shared {
-    /// Reads them from the globals, libraries without their covers.
+impl LocalValues {
+    /// Reads them from the globals. Libraries are read without their read-only proxies.
     ///
     /// # Safety
-    /// The globals are in place, the stack has room for four values, and allocations cannot fail.
+    /// The globals are installed, the stack has room for four values, and allocations cannot fail.
     pub(super) unsafe fn read(lua: *mut lua_State) -> Self {
         let mut values = Vec::with_capacity(NAMES.len());
         for name in NAMES {
             // SAFETY: as promised; no metamethod of the globals is asked for a name that is there.
             unsafe {
                 lua_getfield_(lua, LUA_GLOBALSINDEX, name.as_ptr());
-                uncover(lua, lua_gettop(lua));
-                values.extend(layout::values(lua).last());
+                read_only::unwrap(lua, lua_gettop(lua));
+                values.extend(layout::stack_values(lua).last());
                 lua_pop(lua, 1);
             }
         }
-        Shared(values)
+        LocalValues(values)
     }
 
-    /// Pushes those that a script is given.
+    /// Pushes the values of these locals.
     ///
     /// # Safety
     /// The values are of this state, whose stack has room for all of them.
@@ -125,23 +127,23 @@ impl Shared {
     }
 }
 
-fn is_name(byte: &u8) -> bool {
+fn is_name_byte(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || *byte == b'_'
 }
 
-/// What is before and behind each place where a name stands by itself.
+/// The text before and after each place where `name` is a whole word.
 fn words<'s>(script: &'s [u8], name: &'s [u8]) -> impl Iterator<Item = (&'s [u8], &'s [u8])> {
     memchr::memmem::find_iter(script, name)
         .map(move |at| (&script[..at], &script[at + name.len()..]))
-        .filter(|(before, after)| !before.last().is_some_and(is_name) && !after.first().is_some_and(is_name))
+        .filter(|(before, after)| !before.last().is_some_and(is_name_byte) && !after.first().is_some_and(is_name_byte))
 }
 
-/// Whether a text begins with a call: of what stands before it, or of a function in it.
+/// Whether the text after a name begins with a call: of the name itself, or with `member` of a function in it.
 fn is_call(mut text: &[u8], member: bool) -> bool {
     if member {
         let Some(rest) = text.trim_ascii_start().strip_prefix(b".") else { return false };
         let rest = rest.trim_ascii_start();
-        let name = rest.iter().take_while(|byte| is_name(byte)).count();
+        let name = rest.iter().take_while(|byte| is_name_byte(byte)).count();
         if name == 0 {
             return false;
         }
@@ -150,21 +152,21 @@ fn is_call(mut text: &[u8], member: bool) -> bool {
     text.trim_ascii_start().first() == Some(&b'(')
 }
 
-/// Whether a script cannot do with `KEYS` and `ARGV` as parameters: it looks at `...`, where they would show, or it may assign to
-/// them, which is refused for globals, or it may do with them what no table lets be done, and the error says that they are globals.
+/// Whether `KEYS` and `ARGV` must be globals of a script: it reads `...`, which would contain them; it may assign to them, which is an
+/// error for globals; or it may use one in an operation that fails for tables, whose error says that it is a global.
 fn needs_globals(script: &[u8]) -> bool {
     memchr::memmem::find(script, b"...").is_some()
-        || [b"KEYS", b"ARGV"].into_iter().any(|name| assigns(script, name) || computes(script, name))
+        || [b"KEYS", b"ARGV"].into_iter().any(|name| assigns(script, name) || is_called_or_operand(script, name))
 }
 
-/// Whether such a name may be called, or be an operand of what is for numbers or strings.
-fn computes(script: &[u8], name: &[u8]) -> bool {
+/// Whether a name may be called, or be an operand of an operator for numbers or strings.
+fn is_called_or_operand(script: &[u8], name: &[u8]) -> bool {
     let blank = |byte: &&u8| byte.is_ascii_whitespace();
     memchr::memmem::find_iter(script, name).any(|at| {
         let before = script[..at].iter().rev().find(|byte| !blank(byte));
         let mut after = script[at + name.len()..].iter().skip_while(blank);
         match after.next() {
-            // An element is an operand like any other.
+            // An element of the table is an ordinary operand.
             Some(b'[') => false,
             Some(b'.') => after.next() == Some(&b'.'),
             Some(byte) if b"+-*/%^<>({'\"".contains(byte) => true,
@@ -173,17 +175,18 @@ fn computes(script: &[u8], name: &[u8]) -> bool {
     })
 }
 
+/// Whether a name may be assigned to.
 fn assigns(script: &[u8], name: &[u8]) -> bool {
     memchr::memmem::find_iter(script, name).any(|at| {
-        // Over the rest of a list of names, as in `KEYS, other = …`.
+        // Skips the rest of a list of names, as in `KEYS, other = …`.
         let in_list = |byte: &u8| byte.is_ascii_alphanumeric() || byte.is_ascii_whitespace() || matches!(byte, b'_' | b',');
         let mut rest = script[at + name.len()..].iter().skip_while(|byte| in_list(byte));
         rest.next() == Some(&b'=') && rest.next() != Some(&b'=')
     })
 }
 
-/// Whether a script whose `KEYS` are parameters may also look for them among the globals.
-pub(super) fn reaches_globals(script: &[u8]) -> bool {
+/// Whether a script with `KEYS` as a local may also read it as a global.
+pub(super) fn may_read_globals(script: &[u8]) -> bool {
     memchr::memmem::find(script, b"load").is_some() || memchr::memmem::find(script, b"_G").is_some()
 }
 
@@ -193,13 +196,13 @@ mod tests {
     use super::*;
     use crate::engine::harness::Harness;
 
-    fn is_given(script: &str, name: &CStr) -> bool {
+    fn is_local(script: &str, name: &CStr) -> bool {
         let number = NAMES.iter().position(|known| *known == name).unwrap();
-        Locals::of(script.as_bytes()).is_some_and(|Locals(given)| given & 1 << number != 0)
+        Locals::of(script.as_bytes()).is_some_and(|Locals(locals)| locals & 1 << number != 0)
     }
 
     #[test]
-    fn libraries_are_given_to_scripts_that_only_call_their_functions() {
+    fn libraries_are_locals_of_scripts_that_only_call_their_functions() {
         for script in [
             "return redis.call('get', KEYS[1])",
             "redis . pcall ( 'x' )",
@@ -207,7 +210,7 @@ mod tests {
             "local function f() return redis.call('x') end return f()",
             "local my_redis, redis2 = 1, 2 return redis.call('x')",
         ] {
-            assert!(is_given(script, c"redis"), "{script}");
+            assert!(is_local(script, c"redis"), "{script}");
         }
         for script in [
             "return 1",
@@ -227,21 +230,21 @@ mod tests {
             "function\nredis . call() end",
             "local redis = 1",
         ] {
-            assert!(!is_given(script, c"redis"), "{script}");
+            assert!(!is_local(script, c"redis"), "{script}");
         }
-        assert!(is_given("return string.rep('x', 2) .. tonumber('1')", c"string"));
-        assert!(is_given("return string.rep('x', 2) .. tonumber('1')", c"tonumber"));
+        assert!(is_local("return string.rep('x', 2) .. tonumber('1')", c"string"));
+        assert!(is_local("return string.rep('x', 2) .. tonumber('1')", c"tonumber"));
         for script in
             ["tonumber = 1", "local t = tonumber", "function tonumber() end", "f(tonumber)", "tonumber'1'", "function(tonumber)"]
         {
-            assert!(!is_given(script, c"tonumber"), "{script}");
+            assert!(!is_local(script, c"tonumber"), "{script}");
         }
-        assert!(!is_given("function --[[ ]] tonumber() end", c"tonumber"));
+        assert!(!is_local("function --[[ ]] tonumber() end", c"tonumber"));
     }
 
-    /// What a script says of a name is the same whether it is a local or not.
+    /// A name behaves the same whether it is a local or a global.
     #[test]
-    fn no_script_changes_what_others_are_given() {
+    fn no_script_changes_the_locals_of_others() {
         let mut harness = Harness::new();
         let mut run = |script: &str| String::from_utf8_lossy(&harness.args(&[b"EVAL", script.as_bytes(), b"0"])).into_owned();
         for name in NAMES {
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn assignments_are_told_from_uses() {
+    fn assignments_are_distinguished_from_uses() {
         for script in [
             "KEYS = {}",
             "ARGV=1",

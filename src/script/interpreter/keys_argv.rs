@@ -1,95 +1,95 @@
-//! `KEYS` and `ARGV`: tables that are made once, and filled anew for each run.
+//! `KEYS` and `ARGV`: tables that are created once and refilled for each run.
 //!
-//! Scripts are given few keys and arguments, again and again, and many of them are those of the run before: a lease, an owner. To make
-//! two tables and their strings for each run, and to collect them, cost more than the rest of a small script.
+//! Scripts receive few keys and arguments, often those of the run before: a lease, an owner. Creating and collecting two tables and
+//! their strings for each run cost more than the rest of a small script.
 //!
-//! Nothing of a script outlives its run but what it leaves in these tables. A table is therefore filled again only where it is as it
-//! was made: of the same array, with nothing beside it and no metatable. A script cannot tell it from a new one.
+//! A script can leave nothing behind for the next run except in these tables. Therefore a table is reused only if it is as it was
+//! created: with the same array part, an empty hash part and no metatable. A script cannot distinguish it from a new one.
 
 use std::os::raw::c_int;
 use std::ptr;
 
 use mlua::ffi::*;
 
-use crate::script::layout::{self, Nodes, Table};
-use crate::script::stack::push_bytes;
+use crate::script::lua::layout::{self, HashPart, Table};
+use crate::script::lua::stack::push_bytes;
 
-/// Tables with up to so many places are kept; one for each power of two and one without any.
-const PLACES_MAX: usize = 8;
-const KEPT: usize = PLACES_MAX.ilog2() as usize + 2;
+/// Maximum array length of tables that are reused, and their number: one for each power of two up to it, and one without elements.
+const LEN_MAX: usize = 8;
+const TABLES: usize = LEN_MAX.ilog2() as usize + 2;
 
-/// Strings of so many bytes together are not kept beyond their run.
+/// Maximum number of bytes in the strings of a reused table.
 const BYTES_MAX: usize = 4096;
 
-/// A table that is kept.
+/// A table that is reused.
 #[derive(Clone, Copy)]
-struct Kept {
-    /// Null where none has been made.
+struct ReusedTable {
+    /// Null if the table has not been created.
     table: *mut Table,
-    /// Where a table without places outside of its array has them.
-    nodes: Option<Nodes>,
+    /// Its hash part while that is empty.
+    empty: Option<HashPart>,
 }
 
-/// The tables of one parameter.
-pub(super) struct Parameter {
-    /// The registry has a table at this place that keeps them from being collected.
+/// The tables for `KEYS`, or for `ARGV`.
+pub(crate) struct ReusedTables {
+    /// Registry reference of the table that keeps them from being collected.
     anchor: c_int,
-    kept: [Kept; KEPT],
+    tables: [ReusedTable; TABLES],
 }
 
-impl Parameter {
-    /// `anchor` is the place of a table in the registry.
-    pub(super) fn new(anchor: c_int) -> Self {
-        Parameter { anchor, kept: [Kept { table: ptr::null_mut(), nodes: None }; KEPT] }
+impl ReusedTables {
+    /// `anchor` is the registry reference of a table.
+    pub(crate) fn new(anchor: c_int) -> Self {
+        ReusedTables { anchor, tables: [ReusedTable { table: ptr::null_mut(), empty: None }; TABLES] }
     }
 
-    /// Pushes a table with these elements, which may be used until the next one is pushed.
+    /// Pushes a table with these elements. The caller may use it until the next call.
     ///
     /// # Safety
     /// No script runs, the stack has room for four values, and allocations cannot fail.
     pub(super) unsafe fn push(&mut self, lua: *mut lua_State, elements: &[&[u8]]) {
-        // As many places as Lua makes for a list that grows element by element.
-        let places = if elements.is_empty() { 0 } else { elements.len().next_power_of_two() };
-        if places > PLACES_MAX || elements.iter().map(|element| element.len()).sum::<usize>() > BYTES_MAX {
+        // The array length that a list has in Lua when it grows element by element.
+        let len = if elements.is_empty() { 0 } else { elements.len().next_power_of_two() };
+        if len > LEN_MAX || elements.iter().map(|element| element.len()).sum::<usize>() > BYTES_MAX {
             // SAFETY: as promised.
             return unsafe { push_new(lua, elements, elements.len()) };
         }
-        let slot = if places == 0 { 0 } else { places.ilog2() as usize + 1 };
+        let slot = if len == 0 { 0 } else { len.ilog2() as usize + 1 };
         // SAFETY: as promised; the anchor keeps the table alive. Each step leaves the stack with one table more than before.
         unsafe {
-            let Kept { table, nodes } = self.kept[slot];
-            if !nodes.is_some_and(|nodes| (*table).is_array_of(places, nodes)) {
-                push_new(lua, elements, places);
+            let ReusedTable { table, empty } = self.tables[slot];
+            if !empty.is_some_and(|empty| (*table).is_plain_array(len, empty)) {
+                push_new(lua, elements, len);
                 lua_rawgeti_(lua, LUA_REGISTRYINDEX, self.anchor);
                 lua_pushvalue(lua, -2);
                 lua_rawseti_(lua, -2, slot as c_int + 1);
                 lua_pop(lua, 1);
                 let table: *mut Table = lua_topointer(lua, -1).cast_mut().cast();
-                self.kept[slot] = Kept { table, nodes: Some((*table).nodes()) };
+                self.tables[slot] = ReusedTable { table, empty: Some((*table).hash_part()) };
                 return;
             }
             layout::push_table(lua, table);
             for (index, element) in elements.iter().enumerate() {
-                if (*table).places()[index].text() != Some(element) {
+                if (*table).array()[index].bytes() != Some(element) {
                     push_bytes(lua, element);
                     lua_rawseti_(lua, -2, index as c_int + 1);
                 }
             }
-            for rest in &mut (*table).places()[elements.len()..] {
-                rest.clear();
+            for rest in &mut (*table).array()[elements.len()..] {
+                rest.set_nil();
             }
         }
     }
 }
 
-/// Pushes a new table with these elements and room for so many.
+/// Pushes a new table with these elements and an array part of `len` places.
 ///
 /// # Safety
-/// As for [`Parameter::push`].
-pub(super) unsafe fn push_new(lua: *mut lua_State, elements: &[&[u8]], places: usize) {
+/// As for [`ReusedTables::push`].
+pub(super) unsafe fn push_new(lua: *mut lua_State, elements: &[&[u8]], len: usize) {
     // SAFETY: as promised.
     unsafe {
-        lua_createtable(lua, places as c_int, 0);
+        lua_createtable(lua, len as c_int, 0);
         for (index, element) in (1..).zip(elements) {
             push_bytes(lua, element);
             lua_rawseti_(lua, -2, index);
@@ -101,7 +101,7 @@ pub(super) unsafe fn push_new(lua: *mut lua_State, elements: &[&[u8]], places: u
 mod tests {
     use crate::engine::harness::Harness;
 
-    /// Runs a script with so many keys and arguments and gives its reply.
+    /// Runs a script with these keys and arguments. Returns the reply with blanks for line ends.
     fn run(harness: &mut Harness, script: &str, keys: &[&str], args: &[&str]) -> String {
         let count = keys.len().to_string();
         let words = ["EVAL", script, &count].into_iter().chain(keys.iter().copied()).chain(args.iter().copied());
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_run_is_seen_by_the_next() {
+    fn a_run_sees_nothing_of_the_run_before() {
         const LOOK: &str = "local seen = {} for k, v in pairs(KEYS) do seen[#seen + 1] = k .. '=' .. v end
             for k, v in pairs(ARGV) do seen[#seen + 1] = k .. '=' .. v end
             return table.concat(seen, ' ') .. ' ' .. #KEYS .. ' ' .. #ARGV .. ' ' .. tostring(KEYS.x) .. tostring(ARGV[7])";

@@ -1,9 +1,9 @@
-//! Replies of commands, pushed straight onto the Lua stack.
+//! Replies of commands, pushed directly onto the Lua stack.
 //!
-//! No bytes are formed on the way. An aggregate is a table on the stack and a [`Level`] that counts what is still to come; the
-//! element that fills it makes it an element of the one below.
+//! No reply is serialized. An aggregate is a table on the stack and a [`Level`] that counts its missing elements. The last element
+//! completes the aggregate, which then becomes an element of the next outer one.
 //!
-//! Everything here runs with allocations that cannot fail (see [`super::memory`]), so Lua never jumps out of a handler.
+//! Allocations cannot fail here (see [`crate::script::lua::memory`]), so Lua never jumps out of a handler.
 
 use std::os::raw::c_int;
 
@@ -12,62 +12,65 @@ use smallvec::SmallVec;
 
 use crate::resp::double::{DOUBLE_MAX, format_double};
 use crate::resp::reply::{Protocol, Sink};
+use crate::script::conversion::errors;
 use crate::script::interpreter::{OK_FIELD, OK_TEXT};
-use crate::script::layout;
-use crate::script::stack::{push_bytes, set_field};
+use crate::script::lua::layout;
+use crate::script::lua::stack::{push_bytes, set_field};
 
-/// Elements of one aggregate. Lua raises an error where a table has some more than that, which must not happen in a handler.
+/// Maximum number of elements of an aggregate. Lua raises an error for somewhat larger tables, which must not happen in a handler.
 const TABLE_MAX: usize = 1 << 25;
 
 #[derive(Clone, Copy)]
 enum Kind {
     Array,
-    /// `{map = {…}}`, filled by keys and values in turn.
+    /// `{map = {…}}`. Its elements are keys and values in turn.
     Map,
     /// `{set = {[element] = true}}`
     Set,
 }
 
+/// An aggregate that is not complete.
 struct Level {
     kind: Kind,
-    /// Values that are still to come.
+    /// Number of missing elements.
     left: usize,
-    /// Elements placed, for arrays.
+    /// Number of elements so far. Only for arrays.
     index: c_int,
 }
 
-/// One reply on its way onto the stack of a Lua thread.
-pub(super) struct LuaSink {
+/// Pushes one reply onto the stack of a Lua thread.
+pub(crate) struct LuaSink {
     lua: *mut lua_State,
     protocol: Protocol,
     levels: SmallVec<[Level; 4]>,
-    /// Elements of all aggregates.
+    /// Number of elements of all aggregates.
     elements: usize,
-    /// The reply as a whole is an error.
+    /// Whether the reply is an error.
     failed: bool,
-    /// It is nested deeper than the stack goes or has more elements than a table; what comes is thrown away.
+    /// Whether the reply is nested deeper than the stack allows, or an aggregate has more than [`TABLE_MAX`] elements. The rest of the
+    /// reply is then discarded.
     too_large: bool,
 }
 
 impl LuaSink {
     /// # Safety
-    /// `lua` is alive for as long as the sink, has room for four more values, and its allocations cannot fail.
-    pub(super) unsafe fn new(lua: *mut lua_State, protocol: Protocol) -> Self {
+    /// `lua` outlives the sink and has room for four more values. Its allocations cannot fail.
+    pub(crate) unsafe fn new(lua: *mut lua_State, protocol: Protocol) -> Self {
         LuaSink { lua, protocol, levels: SmallVec::new(), elements: 0, failed: false, too_large: false }
     }
 
-    /// Whether the reply was an error.
-    pub(super) fn failed(&self) -> bool {
+    /// Whether the reply is an error.
+    pub(crate) fn failed(&self) -> bool {
         self.failed
     }
 
-    /// How many elements it has, at all levels.
-    pub(super) fn elements(&self) -> usize {
+    /// Number of its elements, at all levels.
+    pub(crate) fn elements(&self) -> usize {
         self.elements
     }
 
-    /// Whether the reply could not be placed.
-    pub(super) fn too_large(&self) -> bool {
+    /// Whether the reply was too large for Lua.
+    pub(crate) fn too_large(&self) -> bool {
         self.too_large
     }
 
@@ -75,7 +78,7 @@ impl LuaSink {
         self.protocol == Protocol::Resp3
     }
 
-    /// Pushes one value with `push` and makes it an element of what is open.
+    /// Pushes one value with `push` and adds it to the innermost aggregate.
     #[inline]
     fn value(&mut self, push: impl FnOnce(*mut lua_State)) {
         if self.too_large {
@@ -83,11 +86,11 @@ impl LuaSink {
         }
         push(self.lua);
         if !self.levels.is_empty() {
-            self.place();
+            self.add_to_aggregate();
         }
     }
 
-    /// `{name = value}`
+    /// Pushes `{name = value}`, whose value `push` pushes.
     fn wrapped(&mut self, name: &'static std::ffi::CStr, push: impl FnOnce(*mut lua_State)) {
         self.value(|lua| {
             // SAFETY: as promised to `new`; two slots beside the table.
@@ -99,6 +102,7 @@ impl LuaSink {
         });
     }
 
+    /// Begins an aggregate with `len` elements, or `len` pairs for a map.
     fn open(&mut self, kind: Kind, len: usize) {
         let lua = self.lua;
         // SAFETY: as promised to `new`; the stack is grown before anything is pushed.
@@ -109,9 +113,9 @@ impl LuaSink {
             }
             let room = c_int::try_from(len).unwrap_or(c_int::MAX);
             match kind {
-                // On RESP3 a null is a hole, and what `#` says of a table with holes shows how it was made: like Redis, one by one.
+                // In RESP3 a null is a hole, and `#` of a table with holes depends on how the table grew. Redis grows it one by one.
                 Kind::Array => lua_createtable(lua, if self.protocol == Protocol::Resp3 { 0 } else { room }, 0),
-                // Likewise the order in which a script finds what is in them.
+                // Likewise for the order in which a script iterates over its entries.
                 Kind::Map | Kind::Set => {
                     lua_createtable(lua, 0, 1);
                     lua_createtable(lua, 0, 0);
@@ -123,11 +127,11 @@ impl LuaSink {
         self.levels.push(Level { kind, left, index: 0 });
         if left == 0 {
             self.close();
-            self.place();
+            self.add_to_aggregate();
         }
     }
 
-    /// The innermost aggregate is full: leaves it as one value on the stack.
+    /// Ends the innermost aggregate and leaves it as one value on the stack.
     fn close(&mut self) {
         let Some(level) = self.levels.pop() else { return };
         let name = match level.kind {
@@ -139,8 +143,8 @@ impl LuaSink {
         unsafe { set_field(self.lua, name) };
     }
 
-    /// Makes the value on top an element of the innermost aggregate, and a filled aggregate one of the next.
-    fn place(&mut self) {
+    /// Pops the value on top into the innermost aggregate, and each complete aggregate into the next outer one.
+    fn add_to_aggregate(&mut self) {
         let lua = self.lua;
         while let Some(level) = self.levels.last_mut() {
             level.left -= 1;
@@ -170,7 +174,7 @@ impl LuaSink {
     }
 }
 
-/// Whether a table takes the value as a key.
+/// Whether the value can be a key of a table: neither nil nor NaN.
 unsafe fn is_key(lua: *mut lua_State, index: c_int) -> bool {
     // SAFETY: the caller's index is valid.
     unsafe {
@@ -208,7 +212,7 @@ impl Sink for LuaSink {
         self.failed |= self.levels.is_empty();
         self.value(|lua| {
             // SAFETY: see above.
-            unsafe { super::failure::push_counted(lua, text) }
+            unsafe { errors::push_counted(lua, text) }
         });
     }
 
