@@ -2,22 +2,22 @@
 
 use crate::engine::command::{Command, Replies};
 
-/// What a command replies with, if not with an error.
+/// The type of a command's reply, if that is not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum ReplyType {
     /// Always a number.
     Integer,
-    /// A number, a string, a status or nothing.
-    Any,
+    /// A number, a string, a status or null.
+    Scalar,
 }
 
-/// What a command with so many arguments replies with; `None` where that may be an aggregate.
-pub(super) fn reply(command: &Command, arguments: usize) -> Option<Reply> {
+/// The type of the reply to a command with so many arguments. `None` if the reply may be an aggregate.
+pub(super) fn reply_type(command: &Command, arguments: usize) -> Option<ReplyType> {
     match command.replies {
-        Replies::Integer => Some(Reply::Integer),
-        Replies::Scalar => Some(Reply::Any),
-        // The count would be one more argument.
-        Replies::ScalarWithoutCount => (arguments == 2).then_some(Reply::Any),
+        Replies::Integer => Some(ReplyType::Integer),
+        Replies::Scalar => Some(ReplyType::Scalar),
+        // A count would be a third argument.
+        Replies::ScalarWithoutCount => (arguments == 2).then_some(ReplyType::Scalar),
         Replies::Any => None,
     }
 }
