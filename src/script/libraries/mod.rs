@@ -1,8 +1,11 @@
-//! What scripts find beside the base of Lua.
+//! The libraries of scripts: those that Redis adds to Lua, and replacements for functions of `string`, `table` and `math`.
+//!
+//! [`writer`] writes results and [`buffer`] holds them, [`raise`] raises errors in deep nesting, [`convert`] converts numbers as C does.
 
 mod bit;
 pub(crate) mod buffer;
 mod convert;
+mod format;
 mod json;
 mod msgpack;
 mod pattern;
@@ -19,7 +22,7 @@ use std::os::raw::c_int;
 use crate::script::globals::read_only::add_library;
 use crate::script::interpreter::Interpreter;
 
-/// Adds the libraries that Redis brings to the table of globals at the (positive) index `globals`.
+/// Adds the libraries of Redis to the table of globals, which lies at the positive stack index `globals`.
 ///
 /// # Safety
 /// The stack has room for ten values, the interpreter outlives the state, and allocations cannot fail.

@@ -1,5 +1,5 @@
-//! The functions of `table` that do more in one call than one instruction may: what they do is counted while they do it. They take,
-//! give and refuse what Lua's own do, and like those they look at tables without metamethods.
+//! Functions of `table` whose time depends on the size of the table. They behave as Lua's own, without metamethods, but consume fuel while
+//! they work.
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
@@ -13,10 +13,10 @@ use crate::script::libraries::writer::Writer;
 use crate::script::lua::layout;
 use crate::script::lua::stack::bytes;
 
-/// What a comparison of a sort counts as, beside the function it may call.
-const COMPARISON: u64 = 4;
+/// Fuel for a comparison in a sort, besides that of the function it may call.
+const COMPARISON_COST: u64 = 4;
 
-/// Puts the functions in place of those in the library on top of the stack.
+/// Replaces functions of the library on top of the stack.
 ///
 /// # Safety
 /// As for [`crate::script::globals::install`].
@@ -41,7 +41,7 @@ pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter)
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments and with the interpreter as their
 // first upvalue. They own nothing that has a destructor.
 
-/// The number of elements of the table at 1, which must be one.
+/// Number of elements of the first argument. Raises an error if that is not a table.
 unsafe fn length(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
@@ -50,7 +50,7 @@ unsafe fn length(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// A whole number among the arguments, or what is taken where there is none.
+/// An integer argument, or a default if it is nil or missing.
 unsafe fn integer_or(lua: *mut lua_State, index: c_int, default: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: see above.
     unsafe { if lua_type(lua, index) <= LUA_TNIL { default() } else { luaL_checkinteger(lua, index) as c_int } }
@@ -205,7 +205,7 @@ unsafe extern "C-unwind" fn remove(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `table.sort(table [, before])`: with the same comparisons, and so the same order of equal elements, as Lua's own quicksort.
+/// `table.sort(table [, before])`. It makes the same comparisons as Lua's own quicksort, so equal elements end up in the same order.
 unsafe extern "C-unwind" fn sort(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
@@ -221,7 +221,7 @@ unsafe extern "C-unwind" fn sort(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// A sort of the table at 1 under way, by the function at 2 if there is one.
+/// Sorts the table at stack index 1, by the function at index 2 if `function` is set.
 struct Sort {
     lua: *mut lua_State,
     interpreter: *mut Interpreter,
@@ -229,13 +229,14 @@ struct Sort {
 }
 
 impl Sort {
-    /// Sorts the elements from `low` to `high`. It calls itself for the smaller part, so no deeper than the logarithm of the length.
+    /// Sorts the elements from `low` to `high`. It calls itself only for the smaller part, so its depth is at most the logarithm of the
+    /// length.
     unsafe fn run(&self, mut low: c_int, mut high: c_int) {
         let lua = self.lua;
-        // SAFETY: see above; at most four values are on the stack at each depth, and `pop` of them when it goes deeper.
+        // SAFETY: see above; at most four values are on the stack at each depth, and all are popped before it calls itself.
         unsafe {
             while low < high {
-                // The first, the middle and the last in order.
+                // Sorts the first, the middle and the last element.
                 self.push(low);
                 self.push(high);
                 if self.before(-1, -2) {
@@ -263,7 +264,7 @@ impl Sort {
                 if high - low == 2 {
                     return;
                 }
-                // The middle one is the pivot; it waits in the last place but one, and stays on the stack.
+                // The middle element is the pivot. It is moved to the last place but one, and a copy stays on the stack.
                 self.push(middle);
                 lua_pushvalue(lua, -1);
                 self.push(high - 1);
@@ -274,7 +275,7 @@ impl Sort {
                     self.push(left);
                     while self.before(-1, -2) {
                         if left > high {
-                            self.refuse_order();
+                            self.raise_invalid_order();
                         }
                         lua_pop(lua, 1);
                         left += 1;
@@ -284,7 +285,7 @@ impl Sort {
                     self.push(right);
                     while self.before(-3, -1) {
                         if right < low {
-                            self.refuse_order();
+                            self.raise_invalid_order();
                         }
                         lua_pop(lua, 1);
                         right -= 1;
@@ -325,13 +326,13 @@ impl Sort {
         }
     }
 
-    /// Whether the value at `a` comes before that at `b`; both count from the top of the stack.
+    /// Whether the value at stack index `a` comes before that at `b`. Both indices are negative, from the top.
     #[inline]
     unsafe fn before(&self, a: c_int, b: c_int) -> bool {
         let lua = self.lua;
         // SAFETY: see above.
         unsafe {
-            fuel::consume(lua, self.interpreter, COMPARISON);
+            fuel::consume(lua, self.interpreter, COMPARISON_COST);
             if self.function {
                 lua_pushvalue(lua, 2);
                 lua_pushvalue(lua, a - 1);
@@ -346,7 +347,7 @@ impl Sort {
             match (a_value.bytes(), b_value.bytes()) {
                 (Some(a), Some(b)) => {
                     fuel::consume(lua, self.interpreter, a.len() as u64 / fuel::BYTES_PER_STEP);
-                    // As Lua orders strings in the locale of C.
+                    // The order of bytes is that of Lua in the C locale.
                     a < b
                 }
                 _ => lua_lessthan(lua, a, b) != 0,
@@ -354,7 +355,8 @@ impl Sort {
         }
     }
 
-    unsafe fn refuse_order(&self) {
+    /// Raises the error of an inconsistent function.
+    unsafe fn raise_invalid_order(&self) {
         // SAFETY: see above.
         unsafe { luaL_error(self.lua, c"invalid order function for sorting".as_ptr()) };
     }

@@ -9,6 +9,9 @@ use crate::script::interpreter::Interpreter;
 use crate::script::libraries::buffer::CHECK_EVERY;
 use crate::script::lua::stack::push_bytes;
 
+/// Bytes that [`Writer::put_pieces`] writes at once.
+pub(super) const PIECE: usize = 4 << 10;
+
 /// Bytes written in one step, if they are written one by one.
 const WRITTEN_PER_STEP: u64 = 4;
 
@@ -65,6 +68,17 @@ impl Writer {
             self.put(bytes);
             (*self.interpreter).buffer.counted += bytes.len();
             fuel::consume(self.lua, self.interpreter, 1 + bytes.len() as u64 / BYTES_PER_STEP);
+        }
+    }
+
+    /// As [`Writer::put_many`] for bytes of any number, in pieces, so that fuel is checked in between.
+    ///
+    /// # Safety
+    /// As for [`Writer::put`].
+    pub(super) unsafe fn put_pieces(self, bytes: &[u8]) {
+        // SAFETY: as promised.
+        unsafe {
+            bytes.chunks(PIECE).for_each(|piece| self.put_many(piece));
         }
     }
 

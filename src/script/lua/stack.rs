@@ -29,6 +29,20 @@ pub(crate) unsafe fn bytes<'a>(lua: *mut lua_State, index: c_int) -> Option<&'a 
     }
 }
 
+/// The string argument at `index`. A number is converted to a string in place. Raises an error for other types.
+///
+/// # Safety
+/// Called from a C function that Lua called; nothing with a destructor is alive. The string stays on the stack as long as the bytes are
+/// used.
+pub(crate) unsafe fn check_string<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
+    // SAFETY: as promised.
+    unsafe {
+        let mut len = 0;
+        let text = luaL_checklstring(lua, index, &mut len);
+        std::slice::from_raw_parts(text.cast(), len)
+    }
+}
+
 /// As [`bytes`], but only up to the first NUL, as C reads the string.
 ///
 /// # Safety

@@ -29,8 +29,9 @@ pub(super) unsafe extern "C-unwind" fn encode(lua: *mut lua_State) -> c_int {
     1
 }
 
-// SAFETY of what follows: as for `encode`; `run` makes sure of room before it goes into a table.
+// SAFETY of the functions below: as for `encode`; `run` makes room on the stack before it enters a table.
 
+/// Writes one value.
 struct Encoder {
     lua: *mut lua_State,
     settings: Settings,
@@ -38,11 +39,11 @@ struct Encoder {
 }
 
 impl Encoder {
-    /// Writes the value on top and all in it, and leaves it there. The tables it is inside of are in `levels`; on the stack each of
-    /// them lies under its element, or under its key and value.
+    /// Writes the value on top and everything in it, without popping it. Surrounding tables are in `levels`. On the stack each of them
+    /// lies below its current element, or below the key and the value.
     unsafe fn run(&self, levels: *mut Vec<Level>) {
         let (lua, out) = (self.lua, self.out);
-        // SAFETY: see above; nobody else uses the levels meanwhile, as nothing here calls a script's code.
+        // SAFETY: see above; nothing else uses the levels meanwhile, as nothing here calls a script's code.
         unsafe {
             (*levels).clear();
             loop {
@@ -54,7 +55,7 @@ impl Encoder {
                 } else {
                     self.scalar();
                 }
-                // A value is complete; it may be the last of the tables round it.
+                // A value is complete. It may complete the tables that surround it.
                 loop {
                     let Some(level) = (*levels).last_mut() else { return };
                     lua_pop(lua, 1);
@@ -78,7 +79,7 @@ impl Encoder {
         }
     }
 
-    /// Begins the table on top, `depth` tables deep: its first value is then on top. None, and all is written, if it is empty.
+    /// Begins the table on top, at this depth, and pushes its first value. If the table is empty, writes it and returns `None`.
     unsafe fn open(&self, depth: usize) -> Option<Level> {
         let lua = self.lua;
         // SAFETY: see above.
@@ -104,11 +105,11 @@ impl Encoder {
         }
     }
 
-    /// The largest index of the table on top if it is an array, and less than 1 where it is an object.
+    /// The largest index of the table on top if it is an array. Less than 1 if it is an object.
     unsafe fn array_length(&self) -> c_int {
         let lua = self.lua;
         let (mut max, mut items) = (0, 0);
-        // SAFETY: see above; walking a table changes nothing in it.
+        // SAFETY: see above; the iteration does not change the table.
         unsafe {
             let interpreter = Interpreter::of(lua);
             lua_pushnil(lua);
@@ -120,7 +121,7 @@ impl Encoder {
                     return -1;
                 }
                 if key > f64::from(max) {
-                    // What is beyond an int becomes negative, and so the table an object.
+                    // An index beyond the range of an int becomes negative, so the table becomes an object.
                     max = to_i32(key);
                 }
                 items += 1;
@@ -137,7 +138,7 @@ impl Encoder {
         max
     }
 
-    /// Writes the key under the value on top.
+    /// Writes the key below the value on top.
     unsafe fn key(&self) {
         // SAFETY: see above.
         unsafe {
@@ -154,7 +155,7 @@ impl Encoder {
         }
     }
 
-    /// Writes the value on top, which is no table.
+    /// Writes the value on top, which is not a table.
     unsafe fn scalar(&self) {
         let lua = self.lua;
         // SAFETY: see above.
@@ -171,6 +172,7 @@ impl Encoder {
         }
     }
 
+    /// Writes a string.
     unsafe fn text(&self, text: &[u8]) {
         // SAFETY: see above.
         unsafe {
@@ -201,6 +203,7 @@ impl Encoder {
         }
     }
 
+    /// Writes a number.
     unsafe fn number(&self, number: f64) {
         // SAFETY: see above.
         unsafe {
@@ -222,7 +225,7 @@ impl Encoder {
         }
     }
 
-    /// Raises the error for a value of that type.
+    /// Raises the error for a value of this type.
     unsafe fn refuse(&self, kind: c_int, reason: &'static CStr) -> ! {
         let lua = self.lua;
         // SAFETY: see above; names of types are constants.
