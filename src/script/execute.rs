@@ -39,7 +39,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The request of a command with so many keys. An error if the number is negative or there are fewer arguments.
+    /// The request of a command. `keys` is its number of keys; an error if that is negative or exceeds the number of arguments.
     #[inline]
     pub fn new(command: &'a [&'a [u8]], keys: i64, read_only: bool) -> Result<Request<'a>> {
         /// Index of the first key.

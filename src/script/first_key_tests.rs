@@ -1,11 +1,11 @@
-//! It is remembered where the first key of a script is. Nobody must be able to tell.
+//! The keyspace remembers the location of a script's first key. No script or client can see that.
 
 use proptest::prelude::*;
 
 use crate::engine::harness::Harness;
 use crate::engine::session::Peer;
 
-/// What a script does next; `a` is the key that it is given, `b` another one.
+/// Calls of a script. `a` is its first key, `b` another key.
 const CALLS: [&str; 52] = [
     "'incr', a",
     "'incr', a",
@@ -61,8 +61,8 @@ const CALLS: [&str; 52] = [
     "'dbsize'",
 ];
 
-/// A script that makes these calls and says what they replied. It is given its keys as keys, or as arguments, when nothing is known of
-/// them.
+/// A script that makes these calls and returns their replies. It receives its keys in `KEYS`, or in `ARGV`, where no location is
+/// remembered.
 fn script(calls: &[usize], keys: &str) -> String {
     let mut script = format!(
         "local a, b, out = {keys}[1], {keys}[2], {{}}\nlocal function note(reply) if type(reply) == 'table' then reply = cjson.encode(reply) end out[#out + 1] = tostring(reply) end\n"
@@ -73,7 +73,7 @@ fn script(calls: &[usize], keys: &str) -> String {
     script + "return table.concat(out, ' ')"
 }
 
-/// An engine in which another session hears all events, and what it has heard.
+/// An engine with a second session that receives all events.
 struct Heard {
     harness: Harness,
     listener: crate::base::ids::SessionId,
@@ -106,7 +106,7 @@ proptest! {
             let replies = [(&mut known, "KEYS", "2"), (&mut unknown, "ARGV", "0")].map(|(heard, keys, count)| {
                 let reply = heard.harness.args(&[b"EVAL", script(&calls, keys).as_bytes(), count.as_bytes(), b"k{1}", b"other{1}"]);
                 heard.harness.engine.check_invariants();
-                // What ends now is there until somebody looks at it.
+                // Keys that expire now stay until a command looks them up.
                 heard.harness.now.mono_us += pass_ms * 1000;
                 (String::from_utf8_lossy(&reply).into_owned(), String::from_utf8_lossy(&heard.take_heard()).into_owned())
             });
@@ -122,10 +122,11 @@ proptest! {
 }
 
 #[test]
-fn a_key_that_a_script_drops_is_taken_for_no_other() {
+fn a_key_dropped_by_a_script_is_not_confused_with_another() {
     let mut harness = Harness::new();
     harness.run("SET key:0000 41");
-    // Had the string been freed, one of these of its length would lie where it lay. No constant of the script is the same string.
+    // If the key's string were freed, one of these strings of the same length would get its address. No constant of the script is the
+    // same string.
     let script = "redis.call('incr', KEYS[1])
         KEYS[1] = nil
         for round = 1, 3 do
@@ -136,7 +137,7 @@ fn a_key_that_a_script_drops_is_taken_for_no_other() {
         return count(0) .. ' ' .. count(1) .. ' ' .. count(2000) .. ' ' .. redis.call('dbsize')";
     assert_eq!(harness.args(&[b"EVAL", script.as_bytes(), b"1", b"key:0000"]), b"$11\r\n42 3 3 2001\r\n");
     harness.engine.check_invariants();
-    // Nor is it known any more when the script has ended, in whichever way.
+    // The location is forgotten when the script ends, in any way.
     for script in ["return redis.call('get', KEYS[1])", "redis.call('get', KEYS[1]) error('no')", "redis.call('lpop', KEYS[1])"] {
         harness.args(&[
             b"EVAL",
@@ -154,7 +155,7 @@ fn a_key_that_a_script_drops_is_taken_for_no_other() {
 }
 
 #[test]
-fn watchers_are_told_of_each_step_of_a_counter() {
+fn watchers_notice_each_step_of_a_counter() {
     let mut harness = Harness::new();
     let watcher = harness.engine.connect(harness.now, Peer::default());
     let watch = |harness: &mut Harness, words: &[&[u8]]| {

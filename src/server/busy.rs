@@ -6,7 +6,7 @@
 //! received requests executed (nearly all are answered `BUSY`), and writes the replies. One of the requests may be `SCRIPT KILL`.
 //!
 //! ```text
-//!   script ─▶ bounds: ask ─▶ Engine::supervisor ─▶ poll(2) ─▶ recv, parse, execute, send
+//!   script ─▶ fuel: check ─▶ Engine::supervisor ─▶ poll(2) ─▶ recv, parse, execute, send
 //!                                                     └─────▶ accept: a session at once, a connection after the script
 //!          ◀─ goes on, or ends with an error ◀─┘
 //! ```

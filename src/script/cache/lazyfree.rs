@@ -26,7 +26,7 @@ const CYCLES: u8 = 2;
 enum Stage {
     /// Its registry may contain references.
     Full,
-    /// Its registry is empty, and its collector must complete so many more cycles.
+    /// Its registry is empty, and its collector still has to complete this number of cycles.
     Emptied(u8),
 }
 

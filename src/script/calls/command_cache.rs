@@ -41,7 +41,7 @@ impl CallableCommand {
         }
     }
 
-    /// Whether the command accepts so many arguments, including its name.
+    /// Whether the command accepts `argc` arguments, including its name.
     #[inline]
     pub(crate) fn accepts(&self, argc: usize) -> bool {
         (self.arguments.0..=self.arguments.1).contains(&argc)

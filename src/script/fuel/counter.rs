@@ -38,7 +38,7 @@ pub(crate) const COLLECT_COST: u64 = 5_000;
 /// Maximum steps of a library that loads, somewhat less than half a second. Smaller in tests.
 pub(crate) const LOAD_STEPS_MAX: u64 = if cfg!(test) { 5_000_000 } else { 50_000_000 };
 
-/// Instructions between two runs of the hook while the largest block has so many bytes.
+/// Instructions between two runs of the hook. `largest` is the size of the largest block in bytes.
 pub(crate) fn check_interval(largest: usize) -> c_int {
     (CHECK_INTERVAL as usize * LARGE_BLOCK / largest.max(LARGE_BLOCK)).max(1) as c_int
 }
@@ -79,12 +79,12 @@ pub(crate) fn min_call_cost(command: &Command) -> u64 {
     if command.is_bounded() { CALL_COST } else { CHECK_INTERVAL as u64 }
 }
 
-/// The cost of a call with so many arguments that visits no elements, for a command with this [`min_call_cost`].
+/// The cost of a call that visits no elements. `min_cost` is the command's [`min_call_cost`].
 pub(crate) fn unvisited_call_cost(min_cost: u64, arguments: usize) -> u64 {
     call_cost(arguments, 0).max(min_cost)
 }
 
-/// The cost of a call with so many arguments that visits so many elements. Never less than [`CALL_COST`].
+/// The cost of a call with this number of arguments and of visited elements. Never less than [`CALL_COST`].
 #[inline]
 pub(crate) fn call_cost(arguments: usize, elements: u64) -> u64 {
     (CALL_COST + ARGUMENT_COST * arguments as u64).saturating_add(ELEMENT_COST.saturating_mul(elements))

@@ -30,7 +30,7 @@ pub(crate) unsafe fn arm_hook(lua: *mut lua_State) {
     unsafe { lua_sethook(lua, Some(count_hook), LUA_MASKCOUNT, CHECK_INTERVAL) };
 }
 
-/// Lua calls this hook every so many instructions; see [`check_interval`].
+/// The hook. Lua calls it after each interval of instructions; see [`check_interval`].
 unsafe extern "C-unwind" fn count_hook(lua: *mut lua_State, _: *mut lua_Debug) {
     // SAFETY: Lua calls this between two instructions, with room for twenty values. Nothing with a destructor is alive.
     unsafe {

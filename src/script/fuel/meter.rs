@@ -83,7 +83,7 @@ unsafe fn add_padding(interpreter: *mut Interpreter, steps: u64) {
     }
 }
 
-/// The cost of a call that has visited so many elements. Resets the engine's count of visited elements, which is part of them.
+/// The cost of a call that has visited elements. Resets the engine's count of visited elements, which is included in `visited`.
 #[inline(never)]
 unsafe fn take_visited_cost(interpreter: *mut Interpreter, arguments: usize, visited: u64) -> u64 {
     // SAFETY: as for `add_call`.

@@ -31,7 +31,7 @@ pub(super) struct Callback {
 #[derive(Default)]
 pub(super) struct Libraries {
     pub by_name: BTreeMap<Vec<u8>, Library>,
-    /// By the function's name in lower case. If names differ only in case, `FCALL` finds the first one.
+    /// By the function's name in lower case. If names in a library differ only in case, `FCALL` finds the first one in byte order.
     pub callbacks: BTreeMap<Vec<u8>, Callback>,
     /// Bytes of sources, names and descriptions.
     pub bytes: usize,

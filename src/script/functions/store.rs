@@ -251,11 +251,10 @@ impl Functions {
         if self.interpreter.is_some_and(|interpreter| unsafe { Interpreter::is_running(interpreter.as_ptr()) }) {
             let interpreter = loading::create(self.memory_limit);
             self.interpreter = Some(interpreter);
+            let environment = LoadEnvironment::without_engine();
             for (name, library) in std::mem::take(&mut self.libraries).by_name {
                 // SAFETY: as for `load`.
-                if let Err(error) =
-                    unsafe { self.libraries.load(interpreter, LoadEnvironment::without_engine(), &library.source, true) }
-                {
+                if let Err(error) = unsafe { self.libraries.load(interpreter, environment, &library.source, true) } {
                     let name = String::from_utf8_lossy(&name);
                     tracing::warn!(target: "script", "the library {name} is lost: {error}");
                 }

@@ -55,7 +55,7 @@ unsafe fn collect(lua: *mut lua_State) {
     }
 }
 
-/// Runs the collector for so many kilobytes. Returns whether that ended a cycle.
+/// Runs the collector over `kilobytes` of memory, at least for one small step. Returns whether that ended a cycle.
 unsafe fn step(lua: *mut lua_State, kilobytes: c_int) -> bool {
     let mut left = kilobytes.max(0);
     loop {

@@ -23,7 +23,7 @@ use crate::script::lua::stack::push_bytes;
 const STACK_MIN: c_int = 60;
 
 impl Interpreter {
-    /// Creates an interpreter that may use so many bytes. Free it with [`Interpreter::free`].
+    /// Creates an interpreter whose memory is limited to `memory_limit` bytes. Free it with [`Interpreter::free`].
     pub(crate) fn create(memory_limit: usize) -> NonNull<Interpreter> {
         let frame = Frame::new(ptr::null_mut(), Now::default(), SessionId(0), 0);
         let this = Box::into_raw(Box::new(Interpreter::without_state(Memory::new(memory_limit), frame)));

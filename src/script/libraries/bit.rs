@@ -135,7 +135,7 @@ unsafe extern "C-unwind" fn ror(lua: *mut lua_State) -> c_int {
     unsafe { shift(lua, u32::rotate_right) }
 }
 
-/// `bit.tohex(value [, digits])`: the last so many hexadecimal digits, by default eight. They are in upper case if `digits` is negative.
+/// `bit.tohex(value [, digits])`: the last hexadecimal digits, by default eight of them. They are in upper case if `digits` is negative.
 unsafe extern "C-unwind" fn tohex(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {

@@ -44,7 +44,7 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
 }
 
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments, and they were set with the
-// interpreter; what is nested asks for more room. Nothing has a destructor where errors are raised.
+// interpreter; functions for nested values make more room. Nothing has a destructor where errors are raised.
 
 /// `cmsgpack.pack(value, …)`: the values in sequence.
 unsafe extern "C-unwind" fn pack(lua: *mut lua_State) -> c_int {

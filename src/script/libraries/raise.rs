@@ -35,7 +35,7 @@ pub(super) unsafe fn raise_numbers(lua: *mut lua_State, format: &'static CStr, f
     }
 }
 
-/// Makes room for so many more values on the stack, or raises an error with `text`.
+/// Makes room for `values` more values on the stack, or raises an error with `text`.
 ///
 /// # Safety
 /// As for [`raise`].

@@ -99,7 +99,7 @@ impl Writer {
         }
     }
 
-    /// Makes room for so many bytes. Raises an error if there is no memory for them.
+    /// Makes room for `len` bytes. Raises an error if there is no memory for them.
     ///
     /// # Safety
     /// As for [`Writer::put`].

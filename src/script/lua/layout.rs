@@ -240,7 +240,7 @@ impl Table {
         if self.array_len == 0 {
             return &mut [];
         }
-        // SAFETY: the array has so many values, which are all initialized.
+        // SAFETY: the array has `array_len` values, which are all initialized.
         unsafe { std::slice::from_raw_parts_mut(self.array, self.array_len as usize) }
     }
 }

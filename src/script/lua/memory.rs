@@ -146,8 +146,8 @@ pub(crate) unsafe extern "C" fn allocate(data: *mut c_void, block: *mut c_void, 
             handle_alloc_error(layout(new));
         }
         memory.used = used + new;
-        // One instruction may copy a block as large as this: the hook has to come more often. Its interval is changed only when the
-        // largest block has doubled, because a change restarts the count, and a hook that is changed all the time never comes.
+        // One instruction may copy all of a large block, so the hook has to run more often. Its interval is changed only when the
+        // largest block has doubled, because a change restarts the count: a hook that is changed all the time never runs.
         if new >= LARGE_BLOCK && new / 2 >= memory.largest && memory.may_fail && !memory.thread.is_null() {
             memory.largest = new;
             lua_sethook(memory.thread, lua_gethook(memory.thread), LUA_MASKCOUNT, check_interval(new));
@@ -228,7 +228,7 @@ impl Memory {
             _ => {
                 let allocated = self.alloc_block(new);
                 if !allocated.is_null() {
-                    // SAFETY: as promised; the blocks are not the same, and each has so many bytes.
+                    // SAFETY: as promised; the blocks do not overlap, and each has at least that number of bytes.
                     unsafe {
                         ptr::copy_nonoverlapping(block.cast::<u8>(), allocated.cast::<u8>(), old.min(new));
                         self.free_block(block, old);

@@ -1,4 +1,4 @@
-//! Parses a script that Lua has compiled into a plan. Every function here returns `None` if the script must run in Lua.
+//! The parser: makes a plan of a script that Lua has compiled. Its functions return `None` if the script must run in Lua.
 
 use crate::engine::observe::command_stats::CommandStats;
 use crate::engine::table::CommandTable;

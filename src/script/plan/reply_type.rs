@@ -11,12 +11,13 @@ pub(super) enum ReplyType {
     Scalar,
 }
 
-/// The type of the reply to a command with so many arguments. `None` if the reply may be an aggregate.
+/// The type of a command's reply. `arguments` is the number of its arguments, including its name. `None` if the reply may be an
+/// aggregate.
 pub(super) fn reply_type(command: &Command, arguments: usize) -> Option<ReplyType> {
     match command.replies {
         Replies::Integer => Some(ReplyType::Integer),
         Replies::Scalar => Some(ReplyType::Scalar),
-        // A count would be a third argument.
+        // Without a count, there are only the name and the key.
         Replies::ScalarWithoutCount => (arguments == 2).then_some(ReplyType::Scalar),
         Replies::Any => None,
     }

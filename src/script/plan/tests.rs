@@ -305,7 +305,7 @@ fn blank() -> impl Strategy<Value = &'static str> {
     prop_oneof![8 => Just(" "), 1 => Just("\n"), 1 => Just(" -- why\n"), 1 => Just("\r\n\t")]
 }
 
-/// Statements in a place where so many locals are visible.
+/// Statements in a place where the locals `l0`, `l1` and so on are visible, `locals` of them.
 fn statements(depth: u32, locals: usize) -> BoxedStrategy<String> {
     let end = prop_oneof![
         3 => Just(String::new()),

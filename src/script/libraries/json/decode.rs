@@ -179,7 +179,7 @@ impl Parser {
         }
     }
 
-    /// Pushes the table for an array or object, and makes room for so many values. Raises an error if it is nested too deep.
+    /// Pushes the table for an array or object, and makes room for `values` values. Raises an error if `depth` is too large.
     unsafe fn open(&self, depth: usize, values: c_int) {
         // SAFETY: see above.
         unsafe {

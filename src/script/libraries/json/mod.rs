@@ -20,7 +20,7 @@ use crate::script::lua::stack::{push_bytes, set_field};
 struct Settings {
     /// Whether an array with too many holes becomes an object instead of an error.
     sparse_convert: c_int,
-    /// An array has too many holes if its length is more than so many times its number of elements. 0 for no limit.
+    /// An array has too many holes if its length is more than its number of elements times this. 0 for no limit.
     sparse_ratio: c_int,
     /// Up to this length, an array never has too many holes.
     sparse_safe: c_int,
