@@ -36,8 +36,10 @@ impl Hasher for ShaHasher {
         }
     }
 
+    #[inline]
     fn write_usize(&mut self, _: usize) {}
 
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }

@@ -109,7 +109,7 @@ pub(crate) unsafe fn write(lua: *mut lua_State, protocol: Protocol, engine: &mut
     }
 }
 
-/// As [`write`], for a table. If the result has too many elements or bytes, the reply is an error instead.
+/// As [`write()`], for a table. If the result has too many elements or bytes, the reply is an error instead.
 unsafe fn write_nested(lua: *mut lua_State, protocol: Protocol, engine: &mut Engine, reply: &mut dyn Sink) -> bool {
     let mut failed = false;
     let mut levels = Levels::new();

@@ -47,6 +47,7 @@ impl Buffer {
     }
 
     /// Discards the bytes, and frees a large capacity.
+    #[inline]
     pub(crate) fn clear(&mut self, memory: &mut Memory) {
         self.bytes.clear();
         let capacity = self.bytes.capacity();

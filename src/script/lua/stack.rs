@@ -34,6 +34,7 @@ pub(crate) unsafe fn bytes<'a>(lua: *mut lua_State, index: c_int) -> Option<&'a 
 /// # Safety
 /// Called from a C function that Lua called; nothing with a destructor is alive. The string stays on the stack as long as the bytes are
 /// used.
+#[inline]
 pub(crate) unsafe fn check_string<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
     // SAFETY: as promised.
     unsafe {
@@ -43,10 +44,10 @@ pub(crate) unsafe fn check_string<'a>(lua: *mut lua_State, index: c_int) -> &'a 
     }
 }
 
-/// As [`bytes`], but only up to the first NUL, as C reads the string.
+/// As [`bytes()`], but only up to the first NUL, as C reads the string.
 ///
 /// # Safety
-/// As for [`bytes`].
+/// As for [`bytes()`].
 pub(crate) unsafe fn c_bytes<'a>(lua: *mut lua_State, index: c_int) -> Option<&'a [u8]> {
     // SAFETY: as promised by the caller.
     let all = unsafe { bytes(lua, index) }?;

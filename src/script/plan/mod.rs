@@ -16,7 +16,7 @@
 //! it gives up. And only a call can fail: `<` is accepted only for expressions that are always numbers, and a command only if its reply is
 //! never an aggregate. There are no loops, so a plan always ends.
 //!
-//! [`parse`] makes a plan of a source, with the words of [`tokens`]. [`run`] runs it, with the values in [`values`].
+//! [`parse`] makes a plan of a source, from the tokens of [`tokens`]. [`mod@run`] runs it, with the values in [`values`].
 
 mod parse;
 mod reply_type;
