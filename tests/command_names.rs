@@ -28,9 +28,9 @@ const OTHER_WORDS: [(&str, &[&str], &str); 17] = [
     ("server/program/log.rs", &["debug"], "a log level"),
     ("store/values/value.rs", &["list", "set", "stream"], "types of values"),
     ("script/plan/parse.rs", &["keys"], "a global of Lua"),
-    ("script/locals.rs", &["keys", "function"], "words of Lua"),
-    ("script/functions/mod.rs", &["script"], "a target of the log"),
-    ("script/api.rs", &["script"], "a target of the log"),
+    ("script/interpreter/locals.rs", &["keys", "function"], "words of Lua"),
+    ("script/functions/store.rs", &["script"], "a target of the log"),
+    ("script/globals/redis_table.rs", &["script"], "a target of the log"),
 ];
 
 /// The source files in a folder and those in it, without tests.

@@ -1,5 +1,5 @@
-//! What holds of scripts beside their replies: what flags allow, which commands they may call, which database, time and memory they
-//! see, and what others see of them.
+//! Semantics of scripts besides replies: what flags allow, which commands scripts may call, which database, time and memory they see,
+//! and what other clients see of them.
 
 use crate::commands;
 use crate::engine::command::{Command, Flags};
@@ -7,7 +7,7 @@ use crate::engine::environment::Usage;
 use crate::engine::harness::Harness;
 use crate::engine::session::Peer;
 
-/// The reply to a request whose words may have blanks in them.
+/// The reply to a request.
 #[track_caller]
 fn send(h: &mut Harness, request: &[&str]) -> String {
     let args: Vec<&[u8]> = request.iter().map(|arg| arg.as_bytes()).collect();
@@ -16,7 +16,7 @@ fn send(h: &mut Harness, request: &[&str]) -> String {
     String::from_utf8_lossy(&reply).trim_end().replace("\r\n", " ")
 }
 
-/// The reply to a script; where it is an error, without the place it was raised at.
+/// The reply to a script. An error is returned without the place that raised it.
 #[track_caller]
 fn eval(h: &mut Harness, script: &str) -> String {
     let reply = send(h, &["EVAL", script, "0"]);
@@ -27,8 +27,8 @@ const READ_ONLY: &str = "-ERR Write commands are not allowed from read-only scri
 const NOT_RO: &str = "-ERR Can not execute a script with write flag using *_ro command.";
 const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
 
-/// Every way to run something with these flags, as scripts and as functions declare them: by a command that may write, and by one that
-/// may not. The body calls the command in its arguments.
+/// The replies of EVAL, EVALSHA and FCALL, and those of their read-only variants, to a script or function with these flags. It calls the
+/// command in its arguments.
 fn run_all(h: &mut Harness, flags: &str, command: &[&str]) -> (Vec<String>, Vec<String>) {
     let script = format!("#!lua flags={flags}\nreturn redis.call(unpack(ARGV))");
     let listed: Vec<String> = flags.split(',').filter(|flag| !flag.is_empty()).map(|flag| format!("'{flag}'")).collect();
@@ -67,22 +67,22 @@ fn check(h: &mut Harness, flags: &str, command: &[&str], writing: &str, reading:
 }
 
 #[test]
-fn flags_say_what_a_script_may_do() {
+fn flags_decide_what_a_script_may_do() {
     let mut h = Harness::new();
     check(&mut h, "", &["set", "k", "v"], "+OK", NOT_RO);
     check(&mut h, "", &["get", "k"], "$1 v", NOT_RO);
     check(&mut h, "no-writes", &["set", "k", "w"], READ_ONLY, READ_ONLY);
     check(&mut h, "no-writes", &["get", "k"], "$1 v", "$1 v");
-    // What may reach replicas counts as a write, though it changes no key.
+    // A command that may reach replicas counts as a write, although it changes no key.
     check(&mut h, "no-writes", &["publish", "c", "m"], READ_ONLY, READ_ONLY);
     for flags in ["allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys", "allow-oom,no-cluster"] {
         check(&mut h, flags, &["set", "k", "v"], "+OK", NOT_RO);
         check(&mut h, &format!("{flags},no-writes"), &["get", "k"], "$1 v", "$1 v");
         check(&mut h, &format!("{flags},no-writes"), &["set", "k", "v"], READ_ONLY, READ_ONLY);
     }
-    // There is no cluster here whose slots keys could cross.
+    // There is no cluster, so keys may have different slots.
     check(&mut h, "", &["mset", "a", "1", "b", "2"], "+OK", NOT_RO);
-    // Who says nothing is held to what the command allows.
+    // Without declared flags, only the flags of the commands matter.
     assert_eq!(eval(&mut h, "return redis.call('set', 'k', 'v')"), "+OK");
     assert!(send(&mut h, &["EVAL_RO", "return redis.call('set', 'k', 'v')", "0"]).starts_with(READ_ONLY));
     assert_eq!(send(&mut h, &["EVAL_RO", "return redis.pcall('del', 'k')", "0"]), READ_ONLY);
@@ -101,7 +101,7 @@ fn flags_say_what_a_script_may_do() {
     );
 }
 
-/// Has the memory used up.
+/// Exceeds `maxmemory`.
 fn fill(h: &mut Harness) {
     h.engine.environment.usage = Some(|| Usage { allocated: 900_000, ..Usage::default() });
     assert_eq!(send(h, &["CONFIG", "SET", "maxmemory", "1"]), "+OK");
@@ -109,7 +109,7 @@ fn fill(h: &mut Harness) {
 }
 
 #[test]
-fn what_a_script_says_of_itself_decides_whether_it_runs_without_memory() {
+fn declared_flags_decide_whether_a_script_runs_when_maxmemory_is_exceeded() {
     let mut h = Harness::new();
     for (flags, command, writing, reading) in [
         ("", &["get", "k"][..], OOM, OOM),
@@ -130,7 +130,7 @@ fn what_a_script_says_of_itself_decides_whether_it_runs_without_memory() {
         }
         send(&mut h, &["CONFIG", "SET", "maxmemory", "0"]);
     }
-    // In a transaction, what is queued is refused at once, and with it the transaction.
+    // In a transaction, the script is refused when it is queued, and the transaction with it.
     fill(&mut h);
     for (script, queued, done) in [
         ("#!lua\nreturn 1", OOM, "-EXECABORT Transaction discarded because of previous errors."),
@@ -141,7 +141,7 @@ fn what_a_script_says_of_itself_decides_whether_it_runs_without_memory() {
         assert_eq!(eval(&mut h, script), queued);
         assert_eq!(send(&mut h, &["EXEC"]), done);
     }
-    // Where memory is used up between the two, the transaction is refused as a whole.
+    // If `maxmemory` is exceeded only after the script was queued, the whole transaction is refused.
     send(&mut h, &["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(send(&mut h, &["MULTI"]), "+OK");
     assert_eq!(eval(&mut h, "#!lua\nreturn 1"), "+QUEUED");
@@ -155,7 +155,7 @@ fn what_a_script_says_of_itself_decides_whether_it_runs_without_memory() {
 }
 
 #[test]
-fn a_pause_of_writes_holds_back_what_may_write() {
+fn a_pause_of_writes_delays_scripts_that_may_write() {
     let mut h = Harness::new();
     let script = "#!lua flags=no-writes\nreturn redis.call('get', 'k')";
     let (writes, reads) = (
@@ -173,7 +173,7 @@ fn a_pause_of_writes_holds_back_what_may_write() {
     }
 }
 
-/// Calls of a command and of its subcommands, with as many arguments as they want.
+/// Calls of a command or of its subcommands, each with its minimum number of arguments.
 fn calls(command: &'static Command) -> Vec<(&'static Command, Vec<&'static str>)> {
     let call = |row: &'static Command, mut words: Vec<&'static str>| {
         words.resize(words.len().max(row.arity.unsigned_abs() as usize), "1");
@@ -188,7 +188,7 @@ fn calls(command: &'static Command) -> Vec<(&'static Command, Vec<&'static str>)
 }
 
 #[test]
-fn no_script_calls_what_is_not_for_scripts() {
+fn scripts_cannot_call_commands_with_the_noscript_flag() {
     let mut h = Harness::new();
     let refused = "-ERR This Redis command is not allowed from script";
     let mut count = 0;
@@ -219,7 +219,7 @@ fn a_select_lasts_as_long_as_the_script() {
     let in_three = "redis.call('select', 3) redis.call('set', 'k', 'three')";
     assert_eq!(eval(&mut h, &format!("{in_three} return redis.call('get', 'k')")), "$5 three");
     h.script(&[("GET k", "$-1"), ("DBSIZE", ":0"), ("SELECT 3", "+OK"), ("GET k", "$5 three"), ("SELECT 0", "+OK")]);
-    // However it ends.
+    // Also if the script ends with an error.
     assert_eq!(eval(&mut h, &format!("{in_three} error('x')")), "-ERR user_script:1: x");
     assert_eq!(eval(&mut h, "return redis.call('select', 99)"), "-ERR DB index is out of range");
     h.script(&[("DBSIZE", ":0"), ("SELECT 5", "+OK")]);
@@ -236,7 +236,7 @@ fn a_select_lasts_as_long_as_the_script() {
 }
 
 #[test]
-fn time_stands_still_for_a_script() {
+fn time_does_not_advance_during_a_script() {
     let mut h = Harness::new();
     h.run("SET old v PX 5");
     h.now.mono_us += 6_000;
@@ -261,7 +261,7 @@ fn keys_need_not_be_declared() {
 }
 
 #[test]
-fn what_waits_does_not_wait_in_a_script() {
+fn blocking_commands_do_not_block_in_a_script() {
     let mut h = Harness::new();
     for command in [
         "'blpop', 'no', 0",
@@ -281,7 +281,7 @@ fn what_waits_does_not_wait_in_a_script() {
 }
 
 #[test]
-fn types_of_replies_are_chosen_for_one_run() {
+fn setresp_lasts_for_one_run() {
     let mut h = Harness::new();
     h.run("HSET h a 1");
     for (script, reply) in [
@@ -327,7 +327,7 @@ fn errors_are_counted_by_their_codes() {
 }
 
 #[test]
-fn calls_that_fail_and_calls_that_are_refused_are_counted_by_their_commands() {
+fn failed_and_rejected_calls_are_counted_for_their_commands() {
     let mut h = Harness::new();
     h.run("HSET h a 1");
     let library = "#!lua name=l\nredis.register_function('f', function() return redis.call('incr', 'h') end)";
@@ -373,7 +373,7 @@ fn calls_that_fail_and_calls_that_are_refused_are_counted_by_their_commands() {
 }
 
 #[test]
-fn a_client_that_touches_nothing_does_not_by_its_scripts_either() {
+fn scripts_of_a_no_touch_client_do_not_touch_keys() {
     let mut h = Harness::new();
     h.script(&[("SET k v", "+OK"), ("CLIENT NO-TOUCH on", "+OK")]);
     h.pass(5000);
@@ -388,11 +388,11 @@ fn a_client_that_touches_nothing_does_not_by_its_scripts_either() {
 }
 
 #[test]
-fn events_of_a_script_do_not_gather() {
+fn events_of_a_script_are_sent_after_each_command() {
     let mut h = Harness::new();
     let script = "for i = 1, 1000 do redis.call('set', 'k' .. i % 10, i) end return redis.call('del', 'k1', 'k2', 'k3')";
     h.run("CONFIG SET notify-keyspace-events KEA");
-    // Nobody listens: there is nothing to keep.
+    // Without listeners, nothing is kept.
     assert_eq!(eval(&mut h, script), ":3");
     assert_eq!(h.engine.keyspace.changes.pending.capacity(), 0);
     let listener = h.engine.connect(h.now, Peer::default());

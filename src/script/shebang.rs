@@ -6,7 +6,7 @@ use crate::engine::command::Flags;
 use crate::resp::request;
 
 bitflags::bitflags! {
-    /// What a script says of itself.
+    /// Flags that a script or a function declares.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ScriptFlags: u8 {
         /// `no-writes`
@@ -19,13 +19,13 @@ bitflags::bitflags! {
         const NO_CLUSTER = 1 << 3;
         /// `allow-cross-slot-keys`
         const ALLOW_CROSS_SLOT = 1 << 4;
-        /// It has no such line: as before there were flags, what it may do follows from the commands it calls.
+        /// The script has no such line, as before Redis 7.0: only the flags of the commands that it calls matter.
         const COMPAT = 1 << 5;
     }
 }
 
-/// The names of the flags that can be declared.
-pub(super) const NAMES: [(&str, ScriptFlags); 5] = [
+/// The names of the flags that can be declared, in the order in which Redis lists them.
+const NAMES: [(&str, ScriptFlags); 5] = [
     ("no-writes", ScriptFlags::NO_WRITES),
     ("allow-oom", ScriptFlags::ALLOW_OOM),
     ("allow-stale", ScriptFlags::ALLOW_STALE),
@@ -34,18 +34,24 @@ pub(super) const NAMES: [(&str, ScriptFlags); 5] = [
 ];
 
 impl ScriptFlags {
-    /// The flag of a name as functions declare it, in any case.
-    pub(super) fn named(name: &[u8]) -> Option<ScriptFlags> {
+    /// The flag with this name, as functions declare it. Case does not matter.
+    pub(crate) fn named(name: &[u8]) -> Option<ScriptFlags> {
         NAMES.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name)).map(|(_, flag)| *flag)
+    }
+
+    /// The names of these flags, in the order in which Redis lists them.
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        NAMES.iter().filter(move |(_, flag)| self.contains(*flag)).map(|(name, _)| *name)
     }
 }
 
-/// A script without its first line, of which the line feed stays so that lines keep their numbers; or the text of the error.
-pub(super) fn split(script: &[u8]) -> Result<(ScriptFlags, &[u8]), Cow<'static, [u8]>> {
+/// Splits a script into its flags and its body, or returns the text of the error. The body begins with the line feed of the first
+/// line, so that lines keep their numbers.
+pub(crate) fn split(script: &[u8]) -> Result<(ScriptFlags, &[u8]), Cow<'static, [u8]>> {
     if !script.starts_with(b"#!") {
         return Ok((ScriptFlags::COMPAT, script));
     }
-    // As C reads it: a NUL ends it.
+    // Redis reads the line as a C string: a NUL ends it.
     let end = memchr::memchr2(b'\n', 0, script).filter(|&end| script[end] == b'\n');
     let (line, body) = script.split_at(end.ok_or(b"ERR Invalid script shebang".as_slice())?);
     let words = request::split_words(line).map_err(|_| b"ERR Invalid engine in script shebang".as_slice())?;
@@ -72,15 +78,15 @@ pub(super) fn split(script: &[u8]) -> Result<(ScriptFlags, &[u8]), Cow<'static, 
     Ok((flags, body))
 }
 
-/// What a command is that runs a script with these flags: what the script says of itself counts, if it says something.
-pub(super) fn command_flags(command: Flags, script: ScriptFlags) -> Flags {
+/// The flags of a command that runs a script with these flags. Declared flags replace those of the command.
+pub(crate) fn command_flags(command: Flags, script: ScriptFlags) -> Flags {
     const OF_SCRIPT: Flags = Flags::STALE.union(Flags::DENYOOM).union(Flags::WRITE).union(Flags::MAY_REPLICATE);
     if script.contains(ScriptFlags::COMPAT) {
         return command;
     }
     let mut flags = command.difference(OF_SCRIPT);
     flags.set(Flags::WRITE, !script.contains(ScriptFlags::NO_WRITES));
-    // What cannot write needs no memory.
+    // A script that cannot write needs no memory.
     flags.set(Flags::DENYOOM, !script.intersects(ScriptFlags::NO_WRITES.union(ScriptFlags::ALLOW_OOM)));
     flags.set(Flags::STALE, script.contains(ScriptFlags::ALLOW_STALE));
     flags
@@ -91,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_the_line_nothing_is_cut() {
+    fn a_script_without_the_line_is_unchanged() {
         assert_eq!(split(b"return 1"), Ok((ScriptFlags::COMPAT, b"return 1".as_slice())));
     }
 
@@ -109,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_engines_options_and_flags_are_refused() {
         for (script, text) in [
             ("#!lua", "ERR Invalid script shebang"),
             ("#!not-lua\nreturn 1", "ERR Unexpected engine in script shebang: #!not-lua"),

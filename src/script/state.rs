@@ -1,4 +1,4 @@
-//! What an engine keeps of its scripts, and how the engine reaches it.
+//! The scripts of an engine, and the engine's access to them.
 
 use std::any::Any;
 
@@ -6,10 +6,13 @@ use crate::base::error::Error;
 use crate::engine::Engine;
 use crate::engine::command::{Flags, Runs};
 use crate::engine::scripting::Scripting;
-use crate::script::functions::Functions;
-use crate::script::{Retired, ScriptRandom, Scripts, shebang};
+use crate::script::cache::lazyfree::Lazyfree;
+use crate::script::cache::scripts::Scripts;
+use crate::script::functions::store::Functions;
+use crate::script::libraries::random::ScriptRandom;
+use crate::script::shebang;
 
-/// Cached scripts, libraries of functions, and what their interpreters share.
+/// Cached scripts, libraries of functions, and the state that their interpreters share.
 #[derive(Default)]
 pub struct ScriptState {
     /// Cached scripts and their interpreter.
@@ -18,17 +21,17 @@ pub struct ScriptState {
     pub functions: Functions,
     /// The generator of `math.random`.
     pub random: ScriptRandom,
-    /// Removed interpreters, whose memory is freed bit by bit.
-    pub retired: Retired,
+    /// Removed scripts and interpreters that wait to be freed.
+    pub lazyfree: Lazyfree,
 }
 
-/// The scripts of a new engine: none.
+/// The state of a new engine, without scripts.
 pub(crate) fn scripting() -> Box<dyn Scripting> {
     Box::<ScriptState>::default()
 }
 
 impl ScriptState {
-    /// The state behind an engine's trait object.
+    /// The state behind the engine's trait object.
     #[inline]
     pub fn of(scripts: &dyn Scripting) -> &ScriptState {
         let scripts: &dyn Any = scripts;
@@ -44,7 +47,7 @@ impl ScriptState {
 }
 
 impl Engine {
-    /// The scripts of this engine.
+    /// The scripts and functions of this engine.
     #[inline]
     pub fn lua(&self) -> &ScriptState {
         ScriptState::of(&*self.scripts)
@@ -91,20 +94,20 @@ impl Scripting for ScriptState {
     }
 
     fn flush(&mut self) -> bool {
-        self.scripts.flush(&mut self.retired);
+        self.scripts.flush(&mut self.lazyfree);
         let had_libraries = self.functions.libraries() > 0;
         if had_libraries {
-            self.functions.flush(&mut self.retired);
+            self.functions.flush(&mut self.lazyfree);
         }
         had_libraries
     }
 
     fn has_garbage(&self) -> bool {
-        !self.retired.is_empty()
+        !self.lazyfree.is_empty()
     }
 
     fn free_some(&mut self, budget: &mut u32) -> bool {
-        self.retired.free_some(budget)
+        self.lazyfree.free_some(budget)
     }
 
     fn check_invariants(&self) {

@@ -1,12 +1,12 @@
 //! Serves the sockets from within a script that runs long.
 //!
-//! There is one thread, and the script occupies it. But all work of a script is counted (see [`crate::script::bounds`]), and
+//! There is one thread, and the script occupies it. But all work of a script is counted (see [`crate::script::fuel`]), and
 //! after some tens of microseconds' worth of it the engine asks its supervisor, this module, whether the script may continue. The
 //! clock is read here. After `busy-reply-threshold` milliseconds, the supervisor polls all sockets without waiting, has the
 //! received requests executed (nearly all are answered `BUSY`), and writes the replies. One of the requests may be `SCRIPT KILL`.
 //!
 //! ```text
-//!   script ─▶ bounds: ask ─▶ Engine::supervisor ─▶ poll(2) ─▶ recv, parse, execute, send
+//!   script ─▶ fuel: check ─▶ Engine::supervisor ─▶ poll(2) ─▶ recv, parse, execute, send
 //!                                                     └─────▶ accept: a session at once, a connection after the script
 //!          ◀─ goes on, or ends with an error ◀─┘
 //! ```

@@ -6,7 +6,7 @@ use crate::commands::reference::help;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Runs, Traits};
 use crate::engine::context::Context;
 use crate::script::ScriptState;
-use crate::script::bounds;
+use crate::script::fuel;
 use crate::script::{self, Request, Source};
 
 const EVAL: Command = Command {
@@ -182,7 +182,7 @@ fn run_cached(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
     if args[1].len() != 40 {
         return Err(Error::NO_SCRIPT);
     }
-    run(cx, Source::Digits(args[1]), args, read_only)
+    run(cx, Source::Sha(args[1]), args, read_only)
 }
 
 fn run(cx: &mut Context<'_>, source: Source<'_>, args: &[&[u8]], read_only: bool) -> Result {
@@ -222,14 +222,14 @@ fn flush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !known {
         return Err(Error::new("ERR SCRIPT FLUSH only support SYNC|ASYNC option"));
     }
-    let ScriptState { scripts, retired, .. } = cx.engine.lua_mut();
-    scripts.flush(retired);
+    let ScriptState { scripts, lazyfree, .. } = cx.engine.lua_mut();
+    scripts.flush(lazyfree);
     cx.reply.ok();
     Ok(())
 }
 
 fn kill(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    bounds::kill(cx.engine, false)?;
+    fuel::kill(cx.engine, false)?;
     cx.reply.ok();
     Ok(())
 }

@@ -7,7 +7,7 @@ use crate::commands::reference::help;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Runs, Traits};
 use crate::engine::context::Context;
 use crate::script::Request;
-use crate::script::bounds;
+use crate::script::fuel;
 use crate::script::functions::{self, Policy};
 
 const FUNCTION: Command = Command { group: Group::Scripting, flags: Flags::NOSCRIPT, since: "7.0.0", ..Command::DEFAULT };
@@ -299,7 +299,7 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn kill(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    bounds::kill(cx.engine, true)?;
+    fuel::kill(cx.engine, true)?;
     cx.reply.ok();
     Ok(())
 }

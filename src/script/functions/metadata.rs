@@ -3,31 +3,31 @@
 use crate::base::error::Error;
 use crate::resp::request;
 
-/// What the line says.
+/// The name in the first line, and the rest of the source.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Metadata<'a> {
     /// The library's name.
     pub name: Vec<u8>,
-    /// The source from the end of the line on; the line feed stays, so that lines keep their numbers.
+    /// The source from the line feed of the first line on, so that lines keep their numbers.
     pub body: &'a [u8],
 }
 
-/// Whether a name may be one of a library or of a function.
+/// Whether a library or a function may have this name.
 pub(super) fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
 }
 
-/// What is said of names that may not be.
+/// The error for an invalid name.
 pub(super) const NAME_RULE: &str =
     "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
 
-/// Reads the line.
+/// Reads the first line of a source.
 pub(super) fn read(source: &[u8]) -> Result<Metadata<'_>, Error> {
     const INVALID: Error = Error::INVALID_LIBRARY_METADATA;
     if !source.starts_with(b"#!") {
         return Err(Error::new("ERR Missing library metadata"));
     }
-    // As C reads it: a NUL ends it.
+    // Redis reads the line as a C string: a NUL ends it.
     let end = memchr::memchr2(b'\n', 0, source).filter(|&end| source[end] == b'\n').ok_or(INVALID)?;
     let (line, body) = source.split_at(end);
     let mut words = request::split_words(line).map_err(|_| INVALID)?.into_iter();
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_gives_a_name_and_what_follows_is_the_body() {
+    fn the_line_has_a_name_and_the_body_follows() {
         for source in ["#!lua name=x\nreturn 1", "#!LUA   NAME=x\nreturn 1", "#!lua \"name=x\" \nreturn 1"] {
             let Metadata { name, body } = read(source.as_bytes()).unwrap();
             assert_eq!((name.as_slice(), body), (&b"x"[..], &b"\nreturn 1"[..]), "{source}");
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_such_a_line_is_refused() {
+    fn other_lines_are_refused() {
         for (source, text) in [
             ("", "ERR Missing library metadata"),
             ("return 1", "ERR Missing library metadata"),

@@ -1,19 +1,19 @@
-//! What `FUNCTION DUMP` gives and `FUNCTION RESTORE` takes, in Redis's own format: `{ 245 · string: a library's source } …` and the
-//! footer of [`crate::keyspace::rdb::parts`]. We write plain strings and read all.
+//! The payload of `FUNCTION DUMP` and `FUNCTION RESTORE`, in Redis's own format: `{ 245 · string: a library's source } …` and the footer
+//! of [`crate::keyspace::rdb::parts`]. Plain strings are written; all encodings of strings are read.
 
 use std::borrow::Cow;
 
 use crate::keyspace::rdb::parts::{open, put_string, seal, string};
 
-/// Stands before each library.
+/// The byte before each library.
 const LIBRARY: u8 = 245;
-/// Stood there in the release candidates of Redis 7.0, before a form that nobody reads any more.
+/// The byte before each library in release candidates of Redis 7.0, whose format is no longer supported.
 const LIBRARY_BEFORE_RELEASE: u8 = 246;
 
-/// The version that is written: the first with functions in it, so that every server which has them reads it.
+/// The RDB version that is written: the first one with functions, so that every server with functions can read it.
 const VERSION: u16 = 10;
 
-/// The payload of libraries' sources.
+/// Writes the payload for these sources.
 pub(super) fn write<'a>(sources: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut out = Vec::new();
     for source in sources {
@@ -24,7 +24,7 @@ pub(super) fn write<'a>(sources: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     out
 }
 
-/// The sources in a payload, one after the other; or why there are none.
+/// Iterates over the sources in a payload. An item is an error if the payload is invalid.
 pub(super) struct Sources<'a> {
     rest: &'a [u8],
 }
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_library_is_refused() {
+    fn other_contents_are_refused() {
         assert_eq!(read(&sealed(b"", 13)), Err("ERR DUMP payload version or checksum are wrong"));
         assert_eq!(read(&sealed(b"", 12)), Ok(Vec::new()));
         assert_eq!(read(&sealed(b"\0", 10)), Err("ERR given type is not a function"));
@@ -103,7 +103,7 @@ mod tests {
             read(&sealed(b"\xf5\xc0\xff\xf5\xc1\x00\x01\xf5\xc2\x00\x00\x01\x00", 10)).unwrap(),
             [b"-1".to_vec(), b"256".to_vec(), b"65536".to_vec()]
         );
-        // Literal "ab", then four bytes from two back.
+        // The literal "ab", then four bytes copied from two bytes back.
         assert_eq!(read(&sealed(b"\xf5\xc3\x05\x06\x01ab\x40\x01", 10)).unwrap(), [b"ababab".to_vec()]);
         for body in [
             &b"\xf5\xc3\x05\x07\x01ab\x40\x01"[..],

@@ -1,4 +1,4 @@
-//! Functions by their replies.
+//! Replies to commands on functions.
 
 use crate::engine::harness::Harness;
 use crate::script::tests::check_requests;
@@ -31,7 +31,7 @@ fn dump(harness: &mut Harness) -> Vec<u8> {
 }
 
 #[test]
-fn a_dump_brings_everything_back() {
+fn a_dump_restores_everything() {
     let mut harness = Harness::new();
     let long = format!("-- {}\nredis.register_function('long', function() return 'long' end)", "x".repeat(20_000));
     for (name, body) in [("one", "redis.register_function('f', function() return 'one' end)"), ("two", long.as_str())] {
@@ -80,7 +80,7 @@ fn a_library_that_takes_too_much_is_not_loaded() {
     let memory = "-ERR Error registering functions: ERR not enough memory\r\n";
     for (body, text) in [
         ("while true do end", timeout),
-        // A call that takes long counts as what it does.
+        // The work within one call counts.
         ("while true do local s = ('x'):rep(1e7) end", timeout),
         ("local s = ('x'):rep(1e3) while true do s:find('.-y') end", timeout),
         ("local s = ('x'):rep(1e5) s:gsub('.', function() while true do end end)", timeout),
@@ -105,7 +105,7 @@ fn a_library_that_takes_too_much_is_not_loaded() {
 }
 
 #[test]
-fn functions_that_go_leave_nothing_in_the_interpreter() {
+fn deleted_functions_leave_nothing_in_the_interpreter() {
     let mut harness = Harness::new();
     let body = format!("local big = {{{}}} redis.register_function('f', function() return #big end)", "'x',".repeat(5000));
     for round in 0..300 {
@@ -126,18 +126,18 @@ fn functions_that_go_leave_nothing_in_the_interpreter() {
 }
 
 #[test]
-fn libraries_come_back_when_a_run_never_ended() {
+fn libraries_are_loaded_again_after_a_run_that_did_not_end() {
     let mut harness = Harness::new();
     let source = library("l", "local n = 0 redis.register_function('f', function() n = n + 1 return n end)");
     send(&mut harness, &["FUNCTION", "LOAD", &source]);
     assert_eq!(send(&mut harness, &["FCALL", "f", "0"]), ":1\r\n");
     let engine: *mut _ = &raw mut harness.engine;
     let interpreter = harness.engine.lua().functions.interpreter.unwrap();
-    // SAFETY: what a panic in a handler would leave behind.
+    // SAFETY: this is the state that a panic in a handler leaves behind.
     unsafe { (*interpreter.as_ptr()).frame.engine = engine };
     assert_eq!(send(&mut harness, &["FCALL", "f", "0"]), ":1\r\n");
     assert_eq!(send(&mut harness, &["FCALL", "f", "0"]), ":2\r\n");
-    // SAFETY: it was left behind whole, in truth.
+    // SAFETY: its run had in fact ended.
     unsafe {
         (*interpreter.as_ptr()).frame.engine = std::ptr::null_mut();
         crate::script::interpreter::Interpreter::free(interpreter);
@@ -168,7 +168,7 @@ fn one_library_cannot_reach_into_another() {
 }
 
 #[test]
-fn names_that_differ_by_case_alone_are_one_to_callers() {
+fn callers_do_not_distinguish_the_case_of_names() {
     let mut harness = Harness::new();
     let both = "redis.register_function('f', function() return 'f' end) redis.register_function('F', function() return 'F' end)";
     assert_eq!(send(&mut harness, &["FUNCTION", "LOAD", &library("l", both)]), "$1\r\nl\r\n");

@@ -1,11 +1,11 @@
-//! `bit`: operations on 32 bits. Numbers come in modulo 2³² and go out signed.
+//! `bit`: operations on 32 bits. Arguments are taken modulo 2³², and results are signed.
 
 use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
 use crate::script::interpreter::Interpreter;
-use crate::script::stack::{push_bytes, set_function};
+use crate::script::lua::stack::push_bytes;
 
 /// Pushes the table.
 ///
@@ -30,16 +30,16 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
     unsafe {
         lua_createtable(lua, 0, functions.len() as c_int);
         for (name, function) in functions {
-            set_function(lua, interpreter, name, function);
+            Interpreter::set_function(lua, interpreter, name, function);
         }
     }
 }
 
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments. They own nothing.
 
-/// The low 32 bits of a number, rounded to the nearest; an error for what is none.
+/// The low 32 bits of a number rounded to the nearest integer. Raises an error for other types.
 unsafe fn bits(lua: *mut lua_State, index: c_int) -> u32 {
-    /// 2⁵² + 2⁵¹: added to a number, it leaves the whole of it in the low bits of the sum.
+    /// 2⁵² + 2⁵¹. A sum with this number has the integer in its low bits.
     const SHIFT: f64 = 6_755_399_441_055_744.0;
     // SAFETY: see above.
     unsafe {
@@ -51,47 +51,48 @@ unsafe fn bits(lua: *mut lua_State, index: c_int) -> u32 {
     }
 }
 
-unsafe fn give(lua: *mut lua_State, bits: u32) -> c_int {
+/// Pushes a result.
+unsafe fn push_result(lua: *mut lua_State, bits: u32) -> c_int {
     // SAFETY: see above.
     unsafe { lua_pushnumber(lua, f64::from(bits.cast_signed())) };
     1
 }
 
-/// One number out of all arguments.
+/// Combines all arguments.
 unsafe fn fold(lua: *mut lua_State, operation: fn(u32, u32) -> u32) -> c_int {
-    // SAFETY: see above. From the last to the second: the order shows in which one is refused.
+    // SAFETY: see above. From the last to the second, as in the original: an error names the first invalid one in this order.
     unsafe {
         let mut result = bits(lua, 1);
         for index in (2..=lua_gettop(lua)).rev() {
             result = operation(result, bits(lua, index));
         }
-        give(lua, result)
+        push_result(lua, result)
     }
 }
 
-/// The first argument, shifted by the second modulo 32.
+/// Shifts the first argument by the second modulo 32.
 unsafe fn shift(lua: *mut lua_State, operation: fn(u32, u32) -> u32) -> c_int {
     // SAFETY: see above.
     unsafe {
         let value = bits(lua, 1);
         let count = bits(lua, 2) & 31;
-        give(lua, operation(value, count))
+        push_result(lua, operation(value, count))
     }
 }
 
 unsafe extern "C-unwind" fn tobit(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { give(lua, bits(lua, 1)) }
+    unsafe { push_result(lua, bits(lua, 1)) }
 }
 
 unsafe extern "C-unwind" fn bnot(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { give(lua, !bits(lua, 1)) }
+    unsafe { push_result(lua, !bits(lua, 1)) }
 }
 
 unsafe extern "C-unwind" fn bswap(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { give(lua, bits(lua, 1).swap_bytes()) }
+    unsafe { push_result(lua, bits(lua, 1).swap_bytes()) }
 }
 
 unsafe extern "C-unwind" fn band(lua: *mut lua_State) -> c_int {
@@ -134,7 +135,7 @@ unsafe extern "C-unwind" fn ror(lua: *mut lua_State) -> c_int {
     unsafe { shift(lua, u32::rotate_right) }
 }
 
-/// `bit.tohex(value [, digits])`: the last digits, eight unless told; in capitals where their number is negative.
+/// `bit.tohex(value [, digits])`: the last hexadecimal digits, by default eight of them. They are in upper case if `digits` is negative.
 unsafe extern "C-unwind" fn tohex(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {

@@ -1,19 +1,20 @@
-//! Numbers to integers, as the compilers and processors do it under which Redis runs: what an integer type cannot hold becomes a
-//! fixed value there, which scripts get to see, and not the nearest one as in Rust.
+//! Conversion of numbers to integers, as in a build of Redis for x86. A number out of the type's range becomes a fixed value there, which
+//! scripts can see. In Rust it would become the nearest integer.
 
 const BEYOND_I64: f64 = 9_223_372_036_854_775_808.0;
 
-/// Without the fraction; the least one for what no `i64` holds.
+/// The number without its fraction. Numbers out of range and NaN become `i64::MIN`.
 pub(super) fn to_i64(value: f64) -> i64 {
     if (-BEYOND_I64..BEYOND_I64).contains(&value) { value as i64 } else { i64::MIN }
 }
 
-/// Without the fraction; the least one for what no `i32` holds.
+/// The number without its fraction. Numbers out of range and NaN become `i32::MIN`.
 pub(super) fn to_i32(value: f64) -> i32 {
     if value > -2_147_483_649.0 && value < 2_147_483_648.0 { value as i32 } else { i32::MIN }
 }
 
-/// Without the fraction, negative ones in two's complement; above all of them 0, and 2⁶³ for what is no number or below all.
+/// The number without its fraction; negative numbers in two's complement. Numbers above the range become 0. NaN and numbers below the
+/// range of `i64` become 2⁶³.
 pub(super) fn to_u64(value: f64) -> u64 {
     if value >= BEYOND_I64 { (to_i64(value - BEYOND_I64) as u64) ^ (1 << 63) } else { to_i64(value) as u64 }
 }
@@ -23,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_becomes_one_fixed_value() {
+    fn numbers_out_of_range_become_a_fixed_value() {
         for (value, i64s, i32s, u64s) in [
             (0.0, 0, 0, 0),
             (-1.9, -1, -1, u64::MAX),

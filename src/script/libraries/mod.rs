@@ -1,28 +1,32 @@
-//! What scripts find beside the base of Lua.
+//! The libraries of scripts: those that Redis adds to Lua, and replacements for functions of `string`, `table` and `math`.
+//!
+//! [`writer`] writes results and [`buffer`] holds them, [`raise`] raises errors in deep nesting, [`convert`] converts numbers as C does.
 
 mod bit;
-pub(super) mod buffer;
+pub(crate) mod buffer;
 mod convert;
+mod format;
 mod json;
 mod msgpack;
 mod pattern;
 mod raise;
-pub(super) mod random;
-pub(super) mod strings;
+pub(crate) mod random;
+pub(crate) mod strings;
 mod structure;
-pub(super) mod tables;
+pub(crate) mod tables;
+mod writer;
 
 use mlua::ffi::lua_State;
 use std::os::raw::c_int;
 
-use crate::script::globals::add_library;
+use crate::script::globals::read_only::add_library;
 use crate::script::interpreter::Interpreter;
 
-/// Adds the libraries that Redis brings to the table of globals at the (positive) index `globals`.
+/// Adds the libraries of Redis to the table of globals, which lies at the positive stack index `globals`.
 ///
 /// # Safety
 /// The stack has room for ten values, the interpreter outlives the state, and allocations cannot fail.
-pub(super) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter, globals: c_int) {
+pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter, globals: c_int) {
     // SAFETY: as promised.
     unsafe {
         bit::push_table(lua, interpreter);

@@ -1,27 +1,27 @@
-//! `cmsgpack`: values to MessagePack and back.
+//! `cmsgpack`: conversion to and from MessagePack.
 //!
-//! A table whose keys are 1 to n is an array, any other a map. Whole numbers are integers in the fewest bytes; others are floats of
-//! four bytes where that loses nothing, and of eight elsewhere. What has no counterpart, functions say, is nil, and so are tables
-//! nested too deep. Binary data and extensions, which came to the format later, are not known.
+//! A table with the keys 1 to n becomes an array, any other table a map. A whole number becomes the shortest integer, any other number a
+//! float of four bytes if that is exact, otherwise of eight. Values without counterpart, such as functions, and tables nested too deep
+//! become nil. The types `bin` and `ext`, which were added to the format later, are not supported.
 
 use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::script::bounds;
-use crate::script::globals::uncover;
+use crate::script::fuel;
+use crate::script::globals::read_only;
 use crate::script::interpreter::Interpreter;
-use crate::script::libraries::buffer::{Kind, Level, Writer};
+use crate::script::libraries::buffer::{Kind, Level};
 use crate::script::libraries::convert::to_i64;
 use crate::script::libraries::raise::{ensure_stack, raise, raise_numbers};
-use crate::script::stack::{bytes, push_bytes, set_field, set_function};
+use crate::script::libraries::writer::Writer;
+use crate::script::lua::stack::{bytes, push_bytes, set_field};
 
-/// Tables nested so deep are packed as nil; one that contains itself ends there.
+/// Tables nested deeper than this become nil. This also ends a table that contains itself.
 const NESTING_MAX: u32 = 16;
 
-/// Bytes that are unpacked between two looks at whether the script may go on, and the instructions that each of them counts as: it
-/// may be a value.
-const LOOK_EVERY: usize = 1 << 10;
+/// Bytes unpacked between two checks of the fuel, and the fuel for each byte, which may be a whole value.
+const CHECK_EVERY: usize = 1 << 10;
 const STEPS_PER_BYTE: u64 = 4;
 
 /// Pushes the table.
@@ -32,10 +32,10 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
     // SAFETY: as promised.
     unsafe {
         lua_createtable(lua, 0, 6);
-        set_function(lua, interpreter, c"pack", pack);
-        set_function(lua, interpreter, c"unpack", unpack);
-        set_function(lua, interpreter, c"unpack_one", unpack_one);
-        set_function(lua, interpreter, c"unpack_limit", unpack_limit);
+        Interpreter::set_function(lua, interpreter, c"pack", pack);
+        Interpreter::set_function(lua, interpreter, c"unpack", unpack);
+        Interpreter::set_function(lua, interpreter, c"unpack_one", unpack_one);
+        Interpreter::set_function(lua, interpreter, c"unpack_limit", unpack_limit);
         push_bytes(lua, b"cmsgpack");
         set_field(lua, c"_NAME");
         push_bytes(lua, b"lua-cmsgpack 0.4.0");
@@ -44,9 +44,9 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
 }
 
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments, and they were set with the
-// interpreter; what is nested asks for more room. Nothing has a destructor where errors are raised.
+// interpreter; functions for nested values make more room. Nothing has a destructor where errors are raised.
 
-/// `cmsgpack.pack(value, …)`: the values one after the other.
+/// `cmsgpack.pack(value, …)`: the values in sequence.
 unsafe extern "C-unwind" fn pack(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
@@ -69,7 +69,7 @@ unsafe extern "C-unwind" fn pack(lua: *mut lua_State) -> c_int {
     1
 }
 
-/// Writes and pops the value on top, `level` tables deep.
+/// Writes and pops the value on top. `level` tables surround it.
 unsafe fn encode(lua: *mut lua_State, out: Writer, level: u32) {
     // SAFETY: see above. It calls itself for what is nested, which ends at `NESTING_MAX`.
     unsafe {
@@ -88,8 +88,8 @@ unsafe fn encode(lua: *mut lua_State, out: Writer, level: u32) {
     }
 }
 
-/// The head of something with a length: in the first byte itself up to some length, or as 8, 16 or 32 bits after a first byte; that
-/// of 32 bits follows that of 16.
+/// Writes a type and a length. `fixed` is the type and the maximum length if the length is part of the first byte. Otherwise a length of
+/// 8, 16 or 32 bits follows the first byte. The type with 32 bits is that with 16 bits plus one.
 unsafe fn head(out: Writer, len: usize, fixed: Option<(u8, usize)>, of_8_bits: Option<u8>, of_16_bits: u8) {
     // SAFETY: see above.
     unsafe {
@@ -108,6 +108,7 @@ unsafe fn head(out: Writer, len: usize, fixed: Option<(u8, usize)>, of_8_bits: O
     }
 }
 
+/// Writes a number.
 unsafe fn encode_number(out: Writer, number: f64) {
     // SAFETY: see above.
     unsafe {
@@ -124,6 +125,7 @@ unsafe fn encode_number(out: Writer, number: f64) {
     }
 }
 
+/// Writes an integer in the fewest bytes.
 unsafe fn encode_integer(out: Writer, number: i64) {
     // SAFETY: see above.
     unsafe {
@@ -143,14 +145,14 @@ unsafe fn encode_integer(out: Writer, number: i64) {
     }
 }
 
-/// Writes the table on top, and leaves it there.
+/// Writes the table on top without popping it.
 unsafe fn encode_table(lua: *mut lua_State, out: Writer, level: u32) {
-    // SAFETY: see above; walking a table changes nothing in it.
+    // SAFETY: see above; the iteration does not change the table.
     unsafe {
         ensure_stack(lua, 2, c"in function table_is_an_array");
         let top = lua_gettop(lua);
-        uncover(lua, top);
-        let (entries, is_array) = survey(lua);
+        read_only::unwrap(lua, top);
+        let (entries, is_array) = count_entries(lua);
         if is_array {
             head(out, entries, Some((0x90, 15)), None, 0xdc);
             ensure_stack(lua, 1, c"in function mp_encode_lua_table_as_array");
@@ -171,15 +173,15 @@ unsafe fn encode_table(lua: *mut lua_State, out: Writer, level: u32) {
     }
 }
 
-/// The number of entries of the table on top, and whether their keys are 1 to that number.
-unsafe fn survey(lua: *mut lua_State) -> (usize, bool) {
+/// Number of entries of the table on top, and whether their keys are 1 to that number.
+unsafe fn count_entries(lua: *mut lua_State) -> (usize, bool) {
     let (mut entries, mut only_indices, mut max) = (0, true, 0.0f64);
     // SAFETY: see above.
     unsafe {
         let interpreter = Interpreter::of(lua);
         lua_pushnil(lua);
         while lua_next(lua, -2) != 0 {
-            bounds::spend(lua, interpreter, 2);
+            fuel::consume(lua, interpreter, 2);
             lua_pop(lua, 1);
             entries += 1;
             if only_indices {
@@ -192,7 +194,7 @@ unsafe fn survey(lua: *mut lua_State) -> (usize, bool) {
     (entries, only_indices && max == entries as f64)
 }
 
-/// `cmsgpack.unpack(text)`: all values in it.
+/// `cmsgpack.unpack(text)`: all values.
 unsafe extern "C-unwind" fn unpack(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe { unpack_some(lua, 0, 0) }
@@ -208,7 +210,7 @@ unsafe extern "C-unwind" fn unpack_one(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `cmsgpack.unpack_limit(text, limit [, offset])`: the next offset, or -1 at the end, and up to so many values.
+/// `cmsgpack.unpack_limit(text, limit [, offset])`: the next offset, or -1 at the end, and up to `limit` values.
 unsafe extern "C-unwind" fn unpack_limit(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
@@ -219,14 +221,14 @@ unsafe extern "C-unwind" fn unpack_limit(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Pushes up to `limit` values from `offset` on, and under them where they end; or all and nothing else, where both are 0.
+/// Pushes the offset of their end and up to `limit` values from `offset` on. If both are 0, pushes all values and no offset.
 unsafe fn unpack_some(lua: *mut lua_State, limit: lua_Integer, offset: lua_Integer) -> c_int {
     // SAFETY: see above. The text stays on the stack as an argument.
     unsafe {
         luaL_checklstring(lua, 1, std::ptr::null_mut());
         let text = bytes(lua, 1).unwrap_or_default();
         if offset < 0 || limit < 0 {
-            // The second number is not the limit on Redis either.
+            // As in Redis, the second number is not the limit.
             let format = c"Invalid request to unpack with offset of %d and limit of %d.";
             raise_numbers(lua, format, offset as c_int, text.len() as c_int);
         }
@@ -242,7 +244,7 @@ unsafe fn unpack_some(lua: *mut lua_State, limit: lua_Integer, offset: lua_Integ
             input.decode();
             count += 1;
         }
-        input.count();
+        input.consume_fuel();
         if !all {
             ensure_stack(lua, 1, c"in function mp_unpack_full");
             let end = if input.rest.is_empty() { -1.0 } else { (text.len() - input.rest.len()) as f64 };
@@ -254,23 +256,23 @@ unsafe fn unpack_some(lua: *mut lua_State, limit: lua_Integer, offset: lua_Integ
     }
 }
 
-/// What is left to unpack.
+/// The bytes left to unpack.
 struct Input {
     lua: *mut lua_State,
     rest: &'static [u8],
-    /// How much was left when what was read was last counted as work.
+    /// Length of `rest` when fuel was last consumed.
     uncounted: usize,
 }
 
 impl Input {
-    /// Counts what was read since the last time.
-    unsafe fn count(&mut self) {
+    /// Consumes fuel for the bytes read since the last call.
+    unsafe fn consume_fuel(&mut self) {
         let read = std::mem::replace(&mut self.uncounted, self.rest.len()) - self.rest.len();
         // SAFETY: see above.
-        unsafe { bounds::spend(self.lua, Interpreter::of(self.lua), STEPS_PER_BYTE * read as u64) };
+        unsafe { fuel::consume(self.lua, Interpreter::of(self.lua), STEPS_PER_BYTE * read as u64) };
     }
 
-    /// The next `len` bytes, or an error.
+    /// The next `len` bytes. Raises an error if there are fewer.
     unsafe fn take(&mut self, len: usize) -> &'static [u8] {
         match self.rest.split_at_checked(len) {
             Some((taken, rest)) => {
@@ -288,7 +290,7 @@ impl Input {
         unsafe { self.take(N) }.try_into().unwrap_or([0; N])
     }
 
-    /// A length of so many bits, according to the last bits of the first byte.
+    /// A length of 8, 16 or 32 bits.
     unsafe fn length(&mut self, bits: u32) -> usize {
         // SAFETY: see above.
         unsafe {
@@ -300,16 +302,16 @@ impl Input {
         }
     }
 
-    /// Pushes the next value. What is nested is kept in the interpreter's list of levels, so the Lua stack is what bounds it.
+    /// Pushes the next value. Surrounding tables are in the interpreter's list of levels, so only the Lua stack limits the nesting.
     unsafe fn decode(&mut self) {
         let lua = self.lua;
-        // SAFETY: see above; nobody else uses the levels meanwhile, as nothing here calls a script's code.
+        // SAFETY: see above; nothing else uses the levels meanwhile, as nothing here calls a script's code.
         unsafe {
-            let levels = &raw mut (*Interpreter::of(lua)).levels;
+            let levels = &raw mut (*Interpreter::of(lua)).nesting;
             (*levels).clear();
             loop {
-                if self.uncounted - self.rest.len() >= LOOK_EVERY {
-                    self.count();
+                if self.uncounted - self.rest.len() >= CHECK_EVERY {
+                    self.consume_fuel();
                 }
                 if let Some(level) = self.scalar_or_open().filter(|level| level.len > 0) {
                     if level.kind == Kind::Array {
@@ -318,11 +320,11 @@ impl Input {
                     (*levels).push(level);
                     continue;
                 }
-                // A value is complete; it may be the last of the tables round it.
+                // A value is complete. It may complete the tables that surround it.
                 loop {
                     let Some(level) = (*levels).last_mut() else { return };
                     level.done += 1;
-                    // In a map, keys and values come in turn.
+                    // A map alternates between keys and values.
                     if level.kind == Kind::Map && level.done % 2 == 1 {
                         break;
                     }
@@ -341,7 +343,7 @@ impl Input {
         }
     }
 
-    /// Pushes a value, or the table for the array or map that begins.
+    /// Pushes a scalar, or the table for an array or map, which is returned as a level.
     unsafe fn scalar_or_open(&mut self) -> Option<Level> {
         let lua = self.lua;
         // SAFETY: see above.
@@ -355,7 +357,7 @@ impl Input {
                 0xcc => f64::from(self.array::<1>()[0]),
                 0xcd => f64::from(u16::from_be_bytes(self.array())),
                 0xce => f64::from(u32::from_be_bytes(self.array())),
-                // Of the largest ones Redis makes negative numbers.
+                // As in Redis, the largest unsigned integers become negative numbers.
                 0xcf | 0xd3 => i64::from_be_bytes(self.array()) as f64,
                 0xd0 => f64::from(i8::from_be_bytes(self.array())),
                 0xd1 => f64::from(i16::from_be_bytes(self.array())),

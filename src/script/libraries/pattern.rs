@@ -1,38 +1,38 @@
-//! Lua's string patterns: the matcher.
+//! The matcher of Lua's string patterns.
 //!
-//! It takes and gives what Lua 5.1's own does, but within bounds: that one follows any pattern as deep as the stack of the
-//! process goes and then some, and for as long as it takes. Here a match is followed to [`DEPTH_MAX`] and costs [`STEPS_MAX`].
+//! It behaves as that of Lua 5.1, but within limits. Lua's own recurses until the stack of the process overflows, and runs without a
+//! limit of time. Here a match goes at most [`DEPTH_MAX`] deep and takes at most [`STEPS_MAX`] steps.
 
 use std::mem::MaybeUninit;
 
-/// Captures of a pattern at most.
+/// Maximum number of captures in a pattern.
 pub(super) const CAPTURES_MAX: usize = 32;
-/// Items of a pattern (captures, and parts that repeat) that may be in each other at most.
+/// Maximum depth of nested captures and repetitions in a match.
 const DEPTH_MAX: u32 = 400;
-/// Steps of a match at one place of the subject at most, each a few nanoseconds; fewer in tests.
+/// Maximum number of steps of a match at one position of the subject. A step takes a few nanoseconds. Smaller in tests.
 const STEPS_MAX: u64 = 1 << if cfg!(test) { 22 } else { 28 };
-/// Steps between two looks at whether the script may go on.
-const STEPS_PER_LOOK: u64 = 1 << 14;
+/// Steps between two checks of the fuel.
+const STEPS_PER_CHECK: u64 = 1 << 14;
 
 const ESCAPE: u8 = b'%';
 
-/// What a capture holds.
+/// A capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Capture {
-    /// Its end has not been found.
+    /// It begins here, and its end has not been found.
     Open(usize),
-    /// Only where it is.
+    /// Only a position, `()`.
     Position(usize),
-    /// From here, so many bytes.
+    /// Start and length in bytes.
     Span(usize, usize),
 }
 
-/// Why a match was given up.
+/// Why a match was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// An error of the pattern, with Lua's text.
+    /// The pattern is invalid or too complex. The text is that of Lua.
     Malformed(&'static std::ffi::CStr),
-    /// The script is to end.
+    /// The script must end.
     Killed,
 }
 
@@ -40,27 +40,28 @@ const COMPLEX: Fault = Fault::Malformed(c"pattern too complex");
 
 type Found = Result<Option<usize>, Fault>;
 
-/// A match under way.
+/// Matches one pattern against one subject.
 pub(super) struct Matcher<'a, F> {
     subject: &'a [u8],
     pattern: &'a [u8],
+    /// Number of captures.
     level: usize,
-    /// Those up to `level` are there.
+    /// The first `level` of them are initialized.
     captures: [MaybeUninit<Capture>; CAPTURES_MAX],
     depth: u32,
-    /// Steps of all matches.
+    /// Number of steps of all matches.
     steps: u64,
-    /// How many they were when the match that is under way began.
+    /// `steps` when the current match began.
     steps_before: u64,
-    /// How many of them are counted as work.
-    steps_spent: u64,
-    /// Told of work done; gives whether the script is to end.
-    spend: F,
+    /// Number of steps for which fuel was consumed.
+    steps_consumed: u64,
+    /// Consumes fuel. Returns whether the script must end.
+    consume: F,
 }
 
 impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
-    /// A matcher of a pattern, its anchor left out, against a subject.
-    pub(super) fn new(subject: &'a [u8], pattern: &'a [u8], spend: F) -> Self {
+    /// A matcher for a pattern without its anchor `^`.
+    pub(super) fn new(subject: &'a [u8], pattern: &'a [u8], consume: F) -> Self {
         Matcher {
             subject,
             pattern,
@@ -69,8 +70,8 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
             depth: 0,
             steps: 0,
             steps_before: 0,
-            steps_spent: 0,
-            spend,
+            steps_consumed: 0,
+            consume,
         }
     }
 
@@ -80,34 +81,34 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
         unsafe { std::slice::from_raw_parts(self.captures.as_ptr().cast(), self.level) }
     }
 
-    /// Matches at a place of the subject; gives where the match ends.
+    /// Matches at a position of the subject. Returns the end of the match.
     #[inline]
     pub(super) fn match_at(&mut self, at: usize) -> Found {
         self.level = 0;
         self.depth = 0;
         self.steps_before = self.steps;
-        self.follow(at, 0)
+        self.match_rest(at, 0)
     }
 
-    /// Counts all work that was done; gives whether the script is to end.
+    /// Consumes fuel for all steps so far. Returns whether the script must end.
     pub(super) fn finish(&mut self) -> bool {
-        (self.spend)(self.steps - std::mem::replace(&mut self.steps_spent, self.steps))
+        (self.consume)(self.steps - std::mem::replace(&mut self.steps_consumed, self.steps))
     }
 
     #[inline]
     fn step(&mut self, count: u64) -> Result<(), Fault> {
         self.steps += count;
-        if self.steps - self.steps_spent < STEPS_PER_LOOK { Ok(()) } else { self.look() }
+        if self.steps - self.steps_consumed < STEPS_PER_CHECK { Ok(()) } else { self.check() }
     }
 
-    /// Counts the reading of a set, which may be long.
+    /// Counts the steps for reading a set, which may be long.
     #[inline]
     fn step_set(&mut self, p: usize, end: usize) -> Result<(), Fault> {
         if end - p > 8 { self.step((end - p) as u64 / 4) } else { Ok(()) }
     }
 
     #[cold]
-    fn look(&mut self) -> Result<(), Fault> {
+    fn check(&mut self) -> Result<(), Fault> {
         if self.steps - self.steps_before > STEPS_MAX {
             return Err(COMPLEX);
         }
@@ -118,18 +119,19 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
         self.pattern.get(p).copied()
     }
 
-    /// Follows the pattern from `p` at `s`, one level deeper.
-    fn follow(&mut self, s: usize, p: usize) -> Found {
+    /// Matches the pattern from `p` on at `s`, one level deeper.
+    fn match_rest(&mut self, s: usize, p: usize) -> Found {
         if self.depth == DEPTH_MAX {
             return Err(COMPLEX);
         }
         self.depth += 1;
-        let found = self.walk(s, p);
+        let found = self.match_items(s, p);
         self.depth -= 1;
         found
     }
 
-    fn walk(&mut self, mut s: usize, mut p: usize) -> Found {
+    /// Matches the pattern from `p` on at `s`.
+    fn match_items(&mut self, mut s: usize, mut p: usize) -> Found {
         loop {
             self.step(1)?;
             let Some(item) = self.byte(p) else { return Ok(Some(s)) };
@@ -139,7 +141,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
                 b')' => return self.close_capture(s, p + 1),
                 b'$' if p + 1 == self.pattern.len() => return Ok((s == self.subject.len()).then_some(s)),
                 ESCAPE => match self.byte(p + 1) {
-                    Some(b'b') => match self.balance(s, p + 2)? {
+                    Some(b'b') => match self.match_balanced(s, p + 2)? {
                         Some(end) => {
                             (s, p) = (end, p + 4);
                             continue;
@@ -177,41 +179,42 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
             let here = self.subject.get(s).is_some_and(|&byte| self.single(byte, p, end));
             match self.byte(end) {
                 Some(b'?') => {
-                    if here && let Some(found) = self.follow(s + 1, end + 1)? {
+                    if here && let Some(found) = self.match_rest(s + 1, end + 1)? {
                         return Ok(Some(found));
                     }
                     p = end + 1;
                 }
-                Some(b'*') => return self.expand_most(s, p, end),
-                Some(b'+') => return if here { self.expand_most(s + 1, p, end) } else { Ok(None) },
-                Some(b'-') => return self.expand_least(s, p, end),
+                Some(b'*') => return self.match_greedy(s, p, end),
+                Some(b'+') => return if here { self.match_greedy(s + 1, p, end) } else { Ok(None) },
+                Some(b'-') => return self.match_lazy(s, p, end),
                 _ if here => (s, p) = (s + 1, end),
                 _ => return Ok(None),
             }
         }
     }
 
-    fn expand_most(&mut self, s: usize, p: usize, end: usize) -> Found {
+    /// Matches the item from `p` to `end` as often as possible, and then the rest of the pattern.
+    fn match_greedy(&mut self, s: usize, p: usize, end: usize) -> Found {
         let count = self.count_singles(s, p, end)?;
         for more in (0..=count).rev() {
-            if let Some(found) = self.follow(s + more, end + 1)? {
+            if let Some(found) = self.match_rest(s + more, end + 1)? {
                 return Ok(Some(found));
             }
         }
         Ok(None)
     }
 
-    /// How many bytes from `s` on match the item from `p` to `end`.
+    /// Number of bytes from `s` on that match the item from `p` to `end`.
     fn count_singles(&mut self, s: usize, p: usize, end: usize) -> Result<usize, Fault> {
         let (mut count, cost) = (0, 1 + (end - p) / 4);
         loop {
             let rest = &self.subject[s + count..];
-            let piece = &rest[..rest.len().min(1 + STEPS_PER_LOOK as usize / cost)];
+            let piece = &rest[..rest.len().min(1 + STEPS_PER_CHECK as usize / cost)];
             let matched = self.leading(piece, p, end);
             let more = matched == piece.len() && piece.len() < rest.len();
             self.step((matched * cost) as u64)?;
             if more {
-                // Long texts are not what makes a pattern complex.
+                // A long subject does not make a pattern complex.
                 self.steps_before += (matched * cost) as u64;
             }
             count += matched;
@@ -221,7 +224,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
         }
     }
 
-    /// How many bytes of a piece match the item, up to the first that does not.
+    /// Number of bytes at the beginning of `piece` that match the item from `p` to `end`.
     #[inline]
     fn leading(&self, piece: &[u8], p: usize, end: usize) -> usize {
         match self.pattern[p] {
@@ -235,9 +238,10 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
         }
     }
 
-    fn expand_least(&mut self, mut s: usize, p: usize, end: usize) -> Found {
+    /// Matches the item from `p` to `end` as rarely as possible, and then the rest of the pattern.
+    fn match_lazy(&mut self, mut s: usize, p: usize, end: usize) -> Found {
         loop {
-            if let Some(found) = self.follow(s, end + 1)? {
+            if let Some(found) = self.match_rest(s, end + 1)? {
                 return Ok(Some(found));
             }
             match self.subject.get(s) {
@@ -253,7 +257,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
         let Some(slot) = self.captures.get_mut(level) else { return Err(Fault::Malformed(c"too many captures")) };
         slot.write(capture);
         self.level = level + 1;
-        let found = self.follow(s, p)?;
+        let found = self.match_rest(s, p)?;
         if found.is_none() {
             self.level -= 1;
         }
@@ -265,14 +269,15 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
         let Some(index) = open else { return Err(Fault::Malformed(c"invalid pattern capture")) };
         let Capture::Open(start) = self.captures()[index] else { return Ok(None) };
         self.captures[index].write(Capture::Span(start, s - start));
-        let found = self.follow(s, p)?;
+        let found = self.match_rest(s, p)?;
         if found.is_none() {
             self.captures[index].write(Capture::Open(start));
         }
         Ok(found)
     }
 
-    fn balance(&mut self, s: usize, p: usize) -> Found {
+    /// Matches `%bxy`. `p` is the index of `x`.
+    fn match_balanced(&mut self, s: usize, p: usize) -> Found {
         let (Some(open), Some(close)) = (self.byte(p), self.byte(p + 1)) else {
             return Err(Fault::Malformed(c"unbalanced pattern"));
         };
@@ -295,6 +300,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
         Ok(None)
     }
 
+    /// Matches `%1`: the text of an earlier capture.
     fn back_reference(&mut self, s: usize, digit: u8) -> Found {
         let capture = (digit as usize).checked_sub(b'1' as usize).and_then(|index| self.captures().get(index));
         match capture {
@@ -303,13 +309,13 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
                 let same = self.subject[s..].starts_with(&self.subject[start..start + len]);
                 Ok(same.then_some(s + len))
             }
-            // The length of a position reads as more than there is.
+            // In Lua the length of a position capture is larger than any subject.
             Some(Capture::Position(_)) => Ok(None),
             Some(Capture::Open(_)) | None => Err(Fault::Malformed(c"invalid capture index")),
         }
     }
 
-    /// Where the single-character item at `p` ends.
+    /// The end of the single-character item at `p`.
     #[inline]
     fn class_end(&self, p: usize) -> Result<usize, Fault> {
         match self.byte(p) {
@@ -317,7 +323,7 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
             Some(ESCAPE) => Ok(p + 2),
             Some(b'[') => {
                 let mut at = p + 1 + usize::from(self.byte(p + 1) == Some(b'^'));
-                // The first one stands for itself even if it is a bracket.
+                // The first character stands for itself, even if it is a bracket.
                 loop {
                     let Some(byte) = self.byte(at) else { return Err(Fault::Malformed(c"malformed pattern (missing ']')")) };
                     at += 1 + usize::from(byte == ESCAPE && at + 1 < self.pattern.len());
@@ -366,12 +372,12 @@ impl<'a, F: FnMut(u64) -> bool> Matcher<'a, F> {
     }
 }
 
-/// What `%` and a letter stand for.
+/// A character class, `%` and a letter.
 #[derive(Clone, Copy)]
 struct Class {
-    /// The letter, or the character itself where it is no letter of a class.
+    /// The letter, or any other character, which then stands for itself.
     letter: u8,
-    /// One bit of [`KINDS`]; none where the character stands for itself.
+    /// One bit of [`KINDS`]. 0 if the character stands for itself.
     kind: u16,
 }
 
@@ -390,7 +396,7 @@ impl Class {
     }
 }
 
-/// Of which classes each byte is.
+/// The classes of each byte, one bit for each.
 static KINDS: [u16; 256] = {
     let mut kinds = [0; 256];
     let mut byte = 0;
@@ -418,7 +424,7 @@ static KINDS: [u16; 256] = {
     kinds
 };
 
-/// The bit of each letter of a class, in either case.
+/// The bit of each class letter in [`KINDS`], for both cases. An upper-case letter means the complement.
 static LETTERS: [u16; 256] = {
     let letters = b"acdlpsuwxz";
     let mut bits = [0; 256];

@@ -1,14 +1,14 @@
-//! Errors from within nested values: the Lua stack may be full there, so it is emptied before a message is put on it.
+//! Errors inside nested values. The Lua stack may be full there, so it is emptied before the message is pushed.
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-/// Raises an error with the place of the call.
+/// Raises an error. Its message begins with the source and line of the call.
 ///
 /// # Safety
-/// Called from a function that Lua called, where nothing with a destructor is alive.
+/// Called from a function that Lua called. Nothing with a destructor is alive.
 pub(super) unsafe fn raise(lua: *mut lua_State, text: &'static CStr) -> ! {
     // SAFETY: as promised.
     unsafe {
@@ -20,10 +20,10 @@ pub(super) unsafe fn raise(lua: *mut lua_State, text: &'static CStr) -> ! {
     }
 }
 
-/// Raises an error with two numbers in it, written `%d`.
+/// As [`raise`], for a message with up to two numbers, written `%d`.
 ///
 /// # Safety
-/// As for [`raise`]; the format has no more than those.
+/// As for [`raise`]. The format has no other conversions.
 pub(super) unsafe fn raise_numbers(lua: *mut lua_State, format: &'static CStr, first: c_int, second: c_int) -> ! {
     // SAFETY: as promised.
     unsafe {
@@ -35,7 +35,7 @@ pub(super) unsafe fn raise_numbers(lua: *mut lua_State, format: &'static CStr, f
     }
 }
 
-/// Makes sure that the stack has room for so many values more; `text` says for what.
+/// Makes room for `values` more values on the stack, or raises an error with `text`.
 ///
 /// # Safety
 /// As for [`raise`].

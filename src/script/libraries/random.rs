@@ -1,9 +1,9 @@
 //! `math.random` and `math.randomseed`: the 48-bit generator of `lrand48`.
 //!
-//! Every server begins with the same numbers, and each run goes on where the one before stopped, whether it was a script or a function
-//! and even when all scripts were flushed meanwhile. Redis up to 6 seeded anew for every script, so that a script that went to replicas
-//! as a whole drew the same numbers there. Since 7.0 only effects go there, and a script that draws a token or a delay does not draw
-//! the same one each time; a script that wants always the same numbers begins with `math.randomseed`.
+//! Every server starts with the same sequence. Each run, of a script or a function, continues where the last one stopped, even after a
+//! flush. Redis before 7.0 seeded the generator for every script, because scripts were replicated as a whole and had to draw the same
+//! numbers on a replica. Since 7.0 only effects are replicated, and a script that draws a token or a delay gets another one each time. A
+//! script that needs the same numbers each time begins with `math.randomseed`.
 
 use std::os::raw::c_int;
 
@@ -21,7 +21,7 @@ const MAX: u64 = i32::MAX as u64;
 pub struct ScriptRandom(u64);
 
 impl Default for ScriptRandom {
-    /// As `lrand48` is before any seeding.
+    /// The state of `lrand48` before it is seeded.
     fn default() -> Self {
         ScriptRandom(0x1234_abcd_330e)
     }
@@ -44,11 +44,11 @@ impl ScriptRandom {
 /// # Safety
 /// Called from a function of the interpreter; nothing with a destructor is alive.
 unsafe fn generator<'a>(lua: *mut lua_State) -> &'a mut ScriptRandom {
-    // SAFETY: while a script runs its frame's engine is valid, and nobody else has a reference to it.
+    // SAFETY: while a script runs its frame's engine is valid, and nothing else has a reference to it.
     unsafe {
         let engine = (*Interpreter::of(lua)).frame.engine;
         if engine.is_null() {
-            // A library that loads finds no `math`.
+            // The engine is null only while a library loads, which has no `math`.
             luaL_error(lua, c"no script runs".as_ptr());
         }
         &mut (*engine).lua_mut().random
@@ -56,7 +56,7 @@ unsafe fn generator<'a>(lua: *mut lua_State) -> &'a mut ScriptRandom {
 }
 
 /// `math.random([m [, n]])`
-pub(in crate::script) unsafe extern "C-unwind" fn random(lua: *mut lua_State) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn random(lua: *mut lua_State) -> c_int {
     // SAFETY: Lua calls this; nothing here has a destructor.
     unsafe {
         let fraction = (generator(lua).next() % MAX) as f64 / MAX as f64;
@@ -81,7 +81,7 @@ pub(in crate::script) unsafe extern "C-unwind" fn random(lua: *mut lua_State) ->
 }
 
 /// `math.randomseed(seed)`
-pub(in crate::script) unsafe extern "C-unwind" fn randomseed(lua: *mut lua_State) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn randomseed(lua: *mut lua_State) -> c_int {
     // SAFETY: as for `random`.
     unsafe {
         let seed = luaL_checkinteger(lua, 1) as i32;
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_sequence_is_that_of_lrand48() {
-        // The first numbers that lrand48() of a C library gives after srand48(0).
+        // The first results of lrand48() in a C library after srand48(0).
         let mut random = ScriptRandom::default();
         random.seed(0);
         assert_eq!([random.next(), random.next(), random.next()], [366850414, 1610402240, 206956554]);

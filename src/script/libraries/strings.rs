@@ -1,5 +1,5 @@
-//! The functions of `string` that take time with their arguments: those that match patterns, and those that write a string byte by
-//! byte. What they do is counted while they do it. They take, give and refuse what Lua's own do.
+//! Functions of `string` whose time depends on their arguments: those that match patterns, and those that write a string byte by byte.
+//! They behave as Lua's own, but consume fuel while they work. [`format`](super::format) is in its own file.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -7,28 +7,23 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::script::bounds;
+use crate::script::fuel;
 use crate::script::interpreter::Interpreter;
-use crate::script::libraries::buffer::Writer;
+use crate::script::libraries::format::format;
 use crate::script::libraries::pattern::{Capture, Fault, Matcher};
-use crate::script::stack::{bytes, get_field, push_bytes, set_field, set_function};
+use crate::script::libraries::writer::{PIECE, Writer};
+use crate::script::lua::stack::{bytes, check_string, get_field, push_bytes, set_field};
 
-/// What a replacement counts as, beside the function it may call.
-const REPLACEMENT: u64 = 8;
-/// What is no longer than this is written without a buffer, in bytes.
+/// Fuel for a replacement, besides that of the function it may call.
+const REPLACEMENT_COST: u64 = 8;
+/// Up to this length in bytes, a result is written without the buffer.
 const SHORT: usize = 64;
-/// Bytes that are written at once.
-const PIECE: usize = 4 << 10;
-/// With no more bytes in its arguments than this, Lua's own `format` is used: it is done soon.
-const FORMAT_SMALL: usize = 64 << 10;
-/// Characters of a field's flags, width and precision that are looked at; Lua takes fewer.
-const FIELD_MAX: usize = 16;
 
-/// Puts the functions in place of those in the library on top of the stack.
+/// Replaces functions of the library on top of the stack.
 ///
 /// # Safety
 /// As for [`crate::script::globals::install`].
-pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
+pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
     let functions: [(&CStr, lua_CFunction); 8] = [
         (c"find", find),
         (c"match", match_),
@@ -42,12 +37,12 @@ pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut I
     // SAFETY: as promised.
     unsafe {
         for (name, function) in functions {
-            set_function(lua, interpreter, name, function);
+            Interpreter::set_function(lua, interpreter, name, function);
         }
-        // Its name of old.
+        // Its old name.
         get_field(lua, -1, c"gmatch");
         set_field(lua, c"gfind");
-        // Lua's own is its second upvalue.
+        // Its second upvalue is Lua's own function.
         lua_pushlightuserdata(lua, interpreter.cast());
         get_field(lua, -2, c"format");
         lua_pushcclosure(lua, format, 2);
@@ -55,12 +50,12 @@ pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut I
     }
 }
 
-/// A pattern as C reads it: up to the first NUL.
+/// A pattern up to its first NUL, as Lua 5.1 reads it.
 fn up_to_nul(pattern: &[u8]) -> &[u8] {
     &pattern[..memchr::memchr(0, pattern).unwrap_or(pattern.len())]
 }
 
-/// What is left of a pattern behind its anchor, and whether it has one.
+/// A pattern without its anchor, and whether it has one.
 fn split_anchor(pattern: &[u8]) -> (&[u8], bool) {
     match pattern.strip_prefix(b"^") {
         Some(rest) => (rest, true),
@@ -68,52 +63,43 @@ fn split_anchor(pattern: &[u8]) -> (&[u8], bool) {
     }
 }
 
-/// A matcher whose work is counted as the script's.
+/// A matcher whose steps consume the script's fuel.
 ///
 /// # Safety
-/// The interpreter is valid, and a script runs on it for as long as the matcher is used.
+/// The interpreter is valid, and a script runs on it as long as the matcher is used.
 unsafe fn matcher<'a>(
     interpreter: *mut Interpreter,
     subject: &'a [u8],
     pattern: &'a [u8],
 ) -> Matcher<'a, impl FnMut(u64) -> bool + use<'a>> {
     // SAFETY: as promised.
-    Matcher::new(subject, pattern, move |work| unsafe { bounds::spend_quietly(interpreter, work) })
+    Matcher::new(subject, pattern, move |steps| unsafe { fuel::try_consume(interpreter, steps) })
 }
 
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments and with the interpreter as their
 // first upvalue, while a script runs. Subject and pattern stay on the stack or in an upvalue, which keeps their bytes. Nothing has
 // a destructor, a matcher included.
 
-/// A string among the arguments.
-unsafe fn string<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
-    // SAFETY: see above.
-    unsafe {
-        let mut len = 0;
-        let text = luaL_checklstring(lua, index, &mut len);
-        std::slice::from_raw_parts(text.cast(), len)
-    }
-}
-
+/// Raises the error of a match.
 unsafe fn raise(lua: *mut lua_State, interpreter: *mut Interpreter, fault: Fault) -> c_int {
     // SAFETY: see above.
     unsafe {
         match fault {
             Fault::Malformed(text) => luaL_error(lua, c"%s".as_ptr(), text.as_ptr()),
-            Fault::Killed => bounds::raise_killed(lua, interpreter),
+            Fault::Killed => fuel::raise_killed(lua, interpreter),
         }
     }
 }
 
-/// Counts the work of a matcher that is done.
+/// Consumes the fuel for a match that has ended.
 unsafe fn finish<F: FnMut(u64) -> bool>(lua: *mut lua_State, interpreter: *mut Interpreter, matcher: &mut Matcher<'_, F>) {
     if matcher.finish() {
         // SAFETY: see above.
-        unsafe { bounds::raise_killed(lua, interpreter) };
+        unsafe { fuel::raise_killed(lua, interpreter) };
     }
 }
 
-/// Pushes a capture, or the whole match where there is none.
+/// Pushes a capture. If the pattern has no captures, the first one is the whole match.
 unsafe fn push_capture(lua: *mut lua_State, subject: &[u8], captures: &[Capture], index: usize, whole: Option<(usize, usize)>) {
     // SAFETY: see above.
     unsafe {
@@ -131,7 +117,7 @@ unsafe fn push_capture(lua: *mut lua_State, subject: &[u8], captures: &[Capture]
     }
 }
 
-/// Pushes all captures, or the whole match where there is none; gives how many values.
+/// Pushes all captures, or the whole match if the pattern has none. Returns the number of values.
 unsafe fn push_captures(lua: *mut lua_State, subject: &[u8], captures: &[Capture], whole: Option<(usize, usize)>) -> c_int {
     // SAFETY: see above.
     unsafe {
@@ -154,11 +140,12 @@ unsafe extern "C-unwind" fn match_(lua: *mut lua_State) -> c_int {
     unsafe { search(lua, false) }
 }
 
+/// `find` and `match`.
 unsafe fn search(lua: *mut lua_State, find: bool) -> c_int {
     // SAFETY: see above.
     unsafe {
         let interpreter = Interpreter::of(lua);
-        let (subject, given) = (string(lua, 1), string(lua, 2));
+        let (subject, given) = (check_string(lua, 1), check_string(lua, 2));
         let mut init = luaL_optinteger(lua, 3, 1);
         if init < 0 {
             init = init.saturating_add(subject.len() as lua_Integer + 1);
@@ -166,7 +153,7 @@ unsafe fn search(lua: *mut lua_State, find: bool) -> c_int {
         let init = usize::try_from(init.saturating_sub(1)).unwrap_or(0).min(subject.len());
         let pattern = up_to_nul(given);
         if find && (lua_toboolean(lua, 4) != 0 || !pattern.iter().any(|byte| b"^$*+?.([%-".contains(byte))) {
-            bounds::spend(lua, interpreter, (subject.len() - init) as u64 / bounds::BYTES_PER_STEP);
+            fuel::consume(lua, interpreter, (subject.len() - init) as u64 / fuel::BYTES_PER_STEP);
             return match memchr::memmem::find(&subject[init..], given) {
                 Some(at) => {
                     lua_pushinteger(lua, (init + at) as lua_Integer + 1);
@@ -205,8 +192,8 @@ unsafe fn search(lua: *mut lua_State, find: bool) -> c_int {
 unsafe extern "C-unwind" fn gmatch(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
-        string(lua, 1);
-        string(lua, 2);
+        check_string(lua, 1);
+        check_string(lua, 2);
         lua_settop(lua, 2);
         lua_pushlightuserdata(lua, Interpreter::of(lua).cast());
         lua_insert(lua, 1);
@@ -216,7 +203,7 @@ unsafe extern "C-unwind" fn gmatch(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// What [`gmatch`] gives: behind the interpreter, its upvalues are subject, pattern and where to go on.
+/// The iterator that [`gmatch`] returns. Its upvalues are the interpreter, the subject, the pattern and the position to continue from.
 unsafe extern "C-unwind" fn next_match(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
@@ -246,14 +233,14 @@ unsafe extern "C-unwind" fn gsub(lua: *mut lua_State) -> c_int {
     // SAFETY: see above. The buffer keeps its pieces on the stack of Lua.
     unsafe {
         let interpreter = Interpreter::of(lua);
-        let (subject, pattern) = (string(lua, 1), up_to_nul(string(lua, 2)));
+        let (subject, pattern) = (check_string(lua, 1), up_to_nul(check_string(lua, 2)));
         let kind = lua_type(lua, 3);
         let max = luaL_optinteger(lua, 4, subject.len() as lua_Integer + 1) as c_int;
         if !matches!(kind, LUA_TNUMBER | LUA_TSTRING | LUA_TFUNCTION | LUA_TTABLE) {
             return luaL_argerror(lua, 3, c"string/function/table expected".as_ptr());
         }
         let (pattern, anchored) = split_anchor(pattern);
-        let replacement = if matches!(kind, LUA_TNUMBER | LUA_TSTRING) { string(lua, 3) } else { b"" };
+        let replacement = if matches!(kind, LUA_TNUMBER | LUA_TSTRING) { check_string(lua, 3) } else { b"" };
         let mut buffer = MaybeUninit::<luaL_Buffer>::uninit();
         let buffer = buffer.as_mut_ptr();
         luaL_buffinit(lua, buffer);
@@ -266,8 +253,8 @@ unsafe extern "C-unwind" fn gsub(lua: *mut lua_State) -> c_int {
             };
             if let Some(end) = matched {
                 count += 1;
-                let work = REPLACEMENT + (end - copied + replacement.len()) as u64 / bounds::BYTES_PER_STEP;
-                bounds::spend(lua, interpreter, work);
+                let steps = REPLACEMENT_COST + (end - copied + replacement.len()) as u64 / fuel::BYTES_PER_STEP;
+                fuel::consume(lua, interpreter, steps);
                 add(buffer, &subject[copied..at]);
                 copied = end;
                 let captures = matcher.captures();
@@ -299,7 +286,7 @@ unsafe fn add(buffer: *mut luaL_Buffer, text: &[u8]) {
     unsafe { luaL_addlstring(buffer, text.as_ptr().cast(), text.len()) }
 }
 
-/// Adds a replacement in which `%1` stands for a capture.
+/// Adds a replacement text, in which `%1` stands for a capture.
 unsafe fn add_expanded(
     lua: *mut lua_State,
     buffer: *mut luaL_Buffer,
@@ -313,7 +300,7 @@ unsafe fn add_expanded(
     unsafe {
         while let Some(at) = memchr::memchr(b'%', rest) {
             add(buffer, &rest[..at]);
-            // Behind the last byte Lua finds the NUL that ends its strings.
+            // After the last byte Lua reads the NUL that ends its strings.
             let escaped = rest.get(at + 1).copied().unwrap_or(0);
             rest = rest.get(at + 2..).unwrap_or_default();
             match escaped {
@@ -329,7 +316,7 @@ unsafe fn add_expanded(
     }
 }
 
-/// Adds what a function or a table gives for a match, or the match itself where that is nothing.
+/// Adds the replacement from a function or a table. If that is false or nil, adds the match itself.
 unsafe fn add_replaced(
     lua: *mut lua_State,
     buffer: *mut luaL_Buffer,
@@ -361,12 +348,12 @@ unsafe fn add_replaced(
 unsafe extern "C-unwind" fn rep(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
-        let text = string(lua, 1);
+        let text = check_string(lua, 1);
         let times = usize::try_from(luaL_checkinteger(lua, 2) as c_int).unwrap_or(0);
         let total = text.len().saturating_mul(times);
         let out = Writer::new(lua);
         out.reserve(total);
-        // A short text is repeated in a piece first.
+        // A short text is first repeated within one piece.
         let mut room = [0; PIECE];
         let copies = (PIECE / text.len().max(1)).min(times);
         for copy in room[..copies * text.len()].chunks_exact_mut(text.len().max(1)) {
@@ -376,7 +363,7 @@ unsafe extern "C-unwind" fn rep(lua: *mut lua_State) -> c_int {
         let mut left = total;
         while left > 0 {
             let part = &piece[..piece.len().min(left)];
-            put_pieces(out, part);
+            out.put_pieces(part);
             left -= part.len();
         }
         out.push();
@@ -386,24 +373,24 @@ unsafe extern "C-unwind" fn rep(lua: *mut lua_State) -> c_int {
 
 unsafe extern "C-unwind" fn lower(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { changed(lua, false, u8::to_ascii_lowercase) }
+    unsafe { push_changed(lua, false, u8::to_ascii_lowercase) }
 }
 
 unsafe extern "C-unwind" fn upper(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { changed(lua, false, u8::to_ascii_uppercase) }
+    unsafe { push_changed(lua, false, u8::to_ascii_uppercase) }
 }
 
 unsafe extern "C-unwind" fn reverse(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { changed(lua, true, |&byte| byte) }
+    unsafe { push_changed(lua, true, |&byte| byte) }
 }
 
-/// Pushes the string among the arguments with each of its bytes changed, perhaps from its end to its beginning.
-unsafe fn changed(lua: *mut lua_State, backwards: bool, change: impl Fn(&u8) -> u8) -> c_int {
+/// Pushes the argument with each byte changed, in reverse order if `backwards` is set.
+unsafe fn push_changed(lua: *mut lua_State, backwards: bool, change: impl Fn(&u8) -> u8) -> c_int {
     // SAFETY: see above.
     unsafe {
-        let text = string(lua, 1);
+        let text = check_string(lua, 1);
         if text.len() <= SHORT {
             let mut room = [0; SHORT];
             for (at, byte) in text.iter().enumerate() {
@@ -431,114 +418,5 @@ unsafe fn changed(lua: *mut lua_State, backwards: bool, change: impl Fn(&u8) -> 
         }
         out.push();
         1
-    }
-}
-
-/// `string.format(format, …)`
-unsafe extern "C-unwind" fn format(lua: *mut lua_State) -> c_int {
-    // SAFETY: see above; the second upvalue is a C function without upvalues.
-    unsafe {
-        let Some(original) = lua_tocfunction(lua, lua_upvalueindex(2)) else { return 0 };
-        let bytes = |index| if lua_type(lua, index) == LUA_TSTRING { lua_objlen(lua, index) } else { 0 };
-        if (1..=lua_gettop(lua)).map(bytes).sum::<usize>() <= FORMAT_SMALL {
-            return original(lua);
-        }
-        format_large(lua, original)
-    }
-}
-
-/// As Lua's own: text and strings are written here, and what takes a field of some width by that one.
-unsafe fn format_large(lua: *mut lua_State, original: lua_CFunction) -> c_int {
-    // SAFETY: see above. The format and its arguments stay on the stack.
-    unsafe {
-        let last = lua_gettop(lua);
-        let mut rest = string(lua, 1);
-        let out = Writer::new(lua);
-        let mut argument = 1;
-        while let Some(at) = memchr::memchr(b'%', rest) {
-            put_pieces(out, &rest[..at]);
-            rest = &rest[at + 1..];
-            if rest.first() == Some(&b'%') {
-                out.byte(b'%');
-                rest = &rest[1..];
-                continue;
-            }
-            argument += 1;
-            if argument > last {
-                return luaL_argerror(lua, argument, c"no value".as_ptr());
-            }
-            // Flags, width and precision; too long a field is refused by Lua's own.
-            let field = rest.iter().take_while(|byte| b"-+ #0123456789.".contains(byte)).count().min(FIELD_MAX);
-            let (field, letter) = (&rest[..field], rest.get(field).copied().unwrap_or(0));
-            match letter {
-                b'q' if field.is_empty() => put_quoted(out, string(lua, argument)),
-                b's' if field.is_empty() && string(lua, argument).len() >= 100 => put_pieces(out, string(lua, argument)),
-                _ => {
-                    match letter {
-                        b's' | b'q' => {
-                            string(lua, argument);
-                        }
-                        b'c' | b'd' | b'i' | b'o' | b'u' | b'x' | b'X' | b'e' | b'E' | b'f' | b'g' | b'G' => {
-                            luaL_checknumber(lua, argument);
-                        }
-                        _ => {}
-                    }
-                    lua_pushcclosure(lua, original, 0);
-                    push_bytes(lua, b"%");
-                    push_bytes(lua, &rest[..(field.len() + 1).min(rest.len())]);
-                    lua_concat(lua, 2);
-                    lua_pushvalue(lua, argument);
-                    let status = lua_pcall(lua, 2, 1, 0);
-                    if status != LUA_OK {
-                        if status == LUA_ERRRUN {
-                            // It says where it was called, which is here.
-                            luaL_where(lua, 1);
-                            lua_insert(lua, -2);
-                            lua_concat(lua, 2);
-                        }
-                        lua_error(lua);
-                    }
-                    out.put(bytes(lua, -1).unwrap_or_default());
-                    lua_pop(lua, 1);
-                }
-            }
-            rest = rest.get(field.len() + 1..).unwrap_or_default();
-        }
-        put_pieces(out, rest);
-        out.push();
-        1
-    }
-}
-
-/// Writes a text in pieces, so that each is counted.
-unsafe fn put_pieces(out: Writer, text: &[u8]) {
-    // SAFETY: see above.
-    unsafe {
-        text.chunks(PIECE).for_each(|piece| out.put_many(piece));
-    }
-}
-
-/// Writes a string as Lua reads it in a source.
-unsafe fn put_quoted(out: Writer, text: &[u8]) {
-    // SAFETY: see above.
-    unsafe {
-        out.byte(b'"');
-        let mut rest = text;
-        while !rest.is_empty() {
-            let piece = &rest[..rest.len().min(PIECE)];
-            let Some(at) = piece.iter().position(|byte| matches!(byte, b'"' | b'\\' | b'\n' | b'\r' | 0)) else {
-                out.put(piece);
-                rest = &rest[piece.len()..];
-                continue;
-            };
-            out.put(&rest[..at]);
-            match rest[at] {
-                b'\r' => out.put(b"\\r"),
-                0 => out.put(b"\\000"),
-                byte => out.put(&[b'\\', byte]),
-            }
-            rest = &rest[at + 1..];
-        }
-        out.byte(b'"');
     }
 }

@@ -1,9 +1,9 @@
-//! `struct`: values to bytes and back by a format, as C lays structures out.
+//! `struct`: conversion between values and bytes by a format, as in a C structure.
 //!
 //! ```text
-//!   >  <  !n   byte order, and what elements are aligned to at most      x   a byte of padding
+//!   >  <  !n   byte order, and the maximum alignment of elements         x   a byte of padding
 //!   b h l i In   signed integers     f d   floats                        s   a string and a NUL
-//!   B H L I T    unsigned integers   cn    n bytes; c0: all of a string, or as many as the number before it says
+//!   B H L I T    unsigned integers   cn    n bytes; c0: a whole string, or as many bytes as the number before it
 //! ```
 
 use std::ffi::CStr;
@@ -11,17 +11,17 @@ use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::script::bounds;
+use crate::script::fuel;
 use crate::script::interpreter::Interpreter;
-use crate::script::libraries::buffer::Writer;
 use crate::script::libraries::convert::{to_i64, to_u64};
 use crate::script::libraries::raise::{ensure_stack, raise, raise_numbers};
-use crate::script::stack::{bytes, c_bytes, push_bytes, set_function};
+use crate::script::libraries::writer::Writer;
+use crate::script::lua::stack::{bytes, c_bytes, push_bytes};
 
-/// The widest integer, bytes.
+/// Maximum size of an integer in bytes.
 const INTEGER_MAX: usize = 32;
 
-/// What `!` alone aligns to.
+/// The alignment of `!` without a number, in bytes.
 const ALIGN: u32 = 8;
 
 /// Pushes the table.
@@ -32,28 +32,28 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
     // SAFETY: as promised.
     unsafe {
         lua_createtable(lua, 0, 3);
-        set_function(lua, interpreter, c"pack", pack);
-        set_function(lua, interpreter, c"unpack", unpack);
-        set_function(lua, interpreter, c"size", size);
+        Interpreter::set_function(lua, interpreter, c"pack", pack);
+        Interpreter::set_function(lua, interpreter, c"unpack", unpack);
+        Interpreter::set_function(lua, interpreter, c"size", size);
     }
 }
 
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments, and they were set with the
 // interpreter. The format and the bytes to unpack stay on the stack as arguments. Nothing has a destructor where errors are raised.
 
-/// A format, read from left to right.
+/// The rest of a format, and the state that its letters set.
 struct Format {
     lua: *mut lua_State,
     rest: &'static [u8],
     big_endian: bool,
-    /// Power of two.
+    /// Maximum alignment in bytes. A power of two.
     align: usize,
 }
 
 /// One letter of a format.
 struct Item {
     letter: u8,
-    /// Bytes it takes; none where the letter does not say.
+    /// Size in bytes. 0 if the letter has none.
     size: usize,
 }
 
@@ -73,7 +73,7 @@ impl Format {
         let (&letter, rest) = self.rest.split_first()?;
         self.rest = rest;
         // SAFETY: see above.
-        unsafe { bounds::spend(self.lua, Interpreter::of(self.lua), 2) };
+        unsafe { fuel::consume(self.lua, Interpreter::of(self.lua), 2) };
         let size = match letter {
             b'b' | b'B' | b'x' => 1,
             b'h' | b'H' => 2,
@@ -96,7 +96,7 @@ impl Format {
         Some(Item { letter, size })
     }
 
-    /// The digits that come next as a number; at most that of a C int.
+    /// The number in the next digits, or `default` if there are none. Raises an error beyond the range of a C int.
     unsafe fn number(&mut self, default: u32) -> u32 {
         if !self.rest.first().is_some_and(u8::is_ascii_digit) {
             return default;
@@ -114,7 +114,7 @@ impl Format {
         number
     }
 
-    /// How many bytes of padding go before an item at `at`.
+    /// Number of bytes of padding before an item at offset `at`.
     fn padding(&self, at: usize, item: &Item) -> usize {
         if item.size == 0 || item.letter == b'c' {
             return 0;
@@ -123,7 +123,7 @@ impl Format {
         align.wrapping_sub(at & (align - 1)) & (align - 1)
     }
 
-    /// Obeys a letter that stands for no value.
+    /// Applies a letter that stands for no value. Raises an error for an unknown letter.
     unsafe fn control(&mut self, letter: u8) {
         match letter {
             b' ' => {}
@@ -156,7 +156,7 @@ unsafe extern "C-unwind" fn pack(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
         let mut format = Format::new(lua);
-        // A missing argument is a nil.
+        // So that a missing argument is nil.
         lua_pushnil(lua);
         let out = Writer::new(lua);
         let mut argument = 2;
@@ -169,7 +169,7 @@ unsafe extern "C-unwind" fn pack(lua: *mut lua_State) -> c_int {
                     let number = luaL_checknumber(lua, argument);
                     argument += 1;
                     let value = if number < 0.0 { to_i64(number) as u64 } else { to_u64(number) };
-                    // Beyond its eight bytes a number has zeros, even a negative one.
+                    // Bytes beyond the eighth are 0, even for a negative number.
                     let mut field = [0; INTEGER_MAX];
                     field[..8].copy_from_slice(&value.to_le_bytes());
                     let field = &mut field[..item.size];
@@ -194,7 +194,7 @@ unsafe extern "C-unwind" fn pack(lua: *mut lua_State) -> c_int {
                     let text = bytes(lua, argument).unwrap_or_default();
                     argument += 1;
                     let size = if item.size == 0 { text.len() } else { item.size };
-                    // The number that is named is that of the next argument, as on Redis.
+                    // As in Redis, the error names the number of the next argument.
                     luaL_argcheck(lua, c_int::from(text.len() >= size), argument, c"string too short".as_ptr());
                     out.put(&text[..size.min(text.len())]);
                     if item.letter == b's' {
@@ -209,20 +209,20 @@ unsafe extern "C-unwind" fn pack(lua: *mut lua_State) -> c_int {
     1
 }
 
-/// An integer of up to [`INTEGER_MAX`] bytes.
+/// The integer in a field of up to [`INTEGER_MAX`] bytes.
 fn integer(field: &[u8], big_endian: bool, signed: bool) -> f64 {
     let join = |value: u64, byte: &u8| (value << 8) | u64::from(*byte);
     let value = if big_endian { field.iter().fold(0, join) } else { field.iter().rev().fold(0, join) };
     if !signed {
         return value as f64;
     }
-    // The shift is taken modulo 64, so the sign of very wide ones is looked for where processors find it.
+    // The shift is taken modulo 64, as on x86, which decides the sign bit of integers beyond eight bytes.
     let sign = u64::MAX.wrapping_shl((field.len() as u32).wrapping_mul(8).wrapping_sub(1));
     let value = if value & sign != 0 { value | sign } else { value };
     value.cast_signed() as f64
 }
 
-/// The `size` bytes at `at`, or an error.
+/// The `size` bytes at offset `at`. Raises an error if there are fewer.
 unsafe fn field(lua: *mut lua_State, data: &'static [u8], at: usize, size: usize) -> &'static [u8] {
     match at.checked_add(size).and_then(|end| data.get(at..end)) {
         Some(field) => field,
@@ -235,7 +235,7 @@ unsafe fn field(lua: *mut lua_State, data: &'static [u8], at: usize, size: usize
     }
 }
 
-/// `struct.unpack(format, data [, position])`: the values, and the position after them.
+/// `struct.unpack(format, data [, position])`: the values and the position after them.
 unsafe extern "C-unwind" fn unpack(lua: *mut lua_State) -> c_int {
     // SAFETY: see above; the stack is made larger as values come.
     unsafe {
@@ -313,7 +313,7 @@ unsafe extern "C-unwind" fn size(lua: *mut lua_State) -> c_int {
                 (b'c', 0) => {
                     refuse(c"option 'c0' has no fixed size");
                 }
-                // Letters that mean nothing pass here.
+                // As in Redis, unknown letters are ignored here.
                 (letter, _) if !letter.is_ascii_alphanumeric() => format.control(letter),
                 _ => {}
             }

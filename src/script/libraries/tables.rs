@@ -1,26 +1,26 @@
-//! The functions of `table` that do more in one call than one instruction may: what they do is counted while they do it. They take,
-//! give and refuse what Lua's own do, and like those they look at tables without metamethods.
+//! Functions of `table` whose time depends on the size of the table. They behave as Lua's own, without metamethods, but consume fuel while
+//! they work.
 
 use std::ffi::CStr;
 use std::os::raw::c_int;
 
 use mlua::ffi::*;
 
-use crate::script::bounds;
-use crate::script::globals::{raise_read_only, uncover};
+use crate::script::fuel;
+use crate::script::globals::read_only;
 use crate::script::interpreter::Interpreter;
-use crate::script::layout;
-use crate::script::libraries::buffer::Writer;
-use crate::script::stack::{bytes, set_function};
+use crate::script::libraries::writer::Writer;
+use crate::script::lua::layout;
+use crate::script::lua::stack::bytes;
 
-/// What a comparison of a sort counts as, beside the function it may call.
-const COMPARISON: u64 = 4;
+/// Fuel for a comparison in a sort, besides that of the function it may call.
+const COMPARISON_COST: u64 = 4;
 
-/// Puts the functions in place of those in the library on top of the stack.
+/// Replaces functions of the library on top of the stack.
 ///
 /// # Safety
 /// As for [`crate::script::globals::install`].
-pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
+pub(crate) unsafe fn install(lua: *mut lua_State, interpreter: *mut Interpreter) {
     let functions: [(&CStr, lua_CFunction); 7] = [
         (c"concat", concat),
         (c"foreach", foreach),
@@ -33,7 +33,7 @@ pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut I
     // SAFETY: as promised.
     unsafe {
         for (name, function) in functions {
-            set_function(lua, interpreter, name, function);
+            Interpreter::set_function(lua, interpreter, name, function);
         }
     }
 }
@@ -41,7 +41,7 @@ pub(in crate::script) unsafe fn install(lua: *mut lua_State, interpreter: *mut I
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments and with the interpreter as their
 // first upvalue. They own nothing that has a destructor.
 
-/// The number of elements of the table at 1, which must be one.
+/// Number of elements of the first argument. Raises an error if that is not a table.
 unsafe fn length(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
@@ -50,7 +50,7 @@ unsafe fn length(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// A whole number among the arguments, or what is taken where there is none.
+/// An integer argument, or a default if it is nil or missing.
 unsafe fn integer_or(lua: *mut lua_State, index: c_int, default: impl FnOnce() -> c_int) -> c_int {
     // SAFETY: see above.
     unsafe { if lua_type(lua, index) <= LUA_TNIL { default() } else { luaL_checkinteger(lua, index) as c_int } }
@@ -68,7 +68,7 @@ unsafe extern "C-unwind" fn concat(lua: *mut lua_State) -> c_int {
         let last = integer_or(lua, 4, || lua_objlen(lua, 1) as c_int);
         let out = Writer::new(lua);
         for index in first..=last {
-            bounds::spend(lua, interpreter, 2);
+            fuel::consume(lua, interpreter, 2);
             lua_rawgeti_(lua, 1, index);
             let Some(text) = bytes(lua, -1) else {
                 let format = c"invalid value (%s) at index %d in table for 'concat'";
@@ -92,10 +92,10 @@ unsafe extern "C-unwind" fn foreach(lua: *mut lua_State) -> c_int {
         let interpreter = Interpreter::of(lua);
         luaL_checktype(lua, 1, LUA_TTABLE);
         luaL_checktype(lua, 2, LUA_TFUNCTION);
-        uncover(lua, 1);
+        read_only::unwrap(lua, 1);
         lua_pushnil(lua);
         while lua_next(lua, 1) != 0 {
-            bounds::spend(lua, interpreter, 4);
+            fuel::consume(lua, interpreter, 4);
             lua_pushvalue(lua, 2);
             lua_pushvalue(lua, -3);
             lua_pushvalue(lua, -3);
@@ -117,7 +117,7 @@ unsafe extern "C-unwind" fn foreachi(lua: *mut lua_State) -> c_int {
         let len = length(lua);
         luaL_checktype(lua, 2, LUA_TFUNCTION);
         for index in 1..=len {
-            bounds::spend(lua, interpreter, 4);
+            fuel::consume(lua, interpreter, 4);
             lua_pushvalue(lua, 2);
             lua_pushinteger(lua, index.into());
             lua_rawgeti_(lua, 1, index);
@@ -140,7 +140,7 @@ unsafe extern "C-unwind" fn maxn(lua: *mut lua_State) -> c_int {
         let mut max = 0.0;
         lua_pushnil(lua);
         while lua_next(lua, 1) != 0 {
-            bounds::spend(lua, interpreter, 2);
+            fuel::consume(lua, interpreter, 2);
             lua_pop(lua, 1);
             if lua_type(lua, -1) == LUA_TNUMBER {
                 let key = lua_tonumber(lua, -1);
@@ -158,8 +158,8 @@ unsafe extern "C-unwind" fn maxn(lua: *mut lua_State) -> c_int {
 unsafe extern "C-unwind" fn insert(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
-        if uncover(lua, 1) {
-            return raise_read_only(lua);
+        if read_only::unwrap(lua, 1) {
+            return read_only::raise(lua);
         }
         let end = length(lua).wrapping_add(1);
         let position = match lua_gettop(lua) {
@@ -169,7 +169,7 @@ unsafe extern "C-unwind" fn insert(lua: *mut lua_State) -> c_int {
                 let position = luaL_checkinteger(lua, 2) as c_int;
                 let mut index = end.max(position);
                 while index > position {
-                    bounds::spend(lua, interpreter, 2);
+                    fuel::consume(lua, interpreter, 2);
                     lua_rawgeti_(lua, 1, index - 1);
                     lua_rawseti_(lua, 1, index);
                     index -= 1;
@@ -195,7 +195,7 @@ unsafe extern "C-unwind" fn remove(lua: *mut lua_State) -> c_int {
         let interpreter = Interpreter::of(lua);
         lua_rawgeti_(lua, 1, position);
         for index in position..end {
-            bounds::spend(lua, interpreter, 2);
+            fuel::consume(lua, interpreter, 2);
             lua_rawgeti_(lua, 1, index + 1);
             lua_rawseti_(lua, 1, index);
         }
@@ -205,7 +205,7 @@ unsafe extern "C-unwind" fn remove(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `table.sort(table [, before])`: with the same comparisons, and so the same order of equal elements, as Lua's own quicksort.
+/// `table.sort(table [, before])`. It makes the same comparisons as Lua's own quicksort, so equal elements end up in the same order.
 unsafe extern "C-unwind" fn sort(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
@@ -221,7 +221,7 @@ unsafe extern "C-unwind" fn sort(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// A sort of the table at 1 under way, by the function at 2 if there is one.
+/// Sorts the table at stack index 1, by the function at index 2 if `function` is set.
 struct Sort {
     lua: *mut lua_State,
     interpreter: *mut Interpreter,
@@ -229,13 +229,14 @@ struct Sort {
 }
 
 impl Sort {
-    /// Sorts the elements from `low` to `high`. It calls itself for the smaller part, so no deeper than the logarithm of the length.
+    /// Sorts the elements from `low` to `high`. It calls itself only for the smaller part, so its depth is at most the logarithm of the
+    /// length.
     unsafe fn run(&self, mut low: c_int, mut high: c_int) {
         let lua = self.lua;
-        // SAFETY: see above; at most four values are on the stack at each depth, and `pop` of them when it goes deeper.
+        // SAFETY: see above; at most four values are on the stack at each depth, and all are popped before it calls itself.
         unsafe {
             while low < high {
-                // The first, the middle and the last in order.
+                // Sorts the first, the middle and the last element.
                 self.push(low);
                 self.push(high);
                 if self.before(-1, -2) {
@@ -263,7 +264,7 @@ impl Sort {
                 if high - low == 2 {
                     return;
                 }
-                // The middle one is the pivot; it waits in the last place but one, and stays on the stack.
+                // The middle element is the pivot. It is moved to the last place but one, and a copy stays on the stack.
                 self.push(middle);
                 lua_pushvalue(lua, -1);
                 self.push(high - 1);
@@ -274,7 +275,7 @@ impl Sort {
                     self.push(left);
                     while self.before(-1, -2) {
                         if left > high {
-                            self.refuse_order();
+                            self.raise_invalid_order();
                         }
                         lua_pop(lua, 1);
                         left += 1;
@@ -284,7 +285,7 @@ impl Sort {
                     self.push(right);
                     while self.before(-3, -1) {
                         if right < low {
-                            self.refuse_order();
+                            self.raise_invalid_order();
                         }
                         lua_pop(lua, 1);
                         right -= 1;
@@ -325,13 +326,13 @@ impl Sort {
         }
     }
 
-    /// Whether the value at `a` comes before that at `b`; both count from the top of the stack.
+    /// Whether the value at stack index `a` comes before that at `b`. Both indices are negative, from the top.
     #[inline]
     unsafe fn before(&self, a: c_int, b: c_int) -> bool {
         let lua = self.lua;
         // SAFETY: see above.
         unsafe {
-            bounds::spend(lua, self.interpreter, COMPARISON);
+            fuel::consume(lua, self.interpreter, COMPARISON_COST);
             if self.function {
                 lua_pushvalue(lua, 2);
                 lua_pushvalue(lua, a - 1);
@@ -341,12 +342,12 @@ impl Sort {
                 lua_pop(lua, 1);
                 return before;
             }
-            let top = layout::values(lua);
+            let top = layout::stack_values(lua);
             let [a_value, b_value] = [a, b].map(|index| &top[top.len() - index.unsigned_abs() as usize]);
-            match (a_value.text(), b_value.text()) {
+            match (a_value.bytes(), b_value.bytes()) {
                 (Some(a), Some(b)) => {
-                    bounds::spend(lua, self.interpreter, a.len() as u64 / bounds::BYTES_PER_STEP);
-                    // As Lua orders strings in the locale of C.
+                    fuel::consume(lua, self.interpreter, a.len() as u64 / fuel::BYTES_PER_STEP);
+                    // The order of bytes is that of Lua in the C locale.
                     a < b
                 }
                 _ => lua_lessthan(lua, a, b) != 0,
@@ -354,7 +355,8 @@ impl Sort {
         }
     }
 
-    unsafe fn refuse_order(&self) {
+    /// Raises the error of an inconsistent function.
+    unsafe fn raise_invalid_order(&self) {
         // SAFETY: see above.
         unsafe { luaL_error(self.lua, c"invalid order function for sorting".as_ptr()) };
     }

@@ -1,119 +1,82 @@
-//! Small scripts, carried out without Lua.
+//! Plans: small scripts that run without Lua.
 //!
-//! What lock libraries send is a few calls with conditions between them: compare and delete, compare and renew, a reentrant lock's
-//! steps. In such a script, Lua itself costs more than the commands: its entry, its strings (each argument and each reply is hashed
-//! and looked up), its tables. So a script that consists of nothing but
+//! Lock libraries send scripts of a few calls with conditions between them: compare and delete, compare and renew, the steps of a
+//! reentrant lock. In such a script Lua costs more than the commands: the entry into its interpreter, its strings (each argument and
+//! each reply is hashed and looked up) and its tables. A script that consists only of
 //!
 //! ```text
 //!   local name = value      if value then … elseif value then … else … end      return value      redis.call(…)
 //!   value: literals, KEYS[n], ARGV[n], names, redis.call('command', …), and, or, not, ==, ~=, and <, <=, >, >= of numbers
 //! ```
 //!
-//! is carried out as a [`Plan`]. All others, whatever it is that they have more, run in Lua as ever, and there is no way to tell from
-//! outside: replies, errors and the lines they name, statistics, rules for users, limits and what the change log says are the same,
-//! which a property test holds against Lua itself.
+//! therefore runs as a [`Plan`]. All other scripts run in Lua. Clients cannot see the difference: replies, errors and their lines,
+//! statistics, users' rules, limits and the change log are the same. A property test compares plans with Lua.
 //!
-//! Two things make that simple. A plan is made only of a script that Lua has compiled, so that nothing need be refused here, only
-//! left alone. And nothing in a plan can fail but a call: `<` is taken only of what is always a number, and a command is called only
-//! if its reply is never an aggregate. There are no loops, so that a plan ends by itself.
+//! Two properties keep plans simple. A plan is made only of a script that Lua has compiled, so the parser never has to report an error:
+//! it gives up. And only a call can fail: `<` is accepted only for expressions that are always numbers, and a command only if its reply is
+//! never an aggregate. There are no loops, so a plan always ends.
+//!
+//! [`parse`] makes a plan of a source, from the tokens of [`tokens`]. [`mod@run`] runs it, with the values in [`values`].
 
-mod commands;
 mod parse;
+mod reply_type;
 mod run;
+mod sink;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod values;
 
-use crate::script::names::Known;
+use crate::script::calls::command_cache::CallableCommand;
 
-pub(super) use run::run;
+pub(crate) use run::run;
 
-/// A script that can be carried out without Lua.
+/// A script that runs without Lua.
 #[derive(Debug)]
-pub(super) struct Plan {
-    steps: Box<[Step]>,
-}
-
-impl Plan {
-    /// Bytes that it takes.
-    pub(super) fn bytes(&self) -> usize {
-        size_of::<Plan>() + steps_bytes(&self.steps)
-    }
-}
-
-fn steps_bytes(steps: &[Step]) -> usize {
-    let of_step = |step: &Step| match step {
-        Step::Keep(_, value) | Step::Return(value) => value.bytes(),
-        Step::Call(call) => call.bytes(),
-        Step::Choose(arms) => {
-            size_of_val(&**arms) + arms.iter().map(|(value, steps)| value.bytes() + steps_bytes(steps)).sum::<usize>()
-        }
-    };
-    size_of_val(steps) + steps.iter().map(of_step).sum::<usize>()
-}
-
-impl Value {
-    /// Bytes that it takes beside its own place.
-    fn bytes(&self) -> usize {
-        match self {
-            Value::Text(text) => text.len(),
-            Value::Call(call) => call.bytes(),
-            Value::Not(value) => size_of::<Value>() + value.bytes(),
-            Value::And(sides) | Value::Or(sides) | Value::Equal(sides) | Value::Unequal(sides) | Value::Ordered(_, sides) => {
-                size_of_val(&**sides) + sides[0].bytes() + sides[1].bytes()
-            }
-            _ => 0,
-        }
-    }
-}
-
-impl Call {
-    fn bytes(&self) -> usize {
-        let of_argument = |argument: &Given| if let Given::Text(text) = argument { text.len() } else { 0 };
-        self.name.len() + size_of_val(&*self.arguments) + self.arguments.iter().map(of_argument).sum::<usize>()
-    }
+pub(crate) struct Plan {
+    statements: Box<[Statement]>,
 }
 
 /// A statement.
 #[derive(Debug)]
-enum Step {
-    /// `local name = value`: it gets this place.
-    Keep(usize, Value),
-    /// `redis.call(…)`, whatever it replies.
+enum Statement {
+    /// `local name = value`. The local gets this slot.
+    Local(usize, Expr),
+    /// `redis.call(…)`, whose reply is discarded.
     Call(Call),
-    /// `if value then … elseif value then … else … end`: the first of which the value holds, which for `else` is [`Value::True`].
-    Choose(Box<[(Value, Box<[Step]>)]>),
+    /// `if value then … elseif value then … else … end`. Runs the first block whose condition holds. That of `else` is [`Expr::True`].
+    If(Box<[(Expr, Box<[Statement]>)]>),
     /// `return value`
-    Return(Value),
+    Return(Expr),
 }
 
 /// An expression.
 #[derive(Debug)]
-enum Value {
+enum Expr {
     Nil,
     True,
     False,
     Number(f64),
     Text(Box<[u8]>),
-    /// `KEYS[n]`, counted from zero.
+    /// `KEYS[n]`, with `n` from zero.
     Key(usize),
-    /// `ARGV[n]`, counted from zero.
-    Argument(usize),
-    /// The local at this place.
+    /// `ARGV[n]`, with `n` from zero.
+    Arg(usize),
+    /// The local in this slot.
     Local(usize),
     Call(Call),
-    Not(Box<Value>),
-    And(Box<[Value; 2]>),
-    Or(Box<[Value; 2]>),
-    Equal(Box<[Value; 2]>),
-    Unequal(Box<[Value; 2]>),
-    /// Of two numbers.
-    Ordered(Order, Box<[Value; 2]>),
+    Not(Box<Expr>),
+    And(Box<[Expr; 2]>),
+    Or(Box<[Expr; 2]>),
+    Equal(Box<[Expr; 2]>),
+    Unequal(Box<[Expr; 2]>),
+    /// A comparison of two numbers.
+    Compare(Comparison, Box<[Expr; 2]>),
 }
 
-/// How two numbers are compared.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum Comparison {
     Less,
     LessOrEqual,
     Greater,
@@ -122,31 +85,74 @@ enum Order {
 
 /// `redis.call(…)`
 struct Call {
-    known: Known,
-    /// What it counts where the command visits nothing beside what it is given: see [`bounds::charge_planned`](super::bounds::charge_planned).
-    work: u64,
-    /// The command, as it is named here.
+    callable: CallableCommand,
+    /// Its fuel if the command visits no elements; see [`fuel::add_planned_call`](super::fuel::add_planned_call).
+    cost: u64,
+    /// The command's name as the script spells it.
     name: Box<[u8]>,
-    /// What is behind the name.
-    arguments: Box<[Given]>,
+    /// The arguments after the name.
+    arguments: Box<[Argument]>,
     /// The line that an error names.
     line: u32,
 }
 
-/// An argument of a call, which is there already when the call is made.
+/// An argument of a call. Its value is known before the call.
 #[derive(Debug)]
-enum Given {
+enum Argument {
     Text(Box<[u8]>),
-    /// `KEYS[n]`, counted from zero.
+    /// `KEYS[n]`, with `n` from zero.
     Key(usize),
-    /// `ARGV[n]`, counted from zero.
-    Argument(usize),
-    /// The local at this place.
+    /// `ARGV[n]`, with `n` from zero.
+    Arg(usize),
+    /// The local in this slot.
     Local(usize),
 }
 
 impl std::fmt::Debug for Call {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {:?} in line {}", self.known.command.name, self.arguments, self.line)
+        write!(f, "{} {:?} in line {}", self.callable.command.name, self.arguments, self.line)
+    }
+}
+
+impl Plan {
+    /// Its size in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Plan>() + block_bytes(&self.statements)
+    }
+}
+
+/// Size of a block of statements in bytes.
+fn block_bytes(block: &[Statement]) -> usize {
+    let of_statement = |statement: &Statement| match statement {
+        Statement::Local(_, expr) | Statement::Return(expr) => expr.heap_bytes(),
+        Statement::Call(call) => call.heap_bytes(),
+        Statement::If(branches) => {
+            let of_branch = |(condition, block): &(Expr, Box<[Statement]>)| condition.heap_bytes() + block_bytes(block);
+            size_of_val(&**branches) + branches.iter().map(of_branch).sum::<usize>()
+        }
+    };
+    size_of_val(block) + block.iter().map(of_statement).sum::<usize>()
+}
+
+impl Expr {
+    /// Bytes that it has on the heap.
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Expr::Text(text) => text.len(),
+            Expr::Call(call) => call.heap_bytes(),
+            Expr::Not(expr) => size_of::<Expr>() + expr.heap_bytes(),
+            Expr::And(sides) | Expr::Or(sides) | Expr::Equal(sides) | Expr::Unequal(sides) | Expr::Compare(_, sides) => {
+                size_of_val(&**sides) + sides[0].heap_bytes() + sides[1].heap_bytes()
+            }
+            _ => 0,
+        }
+    }
+}
+
+impl Call {
+    /// Bytes that it has on the heap.
+    fn heap_bytes(&self) -> usize {
+        let of_argument = |argument: &Argument| if let Argument::Text(text) = argument { text.len() } else { 0 };
+        self.name.len() + size_of_val(&*self.arguments) + self.arguments.iter().map(of_argument).sum::<usize>()
     }
 }

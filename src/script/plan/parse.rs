@@ -1,48 +1,48 @@
-//! From a script that Lua has compiled to a plan, if it has nothing that a plan has not.
+//! The parser: makes a plan of a script that Lua has compiled. Its functions return `None` if the script must run in Lua.
 
 use crate::engine::observe::command_stats::CommandStats;
 use crate::engine::table::CommandTable;
 use crate::resp::double::DOUBLE_MAX;
-use crate::script::bounds;
-use crate::script::call::{FEW, format_number};
-use crate::script::names::Known;
-use crate::script::plan::commands::{Reply, reply};
+use crate::script::calls::call::{INLINE_ARGUMENTS, format_number};
+use crate::script::calls::command_cache::CallableCommand;
+use crate::script::fuel;
+use crate::script::plan::reply_type::{ReplyType, reply_type};
 use crate::script::plan::tokens::{Token, Tokens};
-use crate::script::plan::{Call, Given, Order, Plan, Step, Value};
+use crate::script::plan::{Argument, Call, Comparison, Expr, Plan, Statement};
 
-/// How deep statements and values may lie in each other.
+/// Maximum depth of nested statements and expressions.
 const DEPTH_MAX: usize = 24;
-/// The longest script that is looked at, in bytes.
+/// Maximum length of a script in bytes.
 const SOURCE_MAX: usize = 8 << 10;
 
 impl Plan {
-    /// The plan of a script that Lua has compiled; `None` where it is to run there.
-    pub(in crate::script) fn of(source: &[u8], commands: &CommandTable, stats: &mut CommandStats) -> Option<Plan> {
+    /// The plan of a script that Lua has compiled. `None` if it must run in Lua.
+    pub(crate) fn of(source: &[u8], commands: &CommandTable, stats: &mut CommandStats) -> Option<Plan> {
         if source.len() > SOURCE_MAX {
             return None;
         }
         let mut parser = Parser { tokens: Tokens::new(source), token: Token::End, locals: Vec::new(), depth: 0, commands, stats };
         parser.advance()?;
-        let steps = parser.block()?;
-        if parser.token == Token::End { Some(Plan { steps }) } else { None }
+        let statements = parser.block()?;
+        if parser.token == Token::End { Some(Plan { statements }) } else { None }
     }
 }
 
-/// A name and whether it always is a number.
+/// A local: its name, and whether it is always a number.
 type Local<'a> = (&'a [u8], bool);
 
 struct Parser<'a, 's> {
     tokens: Tokens<'a>,
-    /// The next word.
+    /// The next token.
     token: Token<'a>,
-    /// Those that are visible, each in its place.
+    /// The visible locals. Their index is their slot.
     locals: Vec<Local<'a>>,
     depth: usize,
     commands: &'s CommandTable,
     stats: &'s mut CommandStats,
 }
 
-/// Levels of operators: `or`, `and`, and what is between the operands of those.
+/// Levels of precedence: `or`, `and`, and comparisons.
 const LEVELS: usize = 3;
 
 impl<'a> Parser<'a, '_> {
@@ -51,8 +51,8 @@ impl<'a> Parser<'a, '_> {
         Some(())
     }
 
-    /// Whether this is the next word, which is then passed.
-    fn passes(&mut self, token: Token<'_>) -> Option<bool> {
+    /// Consumes this token if it is the next one. Returns whether it is.
+    fn accept(&mut self, token: Token<'_>) -> Option<bool> {
         let is = self.token == token;
         if is {
             self.advance()?;
@@ -61,44 +61,44 @@ impl<'a> Parser<'a, '_> {
     }
 
     fn expect(&mut self, token: Token<'_>) -> Option<()> {
-        self.passes(token)?.then_some(())
+        self.accept(token)?.then_some(())
     }
 
     fn keyword(&mut self, word: &str) -> Option<()> {
         self.expect(Token::Name(word.as_bytes()))
     }
 
-    /// Statements up to a word that ends a block, which is left.
-    fn block(&mut self) -> Option<Box<[Step]>> {
-        self.deeper(|parser| {
+    /// Statements up to the keyword that ends the block. The keyword is not consumed.
+    fn block(&mut self) -> Option<Box<[Statement]>> {
+        self.nested(|parser| {
             let visible = parser.locals.len();
-            let mut steps = Vec::new();
+            let mut statements = Vec::new();
             loop {
                 match parser.token {
                     Token::End | Token::Name(b"end" | b"else" | b"elseif") => break,
                     Token::Name(b"return") => {
                         parser.advance()?;
-                        steps.push(Step::Return(parser.result()?));
-                        parser.passes(Token::Symbol(";"))?;
+                        statements.push(Statement::Return(parser.result()?));
+                        parser.accept(Token::Symbol(";"))?;
                         break;
                     }
-                    Token::Name(b"local") => steps.push(parser.local()?),
-                    Token::Name(b"if") => steps.push(parser.choice()?),
+                    Token::Name(b"local") => statements.push(parser.local()?),
+                    Token::Name(b"if") => statements.push(parser.if_statement()?),
                     Token::Name(b"redis") => match parser.primary()? {
-                        Value::Call(call) => steps.push(Step::Call(call)),
+                        Expr::Call(call) => statements.push(Statement::Call(call)),
                         _ => return None,
                     },
                     _ => return None,
                 }
-                parser.passes(Token::Symbol(";"))?;
+                parser.accept(Token::Symbol(";"))?;
             }
             parser.locals.truncate(visible);
-            Some(steps.into())
+            Some(statements.into())
         })
     }
 
-    /// Something that may have the like in it.
-    fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+    /// Parses something that may contain more of its kind.
+    fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         if self.depth == DEPTH_MAX {
             return None;
         }
@@ -108,84 +108,84 @@ impl<'a> Parser<'a, '_> {
         parsed
     }
 
-    /// What is behind `return`.
-    fn result(&mut self) -> Option<Value> {
+    /// The expression after `return`.
+    fn result(&mut self) -> Option<Expr> {
         match self.token {
-            Token::End | Token::Symbol(";") | Token::Name(b"end" | b"else" | b"elseif") => Some(Value::Nil),
+            Token::End | Token::Symbol(";") | Token::Name(b"end" | b"else" | b"elseif") => Some(Expr::Nil),
             _ => self.value(),
         }
     }
 
-    fn local(&mut self) -> Option<Step> {
+    fn local(&mut self) -> Option<Statement> {
         self.advance()?;
         let Token::Name(name) = self.token else { return None };
         self.advance()?;
         self.expect(Token::Symbol("="))?;
         let value = self.value()?;
-        // Not visible in its own value, and with more than one name it would not be at its end.
+        // The local is not visible in its own value. A list of values is not supported.
         if matches!(self.token, Token::Symbol(",")) {
             return None;
         }
-        let place = self.locals.len();
+        let slot = self.locals.len();
         self.locals.push((name, self.is_number(&value)));
-        Some(Step::Keep(place, value))
+        Some(Statement::Local(slot, value))
     }
 
-    fn choice(&mut self) -> Option<Step> {
-        let mut arms = Vec::new();
+    fn if_statement(&mut self) -> Option<Statement> {
+        let mut branches = Vec::new();
         loop {
             // `if` or `elseif`
             self.advance()?;
             let condition = self.value()?;
             self.keyword("then")?;
-            arms.push((condition, self.block()?));
+            branches.push((condition, self.block()?));
             match self.token {
                 Token::Name(b"elseif") => {}
                 Token::Name(b"else") => {
                     self.advance()?;
-                    arms.push((Value::True, self.block()?));
+                    branches.push((Expr::True, self.block()?));
                     break;
                 }
                 _ => break,
             }
         }
         self.keyword("end")?;
-        Some(Step::Choose(arms.into()))
+        Some(Statement::If(branches.into()))
     }
 
-    fn value(&mut self) -> Option<Value> {
-        self.deeper(|parser| parser.level(0))
+    fn value(&mut self) -> Option<Expr> {
+        self.nested(|parser| parser.operators(0))
     }
 
-    /// `or`, below it `and`, below it comparisons, of which there is one only.
-    fn level(&mut self, level: usize) -> Option<Value> {
+    /// Operators from this level of precedence on: `or`, then `and`, then one comparison.
+    fn operators(&mut self, level: usize) -> Option<Expr> {
         if level == LEVELS - 1 {
             return self.comparison();
         }
-        let (word, make): (&[u8], fn(_) -> Value) = if level == 0 { (b"or", Value::Or) } else { (b"and", Value::And) };
-        let mut value = self.level(level + 1)?;
-        while self.passes(Token::Name(word))? {
-            let other = self.level(level + 1)?;
-            value = self.deepened(make, value, other)?;
+        let (word, make): (&[u8], fn(_) -> Expr) = if level == 0 { (b"or", Expr::Or) } else { (b"and", Expr::And) };
+        let mut value = self.operators(level + 1)?;
+        while self.accept(Token::Name(word))? {
+            let other = self.operators(level + 1)?;
+            value = self.combined(make, value, other)?;
         }
         Some(value)
     }
 
-    /// A chain of operators is a value as deep as it is long.
-    fn deepened(&self, make: fn(Box<[Value; 2]>) -> Value, left: Value, right: Value) -> Option<Value> {
+    /// An expression of two operands. A chain of operators is as deep as it is long, so its depth is checked.
+    fn combined(&self, make: fn(Box<[Expr; 2]>) -> Expr, left: Expr, right: Expr) -> Option<Expr> {
         let value = make(Box::new([left, right]));
         (depth(&value) <= DEPTH_MAX).then_some(value)
     }
 
-    fn comparison(&mut self) -> Option<Value> {
+    fn comparison(&mut self) -> Option<Expr> {
         let left = self.unary()?;
         let Token::Symbol(symbol) = self.token else { return Some(left) };
-        let order = match symbol {
+        let comparison = match symbol {
             "==" | "~=" => None,
-            "<" => Some(Order::Less),
-            "<=" => Some(Order::LessOrEqual),
-            ">" => Some(Order::Greater),
-            ">=" => Some(Order::GreaterOrEqual),
+            "<" => Some(Comparison::Less),
+            "<=" => Some(Comparison::LessOrEqual),
+            ">" => Some(Comparison::Greater),
+            ">=" => Some(Comparison::GreaterOrEqual),
             _ => return Some(left),
         };
         self.advance()?;
@@ -195,30 +195,30 @@ impl<'a> Parser<'a, '_> {
         }
         let numbers = self.is_number(&left) && self.is_number(&right);
         let sides = Box::new([left, right]);
-        match order {
-            None if symbol == "==" => Some(Value::Equal(sides)),
-            None => Some(Value::Unequal(sides)),
-            // Of anything else, Lua may have to raise an error, or to compare as the locale says.
-            Some(order) => numbers.then_some(Value::Ordered(order, sides)),
+        match comparison {
+            None if symbol == "==" => Some(Expr::Equal(sides)),
+            None => Some(Expr::Unequal(sides)),
+            // For other values Lua may raise an error, or compare strings by the locale.
+            Some(comparison) => numbers.then_some(Expr::Compare(comparison, sides)),
         }
     }
 
-    fn unary(&mut self) -> Option<Value> {
-        if self.passes(Token::Name(b"not"))? {
-            return self.deeper(Self::unary).map(|value| Value::Not(Box::new(value)));
+    fn unary(&mut self) -> Option<Expr> {
+        if self.accept(Token::Name(b"not"))? {
+            return self.nested(Self::unary).map(|value| Expr::Not(Box::new(value)));
         }
         self.primary()
     }
 
-    fn primary(&mut self) -> Option<Value> {
+    fn primary(&mut self) -> Option<Expr> {
         let value = match self.token {
             Token::Number(number) => {
                 self.advance()?;
-                Value::Number(number)
+                Expr::Number(number)
             }
             Token::Text(text) => {
                 self.advance()?;
-                Value::Text(text.into())
+                Expr::Text(text.into())
             }
             Token::Symbol("(") => {
                 self.advance()?;
@@ -229,35 +229,36 @@ impl<'a> Parser<'a, '_> {
             Token::Name(name) => self.named(name)?,
             _ => return None,
         };
-        // It goes on: an index, a method, a call of what came of it, an operator that a plan has not. `-1` may be a subtraction.
+        // An index, a method, a call of the result, or an unsupported operator follows. `-1` may be a subtraction.
         match self.token {
             Token::Symbol("." | "[" | "(" | "..") | Token::Text(_) | Token::Number(_) => None,
             _ => Some(value),
         }
     }
 
-    fn named(&mut self, name: &[u8]) -> Option<Value> {
+    /// A local, a keyword, `KEYS[n]`, `ARGV[n]` or a call. `name` is the current token.
+    fn named(&mut self, name: &[u8]) -> Option<Expr> {
         let local = self.locals.iter().rposition(|(local, _)| *local == name);
         self.advance()?;
-        if let Some(place) = local {
-            return Some(Value::Local(place));
+        if let Some(slot) = local {
+            return Some(Expr::Local(slot));
         }
         match name {
-            b"nil" => Some(Value::Nil),
-            b"true" => Some(Value::True),
-            b"false" => Some(Value::False),
-            b"KEYS" => self.index().map(Value::Key),
-            b"ARGV" => self.index().map(Value::Argument),
+            b"nil" => Some(Expr::Nil),
+            b"true" => Some(Expr::True),
+            b"false" => Some(Expr::False),
+            b"KEYS" => self.index().map(Expr::Key),
+            b"ARGV" => self.index().map(Expr::Arg),
             b"redis" => {
                 self.expect(Token::Symbol("."))?;
                 self.keyword("call")?;
-                self.call().map(Value::Call)
+                self.call().map(Expr::Call)
             }
             _ => None,
         }
     }
 
-    /// `[n]`, with a whole number from 1 on; counted from zero.
+    /// `[n]` with a whole number from 1 on. Returns the number counted from zero.
     fn index(&mut self) -> Option<usize> {
         self.expect(Token::Symbol("["))?;
         let Token::Number(number) = self.token else { return None };
@@ -266,48 +267,50 @@ impl<'a> Parser<'a, '_> {
         (number.fract() == 0.0 && (1.0..1e9).contains(&number)).then(|| number as usize - 1)
     }
 
-    /// What is behind `redis.call`.
+    /// The arguments after `redis.call`.
     fn call(&mut self) -> Option<Call> {
         let line = self.tokens.line();
         self.expect(Token::Symbol("("))?;
-        let Given::Text(name) = self.argument()? else { return None };
+        let Argument::Text(name) = self.argument()? else { return None };
         let mut arguments = Vec::new();
-        while self.passes(Token::Symbol(","))? {
+        while self.accept(Token::Symbol(","))? {
             arguments.push(self.argument()?);
         }
         self.expect(Token::Symbol(")"))?;
         let (command, count) = (self.commands.lookup(&name)?, 1 + arguments.len());
-        reply(command, count)?;
-        let known = Known::new(command, self.stats);
-        let callable = known.common && known.takes(count) && count <= FEW;
-        let work = bounds::call_work(known.least_work, count);
-        callable.then(|| Call { known, work, name, arguments: arguments.into(), line })
+        reply_type(command, count)?;
+        let callable = CallableCommand::new(command, self.stats);
+        let allowed = callable.allowed && callable.accepts(count) && count <= INLINE_ARGUMENTS;
+        let cost = fuel::unvisited_call_cost(callable.min_cost, count);
+        allowed.then(|| Call { callable, cost, name, arguments: arguments.into(), line })
     }
 
-    fn argument(&mut self) -> Option<Given> {
+    fn argument(&mut self) -> Option<Argument> {
         match self.primary()? {
-            Value::Number(number) => Some(Given::Text(format_number(number, &mut [0; DOUBLE_MAX]).into())),
-            Value::Text(text) => Some(Given::Text(text)),
-            Value::Key(index) => Some(Given::Key(index)),
-            Value::Argument(index) => Some(Given::Argument(index)),
-            Value::Local(place) => Some(Given::Local(place)),
+            Expr::Number(number) => Some(Argument::Text(format_number(number, &mut [0; DOUBLE_MAX]).into())),
+            Expr::Text(text) => Some(Argument::Text(text)),
+            Expr::Key(index) => Some(Argument::Key(index)),
+            Expr::Arg(index) => Some(Argument::Arg(index)),
+            Expr::Local(slot) => Some(Argument::Local(slot)),
             _ => None,
         }
     }
 
-    fn is_number(&self, value: &Value) -> bool {
+    /// Whether an expression is always a number.
+    fn is_number(&self, value: &Expr) -> bool {
         match value {
-            Value::Number(_) => true,
-            Value::Local(place) => self.locals[*place].1,
-            Value::Call(call) => reply(call.known.command, 1 + call.arguments.len()) == Some(Reply::Integer),
+            Expr::Number(_) => true,
+            Expr::Local(slot) => self.locals[*slot].1,
+            Expr::Call(call) => reply_type(call.callable.command, 1 + call.arguments.len()) == Some(ReplyType::Integer),
             _ => false,
         }
     }
 }
 
-fn depth(value: &Value) -> usize {
+/// Depth of nested `and` and `or`.
+fn depth(value: &Expr) -> usize {
     match value {
-        Value::And(sides) | Value::Or(sides) => 1 + depth(&sides[0]).max(depth(&sides[1])),
+        Expr::And(sides) | Expr::Or(sides) => 1 + depth(&sides[0]).max(depth(&sides[1])),
         _ => 1,
     }
 }

@@ -1,210 +1,138 @@
-//! Carrying a plan out.
+//! Runs a plan.
 
 use std::mem::MaybeUninit;
 
 use smallvec::SmallVec;
 
-use crate::resp::double::{DOUBLE_MAX, format_double};
-use crate::resp::reply::{Protocol, Sink};
-use crate::script::answer::{truncate, write_status};
-use crate::script::bounds;
-use crate::script::call::{self, FEW};
-use crate::script::failure;
+use crate::resp::double::DOUBLE_MAX;
+use crate::resp::reply::Sink;
+use crate::script::calls::call::{self, INLINE_ARGUMENTS};
+use crate::script::calls::checks::check_call;
+use crate::script::conversion::errors;
+use crate::script::conversion::to_reply::{truncate, write_status};
+use crate::script::fuel;
 use crate::script::interpreter::Interpreter;
-use crate::script::plan::{Call, Given, Order, Plan, Step, Value};
+use crate::script::plan::sink::{CallSink, Overflow};
+use crate::script::plan::values::{Arena, OwnedTexts, SHORT, Text, Value};
+use crate::script::plan::{Argument, Call, Comparison, Expr, Plan, Statement};
 
-/// A longer text has a block of its own.
-const SHORT: usize = 512;
-
-/// Why a run did not come to its end.
-pub(in crate::script) struct Failure {
-    /// The error as a script could catch it, and the line that it names.
+/// The error of a run.
+pub(crate) struct PlanError {
+    /// The error as a script could catch it.
     text: Vec<u8>,
+    /// The line that raised it.
     line: u32,
-    /// Whether it has been counted already.
+    /// Whether the error has been counted.
     pub counted: bool,
 }
 
-type Result<T> = std::result::Result<T, Box<Failure>>;
+type Result<T> = std::result::Result<T, Box<PlanError>>;
 
-/// What an expression has come to.
-#[derive(Clone, Copy)]
-enum Held<'r> {
-    Nil,
-    Boolean(bool),
-    Number(f64),
-    Text(Text<'r>),
-    /// A table with `ok`, as a status is given; and which of the run's calls has given it, as no two tables are equal.
-    Status(u32, Text<'r>),
-}
-
-/// A string.
-#[derive(Clone, Copy)]
-enum Text<'r> {
-    /// It lies in the plan, in the request, or in the room that the run has for short replies.
-    Here(&'r [u8]),
-    /// What a command has replied with: its number among the texts that have blocks of their own.
-    Kept(u32),
-}
-
-/// Texts that commands have replied with and that have a block of their own, for being long or for want of room. Like strings of Lua
-/// they are there once only.
-type Kept = Vec<Vec<u8>>;
-
-impl<'r> Held<'r> {
-    #[inline]
-    fn is_true(self) -> bool {
-        !matches!(self, Held::Nil | Held::Boolean(false))
-    }
-
-    /// The string that it is, if it is one.
-    #[inline]
-    fn text<'t>(self, kept: &'t Kept) -> Option<&'t [u8]>
-    where
-        'r: 't,
-    {
-        if let Held::Text(text) = self { Some(text.bytes(kept)) } else { None }
-    }
-
-    /// Whether it has to do with a text that has a block of its own.
-    #[inline]
-    fn is_kept(self) -> bool {
-        matches!(self, Held::Text(Text::Kept(_)) | Held::Status(_, Text::Kept(_)))
-    }
-}
-
-impl<'r> Text<'r> {
-    #[inline]
-    fn bytes<'t>(self, kept: &'t Kept) -> &'t [u8]
-    where
-        'r: 't,
-    {
-        match self {
-            Text::Here(text) => text,
-            Text::Kept(number) => kept.get(number as usize).map(Vec::as_slice).unwrap_or_default(),
-        }
-    }
-}
-
-/// Room for short texts.
-struct Room<'r>(&'r mut [u8]);
-
-impl<'r> Room<'r> {
-    /// Takes a text in; `None` where it is long, or there is no room any more.
-    #[inline]
-    fn take(&mut self, text: &[u8]) -> Option<&'r [u8]> {
-        if text.len() > SHORT.min(self.0.len()) {
-            return None;
-        }
-        let (place, rest) = std::mem::take(&mut self.0).split_at_mut(text.len());
-        self.0 = rest;
-        place.copy_from_slice(text);
-        Some(place)
-    }
-}
-
-/// Carries a plan out and writes what it returns.
+/// Runs a plan and replies with the value that it returns.
 ///
 /// # Safety
 /// The interpreter is valid and runs nothing else. Its frame is that of this run; the frame's engine is valid, and reached through the
 /// frame only until this returns.
 #[inline(always)]
-pub(in crate::script) unsafe fn run(
+pub(crate) unsafe fn run(
     plan: &Plan,
     interpreter: *mut Interpreter,
     keys: &[&[u8]],
     args: &[&[u8]],
     reply: &mut dyn Sink,
 ) -> Result<()> {
-    // SAFETY: as promised; nobody else uses the room for texts now.
-    let room = Room(unsafe { &mut (*interpreter).texts });
+    // SAFETY: as promised; nothing else uses this memory now.
+    let arena = Arena(unsafe { &mut (*interpreter).plan_texts });
     // SAFETY: as promised; what is in the frame is used by one function at a time.
     let engine = unsafe { (*interpreter).frame.engine };
-    // Most calls are about the first key.
+    // Most calls use the first key, so the keyspace remembers its location.
     // SAFETY: as promised.
-    let remembers = keys.first().map(|key| unsafe { (*engine).keyspace.space.remember_places(key) });
-    let mut run = Run { interpreter, keys, args, locals: SmallVec::new(), room, kept: Kept::new(), calls: 0 };
-    let done = run.block(&plan.steps);
+    let remembered = keys.first().map(|key| unsafe { (*engine).keyspace.space.remember_places(key) });
+    let mut run = Run { interpreter, keys, args, locals: SmallVec::new(), arena, owned: OwnedTexts::new(), calls: 0 };
+    let done = run.block(&plan.statements);
     // SAFETY: as promised.
     unsafe {
-        if let Some(none_was_known) = remembers {
+        if let Some(none_was_known) = remembered {
             (*engine).keyspace.space.forget_places(none_was_known);
         }
         (*interpreter).frame.engine = std::ptr::null_mut();
     }
     match done? {
-        Some(Held::Number(number)) => reply.integer(truncate(number)),
-        None | Some(Held::Nil | Held::Boolean(false)) => reply.null(),
-        Some(Held::Boolean(true)) => reply.integer(1),
-        Some(Held::Text(text)) => reply.bulk(text.bytes(&run.kept)),
-        Some(Held::Status(_, text)) => write_status(text.bytes(&run.kept), reply),
+        Some(Value::Number(number)) => reply.integer(truncate(number)),
+        None | Some(Value::Nil | Value::Boolean(false)) => reply.null(),
+        Some(Value::Boolean(true)) => reply.integer(1),
+        Some(Value::Text(text)) => reply.bulk(text.bytes(&run.owned)),
+        Some(Value::Status(_, text)) => write_status(text.bytes(&run.owned), reply),
     }
     Ok(())
 }
 
+/// A running plan.
 struct Run<'r> {
     /// It is valid, and its frame is that of this run.
     interpreter: *mut Interpreter,
     keys: &'r [&'r [u8]],
     args: &'r [&'r [u8]],
-    locals: SmallVec<[Held<'r>; 4]>,
-    room: Room<'r>,
-    kept: Kept,
+    locals: SmallVec<[Value<'r>; 4]>,
+    arena: Arena<'r>,
+    /// Allocated texts. Those that no local refers to any more are removed from the end after each statement.
+    owned: OwnedTexts,
+    /// Number of calls so far.
     calls: u32,
 }
 
 impl<'r> Run<'r> {
-    /// Carries statements out; what they return, if they do.
-    fn block(&mut self, mut steps: &'r [Step]) -> Result<Option<Held<'r>>> {
-        while let Some((step, rest)) = steps.split_first() {
-            steps = rest;
-            match step {
-                Step::Keep(place, value) => {
-                    let kept = self.kept.len();
-                    let held = self.value(value)?;
-                    if !held.is_kept() {
-                        self.kept.truncate(kept);
+    /// Runs a block. Returns the value of its `return` statement, if it reaches one.
+    fn block(&mut self, mut block: &'r [Statement]) -> Result<Option<Value<'r>>> {
+        while let Some((statement, rest)) = block.split_first() {
+            block = rest;
+            match statement {
+                Statement::Local(slot, expr) => {
+                    let owned = self.owned.len();
+                    let value = self.evaluate(expr)?;
+                    if !value.is_owned() {
+                        self.owned.truncate(owned);
                     }
-                    // Behind it there may be others, of blocks that have ended.
-                    match self.locals.get_mut(*place) {
-                        Some(local) => *local = held,
-                        None => self.locals.push(held),
+                    // Later slots may still hold locals of blocks that have ended.
+                    match self.locals.get_mut(*slot) {
+                        Some(local) => *local = value,
+                        None => self.locals.push(value),
                     }
                 }
-                Step::Call(call) => {
-                    let kept = self.kept.len();
+                Statement::Call(call) => {
+                    let owned = self.owned.len();
                     self.call(call)?;
-                    self.kept.truncate(kept);
+                    self.owned.truncate(owned);
                 }
-                Step::Choose(arms) => {
-                    let kept = self.kept.len();
-                    if let Some(chosen) = self.choose(arms)? {
+                Statement::If(branches) => {
+                    let owned = self.owned.len();
+                    if let Some(chosen) = self.choose_branch(branches)? {
                         if rest.is_empty() {
-                            // Nothing comes after it.
-                            steps = chosen;
+                            // Nothing follows the `if` statement.
+                            block = chosen;
                         } else if let Some(returned) = self.block(chosen)? {
                             return Ok(Some(returned));
                         } else {
-                            // Its locals are gone.
-                            self.kept.truncate(kept);
+                            // The locals of the branch have ended.
+                            self.owned.truncate(owned);
                         }
                     }
                 }
-                Step::Return(value) => return self.value(value).map(Some),
+                Statement::Return(expr) => return self.evaluate(expr).map(Some),
             }
         }
         Ok(None)
     }
 
-    /// The statements of which the condition holds, if there are such.
+    /// The block of the first branch whose condition holds.
     #[inline(always)]
-    fn choose(&mut self, arms: &'r [(Value, Box<[Step]>)]) -> Result<Option<&'r [Step]>> {
-        for (condition, steps) in arms {
-            let kept = self.kept.len();
+    fn choose_branch(&mut self, branches: &'r [(Expr, Box<[Statement]>)]) -> Result<Option<&'r [Statement]>> {
+        for (condition, block) in branches {
+            let owned = self.owned.len();
             let holds = self.holds(condition)?;
-            self.kept.truncate(kept);
+            self.owned.truncate(owned);
             if holds {
-                return Ok(Some(steps));
+                return Ok(Some(block));
             }
         }
         Ok(None)
@@ -212,270 +140,170 @@ impl<'r> Run<'r> {
 
     /// Whether a condition holds.
     #[inline(always)]
-    fn holds(&mut self, value: &'r Value) -> Result<bool> {
-        match value {
-            Value::Equal(sides) => self.equal(sides),
-            _ => self.composed_holds(value),
+    fn holds(&mut self, expr: &'r Expr) -> Result<bool> {
+        match expr {
+            Expr::Equal(sides) => self.equal(sides),
+            _ => self.other_holds(expr),
         }
     }
 
-    /// Goes on with what is composed of others.
+    /// [`Run::holds`] for the less frequent conditions.
     #[inline(never)]
-    fn composed_holds(&mut self, value: &'r Value) -> Result<bool> {
-        Ok(match value {
-            Value::Not(value) => !self.holds(value)?,
-            Value::And(sides) => self.holds(&sides[0])? && self.holds(&sides[1])?,
-            Value::Or(sides) => self.holds(&sides[0])? || self.holds(&sides[1])?,
-            Value::Unequal(sides) => !self.equal(sides)?,
-            Value::Ordered(order, sides) => {
-                // Both are numbers: the plan has been made so.
+    fn other_holds(&mut self, expr: &'r Expr) -> Result<bool> {
+        Ok(match expr {
+            Expr::Not(expr) => !self.holds(expr)?,
+            Expr::And(sides) => self.holds(&sides[0])? && self.holds(&sides[1])?,
+            Expr::Or(sides) => self.holds(&sides[0])? || self.holds(&sides[1])?,
+            Expr::Unequal(sides) => !self.equal(sides)?,
+            Expr::Compare(comparison, sides) => {
+                // The parser accepts only numbers here.
                 let mut number =
-                    |value| self.value(value).map(|held| if let Held::Number(number) = held { number } else { f64::NAN });
+                    |expr| self.evaluate(expr).map(|value| if let Value::Number(number) = value { number } else { f64::NAN });
                 let (left, right) = (number(&sides[0])?, number(&sides[1])?);
-                match order {
-                    Order::Less => left < right,
-                    Order::LessOrEqual => left <= right,
-                    Order::Greater => left > right,
-                    Order::GreaterOrEqual => left >= right,
+                match comparison {
+                    Comparison::Less => left < right,
+                    Comparison::LessOrEqual => left <= right,
+                    Comparison::Greater => left > right,
+                    Comparison::GreaterOrEqual => left >= right,
                 }
             }
-            _ => self.value(value)?.is_true(),
+            _ => self.evaluate(expr)?.is_true(),
         })
     }
 
-    fn equal(&mut self, sides: &'r [Value; 2]) -> Result<bool> {
-        let (left, right) = (self.value(&sides[0])?, self.value(&sides[1])?);
+    fn equal(&mut self, sides: &'r [Expr; 2]) -> Result<bool> {
+        let (left, right) = (self.evaluate(&sides[0])?, self.evaluate(&sides[1])?);
         Ok(match left {
-            Held::Text(left) => matches!(right, Held::Text(right) if left.bytes(&self.kept) == right.bytes(&self.kept)),
-            Held::Number(left) => matches!(right, Held::Number(right) if left == right),
-            Held::Boolean(left) => matches!(right, Held::Boolean(right) if left == right),
-            Held::Nil => matches!(right, Held::Nil),
-            Held::Status(left, _) => matches!(right, Held::Status(right, _) if left == right),
+            Value::Text(left) => matches!(right, Value::Text(right) if left.bytes(&self.owned) == right.bytes(&self.owned)),
+            Value::Number(left) => matches!(right, Value::Number(right) if left == right),
+            Value::Boolean(left) => matches!(right, Value::Boolean(right) if left == right),
+            Value::Nil => matches!(right, Value::Nil),
+            Value::Status(left, _) => matches!(right, Value::Status(right, _) if left == right),
         })
     }
 
-    /// What an expression comes to.
+    /// The value of an expression.
     #[inline(always)]
-    fn value(&mut self, value: &'r Value) -> Result<Held<'r>> {
-        let given = |text: Option<&&'r [u8]>| text.map_or(Held::Nil, |text| Held::Text(Text::Here(text)));
-        match value {
-            Value::Call(call) => self.call(call),
-            Value::Number(number) => Ok(Held::Number(*number)),
-            Value::Key(index) => Ok(given(self.keys.get(*index))),
-            Value::Argument(index) => Ok(given(self.args.get(*index))),
-            Value::Local(place) => Ok(self.locals[*place]),
-            _ => self.composed(value),
+    fn evaluate(&mut self, expr: &'r Expr) -> Result<Value<'r>> {
+        let given = |text: Option<&&'r [u8]>| text.map_or(Value::Nil, |text| Value::Text(Text::Borrowed(text)));
+        match expr {
+            Expr::Call(call) => self.call(call),
+            Expr::Number(number) => Ok(Value::Number(*number)),
+            Expr::Key(index) => Ok(given(self.keys.get(*index))),
+            Expr::Arg(index) => Ok(given(self.args.get(*index))),
+            Expr::Local(slot) => Ok(self.locals[*slot]),
+            _ => self.evaluate_other(expr),
         }
     }
 
-    /// Goes on with what is less frequent, or composed of others.
+    /// [`Run::evaluate`] for the less frequent expressions.
     #[inline(never)]
-    fn composed(&mut self, value: &'r Value) -> Result<Held<'r>> {
-        Ok(match value {
-            Value::Nil => Held::Nil,
-            Value::True => Held::Boolean(true),
-            Value::False => Held::Boolean(false),
-            Value::Text(text) => Held::Text(Text::Here(text)),
-            Value::And(sides) => {
-                let left = self.value(&sides[0])?;
-                if left.is_true() { self.value(&sides[1])? } else { left }
+    fn evaluate_other(&mut self, expr: &'r Expr) -> Result<Value<'r>> {
+        Ok(match expr {
+            Expr::Nil => Value::Nil,
+            Expr::True => Value::Boolean(true),
+            Expr::False => Value::Boolean(false),
+            Expr::Text(text) => Value::Text(Text::Borrowed(text)),
+            Expr::And(sides) => {
+                let left = self.evaluate(&sides[0])?;
+                if left.is_true() { self.evaluate(&sides[1])? } else { left }
             }
-            Value::Or(sides) => {
-                let left = self.value(&sides[0])?;
-                if left.is_true() { left } else { self.value(&sides[1])? }
+            Expr::Or(sides) => {
+                let left = self.evaluate(&sides[0])?;
+                if left.is_true() { left } else { self.evaluate(&sides[1])? }
             }
-            Value::Not(_) | Value::Equal(_) | Value::Unequal(_) | Value::Ordered(..) => Held::Boolean(self.holds(value)?),
-            Value::Call(_) | Value::Number(_) | Value::Key(_) | Value::Argument(_) | Value::Local(_) => self.value(value)?,
+            Expr::Not(_) | Expr::Equal(_) | Expr::Unequal(_) | Expr::Compare(..) => Value::Boolean(self.holds(expr)?),
+            Expr::Call(_) | Expr::Number(_) | Expr::Key(_) | Expr::Arg(_) | Expr::Local(_) => self.evaluate(expr)?,
         })
     }
 
-    /// Makes a call.
-    fn call(&mut self, call: &'r Call) -> Result<Held<'r>> {
-        let mut numbers = [const { MaybeUninit::<[u8; DOUBLE_MAX]>::uninit() }; FEW];
+    /// Makes a call and returns its reply.
+    fn call(&mut self, call: &'r Call) -> Result<Value<'r>> {
+        let mut numbers = [const { MaybeUninit::<[u8; DOUBLE_MAX]>::uninit() }; INLINE_ARGUMENTS];
         let mut numbers = numbers.iter_mut();
-        let mut arguments = [const { MaybeUninit::<&[u8]>::uninit() }; FEW];
+        let mut arguments = [const { MaybeUninit::<&[u8]>::uninit() }; INLINE_ARGUMENTS];
         arguments[0].write(&call.name);
-        for (at, given) in call.arguments.iter().enumerate() {
-            let text = match given {
-                Given::Text(text) => Some(&**text),
-                Given::Key(index) => self.keys.get(*index).copied(),
-                Given::Argument(index) => self.args.get(*index).copied(),
-                Given::Local(place) => match self.locals[*place] {
-                    Held::Number(value) => numbers.next().map(|number| call::format_number(value, number.write([0; DOUBLE_MAX]))),
-                    held => held.text(&self.kept),
+        for (at, argument) in call.arguments.iter().enumerate() {
+            let text = match argument {
+                Argument::Text(text) => Some(&**text),
+                Argument::Key(index) => self.keys.get(*index).copied(),
+                Argument::Arg(index) => self.args.get(*index).copied(),
+                Argument::Local(slot) => match self.locals[*slot] {
+                    Value::Number(value) => {
+                        numbers.next().map(|number| call::format_number(value, number.write([0; DOUBLE_MAX])))
+                    }
+                    value => value.text(&self.owned),
                 },
             };
             match text {
                 Some(text) => arguments[1 + at].write(text),
-                None => return Err(call.fails(&[b"ERR ", call::ARGUMENT_TYPES].concat(), false)),
+                None => return Err(call.error(&[b"ERR ", call::ARGUMENT_TYPES].concat(), false)),
             };
         }
-        // There is a place for each, as a call with more has no plan.
+        // The array is large enough: the parser rejects calls with more arguments.
         let arguments = &arguments[..=call.arguments.len()];
         // SAFETY: all of these have been written.
         let arguments = unsafe { std::slice::from_raw_parts(arguments.as_ptr().cast::<&[u8]>(), arguments.len()) };
         let interpreter = self.interpreter;
         self.calls += 1;
-        let mut reply = Reply { room: &mut self.room, call: self.calls, held: Held::Boolean(false), aside: None };
+        let mut sink = CallSink { arena: &mut self.arena, call: self.calls, value: Value::Boolean(false), overflow: None };
         // SAFETY: as promised to `run`; no reference to the engine or to the frame is alive.
-        let due = unsafe {
-            if let Err(error) = call::admit(interpreter, &call.known, arguments) {
+        let is_check_due = unsafe {
+            if let Err(error) = check_call(interpreter, &call.callable, arguments) {
                 (*(*interpreter).frame.engine).stats.error(&error);
-                return Err(call.fails(failure::trimmed(error.text()), true));
+                return Err(call.error(errors::without_line_ends(error.text()), true));
             }
-            call::carry_out(interpreter, &call.known, arguments, &mut reply);
-            bounds::charge_planned(interpreter, call.work, (call.known.least_work, arguments.len()));
-            bounds::is_due(interpreter)
+            call::run_command(interpreter, &call.callable, arguments, &mut sink);
+            fuel::add_planned_call(interpreter, call.cost, (call.callable.min_cost, arguments.len()));
+            fuel::is_check_due(interpreter)
         };
-        let Reply { held, aside, .. } = reply;
-        if due | aside.is_some() { self.settle(call, held, aside) } else { Ok(held) }
+        let CallSink { value, overflow, .. } = sink;
+        if is_check_due | overflow.is_some() { self.finish_call(call, value, overflow) } else { Ok(value) }
     }
 
-    /// Goes on after a call of which the run is asked about, or whose reply is none of the usual ones.
+    /// Finishes a call after which a check of the fuel is due, or whose reply is in `overflow`.
     #[cold]
-    fn settle(&mut self, call: &Call, held: Held<'r>, aside: Option<Aside>) -> Result<Held<'r>> {
-        if let Some(Aside::Text(text) | Aside::Status(text)) = &aside
+    fn finish_call(&mut self, call: &Call, value: Value<'r>, overflow: Option<Overflow>) -> Result<Value<'r>> {
+        if let Some(Overflow::Text(text) | Overflow::Status(text)) = &overflow
             && text.len() > SHORT
         {
             // SAFETY: as promised to `run`.
-            unsafe { bounds::charge(self.interpreter, text.len() as u64 / bounds::BYTES_PER_STEP) }
+            unsafe { fuel::add(self.interpreter, text.len() as u64 / fuel::BYTES_PER_STEP) }
         }
         // SAFETY: as promised to `run`; no reference to the engine or to the frame is alive.
-        if unsafe { bounds::settle_quietly(self.interpreter) } {
-            return Err(call.fails(&[b"ERR ", bounds::KILLED].concat(), false));
+        if unsafe { fuel::try_check(self.interpreter) } {
+            return Err(call.error(&[b"ERR ", fuel::KILLED].concat(), false));
         }
-        match aside {
-            None => Ok(held),
-            Some(Aside::Text(text)) => Ok(Held::Text(self.keep(text))),
-            Some(Aside::Status(text)) => Ok(Held::Status(self.calls, self.keep(text))),
-            Some(Aside::Error(text)) => Err(call.fails(failure::trimmed(&text), true)),
+        match overflow {
+            None => Ok(value),
+            Some(Overflow::Text(text)) => Ok(Value::Text(self.own(text))),
+            Some(Overflow::Status(text)) => Ok(Value::Status(self.calls, self.own(text))),
+            Some(Overflow::Error(text)) => Err(call.error(errors::without_line_ends(&text), true)),
         }
     }
 
-    /// Keeps a text in a block of its own, unless it is there already.
-    fn keep(&mut self, text: Vec<u8>) -> Text<'r> {
-        let number = self.kept.iter().position(|other| *other == text).unwrap_or_else(|| {
-            self.kept.push(text);
-            self.kept.len() - 1
+    /// Stores an allocated text, unless an equal one is stored.
+    fn own(&mut self, text: Vec<u8>) -> Text<'r> {
+        let index = self.owned.iter().position(|other| *other == text).unwrap_or_else(|| {
+            self.owned.push(text);
+            self.owned.len() - 1
         });
-        Text::Kept(number as u32)
+        Text::Owned(index as u32)
     }
 }
 
 impl Call {
-    /// The error that a run ends with.
+    /// The error with which a run ends at this call. The text ends at its first NUL, as for Redis.
     #[cold]
-    fn fails(&self, text: &[u8], counted: bool) -> Box<Failure> {
-        // As C reads it.
+    fn error(&self, text: &[u8], counted: bool) -> Box<PlanError> {
         let end = memchr::memchr(0, text).unwrap_or(text.len());
-        Box::new(Failure { text: text[..end].to_vec(), line: self.line, counted })
+        Box::new(PlanError { text: text[..end].to_vec(), line: self.line, counted })
     }
 }
 
-/// The reply of one call.
-struct Reply<'c, 'r> {
-    room: &'c mut Room<'r>,
-    /// Which call of the run it is.
-    call: u32,
-    /// The reply, if it is none of those.
-    held: Held<'r>,
-    aside: Option<Aside>,
-}
-
-/// A text for which there is no room, or an error.
-enum Aside {
-    Text(Vec<u8>),
-    Status(Vec<u8>),
-    Error(Vec<u8>),
-}
-
-impl Reply<'_, '_> {
-    /// None of the commands that a plan calls replies like that.
-    #[cold]
-    fn aggregate(&mut self) {
-        debug_assert!(false, "an aggregate");
-        self.error(b"ERR a script's command replied with an aggregate");
-    }
-
-    #[cold]
-    fn set_aside(&mut self, text: &[u8], aside: fn(Vec<u8>) -> Aside) {
-        self.aside = Some(aside(text.to_vec()));
-    }
-}
-
-/// As scripts are given replies as long as they ask for nothing else: see [`LuaSink`](crate::script::sink::LuaSink).
-impl Sink for Reply<'_, '_> {
-    fn protocol(&self) -> Protocol {
-        Protocol::Resp2
-    }
-
-    fn simple(&mut self, text: &str) {
-        match self.room.take(text.as_bytes()) {
-            Some(text) => self.held = Held::Status(self.call, Text::Here(text)),
-            None => self.set_aside(text.as_bytes(), Aside::Status),
-        }
-    }
-
-    fn error(&mut self, text: &[u8]) {
-        self.set_aside(text, Aside::Error);
-    }
-
-    fn integer(&mut self, n: i64) {
-        self.held = Held::Number(n as f64);
-    }
-
-    fn bulk(&mut self, bytes: &[u8]) {
-        match self.room.take(bytes) {
-            Some(text) => self.held = Held::Text(Text::Here(text)),
-            None => self.set_aside(bytes, Aside::Text),
-        }
-    }
-
-    fn null(&mut self) {
-        self.held = Held::Boolean(false);
-    }
-
-    fn null_array(&mut self) {
-        self.null();
-    }
-
-    fn array(&mut self, _: usize) {
-        self.aggregate();
-    }
-
-    fn map(&mut self, _: usize) {
-        self.aggregate();
-    }
-
-    fn set(&mut self, _: usize) {
-        self.aggregate();
-    }
-
-    fn push(&mut self, _: usize) {
-        self.aggregate();
-    }
-
-    fn double(&mut self, value: f64) {
-        let mut text = [0; DOUBLE_MAX];
-        self.bulk(format_double(value, &mut text));
-    }
-
-    fn boolean(&mut self, value: bool) {
-        self.integer(value.into());
-    }
-
-    fn big_number(&mut self, decimal: &str) {
-        self.bulk(decimal.as_bytes());
-    }
-
-    fn verbatim(&mut self, _: &str, text: &[u8]) {
-        self.bulk(text);
-    }
-}
-
-impl Failure {
-    /// The error as the client is given it.
-    pub(in crate::script) fn reply(&self, name: &[u8]) -> Vec<u8> {
+impl PlanError {
+    /// The error reply. `name` identifies the script.
+    pub(crate) fn reply(&self, name: &[u8]) -> Vec<u8> {
         let mut text = self.text.clone();
         for part in [b" script: ", name, b", on @user_script:", self.line.to_string().as_bytes(), b"."] {
             text.extend_from_slice(part);

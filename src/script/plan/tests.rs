@@ -1,10 +1,10 @@
-//! Plans against Lua.
+//! Plans compared with Lua.
 
 use proptest::prelude::*;
 
 use crate::engine::harness::Harness;
 use crate::script::plan::Plan;
-use crate::script::sha1_hex;
+use crate::script::sha::sha1_hex;
 
 /// Whether a script has a plan.
 fn is_planned(source: &str) -> bool {
@@ -14,12 +14,12 @@ fn is_planned(source: &str) -> bool {
 #[test]
 fn scripts_of_lock_libraries_have_plans() {
     for source in [
-        // Compare and delete, compare and renew, in the spellings of several libraries.
+        // Compare and delete, and compare and renew, as several libraries spell them.
         "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end",
         "if redis.call(\"get\", KEYS[1]) == ARGV[1]\nthen\n    return redis.call(\"pexpire\", KEYS[1], ARGV[2])\nelse\n    return 0\nend\n",
         "local token = redis.call('get', KEYS[1])\nif not token or token ~= ARGV[1] then\n  return 0\nend\nredis.call('del', KEYS[1])\nreturn 1",
         "-- Return 1 if it is held.\nif redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end return 0",
-        // A reentrant lock's steps.
+        // The steps of a reentrant lock.
         "if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1)) then \
          redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil; end; \
          return redis.call('pttl', KEYS[1]);",
@@ -32,7 +32,7 @@ fn scripts_of_lock_libraries_have_plans() {
 }
 
 #[test]
-fn all_else_is_left_to_lua() {
+fn other_scripts_run_in_lua() {
     for source in [
         "return redis.pcall('get', KEYS[1])",
         "return redis.call('mget', KEYS[1])",
@@ -84,17 +84,17 @@ fn all_else_is_left_to_lua() {
     assert!(!is_planned(&format!("--{}\nreturn 1", "x".repeat(10_000))));
 }
 
-/// Two engines, of which one has no plans, that are told the same.
+/// Two engines that receive the same requests. The second one runs all scripts in Lua.
 struct Pair([Harness; 2]);
 
 impl Pair {
     fn new() -> Self {
         let mut pair = [Harness::new(), Harness::new()];
-        pair[1].engine.lua_mut().scripts.without_plans = true;
+        pair[1].engine.lua_mut().scripts.plans_disabled = true;
         Pair(pair)
     }
 
-    /// The reply that both give.
+    /// The reply of both engines, which must be equal.
     #[track_caller]
     fn args(&mut self, args: &[&[u8]]) -> Vec<u8> {
         let [planned, in_lua] = self.0.each_mut().map(|harness| harness.args(args));
@@ -117,7 +117,7 @@ impl Pair {
         String::from_utf8_lossy(&self.args(&words)).into_owned()
     }
 
-    /// What both say of themselves.
+    /// Compares the statistics and data of both engines.
     #[track_caller]
     fn compare(&mut self) {
         for what in ["INFO commandstats errorstats", "DEBUG DIGEST", "DBSIZE", "LATENCY HISTOGRAM", "ACL LOG"] {
@@ -225,7 +225,7 @@ fn rules_limits_and_observers_hold() {
 }
 
 #[test]
-fn long_replies_are_what_they_are_in_lua() {
+fn long_replies_are_those_of_lua() {
     let mut pair = Pair::new();
     let long = vec![b'x'; 3 << 20];
     pair.args(&[b"SET", b"k", &long]);
@@ -260,7 +260,7 @@ fn long_replies_are_what_they_are_in_lua() {
 }
 
 #[test]
-fn short_replies_are_what_they_are_in_lua_when_there_is_no_room_for_them() {
+fn short_replies_are_those_of_lua_when_their_memory_is_full() {
     let mut pair = Pair::new();
     let value = vec![b'v'; 300];
     pair.args(&[b"SET", b"k", &value]);
@@ -272,7 +272,7 @@ fn short_replies_are_what_they_are_in_lua_when_there_is_no_room_for_them() {
         (format!("{locals} return l7"), answer(&value)),
         (format!("{locals} if l0 == l7 and l7 == l6 and l6 ~= 'v' then return 1 end"), ":1\r\n".to_owned()),
         (format!("{locals} redis.call('append', 'k2', l7) return redis.call('append', 'k2', l1)"), ":600\r\n".to_owned()),
-        // By the last of these there is none for an OK either.
+        // At the end the memory for short replies has no room for an OK.
         (format!("{locals} {} return redis.call('set', 's', 1)", "redis.call('set', 's', l7) ".repeat(70)), "+OK\r\n".to_owned()),
         (
             format!(
@@ -295,7 +295,7 @@ fn short_replies_are_what_they_are_in_lua_when_there_is_no_room_for_them() {
     pair.compare();
 }
 
-/// Scripts of the kind that has plans.
+/// Scripts that can have plans.
 fn script() -> impl Strategy<Value = String> {
     (statements(3, 0), prop_oneof![Just(String::new()), Just("#!lua\n".to_owned()), Just("#!lua flags=no-writes\n".to_owned())])
         .prop_map(|(body, head)| head + &body)
@@ -305,7 +305,7 @@ fn blank() -> impl Strategy<Value = &'static str> {
     prop_oneof![8 => Just(" "), 1 => Just("\n"), 1 => Just(" -- why\n"), 1 => Just("\r\n\t")]
 }
 
-/// Statements, where so many locals are visible.
+/// Statements in a place where the locals `l0`, `l1` and so on are visible, `locals` of them.
 fn statements(depth: u32, locals: usize) -> BoxedStrategy<String> {
     let end = prop_oneof![
         3 => Just(String::new()),
@@ -378,7 +378,7 @@ fn number() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Calls of all that plans may call, some with arguments that are wrong.
+/// Calls of commands that plans may call, some with wrong arguments.
 fn call(locals: usize) -> BoxedStrategy<String> {
     const ONE: [&str; 22] = [
         "get",

@@ -1,6 +1,6 @@
-//! The words of a script, as far as a plan can have them.
+//! The tokens of a script, as far as plans support them.
 
-/// A word of Lua.
+/// A token of Lua.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Token<'a> {
     /// A name or a keyword.
@@ -13,10 +13,10 @@ pub(super) enum Token<'a> {
     End,
 }
 
-/// Longer ones before those they begin with.
+/// A longer symbol comes before its prefixes.
 const SYMBOLS: [&str; 15] = ["==", "~=", "<=", ">=", "..", "<", ">", "=", "(", ")", "[", "]", ",", ";", "."];
 
-/// A script that is being read.
+/// The rest of a script.
 #[derive(Clone)]
 pub(super) struct Tokens<'a> {
     rest: &'a [u8],
@@ -28,21 +28,21 @@ impl<'a> Tokens<'a> {
         Tokens { rest: source, line: 1 }
     }
 
-    /// The line in which the last word was.
+    /// The line of the last token.
     pub(super) fn line(&self) -> u32 {
         self.line
     }
 
-    /// The next word; `None` where it is none that a plan can have.
+    /// The next token. `None` if plans do not support it.
     pub(super) fn next(&mut self) -> Option<Token<'a>> {
         self.skip_blank()?;
         let Some(&first) = self.rest.first() else { return Some(Token::End) };
         match first {
-            b'a'..=b'z' | b'A'..=b'Z' | b'_' => Some(Token::Name(self.take_while(is_of_name))),
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => Some(Token::Name(self.take_while(is_name_byte))),
             b'0'..=b'9' => self.number(),
             b'"' | b'\'' => self.text(first),
             b'-' => {
-                // Only before a number, and not after a value: there it would be a subtraction, which whoever reads this refuses.
+                // A sign is supported only before a number. After a value it is a subtraction, which the parser rejects.
                 self.rest = &self.rest[1..];
                 self.skip_blank()?;
                 match self.rest.first()? {
@@ -68,12 +68,12 @@ impl<'a> Tokens<'a> {
         taken
     }
 
-    /// Blanks, line ends and comments; `None` where a comment may be a long one.
+    /// Skips blanks, line ends and comments. `None` before a comment that may be a long one.
     fn skip_blank(&mut self) -> Option<()> {
         loop {
             match self.rest {
                 [b' ' | b'\t' | 11 | 12, rest @ ..] => self.rest = rest,
-                // Each of these pairs is one line end.
+                // `\r\n` and `\n\r` are one line end.
                 [b'\r', b'\n', rest @ ..] | [b'\n', b'\r', rest @ ..] | [b'\r' | b'\n', rest @ ..] => {
                     self.rest = rest;
                     self.line += 1;
@@ -85,9 +85,9 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Digits, perhaps with a fraction.
+    /// Digits with an optional fraction.
     fn number(&mut self) -> Option<Token<'a>> {
-        let text = self.take_while(|&byte| is_of_name(&byte) || byte == b'.');
+        let text = self.take_while(|&byte| is_name_byte(&byte) || byte == b'.');
         let plain = text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
         let whole_before_fraction = text.last() != Some(&b'.');
         if !plain || !whole_before_fraction {
@@ -107,7 +107,7 @@ impl<'a> Tokens<'a> {
     }
 }
 
-fn is_of_name(byte: &u8) -> bool {
+fn is_name_byte(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || *byte == b'_'
 }
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_their_lines() {
+    fn tokens_and_their_lines() {
         let symbol = |symbol, line| (Token::Symbol(symbol), line);
         assert_eq!(
             all("if a1 ~= 'x\"y' -- why\r\n then\n\rreturn -1.5 .. \"\"").unwrap(),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_simple_is_left_alone() {
+    fn other_tokens_are_not_supported() {
         for source in
             ["1e3", "0x10", "3.", "1.2.3", "'a\\n'", "'a\nb'", "'a", "[[a]] #", "--[[ a ]]", "- a", "a + b", "{}", "\0", "1..2"]
         {

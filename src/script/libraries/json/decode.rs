@@ -7,17 +7,18 @@ use mlua::ffi::*;
 
 use super::number::{self, Number};
 use super::settings;
-use crate::script::bounds;
+use crate::script::fuel;
 use crate::script::interpreter::Interpreter;
-use crate::script::libraries::buffer::{Kind, Level, Writer};
+use crate::script::libraries::buffer::{Kind, Level};
 use crate::script::libraries::raise::{raise, raise_numbers};
-use crate::script::stack::{bytes, push_bytes};
+use crate::script::libraries::writer::Writer;
+use crate::script::lua::stack::{bytes, push_bytes};
 
-/// Bytes that are read between two looks at whether the script may go on, and how many count as an instruction.
-const LOOK_EVERY: usize = 4 << 10;
+/// Bytes read between two checks of the fuel, and in one step.
+const CHECK_EVERY: usize = 4 << 10;
 const READ_PER_STEP: usize = 2;
 
-/// Whole numbers of so many digits are exact in a double.
+/// Maximum number of digits for which every integer is exact in a double.
 const EXACT_DIGITS: usize = 15;
 
 /// `cjson.decode(text)`
@@ -44,15 +45,15 @@ pub(super) unsafe extern "C-unwind" fn decode(lua: *mut lua_State) -> c_int {
             any_number: settings.decode_invalid_numbers != 0,
             depth_max: settings.decode_max_depth as usize,
         };
-        parser.run(&raw mut (*Interpreter::of(lua)).levels);
-        parser.count();
+        parser.run(&raw mut (*Interpreter::of(lua)).nesting);
+        parser.consume_fuel();
     }
     1
 }
 
-// SAFETY of what follows: as for `decode`; `run` makes sure of room before it goes into a table.
+// SAFETY of the functions below: as for `decode`; `run` makes room on the stack before it enters a table.
 
-/// What the text is made of.
+/// A token of JSON.
 enum Token {
     ObjectBegin,
     ObjectEnd,
@@ -65,14 +66,14 @@ enum Token {
     Boolean(bool),
     Number(f64),
     Text(&'static [u8]),
-    /// A text with escapes, which the buffer has without them.
+    /// A string with escapes. The buffer has its decoded text.
     Unescaped,
-    /// None of these, and why.
+    /// An invalid token, with the reason.
     Bad(&'static CStr),
 }
 
 impl Token {
-    /// What errors call it.
+    /// Its name in errors.
     fn name(&self) -> &'static CStr {
         match self {
             Token::ObjectBegin => c"T_OBJ_BEGIN",
@@ -91,27 +92,28 @@ impl Token {
     }
 }
 
+/// Parses one text.
 struct Parser {
     lua: *mut lua_State,
     text: &'static [u8],
-    /// What is read next.
+    /// Offset of the next byte to read.
     at: usize,
-    /// Where the last token began, or where it went wrong.
+    /// Offset of the last token, or of the error in it.
     token_at: usize,
-    /// What is read up to here is counted as work.
+    /// Number of bytes for which fuel was consumed.
     counted: usize,
     unescaped: Writer,
-    /// Whether numbers may have forms that JSON does not know.
+    /// Whether numbers that JSON does not have are accepted.
     any_number: bool,
     depth_max: usize,
 }
 
 impl Parser {
-    /// Pushes the value that is all of the text. Tables that are not complete are in `levels`; on the stack each of them lies under
-    /// what it contains, an object's under its key too.
+    /// Pushes the value that the whole text represents. Incomplete tables are in `levels`. On the stack each of them lies below its
+    /// current element; an object also below the key.
     unsafe fn run(&mut self, levels: *mut Vec<Level>) {
         let lua = self.lua;
-        // SAFETY: see above; nobody else uses the levels meanwhile, as nothing here calls a script's code.
+        // SAFETY: see above; nothing else uses the levels meanwhile, as nothing here calls a script's code.
         unsafe {
             (*levels).clear();
             let mut token = self.next();
@@ -141,7 +143,7 @@ impl Parser {
                     Token::Null => lua_pushlightuserdata(lua, std::ptr::null_mut()),
                     _ => self.unexpected(c"value", &token),
                 }
-                // A value is complete; it may be the last of the tables round it.
+                // A value is complete. It may complete the tables that surround it.
                 loop {
                     let Some(level) = (*levels).last_mut() else {
                         return match self.next() {
@@ -177,7 +179,7 @@ impl Parser {
         }
     }
 
-    /// Pushes the table for an array or object that begins, with room for so many values.
+    /// Pushes the table for an array or object, and makes room for `values` values. Raises an error if `depth` is too large.
     unsafe fn open(&self, depth: usize, values: c_int) {
         // SAFETY: see above.
         unsafe {
@@ -189,7 +191,7 @@ impl Parser {
         }
     }
 
-    /// Pushes a key; gives the token of its value.
+    /// Pushes a key. Returns the first token of its value.
     unsafe fn key(&mut self, token: Token) -> Token {
         // SAFETY: see above.
         unsafe {
@@ -205,6 +207,7 @@ impl Parser {
         }
     }
 
+    /// Raises the error for an unexpected token.
     unsafe fn unexpected(&self, expected: &'static CStr, token: &Token) -> ! {
         let (lua, found) = (self.lua, token.name());
         // SAFETY: see above.
@@ -218,29 +221,31 @@ impl Parser {
         }
     }
 
-    /// The byte at a place; NUL, which is the end of any text, behind the last.
+    /// The byte at an offset. NUL, which ends every text, after the last one.
     fn byte(&self, at: usize) -> u8 {
         self.text.get(at).copied().unwrap_or(0)
     }
 
-    /// Counts what was read since the last time.
-    unsafe fn count(&mut self) {
+    /// Consumes fuel for the bytes read since the last call.
+    unsafe fn consume_fuel(&mut self) {
         let read = self.at - std::mem::replace(&mut self.counted, self.at);
         // SAFETY: as for all of the parser: a script runs, and nothing with a destructor is alive when an error is raised.
-        unsafe { bounds::spend(self.lua, Interpreter::of(self.lua), (read / READ_PER_STEP) as u64) }
+        unsafe { fuel::consume(self.lua, Interpreter::of(self.lua), (read / READ_PER_STEP) as u64) }
     }
 
+    /// An invalid token at the current offset.
     fn bad(&mut self, why: &'static CStr) -> Token {
         self.token_at = self.at;
         Token::Bad(why)
     }
 
+    /// The next token.
     unsafe fn next(&mut self) -> Token {
-        // SAFETY: as for `count` and `string`.
+        // SAFETY: as for `consume_fuel` and `string`.
         unsafe {
             loop {
-                if self.at - self.counted >= LOOK_EVERY {
-                    self.count();
+                if self.at - self.counted >= CHECK_EVERY {
+                    self.consume_fuel();
                 }
                 if !matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
                     break;
@@ -257,7 +262,7 @@ impl Parser {
                 b',' => (Token::Comma, 1),
                 0 => (Token::End, 0),
                 b'"' => return self.string(),
-                b'-' | b'0'..=b'9' if !self.any_number && self.is_foreign_number() => return self.bad(c"invalid number"),
+                b'-' | b'0'..=b'9' if !self.any_number && self.is_non_json_number() => return self.bad(c"invalid number"),
                 b'-' | b'0'..=b'9' => return self.number(),
                 first => {
                     let rest = self.text.get(self.at..).unwrap_or_default();
@@ -267,7 +272,7 @@ impl Parser {
                         (Token::Boolean(false), 5)
                     } else if rest.starts_with(b"null") {
                         (Token::Null, 4)
-                    } else if self.any_number && matches!(first, b'+' | b'i' | b'I' | b'n' | b'N') && self.is_foreign_number() {
+                    } else if self.any_number && matches!(first, b'+' | b'i' | b'I' | b'n' | b'N') && self.is_non_json_number() {
                         return self.number();
                     } else {
                         return self.bad(c"invalid token");
@@ -279,8 +284,8 @@ impl Parser {
         }
     }
 
-    /// Whether what comes next looks like a number that C reads and JSON does not have.
-    fn is_foreign_number(&self) -> bool {
+    /// Whether the next token looks like a number that C reads and JSON does not have.
+    fn is_non_json_number(&self) -> bool {
         let at = match self.byte(self.at) {
             b'+' => return true,
             b'-' => self.at + 1,
@@ -296,6 +301,7 @@ impl Parser {
         }
     }
 
+    /// Reads a number.
     fn number(&mut self) -> Token {
         let negative = self.byte(self.at) == b'-';
         let digits = self.text.get(self.at + usize::from(negative)..).unwrap_or_default();
@@ -322,8 +328,9 @@ impl Parser {
         Token::Number(value)
     }
 
+    /// Reads a string.
     unsafe fn string(&mut self) -> Token {
-        // SAFETY: as for the functions above; what is unescaped is written to the buffer, and nothing with a destructor is alive.
+        // SAFETY: as for the functions above; decoded text is written to the buffer, and nothing with a destructor is alive.
         unsafe {
             self.at += 1;
             let begin = self.at;
@@ -362,9 +369,9 @@ impl Parser {
         }
     }
 
-    /// Reads what a backslash begins.
+    /// Reads an escape, at its backslash.
     unsafe fn escape(&mut self) -> Result<(), &'static CStr> {
-        // SAFETY: as for the functions above; what is unescaped is written to the buffer, and nothing with a destructor is alive.
+        // SAFETY: as for the functions above; decoded text is written to the buffer, and nothing with a destructor is alive.
         unsafe {
             let byte = match self.byte(self.at + 1) {
                 byte @ (b'"' | b'\\' | b'/') => byte,
@@ -382,9 +389,9 @@ impl Parser {
         }
     }
 
-    /// Reads `\uXXXX`, or two of them that are one character together.
+    /// Reads `\uXXXX`, or two of them that are a surrogate pair.
     unsafe fn unicode_escape(&mut self) -> Option<()> {
-        // SAFETY: as for the functions above; what is unescaped is written to the buffer, and nothing with a destructor is alive.
+        // SAFETY: as for the functions above; decoded text is written to the buffer, and nothing with a destructor is alive.
         unsafe {
             let (mut code, mut len) = (self.four_digits(self.at + 2)?, 6);
             if (0xd800..0xe000).contains(&code) {
@@ -402,7 +409,7 @@ impl Parser {
         }
     }
 
-    /// The number in four hexadecimal digits.
+    /// The number in the four hexadecimal digits at an offset.
     fn four_digits(&self, at: usize) -> Option<u32> {
         (at..at + 4).try_fold(0, |code, at| Some(code << 4 | char::from(self.byte(at)).to_digit(16)?))
     }

@@ -7,13 +7,14 @@ use mlua::ffi::*;
 
 use super::number::NumberText;
 use super::{INVALID_REFUSED, INVALID_WRITTEN, Settings, settings};
-use crate::script::bounds;
-use crate::script::globals::uncover;
+use crate::script::fuel;
+use crate::script::globals::read_only;
 use crate::script::interpreter::Interpreter;
-use crate::script::libraries::buffer::{Kind, Level, Writer};
+use crate::script::libraries::buffer::{Kind, Level};
 use crate::script::libraries::convert::to_i32;
 use crate::script::libraries::raise::raise_numbers;
-use crate::script::stack::bytes;
+use crate::script::libraries::writer::Writer;
+use crate::script::lua::stack::bytes;
 
 /// `cjson.encode(value)`
 pub(super) unsafe extern "C-unwind" fn encode(lua: *mut lua_State) -> c_int {
@@ -22,14 +23,15 @@ pub(super) unsafe extern "C-unwind" fn encode(lua: *mut lua_State) -> c_int {
     unsafe {
         luaL_argcheck(lua, c_int::from(lua_gettop(lua) == 1), 1, c"expected 1 argument".as_ptr());
         let encoder = Encoder { lua, settings: *settings(lua), out: Writer::new(lua) };
-        encoder.run(&raw mut (*Interpreter::of(lua)).levels);
+        encoder.run(&raw mut (*Interpreter::of(lua)).nesting);
         encoder.out.push();
     }
     1
 }
 
-// SAFETY of what follows: as for `encode`; `run` makes sure of room before it goes into a table.
+// SAFETY of the functions below: as for `encode`; `run` makes room on the stack before it enters a table.
 
+/// Writes one value.
 struct Encoder {
     lua: *mut lua_State,
     settings: Settings,
@@ -37,11 +39,11 @@ struct Encoder {
 }
 
 impl Encoder {
-    /// Writes the value on top and all in it, and leaves it there. The tables it is inside of are in `levels`; on the stack each of
-    /// them lies under its element, or under its key and value.
+    /// Writes the value on top and everything in it, without popping it. Surrounding tables are in `levels`. On the stack each of them
+    /// lies below its current element, or below the key and the value.
     unsafe fn run(&self, levels: *mut Vec<Level>) {
         let (lua, out) = (self.lua, self.out);
-        // SAFETY: see above; nobody else uses the levels meanwhile, as nothing here calls a script's code.
+        // SAFETY: see above; nothing else uses the levels meanwhile, as nothing here calls a script's code.
         unsafe {
             (*levels).clear();
             loop {
@@ -53,7 +55,7 @@ impl Encoder {
                 } else {
                     self.scalar();
                 }
-                // A value is complete; it may be the last of the tables round it.
+                // A value is complete. It may complete the tables that surround it.
                 loop {
                     let Some(level) = (*levels).last_mut() else { return };
                     lua_pop(lua, 1);
@@ -77,7 +79,7 @@ impl Encoder {
         }
     }
 
-    /// Begins the table on top, `depth` tables deep: its first value is then on top. None, and all is written, if it is empty.
+    /// Begins the table on top, at this depth, and pushes its first value. If the table is empty, writes it and returns `None`.
     unsafe fn open(&self, depth: usize) -> Option<Level> {
         let lua = self.lua;
         // SAFETY: see above.
@@ -85,7 +87,7 @@ impl Encoder {
             if depth > self.settings.encode_max_depth as usize || lua_checkstack(lua, 3) == 0 {
                 raise_numbers(lua, c"Cannot serialise, excessive nesting (%d)", depth as c_int, 0);
             }
-            uncover(lua, lua_gettop(lua));
+            read_only::unwrap(lua, lua_gettop(lua));
             let len = self.array_length();
             if len > 0 {
                 self.out.byte(b'[');
@@ -103,23 +105,23 @@ impl Encoder {
         }
     }
 
-    /// The largest index of the table on top if it is an array, and less than 1 where it is an object.
+    /// The largest index of the table on top if it is an array. Less than 1 if it is an object.
     unsafe fn array_length(&self) -> c_int {
         let lua = self.lua;
         let (mut max, mut items) = (0, 0);
-        // SAFETY: see above; walking a table changes nothing in it.
+        // SAFETY: see above; the iteration does not change the table.
         unsafe {
             let interpreter = Interpreter::of(lua);
             lua_pushnil(lua);
             while lua_next(lua, -2) != 0 {
-                bounds::spend(lua, interpreter, 2);
+                fuel::consume(lua, interpreter, 2);
                 let key = if lua_type(lua, -2) == LUA_TNUMBER { lua_tonumber(lua, -2) } else { 0.0 };
                 if key < 1.0 || key.floor() != key {
                     lua_pop(lua, 2);
                     return -1;
                 }
                 if key > f64::from(max) {
-                    // What is beyond an int becomes negative, and so the table an object.
+                    // An index beyond the range of an int becomes negative, so the table becomes an object.
                     max = to_i32(key);
                 }
                 items += 1;
@@ -136,7 +138,7 @@ impl Encoder {
         max
     }
 
-    /// Writes the key under the value on top.
+    /// Writes the key below the value on top.
     unsafe fn key(&self) {
         // SAFETY: see above.
         unsafe {
@@ -153,7 +155,7 @@ impl Encoder {
         }
     }
 
-    /// Writes the value on top, which is no table.
+    /// Writes the value on top, which is not a table.
     unsafe fn scalar(&self) {
         let lua = self.lua;
         // SAFETY: see above.
@@ -170,6 +172,7 @@ impl Encoder {
         }
     }
 
+    /// Writes a string.
     unsafe fn text(&self, text: &[u8]) {
         // SAFETY: see above.
         unsafe {
@@ -200,6 +203,7 @@ impl Encoder {
         }
     }
 
+    /// Writes a number.
     unsafe fn number(&self, number: f64) {
         // SAFETY: see above.
         unsafe {
@@ -221,7 +225,7 @@ impl Encoder {
         }
     }
 
-    /// Raises the error for a value of that type.
+    /// Raises the error for a value of this type.
     unsafe fn refuse(&self, kind: c_int, reason: &'static CStr) -> ! {
         let lua = self.lua;
         // SAFETY: see above; names of types are constants.

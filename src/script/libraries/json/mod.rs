@@ -1,7 +1,7 @@
-//! `cjson`: values to JSON and back, and the settings of both.
+//! `cjson`: conversion to and from JSON, and its settings.
 //!
-//! The settings belong to the table: they outlast the script that changes them, as on Redis, and `cjson.new()` gives a table with
-//! settings of its own. JSON's null is a pointer to nowhere, `cjson.null`.
+//! The settings belong to the table `cjson`. As in Redis, they outlast the script that changes them, and `cjson.new()` returns a table with
+//! its own settings. JSON's null is the null pointer `cjson.null`.
 
 mod decode;
 mod encode;
@@ -12,26 +12,27 @@ use std::os::raw::c_int;
 use mlua::ffi::*;
 
 use crate::script::interpreter::Interpreter;
-use crate::script::stack::{push_bytes, set_field};
+use crate::script::lua::stack::{push_bytes, set_field};
 
 /// The settings of one table of functions.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Settings {
-    /// Whether an array with too many holes becomes an object, and not an error.
+    /// Whether an array with too many holes becomes an object instead of an error.
     sparse_convert: c_int,
-    /// An array has too many holes when its length is beyond so many times its elements; 0 for never.
+    /// An array has too many holes if its length is more than its number of elements times this. 0 for no limit.
     sparse_ratio: c_int,
-    /// Up to this length it has not.
+    /// Up to this length, an array never has too many holes.
     sparse_safe: c_int,
     encode_max_depth: c_int,
     decode_max_depth: c_int,
-    /// What is done with infinities and NaN: one of [`INVALID`].
+    /// What `encode` does with infinities and NaN: [`INVALID_REFUSED`], [`INVALID_WRITTEN`], or null for any other value.
     encode_invalid_numbers: c_int,
+    /// Whether `decode` accepts numbers that JSON does not have.
     decode_invalid_numbers: c_int,
-    /// Without effect: the buffer is the interpreter's.
+    /// Ignored: the buffer belongs to the interpreter.
     keep_buffer: c_int,
-    /// Significant digits.
+    /// Maximum number of significant digits.
     number_precision: c_int,
 }
 
@@ -47,11 +48,11 @@ const DEFAULTS: Settings = Settings {
     number_precision: 14,
 };
 
-/// Numbers that JSON does not have are refused, written as C does, or written as null.
+/// Numbers that JSON does not have are refused, or written as in C.
 const INVALID_REFUSED: c_int = 0;
 const INVALID_WRITTEN: c_int = 1;
 
-/// Pushes a new table with settings of its own.
+/// Pushes a new table with its own settings.
 ///
 /// # Safety
 /// The stack has room for seven values, and the interpreter outlives the state.
@@ -93,13 +94,13 @@ pub(super) unsafe fn push_table(lua: *mut lua_State, interpreter: *mut Interpret
 // SAFETY of the functions below: Lua calls them, with room for twenty values beyond their arguments, and with the upvalues that
 // `push_table` has given them. They own nothing that has a destructor.
 
-/// The settings of the function that runs.
+/// The settings of the running function.
 unsafe fn settings(lua: *mut lua_State) -> *mut Settings {
     // SAFETY: see above; the second upvalue is what `push_table` made.
     unsafe { lua_touserdata(lua, lua_upvalueindex(2)).cast() }
 }
 
-/// As [`settings`], for a function with up to `count` arguments; the missing ones are made nil.
+/// As [`settings`], for a function with up to `count` arguments. Missing arguments become nil. Raises an error if there are more.
 unsafe fn with_arguments(lua: *mut lua_State, count: c_int) -> *mut Settings {
     // SAFETY: see above.
     unsafe {
@@ -109,15 +110,15 @@ unsafe fn with_arguments(lua: *mut lua_State, count: c_int) -> *mut Settings {
     }
 }
 
-/// Sets a number if the argument is one, and pushes what it is then.
-unsafe fn number(lua: *mut lua_State, index: c_int, setting: &mut c_int, min: c_int, max: c_int) {
+/// Sets a number from an argument that is not nil, and pushes the setting.
+unsafe fn set_number(lua: *mut lua_State, index: c_int, setting: &mut c_int, min: c_int, max: c_int) {
     // SAFETY: see above.
     unsafe {
         if lua_type(lua, index) != LUA_TNIL {
             let value = luaL_checkinteger(lua, index) as c_int;
             if !(min..=max).contains(&value) {
                 let text = lua_pushfstring(lua, c"expected integer between %d and %d".as_ptr(), min, max);
-                // The first argument is named whichever it was, as on Redis.
+                // As in Redis, the error always names the first argument.
                 luaL_argerror(lua, 1, text);
             }
             *setting = value;
@@ -126,8 +127,9 @@ unsafe fn number(lua: *mut lua_State, index: c_int, setting: &mut c_int, min: c_
     }
 }
 
-/// Sets a choice among `off`, `on`, which are booleans too, and perhaps `null`, and pushes what it is then.
-unsafe fn choice(lua: *mut lua_State, index: c_int, setting: &mut c_int, or_null: bool) {
+/// Sets a choice from an argument that is not nil, and pushes the setting. The choices are `off` and `on`, also as booleans, and with
+/// `or_null` also `null`.
+unsafe fn set_choice(lua: *mut lua_State, index: c_int, setting: &mut c_int, or_null: bool) {
     // SAFETY: see above; the list ends with a null.
     unsafe {
         let third = if or_null { c"null".as_ptr() } else { std::ptr::null() };
@@ -148,46 +150,46 @@ unsafe extern "C-unwind" fn encode_sparse_array(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
     unsafe {
         let settings = with_arguments(lua, 3);
-        choice(lua, 1, &mut (*settings).sparse_convert, false);
-        number(lua, 2, &mut (*settings).sparse_ratio, 0, c_int::MAX);
-        number(lua, 3, &mut (*settings).sparse_safe, 0, c_int::MAX);
+        set_choice(lua, 1, &mut (*settings).sparse_convert, false);
+        set_number(lua, 2, &mut (*settings).sparse_ratio, 0, c_int::MAX);
+        set_number(lua, 3, &mut (*settings).sparse_safe, 0, c_int::MAX);
     }
     3
 }
 
 unsafe extern "C-unwind" fn encode_max_depth(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { number(lua, 1, &mut (*with_arguments(lua, 1)).encode_max_depth, 1, c_int::MAX) };
+    unsafe { set_number(lua, 1, &mut (*with_arguments(lua, 1)).encode_max_depth, 1, c_int::MAX) };
     1
 }
 
 unsafe extern "C-unwind" fn decode_max_depth(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { number(lua, 1, &mut (*with_arguments(lua, 1)).decode_max_depth, 1, c_int::MAX) };
+    unsafe { set_number(lua, 1, &mut (*with_arguments(lua, 1)).decode_max_depth, 1, c_int::MAX) };
     1
 }
 
 unsafe extern "C-unwind" fn encode_number_precision(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { number(lua, 1, &mut (*with_arguments(lua, 1)).number_precision, 1, 14) };
+    unsafe { set_number(lua, 1, &mut (*with_arguments(lua, 1)).number_precision, 1, 14) };
     1
 }
 
 unsafe extern "C-unwind" fn encode_keep_buffer(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { choice(lua, 1, &mut (*with_arguments(lua, 1)).keep_buffer, false) };
+    unsafe { set_choice(lua, 1, &mut (*with_arguments(lua, 1)).keep_buffer, false) };
     1
 }
 
 unsafe extern "C-unwind" fn encode_invalid_numbers(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { choice(lua, 1, &mut (*with_arguments(lua, 1)).encode_invalid_numbers, true) };
+    unsafe { set_choice(lua, 1, &mut (*with_arguments(lua, 1)).encode_invalid_numbers, true) };
     1
 }
 
 unsafe extern "C-unwind" fn decode_invalid_numbers(lua: *mut lua_State) -> c_int {
     // SAFETY: see above.
-    unsafe { choice(lua, 1, &mut (*with_arguments(lua, 1)).decode_invalid_numbers, false) };
+    unsafe { set_choice(lua, 1, &mut (*with_arguments(lua, 1)).decode_invalid_numbers, false) };
     1
 }
 

@@ -1,8 +1,8 @@
-//! Numbers as C's `printf` writes them with `%.*g`, and as far as its `strtod` reads them.
+//! Numbers as `printf` of C writes them with `%.*g`, and as `strtod` reads them.
 
 use std::fmt::Write;
 
-/// A number's text; long enough for all digits, a sign, a point, four zeros and an exponent.
+/// The text of a number. It has room for all digits, a sign, a point, four zeros and an exponent.
 #[derive(Default)]
 pub(super) struct NumberText {
     bytes: [u8; 32],
@@ -10,7 +10,7 @@ pub(super) struct NumberText {
 }
 
 impl NumberText {
-    /// A finite number in up to `precision` significant digits, 1 to 14, without zeros at the end.
+    /// A finite number in up to `precision` significant digits, without trailing zeros. `precision` is from 1 to 14.
     pub(super) fn new(number: f64, precision: usize) -> Self {
         let mut scientific = NumberText::default();
         // Cannot fail: there is room for 14 digits and an exponent.
@@ -45,7 +45,7 @@ impl NumberText {
         out
     }
 
-    /// Digits of which so many are before the point; zeros where there are fewer.
+    /// Writes digits with `whole` of them before the point. Missing ones are zeros.
     fn with_point(&mut self, digits: &[u8], whole: usize) {
         let (before, after) = digits.split_at(whole.min(digits.len()));
         self.put(before);
@@ -76,18 +76,18 @@ impl Write for NumberText {
     }
 }
 
-/// What a text begins with, and in how many bytes.
+/// The number at the beginning of a text, and its length in bytes.
 #[derive(Debug, PartialEq)]
 pub(super) enum Number {
     /// A number.
     Value(f64, usize),
-    /// One in hexadecimal digits, whose value is still to be found.
+    /// A hexadecimal number, whose value the caller has to find.
     Hexadecimal(usize),
-    /// No number.
+    /// There is no number.
     None,
 }
 
-/// Finds the longest number that a text begins with.
+/// Finds the longest number at the beginning of a text.
 pub(super) fn read(text: &[u8]) -> Number {
     let sign = usize::from(matches!(text.first(), Some(b'+' | b'-')));
     let value = |value: f64, len: usize| Number::Value(if text[0] == b'-' { -value } else { value }, len);
@@ -100,7 +100,7 @@ pub(super) fn read(text: &[u8]) -> Number {
         return value(f64::INFINITY, sign + 3);
     }
     if is(b"nan") {
-        // What is in parentheses is part of it.
+        // A suffix in parentheses is part of it.
         let inner = rest[3..].strip_prefix(b"(").map(|inner| count(inner, |byte| byte.is_ascii_alphanumeric() || *byte == b'_'));
         let len = inner.filter(|inner| rest.get(4 + inner) == Some(&b')')).map_or(3, |inner| inner + 5);
         return value(f64::NAN, sign + len);
@@ -117,11 +117,12 @@ pub(super) fn read(text: &[u8]) -> Number {
     }
 }
 
+/// Number of bytes at the beginning of a text that satisfy a condition.
 fn count(text: &[u8], is: impl Fn(&u8) -> bool) -> usize {
     text.iter().take_while(|byte| is(byte)).count()
 }
 
-/// The length of digits with perhaps a point in them and an exponent behind.
+/// The length of digits with an optional point and an optional exponent. `None` if there are no digits.
 fn extent(text: &[u8], exponent: u8, is_digit: impl Fn(&u8) -> bool) -> Option<usize> {
     let whole = count(text, &is_digit);
     let mut len = whole;
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_c_does() {
+    fn numbers_are_written_as_in_c() {
         for (number, precision, text) in [
             (0.0, 14, "0"),
             (-0.0, 14, "-0"),
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_end_where_c_ends_them() {
+    fn numbers_end_where_they_do_in_c() {
         use Number::{Hexadecimal, None, Value};
         for (text, number) in [
             ("1", Value(1.0, 1)),
