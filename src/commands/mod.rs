@@ -2,6 +2,7 @@
 
 pub mod clients;
 pub mod compat;
+pub mod elements;
 pub mod hashes;
 pub mod keys;
 pub mod lists;

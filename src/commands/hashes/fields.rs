@@ -2,13 +2,14 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{LongDouble, parse_i64};
-use crate::commands::keys::scan::{ScanOptions, parse_cursor, write_cursor};
+use crate::commands::elements::{self, Collection, Draw, Element};
+use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
-use crate::keyspace::types::hashes::Picker;
-use crate::resp::reply::{Protocol, Sink};
+use crate::keyspace::types::hashes::{HashView, Picker};
+use crate::resp::reply::Sink;
 use crate::store::values::hash::{Field, FieldTtl};
 
 /// What the rows of hash commands have in common.
@@ -18,9 +19,6 @@ pub(crate) const READ: Flags = Flags::READONLY;
 pub(crate) const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
 pub(crate) const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 pub(crate) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
-
-/// Fields that `HRANDFIELD` gives at most with a negative count.
-pub(crate) const RANDOM_MAX: u64 = 10_000_000;
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
@@ -382,116 +380,53 @@ fn hincrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Random numbers that can be had twice: fields are picked once to be measured and once to be written.
-#[derive(Clone)]
-pub(crate) struct Sequence(pub(crate) u64);
+impl Element for Field<'_> {
+    fn name<'b>(&'b self, _: &'b mut itoa::Buffer) -> &'b [u8] {
+        self.name
+    }
 
-impl Sequence {
-    /// The next number.
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    fn write_value(&self, reply: &mut dyn Sink) {
+        reply.bulk(self.value);
+    }
+
+    fn value_len(&self) -> usize {
+        self.value.len()
+    }
+}
+
+impl<'a> Collection for HashView<'a> {
+    type Element = Field<'a>;
+    type Picker = Picker<'a>;
+
+    const TAKES_NO_VALUES: bool = true;
+
+    fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Field<'a>)) -> u64 {
+        HashView::scan(self, cursor, count, visit)
+    }
+
+    fn picker(&self) -> Picker<'a> {
+        HashView::picker(self)
+    }
+
+    fn pick(picker: &Picker<'a>, random: impl FnMut() -> u64) -> Field<'a> {
+        picker.pick(random)
+    }
+
+    fn sample(&self, count: usize, random: impl FnMut() -> u64) -> Vec<Field<'a>> {
+        HashView::sample(self, count, random)
     }
 }
 
 fn hrandfield(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let mut count = None;
-    if let Some(argument) = args.get(2) {
-        let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
-        if number == i64::MIN {
-            return Err(Error::COUNT_RANGE);
-        }
-        if args.len() > 4 || (args.len() == 4 && !args[3].eq_ignore_ascii_case(b"WITHVALUES")) {
-            return Err(Error::SYNTAX);
-        }
-        if args.len() == 4 && number.unsigned_abs() > i64::MAX as u64 / 2 {
-            return Err(Error::OUT_OF_RANGE);
-        }
-        count = Some(number);
-    }
-    let with_values = args.len() == 4;
-    let mut sequence = Sequence(cx.engine.random());
-    let reply_max = cx.engine.config.proto_max_bulk_len as usize;
+    let draw = Draw::parse(cx, args, b"WITHVALUES")?;
     let (mut db, reply) = cx.db_and_reply();
-    let Some(hash) = db.hash(args[1])? else {
-        if count.is_some() {
-            reply.array(0)
-        } else {
-            reply.null()
-        }
-        return Ok(());
-    };
-    match count {
-        None => reply.bulk(hash.picker().pick(|| sequence.next()).name),
-        Some(count) if count >= 0 => {
-            let fields = hash.sample(usize::try_from(count).unwrap_or(usize::MAX), || sequence.next());
-            write_head(reply, fields.len(), with_values);
-            fields.iter().for_each(|field| write_field(reply, field, with_values));
-        }
-        Some(count) => {
-            let count = count.unsigned_abs();
-            let picker = hash.picker();
-            if count > RANDOM_MAX || bytes_of(&picker, &mut sequence.clone(), count, with_values) > reply_max {
-                return Err(Error::OUT_OF_RANGE);
-            }
-            write_head(reply, count as usize, with_values);
-            (0..count).for_each(|_| write_field(reply, &picker.pick(|| sequence.next()), with_values));
-        }
-    }
-    Ok(())
-}
-
-/// Bytes of so many picked fields.
-fn bytes_of(picker: &Picker<'_>, sequence: &mut Sequence, count: u64, with_values: bool) -> usize {
-    let mut bytes = 0;
-    for _ in 0..count {
-        let field = picker.pick(|| sequence.next());
-        bytes += field.name.len() + if with_values { field.value.len() } else { 0 };
-    }
-    bytes
-}
-
-fn write_head(reply: &mut dyn Sink, fields: usize, with_values: bool) {
-    let flat = with_values && reply.protocol() == Protocol::Resp2;
-    reply.array(if flat { fields * 2 } else { fields });
-}
-
-fn write_field(reply: &mut dyn Sink, field: &Field<'_>, with_values: bool) {
-    if with_values && reply.protocol() == Protocol::Resp3 {
-        reply.array(2);
-    }
-    reply.bulk(field.name);
-    if with_values {
-        reply.bulk(field.value);
-    }
+    draw.reply(reply, db.hash(args[1])?)
 }
 
 fn hscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let cursor = parse_cursor(args[2])?;
     let (mut db, reply) = cx.db_and_reply();
-    let Some(hash) = db.hash(args[1])? else {
-        write_cursor(reply, 0);
-        reply.array(0);
-        return Ok(());
-    };
-    let options = ScanOptions::parse(&args[3..], false, true)?;
-    let mut found = Vec::new();
-    let next = hash.scan(cursor, options.count, |field| {
-        if options.matches(field.name) {
-            found.push(field);
-        }
-    });
-    write_cursor(reply, next);
-    reply.array(if options.no_values { found.len() } else { found.len() * 2 });
-    for field in found {
-        reply.bulk(field.name);
-        if !options.no_values {
-            reply.bulk(field.value);
-        }
-    }
-    Ok(())
+    elements::scan(reply, db.hash(args[1])?, cursor, &args[3..])
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::hashes::fields::{RANDOM_MAX, Sequence};
-use crate::commands::keys::scan::{ScanOptions, parse_cursor, write_cursor};
+use crate::commands::elements::{self, Collection, Draw, Element, Sequence};
+use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
-use crate::keyspace::types::sets::Picker;
+use crate::keyspace::types::sets::{Picker, SetView};
 use crate::resp::reply::Sink;
 use crate::store::values::set::Member;
 
@@ -162,6 +162,37 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
+impl Element for Member<'_> {
+    fn name<'b>(&'b self, digits: &'b mut itoa::Buffer) -> &'b [u8] {
+        self.text(digits)
+    }
+
+    fn write_value(&self, _: &mut dyn Sink) {}
+}
+
+impl<'a> Collection for SetView<'a> {
+    type Element = Member<'a>;
+    type Picker = Picker<'a>;
+
+    const VALUES: bool = false;
+
+    fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Member<'a>)) -> u64 {
+        SetView::scan(self, cursor, count, visit)
+    }
+
+    fn picker(&self) -> Picker<'a> {
+        SetView::picker(self)
+    }
+
+    fn pick(picker: &Picker<'a>, random: impl FnMut() -> u64) -> Member<'a> {
+        picker.pick(random)
+    }
+
+    fn sample(&self, count: usize, random: impl FnMut() -> u64) -> Vec<Member<'a>> {
+        SetView::sample(self, count, random)
+    }
+}
+
 /// Writes a member.
 pub(crate) fn write_member(reply: &mut dyn Sink, member: &Member<'_>) {
     reply.bulk(member.text(&mut itoa::Buffer::new()));
@@ -280,63 +311,15 @@ fn srandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             count => Some(count),
         },
     };
-    let mut sequence = Sequence(cx.engine.random());
-    let reply_max = cx.engine.config.proto_max_bulk_len as usize;
+    let draw = Draw::new(cx, count, false);
     let (mut db, reply) = cx.db_and_reply();
-    let Some(set) = db.set(args[1])? else {
-        if count.is_some() {
-            reply.array(0)
-        } else {
-            reply.null()
-        }
-        return Ok(());
-    };
-    match count {
-        None => write_member(reply, &set.picker().pick(|| sequence.next())),
-        Some(count) if count >= 0 => {
-            let members = set.sample(usize::try_from(count).unwrap_or(usize::MAX), || sequence.next());
-            reply.array(members.len());
-            members.iter().for_each(|member| write_member(reply, member));
-        }
-        Some(count) => {
-            let count = count.unsigned_abs();
-            let picker = set.picker();
-            if count > RANDOM_MAX || bytes_of(&picker, &mut sequence.clone(), count) > reply_max {
-                return Err(Error::OUT_OF_RANGE);
-            }
-            reply.array(count as usize);
-            (0..count).for_each(|_| write_member(reply, &picker.pick(|| sequence.next())));
-        }
-    }
-    Ok(())
-}
-
-/// Bytes of so many picked members.
-fn bytes_of(picker: &Picker<'_>, sequence: &mut Sequence, count: u64) -> usize {
-    let mut digits = itoa::Buffer::new();
-    (0..count).map(|_| picker.pick(|| sequence.next()).text(&mut digits).len()).sum()
+    draw.reply(reply, db.set(args[1])?)
 }
 
 fn sscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let cursor = parse_cursor(args[2])?;
     let (mut db, reply) = cx.db_and_reply();
-    let Some(set) = db.set(args[1])? else {
-        write_cursor(reply, 0);
-        reply.array(0);
-        return Ok(());
-    };
-    let options = ScanOptions::parse(&args[3..], false, false)?;
-    let mut found = Vec::new();
-    let mut digits = itoa::Buffer::new();
-    let next = set.scan(cursor, options.count, |member| {
-        if options.matches(member.text(&mut digits)) {
-            found.push(member);
-        }
-    });
-    write_cursor(reply, next);
-    reply.array(found.len());
-    found.iter().for_each(|member| write_member(reply, member));
-    Ok(())
+    elements::scan(reply, db.set(args[1])?, cursor, &args[3..])
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use foldhash::quality::FixedState;
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{parse_i64, parse_score};
-use crate::commands::sorted_sets::members::{READ, ZSET, write_head, write_item};
+use crate::commands::elements::{write_element, write_head};
+use crate::commands::sorted_sets::members::{READ, ZSET};
 use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::command_keys::STORE_OF_COUNTED;
 use crate::engine::context::Context;
@@ -274,7 +275,7 @@ fn give(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation) -> Result {
     let options = Options::parse(operation, keys.len(), options, false)?;
     let items = options.combine(&sources, state);
     write_head(reply, items.len(), options.with_scores);
-    items.iter().for_each(|item| write_item(reply, *item, options.with_scores));
+    items.iter().for_each(|item| write_element(reply, item, options.with_scores));
     Ok(())
 }
 

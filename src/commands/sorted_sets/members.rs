@@ -1,23 +1,20 @@
 //! Sorted sets, member by member: adding, removing, scores, ranks, counts, random members and walks. Ranges are in
 //! [`crate::commands::sorted_sets::ranges`], pops in [`crate::commands::sorted_sets::pops`], unions and their kin in [`crate::commands::sorted_sets::algebra`].
 
-use std::collections::HashSet;
-
-use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
-use crate::base::number::{parse_i64, parse_score};
-use crate::commands::hashes::fields::{RANDOM_MAX, Sequence};
-use crate::commands::keys::scan::{ScanOptions, VISITED_MAX, parse_cursor, write_cursor};
+use crate::base::number::parse_score;
+use crate::commands::elements::{self, Collection, Draw, Element};
+use crate::commands::keys::scan::{VISITED_MAX, parse_cursor};
 use crate::commands::sorted_sets::ranges::{parse_lex_range, parse_score_range};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
-use crate::keyspace::types::zsets::ZSetView;
+use crate::keyspace::types::zsets::{Picker, ZSetView};
 use crate::resp::double::{DOUBLE_MAX, format_double, format_seventeen};
-use crate::resp::reply::{Protocol, Sink};
+use crate::resp::reply::Sink;
 use crate::store::values::zset::Item;
 
 /// What the rows of sorted set commands have in common.
@@ -349,151 +346,62 @@ fn zrank(cx: &mut Context<'_>, args: &[&[u8]], reverse: bool) -> Result {
     Ok(())
 }
 
-/// Writes the head of a reply with so many members.
-pub(crate) fn write_head(reply: &mut dyn Sink, members: usize, with_scores: bool) {
-    let flat = with_scores && reply.protocol() == Protocol::Resp2;
-    reply.array(if flat { members * 2 } else { members });
-}
-
-/// Writes a member, with its score in a pair on RESP3 and behind it on RESP2.
-pub(crate) fn write_item(reply: &mut dyn Sink, item: Item<'_>, with_scores: bool) {
-    if with_scores && reply.protocol() == Protocol::Resp3 {
-        reply.array(2);
+impl Element for Item<'_> {
+    fn name<'b>(&'b self, _: &'b mut itoa::Buffer) -> &'b [u8] {
+        self.member
     }
-    reply.bulk(item.member);
-    if with_scores {
-        reply.double(item.score);
+
+    fn write_value(&self, reply: &mut dyn Sink) {
+        reply.double(self.score);
     }
 }
 
-/// A number below `limit` from a random one.
-fn below(random: u64, limit: usize) -> usize {
-    ((u128::from(random) * limit as u128) >> 64) as usize
-}
+impl<'a> Collection for ZSetView<'a> {
+    type Element = Item<'a>;
+    type Picker = Picker<'a>;
 
-/// Members of a sorted set by rank, those of a small one listed once.
-struct ByRank<'a> {
-    zset: ZSetView<'a>,
-    list: Vec<Item<'a>>,
-}
+    /// Writing a member with its score takes twice as long as writing a key.
+    const VISITED_MAX: usize = VISITED_MAX / 2;
 
-impl<'a> ByRank<'a> {
-    fn new(zset: ZSetView<'a>) -> Self {
-        ByRank { zset, list: if zset.is_small() { zset.iter().collect() } else { Vec::new() } }
+    fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Item<'a>)) -> u64 {
+        ZSetView::scan(self, cursor, count, visit)
     }
 
-    fn get(&self, rank: usize) -> Option<Item<'a>> {
-        if self.list.is_empty() { self.zset.get(rank) } else { self.list.get(rank).copied() }
-    }
-
-    fn pick(&self, sequence: &mut Sequence) -> Option<Item<'a>> {
-        self.get(below(sequence.next(), self.zset.len()))
-    }
-}
-
-/// `count` different members, each set of so many with the same chance.
-fn sample<'a>(zset: ZSetView<'a>, count: usize, sequence: &mut Sequence) -> Vec<Item<'a>> {
-    let mut left = zset.len();
-    let mut wanted = count.min(left);
-    if wanted < left / 8 {
-        let by_rank = ByRank::new(zset);
-        let mut taken = HashSet::with_capacity_and_hasher(wanted, FixedState::default());
-        let ranks = std::iter::repeat_with(|| below(sequence.next(), left)).filter(|rank| taken.insert(*rank));
-        return ranks.take(wanted).filter_map(|rank| by_rank.get(rank)).collect();
-    }
-    let mut items = Vec::with_capacity(wanted);
-    for item in zset.iter() {
-        if below(sequence.next(), left) < wanted {
-            items.push(item);
-            wanted -= 1;
-        }
-        left -= 1;
-    }
-    items
-}
-
-fn zrandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let mut count = None;
-    if let Some(argument) = args.get(2) {
-        let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
-        if number == i64::MIN {
-            return Err(Error::COUNT_RANGE);
-        }
-        if args.len() > 4 || (args.len() == 4 && !args[3].eq_ignore_ascii_case(b"WITHSCORES")) {
-            return Err(Error::SYNTAX);
-        }
-        if args.len() == 4 && number.unsigned_abs() > i64::MAX as u64 / 2 {
-            return Err(Error::OUT_OF_RANGE);
-        }
-        count = Some(number);
-    }
-    let with_scores = args.len() == 4;
-    let mut sequence = Sequence(cx.engine.random());
-    let reply_max = cx.engine.config.proto_max_bulk_len as usize;
-    let (mut db, reply) = cx.db_and_reply();
-    let Some(zset) = db.zset(args[1])? else {
-        if count.is_some() {
-            reply.array(0)
-        } else {
-            reply.null()
-        }
-        return Ok(());
-    };
-    match count {
-        None => match zset.get(below(sequence.next(), zset.len())) {
-            Some(item) => reply.bulk(item.member),
-            None => reply.null(),
-        },
-        Some(count) if count >= 0 => {
-            let items = sample(zset, usize::try_from(count).unwrap_or(usize::MAX), &mut sequence);
-            write_head(reply, items.len(), with_scores);
-            items.iter().for_each(|item| write_item(reply, *item, with_scores));
-        }
-        Some(count) => {
-            let count = count.unsigned_abs();
-            let by_rank = ByRank::new(zset);
-            // Picked once to be measured and once to be written.
-            let mut measured = sequence.clone();
-            let bytes = |_| by_rank.pick(&mut measured).map_or(0, |item| item.member.len());
-            if count > RANDOM_MAX || (0..count).map(bytes).sum::<usize>() > reply_max {
-                return Err(Error::OUT_OF_RANGE);
-            }
-            write_head(reply, count as usize, with_scores);
-            (0..count).filter_map(|_| by_rank.pick(&mut sequence)).for_each(|item| write_item(reply, item, with_scores));
-        }
-    }
-    Ok(())
-}
-
-/// Members that one call of `ZSCAN` visits at most: a member with its score written out takes twice as long as a key.
-const WALKED_MAX: usize = VISITED_MAX / 2;
-
-fn zscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let cursor = parse_cursor(args[2])?;
-    let (mut db, reply) = cx.db_and_reply();
-    let Some(zset) = db.zset(args[1])? else {
-        write_cursor(reply, 0);
-        reply.array(0);
-        return Ok(());
-    };
-    let options = ScanOptions::parse(&args[3..], false, false)?;
-    let mut found = Vec::new();
-    let next = zset.scan(cursor, options.count.min(WALKED_MAX), |item| {
-        if options.matches(item.member) {
-            found.push(item);
-        }
-    });
-    write_cursor(reply, next);
-    reply.array(found.len() * 2);
-    for item in found {
-        reply.bulk(item.member);
-        if zset.is_small() {
+    fn write_scanned_value(&self, item: &Item<'a>, reply: &mut dyn Sink) {
+        if self.is_small() {
             reply.bulk(format_double(item.score, &mut [0; DOUBLE_MAX]));
         } else {
             reply.bulk(format_seventeen(item.score).as_bytes());
         }
     }
-    Ok(())
+
+    fn picker(&self) -> Picker<'a> {
+        ZSetView::picker(self)
+    }
+
+    fn pick(picker: &Picker<'a>, random: impl FnMut() -> u64) -> Item<'a> {
+        picker.pick(random)
+    }
+
+    fn pick_one(&self, random: impl FnMut() -> u64) -> Item<'a> {
+        self.pick_by_rank(random)
+    }
+
+    fn sample(&self, count: usize, random: impl FnMut() -> u64) -> Vec<Item<'a>> {
+        ZSetView::sample(self, count, random)
+    }
+}
+
+fn zrandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let draw = Draw::parse(cx, args, b"WITHSCORES")?;
+    let (mut db, reply) = cx.db_and_reply();
+    draw.reply(reply, db.zset(args[1])?)
+}
+
+fn zscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let cursor = parse_cursor(args[2])?;
+    let (mut db, reply) = cx.db_and_reply();
+    elements::scan(reply, db.zset(args[1])?, cursor, &args[3..])
 }
 
 #[cfg(test)]

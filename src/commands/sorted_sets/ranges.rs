@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{parse_i64, parse_score_bound};
-use crate::commands::sorted_sets::members::{READ, ZSET, write_head, write_item};
+use crate::commands::elements::{write_element, write_head};
+use crate::commands::sorted_sets::members::{READ, ZSET};
 use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
@@ -297,7 +298,7 @@ fn zrange(cx: &mut Context<'_>, args: &[&[u8]], by: Option<By>, reverse: Option<
     };
     let ranks = query.ranks(&zset);
     write_head(reply, ranks.len(), query.with_scores);
-    zset.items(ranks, query.reverse).for_each(|item| write_item(reply, item, query.with_scores));
+    zset.items(ranks, query.reverse).for_each(|item| write_element(reply, &item, query.with_scores));
     Ok(())
 }
 

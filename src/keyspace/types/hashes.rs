@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Change, Classes, Effect, Event};
 use crate::keyspace::databases::{Db, Keyspace};
+use crate::keyspace::types::sampling::select;
 use crate::store::dict::{KeyHash, KeyHasher, Place};
 use crate::store::entry::{COUNT_FIELD_MAX, NewValue, ValueRef};
 use crate::store::trie::below;
@@ -117,14 +118,14 @@ impl<'a> HashView<'a> {
 
     /// `count` different fields, a uniformly random subset; all of them if there are no more.
     pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Field<'a>> {
-        let mut left = self.len();
-        let mut wanted = count.min(left);
-        let mut fields = Vec::with_capacity(wanted);
+        let len = self.len();
+        let wanted = count.min(len);
         if let Look::Hash(hash) = self.hash
-            && wanted < left / 3
+            && wanted < len / 3
             && !self.ended
             && !hash.is_small()
         {
+            let mut fields = Vec::with_capacity(wanted);
             let mut taken = HashSet::with_capacity_and_hasher(wanted, self.hasher.state());
             while fields.len() < wanted
                 && let Some(field) = hash.random(&mut random)
@@ -135,17 +136,7 @@ impl<'a> HashView<'a> {
             }
             return fields;
         }
-        for field in self.iter() {
-            if wanted == 0 {
-                break;
-            }
-            if below(random(), left) < wanted {
-                fields.push(field);
-                wanted -= 1;
-            }
-            left -= 1;
-        }
-        fields
+        select(self.iter(), len, wanted, random)
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod hashes;
 pub mod lists;
+pub mod sampling;
 pub mod sets;
 pub mod streams;
 pub mod strings;

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Classes, Effect, Event};
 use crate::keyspace::databases::Db;
+use crate::keyspace::types::sampling::select;
 use crate::store::dict::{KeyHasher, Place};
 use crate::store::entry::{NewValue, ValueRef};
 use crate::store::trie::below;
@@ -78,10 +79,10 @@ impl<'a> SetView<'a> {
 
     /// `count` different members, a uniformly random subset; all of them if there are no more.
     pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Member<'a>> {
-        let mut left = self.len();
-        let mut wanted = count.min(left);
-        let mut members = Vec::with_capacity(wanted);
-        if !self.set.is_packed() && wanted < left / 3 {
+        let len = self.len();
+        let wanted = count.min(len);
+        if !self.set.is_packed() && wanted < len / 3 {
+            let mut members = Vec::with_capacity(wanted);
             let mut taken = HashSet::with_capacity_and_hasher(wanted, self.hasher.state());
             while members.len() < wanted
                 && let Some(member) = self.set.random(&mut random)
@@ -92,17 +93,7 @@ impl<'a> SetView<'a> {
             }
             return members;
         }
-        for member in self.iter() {
-            if wanted == 0 {
-                break;
-            }
-            if below(random(), left) < wanted {
-                members.push(member);
-                wanted -= 1;
-            }
-            left -= 1;
-        }
-        members
+        select(self.iter(), len, wanted, random)
     }
 }
 
