@@ -1,13 +1,14 @@
-//! What the commands of hashes, sets and sorted sets share: `HSCAN`, `SSCAN` and `ZSCAN`, and `HRANDFIELD`, `SRANDMEMBER` and
-//! `ZRANDMEMBER`.
+//! What the commands of several types share: `HSCAN`, `SSCAN` and `ZSCAN`; `HRANDFIELD`, `SRANDMEMBER` and `ZRANDMEMBER`; the
+//! arguments of `LMPOP` and `ZMPOP`.
 //!
-//! Each family implements [`Element`] for what its keys consist of, and [`Collection`] for the value that a command reads. Its handlers
-//! look up the key; [`scan`] and [`Draw::reply`] write the reply.
+//! Hashes, sets and sorted sets are [`Collection`]s of an [`Element`] type. Their handlers look up the key; [`scan`] and
+//! [`Draw::reply`] write the reply.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::keys::scan::{self, ScanOptions};
 use crate::engine::context::Context;
+use crate::keyspace::types::collection::{Collection, Pick};
 use crate::resp::reply::{Protocol, Sink};
 
 /// Maximum number of elements that a command with a negative count returns.
@@ -27,46 +28,24 @@ pub trait Element {
     }
 }
 
-/// A hash, a set or a sorted set that a command reads. It is never empty.
-pub trait Collection: Copy {
-    /// A field or a member.
-    type Element: Element;
-    /// Picks random elements, each time uniformly.
-    type Picker;
-
+/// A collection that has a `SCAN` command of its own.
+pub trait Scanned: Collection<Element: Element> {
     /// Whether elements have values.
     const VALUES: bool = true;
-    /// Whether its `SCAN` command has the option `NOVALUES`.
+    /// Whether the command has the option `NOVALUES`.
     const TAKES_NO_VALUES: bool = false;
-    /// Maximum number of elements that one call of its `SCAN` command visits.
+    /// Maximum number of elements that one call visits.
     const VISITED_MAX: usize = scan::VISITED_MAX;
 
-    /// Visits about `count` elements from the cursor on. Returns the next cursor.
-    fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Self::Element)) -> u64;
-
-    /// Writes the value of an element for its `SCAN` command.
+    /// Writes the value of an element.
     fn write_scanned_value(&self, element: &Self::Element, reply: &mut dyn Sink) {
         element.write_value(reply);
     }
-
-    /// Returns a picker, which may list all elements of a small collection.
-    fn picker(&self) -> Self::Picker;
-
-    /// A random element.
-    fn pick(picker: &Self::Picker, random: impl FnMut() -> u64) -> Self::Element;
-
-    /// As [`Collection::pick`] for a single element.
-    fn pick_one(&self, random: impl FnMut() -> u64) -> Self::Element {
-        Self::pick(&self.picker(), random)
-    }
-
-    /// `count` different elements, a uniformly random subset; all of them if there are no more.
-    fn sample(&self, count: usize, random: impl FnMut() -> u64) -> Vec<Self::Element>;
 }
 
 /// Replies to `HSCAN`, `SSCAN` or `ZSCAN`; `args` are the options after the cursor. A missing key is an empty collection, whose options
 /// Redis does not check.
-pub fn scan<C: Collection>(reply: &mut dyn Sink, collection: Option<C>, cursor: u64, args: &[&[u8]]) -> Result {
+pub fn scan<C: Scanned>(reply: &mut dyn Sink, collection: Option<C>, cursor: u64, args: &[&[u8]]) -> Result {
     let Some(collection) = collection else {
         scan::write_cursor(reply, 0);
         reply.array(0);
@@ -160,7 +139,7 @@ impl Draw {
     }
 
     /// Writes the reply; `None` is a missing key.
-    pub fn reply<C: Collection>(mut self, reply: &mut dyn Sink, collection: Option<C>) -> Result {
+    pub fn reply<C: Collection<Element: Element>>(mut self, reply: &mut dyn Sink, collection: Option<C>) -> Result {
         match (collection, self.count) {
             (None, None) => reply.null(),
             (None, Some(_)) => reply.array(0),
@@ -172,12 +151,12 @@ impl Draw {
             }
             (Some(collection), Some(count)) => {
                 let (count, picker) = (count.unsigned_abs(), collection.picker());
-                if count > RANDOM_MAX || self.bytes_of::<C>(&picker, count) > self.bytes_max {
+                if count > RANDOM_MAX || self.bytes_of(&picker, count) > self.bytes_max {
                     return Err(Error::OUT_OF_RANGE);
                 }
                 write_head(reply, count as usize, self.with_values);
                 (0..count).for_each(|_| {
-                    let element = C::pick(&picker, || self.sequence.next());
+                    let element = picker.pick(|| self.sequence.next());
                     write_element(reply, &element, self.with_values);
                 });
             }
@@ -186,12 +165,47 @@ impl Draw {
     }
 
     /// Bytes of the elements that this many picks will return.
-    fn bytes_of<C: Collection>(&self, picker: &C::Picker, count: u64) -> usize {
+    fn bytes_of<E: Element>(&self, picker: &impl Pick<Element = E>, count: u64) -> usize {
         let (mut sequence, mut digits) = (self.sequence.clone(), itoa::Buffer::new());
-        let mut len = |element: C::Element| {
+        let mut len = |element: E| {
             let value_len = if self.with_values { element.value_len() } else { 0 };
             element.name(&mut digits).len() + value_len
         };
-        (0..count).map(|_| len(C::pick(picker, || sequence.next()))).sum()
+        (0..count).map(|_| len(picker.pick(|| sequence.next()))).sum()
+    }
+}
+
+/// The arguments of `LMPOP`, `ZMPOP` and their blocking forms: `numkeys key [key ...] end [COUNT count]`.
+pub struct PopRequest<'k, E> {
+    /// The keys.
+    pub keys: &'k [&'k [u8]],
+    /// The end to pop from.
+    pub end: E,
+    /// Maximum number of elements, at least 1.
+    pub count: usize,
+}
+
+impl<'k, E> PopRequest<'k, E> {
+    /// Parses the arguments from the number of keys on.
+    pub fn parse(args: &'k [&'k [u8]], parse_end: fn(&[u8]) -> Result<E>) -> Result<Self> {
+        let positive = |text: &[u8]| parse_i64(text).filter(|&n| n > 0).and_then(|n| usize::try_from(n).ok());
+        let numkeys = positive(args[0]).ok_or(Error::NUMKEYS_POSITIVE)?;
+        if numkeys >= args.len() - 1 {
+            return Err(Error::SYNTAX);
+        }
+        let (keys, rest) = args[1..].split_at(numkeys);
+        let end = parse_end(rest[0])?;
+        let count = match &rest[1..] {
+            [] => 1,
+            [word, count, more @ ..] if word.eq_ignore_ascii_case(b"count") => {
+                let count = positive(count).ok_or(Error::COUNT_POSITIVE)?;
+                if !more.is_empty() {
+                    return Err(Error::SYNTAX);
+                }
+                count
+            }
+            _ => return Err(Error::SYNTAX),
+        };
+        Ok(PopRequest { keys, end, count })
     }
 }

@@ -84,13 +84,7 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: getuser,
             ..SUB
         },
-        Command {
-            name: "help",
-            flags: Flags::LOADING.union(Flags::STALE),
-            summary: "Explains the subcommands.",
-            handler: help,
-            ..SUB
-        },
+        Command { handler: help, ..help::row(Group::Server, "6.0.0") },
         Command {
             name: "list",
             summary: "Lists the users and their rules as an ACL file has them.",

@@ -41,14 +41,7 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command { name: "getname", since: "2.6.9", summary: "Gives the name of the connection.", handler: getname, ..SUB },
         tracking::GETREDIR,
-        Command {
-            name: "help",
-            flags: Flags::LOADING.union(Flags::STALE),
-            since: "5.0.0",
-            summary: "Explains the subcommands.",
-            handler: help,
-            ..SUB
-        },
+        Command { traits: SUB.traits, handler: help, ..help::row(Group::Connection, "5.0.0") },
         Command { name: "id", since: "5.0.0", summary: "Gives the number of the connection.", handler: id, ..SUB },
         Command {
             name: "info",

@@ -73,16 +73,7 @@ pub const COMMANDS: &[Command] = &[
                 handler: channels,
                 ..Command::DEFAULT
             },
-            Command {
-                name: "help",
-                arity: 2,
-                flags: Flags::LOADING.union(Flags::STALE),
-                group: Group::PubSub,
-                since: "6.2.0",
-                summary: "Explains the subcommands.",
-                handler: help,
-                ..Command::DEFAULT
-            },
+            Command { handler: help, ..help::row(Group::PubSub, "6.2.0") },
             Command {
                 name: "numpat",
                 arity: 2,

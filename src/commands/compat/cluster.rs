@@ -101,11 +101,8 @@ pub const COMMANDS: &[Command] = &[
                 ..ask("getkeysinslot", 4, "slot:integer count", "Lists keys of a slot.", get_keys_in_slot)
             },
             Command {
-                flags: ANY_TIME,
-                since: "5.0.0",
-                ..ask("help", 2, "", "Lists the subcommands.", |cx, args| {
-                    if cx.engine.in_cluster() { help::from_rows(cx, args) } else { Err(Error::NO_CLUSTER) }
-                })
+                handler: |cx, args| if cx.engine.in_cluster() { help::from_rows(cx, args) } else { Err(Error::NO_CLUSTER) },
+                ..help::row(Group::Cluster, "5.0.0")
             },
             Command { tips: NONDETERMINISTIC, ..ask("info", 2, "", "Tells how the cluster is.", info) },
             Command {

@@ -23,15 +23,7 @@ pub const COMMANDS: &[Command] = &[Command {
     summary: "Tells that there are no modules.",
     complexity: "Depends on subcommand.",
     subcommands: &[
-        Command {
-            name: "help",
-            arity: 2,
-            flags: Flags::LOADING.union(Flags::STALE),
-            since: "5.0.0",
-            summary: "Lists the subcommands.",
-            handler: help::from_rows,
-            ..ROW
-        },
+        help::row(Group::Server, "5.0.0"),
         Command {
             name: "list",
             arity: 2,

@@ -2,13 +2,13 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{LongDouble, parse_i64};
-use crate::commands::elements::{self, Collection, Draw, Element};
+use crate::commands::elements::{self, Draw, Element, Scanned};
 use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
-use crate::keyspace::types::hashes::{HashView, Picker};
+use crate::keyspace::types::hashes::HashView;
 use crate::resp::reply::Sink;
 use crate::store::values::hash::{Field, FieldTtl};
 
@@ -394,27 +394,8 @@ impl Element for Field<'_> {
     }
 }
 
-impl<'a> Collection for HashView<'a> {
-    type Element = Field<'a>;
-    type Picker = Picker<'a>;
-
+impl Scanned for HashView<'_> {
     const TAKES_NO_VALUES: bool = true;
-
-    fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Field<'a>)) -> u64 {
-        HashView::scan(self, cursor, count, visit)
-    }
-
-    fn picker(&self) -> Picker<'a> {
-        HashView::picker(self)
-    }
-
-    fn pick(picker: &Picker<'a>, random: impl FnMut() -> u64) -> Field<'a> {
-        picker.pick(random)
-    }
-
-    fn sample(&self, count: usize, random: impl FnMut() -> u64) -> Vec<Field<'a>> {
-        HashView::sample(self, count, random)
-    }
 }
 
 fn hrandfield(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -3,6 +3,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::commands::reference::help;
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
@@ -17,42 +18,29 @@ const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
 const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 
 const KEY: Command = Command { group: Group::Generic, keys: Keys::ONE, categories: Categories::KEYSPACE, ..Command::DEFAULT };
+/// What the rows of `DEL` and `UNLINK` have in common.
+const DELETE: Command = Command {
+    replies: Replies::Integer,
+    arity: -2,
+    keys: Keys::ALL,
+    access: Access::Remove,
+    natives: Natives::Deleted,
+    complexity: "O(N) for N keys; big values are freed in pieces",
+    syntax: "key [key ...]",
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+    handler: del,
+    ..KEY
+};
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
-    Command {
-        name: "del",
-        replies: Replies::Integer,
-        traits: Traits::BOUNDED,
-
-        arity: -2,
-        flags: Flags::WRITE,
-        keys: Keys::ALL,
-        access: Access::Remove,
-        summary: "Deletes keys.",
-        complexity: "O(N) for N keys; big values are freed in pieces",
-        syntax: "key [key ...]",
-        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-        natives: Natives::Deleted,
-        handler: del,
-        ..KEY
-    },
+    Command { name: "del", traits: Traits::BOUNDED, flags: Flags::WRITE, summary: "Deletes keys.", ..DELETE },
     Command {
         name: "unlink",
-        replies: Replies::Integer,
-
-        arity: -2,
         flags: WRITE_FAST,
-        keys: Keys::ALL,
-        access: Access::Remove,
         since: "4.0.0",
         summary: "Deletes keys; the same as DEL, which never stalls here either.",
-        complexity: "O(N) for N keys; big values are freed in pieces",
-        syntax: "key [key ...]",
-        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-        natives: Natives::Deleted,
-        handler: del,
-        ..KEY
+        ..DELETE
     },
     Command {
         name: "exists",
@@ -192,18 +180,7 @@ const OBJECT: &[Command] = &[
         handler: object_refcount,
         ..OBJECT_KEY
     },
-    Command {
-        name: "help",
-        arity: 2,
-        flags: Flags::LOADING.union(Flags::STALE),
-        keys: Keys::None,
-        since: "6.2.0",
-        summary: "Lists the subcommands.",
-        tips: &[],
-        syntax: "",
-        handler: crate::commands::reference::help::from_rows,
-        ..OBJECT_KEY
-    },
+    Command { categories: KEY.categories, ..help::row(Group::Generic, "6.2.0") },
 ];
 
 fn count(cx: &mut Context<'_>, keys: &[&[u8]], mut hit: impl FnMut(&mut Db<'_>, &[u8]) -> bool) -> Result {
@@ -411,8 +388,8 @@ fn object_refcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use crate::commands::keyspace_events::Listener;
     use crate::engine::harness::Harness;
-    use crate::engine::session::Peer;
 
     #[test]
     fn a_renamed_key_keeps_its_deadline_and_takes_the_place_of_another() {
@@ -436,31 +413,18 @@ mod tests {
     #[test]
     fn events_of_keys_that_go_elsewhere_come_in_redis_s_order() {
         let mut h = Harness::new();
-        let listener = h.engine.connect(h.now, Peer::default());
-        h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyspace*"]);
-        h.run("CONFIG SET notify-keyspace-events AKnm");
+        let listener = Listener::new(&mut h, "Anm");
         for (requests, events) in [
-            (&["SET a 1", "SET b 2", "RENAME a b"][..], &["0:b new", "0:a rename_from", "0:b rename_to"][..]),
-            (&["SET a 1", "SET b 2", "COPY a b REPLACE"], &["0:b new", "0:b copy_to"]),
-            (&["HSET a f v", "MOVE a 3"], &["3:a new", "0:a move_from", "3:a move_to"]),
-            (&["SET a 1", "EXISTS a b"], &["0:b keymiss"]),
-            (&["TYPE a"], &["0:a keymiss"]),
-            (&["PEXPIRETIME a"], &["0:a keymiss"]),
+            (&["SET a 1", "SET b 2", "RENAME a b"][..], &["b new", "a rename_from", "b rename_to"][..]),
+            (&["SET a 1", "SET b 2", "COPY a b REPLACE"], &["b new", "b copy_to"]),
+            (&["HSET a f v", "MOVE a 3"], &["3:a new", "a move_from", "3:a move_to"]),
+            (&["SET a 1", "EXISTS a b"], &["b keymiss"]),
+            (&["TYPE a"], &["a keymiss"]),
+            (&["PEXPIRETIME a"], &["a keymiss"]),
             (&["OBJECT ENCODING a"], &[]),
-            (&["SET a 1 GET"], &["0:a keymiss", "0:a new", "0:a set"]),
+            (&["SET a 1 GET"], &["a keymiss", "a new", "a set"]),
         ] {
-            h.run("FLUSHALL");
-            let (last, before) = requests.split_last().unwrap();
-            before.iter().for_each(|request| drop(h.run(request)));
-            h.engine.sessions[listener.0 as usize].out.clear();
-            h.run(last);
-            let out = std::mem::take(&mut h.engine.sessions[listener.0 as usize].out);
-            let out = String::from_utf8(out).unwrap();
-            let lines: Vec<&str> = out.split("\r\n").collect();
-            // Nine lines a message: the channel is the seventh, the event the ninth.
-            let seen =
-                lines.chunks_exact(9).map(|m| format!("{} {}", m[6].trim_start_matches("__keyspace@").replace("__", ""), m[8]));
-            assert_eq!(seen.collect::<Vec<_>>(), events, "{last}");
+            listener.check(&mut h, requests, events);
         }
     }
 

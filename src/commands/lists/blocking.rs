@@ -1,7 +1,8 @@
 //! Commands that wait for a list: `BLPOP`, `BRPOP`, `BLMOVE`, `BRPOPLPUSH`, `BLMPOP`. How waiting goes: [`crate::engine::blocking`].
 
 use crate::base::error::Result;
-use crate::commands::lists::ends::{parse_end, parse_mpop, pop_into, write_element};
+use crate::commands::elements::PopRequest;
+use crate::commands::lists::ends::{parse_end, pop_first, write_element};
 use crate::engine::blocking::deadline;
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
 use crate::engine::command_keys::uses;
@@ -96,23 +97,16 @@ fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
             return Ok(());
         }
     }
-    wait(cx, args, keys, deadline, |reply| reply.null_array());
+    wait(cx, args, keys, Wake::LIST, deadline, |reply| reply.null_array());
     Ok(())
 }
 
 fn blmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let (keys, end, count) = parse_mpop(&args[2..])?;
+    let request = PopRequest::parse(&args[2..], parse_end)?;
     let deadline = deadline(cx.now, args[1])?;
-    let (mut db, reply) = cx.db_and_reply();
-    for key in keys {
-        if let Some(edit) = db.edit_list(key)? {
-            reply.array(2);
-            reply.bulk(key);
-            pop_into(edit, reply, end, count);
-            return Ok(());
-        }
+    if !pop_first(cx, &request)? {
+        wait(cx, args, request.keys, Wake::LIST, deadline, |reply| reply.null_array());
     }
-    wait(cx, args, keys, deadline, |reply| reply.null_array());
     Ok(())
 }
 
@@ -130,15 +124,22 @@ fn brpoplpush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn move_element(cx: &mut Context<'_>, args: &[&[u8]], from: End, to: End, deadline: Option<u64>) -> Result {
     match cx.db().list_move((args[1], from), (args[2], to))? {
         Some(element) => cx.reply.bulk(&element),
-        None => wait(cx, args, &args[1..2], deadline, |reply| reply.null()),
+        None => wait(cx, args, &args[1..2], Wake::LIST, deadline, |reply| reply.null()),
     }
     Ok(())
 }
 
-/// Waits for a list at one of the keys, or says at once that there is none where waiting is not allowed.
-fn wait(cx: &mut Context<'_>, args: &[&[u8]], keys: &[&[u8]], deadline: Option<u64>, none: fn(&mut dyn Sink)) {
+/// Blocks until one of the keys has a value of this type, or writes the reply to a command that may not block.
+pub(crate) fn wait(
+    cx: &mut Context<'_>,
+    args: &[&[u8]],
+    keys: &[&[u8]],
+    wake: Wake,
+    deadline: Option<u64>,
+    none: fn(&mut dyn Sink),
+) {
     if cx.may_block() {
-        cx.block(args, keys.iter().copied(), Wake::LIST, deadline);
+        cx.block(args, keys.iter().copied(), wake, deadline);
     } else {
         none(cx.reply);
     }

@@ -2,6 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::commands::elements::PopRequest;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
@@ -256,41 +257,25 @@ fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
     Ok(())
 }
 
-/// The keys, the end and the count that follow a number of keys, as `LMPOP` and `BLMPOP` take them.
-pub(crate) fn parse_mpop<'k>(args: &'k [&'k [u8]]) -> Result<(&'k [&'k [u8]], End, usize)> {
-    let positive = |text: &[u8]| parse_i64(text).filter(|&n| n > 0).and_then(|n| usize::try_from(n).ok());
-    let numkeys = positive(args[0]).ok_or(Error::NUMKEYS_POSITIVE)?;
-    if numkeys >= args.len() - 1 {
-        return Err(Error::SYNTAX);
-    }
-    let (keys, rest) = args[1..].split_at(numkeys);
-    let end = parse_end(rest[0])?;
-    let count = match &rest[1..] {
-        [] => 1,
-        [word, count, more @ ..] if word.eq_ignore_ascii_case(b"count") => {
-            let count = positive(count).ok_or(Error::COUNT_POSITIVE)?;
-            if !more.is_empty() {
-                return Err(Error::SYNTAX);
-            }
-            count
-        }
-        _ => return Err(Error::SYNTAX),
-    };
-    Ok((keys, end, count))
-}
-
-fn lmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let (keys, end, count) = parse_mpop(&args[1..])?;
+/// Pops from the first list of a request that exists, and writes its key and the elements. Returns false if there is no list.
+pub(crate) fn pop_first(cx: &mut Context<'_>, request: &PopRequest<'_, End>) -> Result<bool> {
     let (mut db, reply) = cx.db_and_reply();
-    for key in keys {
+    for key in request.keys {
         if let Some(edit) = db.edit_list(key)? {
             reply.array(2);
             reply.bulk(key);
-            pop_into(edit, reply, end, count);
-            return Ok(());
+            pop_into(edit, reply, request.end, request.count);
+            return Ok(true);
         }
     }
-    reply.null_array();
+    Ok(false)
+}
+
+fn lmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let request = PopRequest::parse(&args[1..], parse_end)?;
+    if !pop_first(cx, &request)? {
+        cx.reply.null_array();
+    }
     Ok(())
 }
 

@@ -1,9 +1,17 @@
 //! The reply to `HELP` of a command with subcommands.
 
 use crate::base::error::{Error, Result};
+use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 
-/// The handler of every `HELP` row: lists the container's rows, each with its syntax and summary.
+/// The `HELP` row of a container.
+pub const fn row(group: Group, since: &'static str) -> Command {
+    let flags = Flags::LOADING.union(Flags::STALE);
+    let summary = "Lists the subcommands.";
+    Command { name: "help", arity: 2, flags, group, since, summary, handler: from_rows, ..Command::DEFAULT }
+}
+
+/// The handler of `HELP`, unless the row has another one: lists the container's rows, each with its syntax and summary.
 pub fn from_rows(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let Some(container) = crate::commands::lookup(args[0]) else { return Err(Error::unknown_command(args)) };
     let mut lines = Vec::new();

@@ -3,77 +3,63 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Runs, Traits};
+use crate::commands::scripts::{RUN, RUN_READ_ONLY};
+use crate::engine::command::{Command, Flags, Group, Runs};
 use crate::engine::context::Context;
 use crate::script::ScriptState;
 use crate::script::bounds;
 use crate::script::{self, Request, Source};
 
-const EVAL: Command = Command {
-    name: "eval",
-    traits: Traits::BOUNDED,
-    runs: Runs::Source,
-
-    arity: -3,
-    flags: Flags::NOSCRIPT
-        .union(Flags::STALE)
-        .union(Flags::SKIP_MONITOR)
-        .union(Flags::NO_MANDATORY_KEYS)
-        .union(Flags::MOVABLEKEYS)
-        .union(Flags::MAY_REPLICATE),
-    keys: Keys::Counted { numkeys: 2, step: 1 },
-    access: Access::ReadWrite,
-    key_notes: &["What the script does with its keys is not known beforehand: this is the most that can be."],
-    group: Group::Scripting,
-    since: "2.6.0",
-    summary: "Runs a Lua script.",
-    complexity: "Depends on the script that is executed.",
-    syntax: "script numkeys [key [key ...]] [arg [arg ...]]",
-    handler: eval,
-    ..Command::DEFAULT
-};
+const OF_UNKNOWN_USE: &[&str] = &["What the script does with its keys is not known beforehand: this is the most that can be."];
+const BY_SOURCE: &str = "script numkeys [key [key ...]] [arg [arg ...]]";
+const BY_DIGEST: &str = "sha1 numkeys [key [key ...]] [arg [arg ...]]";
+const COST: &str = "Depends on the script that is executed.";
 
 const SCRIPT: Command = Command { group: Group::Scripting, flags: Flags::NOSCRIPT, ..Command::DEFAULT };
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
-    EVAL,
+    Command {
+        name: "eval",
+        runs: Runs::Source,
+        key_notes: OF_UNKNOWN_USE,
+        since: "2.6.0",
+        summary: "Runs a Lua script.",
+        complexity: COST,
+        syntax: BY_SOURCE,
+        handler: eval,
+        ..RUN
+    },
     Command {
         name: "evalsha",
-        traits: Traits::BOUNDED,
         runs: Runs::Digest,
-
-        key_notes: &[],
+        since: "2.6.0",
         summary: "Runs a cached script by the SHA-1 of its source.",
-        syntax: "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+        complexity: COST,
+        syntax: BY_DIGEST,
         handler: evalsha,
-        ..EVAL
+        ..RUN
     },
     Command {
         name: "eval_ro",
-        traits: Traits::BOUNDED,
         runs: Runs::Source,
-
-        flags: EVAL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
-        access: Access::Read,
+        key_notes: OF_UNKNOWN_USE,
         since: "7.0.0",
         summary: "Runs a Lua script that cannot write.",
+        complexity: COST,
+        syntax: BY_SOURCE,
         handler: eval_ro,
-        ..EVAL
+        ..RUN_READ_ONLY
     },
     Command {
         name: "evalsha_ro",
-        traits: Traits::BOUNDED,
         runs: Runs::Digest,
-
-        flags: EVAL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
-        access: Access::Read,
         since: "7.0.0",
-        key_notes: &[],
         summary: "Runs a cached script, which cannot write, by the SHA-1 of its source.",
-        syntax: "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+        complexity: COST,
+        syntax: BY_DIGEST,
         handler: evalsha_ro,
-        ..EVAL
+        ..RUN_READ_ONLY
     },
     Command {
         name: "script",
@@ -114,15 +100,7 @@ pub const COMMANDS: &[Command] = &[
                 handler: flush,
                 ..SCRIPT
             },
-            Command {
-                name: "help",
-                arity: 2,
-                flags: Flags::LOADING.union(Flags::STALE),
-                since: "5.0.0",
-                summary: "Lists the subcommands.",
-                handler: help::from_rows,
-                ..SCRIPT
-            },
+            help::row(Group::Scripting, "5.0.0"),
             Command {
                 name: "kill",
                 arity: 2,

@@ -4,7 +4,8 @@ use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Runs, Traits};
+use crate::commands::scripts::{RUN, RUN_READ_ONLY};
+use crate::engine::command::{Command, Flags, Group, Runs};
 use crate::engine::context::Context;
 use crate::script::Request;
 use crate::script::bounds;
@@ -16,38 +17,23 @@ const WRITES: Flags = Flags::WRITE.union(Flags::NOSCRIPT);
 
 const TO_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
 
+/// What the rows of `FCALL` and `FCALL_RO` have in common.
 const FCALL: Command = Command {
-    name: "fcall",
-    traits: Traits::BOUNDED,
     runs: Runs::Function,
-
-    arity: -3,
-    flags: Flags::NOSCRIPT
-        .union(Flags::STALE)
-        .union(Flags::SKIP_MONITOR)
-        .union(Flags::NO_MANDATORY_KEYS)
-        .union(Flags::MOVABLEKEYS)
-        .union(Flags::MAY_REPLICATE),
-    keys: Keys::Counted { numkeys: 2, step: 1 },
-    access: Access::ReadWrite,
     key_notes: &["What the function does with its keys is not known beforehand: this is the most that can be."],
-    summary: "Calls a function of a library.",
+    since: "7.0.0",
     complexity: "Depends on the function that is executed.",
     syntax: "function numkeys [key [key ...]] [arg [arg ...]]",
-    handler: fcall,
-    ..FUNCTION
+    ..RUN
 };
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
-    FCALL,
+    Command { name: "fcall", summary: "Calls a function of a library.", handler: fcall, ..FCALL },
     Command {
         name: "fcall_ro",
-        traits: Traits::BOUNDED,
-        runs: Runs::Function,
-
-        flags: FCALL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
-        access: Access::Read,
+        flags: RUN_READ_ONLY.flags,
+        access: RUN_READ_ONLY.access,
         summary: "Calls a function of a library, which cannot write.",
         handler: fcall_ro,
         ..FCALL
@@ -88,14 +74,7 @@ pub const COMMANDS: &[Command] = &[
                 handler: flush,
                 ..FUNCTION
             },
-            Command {
-                name: "help",
-                arity: 2,
-                flags: Flags::LOADING.union(Flags::STALE),
-                summary: "Lists the subcommands.",
-                handler: help::from_rows,
-                ..FUNCTION
-            },
+            help::row(Group::Scripting, "7.0.0"),
             Command {
                 name: "kill",
                 arity: 2,

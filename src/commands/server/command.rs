@@ -71,15 +71,7 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: getkeysandflags,
             ..ROW
         },
-        Command {
-            name: "help",
-            arity: 2,
-            since: "5.0.0",
-            summary: "Lists the subcommands.",
-            complexity: "O(1)",
-            handler: help::from_rows,
-            ..ROW
-        },
+        Command { categories: ROW.categories, ..help::row(Group::Server, "5.0.0") },
         Command {
             name: "info",
             arity: -2,

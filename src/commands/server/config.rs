@@ -2,6 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
+use crate::commands::reference::help;
 use crate::engine::command::{Command, Flags, Group, Positions};
 use crate::engine::config::{Config, Directive};
 use crate::engine::context::Context;
@@ -31,14 +32,7 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: get,
             ..SUB
         },
-        Command {
-            name: "help",
-            flags: Flags::LOADING.union(Flags::STALE),
-            since: "5.0.0",
-            summary: "Explains the subcommands.",
-            handler: help,
-            ..SUB
-        },
+        Command { handler: help, ..help::row(Group::Server, "5.0.0") },
         Command {
             name: "resetstat",
             summary: "Sets the counters of INFO back to zero.",
@@ -159,7 +153,7 @@ fn rewrite(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
 }
 
 fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    crate::commands::reference::help::reply(
+    help::reply(
         cx,
         args,
         &[

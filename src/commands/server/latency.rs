@@ -36,7 +36,7 @@ pub const COMMANDS: &[Command] = &[Command {
     subcommands: &[
         Command { name: "doctor", summary: "Says in words what the pauses tell.", handler: doctor, ..ROW },
         Command { name: "graph", arity: 3, summary: "Draws the pauses of an event.", syntax: "event", handler: graph, ..ROW },
-        Command { name: "help", flags: ANY_TIME, tips: &[], summary: "Lists the subcommands.", handler: help::from_rows, ..ROW },
+        help::row(Group::Server, "2.8.13"),
         Command {
             name: "histogram",
             arity: -2,

@@ -25,13 +25,7 @@ pub const COMMANDS: &[Command] = &[Command {
     complexity: "Depends on subcommand.",
     subcommands: &[
         Command { name: "doctor", summary: "Says what is odd about the use of memory.", tips: OF_EACH, handler: doctor, ..ROW },
-        Command {
-            name: "help",
-            flags: Flags::LOADING.union(Flags::STALE),
-            summary: "Lists the subcommands.",
-            handler: help::from_rows,
-            ..ROW
-        },
+        help::row(Group::Server, "4.0.0"),
         Command {
             name: "malloc-stats",
             summary: "Says that the allocator keeps no statistics to show.",

@@ -32,14 +32,7 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: get,
             ..ROW
         },
-        Command {
-            name: "help",
-            since: "6.2.0",
-            flags: ANY_TIME,
-            summary: "Lists the subcommands.",
-            handler: help::from_rows,
-            ..ROW
-        },
+        help::row(Group::Server, "6.2.0"),
         Command {
             name: "len",
             summary: "Counts them.",

@@ -2,13 +2,13 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::elements::{self, Collection, Draw, Element, Sequence};
+use crate::commands::elements::{self, Draw, Element, Scanned, Sequence};
 use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
-use crate::keyspace::types::sets::{Picker, SetView};
+use crate::keyspace::types::sets::SetView;
 use crate::resp::reply::Sink;
 use crate::store::values::set::Member;
 
@@ -170,27 +170,8 @@ impl Element for Member<'_> {
     fn write_value(&self, _: &mut dyn Sink) {}
 }
 
-impl<'a> Collection for SetView<'a> {
-    type Element = Member<'a>;
-    type Picker = Picker<'a>;
-
+impl Scanned for SetView<'_> {
     const VALUES: bool = false;
-
-    fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Member<'a>)) -> u64 {
-        SetView::scan(self, cursor, count, visit)
-    }
-
-    fn picker(&self) -> Picker<'a> {
-        SetView::picker(self)
-    }
-
-    fn pick(picker: &Picker<'a>, random: impl FnMut() -> u64) -> Member<'a> {
-        picker.pick(random)
-    }
-
-    fn sample(&self, count: usize, random: impl FnMut() -> u64) -> Vec<Member<'a>> {
-        SetView::sample(self, count, random)
-    }
 }
 
 /// Writes a member.

@@ -5,14 +5,14 @@ use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_score;
-use crate::commands::elements::{self, Collection, Draw, Element};
+use crate::commands::elements::{self, Draw, Element, Scanned};
 use crate::commands::keys::scan::{VISITED_MAX, parse_cursor};
 use crate::commands::sorted_sets::ranges::{parse_lex_range, parse_score_range};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
-use crate::keyspace::types::zsets::{Picker, ZSetView};
+use crate::keyspace::types::zsets::ZSetView;
 use crate::resp::double::{DOUBLE_MAX, format_double, format_seventeen};
 use crate::resp::reply::Sink;
 use crate::store::values::zset::Item;
@@ -356,39 +356,16 @@ impl Element for Item<'_> {
     }
 }
 
-impl<'a> Collection for ZSetView<'a> {
-    type Element = Item<'a>;
-    type Picker = Picker<'a>;
-
+impl Scanned for ZSetView<'_> {
     /// Writing a member with its score takes twice as long as writing a key.
     const VISITED_MAX: usize = VISITED_MAX / 2;
 
-    fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Item<'a>)) -> u64 {
-        ZSetView::scan(self, cursor, count, visit)
-    }
-
-    fn write_scanned_value(&self, item: &Item<'a>, reply: &mut dyn Sink) {
+    fn write_scanned_value(&self, item: &Item<'_>, reply: &mut dyn Sink) {
         if self.is_small() {
             reply.bulk(format_double(item.score, &mut [0; DOUBLE_MAX]));
         } else {
             reply.bulk(format_seventeen(item.score).as_bytes());
         }
-    }
-
-    fn picker(&self) -> Picker<'a> {
-        ZSetView::picker(self)
-    }
-
-    fn pick(picker: &Picker<'a>, random: impl FnMut() -> u64) -> Item<'a> {
-        picker.pick(random)
-    }
-
-    fn pick_one(&self, random: impl FnMut() -> u64) -> Item<'a> {
-        self.pick_by_rank(random)
-    }
-
-    fn sample(&self, count: usize, random: impl FnMut() -> u64) -> Vec<Item<'a>> {
-        ZSetView::sample(self, count, random)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The commands of sorted sets, all families together.
 
+use crate::commands::keyspace_events::Listener;
 use crate::engine::harness::Harness;
-use crate::engine::session::Peer;
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -295,9 +295,7 @@ fn random_members() {
 #[test]
 fn events_come_once_a_command_in_redis_s_order() {
     let mut h = Harness::new();
-    let listener = h.engine.connect(h.now, Peer::default());
-    h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyspace*"]);
-    h.run("CONFIG SET notify-keyspace-events AKnm");
+    let listener = Listener::new(&mut h, "Anm");
     for (requests, events) in [
         (&["ZADD z 1 a 2 b"][..], &["z new", "z zadd"][..]),
         (&["ZADD z 1 a", "ZADD z 1 a"], &[]),
@@ -317,17 +315,7 @@ fn events_come_once_a_command_in_redis_s_order() {
         (&["ZADD z 1 a", "ZRANGESTORE z z 5 9"], &["z del"]),
         (&["ZSCORE z a"], &["z keymiss"]),
     ] {
-        h.run("FLUSHALL");
-        let (last, before) = requests.split_last().expect("a request");
-        before.iter().for_each(|request| drop(h.run(request)));
-        h.engine.sessions[listener.0 as usize].out.clear();
-        h.run(last);
-        let out = std::mem::take(&mut h.engine.sessions[listener.0 as usize].out);
-        let out = String::from_utf8(out).expect("text");
-        let lines: Vec<&str> = out.split("\r\n").collect();
-        // Nine lines a message: the channel is the seventh, the event the ninth.
-        let seen = lines.chunks_exact(9).map(|m| format!("{} {}", m[6].trim_start_matches("__keyspace@0__:"), m[8]));
-        assert_eq!(seen.collect::<Vec<_>>(), events, "{last}");
+        listener.check(&mut h, requests, events);
     }
 }
 

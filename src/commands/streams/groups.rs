@@ -107,15 +107,7 @@ const XGROUP: &[Command] = &[
         handler: delete_consumer,
         ..SUB
     },
-    Command {
-        name: "help",
-        arity: 2,
-        flags: Flags::LOADING.union(Flags::STALE),
-        keys: Keys::None,
-        summary: "Lists the subcommands.",
-        handler: help::from_rows,
-        ..STREAM
-    },
+    help::row(STREAM.group, "5.0.0"),
 ];
 
 /// Options of `XGROUP CREATE` and `SETID`.

@@ -3,7 +3,7 @@
 use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
 use crate::commands::streams::entries::{READ, STREAM, parse_count, write_entries, write_entry, write_id};
-use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::command::{Access, Command, Keys};
 use crate::engine::context::Context;
 use crate::resp::reply::Sink;
 use crate::store::values::stream::{Consumer, Group, Stream, StreamId};
@@ -49,15 +49,7 @@ const XINFO: &[Command] = &[
         handler: consumers,
         ..SUB
     },
-    Command {
-        name: "help",
-        arity: 2,
-        flags: Flags::LOADING.union(Flags::STALE),
-        keys: Keys::None,
-        summary: "Lists the subcommands.",
-        handler: help::from_rows,
-        ..STREAM
-    },
+    help::row(STREAM.group, "5.0.0"),
 ];
 
 fn number(reply: &mut dyn Sink, name: &str, value: i64) {

@@ -1,5 +1,6 @@
 //! The commands of streams, all families together.
 
+use crate::commands::keyspace_events::Listener;
 use crate::engine::harness::Harness;
 use crate::engine::session::Peer;
 
@@ -176,9 +177,7 @@ fn reads_of_several_streams_in_both_protocols() {
 #[test]
 fn events_come_in_redis_s_order() {
     let mut h = Harness::new();
-    let listener = h.engine.connect(h.now, Peer::default());
-    h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyspace*"]);
-    h.run("CONFIG SET notify-keyspace-events AKn");
+    let listener = Listener::new(&mut h, "An");
     for (request, events) in [
         ("XADD s MAXLEN 1 1-0 f v", &["s new", "s xadd"][..]),
         ("XADD s MAXLEN 1 2-0 f v", &["s xadd", "s xtrim"]),
@@ -194,14 +193,7 @@ fn events_come_in_redis_s_order() {
         ("XDEL s 3-0", &["s xdel"]),
         ("XGROUP CREATE t g 0 MKSTREAM", &["t new", "t xgroup-create"]),
     ] {
-        h.engine.sessions[listener.0 as usize].out.clear();
-        h.run(request);
-        let out = std::mem::take(&mut h.engine.sessions[listener.0 as usize].out);
-        let out = String::from_utf8(out).expect("text");
-        let lines: Vec<&str> = out.split("\r\n").collect();
-        // Nine lines a message: the channel is the seventh, the event the ninth.
-        let seen = lines.chunks_exact(9).map(|m| format!("{} {}", m[6].trim_start_matches("__keyspace@0__:"), m[8]));
-        assert_eq!(seen.collect::<Vec<_>>(), events, "{request}");
+        assert_eq!(listener.events_of(&mut h, request), events, "{request}");
     }
 }
 

@@ -44,7 +44,7 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: |cx, _| order(cx, ClockOrder::Freeze),
             ..ROW
         },
-        Command { name: "help", flags: ANY_TIME, summary: "Lists the subcommands.", handler: help::from_rows, ..ROW },
+        Command { flags: ANY_TIME, ..help::row(Group::Server, ROW.since) },
         Command {
             name: "info",
             summary: "Whether the clock is frozen, the unix time it shows, by how much its wall clock was stepped, and how many clients wait.",

@@ -49,7 +49,7 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: del,
             ..ROW
         },
-        Command { name: "help", flags: ANY_TIME, summary: "Lists the subcommands.", handler: help::from_rows, ..ROW },
+        Command { flags: ANY_TIME, ..help::row(Group::Server, ROW.since) },
         Command {
             name: "journal",
             arity: 3,

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Change, Classes, Effect, Event};
 use crate::keyspace::databases::{Db, Keyspace};
-use crate::keyspace::types::sampling::select;
+use crate::keyspace::types::collection::{Collection, Pick, select};
 use crate::store::dict::{KeyHash, KeyHasher, Place};
 use crate::store::entry::{COUNT_FIELD_MAX, NewValue, ValueRef};
 use crate::store::trie::below;
@@ -91,9 +91,14 @@ impl<'a> HashView<'a> {
         let fields = hash.into_iter().flat_map(Hash::iter).filter(move |field| !field.ended(now_ms));
         one.into_iter().chain(fields)
     }
+}
+
+impl<'a> Collection for HashView<'a> {
+    type Element = Field<'a>;
+    type Picker = Picker<'a>;
 
     /// See [`Hash::scan`].
-    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
+    fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
         let hash = match self.hash {
             Look::Count(field) => {
                 visit(field);
@@ -108,16 +113,14 @@ impl<'a> HashView<'a> {
         })
     }
 
-    /// Returns a picker of random fields.
-    pub fn picker(&self) -> Picker<'a> {
+    fn picker(&self) -> Picker<'a> {
         match self.hash {
             Look::Hash(hash) if !hash.is_small() && !self.ended => Picker { hash: Some(hash), list: Vec::new() },
             _ => Picker { hash: None, list: self.iter().collect() },
         }
     }
 
-    /// `count` different fields, a uniformly random subset; all of them if there are no more.
-    pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Field<'a>> {
+    fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Field<'a>> {
         let len = self.len();
         let wanted = count.min(len);
         if let Look::Hash(hash) = self.hash
@@ -148,9 +151,10 @@ pub struct Picker<'a> {
     list: Vec<Field<'a>>,
 }
 
-impl<'a> Picker<'a> {
-    /// A random field.
-    pub fn pick(&self, mut random: impl FnMut() -> u64) -> Field<'a> {
+impl<'a> Pick for Picker<'a> {
+    type Element = Field<'a>;
+
+    fn pick(&self, mut random: impl FnMut() -> u64) -> Field<'a> {
         // A hash in the database is never empty.
         let none = Field { name: b"", value: b"", deadline: None };
         match self.hash {

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Classes, Effect, Event};
 use crate::keyspace::databases::Db;
-use crate::keyspace::types::sampling::select;
+use crate::keyspace::types::collection::{Collection, Pick, select};
 use crate::store::dict::{KeyHasher, Place};
 use crate::store::entry::{NewValue, ValueRef};
 use crate::store::trie::below;
@@ -65,20 +65,23 @@ impl<'a> SetView<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Member<'a>> + use<'a> {
         self.set.iter()
     }
+}
+
+impl<'a> Collection for SetView<'a> {
+    type Element = Member<'a>;
+    type Picker = Picker<'a>;
 
     /// See [`Set::scan`].
-    pub fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Member<'a>)) -> u64 {
+    fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Member<'a>)) -> u64 {
         self.set.scan(self.hasher, cursor, count, visit)
     }
 
-    /// Returns a picker of random members.
-    pub fn picker(&self) -> Picker<'a> {
+    fn picker(&self) -> Picker<'a> {
         // Access by index in a buffer walks over all members before it.
         Picker { set: self.set, list: if self.set.is_packed() { self.iter().collect() } else { Vec::new() } }
     }
 
-    /// `count` different members, a uniformly random subset; all of them if there are no more.
-    pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Member<'a>> {
+    fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Member<'a>> {
         let len = self.len();
         let wanted = count.min(len);
         if !self.set.is_packed() && wanted < len / 3 {
@@ -104,9 +107,10 @@ pub struct Picker<'a> {
     list: Vec<Member<'a>>,
 }
 
-impl<'a> Picker<'a> {
-    /// A random member.
-    pub fn pick(&self, mut random: impl FnMut() -> u64) -> Member<'a> {
+impl<'a> Pick for Picker<'a> {
+    type Element = Member<'a>;
+
+    fn pick(&self, mut random: impl FnMut() -> u64) -> Member<'a> {
         match self.list.len() {
             // A set in the database is never empty.
             0 => self.set.random(&mut random).unwrap_or(Member::Bytes(b"")),

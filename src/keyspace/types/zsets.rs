@@ -12,7 +12,7 @@ use foldhash::fast::FixedState;
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Change, Classes, Effect, Event};
 use crate::keyspace::databases::{Db, Keyspace, Ttl, ended};
-use crate::keyspace::types::sampling::select;
+use crate::keyspace::types::collection::{Collection, Pick, select};
 use crate::keyspace::types::sets::SetView;
 use crate::store::dict::{KeyHasher, Place};
 use crate::store::entry::{EntryRef, NewValue, ValueRef};
@@ -95,30 +95,32 @@ impl<'a> ZSetView<'a> {
         self.zset.lex_ranks(min, max, reverse)
     }
 
-    /// See [`ZSet::scan`].
-    pub fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Item<'a>)) -> u64 {
-        self.zset.scan(cursor, count, visit)
-    }
-
     /// Whether it is one buffer; Redis formats scores differently then.
     pub fn is_small(&self) -> bool {
         self.zset.is_small()
     }
+}
 
-    /// Returns a picker of random items.
-    pub fn picker(&self) -> Picker<'a> {
+impl<'a> Collection for ZSetView<'a> {
+    type Element = Item<'a>;
+    type Picker = Picker<'a>;
+
+    /// See [`ZSet::scan`].
+    fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Item<'a>)) -> u64 {
+        self.zset.scan(cursor, count, visit)
+    }
+
+    fn picker(&self) -> Picker<'a> {
         // Access by rank in a buffer walks over all items before it.
         Picker { zset: *self, list: if self.is_small() { self.iter().collect() } else { Vec::new() } }
     }
 
-    /// A random item, without a picker's list.
-    pub fn pick_by_rank(&self, mut random: impl FnMut() -> u64) -> Item<'a> {
+    fn pick_one(&self, mut random: impl FnMut() -> u64) -> Item<'a> {
         // A sorted set in the database is never empty.
         self.get(below(random(), self.len())).unwrap_or(Item { member: b"", score: 0.0 })
     }
 
-    /// `count` different items, a uniformly random subset; all of them if there are no more.
-    pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Item<'a>> {
+    fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Item<'a>> {
         let len = self.len();
         let wanted = count.min(len);
         if wanted < len / 8 {
@@ -142,11 +144,14 @@ impl<'a> Picker<'a> {
     fn get(&self, rank: usize) -> Option<Item<'a>> {
         if self.list.is_empty() { self.zset.get(rank) } else { self.list.get(rank).copied() }
     }
+}
 
-    /// A random item.
-    pub fn pick(&self, mut random: impl FnMut() -> u64) -> Item<'a> {
+impl<'a> Pick for Picker<'a> {
+    type Element = Item<'a>;
+
+    fn pick(&self, mut random: impl FnMut() -> u64) -> Item<'a> {
         match self.list.len() {
-            0 => self.zset.pick_by_rank(random),
+            0 => self.zset.pick_one(random),
             len => self.list[below(random(), len)],
         }
     }

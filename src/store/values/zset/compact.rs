@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use crate::store::values::packed::{part, push_part};
 use crate::store::values::zset::{Item, precedes};
 
 /// Scores and members in one allocation without spare room.
@@ -24,19 +25,9 @@ impl<'a> Iterator for Iter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Item<'a>> {
         let score = self.bytes.get(self.at..)?.first_chunk::<8>()?;
-        let mut at = self.at + 8;
-        let (mut len, mut shift) = (0, 0);
-        loop {
-            let byte = self.bytes[at];
-            at += 1;
-            len |= usize::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                break;
-            }
-            shift += 7;
-        }
-        self.at = at + len;
-        Some(Item { score: f64::from_le_bytes(*score), member: &self.bytes[at..at + len] })
+        let (start, end) = part(self.bytes, self.at + 8);
+        self.at = end;
+        Some(Item { score: f64::from_le_bytes(*score), member: &self.bytes[start..end] })
     }
 }
 
@@ -135,11 +126,5 @@ impl Compact {
 
 fn push(bytes: &mut Vec<u8>, item: Item<'_>) {
     bytes.extend_from_slice(&item.score.to_le_bytes());
-    let mut len = item.member.len();
-    while len >= 0x80 {
-        bytes.push(len as u8 | 0x80);
-        len >>= 7;
-    }
-    bytes.push(len as u8);
-    bytes.extend_from_slice(item.member);
+    push_part(bytes, item.member);
 }
