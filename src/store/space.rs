@@ -444,26 +444,13 @@ impl Space {
         while *budget > 0 {
             let Some(grave) = self.graveyard.last_mut() else { return };
             match grave {
-                Grave::Dict(dict, origin) => match dict.pop() {
-                    Some(mut entry) => {
-                        *budget -= 1;
-                        self.buried -= 1;
-                        self.freed += 1;
-                        let timer = entry.read().timer();
-                        if timer != 0 {
-                            self.wheel.cancel(timer);
-                        }
-                        entry.change().set_timer(0);
-                        if entry.read().is_native() {
-                            // Its holders are still to be notified.
-                            *budget = budget.saturating_sub(LOST_STEPS - 1);
-                            self.lost.push((*origin, entry));
-                        } else {
-                            self.bury_below(entry);
-                        }
+                Grave::Dict(dict, origin) => {
+                    let origin = *origin;
+                    match dict.pop() {
+                        Some(entry) => self.free_entry(entry, origin, budget),
+                        None => drop(self.graveyard.pop()),
                     }
-                    None => drop(self.graveyard.pop()),
-                },
+                }
                 Grave::Value(value) => {
                     let share = budget.div_ceil(ELEMENT_STEPS);
                     let mut left = share;
@@ -483,6 +470,25 @@ impl Space {
                     self.graveyard.pop();
                 }
             }
+        }
+    }
+
+    /// Frees an entry of the flushed dictionary that is the topmost grave.
+    fn free_entry(&mut self, mut entry: Entry, origin: Origin, budget: &mut u32) {
+        *budget -= 1;
+        self.buried -= 1;
+        self.freed += 1;
+        let timer = entry.read().timer();
+        if timer != 0 {
+            self.wheel.cancel(timer);
+        }
+        entry.change().set_timer(0);
+        if entry.read().is_native() {
+            // Its holders are still to be notified.
+            *budget = budget.saturating_sub(LOST_STEPS - 1);
+            self.lost.push((origin, entry));
+        } else {
+            self.bury_below(entry);
         }
     }
 

@@ -62,33 +62,36 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn parse(cx: &Context<'_>, mut rest: &[&'a [u8]]) -> Result<Request<'a>> {
+    fn parse(cx: &Context<'_>, args: &[&'a [u8]]) -> Result<Request<'a>> {
         let mut request = Request::default();
-        while let [word, after @ ..] = rest {
-            let option = match word.to_ascii_lowercase().as_slice() {
-                b"bcast" => Options::BCAST,
-                b"optin" => Options::OPTIN,
-                b"optout" => Options::OPTOUT,
-                b"noloop" => Options::NOLOOP,
+        let mut args = args.iter();
+        while let Some(word) = args.next() {
+            match word.to_ascii_lowercase().as_slice() {
+                b"bcast" => request.options |= Options::BCAST,
+                b"optin" => request.options |= Options::OPTIN,
+                b"optout" => request.options |= Options::OPTOUT,
+                b"noloop" => request.options |= Options::NOLOOP,
                 name => {
-                    let [value, after @ ..] = after else { return Err(Error::SYNTAX) };
-                    match name {
-                        b"redirect" if request.redirect.is_some() => return Err(Error::REDIRECT_TWICE),
-                        b"redirect" => {
-                            let number = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
-                            request.redirect = Some(cx.engine.find_client(number as u64).ok_or(Error::REDIRECT_TO_NOBODY)?);
-                        }
-                        b"prefix" => request.prefixes.push(value),
-                        _ => return Err(Error::SYNTAX),
-                    }
-                    rest = after;
-                    continue;
+                    let value = args.next().ok_or(Error::SYNTAX)?;
+                    request.set(cx, name, value)?;
                 }
-            };
-            request.options |= option;
-            rest = after;
+            }
         }
         Ok(request)
+    }
+
+    /// Sets an option that has a value.
+    fn set(&mut self, cx: &Context<'_>, name: &[u8], value: &'a [u8]) -> Result {
+        match name {
+            b"redirect" if self.redirect.is_some() => return Err(Error::REDIRECT_TWICE),
+            b"redirect" => {
+                let number = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
+                self.redirect = Some(cx.engine.find_client(number as u64).ok_or(Error::REDIRECT_TO_NOBODY)?);
+            }
+            b"prefix" => self.prefixes.push(value),
+            _ => return Err(Error::SYNTAX),
+        }
+        Ok(())
     }
 
     /// Whether it goes together with itself and with how the client tracks already.

@@ -123,45 +123,56 @@ fn pfadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let sparse_max = sparse_max(cx);
     let (key, elements) = (args[1], &args[2..]);
     let mut db = cx.db();
-    let mut changed = false;
-    match peek(&mut db, key)? {
-        Some(bytes) if hll::is_dense(bytes) => {
-            let mut edit = db.edit_string(key)?;
-            for element in elements {
-                if let Some((at, bytes)) = hll::change(edit.bytes(), element) {
-                    edit.write(at, &bytes);
-                    changed = true;
-                }
-            }
-            if changed {
-                let mut count: [u8; 8] = edit.bytes()[hll::CACHE].try_into().unwrap_or_default();
-                count[7] |= 0x80;
-                edit.write(hll::CACHE.start, &count);
-                edit.finish(Form::Raw, Some(PFADD));
-            }
-        }
+    let changed = match peek(&mut db, key)? {
+        Some(bytes) if hll::is_dense(bytes) => add_to_dense(&mut db, key, elements)?,
         found => {
-            changed |= found.is_none();
-            let mut bytes = found.map_or_else(hll::empty, <[u8]>::to_vec);
-            for element in elements {
-                match hll::add(&mut bytes, element, sparse_max) {
-                    Ok(news) => changed |= news,
-                    Err(corrupt) => {
-                        // What was seen before the registers ended is kept, though nobody is told.
-                        put(&mut db, key, &bytes, Event::SILENT)?;
-                        return sound(Err(corrupt));
-                    }
-                }
-            }
-            if changed {
-                hll::forget(&mut bytes);
-                put(&mut db, key, &bytes, PFADD)?;
-            }
+            let sparse = found.map(<[u8]>::to_vec);
+            add_to_sparse(&mut db, key, sparse, elements, sparse_max)?
         }
-    }
+    };
     db.set_form(key, Form::Raw);
     cx.reply.integer(i64::from(changed));
     Ok(())
+}
+
+/// Adds elements to a dense HyperLogLog in place. Returns whether it changed.
+fn add_to_dense(db: &mut Db<'_>, key: &[u8], elements: &[&[u8]]) -> Result<bool> {
+    let mut edit = db.edit_string(key)?;
+    let mut changed = false;
+    for element in elements {
+        if let Some((at, bytes)) = hll::change(edit.bytes(), element) {
+            edit.write(at, &bytes);
+            changed = true;
+        }
+    }
+    if changed {
+        let mut count: [u8; 8] = edit.bytes()[hll::CACHE].try_into().unwrap_or_default();
+        count[7] |= 0x80;
+        edit.write(hll::CACHE.start, &count);
+        edit.finish(Form::Raw, Some(PFADD));
+    }
+    Ok(changed)
+}
+
+/// Adds elements to a sparse HyperLogLog, or to a new one, and stores it. Returns whether it is new or changed.
+fn add_to_sparse(db: &mut Db<'_>, key: &[u8], sparse: Option<Vec<u8>>, elements: &[&[u8]], sparse_max: usize) -> Result<bool> {
+    let mut changed = sparse.is_none();
+    let mut bytes = sparse.unwrap_or_else(hll::empty);
+    for element in elements {
+        match hll::add(&mut bytes, element, sparse_max) {
+            Ok(new) => changed |= new,
+            Err(corrupt) => {
+                // The elements before are kept, without an event, as in Redis.
+                put(db, key, &bytes, Event::SILENT)?;
+                return sound(Err(corrupt));
+            }
+        }
+    }
+    if changed {
+        hll::forget(&mut bytes);
+        put(db, key, &bytes, PFADD)?;
+    }
+    Ok(changed)
 }
 
 fn pfcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {

@@ -96,15 +96,7 @@ fn sequence(args: &[Arg<'static>], times: usize, path: &str) -> Vec<Form> {
             all.push(with(&|at| if at == a { i } else { 0 }));
             for (b, others) in parts.iter().enumerate().skip(a + 1) {
                 for j in 1..others.len() {
-                    all.push(with(&|at| {
-                        if at == a {
-                            i
-                        } else if at == b {
-                            j
-                        } else {
-                            0
-                        }
-                    }));
+                    all.push(with(&|at| [(a, i), (b, j)].into_iter().find(|(part, _)| *part == at).map_or(0, |(_, form)| form)));
                 }
             }
         }

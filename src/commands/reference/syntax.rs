@@ -318,11 +318,8 @@ impl<'a> Parser<'a> {
             match next {
                 b'|' | b']' | b'>' => break,
                 b'[' => match self.repetition() {
-                    Some(text) => {
-                        if !gathered.repeat(text) {
-                            return Err(self.fail("repeats something else than what stands before it"));
-                        }
-                    }
+                    Some(text) if gathered.repeat(text) => {}
+                    Some(_) => return Err(self.fail("repeats something else than what stands before it")),
                     None => {
                         gathered.close();
                         let arg = self.bracketed(b']')?;

@@ -66,6 +66,22 @@ pub enum From {
     New,
 }
 
+/// The milliseconds of `BLOCK`.
+fn parse_block(milliseconds: &[u8], now_ms: i64) -> Result<u64> {
+    let timeout = parse_i64(milliseconds).ok_or(Error::TIMEOUT_NOT_INTEGER)?;
+    let block_ms = u64::try_from(timeout).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
+    if timeout > i64::MAX - now_ms {
+        return Err(Error::TIMEOUT_RANGE);
+    }
+    Ok(block_ms)
+}
+
+/// The error of an odd number of arguments after `STREAMS`.
+fn unbalanced(grouped: bool) -> Error {
+    let (name, symbol) = if grouped { ("xreadgroup", "ID or '>'") } else { ("xread", "ID, '+', or '$'") };
+    Error::new(format!("ERR Unbalanced '{name}' list of streams: for each stream key an {symbol} must be specified."))
+}
+
 /// What is asked for.
 pub struct Request<'r, 'a> {
     /// Entries of a stream at most.
@@ -83,7 +99,8 @@ pub struct Request<'r, 'a> {
 }
 
 impl<'r, 'a> Request<'r, 'a> {
-    /// Reads the arguments behind the command's name. No wait may go beyond the end of unix time, of which it is `now_ms`.
+    /// Parses the arguments that follow the command's name. A wait may not end later than the largest unix time in milliseconds; `now_ms`
+    /// is the current one.
     pub fn parse(args: &'r [&'a [u8]], grouped: bool, now_ms: i64) -> Result<Self> {
         let mut request = Request { count: usize::MAX, block_ms: None, group: None, no_ack: false, keys: &[], ids: &[] };
         let mut streams = None;
@@ -93,12 +110,7 @@ impl<'r, 'a> Request<'r, 'a> {
             let is = |name: &[u8]| args[at].eq_ignore_ascii_case(name);
             match more {
                 [milliseconds, ..] if is(b"BLOCK") => {
-                    let timeout = parse_i64(milliseconds).ok_or(Error::TIMEOUT_NOT_INTEGER)?;
-                    let block_ms = u64::try_from(timeout).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
-                    if timeout > i64::MAX - now_ms {
-                        return Err(Error::TIMEOUT_RANGE);
-                    }
-                    request.block_ms = Some(block_ms);
+                    request.block_ms = Some(parse_block(milliseconds, now_ms)?);
                     at += 1;
                 }
                 [count, ..] if is(b"COUNT") => {
@@ -108,10 +120,7 @@ impl<'r, 'a> Request<'r, 'a> {
                 }
                 [_, ..] if is(b"STREAMS") => {
                     if more.len() % 2 == 1 {
-                        let (name, symbol) = if grouped { ("xreadgroup", "ID or '>'") } else { ("xread", "ID, '+', or '$'") };
-                        return Err(Error::new(format!(
-                            "ERR Unbalanced '{name}' list of streams: for each stream key an {symbol} must be specified."
-                        )));
+                        return Err(unbalanced(grouped));
                     }
                     streams = Some(more.split_at(more.len() / 2));
                     break;

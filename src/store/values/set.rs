@@ -245,11 +245,7 @@ impl Set {
             match small(buffer) {
                 Small::Ints(ints) => {
                     if let Some(n) = member.integer() {
-                        let new = ints::add(buffer, n);
-                        if new && Ints::of(buffer).len() > limits.ints_max() {
-                            self.spread(hasher);
-                        }
-                        return new;
+                        return self.add_integer(hasher, limits, n);
                     }
                     let member = member.text(&mut digits);
                     if ints.len() < limits.entries && member.len().max(longest(ints)) <= limits.value {
@@ -281,6 +277,17 @@ impl Set {
             }
         }
         true
+    }
+
+    /// As [`Set::add`] for an integer and a set of integers.
+    #[inline]
+    fn add_integer(&mut self, hasher: &KeyHasher, limits: Limits, n: i64) -> bool {
+        let Form::Small(buffer) = &mut self.0 else { return false };
+        let new = ints::add(buffer, n);
+        if new && Ints::of(buffer).len() > limits.ints_max() {
+            self.spread(hasher);
+        }
+        new
     }
 
     /// Removes a member. Returns false if it does not exist.
