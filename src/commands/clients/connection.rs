@@ -25,7 +25,7 @@ pub const COMMANDS: &[Command] = &[
         flags: HANDSHAKE,
         group: Group::Connection,
         since: "1.0.0",
-        summary: "Authenticates the connection by a password.",
+        summary: "Authenticates the connection.",
         complexity: "O(N) where N is the number of passwords of the user",
         syntax: "[username] password",
         handler: auth,
@@ -39,7 +39,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
         group: Group::Connection,
         since: "1.0.0",
-        summary: "Gives a string back.",
+        summary: "Returns the given string.",
         syntax: "message",
         handler: echo,
         ..Command::DEFAULT
@@ -52,7 +52,7 @@ pub const COMMANDS: &[Command] = &[
         flags: HANDSHAKE,
         group: Group::Connection,
         since: "6.0.0",
-        summary: "Opens the conversation: chooses the protocol, authenticates, names the connection, and tells about the server.",
+        summary: "Selects the protocol version, authenticates and names the connection, and returns information about the server.",
         syntax: "[protover [AUTH username password] [SETNAME clientname]]",
         handler: hello,
         ..Command::DEFAULT
@@ -65,7 +65,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::FAST,
         group: Group::Connection,
         since: "1.0.0",
-        summary: "Answers, which shows that the server is there.",
+        summary: "Returns PONG or the given message.",
         syntax: "[message]",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         handler: ping,
@@ -91,7 +91,7 @@ pub const COMMANDS: &[Command] = &[
         flags: HANDSHAKE,
         group: Group::Connection,
         since: "6.2.0",
-        summary: "Puts the connection back into the state it began in.",
+        summary: "Resets the connection to its initial state.",
         handler: reset,
         ..Command::DEFAULT
     },
@@ -101,7 +101,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
         group: Group::Connection,
         since: "1.0.0",
-        summary: "Chooses the database of the connection.",
+        summary: "Selects the database of the connection.",
         syntax: "index",
         handler: select,
         ..Command::DEFAULT

@@ -19,7 +19,7 @@ const SUB: Command = Command {
 pub const CACHING: Command = Command {
     name: "caching",
     arity: 3,
-    summary: "Says whether the client may keep what the next command or transaction reads.",
+    summary: "Includes the keys of the next command or transaction in tracking, or excludes them.",
     syntax: "<YES | NO>",
     handler: caching,
     ..SUB
@@ -28,7 +28,7 @@ pub const CACHING: Command = Command {
 /// The row of `CLIENT GETREDIR`.
 pub const GETREDIR: Command = Command {
     name: "getredir",
-    summary: "Gives the number of the connection that is told of changed keys in this one's place.",
+    summary: "Returns the ID of the client to which the tracking notifications of the connection are redirected.",
     handler: getredir,
     ..SUB
 };
@@ -37,7 +37,7 @@ pub const GETREDIR: Command = Command {
 pub const TRACKING: Command = Command {
     name: "tracking",
     arity: -3,
-    summary: "Has the client be told when keys change that it has read, or that begin with a prefix.",
+    summary: "Controls tracking: the client is notified when keys that it has read, or keys with a prefix, change.",
     complexity: "O(1). Some options may introduce additional complexity.",
     syntax: "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
     handler: tracking,
@@ -48,7 +48,7 @@ pub const TRACKING: Command = Command {
 pub const TRACKINGINFO: Command = Command {
     name: "trackinginfo",
     since: "6.2.0",
-    summary: "Tells of which keys the client is told when they change.",
+    summary: "Returns the tracking state of the connection.",
     handler: trackinginfo,
     ..SUB
 };

@@ -16,7 +16,7 @@ const CHANGE: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
 /// What all rows here have in common.
-const ONE_NODE: &str = "A cluster here is one node that holds all slots: nothing can be assigned, met or handed over.";
+const ONE_NODE: &str = "The cluster is one node that owns all slots: slots and nodes cannot be changed.";
 
 const ROW: Command = Command { flags: Flags::STALE, group: Group::Cluster, since: "3.0.0", handler: refuse, ..Command::DEFAULT };
 
@@ -39,7 +39,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "cluster",
         arity: -2,
-        summary: "Tells of the cluster, which is this server alone.",
+        summary: "A container for cluster commands. The cluster consists of this server alone.",
         complexity: "Depends on subcommand.",
         flags: Flags::empty(),
         subcommands: &[
@@ -60,7 +60,12 @@ pub const COMMANDS: &[Command] = &[
             Command {
                 tips: NONDETERMINISTIC,
                 handler: |cx, _| when_on(cx, |cx| cx.reply.simple("STILL 1")),
-                ..change("bumpepoch", 2, "", "Leaves the configuration epoch as it is, as nobody has a higher one.")
+                ..change(
+                    "bumpepoch",
+                    2,
+                    "",
+                    "Advances the configuration epoch. It stays as it is, because no other node has a higher one.",
+                )
             },
             Command {
                 flags: ADMIN,
@@ -70,17 +75,17 @@ pub const COMMANDS: &[Command] = &[
                     "count-failure-reports",
                     3,
                     "node-id",
-                    "Counts those who say that a node has failed: nobody.",
+                    "Counts the active failure reports about a node: none.",
                     count_failure_reports,
                 )
             },
             Command {
                 complexity: "O(1)",
-                ..ask("countkeysinslot", 3, "slot:integer", "Counts the keys of a slot.", count_keys_in_slot)
+                ..ask("countkeysinslot", 3, "slot:integer", "Returns the number of keys in a slot.", count_keys_in_slot)
             },
             Command {
                 complexity: "O(N) where N is the total number of hash slot arguments",
-                ..change("delslots", -3, "slot:integer [slot:integer ...]", "Refused: all slots stay here.")
+                ..change("delslots", -3, "slot:integer [slot:integer ...]", "Refused: all slots stay assigned.")
             },
             Command {
                 since: "7.0.0",
@@ -89,86 +94,89 @@ pub const COMMANDS: &[Command] = &[
                     "delslotsrange",
                     -4,
                     "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]",
-                    "Refused: all slots stay here.",
+                    "Refused: all slots stay assigned.",
                 )
             },
-            Command { handler: failover, ..change("failover", -2, "[FORCE | TAKEOVER]", "Refused: only a replica takes over.") },
-            change("flushslots", 2, "", "Refused: all slots stay here."),
+            Command { handler: failover, ..change("failover", -2, "[FORCE | TAKEOVER]", "Refused: there is no replica.") },
+            change("flushslots", 2, "", "Refused: all slots stay assigned."),
             Command { handler: forget, ..change("forget", 3, "node-id", "Refused: there is no other node.") },
             Command {
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of requested keys",
-                ..ask("getkeysinslot", 4, "slot:integer count", "Lists keys of a slot.", get_keys_in_slot)
+                ..ask("getkeysinslot", 4, "slot:integer count", "Returns keys in a slot.", get_keys_in_slot)
             },
             Command {
                 handler: |cx, args| if cx.engine.in_cluster() { help::from_rows(cx, args) } else { Err(Error::NO_CLUSTER) },
                 ..help::row(Group::Cluster, "5.0.0")
             },
-            Command { tips: NONDETERMINISTIC, ..ask("info", 2, "", "Tells how the cluster is.", info) },
+            Command { tips: NONDETERMINISTIC, ..ask("info", 2, "", "Returns the state of the cluster.", info) },
             Command {
                 complexity: "O(N) where N is the number of bytes in the key.",
-                ..ask("keyslot", 3, "key:string", "Gives the slot of a key.", key_slot_of)
+                ..ask("keyslot", 3, "key:string", "Returns the slot of a key.", key_slot_of)
             },
             Command {
                 since: "7.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..ask("links", 2, "", "Lists the connections to other nodes: none.", |cx, _| when_on(cx, |cx| cx.reply.array(0)))
+                ..ask("links", 2, "", "Returns the connections to other nodes: none.", |cx, _| {
+                    when_on(cx, |cx| cx.reply.array(0))
+                })
             },
-            change("meet", -4, "ip port:integer [cluster-bus-port:integer]", "Refused: the cluster is this node alone."),
-            ask("myid", 2, "", "Gives the node's name.", |cx, _| {
+            change("meet", -4, "ip port:integer [cluster-bus-port:integer]", "Refused: the cluster consists of this node alone."),
+            ask("myid", 2, "", "Returns the ID of the node.", |cx, _| {
                 when_on(cx, |cx| cx.reply.bulk(cx.engine.run_id.clone().as_bytes()))
             }),
             Command {
                 since: "7.2.0",
                 tips: NONDETERMINISTIC,
-                ..ask("myshardid", 2, "", "Gives the name of the node's shard.", |cx, _| {
+                ..ask("myshardid", 2, "", "Returns the ID of the node's shard.", |cx, _| {
                     when_on(cx, |cx| cx.reply.bulk(shard_id(&cx.engine.run_id).as_bytes()))
                 })
             },
-            Command { tips: NONDETERMINISTIC, complexity: OF_NODES, ..ask("nodes", 2, "", "Lists the nodes.", nodes) },
+            Command {
+                tips: NONDETERMINISTIC,
+                complexity: OF_NODES,
+                ..ask("nodes", 2, "", "Returns the nodes and their slots as text.", nodes)
+            },
             Command {
                 flags: ADMIN,
                 since: "5.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of replicas.",
-                ..ask("replicas", 3, "node-id", "Lists the replicas of a node: none.", replicas)
+                ..ask("replicas", 3, "node-id", "Returns the replicas of a node: none.", replicas)
             },
-            Command {
-                handler: replicate,
-                ..change("replicate", 3, "node-id", "Refused: there is no other node to be a replica of.")
-            },
+            Command { handler: replicate, ..change("replicate", 3, "node-id", "Refused: there is no other node to replicate.") },
             Command {
                 flags: ADMIN.union(Flags::NOSCRIPT),
                 complexity: "O(N) where N is the number of known nodes. The command may execute a FLUSHALL as a side effect.",
-                ..change("reset", -2, "[HARD | SOFT]", "Refused: the cluster stays as it is.")
+                ..change("reset", -2, "[HARD | SOFT]", "Refused: the cluster cannot be changed.")
             },
-            change("saveconfig", 2, "", "Refused: there is no file of nodes, as there is nothing to remember."),
-            change("set-config-epoch", 3, "config-epoch:integer", "Refused: the node has its epoch."),
+            change("saveconfig", 2, "", "Refused: there is no configuration file of nodes."),
+            change("set-config-epoch", 3, "config-epoch:integer", "Refused: the node has a configuration epoch."),
             change(
                 "setslot",
                 -4,
                 "slot:integer <IMPORTING importing | MIGRATING migrating | NODE node | STABLE>",
-                "Refused: all slots stay here.",
+                "Refused: all slots stay assigned.",
             ),
             Command {
                 flags: ANY_TIME,
                 since: "7.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..ask("shards", 2, "", "Lists the slots by shard.", shards)
+                ..ask("shards", 2, "", "Returns the shards with their slots and nodes.", shards)
             },
             Command {
                 flags: ADMIN,
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of replicas.",
-                ..ask("slaves", 3, "node-id", "Lists the replicas of a node: none.", replicas)
+                ..ask("slaves", 3, "node-id", "Returns the replicas of a node: none.", replicas)
             },
             Command {
                 flags: ANY_TIME,
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..ask("slots", 2, "", "Lists the slots by node.", slots)
+                ..ask("slots", 2, "", "Returns the ranges of slots with their nodes.", slots)
             },
         ],
         ..ROW
@@ -177,7 +185,7 @@ pub const COMMANDS: &[Command] = &[
         name: "readonly",
         flags: Flags::FAST.union(ANY_TIME),
         categories: Categories::CONNECTION,
-        summary: "Lets this connection read from a replica; there is none, so it changes nothing.",
+        summary: "Enables reading from a replica for the connection. There is none, so it has no effect.",
         handler: accept,
         ..ROW
     },
@@ -185,7 +193,7 @@ pub const COMMANDS: &[Command] = &[
         name: "readwrite",
         flags: Flags::FAST.union(ANY_TIME),
         categories: Categories::CONNECTION,
-        summary: "Ends what READONLY began.",
+        summary: "Disables reading from a replica for the connection.",
         handler: accept,
         ..ROW
     },
@@ -193,7 +201,7 @@ pub const COMMANDS: &[Command] = &[
         name: "asking",
         flags: Flags::FAST,
         categories: Categories::CONNECTION,
-        summary: "Says that a redirection is followed; there are none, so it changes nothing.",
+        summary: "Announces that the client follows an ASK redirection. There are none, so it has no effect.",
         handler: accept,
         ..ROW
     },

@@ -42,7 +42,7 @@ fn one_node_has_all_slots_where_the_client_reached_it() {
         ("CLUSTER LINKS", "*0"),
         ("CLUSTER REPLICAS x", "-ERR Unknown node x"),
         (&format!("CLUSTER REPLICAS {id}"), "*0"),
-        ("CLUSTER MEET 127.0.0.1 1", "-ERR Portcullis is a cluster of one node, which has all slots and keeps them"),
+        ("CLUSTER MEET 127.0.0.1 1", "-ERR Portcullis is a cluster of one node that always owns all slots"),
         ("CLUSTER FAILOVER", "-ERR You should send CLUSTER FAILOVER to a replica"),
     ]);
     assert!(h.run("CLUSTER NODES").ends_with(&format!("{id} 127.0.0.1:7000@0 myself,master - 0 0 1 connected 0-16383")));

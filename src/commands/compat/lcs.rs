@@ -13,7 +13,7 @@ pub const COMMANDS: &[Command] = &[Command {
     keys: Keys::TWO,
     group: Group::String,
     since: "7.0.0",
-    summary: "Finds the longest common subsequence of two keys' strings.",
+    summary: "Finds the longest common subsequence of two string values.",
     complexity: "O(N*M) for strings of N and M bytes",
     syntax: "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]",
     handler: lcs,

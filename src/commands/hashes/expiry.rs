@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "hexpire",
         key_uses: uses::CHANGED,
-        summary: "Lets fields of a hash end after so many seconds.",
+        summary: "Sets the expiration of fields of a hash in seconds.",
         syntax: "key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::EX),
         ..EXPIRE
@@ -32,7 +32,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "hpexpire",
         key_uses: uses::CHANGED,
-        summary: "Lets fields of a hash end after so many milliseconds.",
+        summary: "Sets the expiration of fields of a hash in milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::PX),
         ..EXPIRE
@@ -40,7 +40,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "hexpireat",
         key_uses: uses::CHANGED,
-        summary: "Lets fields of a hash end at a unix time in seconds.",
+        summary: "Sets the expiration of fields of a hash to a Unix time in seconds.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::EXAT),
         ..EXPIRE
@@ -48,34 +48,34 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "hpexpireat",
         key_uses: uses::CHANGED,
-        summary: "Lets fields of a hash end at a unix time in milliseconds.",
+        summary: "Sets the expiration of fields of a hash to a Unix time in milliseconds.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::PXAT),
         ..EXPIRE
     },
     Command {
         name: "httl",
-        summary: "Gives the seconds that fields of a hash have left.",
+        summary: "Returns the remaining time to live of fields of a hash in seconds.",
         tips: &["nondeterministic_output"],
         handler: |cx, args| time_left(cx, args, Unit::EX),
         ..TIMES
     },
     Command {
         name: "hpttl",
-        summary: "Gives the milliseconds that fields of a hash have left.",
+        summary: "Returns the remaining time to live of fields of a hash in milliseconds.",
         tips: &["nondeterministic_output"],
         handler: |cx, args| time_left(cx, args, Unit::PX),
         ..TIMES
     },
     Command {
         name: "hexpiretime",
-        summary: "Gives the unix times in seconds at which fields of a hash end.",
+        summary: "Returns the expiration of fields of a hash as a Unix time in seconds.",
         handler: |cx, args| time_left(cx, args, Unit::EXAT),
         ..TIMES
     },
     Command {
         name: "hpexpiretime",
-        summary: "Gives the unix times in milliseconds at which fields of a hash end.",
+        summary: "Returns the expiration of fields of a hash as a Unix time in milliseconds.",
         handler: |cx, args| time_left(cx, args, Unit::PXAT),
         ..TIMES
     },
@@ -84,14 +84,14 @@ pub const COMMANDS: &[Command] = &[
         access: Access::ReadWrite,
         flags: WRITE_FAST,
         key_uses: uses::CHANGED,
-        summary: "Takes their deadlines from fields of a hash.",
+        summary: "Removes the expiration of fields of a hash.",
         handler: persist,
         ..TIMES
     },
 ];
 
 pub(crate) const EXPIRE: Command =
-    Command { arity: -6, flags: GROW_FAST, since: "7.4.0", complexity: "O(N) for N fields named", ..HASH };
+    Command { arity: -6, flags: GROW_FAST, since: "7.4.0", complexity: "O(N) for N given fields", ..HASH };
 
 pub(crate) const TIMES: Command =
     Command { arity: -5, flags: READ_FAST, access: Access::Read, syntax: "key FIELDS numfields field [field ...]", ..EXPIRE };

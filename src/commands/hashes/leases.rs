@@ -22,7 +22,7 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE_FAST,
         since: "8.0.0",
         key_uses: uses::TAKEN,
-        summary: "Gives the values of fields of a hash and deletes them.",
+        summary: "Returns the values of fields of a hash and deletes the fields.",
         handler: hgetdel,
         ..TIMES
     },
@@ -31,7 +31,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::ReadWrite,
         flags: WRITE_FAST,
         since: "8.0.0",
-        summary: "Gives the values of fields of a hash and sets or takes their deadlines.",
+        summary: "Returns the values of fields of a hash, and sets or removes their expiration.",
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] FIELDS numfields field [field ...]",
         handler: hgetex,
         ..TIMES
@@ -41,7 +41,7 @@ pub const COMMANDS: &[Command] = &[
         flags: GROW_FAST,
         since: "8.0.0",
         key_uses: uses::CHANGED,
-        summary: "Sets fields of a hash and their deadlines, all of them or none.",
+        summary: "Sets fields of a hash and their expiration, optionally only if all of them or none of them exist.",
         syntax: "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] FIELDS numfields field value [field value ...]",
         handler: hsetex,
         ..EXPIRE

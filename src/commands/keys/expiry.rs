@@ -29,7 +29,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         key_uses: uses::CHANGED,
-        summary: "Sets after how many seconds a key ends.",
+        summary: "Sets the expiration of a key in seconds.",
         syntax: "key seconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::EX, "expire"),
         ..SET
@@ -40,7 +40,7 @@ pub const COMMANDS: &[Command] = &[
 
         since: "2.6.0",
         key_uses: uses::CHANGED,
-        summary: "Sets after how many milliseconds a key ends.",
+        summary: "Sets the expiration of a key in milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::PX, "pexpire"),
         ..SET
@@ -51,7 +51,7 @@ pub const COMMANDS: &[Command] = &[
 
         since: "1.2.0",
         key_uses: uses::CHANGED,
-        summary: "Sets the unix time in seconds at which a key ends.",
+        summary: "Sets the expiration of a key to a Unix time in seconds.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::EXAT, "expireat"),
         ..SET
@@ -62,7 +62,7 @@ pub const COMMANDS: &[Command] = &[
 
         since: "2.6.0",
         key_uses: uses::CHANGED,
-        summary: "Sets the unix time in milliseconds at which a key ends.",
+        summary: "Sets the expiration of a key to a Unix time in milliseconds.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::PXAT, "pexpireat"),
         ..SET
@@ -74,7 +74,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 2,
         since: "2.2.0",
         key_uses: uses::CHANGED,
-        summary: "Takes a key's deadline away.",
+        summary: "Removes the expiration of a key.",
         syntax: "key",
         handler: persist,
         ..SET
@@ -83,7 +83,7 @@ pub const COMMANDS: &[Command] = &[
         name: "ttl",
         replies: Replies::Integer,
 
-        summary: "Gives the seconds until a key ends.",
+        summary: "Returns the remaining time to live of a key in seconds.",
         tips: &["nondeterministic_output"],
         handler: |cx, args| ask(cx, args, Unit::EX),
         ..ASK
@@ -93,7 +93,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         since: "2.6.0",
-        summary: "Gives the milliseconds until a key ends.",
+        summary: "Returns the remaining time to live of a key in milliseconds.",
         tips: &["nondeterministic_output"],
         handler: |cx, args| ask(cx, args, Unit::PX),
         ..ASK
@@ -103,7 +103,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         since: "7.0.0",
-        summary: "Gives the unix time in seconds at which a key ends.",
+        summary: "Returns the expiration of a key as a Unix time in seconds.",
         handler: |cx, args| ask(cx, args, Unit::EXAT),
         ..ASK
     },
@@ -112,7 +112,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         since: "7.0.0",
-        summary: "Gives the unix time in milliseconds at which a key ends.",
+        summary: "Returns the expiration of a key as a Unix time in milliseconds.",
         handler: |cx, args| ask(cx, args, Unit::PXAT),
         ..ASK
     },

@@ -25,7 +25,7 @@ const DELETE: Command = Command {
     keys: Keys::ALL,
     access: Access::Remove,
     natives: Natives::Deleted,
-    complexity: "O(N) for N keys; big values are freed in pieces",
+    complexity: "O(N) for N keys. Large values are freed in steps afterwards.",
     syntax: "key [key ...]",
     tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
     handler: del,
@@ -39,7 +39,7 @@ pub const COMMANDS: &[Command] = &[
         name: "unlink",
         flags: WRITE_FAST,
         since: "4.0.0",
-        summary: "Deletes keys; the same as DEL, which never stalls here either.",
+        summary: "Deletes keys. The same as DEL, which frees memory in the background, too.",
         ..DELETE
     },
     Command {
@@ -49,7 +49,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         keys: Keys::ALL,
         key_uses: uses::EXAMINED,
-        summary: "Counts which of the keys are there, a key named twice counting twice.",
+        summary: "Counts the keys that exist. A key that is given twice counts twice.",
         complexity: "O(N) for N keys",
         syntax: "key [key ...]",
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
@@ -65,7 +65,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::ALL,
         since: "3.2.1",
         key_uses: uses::EXAMINED,
-        summary: "Counts which of the keys are there and notes that they were used.",
+        summary: "Counts the keys that exist and updates their last access time.",
         complexity: "O(N) for N keys",
         syntax: "key [key ...]",
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
@@ -79,7 +79,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 2,
         flags: READ_FAST,
         key_uses: uses::EXAMINED,
-        summary: "Says which type of value a key holds.",
+        summary: "Returns the type of the value of a key.",
         syntax: "key",
         handler: type_of,
         ..KEY
@@ -93,7 +93,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         access: Access::ReadWrite,
         key_uses: uses::RENAMED,
-        summary: "Gives a key another name, in the place of whatever had it.",
+        summary: "Renames a key. Overwrites the destination.",
         syntax: "key newkey",
         handler: rename,
         ..KEY
@@ -107,7 +107,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         access: Access::ReadWrite,
         key_uses: uses::RENAMED_NEW,
-        summary: "Gives a key another name, provided that no key has it.",
+        summary: "Renames a key only if the new name does not exist.",
         syntax: "key newkey",
         handler: renamenx,
         ..KEY
@@ -122,7 +122,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Read,
         since: "6.2.0",
         key_uses: uses::COPIED,
-        summary: "Copies a key's value and deadline to another key.",
+        summary: "Copies the value and the expiration of a key to another key.",
         complexity: "O(N) for a collection of N elements",
         syntax: "source destination [DB destination-db] [REPLACE]",
         natives: Natives::Checked,
@@ -146,7 +146,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         keys: Keys::None,
         since: "2.2.3",
-        summary: "A container for commands that look into keys.",
+        summary: "A container for commands that inspect values.",
         categories: Categories::empty(),
         subcommands: OBJECT,
         ..KEY
@@ -165,21 +165,21 @@ const OBJECT_KEY: Command = Command {
 };
 
 const OBJECT: &[Command] = &[
-    Command { name: "encoding", summary: "Says how a key's value is stored.", handler: object_encoding, ..OBJECT_KEY },
+    Command { name: "encoding", summary: "Returns the internal encoding of a value.", handler: object_encoding, ..OBJECT_KEY },
     Command {
         name: "freq",
         since: "4.0.0",
-        summary: "Gives how often a key is used; only counted under an LFU policy.",
+        summary: "Returns the logarithmic access counter of a key. Requires an LFU eviction policy.",
         handler: object_freq,
         ..OBJECT_KEY
     },
-    Command { name: "idletime", summary: "Gives the seconds since a key was last used.", handler: object_idletime, ..OBJECT_KEY },
     Command {
-        name: "refcount",
-        summary: "Gives the number of references to a key's value.",
-        handler: object_refcount,
+        name: "idletime",
+        summary: "Returns the seconds since the last access to a key.",
+        handler: object_idletime,
         ..OBJECT_KEY
     },
+    Command { name: "refcount", summary: "Returns the reference count of a value.", handler: object_refcount, ..OBJECT_KEY },
     Command { categories: KEY.categories, ..help::row(Group::Generic, "6.2.0") },
 ];
 

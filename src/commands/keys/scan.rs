@@ -19,7 +19,7 @@ pub const COMMANDS: &[Command] = &[
         name: "keys",
         arity: 2,
         categories: Categories::KEYSPACE.union(Categories::DANGEROUS),
-        summary: "Gives all keys that match a pattern; of a large database, while others are served.",
+        summary: "Returns all keys that match a pattern. In a large database, other clients are served meanwhile.",
         complexity: "O(N) for N keys in the database",
         syntax: "pattern",
         tips: &["request_policy:all_shards", "nondeterministic_output_order"],
@@ -30,8 +30,8 @@ pub const COMMANDS: &[Command] = &[
         name: "scan",
         arity: -2,
         since: "2.8.0",
-        summary: "Walks over the keys of the database in steps.",
-        complexity: "O(N) for N keys visited a call, which are no more than 2,048 whatever COUNT says",
+        summary: "Iterates over the keys of the database.",
+        complexity: "O(N) for N keys visited per call, at most 2,048 whatever COUNT says",
         syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
         tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
         handler: scan,
@@ -40,7 +40,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "randomkey",
         arity: 1,
-        summary: "Gives some key of the database, each with the same chance.",
+        summary: "Returns a random key of the database.",
         tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
         handler: randomkey,
         ..WALK
@@ -50,7 +50,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 1,
         flags: Flags::READONLY.union(Flags::FAST),
         group: Group::Server,
-        summary: "Gives the number of keys in the database.",
+        summary: "Returns the number of keys in the database.",
         tips: &["request_policy:all_shards", "response_policy:agg_sum"],
         handler: |cx, _| {
             // What has ended in this very moment is not counted any more.

@@ -27,13 +27,13 @@ const VALUES_MAX: usize = 10_000_000;
 /// A number in text has fewer bytes than this.
 const NUMBER_TEXT_MAX: usize = 5 * 1024;
 
-const PATTERNS_NOTE: &str = "Which keys BY and GET lead to follows from the elements that are sorted.";
+const PATTERNS_NOTE: &str = "The keys that BY and GET refer to depend on the sorted elements.";
 
 const SORT: Command = Command {
     group: Group::Generic,
     arity: -2,
     categories: Categories::SET.union(Categories::SORTEDSET).union(Categories::LIST).union(Categories::DANGEROUS),
-    complexity: "O(N+M*log(M)) for N elements, of which M are given; O(N) where they are not sorted",
+    complexity: "O(N+M*log(M)) for N elements, of which M are returned; O(N) without sorting",
     ..Command::DEFAULT
 };
 
@@ -43,8 +43,8 @@ pub const COMMANDS: &[Command] = &[
         name: "sort",
         flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: Keys::Specified(SORT_KEYS),
-        key_notes: &["", PATTERNS_NOTE, "STORE may stand anywhere behind the key."],
-        summary: "Sorts the elements of a list, a set or a sorted set, and gives or stores them or what other keys hold for them.",
+        key_notes: &["", PATTERNS_NOTE, "STORE may be any option after the key."],
+        summary: "Sorts the elements of a list, a set or a sorted set. Returns or stores them, or the values of keys derived from them.",
         syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
                  [ALPHA] [STORE destination]",
         handler: |cx, args| sort(cx, args, false),
@@ -56,7 +56,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::Specified(SORT_RO_KEYS),
         key_notes: &["", PATTERNS_NOTE],
         since: "7.0.0",
-        summary: "Sorts the elements of a list, a set or a sorted set, and gives them or what other keys hold for them.",
+        summary: "Sorts the elements of a list, a set or a sorted set. Returns them, or the values of keys derived from them.",
         syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
                  [ALPHA]",
         handler: |cx, args| sort(cx, args, true),

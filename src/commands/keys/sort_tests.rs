@@ -125,7 +125,7 @@ fn no_request_looks_up_without_bound() {
     h.args(&args);
     let big = vec![b'v'; 10_000];
     h.args(&[b"SET", b"k1", &big]);
-    let refused = "-ERR SORT would look up more than one request may";
+    let refused = "-ERR SORT needs more key lookups than one request may make";
     assert_eq!(h.run("SORT l GET k*"), refused);
     assert_eq!(h.run("SORT l BY k* ALPHA"), refused);
     assert_eq!(h.run("SORT l BY k*"), NO_NUMBERS);

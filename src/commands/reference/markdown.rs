@@ -20,7 +20,7 @@ const HEADINGS: [(Group, &str); 17] = [
     (Group::Stream, "Streams"),
     (Group::Bitmap, "Bitmaps"),
     (Group::Hyperloglog, "HyperLogLogs"),
-    (Group::Geo, "Places"),
+    (Group::Geo, "Geospatial"),
     (Group::PubSub, "Publish and subscribe"),
     (Group::Transactions, "Transactions"),
     (Group::Scripting, "Scripts"),
@@ -58,7 +58,7 @@ pub fn markdown_names() -> String {
 pub fn markdown_page() -> String {
     let count = commands::all().count();
     let mut text = format!(
-        "# Commands\n\nMade of the command table (`UPDATE_README=1 cargo test --test commands_table`), as are `COMMAND COUNT` ({count}), \
+        "# Commands\n\nGenerated from the command table (`UPDATE_README=1 cargo test --test commands_table`), like `COMMAND COUNT` ({count}), \
          `COMMAND DOCS` and the checks of every request.\n\n\
          \"Since\" is the version of Redis (or Valkey) that introduced a command.\n",
     );
@@ -79,13 +79,13 @@ pub fn markdown_page() -> String {
     }
     let has_not = [missing::COMMANDS, missing::OPTIONS].concat();
     let has_not = has_not.iter().map(|(why, names)| (*why, names.iter().map(|name| (*name).to_owned()).collect()));
-    reasons(&mut text, "What Redis 7.4 has and Portcullis has not", has_not);
+    reasons(&mut text, "What Redis 7.4 has and Portcullis does not", has_not);
     let mut refused: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for row in commands::all().flat_map(|row| std::iter::once(row).chain(row.subcommands)).filter(|row| !row.refused.is_empty()) {
         refused.entry(row.refused).or_default().push(commands::full_name(row).into_owned());
     }
     refused.values_mut().for_each(|names| names.sort());
-    reasons(&mut text, "What is there to be refused", refused.into_iter());
+    reasons(&mut text, "Commands that are always refused", refused.into_iter());
     text
 }
 

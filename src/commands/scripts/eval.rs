@@ -10,7 +10,7 @@ use crate::script::ScriptState;
 use crate::script::bounds;
 use crate::script::{self, Request, Source};
 
-const OF_UNKNOWN_USE: &[&str] = &["What the script does with its keys is not known beforehand: this is the most that can be."];
+const OF_UNKNOWN_USE: &[&str] = &["The access is not known before the script runs; this is the maximum."];
 const BY_SOURCE: &str = "script numkeys [key [key ...]] [arg [arg ...]]";
 const BY_DIGEST: &str = "sha1 numkeys [key [key ...]] [arg [arg ...]]";
 const COST: &str = "Depends on the script that is executed.";
@@ -34,7 +34,7 @@ pub const COMMANDS: &[Command] = &[
         name: "evalsha",
         runs: Runs::Digest,
         since: "2.6.0",
-        summary: "Runs a cached script by the SHA-1 of its source.",
+        summary: "Runs a cached Lua script by its SHA-1 digest.",
         complexity: COST,
         syntax: BY_DIGEST,
         handler: evalsha,
@@ -45,7 +45,7 @@ pub const COMMANDS: &[Command] = &[
         runs: Runs::Source,
         key_notes: OF_UNKNOWN_USE,
         since: "7.0.0",
-        summary: "Runs a Lua script that cannot write.",
+        summary: "Runs a read-only Lua script.",
         complexity: COST,
         syntax: BY_SOURCE,
         handler: eval_ro,
@@ -55,7 +55,7 @@ pub const COMMANDS: &[Command] = &[
         name: "evalsha_ro",
         runs: Runs::Digest,
         since: "7.0.0",
-        summary: "Runs a cached script, which cannot write, by the SHA-1 of its source.",
+        summary: "Runs a cached read-only Lua script by its SHA-1 digest.",
         complexity: COST,
         syntax: BY_DIGEST,
         handler: evalsha_ro,
@@ -66,14 +66,14 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::empty(),
         since: "2.6.0",
-        summary: "Looks after the cache of scripts.",
+        summary: "A container for script cache commands.",
         complexity: "Depends on subcommand.",
         subcommands: &[
             Command {
                 name: "debug",
                 arity: 3,
                 since: "3.2.0",
-                summary: "Accepts NO; there is no debugger to run scripts in.",
+                summary: "Accepts NO. There is no script debugger.",
                 syntax: "<YES | SYNC | NO>",
                 handler: debug,
                 ..SCRIPT
@@ -82,7 +82,7 @@ pub const COMMANDS: &[Command] = &[
                 name: "exists",
                 arity: -3,
                 since: "2.6.0",
-                summary: "Tells which scripts are cached.",
+                summary: "Checks which scripts are cached.",
                 complexity: "O(N) with N being the number of scripts to check.",
                 syntax: "sha1 [sha1 ...]",
                 tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
@@ -93,7 +93,7 @@ pub const COMMANDS: &[Command] = &[
                 name: "flush",
                 arity: -2,
                 since: "2.6.0",
-                summary: "Empties the cache of scripts.",
+                summary: "Removes all scripts from the cache.",
                 complexity: "O(N) with N being the number of scripts in cache",
                 syntax: "[ASYNC | SYNC]",
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
@@ -106,7 +106,7 @@ pub const COMMANDS: &[Command] = &[
                 arity: 2,
                 flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
                 since: "2.6.0",
-                summary: "Ends the script that runs.",
+                summary: "Terminates the running script.",
                 tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
                 handler: kill,
                 ..SCRIPT
@@ -116,7 +116,7 @@ pub const COMMANDS: &[Command] = &[
                 arity: 3,
                 flags: Flags::NOSCRIPT.union(Flags::STALE),
                 since: "2.6.0",
-                summary: "Caches a script and gives the SHA-1 of its source.",
+                summary: "Caches a Lua script and returns its SHA-1 digest.",
                 complexity: "O(N) with N being the length in bytes of the script body.",
                 syntax: "script",
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
@@ -128,7 +128,7 @@ pub const COMMANDS: &[Command] = &[
                 arity: 3,
                 // Of Valkey.
                 since: "8.0.0",
-                summary: "Gives the source of a cached script.",
+                summary: "Returns the source of a cached script.",
                 complexity: "O(1).",
                 syntax: "sha1",
                 handler: show,

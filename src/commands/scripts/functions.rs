@@ -20,7 +20,7 @@ const TO_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:a
 /// What the rows of `FCALL` and `FCALL_RO` have in common.
 const FCALL: Command = Command {
     runs: Runs::Function,
-    key_notes: &["What the function does with its keys is not known beforehand: this is the most that can be."],
+    key_notes: &["The access is not known before the function runs; this is the maximum."],
     since: "7.0.0",
     complexity: "Depends on the function that is executed.",
     syntax: "function numkeys [key [key ...]] [arg [arg ...]]",
@@ -29,12 +29,12 @@ const FCALL: Command = Command {
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
-    Command { name: "fcall", summary: "Calls a function of a library.", handler: fcall, ..FCALL },
+    Command { name: "fcall", summary: "Calls a function.", handler: fcall, ..FCALL },
     Command {
         name: "fcall_ro",
         flags: RUN_READ_ONLY.flags,
         access: RUN_READ_ONLY.access,
-        summary: "Calls a function of a library, which cannot write.",
+        summary: "Calls a read-only function.",
         handler: fcall_ro,
         ..FCALL
     },
@@ -42,14 +42,14 @@ pub const COMMANDS: &[Command] = &[
         name: "function",
         arity: -2,
         flags: Flags::empty(),
-        summary: "Looks after libraries of functions.",
+        summary: "A container for function library commands.",
         complexity: "Depends on subcommand.",
         subcommands: &[
             Command {
                 name: "delete",
                 arity: 3,
                 flags: WRITES,
-                summary: "Deletes a library.",
+                summary: "Deletes a library and its functions.",
                 syntax: "library-name",
                 tips: TO_ALL_SHARDS,
                 handler: delete,
@@ -58,7 +58,7 @@ pub const COMMANDS: &[Command] = &[
             Command {
                 name: "dump",
                 arity: 2,
-                summary: "Gives all libraries as one payload.",
+                summary: "Returns all libraries in one serialized payload.",
                 complexity: "O(N) where N is the number of functions",
                 handler: dump,
                 ..FUNCTION
@@ -79,7 +79,7 @@ pub const COMMANDS: &[Command] = &[
                 name: "kill",
                 arity: 2,
                 flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
-                summary: "Ends the function that runs.",
+                summary: "Terminates the running function.",
                 tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
                 handler: kill,
                 ..FUNCTION
@@ -87,7 +87,7 @@ pub const COMMANDS: &[Command] = &[
             Command {
                 name: "list",
                 arity: -2,
-                summary: "Lists libraries and their functions.",
+                summary: "Lists the libraries and their functions.",
                 complexity: "O(N) where N is the number of functions",
                 syntax: "[LIBRARYNAME library-name-pattern] [WITHCODE]",
                 tips: &["nondeterministic_output_order"],
@@ -109,7 +109,7 @@ pub const COMMANDS: &[Command] = &[
                 name: "restore",
                 arity: -3,
                 flags: WRITES.union(Flags::DENYOOM),
-                summary: "Loads all libraries of a payload.",
+                summary: "Restores libraries from a serialized payload.",
                 complexity: "O(N) where N is the number of functions on the payload",
                 syntax: "serialized-value [FLUSH | APPEND | REPLACE]",
                 tips: TO_ALL_SHARDS,
@@ -120,7 +120,7 @@ pub const COMMANDS: &[Command] = &[
                 name: "stats",
                 arity: 2,
                 flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
-                summary: "Tells what function runs, and how many there are.",
+                summary: "Returns the running function, and the number of libraries and functions.",
                 tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
                 handler: stats,
                 ..FUNCTION

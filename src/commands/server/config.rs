@@ -20,30 +20,24 @@ pub const COMMANDS: &[Command] = &[Command {
     arity: -2,
     group: Group::Server,
     since: "2.0.0",
-    summary: "Reads and sets configuration directives; has subcommands.",
+    summary: "A container for server configuration commands.",
     complexity: "Depends on subcommand.",
     subcommands: &[
         Command {
             name: "get",
             arity: -3,
-            summary: "Gives the directives whose names match, and their values.",
+            summary: "Returns the directives that match the patterns, and their values.",
             complexity: "O(N) when N is the number of configuration parameters provided",
             syntax: "parameter [parameter ...]",
             handler: get,
             ..SUB
         },
         Command { handler: help, ..help::row(Group::Server, "5.0.0") },
-        Command {
-            name: "resetstat",
-            summary: "Sets the counters of INFO back to zero.",
-            tips: TO_ALL_NODES,
-            handler: resetstat,
-            ..SUB
-        },
+        Command { name: "resetstat", summary: "Resets the statistics of INFO.", tips: TO_ALL_NODES, handler: resetstat, ..SUB },
         Command {
             name: "rewrite",
             since: "2.8.0",
-            summary: "Writes the values of all directives into the configuration file.",
+            summary: "Writes the current directives to the configuration file.",
             tips: TO_ALL_NODES,
             handler: rewrite,
             ..SUB
@@ -52,7 +46,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "set",
             secrets: secret_values,
             arity: -4,
-            summary: "Sets directives, all of them or none.",
+            summary: "Sets directives: all of them, or none if one fails.",
             complexity: "O(N) when N is the number of configuration parameters provided",
             syntax: "parameter value [parameter value ...]",
             tips: TO_ALL_NODES,

@@ -30,18 +30,25 @@ pub const COMMANDS: &[Command] = &[Command {
     name: "latency",
     arity: -2,
     flags: Flags::empty(),
-    summary: "Shows pauses, and how long commands take.",
+    summary: "A container for latency diagnostics commands.",
     complexity: "Depends on subcommand.",
     tips: &[],
     subcommands: &[
-        Command { name: "doctor", summary: "Says in words what the pauses tell.", handler: doctor, ..ROW },
-        Command { name: "graph", arity: 3, summary: "Draws the pauses of an event.", syntax: "event", handler: graph, ..ROW },
+        Command { name: "doctor", summary: "Reports latency problems in words.", handler: doctor, ..ROW },
+        Command {
+            name: "graph",
+            arity: 3,
+            summary: "Draws the latency of an event as a graph.",
+            syntax: "event",
+            handler: graph,
+            ..ROW
+        },
         help::row(Group::Server, "2.8.13"),
         Command {
             name: "histogram",
             arity: -2,
             since: "7.0.0",
-            summary: "Shows how the times of commands, or of all, are distributed.",
+            summary: "Returns the distribution of the execution times of commands.",
             complexity: "O(N) where N is the number of commands with latency information being retrieved.",
             syntax: "[command [command ...]]",
             handler: histogram,
@@ -50,16 +57,16 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "history",
             arity: 3,
-            summary: "Lists the pauses of an event, the longest of each second.",
+            summary: "Returns the latency of an event over time, the maximum of each second.",
             syntax: "event",
             handler: history,
             ..ROW
         },
-        Command { name: "latest", summary: "Gives the last and the longest pause of each event.", handler: latest, ..ROW },
+        Command { name: "latest", summary: "Returns the last and the maximum latency of each event.", handler: latest, ..ROW },
         Command {
             name: "reset",
             arity: -2,
-            summary: "Forgets the pauses of events, or of all.",
+            summary: "Clears the latency data of the given events, or of all events.",
             syntax: "[event [event ...]]",
             tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
             handler: reset,
@@ -68,7 +75,7 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "turns",
             since: PORTCULLIS_VERSION,
-            summary: "Shows how long the server was busy at a stretch, so that all others had to wait.",
+            summary: "Returns how long the event loop ran without a break, during which no other client was served.",
             complexity: "O(1)",
             handler: turns,
             ..ROW

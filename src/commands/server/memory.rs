@@ -21,33 +21,33 @@ const OF_EACH: &[&str] = &["nondeterministic_output", "request_policy:all_shards
 pub const COMMANDS: &[Command] = &[Command {
     name: "memory",
     arity: -2,
-    summary: "Tells what takes up memory.",
+    summary: "A container for memory diagnostics commands.",
     complexity: "Depends on subcommand.",
     subcommands: &[
-        Command { name: "doctor", summary: "Says what is odd about the use of memory.", tips: OF_EACH, handler: doctor, ..ROW },
+        Command { name: "doctor", summary: "Reports memory problems in words.", tips: OF_EACH, handler: doctor, ..ROW },
         help::row(Group::Server, "4.0.0"),
         Command {
             name: "malloc-stats",
-            summary: "Says that the allocator keeps no statistics to show.",
+            summary: "Returns the allocator's statistics. The allocator keeps none.",
             tips: OF_EACH,
             handler: malloc_stats,
             ..ROW
         },
         Command {
             name: "purge",
-            summary: "Has the allocator give the system back what is free; it does so by itself, bit by bit.",
+            summary: "Asks the allocator to return free memory to the system. It also does so on its own, bit by bit.",
             tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
             handler: purge,
             ..ROW
         },
-        Command { name: "stats", summary: "Lists figures on the use of memory.", tips: OF_EACH, handler: stats, ..ROW },
+        Command { name: "stats", summary: "Returns details about memory usage.", tips: OF_EACH, handler: stats, ..ROW },
         Command {
             name: "usage",
             arity: -3,
             flags: Flags::READONLY,
             keys: Keys::Range { first: 2, last: 2, step: 1 },
             key_uses: &[(Access::Read, KeyUse::empty())],
-            summary: "Gives the bytes that a key and its value take up.",
+            summary: "Returns the memory usage of a key and its value in bytes.",
             syntax: "key [SAMPLES count]",
             handler: usage,
             ..ROW

@@ -19,13 +19,13 @@ pub const COMMANDS: &[Command] = &[Command {
     name: "slowlog",
     arity: -2,
     flags: Flags::empty(),
-    summary: "Shows the last requests that took long.",
+    summary: "A container for slow log commands.",
     complexity: "Depends on subcommand.",
     subcommands: &[
         Command {
             name: "get",
             arity: -2,
-            summary: "Lists them, the newest first.",
+            summary: "Returns the entries of the slow log, the newest first.",
             complexity: "O(N) where N is the number of entries returned",
             syntax: "[count]",
             tips: &["request_policy:all_nodes", "nondeterministic_output"],
@@ -35,14 +35,14 @@ pub const COMMANDS: &[Command] = &[Command {
         help::row(Group::Server, "6.2.0"),
         Command {
             name: "len",
-            summary: "Counts them.",
+            summary: "Returns the number of entries in the slow log.",
             tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
             handler: len,
             ..ROW
         },
         Command {
             name: "reset",
-            summary: "Forgets them.",
+            summary: "Clears the slow log.",
             complexity: "O(N) where N is the number of entries in the slowlog",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             handler: reset,

@@ -32,14 +32,14 @@ const STORE: Command = Command {
     syntax: "destination key [key ...]",
     ..SET
 };
-const INTERSECTION: &str = "O(N*M) at worst, N the members of the smallest set, M the number of sets";
+const INTERSECTION: &str = "O(N*M) in the worst case, for N members of the smallest set and M sets";
 const SUM: &str = "O(N) for N members of all sets together";
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "sinter",
-        summary: "Gives the members that all of the sets have.",
+        summary: "Returns the intersection of sets.",
         complexity: INTERSECTION,
         handler: sinter,
         ..COMBINE
@@ -49,7 +49,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         keys: Keys::Counted { numkeys: 1, step: 1 },
         since: "7.0.0",
-        summary: "Gives the number of members that all of the sets have, counting up to a limit.",
+        summary: "Counts the members of the intersection of sets, up to a limit.",
         complexity: INTERSECTION,
         syntax: "numkeys key [key ...] [LIMIT limit:integer]",
         tips: &[],
@@ -60,30 +60,24 @@ pub const COMMANDS: &[Command] = &[
         name: "sinterstore",
         replies: Replies::Integer,
 
-        summary: "Stores the members that all of the sets have, and gives their number.",
+        summary: "Stores the intersection of sets in another key.",
         complexity: INTERSECTION,
         handler: |cx, args| store(cx, args, Event::SINTERSTORE, intersection),
         ..STORE
     },
-    Command {
-        name: "sunion",
-        summary: "Gives the members that at least one of the sets has.",
-        complexity: SUM,
-        handler: sunion,
-        ..COMBINE
-    },
+    Command { name: "sunion", summary: "Returns the union of sets.", complexity: SUM, handler: sunion, ..COMBINE },
     Command {
         name: "sunionstore",
         replies: Replies::Integer,
 
-        summary: "Stores the members that at least one of the sets has, and gives their number.",
+        summary: "Stores the union of sets in another key.",
         complexity: SUM,
         handler: |cx, args| store(cx, args, Event::SUNIONSTORE, union),
         ..STORE
     },
     Command {
         name: "sdiff",
-        summary: "Gives the members of the first set that none of the others has.",
+        summary: "Returns the members of the first set that no other one has.",
         complexity: SUM,
         handler: sdiff,
         ..COMBINE
@@ -92,7 +86,7 @@ pub const COMMANDS: &[Command] = &[
         name: "sdiffstore",
         replies: Replies::Integer,
 
-        summary: "Stores the members of the first set that none of the others has, and gives their number.",
+        summary: "Stores the members of the first set that no other one has in another key.",
         complexity: SUM,
         handler: |cx, args| store(cx, args, Event::SDIFFSTORE, difference),
         ..STORE

@@ -34,7 +34,7 @@ const DIFF_COST: &str = "O(N)+O(M*log(M)) for N members of all sets and M of the
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "zunion",
-        summary: "Gives the members that at least one of the sorted sets has.",
+        summary: "Returns the union of sorted sets.",
         complexity: UNION_COST,
         syntax: "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
         handler: |cx, args| give(cx, args, Operation::Union),
@@ -42,7 +42,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zinter",
-        summary: "Gives the members that all of the sorted sets have.",
+        summary: "Returns the intersection of sorted sets.",
         complexity: INTER_COST,
         syntax: "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
         handler: |cx, args| give(cx, args, Operation::Inter),
@@ -50,7 +50,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zdiff",
-        summary: "Gives the members of the first sorted set that none of the others has.",
+        summary: "Returns the members of the first sorted set that no other one has.",
         complexity: DIFF_COST,
         syntax: "numkeys key [key ...] [WITHSCORES]",
         handler: |cx, args| give(cx, args, Operation::Diff),
@@ -58,7 +58,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "zunionstore",
-        summary: "Stores the members that at least one of the sorted sets has under another key.",
+        summary: "Stores the union of sorted sets in another key.",
         complexity: UNION_COST,
         syntax: "destination numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>]",
         handler: |cx, args| store(cx, args, Operation::Union, "zunionstore"),
@@ -68,7 +68,7 @@ pub const COMMANDS: &[Command] = &[
         name: "zinterstore",
         replies: Replies::Integer,
 
-        summary: "Stores the members that all of the sorted sets have under another key.",
+        summary: "Stores the intersection of sorted sets in another key.",
         complexity: INTER_COST,
         syntax: "destination numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>]",
         handler: |cx, args| store(cx, args, Operation::Inter, "zinterstore"),
@@ -77,7 +77,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "zdiffstore",
         since: "6.2.0",
-        summary: "Stores the members of the first sorted set that none of the others has under another key.",
+        summary: "Stores the members of the first sorted set that no other one has in another key.",
         complexity: DIFF_COST,
         syntax: "destination numkeys key [key ...]",
         handler: |cx, args| store(cx, args, Operation::Diff, "zdiffstore"),
@@ -86,7 +86,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "zintercard",
         since: "7.0.0",
-        summary: "Counts the members that all of the sorted sets have, up to a limit.",
+        summary: "Counts the members of the intersection of sorted sets, up to a limit.",
         complexity: "O(N*K) for K sets and N members of the smallest",
         syntax: "numkeys key [key ...] [LIMIT limit:integer]",
         handler: zintercard,

@@ -25,13 +25,13 @@ const BZPOP: Command = Command {
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "bzpopmin",
-        summary: "Removes the member with the lowest score of the first sorted set that is there, and waits for one if none is.",
+        summary: "Removes and returns the member with the lowest score of the first sorted set that exists. Blocks until there is one.",
         handler: |cx, args| bzpop(cx, args, End::Min),
         ..BZPOP
     },
     Command {
         name: "bzpopmax",
-        summary: "Removes the member with the highest score of the first sorted set that is there, and waits for one if none is.",
+        summary: "Removes and returns the member with the highest score of the first sorted set that exists. Blocks until there is one.",
         handler: |cx, args| bzpop(cx, args, End::Max),
         ..BZPOP
     },
@@ -41,8 +41,8 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::Counted { numkeys: 2, step: 1 },
         group: Group::SortedSet,
         since: "7.0.0",
-        summary: "Removes members from one end of the first sorted set that is there, and waits for one if none is.",
-        complexity: "O(K)+O(M*log(N)) for K keys, N members of the set and M popped",
+        summary: "Removes and returns members with the lowest or highest scores of the first sorted set that exists. Blocks until there is one.",
+        complexity: "O(K)+O(M*log(N)) for K keys, N members of the sorted set and M popped",
         syntax: "timeout numkeys key [key ...] <MIN | MAX> [COUNT count]",
         handler: bzmpop,
         ..BLOCKING

@@ -34,8 +34,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
-        summary: "Adds members to a sorted set, or sets the scores of those that are there.",
-        complexity: "O(log(N)) for each member, for N members of the set",
+        summary: "Adds members to a sorted set or updates their scores. Creates the sorted set if it does not exist.",
+        complexity: "O(log(N)) for each member, for N members of the sorted set",
         syntax: "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
         handler: |cx, args| zadd(cx, args, false),
         ..ZSET
@@ -46,8 +46,8 @@ pub const COMMANDS: &[Command] = &[
 
         arity: 4,
         flags: GROW_FAST,
-        summary: "Adds to the score of a member; one that is not there counts as 0.",
-        complexity: "O(log(N)) for N members of the set",
+        summary: "Increments the score of a member. A missing member counts as 0.",
+        complexity: "O(log(N)) for N members of the sorted set",
         syntax: "key increment member",
         handler: |cx, args| zadd(cx, args, true),
         ..ZSET
@@ -59,8 +59,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
-        summary: "Removes members of a sorted set, and with the last one the set.",
-        complexity: "O(M*log(N)) for M members to remove and N of the set",
+        summary: "Removes members of a sorted set. Deletes the sorted set with its last member.",
+        complexity: "O(M*log(N)) for M members to remove and N members of the sorted set",
         syntax: "key member [member ...]",
         handler: zrem,
         ..ZSET
@@ -72,7 +72,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 3,
         flags: READ_FAST,
         access: Access::Read,
-        summary: "Gives the score of a member.",
+        summary: "Returns the score of a member.",
         syntax: "key member",
         handler: zscore,
         ..ZSET
@@ -83,8 +83,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "6.2.0",
-        summary: "Gives the scores of several members.",
-        complexity: "O(N) for N members asked for",
+        summary: "Returns the scores of several members.",
+        complexity: "O(N) for N requested members",
         syntax: "key member [member ...]",
         handler: zmscore,
         ..ZSET
@@ -97,7 +97,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         key_uses: uses::EXAMINED,
-        summary: "Gives the number of members of a sorted set.",
+        summary: "Returns the number of members of a sorted set.",
         syntax: "key",
         handler: |cx, args| {
             let len = cx.db().zset(args[1])?.map_or(0, |zset| zset.len());
@@ -114,8 +114,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "2.0.0",
-        summary: "Counts the members whose scores lie in a range.",
-        complexity: "O(log(N)) for N members of the set",
+        summary: "Counts the members with scores in a range.",
+        complexity: "O(log(N)) for N members of the sorted set",
         syntax: "key min:double max:double",
         handler: |cx, args| {
             let range = parse_score_range(args[2], args[3])?;
@@ -133,8 +133,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "2.8.9",
-        summary: "Counts the members that lie in a range, in a set whose scores are all the same.",
-        complexity: "O(log(N)) for N members of the set",
+        summary: "Counts the members in a lexicographical range. All members must have the same score.",
+        complexity: "O(log(N)) for N members of the sorted set",
         syntax: "key min max",
         handler: |cx, args| {
             let (min, max) = parse_lex_range(args[2], args[3])?;
@@ -150,8 +150,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "2.0.0",
-        summary: "Gives the rank of a member, the lowest score being 0.",
-        complexity: "O(log(N)) for N members of the set",
+        summary: "Returns the rank of a member in ascending order of scores. The first rank is 0.",
+        complexity: "O(log(N)) for N members of the sorted set",
         syntax: "key member [WITHSCORE]",
         handler: |cx, args| zrank(cx, args, false),
         ..ZSET
@@ -162,8 +162,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "2.0.0",
-        summary: "Gives the rank of a member, the highest score being 0.",
-        complexity: "O(log(N)) for N members of the set",
+        summary: "Returns the rank of a member in descending order of scores. The first rank is 0.",
+        complexity: "O(log(N)) for N members of the sorted set",
         syntax: "key member [WITHSCORE]",
         handler: |cx, args| zrank(cx, args, true),
         ..ZSET
@@ -174,8 +174,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "6.2.0",
-        summary: "Gives random members of a sorted set: different ones, or with a negative count any.",
-        complexity: "O(N*log(M)) for N members given and M of the set",
+        summary: "Returns random members of a sorted set: different ones, or with a negative count possibly the same one several times.",
+        complexity: "O(N*log(M)) for N returned members and M members of the sorted set",
         syntax: "key [count [WITHSCORES]]",
         tips: &["nondeterministic_output"],
         handler: zrandmember,
@@ -187,8 +187,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "2.8.0",
-        summary: "Walks over the members of a sorted set in steps.",
-        complexity: "O(N) for N members visited a call",
+        summary: "Iterates over the members and scores of a sorted set.",
+        complexity: "O(N) for N members visited per call",
         syntax: "key cursor [MATCH pattern] [COUNT count]",
         tips: &["nondeterministic_output"],
         handler: zscan,

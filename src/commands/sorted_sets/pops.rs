@@ -20,8 +20,8 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
         since: "5.0.0",
-        summary: "Removes the members with the lowest scores and gives them.",
-        complexity: "O(log(N)*M) for N members of the set and M popped",
+        summary: "Removes and returns the members with the lowest scores.",
+        complexity: "O(log(N)*M) for N members of the sorted set and M popped",
         syntax: "key [count]",
         handler: |cx, args| zpop(cx, args, End::Min),
         ..ZSET
@@ -32,8 +32,8 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
         since: "5.0.0",
-        summary: "Removes the members with the highest scores and gives them.",
-        complexity: "O(log(N)*M) for N members of the set and M popped",
+        summary: "Removes and returns the members with the highest scores.",
+        complexity: "O(log(N)*M) for N members of the sorted set and M popped",
         syntax: "key [count]",
         handler: |cx, args| zpop(cx, args, End::Max),
         ..ZSET
@@ -45,8 +45,8 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::Counted { numkeys: 1, step: 1 },
         key_uses: uses::TAKEN,
         since: "7.0.0",
-        summary: "Removes members from one end of the first sorted set that is there, and gives them.",
-        complexity: "O(K)+O(M*log(N)) for K keys, N members of the set and M popped",
+        summary: "Removes and returns members with the lowest or highest scores of the first sorted set that exists.",
+        complexity: "O(K)+O(M*log(N)) for K keys, N members of the sorted set and M popped",
         syntax: "numkeys key [key ...] <MIN | MAX> [COUNT count]",
         handler: zmpop,
         ..ZSET

@@ -13,8 +13,8 @@ use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::types::zsets::{ScoreRange, ZSetView};
 use crate::store::values::zset::{LexBound, ZSet};
 
-const RANGE_COST: &str = "O(log(N)+M) for N members of the set and M given";
-const REMOVE_COST: &str = "O(M*log(N)) for N members of the set and M removed";
+const RANGE_COST: &str = "O(log(N)+M) for N members of the sorted set and M returned";
+const REMOVE_COST: &str = "O(M*log(N)) for N members of the sorted set and M removed";
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
@@ -23,7 +23,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: READ,
         access: Access::Read,
-        summary: "Gives the members in a range of ranks, scores or members.",
+        summary: "Returns the members in a range of ranks, scores or names.",
         complexity: RANGE_COST,
         syntax: "key start:string stop:string [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
         handler: |cx, args| zrange(cx, &args[1..], None, None),
@@ -36,8 +36,8 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         key_uses: uses::STORED,
         since: "6.2.0",
-        summary: "Stores the members in a range of ranks, scores or members under another key.",
-        complexity: "O(log(N)+M) for N members of the set and M stored",
+        summary: "Stores the members in a range of ranks, scores or names in another key.",
+        complexity: "O(log(N)+M) for N members of the sorted set and M stored",
         syntax: "dst:key src:key min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]",
         handler: zrangestore,
         ..ZSET
@@ -47,7 +47,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: READ,
         access: Access::Read,
-        summary: "Gives the members in a range of ranks, from the highest score down.",
+        summary: "Returns the members in a range of ranks, in descending order of scores.",
         complexity: RANGE_COST,
         syntax: "key start stop [WITHSCORES]",
         handler: |cx, args| zrange(cx, &args[1..], Some(By::Rank), Some(true)),
@@ -59,7 +59,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "1.0.5",
-        summary: "Gives the members whose scores lie in a range.",
+        summary: "Returns the members with scores in a range.",
         complexity: RANGE_COST,
         syntax: "key min:double max:double [WITHSCORES] [LIMIT offset count]",
         handler: |cx, args| zrange(cx, &args[1..], Some(By::Score), Some(false)),
@@ -71,7 +71,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "2.2.0",
-        summary: "Gives the members whose scores lie in a range, from the highest down.",
+        summary: "Returns the members with scores in a range, in descending order.",
         complexity: RANGE_COST,
         syntax: "key max:double min:double [WITHSCORES] [LIMIT offset count]",
         handler: |cx, args| zrange(cx, &args[1..], Some(By::Score), Some(true)),
@@ -83,7 +83,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "2.8.9",
-        summary: "Gives the members that lie in a range, of a set whose scores are all the same.",
+        summary: "Returns the members in a lexicographical range. All members must have the same score.",
         complexity: RANGE_COST,
         syntax: "key min max [LIMIT offset count]",
         handler: |cx, args| zrange(cx, &args[1..], Some(By::Lex), Some(false)),
@@ -95,7 +95,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "2.8.9",
-        summary: "Gives the members that lie in a range, of a set whose scores are all the same, from the last up.",
+        summary: "Returns the members in a lexicographical range, in descending order. All members must have the same score.",
         complexity: RANGE_COST,
         syntax: "key max min [LIMIT offset count]",
         handler: |cx, args| zrange(cx, &args[1..], Some(By::Lex), Some(true)),
@@ -122,7 +122,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
-        summary: "Removes the members whose scores lie in a range.",
+        summary: "Removes the members with scores in a range.",
         complexity: REMOVE_COST,
         syntax: "key min:double max:double",
         handler: |cx, args| remove(cx, args, By::Score, "zremrangebyscore"),
@@ -136,7 +136,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
         since: "2.8.9",
-        summary: "Removes the members that lie in a range, of a set whose scores are all the same.",
+        summary: "Removes the members in a lexicographical range. All members must have the same score.",
         complexity: REMOVE_COST,
         syntax: "key min max",
         handler: |cx, args| remove(cx, args, By::Lex, "zremrangebylex"),

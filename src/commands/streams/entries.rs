@@ -17,7 +17,7 @@ pub(crate) const READ: Flags = Flags::READONLY;
 pub(crate) const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 pub(crate) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
 
-const RANGE_COST: &str = "O(log(N)+M) for N entries of the stream and M given";
+const RANGE_COST: &str = "O(log(N)+M) for N entries of the stream and M returned";
 
 /// Bytes of an entry at most.
 const ENTRY_BYTES_MAX: usize = 1 << 30;
@@ -31,9 +31,9 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
-        key_notes: &["MAXLEN and MINID take entries away."],
-        summary: "Adds an entry to a stream, which comes into being with its first one.",
-        complexity: "O(1), and O(N) for N entries that are trimmed away",
+        key_notes: &["Deletes entries with MAXLEN or MINID."],
+        summary: "Appends an entry to a stream. Creates the stream if it does not exist.",
+        complexity: "O(1), or O(N) for N trimmed entries",
         syntax: "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value ...]",
         tips: &["nondeterministic_output"],
         handler: xadd,
@@ -47,7 +47,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.union(Flags::FAST),
         access: Access::Read,
         key_uses: uses::EXAMINED,
-        summary: "Gives the number of entries of a stream.",
+        summary: "Returns the number of entries of a stream.",
         syntax: "key",
         handler: |cx, args| {
             let len = cx.db().stream(args[1])?.map_or(0, |stream| stream.len());
@@ -61,7 +61,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: READ,
         access: Access::Read,
-        summary: "Gives the entries of a stream from one id to another.",
+        summary: "Returns the entries of a stream in a range of IDs.",
         complexity: RANGE_COST,
         syntax: "key start:string end:string [COUNT count]",
         handler: |cx, args| xrange(cx, args, args[2], args[3], false),
@@ -72,7 +72,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: READ,
         access: Access::Read,
-        summary: "Gives the entries of a stream from one id to another, the last first.",
+        summary: "Returns the entries of a stream in a range of IDs, in descending order.",
         complexity: RANGE_COST,
         syntax: "key end:string start:string [COUNT count]",
         handler: |cx, args| xrange(cx, args, args[3], args[2], true),
@@ -85,8 +85,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
-        summary: "Deletes entries of a stream by their ids.",
-        complexity: "O(log(N)) for each, for N entries of the stream",
+        summary: "Deletes entries of a stream by their IDs.",
+        complexity: "O(log(N)) for each ID, for N entries of the stream",
         syntax: "key id [id ...]",
         handler: xdel,
         ..STREAM
@@ -98,8 +98,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
-        summary: "Takes the oldest entries of a stream out.",
-        complexity: "O(N) for N entries taken out",
+        summary: "Deletes the oldest entries of a stream.",
+        complexity: "O(N) for N deleted entries",
         syntax: "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
         tips: &["nondeterministic_output"],
         handler: xtrim,
@@ -110,7 +110,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
-        summary: "Sets the counters of a stream; replicas need it.",
+        summary: "Sets the last ID and the counters of a stream. Replication uses it.",
         syntax: "key last-id [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id]",
         handler: xsetid,
         ..STREAM

@@ -13,7 +13,7 @@ pub const COMMANDS: &[Command] = &[Command {
     name: "xinfo",
     arity: -2,
     keys: Keys::None,
-    summary: "A container for commands that look into streams.",
+    summary: "A container for commands that inspect streams.",
     subcommands: XINFO,
     ..STREAM
 }];
@@ -24,8 +24,8 @@ const XINFO: &[Command] = &[
     Command {
         name: "stream",
         arity: -3,
-        summary: "Shows the counters of a stream, its ends, and with FULL its entries, groups and consumers.",
-        complexity: "O(1); with FULL O(N) for N entries, groups and consumers shown",
+        summary: "Returns information about a stream: its counters and ends, and with FULL its entries, groups and consumers.",
+        complexity: "O(1); with FULL O(N) for N returned entries, groups and consumers",
         syntax: "key [FULL [COUNT count]]",
         handler: stream,
         ..SUB
@@ -33,7 +33,7 @@ const XINFO: &[Command] = &[
     Command {
         name: "groups",
         arity: 3,
-        summary: "Shows the consumer groups of a stream.",
+        summary: "Returns the consumer groups of a stream.",
         complexity: "O(N) for N groups",
         syntax: "key",
         handler: groups,
@@ -42,7 +42,7 @@ const XINFO: &[Command] = &[
     Command {
         name: "consumers",
         arity: 4,
-        summary: "Shows the consumers of a group.",
+        summary: "Returns the consumers of a group.",
         complexity: "O(N) for N consumers",
         syntax: "key group",
         tips: &["nondeterministic_output"],

@@ -35,8 +35,8 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.union(Flags::BLOCKING),
         keys: Keys::Specified(XREAD_KEYS),
         access: Access::Read,
-        summary: "Gives the entries of streams behind given ids, and waits for some if told to.",
-        complexity: "O(log(N)+M) for each stream, for N entries of it and M given",
+        summary: "Returns the entries of streams after the given IDs. Optionally blocks until there is one.",
+        complexity: "O(log(N)+M) for each stream, for N entries and M returned",
         syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
         handler: |cx, args| xread(cx, args, false),
         ..STREAM
@@ -49,8 +49,8 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::BLOCKING),
         keys: Keys::Specified(XREADGROUP_KEYS),
         access: Access::Read,
-        summary: "Gives a consumer of a group entries that none of the group was given, and waits for some if told to.",
-        complexity: "O(log(N)+M*log(P)) for each stream, for N entries of it, M given and P pending",
+        summary: "Returns entries of streams that no consumer of the group has received, or those that this consumer has not acknowledged. Optionally blocks until there is one.",
+        complexity: "O(log(N)+M*log(P)) for each stream, for N entries, M returned and P pending",
         syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
         handler: |cx, args| xread(cx, args, true),
         ..STREAM

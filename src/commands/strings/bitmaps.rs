@@ -27,7 +27,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 4,
         flags: WRITE,
         access: Access::ReadWrite,
-        summary: "Sets or clears a bit of a string, which grows as far as it must, and gives what the bit was.",
+        summary: "Sets or clears a bit of a string value and returns its previous value. Extends the string if necessary.",
         syntax: "key offset value:integer",
         handler: setbit,
         ..BITMAP
@@ -38,7 +38,7 @@ pub const COMMANDS: &[Command] = &[
 
         arity: 3,
         flags: Flags::READONLY.union(Flags::FAST),
-        summary: "Gives a bit of a string, 0 beyond its end.",
+        summary: "Returns a bit of a string value; 0 beyond its end.",
         syntax: "key offset",
         handler: getbit,
         ..BITMAP
@@ -50,8 +50,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::READONLY,
         since: "2.6.0",
-        summary: "Counts the bits that are set in a string or a part of it.",
-        complexity: "O(N) for N bytes looked at",
+        summary: "Counts the set bits of a string value or of a part of it.",
+        complexity: "O(N) for N examined bytes",
         syntax: "key [start end [BYTE | BIT]]",
         handler: bitcount,
         ..BITMAP
@@ -63,8 +63,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: Flags::READONLY,
         since: "2.8.7",
-        summary: "Finds the first bit of a string or a part of it that is set, or that is clear.",
-        complexity: "O(N) for N bytes looked at",
+        summary: "Finds the first set or clear bit of a string value or of a part of it.",
+        complexity: "O(N) for N examined bytes",
         syntax: "key bit [start [end [BYTE | BIT]]]",
         handler: bitpos,
         ..BITMAP
@@ -79,7 +79,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Overwrite,
         since: "2.6.0",
         key_uses: uses::STORED,
-        summary: "Combines the bits of strings and stores the result, which is as long as the longest of them.",
+        summary: "Performs a bitwise operation on several string values and stores the result.",
         complexity: "O(N) for N bytes of all strings",
         syntax: "<AND | OR | XOR | NOT> destkey key [key ...]",
         handler: bitop,

@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         arity: 2,
-        summary: "Adds one to the integer of a key.",
+        summary: "Increments the integer value of a key by one. A missing key counts as 0.",
         syntax: "key",
         handler: |cx, args| add(cx, args[1], 1),
         ..COUNTER
@@ -34,7 +34,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         arity: 2,
-        summary: "Takes one from the integer of a key.",
+        summary: "Decrements the integer value of a key by one. A missing key counts as 0.",
         syntax: "key",
         handler: |cx, args| add(cx, args[1], -1),
         ..COUNTER
@@ -44,7 +44,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         arity: 3,
-        summary: "Adds to the integer of a key.",
+        summary: "Increments the integer value of a key by a number. A missing key counts as 0.",
         syntax: "key increment",
         handler: |cx, args| add(cx, args[1], parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?),
         ..COUNTER
@@ -54,7 +54,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         arity: 3,
-        summary: "Takes from the integer of a key.",
+        summary: "Decrements the integer value of a key by a number. A missing key counts as 0.",
         syntax: "key decrement",
         handler: |cx, args| {
             let decrement = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
@@ -68,7 +68,7 @@ pub const COMMANDS: &[Command] = &[
 
         arity: 3,
         since: "2.6.0",
-        summary: "Adds to the floating point number of a key.",
+        summary: "Increments the floating point value of a key by a number. A missing key counts as 0.",
         syntax: "key increment:double",
         handler: incrbyfloat,
         ..COUNTER

@@ -29,8 +29,8 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,
         key_uses: crate::engine::command_keys::uses::CHANGED,
-        summary: "Adds members with their places to a sorted set, or moves those that are there.",
-        complexity: "O(M*log(N)) for M members added to N",
+        summary: "Adds members with their positions to a geospatial index, or moves them. Creates the index if it does not exist.",
+        complexity: "O(M*log(N)) for M added members and N members of the index",
         syntax: "key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]",
         handler: geoadd,
         ..GEO
@@ -38,7 +38,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "geodist",
         arity: -4,
-        summary: "Gives the distance between two members.",
+        summary: "Returns the distance between two members of a geospatial index.",
         syntax: "key member1 member2 [M | KM | FT | MI]",
         handler: geodist,
         ..GEO
@@ -46,8 +46,8 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "geohash",
         arity: -2,
-        summary: "Gives the geohashes of members, by which other programs know their places.",
-        complexity: "O(N) for N members asked for",
+        summary: "Returns the positions of members as geohash strings.",
+        complexity: "O(N) for N requested members",
         syntax: "key [member [member ...]]",
         handler: |cx, args| {
             each(cx, args, |reply, point| match point {
@@ -60,8 +60,8 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "geopos",
         arity: -2,
-        summary: "Gives the longitudes and latitudes of members.",
-        complexity: "O(N) for N members asked for",
+        summary: "Returns the longitude and latitude of members.",
+        complexity: "O(N) for N requested members",
         syntax: "key [member [member ...]]",
         handler: |cx, args| {
             each(cx, args, |reply, point| match point {

@@ -12,7 +12,7 @@ use crate::keyspace::types::zsets::{ScoreRange, ZSetView};
 use crate::resp::reply::Sink;
 use crate::store::values::zset::{Item, ZSet, compare};
 
-const SEARCH_COST: &str = "O(N+log(M)) for N members around the place, M in all";
+const SEARCH_COST: &str = "O(N+log(M)) for N members near the position and M members of the sorted set";
 
 const ONE: Find = Find::Range { last: 0, step: 1, limit: 0 };
 
@@ -33,7 +33,7 @@ pub const COMMANDS: &[Command] = &[
         name: "geosearch",
         arity: -7,
         since: "6.2.0",
-        summary: "Gives the members in a circle or a rectangle around a place.",
+        summary: "Returns the members inside a circle or a rectangle.",
         complexity: SEARCH_COST,
         syntax: "key <FROMMEMBER member | FROMLONLAT longitude latitude> \
                  <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
@@ -48,7 +48,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         key_uses: uses::STORED,
         since: "6.2.0",
-        summary: "Stores the members in a circle or a rectangle around a place, and gives their number.",
+        summary: "Stores the members inside a circle or a rectangle in another key.",
         complexity: SEARCH_COST,
         syntax: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> \
                  <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
@@ -63,7 +63,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -6,
         flags: STORING,
         keys: Keys::Specified(&stored_behind_words(6)),
-        summary: "Gives or stores the members in a circle around a place.",
+        summary: "Returns or stores the members within a distance of a position.",
         complexity: SEARCH_COST,
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
                  [ASC | DESC] [STORE storekey:key | STOREDIST storedistkey:key]",
@@ -74,7 +74,7 @@ pub const COMMANDS: &[Command] = &[
         name: "georadius_ro",
         arity: -6,
         since: "3.2.10",
-        summary: "Gives the members in a circle around a place.",
+        summary: "Returns the members within a distance of a position.",
         complexity: SEARCH_COST,
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
         handler: |cx, args| search(cx, args, Form::Radius { stores: false }),
@@ -87,7 +87,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         flags: STORING,
         keys: Keys::Specified(&stored_behind_words(5)),
-        summary: "Gives or stores the members in a circle around one of them.",
+        summary: "Returns or stores the members within a distance of a member.",
         complexity: SEARCH_COST,
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] \
                  [STORE storekey:key | STOREDIST storedistkey:key]",
@@ -98,7 +98,7 @@ pub const COMMANDS: &[Command] = &[
         name: "georadiusbymember_ro",
         arity: -5,
         since: "3.2.10",
-        summary: "Gives the members in a circle around one of them.",
+        summary: "Returns the members within a distance of a member.",
         complexity: SEARCH_COST,
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
         handler: |cx, args| search(cx, args, Form::RadiusByMember { stores: false }),
