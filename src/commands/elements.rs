@@ -1,8 +1,10 @@
-//! What the commands of several types share: `HSCAN`, `SSCAN` and `ZSCAN`; `HRANDFIELD`, `SRANDMEMBER` and `ZRANDMEMBER`; the
-//! arguments of `LMPOP` and `ZMPOP`.
+//! What the commands of several types share: `HSCAN`, `SSCAN` and `ZSCAN`; `HRANDFIELD`, `SRANDMEMBER` and `ZRANDMEMBER`; index
+//! ranges of `LRANGE` and `ZRANGE`; the arguments of `LMPOP` and `ZMPOP`.
 //!
 //! Hashes, sets and sorted sets are [`Collection`]s of an [`Element`] type. Their handlers look up the key; [`scan`] and
 //! [`Draw::reply`] write the reply.
+
+use std::ops::Range;
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -173,6 +175,14 @@ impl Draw {
         };
         (0..count).map(|_| len(picker.pick(|| sequence.next()))).sum()
     }
+}
+
+/// The positions from `start` to `stop`, both included, in a collection of this length. Negative positions count from the end.
+pub fn index_range(start: i64, stop: i64, len: usize) -> Range<usize> {
+    let len = len as i64;
+    let from_start = |index: i64| if index < 0 { len + index } else { index };
+    let (start, stop) = (from_start(start).max(0), from_start(stop).min(len - 1));
+    if start > stop { 0..0 } else { start as usize..stop as usize + 1 }
 }
 
 /// The arguments of `LMPOP`, `ZMPOP` and their blocking forms: `numkeys key [key ...] end [COUNT count]`.

@@ -17,12 +17,12 @@ const ADMIN: Flags = LOOKING.union(Flags::ADMIN);
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 const PER_USER: &str = "O(N). Where N is the number of configured users.";
 
-/// Bits of a password at most.
+/// Maximum number of bits of a generated password.
 const GENPASS_BITS_MAX: i64 = 4096;
-/// Entries of the log that are shown unless told otherwise.
+/// Default number of entries that `ACL LOG` returns.
 const LOG_SHOWN: i64 = 10;
 
-/// A row of `ACL` to start from.
+/// The base of the rows of `ACL`.
 const SUB: Command = Command { arity: 2, flags: ADMIN, group: Group::Server, since: "6.0.0", ..Command::DEFAULT };
 
 /// The rows.
@@ -193,7 +193,7 @@ fn getuser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The three pairs that describe a selector.
+/// Writes the three pairs of name and value that describe a selector.
 fn write_selector(reply: &mut dyn Sink, selector: &Selector) {
     reply.bulk(b"commands");
     reply.bulk(selector.describe_commands().as_bytes());

@@ -1,4 +1,4 @@
-//! `CLIENT PAUSE`, `UNPAUSE` and `UNBLOCK`: making others wait, and ending that.
+//! `CLIENT PAUSE`, `UNPAUSE` and `UNBLOCK`: suspending and resuming other clients.
 
 use crate::base::error::{Error, Result};
 use crate::base::ids::SessionId;

@@ -16,7 +16,7 @@ const OWN: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
 const ADMIN: Flags = OWN.union(Flags::ADMIN);
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
-/// A row of `CLIENT` to start from.
+/// The base of the rows of `CLIENT`.
 const SUB: Command =
     Command { traits: Traits::KEEPS_CACHING, arity: 2, flags: OWN, group: Group::Connection, ..Command::DEFAULT };
 
@@ -132,23 +132,23 @@ pub const COMMANDS: &[Command] = &[Command {
     ..Command::DEFAULT
 }];
 
-/// Whether a text keeps the fields of a `CLIENT LIST` line apart.
+/// Whether a text can be a field of a `CLIENT LIST` line: it must not contain a separator.
 fn fits_list(text: &[u8]) -> bool {
     shown(text).iter().all(u8::is_ascii_graphic)
 }
 
-/// Refuses a name that cannot be listed.
+/// Fails if a name cannot be listed.
 pub fn check_name(name: &[u8]) -> Result {
     if fits_list(name) { Ok(()) } else { Err(Error::CLIENT_NAME) }
 }
 
-/// Names a session by a name that was checked; an empty one takes the name away.
+/// Sets the name of a session, which must have been checked. An empty name removes it.
 pub fn set_name(session: &mut Session, name: &[u8]) {
     session.name = (!name.is_empty()).then(|| name.into());
 }
 
 fn capa(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    // Capabilities allow the server to answer in ways that it has no need of, such as a redirection to another server.
+    // Capabilities permit replies that this server never sends, such as a redirection to another server.
     cx.reply.ok();
     Ok(())
 }
@@ -230,7 +230,7 @@ fn reply(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Types of connections, as filters name them.
+/// The types of connections, for filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     Normal,
@@ -259,14 +259,14 @@ impl Type {
     }
 }
 
-/// All sessions in the order in which they connected.
+/// All sessions in the order of their connection.
 pub(crate) fn by_age(cx: &Context<'_>) -> Vec<(u64, SessionId)> {
     let mut all: Vec<_> = cx.engine.sessions.iter().map(|(n, session)| (session.id, SessionId(n as u32))).collect();
     all.sort_unstable();
     all
 }
 
-/// Which sessions `CLIENT KILL` is to close: those that all that is given here applies to.
+/// The filters of `CLIENT KILL`. A session must match all of them.
 #[derive(Debug, Default)]
 struct Filter<'a> {
     id: Option<u64>,
@@ -274,7 +274,7 @@ struct Filter<'a> {
     addr: Option<&'a [u8]>,
     laddr: Option<&'a [u8]>,
     user: Option<UserId>,
-    /// Seconds.
+    /// In seconds.
     age_min: Option<i64>,
     spare_self: bool,
 }
@@ -337,7 +337,7 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(Error::NO_SUCH_CLIENT);
     }
     for &id in &found {
-        // Whoever kills itself is told so first.
+        // A client that kills itself gets the reply first.
         if id == cx.session {
             cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;
         } else {
@@ -345,7 +345,7 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             session.flags |= SessionFlags::CLOSE_NOW;
             let out = std::mem::take(&mut session.out);
             cx.engine.discard(out);
-            // What it waits for goes to others from now on.
+            // The locks for which the session waits go to other waiters.
             cx.engine.forget_wait(cx.now, id);
         }
         cx.engine.mark_dirty(id);

@@ -1,4 +1,4 @@
-//! The handshake: AUTH, HELLO, PING, SELECT and the like.
+//! Connection commands: AUTH, HELLO, PING, SELECT and others.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -11,7 +11,7 @@ use crate::engine::session::SessionFlags;
 use crate::engine::users::DEFAULT_NAME;
 use crate::resp::reply::Protocol;
 
-/// Flags of what may be called before anything else: before authentication, while data is loaded, while a script runs long.
+/// Flags of commands that are always allowed: before authentication, while data is loaded, and while a long script runs.
 const HANDSHAKE: Flags =
     Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::NO_AUTH).union(Flags::ALLOW_BUSY);
 
@@ -108,7 +108,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Names and passwords behind each `AUTH`; the name behind `SETNAME` may be such a word.
+/// The names and passwords after each `AUTH`. The argument of `SETNAME` is skipped, because it may be the word `AUTH`.
 fn secrets_of_hello(args: &[&[u8]]) -> Positions {
     let (mut secrets, mut at) = (Positions::new(), 2);
     while at < args.len() {
@@ -137,7 +137,7 @@ fn ping(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// A RESP2 client can tell this from a message, but not a status.
+/// The reply to `PING` of a RESP2 client with subscriptions: an array, because clients read arrays as messages.
 #[cold]
 fn pong_among_messages(cx: &mut Context<'_>, args: &[&[u8]]) {
     cx.reply.array(2);
@@ -247,7 +247,7 @@ fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.engine.end_transaction(cx.session);
     cx.engine.untrack(cx.session);
     cx.engine.end_monitor(cx.session);
-    // To locks the connection has ended.
+    // For locks, RESET ends the connection.
     let now = cx.now;
     cx.engine.end_lock_session(now, cx.session, true);
     cx.engine.log_out(cx.session);

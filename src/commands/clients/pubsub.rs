@@ -1,4 +1,4 @@
-//! Publish and subscribe.
+//! Publish/subscribe commands.
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
@@ -18,7 +18,7 @@ const SUBSCRIBING: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOA
 const PUBLISHING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::MAY_REPLICATE);
 const LOOKING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
 
-/// Shard channels stand where keys do, for whoever finds a cluster's node by them.
+/// Shard channels are at the positions of keys, so that clients of a cluster can determine their slot.
 const NOT_KEYS: &[(Access, KeyUse)] = &[(Access::Read, KeyUse::NOT_KEY)];
 
 /// The rows.
@@ -221,8 +221,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Tells the session how many subscriptions it has now that one was added or ended.
-/// In a cluster shard channels have slots, as keys have.
+/// All arguments: shard channels have hash slots, like keys.
 fn all_channels(args: &[&[u8]]) -> Positions {
     (1..args.len()).collect()
 }
@@ -236,7 +235,7 @@ fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
     let count = counted(session, kind);
     let mut around;
     let sink: &mut dyn Sink = if session.silenced() {
-        // `CLIENT REPLY OFF` stops replies but no pushes, and this is one.
+        // `CLIENT REPLY OFF` suppresses replies but not push messages. This is a push message.
         around = WireReply::new(&mut session.out, session.protocol);
         &mut around
     } else {
@@ -245,8 +244,7 @@ fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
     write_confirmation(sink, word, name, count);
 }
 
-/// The subscriptions that a session is told of: those to channels and patterns are counted together, those to shard channels by
-/// themselves.
+/// The number of subscriptions in a confirmation: channels and patterns are counted together, shard channels separately.
 fn counted(session: &Session, kind: Kind) -> u32 {
     let [channels, patterns, shards] = session.subscriptions;
     if kind == Kind::Shard { shards } else { channels + patterns }
@@ -308,8 +306,8 @@ fn end(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) ->
     Ok(())
 }
 
-/// The end of all subscriptions that a session has of one kind, when they are very many, oldest first. It is told of each when it ends,
-/// and of messages of the others before.
+/// Ends very many subscriptions of one kind, oldest first, in steps. The client gets a confirmation for each, and until then
+/// messages of the remaining subscriptions.
 struct Ending {
     kind: Kind,
     word: &'static str,
@@ -317,7 +315,7 @@ struct Ending {
 
 impl Course for Ending {
     fn slice(&self) -> u32 {
-        // Each lies anywhere, in three tables.
+        // The entries of a subscription are at random places in three tables.
         256
     }
 
@@ -325,7 +323,7 @@ impl Course for Ending {
         let Engine { pubsub, sessions, .. } = &mut *engine;
         let session = &mut sessions[id.0 as usize];
         let mut left = count;
-        // Of one that is to be closed they end with it.
+        // If the session is to be closed, its subscriptions end with it.
         while left > 0
             && !session.flags.contains(SessionFlags::CLOSE_NOW)
             && let Some(name) = pubsub.unsubscribe_oldest(self.kind, id)
@@ -333,7 +331,7 @@ impl Course for Ending {
             left -= 1;
             session.subscriptions[self.kind.index()] -= 1;
             let count = counted(session, self.kind);
-            // These are pushes, which `CLIENT REPLY OFF` does not stop.
+            // Confirmations are push messages, which `CLIENT REPLY OFF` does not suppress.
             write_confirmation(&mut WireReply::new(&mut session.out, session.protocol), self.word, Some(&name), count);
         }
         session.update_subscribed();
@@ -357,7 +355,7 @@ fn psubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn ssubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    // Redis lets clients that are older than this command subscribe within a transaction, but only by the older commands.
+    // For backward compatibility, Redis allows subscribing in a transaction, but only with the older commands.
     if cx.session().flags.contains(SessionFlags::IN_EXEC) {
         return Err(Error::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }
@@ -385,7 +383,7 @@ fn spublish(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn send(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
-    // What a script changed before it publishes is told first.
+    // The events of a script's changes are published before its messages.
     cx.engine.publish_events();
     let receivers = pubsub::publish(cx.engine, kind, args[1], args[2]);
     cx.reply.integer(receivers as i64);
@@ -419,10 +417,10 @@ fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The names that somebody is subscribed to, when they are very many.
+/// Lists very many channels with subscribers, in steps.
 struct Names {
     kind: Kind,
-    /// What they have to match; all of them do where there is none.
+    /// The pattern that channels must match; `None` for all channels.
     pattern: Option<Box<[u8]>>,
     cursor: usize,
     found: usize,
@@ -430,7 +428,7 @@ struct Names {
 
 impl Course for Names {
     fn go_on(&mut self, engine: &mut Engine, _: Now, _: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
-        // A string is the same in both.
+        // Bulk strings are the same in both protocols.
         let mut reply = WireReply::new(reply, Protocol::Resp2);
         engine.pubsub.walk_on(self.kind, self.cursor, count, |name| {
             if self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, name, false)) {

@@ -1,4 +1,4 @@
-//! `CLIENT TRACKING`, `CACHING`, `GETREDIR` and `TRACKINGINFO`: being told when keys change that the client may have in a cache of its own.
+//! `CLIENT TRACKING`, `CACHING`, `GETREDIR` and `TRACKINGINFO`: invalidation messages for client-side caching.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -53,7 +53,7 @@ pub const TRACKINGINFO: Command = Command {
     ..SUB
 };
 
-/// What `CLIENT TRACKING` is to do.
+/// The arguments of `CLIENT TRACKING`.
 #[derive(Default)]
 struct Request<'a> {
     options: Options,
@@ -94,7 +94,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Whether it goes together with itself and with how the client tracks already.
+    /// Fails if the options contradict each other or the current tracking mode.
     fn check(&self, cx: &Context<'_>) -> Result {
         let known = cx.engine.keyspace.changes.tracking.get(cx.engine.sessions[cx.session.0 as usize].tracker);
         let before = known.map_or(Options::empty(), |tracker| tracker.options);
@@ -130,12 +130,12 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Where the first of the prefixes is that is the beginning of another one, or begins with it. Compares each in order with those only that it
-/// begins with, as there may be very many.
+/// Index of the first prefix that overlaps another. Sorts the prefixes and compares each only with the prefixes of it, because
+/// there may be very many.
 fn first_overlapping(prefixes: &[&[u8]]) -> Option<usize> {
     let mut order: Vec<usize> = (0..prefixes.len()).collect();
     order.sort_unstable_by_key(|&index| (prefixes[index], index));
-    // Each of these begins with the one before it; with the first one's index among it and those before it.
+    // Each of these begins with the one before it. The second value is the smallest index up to here.
     let mut chain: Vec<(&[u8], usize)> = Vec::new();
     let mut first = None;
     for index in order {
@@ -196,7 +196,7 @@ fn caching(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The number of the client that is told in this one's place, 0 for none; −1 where it does not track.
+/// The id of the client to which notifications are redirected; 0 for none, −1 if the client does not track.
 fn redirection(cx: &mut Context<'_>) -> i64 {
     let number = cx.session().tracker;
     let tracker = cx.engine.keyspace.changes.tracking.get(number);

@@ -1,5 +1,5 @@
-//! CLUSTER, READONLY, READWRITE, ASKING: what a cluster of one node tells its clients, with `cluster-enabled`; without it, Redis's
-//! refusal, by which they know.
+//! CLUSTER, READONLY, READWRITE, ASKING: with `cluster-enabled`, the replies of a cluster of one node; otherwise Redis's refusal,
+//! from which clients learn that there is no cluster.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -15,12 +15,12 @@ const CHANGE: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
-/// What all rows here have in common.
+/// Why subcommands that change the cluster are refused.
 const ONE_NODE: &str = "The cluster is one node that owns all slots: slots and nodes cannot be changed.";
 
 const ROW: Command = Command { flags: Flags::STALE, group: Group::Cluster, since: "3.0.0", handler: refuse, ..Command::DEFAULT };
 
-/// A subcommand that asks something.
+/// A subcommand that returns information.
 const fn ask(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
     Command { name, arity, syntax, summary, handler, ..ROW }
 }
@@ -207,7 +207,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Replies in a cluster, and refuses elsewhere.
+/// Writes a reply if the server is a cluster; otherwise fails.
 fn when_on(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);
@@ -220,7 +220,7 @@ fn accept(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     when_on(cx, |cx| cx.reply.ok())
 }
 
-/// Of what would change the cluster, nothing is possible.
+/// The handler of subcommands that would change the cluster.
 fn refuse(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Err(if cx.engine.in_cluster() { Error::ONE_NODE } else { Error::NO_CLUSTER })
 }
@@ -229,7 +229,7 @@ fn shard_id(node_id: &str) -> String {
     node_id.chars().rev().collect()
 }
 
-/// Where the caller reaches this node: as configured, or else as it did.
+/// The address at which the client reaches this node: the announced one, or else that of its connection.
 fn endpoint(cx: &mut Context<'_>) -> (String, u16) {
     let config = &cx.engine.config;
     let (announced, announced_port) = (config.cluster_announce_ip.clone(), config.cluster_announce_port);
@@ -262,7 +262,7 @@ fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     })
 }
 
-/// The line of this node; there is no bus, so its port is 0.
+/// This node's line in `CLUSTER NODES`. The port of the cluster bus is 0, because there is none.
 fn node_line(cx: &mut Context<'_>) -> String {
     let (ip, port) = endpoint(cx);
     format!("{} {ip}:{port}@0 myself,master - 0 0 1 connected 0-{}\n", cx.engine.run_id, SLOTS - 1)
@@ -358,7 +358,7 @@ fn get_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Errors unless an argument names this node.
+/// Fails unless the argument is this node's id.
 fn known(cx: &Context<'_>, name: &[u8]) -> Result {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);

@@ -1,4 +1,4 @@
-//! HyperLogLogs: estimates of how many different elements were seen. They are strings, with the bytes that Redis gives them.
+//! HyperLogLog commands: estimates of the number of different elements. HyperLogLogs are strings in Redis's format.
 
 use crate::base::error::{Error, Result};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
@@ -85,20 +85,20 @@ pub const COMMANDS: &[Command] = &[
 
 const PFADD: Event = Event::new(Classes::STRING, "pfadd");
 
-/// Elements that the self-test counts.
+/// Number of elements that the self-test adds.
 const TEST_ELEMENTS: u64 = 100_000;
 
-/// The error of registers that make no sense.
+/// Converts the error of corrupt registers.
 fn sound<T>(result: std::result::Result<T, Corrupt>) -> Result<T> {
     result.map_err(|Corrupt| Error::CORRUPT_HLL)
 }
 
-/// The HyperLogLog under a key, `None` where there is none; an error where the key holds something else. Counts as a hit or a miss.
+/// The HyperLogLog of a key; `None` if the key does not exist. Fails if it holds anything else. Counts as a hit or a miss.
 fn read<'d>(db: &'d mut Db<'_>, key: &[u8]) -> Result<Option<&'d [u8]>> {
     db.string(key)?.map_or(Ok(None), |bytes| checked(bytes).map(Some))
 }
 
-/// As [`read`], for a command that changes it.
+/// As [`read`] for a command that changes it; counts as neither a hit nor a miss.
 fn peek<'d>(db: &'d mut Db<'_>, key: &[u8]) -> Result<Option<&'d [u8]>> {
     let Some(entry) = db.peek(key) else { return Ok(None) };
     checked(entry.bytes().ok_or(Error::WRONG_TYPE)?).map(Some)
@@ -108,7 +108,7 @@ fn checked(bytes: &[u8]) -> Result<&[u8]> {
     if hll::is_valid(bytes) { Ok(bytes) } else { Err(Error::NOT_HLL) }
 }
 
-/// Makes the key hold a HyperLogLog; its deadline stays.
+/// Stores a HyperLogLog. The key's deadline stays.
 fn put(db: &mut Db<'_>, key: &[u8], bytes: &[u8], event: Event) -> Result {
     db.put_string(key, bytes, Ttl::Keep, event)?;
     db.set_form(key, Form::Raw);
@@ -162,7 +162,7 @@ fn add_to_sparse(db: &mut Db<'_>, key: &[u8], sparse: Option<Vec<u8>>, elements:
         match hll::add(&mut bytes, element, sparse_max) {
             Ok(new) => changed |= new,
             Err(corrupt) => {
-                // The elements before are kept, without an event, as in Redis.
+                // The elements before the error are kept, without an event, as in Redis.
                 put(db, key, &bytes, Event::SILENT)?;
                 return sound(Err(corrupt));
             }
@@ -187,7 +187,7 @@ fn pfcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
                 }
                 None => {
                     let count = sound(hll::count(bytes))?;
-                    // No event tells of it, but the string is another now.
+                    // Publishes no event, but the stored string changes.
                     let mut edit = db.edit_string(key)?;
                     edit.write(hll::CACHE.start, &count.to_le_bytes());
                     edit.finish(Form::Raw, None);
@@ -273,7 +273,7 @@ fn pfselftest(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
             if sound(hll::count(&sparse))? != count {
                 return Err(Error::new("TESTFAILED dense/sparse disagree"));
             }
-            // Six times the standard error.
+            // Six standard errors.
             let error_max = (1.04 / (REGISTERS as f64).sqrt() * 6.0 * n as f64).ceil() as u64;
             if count.abs_diff(n) > error_max {
                 return Err(Error::new(format!("TESTFAILED Too big error. card:{n} abserr:{}", count.abs_diff(n))));

@@ -1,4 +1,4 @@
-//! MODULE: there are none, and none can be loaded. Tools ask which there are before anything else.
+//! MODULE: there are no modules, and none can be loaded. Many tools list the modules when they connect.
 
 use crate::base::error::{Error, Result};
 use crate::commands::reference::help;

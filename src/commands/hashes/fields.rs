@@ -1,4 +1,4 @@
-//! Hashes: fields and their values. Their deadlines are in [`crate::commands::hashes::expiry`].
+//! Fields of hashes and their values. Field deadlines are in [`crate::commands::hashes::expiry`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{LongDouble, parse_i64};
@@ -241,7 +241,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Sets pairs of field and value, gives how many fields are new.
+/// Sets pairs of field and value. Returns the number of new fields.
 fn set_pairs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result<usize> {
     if args.len() % 2 == 1 {
         return Err(Error::arity(cx.command.name));
@@ -318,7 +318,7 @@ fn hgetall(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Gives one part of every field.
+/// Replies with one part of every field.
 fn list(cx: &mut Context<'_>, key: &[u8], part: for<'f> fn(Field<'f>) -> &'f [u8]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
     let Some(hash) = db.hash(key)? else {

@@ -1,4 +1,4 @@
-//! Commands that set, read or delete fields of a hash and their deadlines in one step.
+//! Commands that set, read or delete fields together with their deadlines: `HSETEX`, `HGETEX`, `HGETDEL`.
 
 use std::ops::Range;
 
@@ -69,23 +69,23 @@ fn hgetdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What `HSETEX` and `HGETEX` take.
+/// Options of `HSETEX` and `HGETEX`.
 struct Options {
-    /// `EX`, `PX`, `EXAT`, `PXAT` and `PERSIST`
+    /// `EX`, `PX`, `EXAT`, `PXAT` or `PERSIST`.
     end: Option<End>,
-    /// `KEEPTTL`
+    /// `KEEPTTL`.
     keep: bool,
-    /// `FXX`: every field must be there; `FNX`: none.
+    /// `FXX` (true): every field must exist. `FNX` (false): no field may exist.
     exist: Option<bool>,
-    /// Where the fields, and for `HSETEX` their values, stand.
+    /// The positions of the fields and, for `HSETEX`, their values.
     fields: Range<usize>,
 }
 
-/// Reads the options and the fields, in any order. With `pairs` it is `HSETEX`, without it is `HGETEX`.
+/// Parses the options and the fields in any order, for `HSETEX` if `pairs`, otherwise for `HGETEX`.
 fn parse_options(now: Now, command: &str, args: &[&[u8]], pairs: bool) -> Result<Options> {
     let mut options = Options { end: None, keep: false, exist: None, fields: 0..0 };
     let one_expiry = if pairs { Error::ONE_EXPIRY_OR_KEEPTTL } else { Error::ONE_EXPIRY_OR_PERSIST };
-    // PERSIST belongs to HGETEX, KEEPTTL and the conditions to HSETEX; that is looked at last.
+    // PERSIST is an option of HGETEX; KEEPTTL and the conditions are options of HSETEX. This is checked last.
     let mut foreign = false;
     let mut at = 2;
     while let Some(option) = args.get(at) {

@@ -1,9 +1,9 @@
-//! Small hashes lie in their entries, and nobody can tell.
+//! Hashes that are stored inline in their entries behave like all others.
 
 use crate::engine::harness::Harness;
 use crate::store::entry::ValueRef;
 
-/// Whether the key is a hash that lies in its entry.
+/// Whether the key is a hash that is stored inline in its entry.
 fn lies_inside(h: &mut Harness, key: &[u8]) -> bool {
     h.engine.keyspace.db(0, h.now).peek(key).is_some_and(|entry| matches!(entry.value(), ValueRef::Count { .. }))
 }

@@ -1,6 +1,6 @@
 //! Whole databases: `FLUSHDB`, `FLUSHALL`, `SWAPDB`.
 //!
-//! Emptying takes one step whatever is in there; the memory is freed in pieces afterwards, so `ASYNC` and `SYNC` do the same.
+//! Emptying a database takes constant time. Its memory is freed in steps afterwards, so `ASYNC` and `SYNC` do the same.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;

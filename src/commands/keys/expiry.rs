@@ -1,4 +1,4 @@
-//! EXPIRE, PERSIST, TTL and their kin. What ends a key at its deadline is `Keyspace::advance`.
+//! EXPIRE, PERSIST, TTL and their variants. `Keyspace::advance` expires keys at their deadlines.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -118,21 +118,21 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// `NX`, `XX`, `GT`, `LT`: when a deadline may be replaced.
+/// `NX`, `XX`, `GT`, `LT`: the conditions for replacing a deadline.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Replace {
-    /// Only where there is none.
+    /// Only if there is no deadline.
     pub none: bool,
-    /// Only where there is one.
+    /// Only if there is a deadline.
     pub some: bool,
-    /// Only by a later one; none counts as the latest.
+    /// Only if the new deadline is later. No deadline counts as the latest.
     pub later: bool,
-    /// Only by an earlier one.
+    /// Only if the new deadline is earlier.
     pub earlier: bool,
 }
 
 impl Replace {
-    /// Reads the options of the `EXPIRE` family.
+    /// Parses the options of the `EXPIRE` family.
     pub fn parse(options: &[&[u8]]) -> Result<Replace> {
         let mut replace = Replace::default();
         for option in options {
@@ -157,7 +157,7 @@ impl Replace {
         Ok(replace)
     }
 
-    /// Whether `old` may be replaced by `new`; `None` for `new` is a time that has passed.
+    /// Whether `old` may be replaced by `new`. If `new` is `None`, it has passed already.
     pub fn allows(self, old: Option<u64>, new: Option<u64>) -> bool {
         let new = new.unwrap_or(0);
         !(self.none && old.is_some()
@@ -204,7 +204,7 @@ fn ask(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit) -> Result {
         Some(None) => -1,
         Some(Some(deadline)) => {
             let ms = if unit.absolute { now.unix_of(deadline) } else { now.left_ms(deadline) as i64 };
-            // Seconds are rounded to the nearest, as Redis does.
+            // Seconds are rounded to the nearest, as in Redis.
             if unit.ms == 1 { ms } else { ms.saturating_add(unit.ms / 2) / unit.ms }
         }
     };

@@ -1,5 +1,5 @@
-//! Keys of any type: deleting, looking, renaming, copying. Deadlines are in [`crate::commands::keys::expiry`], walks over the keyspace in
-//! [`crate::commands::keys::scan`].
+//! Keys of any type: deleting, inspecting, renaming, copying. Deadlines are in [`crate::commands::keys::expiry`], scans of the
+//! keyspace in [`crate::commands::keys::scan`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -199,7 +199,7 @@ fn exists(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn touch(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    // It counts as an access even where a client's others do not.
+    // TOUCH is an access even for a client with NO-TOUCH.
     count(cx, &args[1..], |db, key| {
         db.touch = true;
         db.read(key).is_some()
@@ -242,7 +242,7 @@ fn renamenx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The index of a database, from an argument.
+/// Parses the index of a database.
 fn database(cx: &Context<'_>, argument: &[u8]) -> Result<u32> {
     let index = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
     if i32::try_from(index).is_err() {
@@ -276,7 +276,7 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (deadline, form) = (entry.deadline(), entry.form());
     let value = match entry.value() {
         ValueRef::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
-        // A grant is its holder's, and is there once.
+        // A grant belongs to its holder and cannot be copied.
         ValueRef::Grant(_) => return Err(Error::WRONG_TYPE),
         ValueRef::Count { field, count } => Value::Hash(Hash::of_count(field, count)),
         ValueRef::Boxed(value) if value.is_native() => return Err(Error::WRONG_TYPE),
@@ -316,7 +316,7 @@ fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What `OBJECT ENCODING` calls the way a value is stored.
+/// The internal encoding of a value for `OBJECT ENCODING`.
 pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
     match entry.value() {
         ValueRef::Boxed(Value::Hash(hash)) => hash.encoding(),
@@ -332,7 +332,7 @@ pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
         ValueRef::Boxed(Value::Bytes(_)) => "raw",
         ValueRef::Bytes(_) if entry.form() == Form::Raw => "raw",
         ValueRef::Bytes(bytes) if entry.form() == Form::Shortest && parse_i64(bytes).is_some() => "int",
-        // Up to 44 bytes Redis keeps head and string in one allocation.
+        // Redis stores strings of up to 44 bytes in one allocation with their header.
         ValueRef::Bytes(bytes) if bytes.len() <= 44 => "embstr",
         ValueRef::Bytes(_) => "raw",
     }
@@ -374,7 +374,7 @@ fn object_idletime(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn object_refcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
     match db.inspect(args[2]) {
-        // Redis shares the integers below 10,000 and gives their count of references as the largest there is.
+        // Redis shares the integers below 10,000 and reports the maximum as their reference count.
         Some(entry) if encoding(entry) == "int" => {
             let shared = entry.bytes().and_then(parse_i64).is_some_and(|n| (0..10_000).contains(&n));
             reply.integer(if shared { i64::from(i32::MAX) } else { 1 });

@@ -1,4 +1,4 @@
-//! DUMP and RESTORE: values in Redis's own serialization, from and to any server that speaks it.
+//! DUMP and RESTORE: values in Redis's serialization format, for exchange with any server that supports it.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -59,7 +59,7 @@ fn dump(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The options of RESTORE.
+/// Options of RESTORE.
 #[derive(Default)]
 struct Options {
     replace: bool,
@@ -112,7 +112,7 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         deadline_at: &|unix_ms| now.deadline_at(unix_ms),
     };
     let value = builder.load(body).ok_or_else(|| Error::new("ERR Bad data format"))?;
-    // None: it has ended already.
+    // `None`: it has expired already.
     let deadline = match ttl_ms {
         0 => Some(Ttl::Clear),
         _ if options.absolute => now.deadline_at(i64::try_from(ttl_ms).unwrap_or(i64::MAX)).map(Ttl::At),

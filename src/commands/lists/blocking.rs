@@ -1,4 +1,5 @@
-//! Commands that wait for a list: `BLPOP`, `BRPOP`, `BLMOVE`, `BRPOPLPUSH`, `BLMPOP`. How waiting goes: [`crate::engine::blocking`].
+//! Commands that block until there is a list: `BLPOP`, `BRPOP`, `BLMOVE`, `BRPOPLPUSH`, `BLMPOP`. Blocking is explained in
+//! [`crate::engine::blocking`].
 
 use crate::base::error::Result;
 use crate::commands::elements::PopRequest;
@@ -11,10 +12,10 @@ use crate::keyspace::waits::Wake;
 use crate::resp::reply::Sink;
 use crate::store::values::list::End;
 
-/// Flags of all commands that wait.
+/// Flags of all blocking commands.
 pub(crate) const WAIT: Flags = Flags::WRITE.union(Flags::BLOCKING);
 
-/// What their rows have in common.
+/// What the rows of blocking commands have in common.
 pub(crate) const BLOCKING: Command =
     Command { flags: WAIT, group: Group::List, access: Access::ReadWrite, key_uses: uses::TAKEN, ..Command::DEFAULT };
 

@@ -1,8 +1,9 @@
-//! Lists: pushing, popping, looking. What goes through a whole list is in [`crate::commands::lists::whole`].
+//! Lists: pushing, popping and access by index. Commands that search or change the middle of a list are in
+//! [`crate::commands::lists::whole`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::elements::PopRequest;
+use crate::commands::elements::{PopRequest, index_range};
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
@@ -199,7 +200,7 @@ pub(crate) fn write_element(reply: &mut dyn Sink, element: Element<'_>) {
     }
 }
 
-/// Takes up to `count` elements from an end of a list, writes them as an array and publishes the pop.
+/// Pops up to `count` elements from an end of a list, writes them as an array and publishes the event.
 pub(crate) fn pop_into(mut edit: ListEdit<'_, '_>, reply: &mut dyn Sink, end: End, count: usize) {
     let list = edit.list();
     let count = count.min(list.len());
@@ -207,14 +208,6 @@ pub(crate) fn pop_into(mut edit: ListEdit<'_, '_>, reply: &mut dyn Sink, end: En
     list.iter(end).take(count).for_each(|element| write_element(reply, element));
     edit.pop(end, count);
     edit.finish(Some(end.popped()));
-}
-
-/// From a first to a last index, both included and negative ones counted from the end, to the first index and the number of
-/// elements.
-pub(crate) fn range(len: usize, start: i64, stop: i64) -> (usize, usize) {
-    let from_end = |index: i64| if index < 0 { (len as i64).saturating_add(index) } else { index };
-    let (start, stop) = (from_end(start).max(0), from_end(stop).min(len as i64 - 1));
-    if start > stop { (0, 0) } else { (start as usize, (stop - start) as usize + 1) }
 }
 
 fn push(cx: &mut Context<'_>, args: &[&[u8]], end: End, only_existing: bool) -> Result {
@@ -257,7 +250,7 @@ fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
     Ok(())
 }
 
-/// Pops from the first list of a request that exists, and writes its key and the elements. Returns false if there is no list.
+/// Pops from the first list of a request that exists, and writes the key and the elements. Returns false if there is no list.
 pub(crate) fn pop_first(cx: &mut Context<'_>, request: &PopRequest<'_, End>) -> Result<bool> {
     let (mut db, reply) = cx.db_and_reply();
     for key in request.keys {
@@ -298,7 +291,7 @@ fn llen(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The index that an argument means in a list of this length, negative ones counted from the end; `None` where it is beyond.
+/// Parses an index into a list of this length. Negative indexes count from the end. `None` if it is out of range.
 pub(crate) fn index(argument: &[u8], len: usize) -> Result<Option<usize>> {
     let index = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
     let index = if index < 0 { (len as i64).saturating_add(index) } else { index };
@@ -326,9 +319,9 @@ fn lrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         reply.array(0);
         return Ok(());
     };
-    let (from, count) = range(list.len(), start, stop);
-    reply.array(count);
-    list.iter_from(from).take(count).for_each(|element| write_element(reply, element));
+    let range = index_range(start, stop, list.len());
+    reply.array(range.len());
+    list.iter_from(range.start).take(range.len()).for_each(|element| write_element(reply, element));
     Ok(())
 }
 

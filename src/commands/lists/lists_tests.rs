@@ -34,7 +34,7 @@ fn elements_go_in_and_come_out_at_both_ends() {
     ]);
 }
 
-/// What `HELLO 3` answers in a harness.
+/// The reply to `HELLO 3`.
 fn h3() -> String {
     let mut h = Harness::new();
     h.run("HELLO 3")

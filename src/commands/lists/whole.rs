@@ -1,8 +1,9 @@
-//! Lists: what looks through a list or changes its middle.
+//! Lists: commands that search a list or change its middle.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::lists::ends::{GROW, LIST, index, range};
+use crate::commands::elements::index_range;
+use crate::commands::lists::ends::{GROW, LIST, index};
 use crate::engine::command::{Access, Command, Flags, Replies};
 use crate::engine::command_keys::uses;
 use crate::engine::context::Context;
@@ -82,7 +83,7 @@ fn lset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     let mut edit = db.edit_list(args[1])?.ok_or(Error::NO_SUCH_KEY)?;
     let len = edit.list().len();
-    // Beyond the list nothing is set, but the form of the list may change as if it were.
+    // An index out of range sets nothing, but the encoding of the list may change as if it did, as in Redis.
     if !edit.set(index(args[2], len)?.unwrap_or(len), args[3]) {
         return Err(Error::INDEX_RANGE);
     }
@@ -136,22 +137,22 @@ fn ltrim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     if let Some(mut edit) = db.edit_list(args[1])? {
         let len = edit.list().len();
-        let (from, count) = range(len, start, stop);
-        edit.trim(from, len - from - count);
+        let range = index_range(start, stop, len);
+        edit.trim(range.start, len - range.end);
         edit.finish(Some(Event::LTRIM));
     }
     cx.reply.ok();
     Ok(())
 }
 
-/// What `LPOS` looks for.
+/// The options of `LPOS`.
 struct Search {
-    /// Which match is the first to be given.
+    /// Number of the first match to return, from 1.
     rank: u64,
     from: End,
-    /// How many matches are given at most, 0 for all; one alone, not in an array, where it was not said.
+    /// Maximum number of matches, 0 for all. Without `COUNT`, the reply is a single index instead of an array.
     count: Option<u64>,
-    /// How many elements are looked at at most.
+    /// Maximum number of elements to compare.
     most: usize,
 }
 

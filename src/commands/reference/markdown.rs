@@ -1,4 +1,4 @@
-//! The guide's table of commands and the page of all of them, made of the rows.
+//! The command tables in Markdown, generated from the rows: the table in the guide, and COMMANDS.md.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use crate::commands::reference::missing;
 use crate::commands::reference::syntax;
 use crate::engine::command::{Command, Group};
 
-/// Groups in the order of the guide's table, with their headings.
+/// The groups in the order of the tables, with their headings.
 const HEADINGS: [(Group, &str); 17] = [
     (Group::Lock, "Locks"),
     (Group::String, "Strings"),
@@ -29,7 +29,7 @@ const HEADINGS: [(Group, &str); 17] = [
     (Group::Cluster, "Cluster"),
 ];
 
-/// The rows of a group under their full names in capitals, in order.
+/// The rows of a group, sorted by their full names in upper case.
 fn listed(group: Group) -> Vec<(String, &'static Command)> {
     let mut rows: Vec<(String, &Command)> = commands::all()
         .filter(|command| command.group == group)
@@ -42,7 +42,7 @@ fn listed(group: Group) -> Vec<(String, &'static Command)> {
     rows
 }
 
-/// The names of all commands as a Markdown table, a row a group: for the guide.
+/// The names of all commands as a Markdown table with one row per group, for the guide.
 pub fn markdown_names() -> String {
     let mut text = String::from("\n| | |\n| --- | --- |\n");
     for (group, heading) in HEADINGS {
@@ -54,7 +54,7 @@ pub fn markdown_names() -> String {
     text
 }
 
-/// The page of all commands in Markdown: their arguments and options, what they do and cost, and what Redis has and we have not.
+/// COMMANDS.md: arguments, summary and cost of all commands, and what Redis has and Portcullis does not.
 pub fn markdown_page() -> String {
     let count = commands::all().count();
     let mut text = format!(
@@ -71,7 +71,7 @@ pub fn markdown_page() -> String {
         for (name, command) in rows {
             let args = syntax::parse(command.syntax).unwrap_or_default();
             let line = format!("{name} {}", syntax::display(&args));
-            // A bar would end the cell, even within code.
+            // A bar would end the table cell, even in code.
             let cell = |text: &str| text.trim_end().replace('|', "\\|");
             let (summary, cost) = (cell(command.summary), cell(command.complexity));
             let _ = writeln!(text, "| `{}` | {summary} | {cost} | {} |", cell(&line), command.since);

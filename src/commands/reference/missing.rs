@@ -1,6 +1,6 @@
 //! Commands and options of Redis 7.4 that Portcullis does not have, and why. COMMANDS.md lists them after the command table.
 
-/// Names, by the reason why they are missing.
+/// Names, grouped by the reason why they are missing.
 pub type Reasons = &'static [(&'static str, &'static [&'static str])];
 
 /// Missing commands and subcommands. They are answered with Redis's `ERR unknown command` or `unknown subcommand`, from which libraries

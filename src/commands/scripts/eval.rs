@@ -126,7 +126,7 @@ pub const COMMANDS: &[Command] = &[
             Command {
                 name: "show",
                 arity: 3,
-                // Of Valkey.
+                // From Valkey.
                 since: "8.0.0",
                 summary: "Returns the source of a cached script.",
                 complexity: "O(1).",
@@ -156,7 +156,7 @@ fn evalsha_ro(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn run_cached(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
-    // What cannot be a SHA-1 is refused before the number of keys is looked at.
+    // An argument that cannot be a SHA-1 is refused before the number of keys is parsed, as in Redis.
     if args[1].len() != 40 {
         return Err(Error::NO_SCRIPT);
     }
@@ -165,7 +165,7 @@ fn run_cached(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
 
 fn run(cx: &mut Context<'_>, source: Source<'_>, args: &[&[u8]], read_only: bool) -> Result {
     let keys = match *args[2] {
-        // As most are.
+        // A fast path: most requests have few keys.
         [digit @ b'0'..=b'9'] => i64::from(digit - b'0'),
         _ => parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?,
     };

@@ -21,6 +21,6 @@ const RUN: Command = Command {
     ..Command::DEFAULT
 };
 
-/// What the rows of the variants that cannot write have in common.
+/// What the rows of the read-only variants have in common.
 const RUN_READ_ONLY: Command =
     Command { flags: RUN.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY), access: Access::Read, ..RUN };

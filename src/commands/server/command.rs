@@ -1,4 +1,4 @@
-//! COMMAND: what the table says of its commands.
+//! COMMAND: information about commands, from the command table.
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
@@ -12,7 +12,7 @@ use crate::engine::table::{Named, subcommands};
 use crate::engine::users::categories;
 use crate::resp::reply::Sink;
 
-/// What all rows here have in common.
+/// What the rows of `COMMAND` have in common.
 const ROW: Command = Command {
     flags: Flags::LOADING.union(Flags::STALE),
     group: Group::Server,
@@ -97,7 +97,7 @@ pub const COMMANDS: &[Command] = &[Command {
     ..ROW
 }];
 
-/// Every command, each container followed by its subcommands.
+/// All commands; each container is followed by its subcommands.
 pub(crate) fn with_subcommands() -> impl Iterator<Item = Named> {
     commands::all().flat_map(|command| std::iter::once((command.name.into(), command)).chain(subcommands(command)))
 }
@@ -169,7 +169,7 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The row that a request which is not executed would run.
+/// The row of a request that is not executed.
 fn asked(args: &[&[u8]]) -> Result<&'static Command> {
     commands::table().named(args).ok_or(Error::INVALID_COMMAND)
 }
@@ -196,7 +196,7 @@ fn getkeysandflags(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Flags that are shown, in the order in which they are.
+/// The flags in replies, in their order.
 const FLAGS: [(Flags, &str); 18] = [
     (Flags::WRITE, "write"),
     (Flags::READONLY, "readonly"),
@@ -227,7 +227,7 @@ const KEY_USES: [(KeyUse, &str); 6] = [
     (KeyUse::VARIABLE, "variable_flags"),
 ];
 
-/// A set of statuses, of those whose flag is there.
+/// Writes a set of statuses.
 pub(crate) fn write_statuses<'a>(reply: &mut dyn Sink, names: impl Iterator<Item = &'a str> + Clone) {
     reply.set(names.clone().count());
     names.for_each(|name| reply.simple(name));
@@ -242,7 +242,7 @@ fn write_key_flags(reply: &mut dyn Sink, access: Access, uses: KeyUse) {
     };
     let known = !uses.contains(KeyUse::UNKNOWN);
     let uses = KEY_USES.iter().filter(|(flag, _)| uses.contains(*flag)).map(|(_, name)| *name);
-    // What only looks like a key has no value to come to.
+    // An argument that is only hashed like a key has no value to access.
     let access = (known && !uses.clone().any(|name| name == "not_key")).then_some(access);
     write_statuses(reply, access.into_iter().chain(uses));
 }
@@ -304,7 +304,7 @@ fn write_search(reply: &mut dyn Sink, kind: &str, spec: &[(&str, i64)]) {
     }
 }
 
-/// One command in the ten-element form of `COMMAND INFO`.
+/// Writes a command in the ten-element format of `COMMAND INFO`.
 fn write_info(reply: &mut dyn Sink, full_name: &str, command: &'static Command) {
     let (first, last, step) = match command.keys {
         Keys::Range { first, last, step } => (first, last, step),
@@ -410,7 +410,7 @@ mod tests {
         assert!(reads.contains(" get ") && !reads.contains(" set ") && reads.len() < all.len());
     }
 
-    /// Every reply about every command is whole: what was announced is there, no more and no less.
+    /// Replies about all commands are well-formed: every array and map has its announced length.
     #[test]
     fn whole_tables_are_well_formed() {
         let mut harness = Harness::new();

@@ -11,7 +11,7 @@ use crate::engine::observe::redact;
 const ADMIN: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
-/// A row of `CONFIG` to start from.
+/// The base of the rows of `CONFIG`.
 const SUB: Command = Command { arity: 2, flags: ADMIN, group: Group::Server, since: "2.0.0", ..Command::DEFAULT };
 
 /// The rows.
@@ -57,7 +57,7 @@ pub const COMMANDS: &[Command] = &[Command {
     ..Command::DEFAULT
 }];
 
-/// Values of a `CONFIG SET` that are secrets.
+/// The secret values in a `CONFIG SET`.
 fn secret_values(args: &[&[u8]]) -> Positions {
     (2..args.len()).step_by(2).filter(|&at| redact::is_secret(args[at])).map(|at| at + 1).filter(|&at| at < args.len()).collect()
 }
@@ -66,7 +66,7 @@ fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut found: Vec<(&[u8], &Directive)> = Vec::new();
     for &pattern in &args[2..] {
         if !pattern.iter().any(|b| b"[*?".contains(b)) {
-            // A plain name is shown as the client wrote it.
+            // A name that is not a pattern is returned as the client wrote it.
             if let Some((directive, _)) = Directive::find(pattern)
                 && !found.iter().any(|(name, _)| name.eq_ignore_ascii_case(pattern))
             {
@@ -97,7 +97,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let failed = |name: &[u8], reason: &str| {
         Error::quoting("ERR CONFIG SET failed (possibly related to argument '", name, &format!("') - {reason}"))
     };
-    // All names come first, then the values.
+    // All names are checked before any value.
     let mut wanted: Vec<(&Directive, &'static str, &[u8])> = Vec::new();
     for pair in args[2..].chunks_exact(2) {
         let Some((directive, name)) = Directive::find(pair[0]) else {
@@ -126,7 +126,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn resetstat(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
-    // What waits for the next look at the clock was before.
+    // Commands that still wait for their shared clock read belong to the statistics before the reset.
     cx.engine.take_time(cx.now);
     cx.engine.reset_stats(cx.now);
     cx.engine.count(cx.command);
@@ -139,7 +139,7 @@ fn rewrite(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
     let Some(write) = &mut engine.rewrite_config else {
         return Err(Error::new("ERR The server is running without a config file"));
     };
-    // Users that have a file of their own are not written here.
+    // Users of an ACL file are not written to the configuration file.
     let users = if engine.users_file.is_some() { Vec::new() } else { engine.users.lines() };
     write(&engine.config, &users).map_err(|reason| Error::new(format!("ERR Rewriting config file: {reason}")))?;
     cx.reply.ok();
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!((h.engine.keyspace.stats.misses, h.engine.stats.error_replies), (1, 1));
         assert_eq!(h.run("config resetstat"), "+OK");
         assert_eq!((h.engine.keyspace.stats.misses, h.engine.stats.error_replies), (0, 0));
-        // A call counts when it is done: this one does, that of INFO does not yet.
+        // A call is counted when it completes: CONFIG RESETSTAT is counted, INFO is not yet.
         let text = h.run("info all");
         assert!(text.contains("cmdstat_config|resetstat:calls=1,") && !text.contains("cmdstat_info"), "{text}");
         assert!(text.contains("total_commands_processed:1 "), "{text}");

@@ -1,4 +1,4 @@
-//! LATENCY: pauses by what caused them, and how long the calls of commands took.
+//! LATENCY: latency events, and the execution times of commands.
 
 use std::iter;
 
@@ -146,7 +146,7 @@ fn histogram(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             names.iter().filter_map(|name| commands::table().find(name)).flat_map(|(_, row)| with_subcommands(row)).collect()
         }
     };
-    // Those that wait for the next look at the clock are shown as well.
+    // Includes commands that still wait for their shared clock read.
     cx.engine.take_time(cx.now);
     let stats = &cx.engine.command_stats;
     let histogram = |row: &&'static Command| stats.get(row).and_then(|slot| slot.histogram.as_ref());
@@ -193,7 +193,7 @@ fn turns(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// How many durations lie below which bound, in microseconds.
+/// Writes the cumulative distribution: upper bounds in microseconds, with the number of calls up to each.
 fn write_bounds(reply: &mut dyn Sink, histogram: &Histogram) {
     let bounds = histogram.cumulative();
     reply.map(bounds.len());

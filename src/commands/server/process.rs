@@ -1,4 +1,4 @@
-//! The server itself: INFO, TIME, ROLE, WAIT, SHUTDOWN, and what a server that keeps nothing on disk says to SAVE.
+//! Server commands: INFO, TIME, ROLE, WAIT, SHUTDOWN, and the snapshot commands, which are refused.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -159,7 +159,7 @@ fn monitor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn info_command(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    // A call counts when it is done.
+    // INFO is counted after its report, when it completes.
     cx.engine.uncount(cx.command);
     let text = info::report(cx.engine, cx.now, &args[1..]);
     cx.engine.count(cx.command);
@@ -183,7 +183,7 @@ fn role(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The deadline of a time-out in milliseconds, in monotonic milliseconds; `None` for 0, which is no time-out.
+/// Parses a timeout in milliseconds. Returns the deadline in monotonic milliseconds; `None` for 0, which is no timeout.
 fn deadline(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
     match parse_i64(text) {
         None => Err(Error::TIMEOUT_NOT_INTEGER),
@@ -193,7 +193,7 @@ fn deadline(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
     }
 }
 
-/// There are no replicas: who asks for at least one waits for the whole time.
+/// There are no replicas: waiting for at least one takes the whole timeout.
 fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let replicas = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
     let deadline = deadline(cx, args[2])?;
@@ -243,7 +243,7 @@ fn bgsave(_: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
 }
 
-/// Ends the server without a reply: the closed connection is the answer.
+/// Shuts the server down without a reply: the connection is closed instead.
 fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let has = |word: &str| args[1..].iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     let known = ["nosave", "save", "now", "force", "abort"];
@@ -268,7 +268,7 @@ fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Takes any version, as it draws one picture only.
+/// Accepts any version, but draws only one picture.
 fn lolwut(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if let [_, word, version, ..] = args
         && word.eq_ignore_ascii_case(b"version")

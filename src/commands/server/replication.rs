@@ -1,4 +1,4 @@
-//! Replication, of which there is none: what a server without replicas, that is nobody's replica, answers.
+//! Replication commands. There is no replication: these are the replies of a master without replicas.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;

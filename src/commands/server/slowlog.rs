@@ -1,4 +1,4 @@
-//! SLOWLOG: the last requests that took long. See [`crate::engine::observe::timing`] for what is timed how exactly.
+//! SLOWLOG: the last slow requests. [`crate::engine::observe::timing`] says which requests are timed, and how exactly.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -6,7 +6,7 @@ use crate::commands::reference::help;
 use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 
-/// Entries that GET gives where it is not told how many.
+/// Number of entries that GET returns without a count.
 const COUNT: i64 = 10;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);

@@ -93,11 +93,11 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Sets, in the order of their keys; `None` where there is no such key.
+/// Sets in the order of their keys; `None` for a key that does not exist.
 type Sets<'a> = [Option<SetView<'a>>];
 
-/// Visits the members that all sets have, in the order of the smallest, as long as `visit` wants more. Gives that set, `None` where one
-/// of the sets is empty.
+/// Visits the members of the intersection in the order of the smallest set, while `visit` returns true. Returns the smallest set;
+/// `None` if a set is empty.
 fn intersect<'a>(sets: &Sets<'a>, mut visit: impl FnMut(Member<'a>) -> bool) -> Option<SetView<'a>> {
     let mut sets: Vec<SetView<'a>> = sets.iter().copied().collect::<Option<_>>()?;
     sets.sort_by_cached_key(SetView::len);
@@ -135,13 +135,13 @@ fn union(sets: &Sets<'_>, hasher: &KeyHasher, limits: Limits) -> Set {
     stored
 }
 
-/// Whether a set is among those that are taken away from it.
+/// Whether the first set is also one of those that are subtracted from it.
 fn from_itself(sets: &Sets<'_>) -> bool {
     let same = |set: &SetView<'_>| sets[0].is_some_and(|first| std::ptr::eq(first.set(), set.set()));
     sets[1..].iter().flatten().any(same)
 }
 
-/// Whether to ask all other sets for each member of the first, rather than to walk over all of them.
+/// Whether looking up each member of the first set in all others is cheaper than iterating over all of them.
 fn asks(sets: &Sets<'_>) -> bool {
     let first = sets[0].map_or(0, |set| set.len());
     let there = sets.iter().flatten();
@@ -163,7 +163,7 @@ fn difference(sets: &Sets<'_>, hasher: &KeyHasher, limits: Limits) -> Set {
         }
         return stored;
     }
-    // As Redis does it, since the form of what is stored depends on the way there.
+    // As in Redis, because the encoding of the stored set depends on the order of insertions.
     for member in first.iter() {
         stored.add(hasher, limits, member);
     }
@@ -257,7 +257,7 @@ fn sdiff(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Stores what `compute` makes of the sets behind the destination, and gives its number of members; nothing leaves no key.
+/// Stores the set that `compute` returns for the source sets, and replies with its size. An empty set deletes the key.
 fn store(
     cx: &mut Context<'_>,
     args: &[&[u8]],

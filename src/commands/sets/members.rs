@@ -1,4 +1,4 @@
-//! Sets and their members. What is computed from several sets is in [`crate::commands::sets::algebra`].
+//! Sets and their members. Intersections, unions and differences are in [`crate::commands::sets::algebra`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;

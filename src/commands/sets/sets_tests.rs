@@ -1,4 +1,4 @@
-//! Set commands, the algebra included.
+//! Tests of all set commands.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::engine::harness::Harness;
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// The bulk strings of a reply to one call, the cursor of a scan left out.
+/// The bulk strings of a reply, without the cursor of a scan.
 fn members(reply: &str) -> Vec<String> {
     let words: Vec<&str> = reply.split(' ').collect();
     words.windows(2).filter(|pair| pair[0].starts_with('$')).map(|pair| pair[1].to_owned()).collect()

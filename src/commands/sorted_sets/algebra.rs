@@ -101,7 +101,7 @@ enum Operation {
     Diff,
 }
 
-/// What becomes of the scores of a member that is in several sets.
+/// How the scores of a member in several sets are combined.
 #[derive(Clone, Copy)]
 enum Aggregate {
     Sum,
@@ -131,15 +131,15 @@ impl Aggregate {
     }
 }
 
-/// The score, or 0 where it is not a number: infinity times 0, and the sum of both infinities.
+/// The score, or 0 if it is NaN, as for infinity times 0 and the sum of opposite infinities.
 fn number(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// Keys, and what stands behind them.
+/// The keys and the arguments after them.
 type KeysAndOptions<'r, 'a> = (&'r [&'a [u8]], &'r [&'a [u8]]);
 
-/// The keys of a request, in `numkeys key [key ...] …`, and the options behind them.
+/// Splits `numkeys key [key ...] …` into the keys and the options after them.
 fn split<'r, 'a>(cx: &Context<'_>, args: &'r [&'a [u8]]) -> Result<KeysAndOptions<'r, 'a>> {
     let numkeys = parse_i64(args[0]).ok_or(Error::NOT_INTEGER)?;
     if numkeys < 1 {
@@ -149,10 +149,10 @@ fn split<'r, 'a>(cx: &Context<'_>, args: &'r [&'a [u8]]) -> Result<KeysAndOption
     if numkeys > args.len() - 1 { Err(Error::SYNTAX) } else { Ok(args[1..].split_at(numkeys)) }
 }
 
-/// How sets are combined.
+/// Options of a set operation.
 struct Options {
     operation: Operation,
-    /// One for each key; 1 where there is none.
+    /// One weight per key; 1 if it is missing.
     weights: Vec<f64>,
     aggregate: Aggregate,
     with_scores: bool,
@@ -190,13 +190,13 @@ impl Options {
         Ok(options)
     }
 
-    /// The result in its order.
+    /// The result in the order of scores.
     fn combine<'a>(&self, sources: &[Option<Source<'a>>], state: FixedState) -> Vec<Item<'a>> {
         let weight = |at: usize| self.weights.get(at).copied().unwrap_or(1.0);
         let mut items = match self.operation {
             Operation::Diff => diff(sources, state),
             operation => {
-                // From the smallest to the largest: sums of floating point numbers depend on it.
+                // In ascending order of size, as in Redis: the sum of floating point numbers depends on the order.
                 let mut weighted: Vec<_> = sources.iter().enumerate().map(|(at, source)| (*source, weight(at))).collect();
                 weighted.sort_by_key(|(source, _)| source.map_or(0, |source| source.len()));
                 match operation {
@@ -210,7 +210,7 @@ impl Options {
     }
 }
 
-/// The members of the sets, which come with their weights from the smallest to the largest, in no order.
+/// The union of the sets, which are in ascending order of size, in no particular order.
 fn union<'a>(sources: &[(Option<Source<'a>>, f64)], aggregate: Aggregate, state: FixedState) -> Vec<Item<'a>> {
     let largest = sources.last().and_then(|(source, _)| *source).map_or(0, |source| source.len());
     let mut scores: HashMap<&[u8], f64, FixedState> = HashMap::with_capacity_and_hasher(largest, state);
@@ -223,9 +223,9 @@ fn union<'a>(sources: &[(Option<Source<'a>>, f64)], aggregate: Aggregate, state:
     scores.into_iter().map(|(member, score)| Item { member, score }).collect()
 }
 
-/// The members that all sets have, in the order of the first.
+/// The intersection of the sets, in the order of the first.
 fn inter<'a, 's>(sources: &'s [(Option<Source<'a>>, f64)], aggregate: Aggregate) -> impl Iterator<Item = Item<'a>> + use<'a, 's> {
-    // The first is the smallest: when it is there all are.
+    // The first set is the smallest. If it exists, all sets exist.
     let (first, others) = match sources {
         [(Some(first), weight), others @ ..] => (Some((*first, *weight)), others),
         _ => (None, &[][..]),
@@ -243,14 +243,14 @@ fn inter<'a, 's>(sources: &'s [(Option<Source<'a>>, f64)], aggregate: Aggregate)
     })
 }
 
-/// The members of the first set that no other has, in no order.
+/// The members of the first set that no other set has, in no particular order.
 fn diff<'a>(sources: &[Option<Source<'a>>], state: FixedState) -> Vec<Item<'a>> {
     let [Some(first), others @ ..] = sources else { return Vec::new() };
     let others: Vec<_> = others.iter().flatten().collect();
     if others.iter().any(|other| other.is(first)) {
         return Vec::new();
     }
-    // Either every member is looked for in every other set, or all members of the others are taken out of a copy.
+    // Either looks up every member in every other set, or removes the members of all others from a copy.
     let all = first.len() + others.iter().map(|other| other.len()).sum::<usize>();
     if first.len() * others.len() / 2 <= all {
         return first.iter().filter(|item| others.iter().all(|other| other.score(item.member).is_none())).collect();

@@ -1,4 +1,4 @@
-//! Commands that wait for a sorted set: `BZPOPMIN`, `BZPOPMAX`, `BZMPOP`.
+//! Commands that block until there is a sorted set: `BZPOPMIN`, `BZPOPMAX`, `BZMPOP`.
 
 use crate::base::error::Result;
 use crate::commands::elements::PopRequest;

@@ -1,5 +1,6 @@
-//! Sorted sets, member by member: adding, removing, scores, ranks, counts, random members and walks. Ranges are in
-//! [`crate::commands::sorted_sets::ranges`], pops in [`crate::commands::sorted_sets::pops`], unions and their kin in [`crate::commands::sorted_sets::algebra`].
+//! Members of sorted sets: adding, removing, scores, ranks, counts, random members and scans. Ranges are in
+//! [`crate::commands::sorted_sets::ranges`], pops in [`crate::commands::sorted_sets::pops`], set operations in
+//! [`crate::commands::sorted_sets::algebra`].
 
 use smallvec::SmallVec;
 
@@ -203,14 +204,14 @@ struct AddOptions {
     xx: bool,
     gt: bool,
     lt: bool,
-    /// Count what was changed as well.
+    /// Count updated members, too.
     ch: bool,
-    /// Scores are added to those that are there.
+    /// Add the given score to the existing one.
     incr: bool,
 }
 
 impl AddOptions {
-    /// Reads what stands in front of the first score; gives how many arguments that is.
+    /// Parses the options before the first score. Returns the number of arguments.
     fn parse(&mut self, args: &[&[u8]]) -> usize {
         for (at, arg) in args.iter().enumerate() {
             let is = |name: &[u8]| arg.eq_ignore_ascii_case(name);
@@ -239,7 +240,7 @@ impl AddOptions {
         }
     }
 
-    /// The score that a member with the score `old` gets for `given`; `None` where it stays as it is.
+    /// The new score of a member whose score was `old`; `None` if it stays unchanged.
     fn score(&self, old: Option<f64>, given: f64) -> Result<Option<f64>> {
         let Some(old) = old else { return Ok((!self.xx).then_some(given)) };
         if self.nx {
@@ -253,7 +254,7 @@ impl AddOptions {
     }
 }
 
-/// Adds members; `incr` gives the score that comes of it.
+/// Adds members. With `incr`, adds to a score and returns the new one.
 pub(crate) fn zadd(cx: &mut Context<'_>, args: &[&[u8]], incr: bool) -> Result {
     let mut options = AddOptions { incr, ..AddOptions::default() };
     let pairs = &args[2 + options.parse(&args[2..])..];

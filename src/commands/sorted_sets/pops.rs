@@ -1,4 +1,4 @@
-//! Taking members off the ends of sorted sets.
+//! Popping members with the lowest or highest scores.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -53,21 +53,21 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// How popped members are given.
+/// The format of a reply with popped members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `ZPOPMIN key`: member and score, one after the other.
+    /// `ZPOPMIN key`: members and scores alternate.
     Flat,
-    /// `ZPOPMIN key count` on RESP3: pairs.
+    /// `ZPOPMIN key count` on RESP3: pairs of member and score.
     Pairs,
-    /// `BZPOPMIN`: the key in front, then as flat.
+    /// `BZPOPMIN`: the key, then as `Flat`.
     KeyFlat,
-    /// `ZMPOP`: the key, and an array of pairs.
+    /// `ZMPOP`: the key and an array of pairs.
     KeyPairs,
 }
 
-/// Pops up to `count` members off one end of a key, in the given form; false, with nothing written, where the key is not there. An error
-/// where it holds another type.
+/// Pops up to `count` members from one end of a key and writes them in this format. Returns false, and writes nothing, if the key
+/// does not exist. Fails if it holds another type.
 pub fn pop(db: &mut Db<'_>, reply: &mut dyn Sink, key: &[u8], end: End, count: usize, form: Form) -> Result<bool> {
     let Some(mut edit) = db.edit_zset(key)? else { return Ok(false) };
     let given = count.min(edit.len());

@@ -1,10 +1,10 @@
-//! Ranges of sorted sets, by rank, score or member: giving them, storing them, removing them.
+//! Ranges of sorted sets by rank, score or member: returning, storing and removing them.
 
 use std::ops::Range;
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{parse_i64, parse_score_bound};
-use crate::commands::elements::{write_element, write_head};
+use crate::commands::elements::{index_range, write_element, write_head};
 use crate::commands::sorted_sets::members::{READ, ZSET};
 use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::command_keys::uses;
@@ -144,7 +144,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// What a range is of.
+/// What a range selects by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Rank,
@@ -152,7 +152,7 @@ enum By {
     Lex,
 }
 
-/// A range that was read from its two arguments.
+/// The parsed bounds of a range.
 enum Bounds<'a> {
     Ranks(i64, i64),
     Scores(ScoreRange),
@@ -174,7 +174,7 @@ impl<'a> Bounds<'a> {
         })
     }
 
-    /// The ranks, counted from the lowest score, of a set of which these are functions.
+    /// The selected ranks in ascending order of scores. The functions find the ranks of a range of scores or members.
     fn ranks(
         &self,
         len: usize,
@@ -193,15 +193,7 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// The places from `start` to `stop`, both included and negative ones counted from the end, in something of this length.
-fn index_range(start: i64, stop: i64, len: usize) -> Range<usize> {
-    let len = len as i64;
-    let from_start = |index: i64| if index < 0 { len + index } else { index };
-    let (start, stop) = (from_start(start).max(0), from_start(stop).min(len - 1));
-    if start > stop { 0..0 } else { start as usize..stop as usize + 1 }
-}
-
-/// `min max`, each perhaps with a `(` in front that excludes it.
+/// Parses `min max`. A `(` before a bound excludes it.
 pub(crate) fn parse_score_range(min: &[u8], max: &[u8]) -> Result<ScoreRange> {
     let bound = |text: &[u8]| {
         let (exclusive, number) = text.strip_prefix(b"(").map_or((false, text), |rest| (true, rest));
@@ -211,7 +203,7 @@ pub(crate) fn parse_score_range(min: &[u8], max: &[u8]) -> Result<ScoreRange> {
     Ok(ScoreRange { min, min_exclusive, max, max_exclusive })
 }
 
-/// `min max`, each `-`, `+`, `[member` or `(member`.
+/// Parses `min max`, each `-`, `+`, `[member` or `(member`.
 pub(crate) fn parse_lex_range<'a>(min: &'a [u8], max: &'a [u8]) -> Result<(LexBound<'a>, LexBound<'a>)> {
     let bound = |text: &'a [u8]| match text {
         [b'-'] | [b'-', 0, ..] => Ok(LexBound::Least),
@@ -223,18 +215,19 @@ pub(crate) fn parse_lex_range<'a>(min: &'a [u8], max: &'a [u8]) -> Result<(LexBo
     Ok((bound(min)?, bound(max)?))
 }
 
-/// A range with its options.
+/// A range and its options.
 struct Query<'a> {
     bounds: Bounds<'a>,
     reverse: bool,
     with_scores: bool,
     offset: i64,
-    /// Members at most; negative: no bound.
+    /// Maximum number of members; negative for no limit.
     count: i64,
 }
 
 impl<'a> Query<'a> {
-    /// Reads `key min max` and the options behind. What the command's name says already is no option.
+    /// Parses `key min max` and the options after them. `by` and `reverse` are set if the command's name implies them, and are no
+    /// options then.
     fn parse(args: &[&'a [u8]], by: Option<By>, reverse: Option<bool>, store: bool) -> Result<Self> {
         let (mut chosen, mut reversed, mut with_scores) = (by, reverse, false);
         let (mut offset, mut count) = (0, -1);
@@ -267,7 +260,7 @@ impl<'a> Query<'a> {
         Ok(Query { bounds: Bounds::parse(by, min, max)?, reverse, with_scores, offset, count })
     }
 
-    /// The ranks of the members that are asked for.
+    /// The ranks of the selected members.
     fn ranks(&self, zset: &ZSetView<'_>) -> Range<usize> {
         let by_score = |range: &ScoreRange| zset.score_ranks(range);
         let by_member = |min, max| zset.lex_ranks(min, max, self.reverse);
@@ -288,7 +281,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// `args` begin with the key.
+/// Replies with a range. `args` begins with the key.
 fn zrange(cx: &mut Context<'_>, args: &[&[u8]], by: Option<By>, reverse: Option<bool>) -> Result {
     let query = Query::parse(args, by, reverse, false)?;
     let (mut db, reply) = cx.db_and_reply();

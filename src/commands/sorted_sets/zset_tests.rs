@@ -1,4 +1,4 @@
-//! The commands of sorted sets, all families together.
+//! Tests of all sorted set commands.
 
 use crate::commands::keyspace_events::Listener;
 use crate::engine::harness::Harness;
@@ -241,7 +241,7 @@ fn encodings_change_where_redis_changes_them() {
     h.script(&[("OBJECT ENCODING z", "$8 listpack"), ("ZADD z 5 m1", ":0"), ("OBJECT ENCODING z", "$8 listpack")]);
     h.script(&[("ZADD z 1 more", ":1"), ("OBJECT ENCODING z", "$8 skiplist"), ("ZREMRANGEBYRANK z 0 -2", ":128")]);
     h.script(&[("OBJECT ENCODING z", "$8 skiplist"), ("ZUNIONSTORE z 1 z", ":1"), ("OBJECT ENCODING z", "$8 listpack")]);
-    // So many pairs of one member would not fit if they were different.
+    // That many pairs would not fit into a listpack if the members were different.
     let same: String = (0..129).map(|n| format!(" {n} one")).collect();
     assert_eq!(h.run(&format!("ZADD same{same}")), ":1");
     h.script(&[("OBJECT ENCODING same", "$8 skiplist"), ("ZSCORE same one", "$3 128")]);

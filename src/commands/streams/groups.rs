@@ -140,7 +140,7 @@ fn create(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if last_id.is_none() && !make {
         return Err(Error::XGROUP_NO_KEY);
     }
-    // Twice MKSTREAM and ENTRIESREAD are more than there can be.
+    // The maximum: MKSTREAM, and ENTRIESREAD with its value.
     if args.len() > 8 {
         return Err(Error::subcommand_syntax(args));
     }
@@ -160,7 +160,7 @@ fn create(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The stream of a subcommand that needs it, and its group if that is needed too.
+/// The stream that a subcommand changes. Fails if it does not exist or, if `grouped`, if the group does not exist.
 fn edit<'d, 'a>(db: &'d mut Db<'a>, args: &[&'d [u8]], grouped: bool) -> Result<StreamEdit<'d, 'a>> {
     let edit = db.edit_stream(args[2])?.ok_or(Error::XGROUP_NO_KEY)?;
     if grouped && edit.group(args[3]).is_none() {

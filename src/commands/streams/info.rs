@@ -1,4 +1,4 @@
-//! `XINFO`: what is known of a stream, its groups and their consumers.
+//! `XINFO`: information about a stream, its groups and their consumers.
 
 use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
@@ -85,7 +85,7 @@ fn stream(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     reply.map(if count.is_some() { 9 } else { 10 });
     number(reply, "length", stream.len() as i64);
     number(reply, "radix-tree-keys", stream.blocks() as i64);
-    // There is no such tree: as many nodes as one of that shape would have at least.
+    // There is no radix tree. This is the minimum number of nodes that one for these blocks would have.
     number(reply, "radix-tree-nodes", stream.blocks() as i64 + 1);
     id(reply, "last-generated-id", stream.last_id);
     id(reply, "max-deleted-entry-id", stream.max_deleted_id);

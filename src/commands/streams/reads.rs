@@ -57,16 +57,16 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// From where a stream is read.
+/// The position after which a stream is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// Behind this id; of a group what the consumer was given and has not acknowledged.
+    /// This id. For a group: the consumer's pending entries after this id.
     Behind(StreamId),
-    /// What no consumer of the group was given.
+    /// The last id that was delivered to the group (`>`).
     New,
 }
 
-/// The milliseconds of `BLOCK`.
+/// Parses the milliseconds of `BLOCK`.
 fn parse_block(milliseconds: &[u8], now_ms: i64) -> Result<u64> {
     let timeout = parse_i64(milliseconds).ok_or(Error::TIMEOUT_NOT_INTEGER)?;
     let block_ms = u64::try_from(timeout).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
@@ -82,25 +82,25 @@ fn unbalanced(grouped: bool) -> Error {
     Error::new(format!("ERR Unbalanced '{name}' list of streams: for each stream key an {symbol} must be specified."))
 }
 
-/// What is asked for.
+/// The arguments of `XREAD` or `XREADGROUP`.
 pub struct Request<'r, 'a> {
-    /// Entries of a stream at most.
+    /// Maximum number of entries per stream.
     pub count: usize,
-    /// Milliseconds to wait, 0 for ever; `None`: not at all.
+    /// Milliseconds to block, 0 for no limit; `None` for not at all.
     pub block_ms: Option<u64>,
     /// The group and the consumer.
     pub group: Option<(&'a [u8], &'a [u8])>,
-    /// What is given counts as acknowledged.
+    /// Whether delivered entries count as acknowledged.
     pub no_ack: bool,
     /// The keys.
     pub keys: &'r [&'a [u8]],
-    /// The ids as they were given.
+    /// The ids as text.
     ids: &'r [&'a [u8]],
 }
 
 impl<'r, 'a> Request<'r, 'a> {
-    /// Parses the arguments that follow the command's name. A wait may not end later than the largest unix time in milliseconds; `now_ms`
-    /// is the current one.
+    /// Parses the arguments after the command's name. A wait must not end after the largest unix time in milliseconds; `now_ms`
+    /// is the current unix time.
     pub fn parse(args: &'r [&'a [u8]], grouped: bool, now_ms: i64) -> Result<Self> {
         let mut request = Request { count: usize::MAX, block_ms: None, group: None, no_ack: false, keys: &[], ids: &[] };
         let mut streams = None;
@@ -149,7 +149,7 @@ impl<'r, 'a> Request<'r, 'a> {
         Ok(request)
     }
 
-    /// From where each stream is read: `$` and `+` become what they stand for now. Errors where a key holds another type or has no such
+    /// The position for each stream, with `$` and `+` replaced by current ids. Fails if a key holds another type or has no such
     /// group.
     pub fn positions(&self, db: &mut Db<'_>) -> Result<SmallVec<[From; 4]>> {
         let mut positions = SmallVec::new();
@@ -177,7 +177,7 @@ impl<'r, 'a> Request<'r, 'a> {
     }
 }
 
-/// Gives what there is of each stream; false, with nothing written, where there is nothing of any.
+/// Writes the entries of each stream. Returns false, and writes nothing, if there are none.
 pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, positions: &[From]) -> Result<bool> {
     let mut found: SmallVec<[usize; 4]> = SmallVec::new();
     for (at, (key, from)) in request.keys.iter().zip(positions).enumerate() {
@@ -190,7 +190,7 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
                 let Some(mut edit) = db.read_and_edit_stream(key)? else { continue };
                 let top = edit.stream().last_present();
                 let mut news = edit.group(group).is_some_and(|group| top.is_some_and(|top| top > group.last_id));
-                // Named twice, a stream gives the second time what the first time leaves.
+                // A stream that is named twice continues the second time where the first time ended.
                 let before = found.iter().filter(|&&other| request.keys[other] == *key && positions[other] == From::New).count();
                 if news && before > 0 {
                     let read = edit.group(group).and_then(|group| group.last_id.next());
@@ -234,15 +234,15 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
             (None, From::New) => reply.array(0),
         }
         if request.group.is_some() {
-            // However many entries it gave.
+            // A read by a group counts as one change, however many entries it returned.
             db.keyspace.changes.count_as(before, 1);
         }
     }
     Ok(true)
 }
 
-/// Gives a consumer again what it was given and has not acknowledged. An entry that was deleted meanwhile has no fields.
-/// The streams, if as many ids are named: of any other request Redis knows no keys here, as the command refuses it.
+/// The streams, for the hash slot of a request. As in Redis, a request with an odd number of arguments after `STREAMS` has no
+/// keys; the command refuses it.
 fn slot_args(args: &[&[u8]]) -> Positions {
     let mut at = 1;
     while let Some(arg) = args.get(at) {
@@ -261,6 +261,7 @@ fn slot_args(args: &[&[u8]]) -> Positions {
     Positions::new()
 }
 
+/// Delivers a consumer's pending entries again. An entry that was deleted has no fields.
 fn give_history(
     db: &mut Db<'_>,
     reply: &mut dyn Sink,
@@ -291,7 +292,7 @@ fn give_history(
     Ok(())
 }
 
-/// Gives a consumer what no consumer of its group was given.
+/// Delivers new entries to a consumer.
 fn give_new(
     db: &mut Db<'_>,
     reply: &mut dyn Sink,
@@ -339,7 +340,7 @@ fn xread(cx: &mut Context<'_>, args: &[&[u8]], grouped: bool) -> Result {
         cx.reply.null_array();
         return Ok(());
     };
-    // What comes from now on is what is waited for, not what comes from some later look on.
+    // Entries after the current last id end the wait, so `$` is replaced before the command blocks.
     let last: SmallVec<[String; 4]> = positions
         .iter()
         .map(|from| match from {
@@ -352,7 +353,7 @@ fn xread(cx: &mut Context<'_>, args: &[&[u8]], grouped: bool) -> Result {
     for (id, last) in asked[first..].iter_mut().zip(&last).filter(|(id, _)| **id == b"$") {
         *id = last.as_bytes();
     }
-    // Whoever reads for a group is told when the group, or the key, goes.
+    // A group's reader is also woken when the group or the key is deleted.
     let wake = if grouped { Wake::STREAM | Wake::GONE } else { Wake::STREAM };
     let deadline = (block_ms > 0).then(|| cx.now.deadline_in(block_ms));
     cx.block(&asked, request.keys.iter().copied(), wake, deadline);

@@ -1,4 +1,5 @@
-//! Strings: reading, writing, cutting. `SET` and its conditions are in [`crate::commands::strings::set`], numbers in [`crate::commands::strings::counters`].
+//! Strings: reading, writing and ranges of bytes. `SET` and its conditions are in [`crate::commands::strings::set`], numbers in
+//! [`crate::commands::strings::counters`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -256,7 +257,7 @@ fn getdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What `GETEX` does to the deadline.
+/// How `GETEX` changes the deadline.
 enum NewDeadline {
     Leave,
     Persist,
@@ -267,7 +268,7 @@ fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut chosen: Option<(Unit, &[u8])> = None;
     let mut persist = false;
     let mut options = args[2..].iter();
-    // An option may be repeated, and the last one counts; two different ones exclude each other.
+    // An option may be repeated, and the last one counts. Two different options are mutually exclusive.
     while let Some(option) = options.next() {
         if option.eq_ignore_ascii_case(b"PERSIST") && chosen.is_none() {
             persist = true;
@@ -281,7 +282,7 @@ fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             return Err(Error::SYNTAX);
         }
     }
-    // The type of the key is looked at before the number, as Redis does.
+    // The type of the key is checked before the number, as in Redis.
     if cx.db().peek(args[1]).is_some_and(|entry| entry.bytes().is_none()) {
         return Err(Error::WRONG_TYPE);
     }
@@ -335,7 +336,7 @@ fn mget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Sets keys and values that alternate.
+/// Sets pairs of key and value.
 fn set_pairs(cx: &mut Context<'_>, pairs: &[&[u8]], ttl: Ttl) -> Result {
     let mut db = cx.db();
     for pair in pairs.chunks_exact(2) {
@@ -369,7 +370,7 @@ fn msetnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The words behind the pairs; none where their number is not to be told.
+/// The arguments after the pairs; none if the number of pairs is invalid.
 fn options_of_msetex<'a>(args: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
     let pairs = parse_i64(args[1]).and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
     args.iter().copied().skip(pairs.saturating_mul(2).saturating_add(2))
@@ -428,13 +429,13 @@ fn set_with_lease(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) 
     Ok(())
 }
 
-/// Errors where a string would outgrow `proto-max-bulk-len`.
+/// Fails if a string would exceed `proto-max-bulk-len`.
 fn check_length(cx: &Context<'_>, have: usize, more: usize) -> Result {
     let fits = have.checked_add(more).is_some_and(|len| len as u64 <= cx.engine.config.proto_max_bulk_len);
     if fits { Ok(()) } else { Err(Error::STRING_TOO_LONG) }
 }
 
-/// The length of a key's string, `None` where there is no such key.
+/// The length of a key's string; `None` if the key does not exist.
 fn length(cx: &mut Context<'_>, key: &[u8]) -> Result<Option<usize>> {
     match cx.db().peek(key) {
         None => Ok(None),
@@ -469,12 +470,12 @@ fn getrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The bytes from `start` to `end`, both included; negative positions count from the end.
+/// The bytes from `start` to `end`, both included. Negative positions count from the end.
 fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
     let len = value.len() as i64;
     let from_end = |at: i64| if at < 0 { len.saturating_add(at) } else { at };
     let (start, end) = (from_end(start).max(0), from_end(end).min(len - 1));
-    // A range that ends before the first byte has nothing in it.
+    // A range that ends before the first byte is empty.
     if end < 0 || start > end { b"" } else { &value[start as usize..=end as usize] }
 }
 

@@ -1,4 +1,4 @@
-//! Strings that hold numbers.
+//! Strings as numbers: `INCR`, `DECR` and their variants.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{LongDouble, parse_i64};
@@ -85,7 +85,7 @@ fn add(cx: &mut Context<'_>, key: &[u8], increment: i64) -> Result {
     Ok(())
 }
 
-/// Adds to the counter there, or makes one.
+/// Adds to an existing counter by parsing it, or creates a counter.
 #[inline(never)]
 fn add_anew(cx: &mut Context<'_>, (hash, place): (KeyHash, Option<Place>), key: &[u8], increment: i64) -> Result {
     let mut db = cx.db();
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_step_of_a_counter_is_a_new_value_of_it() {
         let mut harness = Harness::new();
-        // What was text by its form is a number again, as Redis has it.
+        // The result of INCRBYFLOAT has the encoding embstr; INCR makes it an int again, as in Redis.
         harness.args(&[b"SET", b"k", b"10.5"]);
         harness.args(&[b"INCRBYFLOAT", b"k", b"0.5"]);
         assert_eq!(harness.args(&[b"OBJECT", b"ENCODING", b"k"]), b"$6\r\nembstr\r\n");
@@ -163,7 +163,7 @@ mod tests {
             let kept = harness.args(&[b"GET", b"k"]);
             assert_eq!(String::from_utf8_lossy(&kept), format!("${}\r\n{wrong}\r\n", wrong.len()));
         }
-        // Counted as a change, used, and told to those who listen.
+        // INCR counts as a change and an access, and publishes an event.
         harness.args(&[b"CONFIG", b"SET", b"notify-keyspace-events", b"E$"]);
         let listener = harness.engine.connect(harness.now, Peer::default());
         harness.engine.execute(harness.now, listener, &[b"SUBSCRIBE", b"__keyevent@0__:incrby"]);

@@ -1,4 +1,4 @@
-//! CLOCK: the server's time in the hands of a test, over the wire. Only in test mode.
+//! CLOCK: controls the server's clock over the wire, in test mode only.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -14,7 +14,7 @@ const ROW: Command = Command {
     group: Group::Server,
     since: "Portcullis 0.1.0",
     arity: 2,
-    // What the driver does for it is no time that it took.
+    // The time in which the driver moves the clock does not count as execution time.
     flags: Flags::ADMIN.union(ANY_TIME).union(Flags::SKIP_SLOWLOG).union(Flags::TEST_MODE),
     ..Command::DEFAULT
 };
@@ -78,13 +78,13 @@ pub const COMMANDS: &[Command] = &[Command {
     ..ROW
 }];
 
-/// A number of milliseconds that is at least `least`.
+/// Parses milliseconds, which must be at least `least`.
 fn within(text: &[u8], least: i64) -> Result<i64> {
     let ms = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
     if (least..=FAR_MS as i64).contains(&ms) { Ok(ms) } else { Err(Error::OUT_OF_RANGE) }
 }
 
-/// Hands an order on to the driver, which replies.
+/// Passes an order to the driver, which replies.
 fn order(cx: &mut Context<'_>, order: ClockOrder) -> Result {
     if !cx.engine.test_mode {
         return Err(Error::new("ERR CLOCK works only in test mode: start the server with --test-mode"));

@@ -1,4 +1,4 @@
-//! FAULT: what goes wrong between a client and the server, as a test orders it. Only in test mode.
+//! FAULT: fault injection between clients and the server, in test mode only.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -200,7 +200,7 @@ fn leaks(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What a field of a reply shows, where it is known.
+/// The value of a field in a reply; `None` if it is unknown.
 enum Shown {
     Text(Option<Vec<u8>>),
     Count(Option<u64>),
@@ -239,7 +239,7 @@ fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     check(cx)?;
     let count = cx.engine.faults.clear();
     cx.engine.update_journal();
-    // CLIENT UNPAUSE would wait for the end of it, too, as it does on Redis.
+    // CLIENT UNPAUSE would itself wait for the end of the pause, as in Redis.
     cx.engine.unpause();
     cx.reply.integer(count as i64);
     Ok(())
@@ -258,7 +258,7 @@ mod tests {
     use crate::engine::harness::Harness;
     use crate::engine::session::Peer;
 
-    /// Which of so many requests fail.
+    /// The indexes of the failing requests among the first `requests`.
     fn failures(h: &mut Harness, requests: usize) -> Vec<usize> {
         (0..requests)
             .filter(|_| {
