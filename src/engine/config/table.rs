@@ -1,4 +1,4 @@
-//! The table of directives. A row is a field of [`Config`]: its name, type, default, bounds and meaning in one place.
+//! The table of directives. A row is a field of [`Config`], with its name, type, default, bounds and help text.
 
 use super::kind::{Field, Kind, OutputLimit};
 use super::rules::Rules;
@@ -21,7 +21,7 @@ macro_rules! directives {
     ($(
         $section:ident $name:literal $(/ $alias:literal)? => $field:ident: $type:ty = $default:expr, $kind:expr, $fixed:ident, $help:literal;
     )*) => {
-        /// The values of all directives; each field is documented by the help line of its row.
+        /// The values of all directives. The help text of each row documents its field.
         #[derive(Clone, Debug)]
         pub struct Config {
             $(#[doc = concat!("`", $name, "`: ", $help)] pub $field: $type,)*

@@ -1,23 +1,23 @@
-//! Finds a command by its name in a few nanoseconds: names of up to 16 bytes are compared as two words, whatever their case.
+//! Finds a command by its name in a few nanoseconds: names of up to 16 bytes are compared case-insensitively as two words.
 
 use crate::engine::command::{Command, Keys};
 use crate::engine::command_keys::{Begin, Find};
 
-/// The longest name that is compared as two words, in bytes.
+/// Maximum number of bytes of a name that is compared as two words.
 const PACKED_MAX: usize = 16;
-/// Slots of the index; a power of two, several times the number of commands.
+/// Number of slots; a power of two, several times the number of commands.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 11;
 
-/// The bit that tells a capital letter from a small one, in each byte.
+/// The bit of each byte that distinguishes upper and lower case letters.
 const CASE: u64 = 0x2020_2020_2020_2020;
 
-/// A name of up to 16 bytes. With its length, the overlapping parts tell it from every other.
+/// A name of up to 16 bytes: its first and its last bytes, which may overlap. With the length, they are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Packed {
     low: u64,
     high: u64,
-    /// In bytes; 0 for no name.
+    /// In bytes; 0 for an empty slot.
     len: u32,
 }
 
@@ -36,52 +36,52 @@ impl Packed {
         Some(Packed { low, high, len: len as u32 })
     }
 
-    /// Where the search for it begins, whatever its case.
+    /// The first slot to search, the same for upper and lower case.
     #[inline(always)]
     fn slot(self) -> usize {
         let folded = (self.low ^ self.high.rotate_left(24)) | CASE;
         ((folded ^ u64::from(self.len)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOT_BITS)) as usize
     }
 
-    /// Whether it is the same as another in all bits that count.
+    /// Whether it equals another name in the given bits.
     #[inline(always)]
     fn is(self, other: Packed, bits: Packed) -> bool {
         (self.low ^ other.low) & bits.low == 0 && (self.high ^ other.high) & bits.high == 0 && self.len == other.len
     }
 }
 
-/// The eight bytes of a name from there on.
+/// Eight bytes of a name, from `at` on.
 #[inline(always)]
 fn word(name: &[u8], at: usize) -> u64 {
     name[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// The four bytes of a name from there on.
+/// Four bytes of a name, from `at` on.
 #[inline(always)]
 fn half(name: &[u8], at: usize) -> u64 {
     name[at..].first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
 }
 
-/// A command that is found by its name.
+/// A slot with a command.
 #[derive(Clone, Copy)]
 struct Row {
     name: Packed,
-    /// The bits of the name that count: all, but not those that make its letters small ones.
+    /// The bits of the name to compare: all except the case bits of letters.
     bits: Packed,
     /// See [`first_key`].
     first_key: u32,
     command: Option<&'static Command>,
 }
 
-/// All commands by their names.
+/// All commands by name.
 pub struct Index {
-    /// Those with short names, each at its name's slot, or behind it as far as others were there before.
+    /// Commands with short names, each in the first free slot from its hash on.
     short: Box<[Row; SLOTS]>,
-    /// The few others.
+    /// The few commands with longer names.
     long: Vec<&'static Command>,
 }
 
-/// Where a command has its first key, as far as that can be said without a look at its arguments; 0 where it cannot, or has none.
+/// The position of the first key, if the row determines it; 0 if it depends on the arguments or if there are no keys.
 fn first_key(command: &Command) -> usize {
     match command.keys {
         Keys::None => 0,
@@ -98,7 +98,7 @@ fn first_key(command: &Command) -> usize {
 impl Index {
     /// An index of `rows`.
     pub(super) fn new(rows: impl Iterator<Item = &'static Command>) -> Index {
-        // A vector allocates in place; an array would be made on the stack first.
+        // The vector is allocated on the heap; an array would be created on the stack first.
         let none = Row { name: Packed::NONE, bits: Packed::NONE, first_key: 0, command: None };
         let short = vec![none; SLOTS].into_boxed_slice().try_into().unwrap_or_else(|_| unreachable!("there are as many"));
         let mut index = Index { short, long: Vec::new() };
@@ -118,8 +118,7 @@ impl Index {
         index
     }
 
-    /// The command of this name, in any case, and where its first key is among the arguments; 0 where that cannot be said, or there is
-    /// none.
+    /// The command with this name, case-insensitive, and the position of its first key; 0 if that is unknown or there is none.
     #[inline]
     pub fn find(&self, name: &[u8]) -> (Option<&'static Command>, usize) {
         let Some(packed) = Packed::new(name) else { return self.find_long(name) };

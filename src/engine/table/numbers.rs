@@ -1,16 +1,16 @@
-//! Numbers for the rows of the table, subcommands included, so that a set of commands can be a set of bits.
+//! Numbers the rows of the table, including subcommands, so that a set of commands can be a bit set.
 
 use std::ops::Range;
 
 use crate::engine::command::Command;
 
-/// Rows that lie one behind the other.
+/// Adjacent rows in memory.
 struct Stretch {
     addresses: Range<usize>,
     first: usize,
 }
 
-/// The number of each row.
+/// The numbers of all rows.
 pub(super) struct Numbers {
     /// In the order of their addresses.
     stretches: Vec<Stretch>,
@@ -40,12 +40,12 @@ impl Numbers {
         self.count += rows.len();
     }
 
-    /// How many numbers there are.
+    /// The number of rows.
     pub(super) fn count(&self) -> usize {
         self.count
     }
 
-    /// The number of a row, below [`Numbers::count`]; `None` for a row that is not in the table.
+    /// The number of a row, below [`Numbers::count`]; `None` if it is not in the table.
     pub(super) fn of(&self, command: &'static Command) -> Option<usize> {
         let address = std::ptr::from_ref(command).addr();
         let stretches = &self.stretches;

@@ -1,13 +1,13 @@
-//! A long list: nodes in a row, cut where Redis cuts its quicklist.
+//! A long list: a sequence of nodes with the same boundaries as in Redis's quicklist.
 //!
-//! The number of elements of each node stands beside it, so that looking for an index passes over nodes without touching them.
+//! The number of elements is stored next to each node, so finding an index skips nodes without reading them.
 
 use std::collections::VecDeque;
 
 use crate::store::values::list::node::{Element, Needle, Node};
 use crate::store::values::list::{Cuts, End};
 
-/// Bytes of a long element that count as one step when they are freed.
+/// Bytes of a long element that count as one step when it is freed.
 const STEP_BYTES: usize = 1 << 16;
 
 /// A node and the number of its elements.
@@ -17,17 +17,17 @@ pub struct Link {
     pub count: u32,
 }
 
-/// Nodes in a row.
+/// A sequence of nodes.
 #[derive(Clone, Debug)]
 pub struct Chain {
     pub links: VecDeque<Link>,
     /// Number of elements.
     pub len: usize,
-    /// How far a node may grow; what it was when the chain was made.
+    /// Maximum size of a node, as configured when the chain was created.
     pub cuts: Cuts,
 }
 
-/// Where an element is: the number of its node, and its index there.
+/// The position of an element: the index of its node, and its index in the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot {
     pub link: usize,
@@ -43,13 +43,13 @@ impl Link {
         self.count = self.node.count() as u32;
     }
 
-    /// Steps it takes to free the node.
+    /// Number of budget steps for freeing the node.
     pub fn weight(&self) -> usize {
         1 + self.node.allocated() / STEP_BYTES
     }
 
     fn takes(&self, cuts: Cuts, element: &[u8]) -> bool {
-        // Eight bytes are what Redis expects an entry to take beside its bytes.
+        // Redis assumes an overhead of eight bytes per entry.
         !self.node.is_plain()
             && !cuts.is_long(element.len())
             && !cuts.exceeded(self.node.size() + element.len() + 8, self.count as usize + 1)
@@ -67,7 +67,7 @@ impl Chain {
         Chain { links: VecDeque::new(), len: 0, cuts }
     }
 
-    /// A chain that begins with what was a small list.
+    /// Converts a small list to a chain.
     pub fn of(node: Node, cuts: Cuts) -> Chain {
         let mut chain = Chain::new(cuts);
         if node.count() > 0 {
@@ -86,7 +86,7 @@ impl Chain {
         Link { node, count: 1 }
     }
 
-    /// Puts an element into a node, before the one of this index or behind the last.
+    /// Inserts an element into a node, at this index.
     fn put(&mut self, spot: Spot, element: &[u8]) {
         let link = &mut self.links[spot.link];
         let at = link.node.place(spot.index);
@@ -107,7 +107,7 @@ impl Chain {
             return self.put(Spot { link: edge, index }, element);
         }
         if let Some(link) = self.links.get_mut(edge) {
-            // It is no end any more, so that it will hardly grow again.
+            // The node is no longer at an end, so it will hardly grow again.
             link.node.trim();
         }
         let link = self.alone(element);
@@ -117,7 +117,7 @@ impl Chain {
         }
     }
 
-    /// Where the element of this index is, which must be below the length; the search begins at the nearer end.
+    /// The position of the element of this index, which must be below the length. Searches from the nearer end.
     pub fn spot(&self, index: usize) -> Spot {
         if index < self.len / 2 {
             let mut left = index;
@@ -145,7 +145,7 @@ impl Chain {
         node.next(node.place(spot.index)).0
     }
 
-    /// Takes out `count` elements at an end; whole nodes go into `removed`.
+    /// Removes `count` elements at an end. Whole nodes are moved to `removed`.
     pub fn remove_end(&mut self, end: End, mut count: usize, removed: &mut Vec<Link>) {
         count = count.min(self.len);
         self.len -= count;
@@ -174,7 +174,7 @@ impl Chain {
         }
     }
 
-    /// Puts an element before or behind another.
+    /// Inserts an element before or after another.
     pub fn insert(&mut self, at: Spot, element: &[u8], after: bool) {
         self.len += 1;
         let Spot { link, index } = at;
@@ -211,14 +211,14 @@ impl Chain {
         }
     }
 
-    /// Cuts a node in two before an index; the second half is the next node.
+    /// Splits a node before an index. The second half becomes the next node.
     fn split(&mut self, at: Spot) {
         let rest = self.links[at.link].node.split(at.index);
         self.links[at.link].note();
         self.links.insert(at.link + 1, Link::new(rest));
     }
 
-    /// Puts an element in the place of another.
+    /// Replaces an element.
     pub fn replace(&mut self, at: Spot, element: &[u8]) {
         let Spot { link, index } = at;
         let long = self.cuts.is_long(element.len());
@@ -237,7 +237,7 @@ impl Chain {
             let node = &mut self.links[link].node;
             node.replace(node.place(index), element);
             if node.size() > 2 * self.cuts.bytes() && count > 1 {
-                // Redis lets such a node grow; every later access to it would pay.
+                // Redis lets such a node grow, which would slow down every later access to it.
                 self.split(Spot { link, index: count / 2 });
             }
             return;
@@ -255,7 +255,7 @@ impl Chain {
         }
     }
 
-    /// Joins a node with the next one.
+    /// Merges a node with the next one.
     fn merge(&mut self, link: usize) {
         if let Some(next) = self.links.remove(link + 1) {
             self.links[link].node.append(&next.node);
@@ -271,8 +271,8 @@ impl Chain {
         joins
     }
 
-    /// Joins the nodes round one where two of them would fit into one: the two before it, the two behind it, then it with its
-    /// neighbours.
+    /// Merges nodes around one if two of them fit into one: first the two before it, then the two after it, then the node with
+    /// its neighbours.
     fn merge_round(&mut self, mut center: usize) {
         if center >= 2 && self.merges(center - 2) {
             center -= 1;
@@ -284,7 +284,7 @@ impl Chain {
         self.merges(center);
     }
 
-    /// Takes out up to `most` elements that are `needle`, searched for from an end. Gives how many.
+    /// Removes up to `most` elements that equal `needle`, searching from an end. Returns their number.
     pub fn remove_equal(&mut self, needle: &Needle<'_>, from: End, most: usize) -> usize {
         let mut removed = 0;
         let numbers = 0..self.links.len();

@@ -180,7 +180,7 @@ fn is_small_and_takes_little_beside_its_elements() {
     for n in 0..100_000u32 {
         long.push(Cuts::default(), End::Right, &[format!("element:{n:08}").as_bytes()]);
     }
-    // 16 bytes and two of encoding.
+    // 16 bytes, and 2 of encoding.
     assert!(long.allocated() < 100_000 * 19, "{}", long.allocated());
     assert_eq!(long.encoding(), "quicklist");
 }
