@@ -30,7 +30,7 @@
 //! # The way of a deadline
 //!
 //! ```text
-//!   timer ▶ Shell::tick ▶ Engine::advance ▶ Keyspace::advance ▶ Space::next_due removes the key ▶ the event `expired`
+//!   timer ▶ Shell::tick ▶ Engine::advance ▶ Keyspace::advance ▶ Space::take_due removes the key ▶ the event `expired`
 //!   a command that meets an expired key first: Db::locate_here ▶ Db::end
 //! ```
 //!
@@ -299,7 +299,7 @@ impl Engine {
         engine.update_expiry_rules();
         engine.bound_lock_records();
         engine.keyspace.hash_limits = engine.config.hash_limits();
-        engine.keyspace.list_cuts = engine.config.list_cuts();
+        engine.keyspace.list_limits = engine.config.list_limits();
         engine.configure_eviction();
         engine.users.all_channels = engine.config.acl_pubsub_default == "allchannels";
         engine.users.set_default_password(&engine.config.requirepass);

@@ -355,7 +355,7 @@ impl Interpreter {
             // The result in its place, as far down as it would lie without it.
             lua_replace(lua, FIRST_KEY);
             if !keys.is_empty() {
-                (*(*this).frame.engine).keyspace.space.forget_places(true);
+                (*(*this).frame.engine).keyspace.space.uncache_place(true);
             }
             if status == LUA_ERRMEM || (*this).memory.is_swollen() {
                 bounds::collect(this);
@@ -377,7 +377,7 @@ impl Interpreter {
             let copy = layout::first_element(lua, layout::count(lua) - 2);
             layout::replace(lua, FIRST_KEY as usize - 1, copy);
             if let Some(copy) = copy.text() {
-                (*(*this).frame.engine).keyspace.space.remember_places_of_copy(key, copy);
+                (*(*this).frame.engine).keyspace.space.cache_place_of_copy(key, copy);
             }
         }
     }

@@ -89,7 +89,7 @@ const PFADD: Event = Event::new(Classes::STRING, "pfadd");
 const TEST_ELEMENTS: u64 = 100_000;
 
 /// Converts the error of corrupt registers.
-fn sound<T>(result: std::result::Result<T, Corrupt>) -> Result<T> {
+fn or_corrupt<T>(result: std::result::Result<T, Corrupt>) -> Result<T> {
     result.map_err(|Corrupt| Error::CORRUPT_HLL)
 }
 
@@ -164,12 +164,12 @@ fn add_to_sparse(db: &mut Db<'_>, key: &[u8], sparse: Option<Vec<u8>>, elements:
             Err(corrupt) => {
                 // The elements before the error are kept, without an event, as in Redis.
                 put(db, key, &bytes, Event::SILENT)?;
-                return sound(Err(corrupt));
+                return or_corrupt(Err(corrupt));
             }
         }
     }
     if changed {
-        hll::forget(&mut bytes);
+        hll::invalidate(&mut bytes);
         put(db, key, &bytes, PFADD)?;
     }
     Ok(changed)
@@ -180,13 +180,13 @@ fn pfcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let count = match &args[1..] {
         [key] => match read(&mut db, key)? {
             None => 0,
-            Some(bytes) => match hll::cached(bytes) {
+            Some(bytes) => match hll::cached_count(bytes) {
                 Some(count) => {
                     db.set_form(key, Form::Raw);
                     count
                 }
                 None => {
-                    let count = sound(hll::count(bytes))?;
+                    let count = or_corrupt(hll::count(bytes))?;
                     // Publishes no event, but the stored string changes.
                     let mut edit = db.edit_string(key)?;
                     edit.write(hll::CACHE.start, &count.to_le_bytes());
@@ -199,7 +199,7 @@ fn pfcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             let mut registers = [0; REGISTERS];
             for key in keys {
                 if let Some(bytes) = read(&mut db, key)? {
-                    sound(hll::merge(&mut registers, bytes))?;
+                    or_corrupt(hll::merge(&mut registers, bytes))?;
                 }
             }
             hll::count_registers(&registers)
@@ -217,17 +217,17 @@ fn pfmerge(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     for key in &args[1..] {
         if let Some(bytes) = read(&mut db, key)? {
             dense |= hll::is_dense(bytes);
-            sound(hll::merge(&mut registers, bytes))?;
+            or_corrupt(hll::merge(&mut registers, bytes))?;
         }
     }
     let mut merged = peek(&mut db, args[1])?.map_or_else(hll::empty, <[u8]>::to_vec);
     if dense {
-        sound(hll::to_dense(&mut merged))?;
+        or_corrupt(hll::to_dense(&mut merged))?;
     }
     for (index, value) in registers.iter().enumerate().filter(|(_, value)| **value > 0) {
-        sound(hll::raise(&mut merged, index, *value, sparse_max))?;
+        or_corrupt(hll::raise(&mut merged, index, *value, sparse_max))?;
     }
-    hll::forget(&mut merged);
+    hll::invalidate(&mut merged);
     put(&mut db, args[1], &merged, PFADD)?;
     cx.reply.ok();
     Ok(())
@@ -239,7 +239,7 @@ fn pfdebug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut bytes = peek(&mut db, key)?.ok_or(Error::NO_SUCH_HLL)?.to_vec();
     match &what[..] {
         b"getreg" | b"todense" => {
-            let changed = sound(hll::to_dense(&mut bytes))?;
+            let changed = or_corrupt(hll::to_dense(&mut bytes))?;
             if changed {
                 put(&mut db, key, &bytes, Event::SILENT)?;
             }
@@ -262,15 +262,15 @@ fn pfselftest(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let sparse_max = sparse_max(cx);
     let seed = cx.engine.random();
     let (mut sparse, mut dense) = (hll::empty(), hll::empty());
-    sound(hll::to_dense(&mut dense))?;
+    or_corrupt(hll::to_dense(&mut dense))?;
     let mut checkpoint = 1;
     for n in 1..=TEST_ELEMENTS {
         let element = (n ^ seed).to_le_bytes();
-        sound(hll::add(&mut sparse, &element, sparse_max))?;
-        sound(hll::add(&mut dense, &element, sparse_max))?;
+        or_corrupt(hll::add(&mut sparse, &element, sparse_max))?;
+        or_corrupt(hll::add(&mut dense, &element, sparse_max))?;
         if n == checkpoint {
-            let count = sound(hll::count(&dense))?;
-            if sound(hll::count(&sparse))? != count {
+            let count = or_corrupt(hll::count(&dense))?;
+            if or_corrupt(hll::count(&sparse))? != count {
                 return Err(Error::new("TESTFAILED dense/sparse disagree"));
             }
             // Six standard errors.

@@ -105,7 +105,7 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let builder = Builder {
         hasher: keyspace.hasher(),
         hashes: keyspace.hash_limits,
-        lists: keyspace.list_cuts,
+        lists: keyspace.list_limits,
         sets: keyspace.set_limits,
         zsets: keyspace.zset_limits,
         streams: keyspace.stream_limits,

@@ -259,8 +259,8 @@ fn memory(r: &mut Report<'_>) {
     let allocator = r.engine.environment.allocator;
     r.line("mem_allocator", allocator);
     r.line("active_defrag_running", 0);
-    let (buried, freed) = (r.engine.keyspace.space.buried(), r.engine.keyspace.space.freed());
-    r.line("lazyfree_pending_objects", buried);
+    let (pending, freed) = (r.engine.keyspace.space.unfreed_len(), r.engine.keyspace.space.freed());
+    r.line("lazyfree_pending_objects", pending);
     r.line("lazyfreed_objects", freed);
 }
 

@@ -111,7 +111,7 @@ fn xclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         let entries_read = of.entries_read;
         edit.set_group(group, claim.last_id, entries_read);
     }
-    edit.see_consumer(group, consumer);
+    edit.touch_consumer(group, consumer);
     let mut claimed = Vec::new();
     for id in claim.ids {
         let old = edit.group(group).and_then(|group| group.pending().get(&id)).copied();
@@ -160,7 +160,7 @@ fn xautoclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
     let edit = db.read_and_edit_stream(args[1])?.filter(|edit| edit.group(group).is_some());
     let mut edit = edit.ok_or_else(|| Error::no_group(args[1], group, ""))?;
-    edit.see_consumer(group, consumer);
+    edit.touch_consumer(group, consumer);
     let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
     let mut next = Some(start);
     for _ in 0..count.saturating_mul(ATTEMPTS) {

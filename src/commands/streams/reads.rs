@@ -197,7 +197,7 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
                     let mut left = read.into_iter().flat_map(|from| edit.stream().range(from, StreamId::MAX));
                     news = left.nth(before.saturating_mul(request.count)).is_some();
                 }
-                edit.see_consumer(group, consumer);
+                edit.touch_consumer(group, consumer);
                 *from != From::New || news
             }
         };

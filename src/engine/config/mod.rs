@@ -12,7 +12,7 @@ pub use kind::{Kind, OutputLimit, Raw};
 pub use table::{Config, IGNORED, SCRIPT_MEMORY};
 
 use crate::store::values::hash::Limits;
-use crate::store::values::list::Cuts;
+use crate::store::values::list;
 use crate::store::values::stream::BlockLimits;
 use crate::store::values::zset;
 
@@ -122,8 +122,8 @@ impl Config {
     }
 
     /// Maximum size of a list in its compact form, and of one of its nodes.
-    pub(crate) fn list_cuts(&self) -> Cuts {
-        Cuts::new(self.list_max_listpack_size)
+    pub(crate) fn list_limits(&self) -> list::Limits {
+        list::Limits::new(self.list_max_listpack_size)
     }
 
     /// Maximum size of a sorted set in its compact form.

@@ -26,8 +26,8 @@ struct Shipped {
 
 /// The shipped sets. The names of channels and messages come from the libraries' sources.
 const SHIPPED: &[Shipped] = &[
-    // RLock and its kin; the first in the queue of a fair lock; RReadWriteLock, all of whose waiters are to try again; RCountDownLatch.
-    // A semaphore that expires has no permits to give, and an expirable permit is no key.
+    // RLock and other locks; the first waiter of a fair lock; RReadWriteLock, all of whose waiters retry; RCountDownLatch. An
+    // expired semaphore has no permits to give, and an expirable permit is not a key.
     Shipped {
         name: "redisson",
         rules: &[
@@ -146,7 +146,7 @@ impl Rules {
         Ok(Rules { items, rules: rules.into() })
     }
 
-    /// The items of the value, each rule and each set's name by itself, so that they parse to the same value.
+    /// The items of the value, each rule and each set's name separately, so that they parse to the same value.
     pub fn shown(&self) -> Vec<Vec<u8>> {
         let shown = |item: &Item| match item {
             Item::Set(name) => name.as_bytes().to_vec(),

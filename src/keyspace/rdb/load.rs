@@ -11,7 +11,7 @@ use crate::keyspace::rdb::parts::{chunk, plain_length, string, take};
 use crate::keyspace::rdb::streams::read_stream;
 use crate::store::dict::KeyHasher;
 use crate::store::values::hash::{self, FieldTtl, Hash};
-use crate::store::values::list::{Cuts, List};
+use crate::store::values::list::{self, List};
 use crate::store::values::set::{self, Limits, Member, Set};
 use crate::store::values::stream::BlockLimits;
 use crate::store::values::value::Value;
@@ -24,7 +24,7 @@ pub struct Builder<'a> {
     /// For hashes.
     pub hashes: hash::Limits,
     /// For lists.
-    pub lists: Cuts,
+    pub lists: list::Limits,
     /// For sets.
     pub sets: set::Limits,
     /// For sorted sets.

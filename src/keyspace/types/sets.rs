@@ -188,7 +188,7 @@ impl<'a> Db<'a> {
         if let Some(place) = self.locate_set(key)? {
             self.touch(place);
             let mut edit = SetEdit { db: self, key, place };
-            edit.change(|set, hasher| set.expect(hasher, limits, count));
+            edit.change(|set, hasher| set.make_room(hasher, limits, count));
             return Ok(edit);
         }
         let hash = self.keyspace.space.hash(key);
@@ -287,7 +287,7 @@ impl SetEdit<'_, '_> {
             self.db.emit(self.key, Event::SILENT, Effect::SetRemove { member });
             visit(member);
         }
-        self.db.keyspace.space.bury_value(Box::new(Value::Set(popped)));
+        self.db.keyspace.space.free_value_later(Box::new(Value::Set(popped)));
     }
 
     /// Publishes the events of the edit. A set without members is removed, with its own event; the report of the last member's
@@ -301,7 +301,7 @@ impl SetEdit<'_, '_> {
         if empty {
             let entry = db.keyspace.space.remove(db.dict, self.place);
             db.keyspace.changes.publish(db.index, Event::DEL, self.key);
-            db.keyspace.space.bury(entry);
+            db.keyspace.space.free_later(entry);
         }
     }
 

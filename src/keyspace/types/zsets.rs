@@ -349,7 +349,7 @@ impl ZSetEdit<'_, '_> {
         if db.zset_at(self.place).is_some_and(ZSet::is_empty) {
             // The report of its last member's removal covers this.
             let entry = db.keyspace.space.remove(db.dict, self.place);
-            db.keyspace.space.bury(entry);
+            db.keyspace.space.free_later(entry);
             db.keyspace.changes.publish(db.index, Event::DEL, self.key);
         }
     }

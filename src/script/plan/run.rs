@@ -122,13 +122,13 @@ pub(in crate::script) unsafe fn run(
     let engine = unsafe { (*interpreter).frame.engine };
     // Most calls are about the first key.
     // SAFETY: as promised.
-    let remembers = keys.first().map(|key| unsafe { (*engine).keyspace.space.remember_places(key) });
+    let remembers = keys.first().map(|key| unsafe { (*engine).keyspace.space.cache_place(key) });
     let mut run = Run { interpreter, keys, args, locals: SmallVec::new(), room, kept: Kept::new(), calls: 0 };
     let done = run.block(&plan.steps);
     // SAFETY: as promised.
     unsafe {
         if let Some(none_was_known) = remembers {
-            (*engine).keyspace.space.forget_places(none_was_known);
+            (*engine).keyspace.space.uncache_place(none_was_known);
         }
         (*interpreter).frame.engine = std::ptr::null_mut();
     }

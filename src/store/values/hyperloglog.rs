@@ -59,13 +59,13 @@ pub fn is_dense(bytes: &[u8]) -> bool {
 }
 
 /// The cached estimate, if it is valid.
-pub fn cached(bytes: &[u8]) -> Option<u64> {
+pub fn cached_count(bytes: &[u8]) -> Option<u64> {
     let count = u64::from_le_bytes(bytes[CACHE].try_into().ok()?);
     (count >> 63 == 0).then_some(count)
 }
 
 /// Invalidates the cached estimate.
-pub fn forget(bytes: &mut [u8]) {
+pub fn invalidate(bytes: &mut [u8]) {
     bytes[HEAD - 1] |= 0x80;
 }
 
@@ -90,7 +90,7 @@ fn murmur(bytes: &[u8]) -> u64 {
 }
 
 /// The register of an element, and the value that the element gives it.
-fn place(element: &[u8]) -> (usize, u8) {
+fn register_of(element: &[u8]) -> (usize, u8) {
     let hash = murmur(element);
     let run = (hash >> INDEX_BITS) | 1 << RUN_BITS;
     (hash as usize & (REGISTERS - 1), run.trailing_zeros() as u8 + 1)
@@ -218,7 +218,7 @@ pub fn to_dense(bytes: &mut Vec<u8>) -> Result<bool, Corrupt> {
 
 /// The change of the dense encoding by an element: the position and the new value of two bytes; `None` if nothing changes.
 pub fn change(bytes: &[u8], element: &[u8]) -> Option<(usize, [u8; 2])> {
-    let (index, value) = place(element);
+    let (index, value) = register_of(element);
     if dense_get(bytes, index) >= value {
         return None;
     }
@@ -233,7 +233,7 @@ pub fn change(bytes: &[u8], element: &[u8]) -> Option<(usize, [u8; 2])> {
 
 /// Adds an element. Returns whether a register changed. A sparse encoding that would exceed `sparse_max` bytes becomes dense.
 pub fn add(bytes: &mut Vec<u8>, element: &[u8], sparse_max: usize) -> Result<bool, Corrupt> {
-    let (index, value) = place(element);
+    let (index, value) = register_of(element);
     raise(bytes, index, value, sparse_max)
 }
 
@@ -295,7 +295,7 @@ fn sparse_raise(bytes: &mut Vec<u8>, index: usize, value: u8, sparse_max: usize)
     }
     bytes.splice(at..end, runs);
     merge_values(bytes, before);
-    forget(bytes);
+    invalidate(bytes);
     Ok(Some(true))
 }
 
@@ -491,12 +491,12 @@ mod tests {
     #[test]
     fn the_estimate_is_kept_until_something_changes() {
         let mut bytes = empty();
-        assert_eq!(cached(&bytes), Some(0));
+        assert_eq!(cached_count(&bytes), Some(0));
         add(&mut bytes, b"a", 3000).unwrap();
-        assert_eq!(cached(&bytes), None);
+        assert_eq!(cached_count(&bytes), None);
         bytes[CACHE].copy_from_slice(&1u64.to_le_bytes());
-        assert_eq!(cached(&bytes), Some(1));
+        assert_eq!(cached_count(&bytes), Some(1));
         add(&mut bytes, b"a", 3000).unwrap();
-        assert_eq!(cached(&bytes), Some(1));
+        assert_eq!(cached_count(&bytes), Some(1));
     }
 }

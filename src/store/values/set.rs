@@ -225,7 +225,7 @@ impl Set {
     }
 
     /// Converts it to the form for this many more members, as Redis predicts it.
-    pub fn expect(&mut self, hasher: &KeyHasher, limits: Limits, more: usize) {
+    pub fn make_room(&mut self, hasher: &KeyHasher, limits: Limits, more: usize) {
         let outgrown = match &self.0 {
             Form::Small(buffer) => match small(buffer) {
                 Small::Ints(_) => more > limits.ints,
@@ -234,7 +234,7 @@ impl Set {
             Form::Table(_) => false,
         };
         if outgrown {
-            self.spread(hasher);
+            self.make_table(hasher);
         }
     }
 
@@ -251,7 +251,7 @@ impl Set {
                     if ints.len() < limits.entries && member.len().max(longest(ints)) <= limits.value {
                         *buffer = pack(ints);
                     } else {
-                        self.spread(hasher);
+                        self.make_table(hasher);
                     }
                 }
                 Small::Strings(members) => {
@@ -260,7 +260,7 @@ impl Set {
                         return false;
                     }
                     if member.len() > limits.value || members.len() >= limits.entries {
-                        self.spread(hasher);
+                        self.make_table(hasher);
                     }
                 }
             }
@@ -285,7 +285,7 @@ impl Set {
         let Form::Small(buffer) = &mut self.0 else { return false };
         let new = ints::add(buffer, n);
         if new && Ints::of(buffer).len() > limits.ints_max() {
-            self.spread(hasher);
+            self.make_table(hasher);
         }
         new
     }
@@ -308,7 +308,7 @@ impl Set {
     }
 
     /// Converts it to a table for good, as if it had exceeded the limits of the other forms.
-    pub fn spread(&mut self, hasher: &KeyHasher) {
+    pub fn make_table(&mut self, hasher: &KeyHasher) {
         if matches!(self.0, Form::Table(_)) {
             return;
         }
