@@ -276,12 +276,12 @@ struct Filter<'a> {
     user: Option<UserId>,
     /// In seconds.
     age_min: Option<i64>,
-    spare_self: bool,
+    skip_me: bool,
 }
 
 impl<'a> Filter<'a> {
     fn parse(options: &[&'a [u8]], users: &Users) -> Result<Filter<'a>> {
-        let mut filter = Filter { spare_self: true, ..Filter::default() };
+        let mut filter = Filter { skip_me: true, ..Filter::default() };
         for pair in options.chunks(2) {
             let [option, value] = *pair else { return Err(Error::SYNTAX) };
             match option.to_ascii_lowercase().as_slice() {
@@ -300,15 +300,15 @@ impl<'a> Filter<'a> {
                     let user = users.find(value).ok_or_else(|| Error::quoting("ERR No such user '", value, "'"))?;
                     filter.user = Some(user);
                 }
-                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.spare_self = true,
-                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.spare_self = false,
+                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.skip_me = true,
+                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.skip_me = false,
                 _ => return Err(Error::SYNTAX),
             }
         }
         Ok(filter)
     }
 
-    fn lets_through(&self, session: &Session, now: Now) -> bool {
+    fn matches(&self, session: &Session, now: Now) -> bool {
         let age = (now.mono_ms().saturating_sub(session.created_ms) / 1000) as i64;
         self.addr.is_none_or(|addr| addr == session.addr.as_bytes())
             && self.laddr.is_none_or(|laddr| laddr == session.laddr.as_bytes())
@@ -328,8 +328,8 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     for (number, session) in &cx.engine.sessions {
         let id = SessionId(number as u32);
         let gone = session.flags.contains(SessionFlags::CLOSE_NOW);
-        let spared = gone || (filter.spare_self && id == cx.session);
-        if !spared && filter.lets_through(session, now) {
+        let spared = gone || (filter.skip_me && id == cx.session);
+        if !spared && filter.matches(session, now) {
             found.push(id);
         }
     }

@@ -232,7 +232,7 @@ fn first_channel(_: &[&[u8]]) -> Positions {
 
 fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
     let session = &mut cx.engine.sessions[cx.session.0 as usize];
-    let count = counted(session, kind);
+    let count = subscription_count(session, kind);
     let mut around;
     let sink: &mut dyn Sink = if session.silenced() {
         // `CLIENT REPLY OFF` suppresses replies but not push messages. This is a push message.
@@ -245,7 +245,7 @@ fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
 }
 
 /// The number of subscriptions in a confirmation: channels and patterns are counted together, shard channels separately.
-fn counted(session: &Session, kind: Kind) -> u32 {
+fn subscription_count(session: &Session, kind: Kind) -> u32 {
     let [channels, patterns, shards] = session.subscriptions;
     if kind == Kind::Shard { shards } else { channels + patterns }
 }
@@ -260,7 +260,7 @@ fn write_confirmation(sink: &mut dyn Sink, word: &str, name: Option<&[u8]>, coun
     sink.integer(i64::from(count));
 }
 
-fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result {
+fn subscribe_to(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result {
     for name in names {
         if cx.engine.pubsub.subscribe(kind, cx.session, name) {
             cx.session().subscriptions[kind.index()] += 1;
@@ -278,10 +278,10 @@ fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result 
     Ok(())
 }
 
-fn end(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) -> Result {
+fn unsubscribe_from(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) -> Result {
     let all = cx.session().subscriptions[kind.index()] as usize;
     if names.is_empty() && cx.may_walk(all) {
-        cx.walk(Ending { kind, word });
+        cx.walk(UnsubscribeAll { kind, word });
         return Ok(());
     }
     for name in names {
@@ -308,12 +308,12 @@ fn end(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) ->
 
 /// Ends very many subscriptions of one kind, oldest first, in steps. The client gets a confirmation for each, and until then
 /// messages of the remaining subscriptions.
-struct Ending {
+struct UnsubscribeAll {
     kind: Kind,
     word: &'static str,
 }
 
-impl Course for Ending {
+impl Course for UnsubscribeAll {
     fn slice(&self) -> u32 {
         // The entries of a subscription are at random places in three tables.
         256
@@ -330,7 +330,7 @@ impl Course for Ending {
         {
             left -= 1;
             session.subscriptions[self.kind.index()] -= 1;
-            let count = counted(session, self.kind);
+            let count = subscription_count(session, self.kind);
             // Confirmations are push messages, which `CLIENT REPLY OFF` does not suppress.
             write_confirmation(&mut WireReply::new(&mut session.out, session.protocol), self.word, Some(&name), count);
         }
@@ -347,11 +347,11 @@ impl Course for Ending {
 }
 
 fn subscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    add(cx, Kind::Channel, "subscribe", &args[1..])
+    subscribe_to(cx, Kind::Channel, "subscribe", &args[1..])
 }
 
 fn psubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    add(cx, Kind::Pattern, "psubscribe", &args[1..])
+    subscribe_to(cx, Kind::Pattern, "psubscribe", &args[1..])
 }
 
 fn ssubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -359,19 +359,19 @@ fn ssubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if cx.session().flags.contains(SessionFlags::IN_EXEC) {
         return Err(Error::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }
-    add(cx, Kind::Shard, "ssubscribe", &args[1..])
+    subscribe_to(cx, Kind::Shard, "ssubscribe", &args[1..])
 }
 
 fn unsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    end(cx, Kind::Channel, "unsubscribe", &args[1..])
+    unsubscribe_from(cx, Kind::Channel, "unsubscribe", &args[1..])
 }
 
 fn punsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    end(cx, Kind::Pattern, "punsubscribe", &args[1..])
+    unsubscribe_from(cx, Kind::Pattern, "punsubscribe", &args[1..])
 }
 
 fn sunsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    end(cx, Kind::Shard, "sunsubscribe", &args[1..])
+    unsubscribe_from(cx, Kind::Shard, "sunsubscribe", &args[1..])
 }
 
 fn publish(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -405,7 +405,7 @@ fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
     let pattern = args.get(2);
     if cx.may_walk(cx.engine.pubsub.kept(kind)) {
         let cursor = cx.engine.pubsub.begin_walk(kind);
-        cx.walk(Names { kind, pattern: pattern.map(|&pattern| pattern.into()), cursor, found: 0 });
+        cx.walk(ListChannels { kind, pattern: pattern.map(|&pattern| pattern.into()), cursor, found: 0 });
         return Ok(());
     }
     let wanted = |name: &&[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
@@ -418,7 +418,7 @@ fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
 }
 
 /// Lists very many channels with subscribers, in steps.
-struct Names {
+struct ListChannels {
     kind: Kind,
     /// The pattern that channels must match; `None` for all channels.
     pattern: Option<Box<[u8]>>,
@@ -426,7 +426,7 @@ struct Names {
     found: usize,
 }
 
-impl Course for Names {
+impl Course for ListChannels {
     fn go_on(&mut self, engine: &mut Engine, _: Now, _: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
         // Bulk strings are the same in both protocols.
         let mut reply = WireReply::new(reply, Protocol::Resp2);

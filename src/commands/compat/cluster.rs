@@ -21,7 +21,7 @@ const ONE_NODE: &str = "The cluster is one node that owns all slots: slots and n
 const ROW: Command = Command { flags: Flags::STALE, group: Group::Cluster, since: "3.0.0", handler: refuse, ..Command::DEFAULT };
 
 /// A subcommand that returns information.
-const fn ask(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
+const fn query(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
     Command { name, arity, syntax, summary, handler, ..ROW }
 }
 
@@ -59,7 +59,7 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 tips: NONDETERMINISTIC,
-                handler: |cx, _| when_on(cx, |cx| cx.reply.simple("STILL 1")),
+                handler: |cx, _| in_cluster(cx, |cx| cx.reply.simple("STILL 1")),
                 ..change(
                     "bumpepoch",
                     2,
@@ -71,7 +71,7 @@ pub const COMMANDS: &[Command] = &[
                 flags: ADMIN,
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of failure reports",
-                ..ask(
+                ..query(
                     "count-failure-reports",
                     3,
                     "node-id",
@@ -81,7 +81,7 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 complexity: "O(1)",
-                ..ask("countkeysinslot", 3, "slot:integer", "Returns the number of keys in a slot.", count_keys_in_slot)
+                ..query("countkeysinslot", 3, "slot:integer", "Returns the number of keys in a slot.", count_keys_in_slot)
             },
             Command {
                 complexity: "O(N) where N is the total number of hash slot arguments",
@@ -103,47 +103,47 @@ pub const COMMANDS: &[Command] = &[
             Command {
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of requested keys",
-                ..ask("getkeysinslot", 4, "slot:integer count", "Returns keys in a slot.", get_keys_in_slot)
+                ..query("getkeysinslot", 4, "slot:integer count", "Returns keys in a slot.", get_keys_in_slot)
             },
             Command {
                 handler: |cx, args| if cx.engine.in_cluster() { help::from_rows(cx, args) } else { Err(Error::NO_CLUSTER) },
                 ..help::row(Group::Cluster, "5.0.0")
             },
-            Command { tips: NONDETERMINISTIC, ..ask("info", 2, "", "Returns the state of the cluster.", info) },
+            Command { tips: NONDETERMINISTIC, ..query("info", 2, "", "Returns the state of the cluster.", info) },
             Command {
                 complexity: "O(N) where N is the number of bytes in the key.",
-                ..ask("keyslot", 3, "key:string", "Returns the slot of a key.", key_slot_of)
+                ..query("keyslot", 3, "key:string", "Returns the slot of a key.", key_slot_of)
             },
             Command {
                 since: "7.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..ask("links", 2, "", "Returns the connections to other nodes: none.", |cx, _| {
-                    when_on(cx, |cx| cx.reply.array(0))
+                ..query("links", 2, "", "Returns the connections to other nodes: none.", |cx, _| {
+                    in_cluster(cx, |cx| cx.reply.array(0))
                 })
             },
             change("meet", -4, "ip port:integer [cluster-bus-port:integer]", "Refused: the cluster consists of this node alone."),
-            ask("myid", 2, "", "Returns the ID of the node.", |cx, _| {
-                when_on(cx, |cx| cx.reply.bulk(cx.engine.run_id.clone().as_bytes()))
+            query("myid", 2, "", "Returns the ID of the node.", |cx, _| {
+                in_cluster(cx, |cx| cx.reply.bulk(cx.engine.run_id.clone().as_bytes()))
             }),
             Command {
                 since: "7.2.0",
                 tips: NONDETERMINISTIC,
-                ..ask("myshardid", 2, "", "Returns the ID of the node's shard.", |cx, _| {
-                    when_on(cx, |cx| cx.reply.bulk(shard_id(&cx.engine.run_id).as_bytes()))
+                ..query("myshardid", 2, "", "Returns the ID of the node's shard.", |cx, _| {
+                    in_cluster(cx, |cx| cx.reply.bulk(shard_id(&cx.engine.run_id).as_bytes()))
                 })
             },
             Command {
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..ask("nodes", 2, "", "Returns the nodes and their slots as text.", nodes)
+                ..query("nodes", 2, "", "Returns the nodes and their slots as text.", nodes)
             },
             Command {
                 flags: ADMIN,
                 since: "5.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of replicas.",
-                ..ask("replicas", 3, "node-id", "Returns the replicas of a node: none.", replicas)
+                ..query("replicas", 3, "node-id", "Returns the replicas of a node: none.", replicas)
             },
             Command { handler: replicate, ..change("replicate", 3, "node-id", "Refused: there is no other node to replicate.") },
             Command {
@@ -164,19 +164,19 @@ pub const COMMANDS: &[Command] = &[
                 since: "7.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..ask("shards", 2, "", "Returns the shards with their slots and nodes.", shards)
+                ..query("shards", 2, "", "Returns the shards with their slots and nodes.", shards)
             },
             Command {
                 flags: ADMIN,
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of replicas.",
-                ..ask("slaves", 3, "node-id", "Returns the replicas of a node: none.", replicas)
+                ..query("slaves", 3, "node-id", "Returns the replicas of a node: none.", replicas)
             },
             Command {
                 flags: ANY_TIME,
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..ask("slots", 2, "", "Returns the ranges of slots with their nodes.", slots)
+                ..query("slots", 2, "", "Returns the ranges of slots with their nodes.", slots)
             },
         ],
         ..ROW
@@ -208,7 +208,7 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 /// Writes a reply if the server is a cluster; otherwise fails.
-fn when_on(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result {
+fn in_cluster(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);
     }
@@ -217,7 +217,7 @@ fn when_on(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result
 }
 
 fn accept(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    when_on(cx, |cx| cx.reply.ok())
+    in_cluster(cx, |cx| cx.reply.ok())
 }
 
 /// The handler of subcommands that would change the cluster.
@@ -243,7 +243,7 @@ fn endpoint(cx: &mut Context<'_>) -> (String, u16) {
 }
 
 fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    when_on(cx, |cx| {
+    in_cluster(cx, |cx| {
         let lines = [
             ("cluster_slots_assigned", SLOTS),
             ("cluster_slots_ok", SLOTS),
@@ -269,14 +269,14 @@ fn node_line(cx: &mut Context<'_>) -> String {
 }
 
 fn nodes(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    when_on(cx, |cx| {
+    in_cluster(cx, |cx| {
         let line = node_line(cx);
         cx.reply.verbatim("txt", line.as_bytes());
     })
 }
 
 fn slots(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    when_on(cx, |cx| {
+    in_cluster(cx, |cx| {
         let (ip, port) = endpoint(cx);
         cx.reply.array(1);
         cx.reply.array(3);
@@ -291,7 +291,7 @@ fn slots(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn shards(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    when_on(cx, |cx| {
+    in_cluster(cx, |cx| {
         let (ip, port) = endpoint(cx);
         let id = cx.engine.run_id.clone();
         let reply = &mut *cx.reply;
@@ -321,7 +321,7 @@ fn shards(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn key_slot_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    when_on(cx, |cx| cx.reply.integer(i64::from(key_slot(args[2]))))
+    in_cluster(cx, |cx| cx.reply.integer(i64::from(key_slot(args[2]))))
 }
 
 fn count_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -359,7 +359,7 @@ fn get_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 /// Fails unless the argument is this node's id.
-fn known(cx: &Context<'_>, name: &[u8]) -> Result {
+fn check_node_id(cx: &Context<'_>, name: &[u8]) -> Result {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);
     }
@@ -367,24 +367,24 @@ fn known(cx: &Context<'_>, name: &[u8]) -> Result {
 }
 
 fn count_failure_reports(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    known(cx, args[2])?;
+    check_node_id(cx, args[2])?;
     cx.reply.integer(0);
     Ok(())
 }
 
 fn replicas(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    known(cx, args[2])?;
+    check_node_id(cx, args[2])?;
     cx.reply.array(0);
     Ok(())
 }
 
 fn forget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    known(cx, args[2])?;
+    check_node_id(cx, args[2])?;
     Err(Error::new("ERR I tried hard but I can't forget myself..."))
 }
 
 fn replicate(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    known(cx, args[2])?;
+    check_node_id(cx, args[2])?;
     Err(Error::new("ERR Can't replicate myself"))
 }
 

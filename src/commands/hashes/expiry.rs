@@ -138,16 +138,16 @@ pub(crate) fn parse_fields<'r, 'a>(args: &'r [&'a [u8]], at: usize, not_positive
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     None,
-    NoDeadline,
-    Deadline,
-    Later,
-    Sooner,
+    Nx,
+    Xx,
+    Gt,
+    Lt,
 }
 
 impl Condition {
     fn of_option(option: &[u8]) -> Condition {
         let options: [(&[u8], Condition); 4] =
-            [(b"NX", Condition::NoDeadline), (b"XX", Condition::Deadline), (b"GT", Condition::Later), (b"LT", Condition::Sooner)];
+            [(b"NX", Condition::Nx), (b"XX", Condition::Xx), (b"GT", Condition::Gt), (b"LT", Condition::Lt)];
         options.iter().find(|(name, _)| option.eq_ignore_ascii_case(name)).map_or(Condition::None, |(_, c)| *c)
     }
 
@@ -160,10 +160,10 @@ impl Condition {
         };
         match self {
             Condition::None => true,
-            Condition::NoDeadline => old.is_none(),
-            Condition::Deadline => old.is_some(),
-            Condition::Later => old.is_some_and(|old| new.is_none_or(|new| new > old)),
-            Condition::Sooner => old.is_none_or(|old| new.is_some_and(|new| new < old)),
+            Condition::Nx => old.is_none(),
+            Condition::Xx => old.is_some(),
+            Condition::Gt => old.is_some_and(|old| new.is_none_or(|new| new > old)),
+            Condition::Lt => old.is_none_or(|old| new.is_some_and(|new| new < old)),
         }
     }
 }

@@ -118,64 +118,64 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// `NX`, `XX`, `GT`, `LT`: the conditions for replacing a deadline.
+/// The conditions `NX`, `XX`, `GT` and `LT` for setting a deadline.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Replace {
+pub struct Condition {
     /// Only if there is no deadline.
-    pub none: bool,
+    pub nx: bool,
     /// Only if there is a deadline.
-    pub some: bool,
+    pub xx: bool,
     /// Only if the new deadline is later. No deadline counts as the latest.
-    pub later: bool,
+    pub gt: bool,
     /// Only if the new deadline is earlier.
-    pub earlier: bool,
+    pub lt: bool,
 }
 
-impl Replace {
+impl Condition {
     /// Parses the options of the `EXPIRE` family.
-    pub fn parse(options: &[&[u8]]) -> Result<Replace> {
-        let mut replace = Replace::default();
+    pub fn parse(options: &[&[u8]]) -> Result<Condition> {
+        let mut condition = Condition::default();
         for option in options {
             if option.eq_ignore_ascii_case(b"NX") {
-                replace.none = true;
+                condition.nx = true;
             } else if option.eq_ignore_ascii_case(b"XX") {
-                replace.some = true;
+                condition.xx = true;
             } else if option.eq_ignore_ascii_case(b"GT") {
-                replace.later = true;
+                condition.gt = true;
             } else if option.eq_ignore_ascii_case(b"LT") {
-                replace.earlier = true;
+                condition.lt = true;
             } else {
                 return Err(Error::unsupported_option(option));
             }
         }
-        if replace.none && (replace.some || replace.later || replace.earlier) {
+        if condition.nx && (condition.xx || condition.gt || condition.lt) {
             return Err(Error::EXPIRE_NX);
         }
-        if replace.later && replace.earlier {
+        if condition.gt && condition.lt {
             return Err(Error::EXPIRE_GT_LT);
         }
-        Ok(replace)
+        Ok(condition)
     }
 
     /// Whether `old` may be replaced by `new`. If `new` is `None`, it has passed already.
     pub fn allows(self, old: Option<u64>, new: Option<u64>) -> bool {
         let new = new.unwrap_or(0);
-        !(self.none && old.is_some()
-            || self.some && old.is_none()
-            || self.later && old.is_none_or(|old| new <= old)
-            || self.earlier && old.is_some_and(|old| new >= old))
+        !(self.nx && old.is_some()
+            || self.xx && old.is_none()
+            || self.gt && old.is_none_or(|old| new <= old)
+            || self.lt && old.is_some_and(|old| new >= old))
     }
 }
 
 fn expire(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) -> Result {
-    let replace = Replace::parse(&args[3..])?;
+    let condition = Condition::parse(&args[3..])?;
     let number = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
     let new = unit.deadline(cx.now, number, name)?;
     let mut db = cx.db();
     let done = match db.peek(args[1]) {
         None => false,
         Some(entry) if entry.has_own_deadline() => return Err(Error::WRONG_TYPE),
-        Some(entry) if !replace.allows(entry.deadline(), new) => false,
+        Some(entry) if !condition.allows(entry.deadline(), new) => false,
         Some(_) => match new {
             Some(deadline) => db.set_deadline(args[1], Some(deadline), Event::EXPIRE)?,
             None => db.delete(args[1], Event::DEL)?,

@@ -175,10 +175,10 @@ fn scan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 /// Maximum number of keys that `RANDOMKEY` draws.
-const DRAWS: usize = 100;
+const DRAWS_MAX: usize = 100;
 
 fn randomkey(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    for _ in 0..DRAWS {
+    for _ in 0..DRAWS_MAX {
         let len = cx.db().len();
         if len == 0 {
             cx.reply.null();

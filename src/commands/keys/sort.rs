@@ -74,7 +74,7 @@ enum Pattern<'a> {
     /// Nothing: the pattern has no `*`.
     Nothing,
     /// A key: the parts before and after the element, and a field if the key is a hash.
-    Key { before: &'a [u8], behind: &'a [u8], field: Option<&'a [u8]> },
+    Key { before: &'a [u8], after: &'a [u8], field: Option<&'a [u8]> },
 }
 
 impl<'a> Pattern<'a> {
@@ -85,11 +85,11 @@ impl<'a> Pattern<'a> {
             return Pattern::Element;
         }
         let Some(star) = searched.iter().position(|&b| b == b'*') else { return Pattern::Nothing };
-        let (before, behind) = (&text[..star], &text[star + 1..]);
+        let (before, after) = (&text[..star], &text[star + 1..]);
         let arrow = searched[star + 1..].windows(2).position(|two| two == b"->");
         match arrow.filter(|&at| star + 1 + at + 2 < searched.len()) {
-            Some(at) => Pattern::Key { before, behind: &behind[..at], field: Some(&behind[at + 2..]) },
-            None => Pattern::Key { before, behind, field: None },
+            Some(at) => Pattern::Key { before, after: &after[..at], field: Some(&after[at + 2..]) },
+            None => Pattern::Key { before, after, field: None },
         }
     }
 }
@@ -281,14 +281,14 @@ fn look_up<T>(
     budget: &mut Budget,
     found: impl FnOnce(Option<&[u8]>, &mut Budget) -> Result<T>,
 ) -> Result<T> {
-    let (before, behind, field) = match pattern {
+    let (before, after, field) = match pattern {
         Pattern::Element => return found(Some(element), budget),
         Pattern::Nothing => return found(None, budget),
-        Pattern::Key { before, behind, field } => (before, behind, field),
+        Pattern::Key { before, after, field } => (before, after, field),
     };
-    budget.take(before.len() + element.len() + behind.len() + field.map_or(0, <[u8]>::len))?;
+    budget.take(before.len() + element.len() + after.len() + field.map_or(0, <[u8]>::len))?;
     buffer.clear();
-    for part in [before, element, behind] {
+    for part in [before, element, after] {
         buffer.extend_from_slice(part);
     }
     match field {
@@ -387,7 +387,7 @@ fn sort(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
     let elements = &loaded.elements;
     if matches!(options.get[..], [] | [Pattern::Element]) {
         let given = rows.iter().map(|&index| elements.get(index));
-        return give(cx, &options, given);
+        return reply_or_store(cx, &options, given);
     }
     if options.get.len() > 1 && rows.len().saturating_mul(options.get.len()) > VALUES_MAX {
         return Err(Error::SORT_TOO_MUCH);
@@ -406,11 +406,15 @@ fn sort(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
             })?;
         }
     }
-    give(cx, &options, (0..values.len()).map(|index| values.get(index)))
+    reply_or_store(cx, &options, (0..values.len()).map(|index| values.get(index)))
 }
 
 /// Replies with values, or stores them and replies with their number.
-fn give<'v>(cx: &mut Context<'_>, options: &Options<'_>, values: impl ExactSizeIterator<Item = Option<&'v [u8]>>) -> Result {
+fn reply_or_store<'v>(
+    cx: &mut Context<'_>,
+    options: &Options<'_>,
+    values: impl ExactSizeIterator<Item = Option<&'v [u8]>>,
+) -> Result {
     let Some(key) = options.store else {
         cx.reply.array(values.len());
         for value in values {

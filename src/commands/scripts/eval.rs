@@ -10,7 +10,7 @@ use crate::script::ScriptState;
 use crate::script::bounds;
 use crate::script::{self, Request, Source};
 
-const OF_UNKNOWN_USE: &[&str] = &["The access is not known before the script runs; this is the maximum."];
+const ACCESS_NOTE: &[&str] = &["The access is not known before the script runs; this is the maximum."];
 const BY_SOURCE: &str = "script numkeys [key [key ...]] [arg [arg ...]]";
 const BY_DIGEST: &str = "sha1 numkeys [key [key ...]] [arg [arg ...]]";
 const COST: &str = "Depends on the script that is executed.";
@@ -22,7 +22,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "eval",
         runs: Runs::Source,
-        key_notes: OF_UNKNOWN_USE,
+        key_notes: ACCESS_NOTE,
         since: "2.6.0",
         summary: "Runs a Lua script.",
         complexity: COST,
@@ -43,7 +43,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "eval_ro",
         runs: Runs::Source,
-        key_notes: OF_UNKNOWN_USE,
+        key_notes: ACCESS_NOTE,
         since: "7.0.0",
         summary: "Runs a read-only Lua script.",
         complexity: COST,

@@ -130,12 +130,12 @@ fn info(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn docs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let asked: Vec<Named> = match &args[2..] {
+    let requested: Vec<Named> = match &args[2..] {
         [] => commands::all().map(|command| (command.name.into(), command)).collect(),
         names => names.iter().filter_map(|name| table().find(name)).collect(),
     };
-    cx.reply.map(asked.len());
-    for (full_name, command) in asked {
+    cx.reply.map(requested.len());
+    for (full_name, command) in requested {
         cx.reply.bulk(full_name.as_bytes());
         command_docs::write_docs(cx.reply, command);
     }
@@ -170,13 +170,13 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 /// The row of a request that is not executed.
-fn asked(args: &[&[u8]]) -> Result<&'static Command> {
+fn row_of(args: &[&[u8]]) -> Result<&'static Command> {
     commands::table().named(args).ok_or(Error::INVALID_COMMAND)
 }
 
 fn getkeys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let request = &args[2..];
-    let keys = asked(request)?.checked_key_positions(request)?;
+    let keys = row_of(request)?.checked_key_positions(request)?;
     cx.reply.array(keys.len());
     for key in keys {
         cx.reply.bulk(request[key.position]);
@@ -186,7 +186,7 @@ fn getkeys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn getkeysandflags(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let request = &args[2..];
-    let keys = asked(request)?.checked_key_positions(request)?;
+    let keys = row_of(request)?.checked_key_positions(request)?;
     cx.reply.array(keys.len());
     for key in keys {
         cx.reply.array(2);

@@ -14,14 +14,14 @@ use crate::resp::reply::Sink;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 
-const OF_EACH: &[&str] = &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
+const FROM_ALL_NODES: &[&str] = &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
 
 const ROW: Command = Command {
     group: Group::Server,
     since: "2.8.13",
     arity: 2,
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(ANY_TIME),
-    tips: OF_EACH,
+    tips: FROM_ALL_NODES,
     ..Command::DEFAULT
 };
 

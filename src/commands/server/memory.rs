@@ -15,7 +15,7 @@ const SLOT_BYTES: usize = 8;
 
 const ROW: Command = Command { group: Group::Server, since: "4.0.0", arity: 2, ..Command::DEFAULT };
 
-const OF_EACH: &[&str] = &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"];
+const FROM_ALL_SHARDS: &[&str] = &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"];
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[Command {
@@ -24,12 +24,12 @@ pub const COMMANDS: &[Command] = &[Command {
     summary: "A container for memory diagnostics commands.",
     complexity: "Depends on subcommand.",
     subcommands: &[
-        Command { name: "doctor", summary: "Reports memory problems in words.", tips: OF_EACH, handler: doctor, ..ROW },
+        Command { name: "doctor", summary: "Reports memory problems in words.", tips: FROM_ALL_SHARDS, handler: doctor, ..ROW },
         help::row(Group::Server, "4.0.0"),
         Command {
             name: "malloc-stats",
             summary: "Returns the allocator's statistics. The allocator keeps none.",
-            tips: OF_EACH,
+            tips: FROM_ALL_SHARDS,
             handler: malloc_stats,
             ..ROW
         },
@@ -40,7 +40,7 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: purge,
             ..ROW
         },
-        Command { name: "stats", summary: "Returns details about memory usage.", tips: OF_EACH, handler: stats, ..ROW },
+        Command { name: "stats", summary: "Returns details about memory usage.", tips: FROM_ALL_SHARDS, handler: stats, ..ROW },
         Command {
             name: "usage",
             arity: -3,

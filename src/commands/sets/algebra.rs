@@ -136,13 +136,13 @@ fn union(sets: &Sets<'_>, hasher: &KeyHasher, limits: Limits) -> Set {
 }
 
 /// Whether the first set is also one of those that are subtracted from it.
-fn from_itself(sets: &Sets<'_>) -> bool {
+fn subtracts_itself(sets: &Sets<'_>) -> bool {
     let same = |set: &SetView<'_>| sets[0].is_some_and(|first| std::ptr::eq(first.set(), set.set()));
     sets[1..].iter().flatten().any(same)
 }
 
 /// Whether looking up each member of the first set in all others is cheaper than iterating over all of them.
-fn asks(sets: &Sets<'_>) -> bool {
+fn prefers_lookups(sets: &Sets<'_>) -> bool {
     let first = sets[0].map_or(0, |set| set.len());
     let there = sets.iter().flatten();
     let asked = first * there.clone().count() / 2;
@@ -152,10 +152,10 @@ fn asks(sets: &Sets<'_>) -> bool {
 fn difference(sets: &Sets<'_>, hasher: &KeyHasher, limits: Limits) -> Set {
     let mut stored = Set::default();
     let Some(first) = sets[0] else { return stored };
-    if from_itself(sets) {
+    if subtracts_itself(sets) {
         return stored;
     }
-    if asks(sets) {
+    if prefers_lookups(sets) {
         for member in first.iter() {
             if !sets[1..].iter().flatten().any(|set| set.contains(member)) {
                 stored.add(hasher, limits, member);
@@ -241,10 +241,10 @@ fn sdiff(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let sets = db.sets(&args[1..])?;
     let mut members: Vec<Member<'_>> = Vec::new();
     if let Some(first) = sets[0]
-        && !from_itself(&sets)
+        && !subtracts_itself(&sets)
     {
         let others = || sets[1..].iter().flatten();
-        if asks(&sets) {
+        if prefers_lookups(&sets) {
             members.extend(first.iter().filter(|member| !others().any(|set| set.contains(*member))));
         } else {
             let mut taken = HashSet::with_hasher(state);

@@ -37,7 +37,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Returns the union of sorted sets.",
         complexity: UNION_COST,
         syntax: "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
-        handler: |cx, args| give(cx, args, Operation::Union),
+        handler: |cx, args| reply_combined(cx, args, Operation::Union),
         ..COMBINE
     },
     Command {
@@ -45,7 +45,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Returns the intersection of sorted sets.",
         complexity: INTER_COST,
         syntax: "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
-        handler: |cx, args| give(cx, args, Operation::Inter),
+        handler: |cx, args| reply_combined(cx, args, Operation::Inter),
         ..COMBINE
     },
     Command {
@@ -53,7 +53,7 @@ pub const COMMANDS: &[Command] = &[
         summary: "Returns the members of the first sorted set that no other one has.",
         complexity: DIFF_COST,
         syntax: "numkeys key [key ...] [WITHSCORES]",
-        handler: |cx, args| give(cx, args, Operation::Diff),
+        handler: |cx, args| reply_combined(cx, args, Operation::Diff),
         ..COMBINE
     },
     Command {
@@ -266,7 +266,7 @@ fn diff<'a>(sources: &[Option<Source<'a>>], state: FixedState) -> Vec<Item<'a>> 
     left.into_iter().map(|(member, score)| Item { member, score }).collect()
 }
 
-fn give(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation) -> Result {
+fn reply_combined(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation) -> Result {
     let (keys, options) = split(cx, &args[1..])?;
     let (mut db, reply) = cx.db_and_reply();
     let state = db.zset_form().0.state();

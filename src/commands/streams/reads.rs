@@ -61,7 +61,7 @@ pub const COMMANDS: &[Command] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     /// This id. For a group: the consumer's pending entries after this id.
-    Behind(StreamId),
+    After(StreamId),
     /// The last id that was delivered to the group (`>`).
     New,
 }
@@ -165,12 +165,12 @@ impl<'r, 'a> Request<'r, 'a> {
                 (b"+", Some(_)) => return Err(Error::XREADGROUP_TOP),
                 (b">", Some(_)) => From::New,
                 (b">", None) => return Err(Error::XREAD_NEW),
-                (b"$", None) => From::Behind(stream.map_or(StreamId::MIN, |stream| stream.last_id)),
+                (b"$", None) => From::After(stream.map_or(StreamId::MIN, |stream| stream.last_id)),
                 (b"+", None) => {
                     let last = stream.and_then(|stream| stream.last_present());
-                    From::Behind(last.and_then(StreamId::previous).unwrap_or(StreamId::MIN))
+                    From::After(last.and_then(StreamId::previous).unwrap_or(StreamId::MIN))
                 }
-                (id, _) => From::Behind(parse_id(id, 0)?),
+                (id, _) => From::After(parse_id(id, 0)?),
             });
         }
         Ok(positions)
@@ -184,21 +184,21 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
         let has = match request.group {
             None => {
                 let stream = db.stream(key)?;
-                stream.and_then(|stream| stream.last_present()).is_some_and(|last| matches!(from, From::Behind(id) if last > *id))
+                stream.and_then(|stream| stream.last_present()).is_some_and(|last| matches!(from, From::After(id) if last > *id))
             }
             Some((group, consumer)) => {
                 let Some(mut edit) = db.read_and_edit_stream(key)? else { continue };
                 let top = edit.stream().last_present();
-                let mut news = edit.group(group).is_some_and(|group| top.is_some_and(|top| top > group.last_id));
+                let mut has_new = edit.group(group).is_some_and(|group| top.is_some_and(|top| top > group.last_id));
                 // A stream that is named twice continues the second time where the first time ended.
                 let before = found.iter().filter(|&&other| request.keys[other] == *key && positions[other] == From::New).count();
-                if news && before > 0 {
+                if has_new && before > 0 {
                     let read = edit.group(group).and_then(|group| group.last_id.next());
                     let mut left = read.into_iter().flat_map(|from| edit.stream().range(from, StreamId::MAX));
-                    news = left.nth(before.saturating_mul(request.count)).is_some();
+                    has_new = left.nth(before.saturating_mul(request.count)).is_some();
                 }
                 edit.touch_consumer(group, consumer);
-                *from != From::New || news
+                *from != From::New || has_new
             }
         };
         if has {
@@ -221,7 +221,7 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
         reply.bulk(key);
         let before = db.keyspace.changes.count;
         match (request.group, from) {
-            (None, From::Behind(id)) => {
+            (None, From::After(id)) => {
                 let stream = db.stream(key)?;
                 let entries =
                     stream.iter().flat_map(|stream| id.next().into_iter().flat_map(|id| stream.range(id, StreamId::MAX)));
@@ -229,8 +229,8 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
                 reply.array(entries.len());
                 entries.into_iter().for_each(|entry| write_entry(reply, entry));
             }
-            (Some(names), From::Behind(id)) => give_history(db, reply, request, key, names, id)?,
-            (Some(names), From::New) => give_new(db, reply, request, key, names)?,
+            (Some(names), From::After(id)) => deliver_pending(db, reply, request, key, names, id)?,
+            (Some(names), From::New) => deliver_new(db, reply, request, key, names)?,
             (None, From::New) => reply.array(0),
         }
         if request.group.is_some() {
@@ -262,17 +262,17 @@ fn slot_args(args: &[&[u8]]) -> Positions {
 }
 
 /// Delivers a consumer's pending entries again. An entry that was deleted has no fields.
-fn give_history(
+fn deliver_pending(
     db: &mut Db<'_>,
     reply: &mut dyn Sink,
     request: &Request<'_, '_>,
     key: &[u8],
     (group, consumer): (&[u8], &[u8]),
-    behind: StreamId,
+    after: StreamId,
 ) -> Result {
     let Some(mut edit) = db.edit_stream(key)? else { return Ok(()) };
     let pending = edit.group(group).and_then(|group| group.consumer(consumer)).map(|consumer| consumer.pending());
-    let ids = pending.into_iter().zip(behind.next()).flat_map(|(pending, from)| pending.range(from..));
+    let ids = pending.into_iter().zip(after.next()).flat_map(|(pending, from)| pending.range(from..));
     let ids: Vec<StreamId> = ids.take(request.count).copied().collect();
     reply.array(ids.len());
     let now_ms = edit.now_ms();
@@ -293,7 +293,7 @@ fn give_history(
 }
 
 /// Delivers new entries to a consumer.
-fn give_new(
+fn deliver_new(
     db: &mut Db<'_>,
     reply: &mut dyn Sink,
     request: &Request<'_, '_>,
@@ -344,7 +344,7 @@ fn xread(cx: &mut Context<'_>, args: &[&[u8]], grouped: bool) -> Result {
     let last: SmallVec<[String; 4]> = positions
         .iter()
         .map(|from| match from {
-            From::Behind(id) => id.to_string(),
+            From::After(id) => id.to_string(),
             From::New => String::new(),
         })
         .collect();

@@ -156,7 +156,7 @@ impl Encoding {
 
     /// The value of a `SET`. For an unsigned type, a negative number is taken as an unsigned one of 64 bits, which is too large
     /// for any type.
-    fn meant(self, value: i64) -> i128 {
+    fn requested(self, value: i64) -> i128 {
         if self.signed { i128::from(value) } else { i128::from(value as u64) }
     }
 }
@@ -223,7 +223,7 @@ fn bitfield(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
                 reply.integer(old);
                 continue;
             }
-            Some((Change::Set(value), overflow)) => (encoding.meant(*value), overflow),
+            Some((Change::Set(value), overflow)) => (encoding.requested(*value), overflow),
             Some((Change::Increment(by), overflow)) => (i128::from(old) + i128::from(*by), overflow),
         };
         let Some(new) = encoding.fit(value, *overflow) else {

@@ -100,7 +100,7 @@ pub(crate) fn parse_offset(cx: &Context<'_>, argument: &[u8], width: Option<u32>
 }
 
 /// Growth in bytes from which an allocation is tried first.
-const TRIED_FROM: usize = 1 << 20;
+const TRY_ALLOCATION_FROM: usize = 1 << 20;
 
 /// Fails if there is no memory for a string of this length.
 pub(crate) fn check_growth(cx: &mut Context<'_>, key: &[u8], len: usize) -> Result {
@@ -111,7 +111,7 @@ pub(crate) fn check_growth(cx: &mut Context<'_>, key: &[u8], len: usize) -> Resu
     if len <= have {
         return Ok(());
     }
-    if len - have >= TRIED_FROM {
+    if len - have >= TRY_ALLOCATION_FROM {
         // proto-max-bulk-len may exceed the memory of the machine, so the allocator decides.
         Vec::<u8>::new().try_reserve_exact(len).map_err(|_| Error::OOM)?;
     }

@@ -80,14 +80,14 @@ const ADDED: Event = Event::new(Classes::STRING, "incrby");
 fn add(cx: &mut Context<'_>, key: &[u8], increment: i64) -> Result {
     match cx.db().add_to_last_digit(key, increment, ADDED) {
         Ok(new) => cx.reply.integer(new),
-        Err((hash, place)) => add_anew(cx, (hash, place), key, increment)?,
+        Err((hash, place)) => add_slow(cx, (hash, place), key, increment)?,
     }
     Ok(())
 }
 
 /// Adds to an existing counter by parsing it, or creates a counter.
 #[inline(never)]
-fn add_anew(cx: &mut Context<'_>, (hash, place): (KeyHash, Option<Place>), key: &[u8], increment: i64) -> Result {
+fn add_slow(cx: &mut Context<'_>, (hash, place): (KeyHash, Option<Place>), key: &[u8], increment: i64) -> Result {
     let mut db = cx.db();
     let (mut new, mut digits) = (increment, itoa::Buffer::new());
     match place {

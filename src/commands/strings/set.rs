@@ -26,9 +26,9 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,
         key_uses: uses::SET_OR_READ,
-        use_in: |args| if says(args, b"GET") { GETS } else { SETS },
+        use_in: |args| if has_option(args, b"GET") { GETS } else { SETS },
         key_notes: &["Reads the old value only with GET."],
-        only_creates: |args| says(args, b"NX"),
+        only_creates: |args| has_option(args, b"NX"),
         summary: "Sets the string value of a key, optionally on a condition and with an expiration. Replaces a value of any type.",
         syntax: "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         handler: set,
@@ -75,7 +75,7 @@ const GETS: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::
 const SETS: (Access, KeyUse) = (Access::Overwrite, KeyUse::UPDATE);
 
 /// Whether the options of a `SET` contain this word.
-fn says(args: &[&[u8]], word: &[u8]) -> bool {
+fn has_option(args: &[&[u8]], word: &[u8]) -> bool {
     args.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(word))
 }
 

@@ -176,24 +176,24 @@ fn leaks(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         let (addr, client_name) = peer.unzip();
         let addr = addr.map(String::into_bytes);
         let fields = [
-            ("db", Shown::Count(Some(leak.db.into()))),
-            ("name", Shown::Text(Some(leak.name))),
-            ("type", Shown::Text(Some(leak.kind.into()))),
-            ("holder", Shown::Text(leak.holder)),
-            ("token", Shown::Count(leak.token)),
-            ("age-ms", Shown::Count(leak.age_ms)),
-            ("ttl-ms", Shown::Count(leak.ttl_ms)),
-            ("client-id", Shown::Count(id)),
-            ("client-addr", Shown::Text(addr)),
-            ("client-name", Shown::Text(client_name)),
-            ("text", Shown::Text(Some(text.into_bytes()))),
+            ("db", FieldValue::Count(Some(leak.db.into()))),
+            ("name", FieldValue::Text(Some(leak.name))),
+            ("type", FieldValue::Text(Some(leak.kind.into()))),
+            ("holder", FieldValue::Text(leak.holder)),
+            ("token", FieldValue::Count(leak.token)),
+            ("age-ms", FieldValue::Count(leak.age_ms)),
+            ("ttl-ms", FieldValue::Count(leak.ttl_ms)),
+            ("client-id", FieldValue::Count(id)),
+            ("client-addr", FieldValue::Text(addr)),
+            ("client-name", FieldValue::Text(client_name)),
+            ("text", FieldValue::Text(Some(text.into_bytes()))),
         ];
         for (name, value) in fields {
             cx.reply.bulk(name.as_bytes());
             match value {
-                Shown::Text(Some(bytes)) => cx.reply.bulk(&bytes),
-                Shown::Count(Some(number)) => cx.reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
-                Shown::Text(None) | Shown::Count(None) => cx.reply.null(),
+                FieldValue::Text(Some(bytes)) => cx.reply.bulk(&bytes),
+                FieldValue::Count(Some(number)) => cx.reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
+                FieldValue::Text(None) | FieldValue::Count(None) => cx.reply.null(),
             }
         }
     }
@@ -201,7 +201,7 @@ fn leaks(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 /// The value of a field in a reply; `None` if it is unknown.
-enum Shown {
+enum FieldValue {
     Text(Option<Vec<u8>>),
     Count(Option<u64>),
 }

@@ -83,7 +83,7 @@ impl Kind {
     }
 
     /// Whether values in a file or in flags accumulate. `CONFIG SET` replaces all of them.
-    pub fn adds_up(self) -> bool {
+    pub fn accumulates(self) -> bool {
         self == Kind::Rules
     }
 

@@ -90,7 +90,7 @@ impl Directive {
 
     /// Sets it from one value, in which several words are separated by spaces, as `CONFIG SET` does.
     pub fn set_from_value(&self, config: &mut Config, value: &[u8]) -> Result<(), String> {
-        if self.kind.adds_up() {
+        if self.kind.accumulates() {
             let raw = self.kind.parse(&[value], &(self.read)(&Config::default()))?;
             return if (self.write)(config, raw) { Ok(()) } else { Err("value out of range".to_owned()) };
         }

@@ -17,14 +17,14 @@ const SEARCH_COST: &str = "O(N+log(M)) for N members near the position and M mem
 const ONE: Find = Find::Range { last: 0, step: 1, limit: 0 };
 
 /// A destination key after a word.
-const fn behind(word: &'static str, from: usize) -> KeySpec {
+const fn key_after(word: &'static str, from: usize) -> KeySpec {
     KeySpec { access: Access::Overwrite, uses: KeyUse::UPDATE, begin: Begin::Keyword { word, from }, find: ONE }
 }
 
 /// The keys of commands whose options STORE and STOREDIST name a destination.
-const fn stored_behind_words(from: usize) -> [KeySpec; 3] {
+const fn stored_by_options(from: usize) -> [KeySpec; 3] {
     let source = KeySpec { access: Access::Read, uses: KeyUse::ACCESS, begin: Begin::Index(1), find: ONE };
-    [source, behind("STORE", from), behind("STOREDIST", from)]
+    [source, key_after("STORE", from), key_after("STOREDIST", from)]
 }
 
 /// The rows.
@@ -62,7 +62,7 @@ pub const COMMANDS: &[Command] = &[
 
         arity: -6,
         flags: STORING,
-        keys: Keys::Specified(&stored_behind_words(6)),
+        keys: Keys::Specified(&stored_by_options(6)),
         summary: "Returns or stores the members within a distance of a position.",
         complexity: SEARCH_COST,
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
@@ -86,7 +86,7 @@ pub const COMMANDS: &[Command] = &[
 
         arity: -5,
         flags: STORING,
-        keys: Keys::Specified(&stored_behind_words(5)),
+        keys: Keys::Specified(&stored_by_options(5)),
         summary: "Returns or stores the members within a distance of a member.",
         complexity: SEARCH_COST,
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] \
