@@ -111,7 +111,7 @@ fn print_slowest() {
     println!("taking 2M of them out: the slowest took {slowest:?}");
     space.clear(0, Default::default());
     let (mut slowest, mut turns, start) = (Duration::ZERO, 0, cpu_time());
-    while space.has_graves() {
+    while space.has_unfreed() {
         let before = cpu_time();
         space.free_some(&mut 2000);
         slowest = slowest.max(cpu_time() - before);

@@ -153,12 +153,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lib", &["engine", "server", "testing"]),
 ];
 
-/// Maximum number of files in a circle of imports. The largest circle is rows, their context, the engine, and the state of the engine that
-/// refers to rows.
-const CIRCLE_MAX: usize = 32;
+/// Maximum number of files in a circle of imports. The largest circles: rows, their context, the engine and the users, who know rows;
+/// and the databases with the observers of their changes.
+const CIRCLE_MAX: usize = 10;
 
 /// Maximum number of files in a folder.
-const FOLDER_MAX: usize = 30;
+const FOLDER_MAX: usize = 15;
 
 /// The parts of a module's path, from the folder below `src/` on.
 type Module = Vec<String>;

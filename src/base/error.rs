@@ -146,7 +146,7 @@ texts! {
     /// `SORT GET` by a user who may not read every key.
     SORT_GET_DENIED = "ERR GET option of SORT denied due to insufficient ACL permissions.";
     /// `SORT` whose patterns need more lookups than one request may do.
-    SORT_TOO_MUCH = "ERR SORT would look up more than one request may";
+    SORT_TOO_MUCH = "ERR SORT needs more key lookups than one request may make";
     /// An index beyond the ends of a list.
     INDEX_RANGE = "ERR index out of range";
     /// `LPOS RANK 0`.
@@ -290,7 +290,7 @@ texts! {
     /// `SAVE`, `BGSAVE` and `SHUTDOWN SAVE` on a server that keeps nothing on disk.
     NO_SNAPSHOTS = "ERR Portcullis keeps its data in memory and writes no snapshots";
     /// `MODULE LOAD` and similar commands.
-    NO_MODULES = "ERR MODULE command not allowed. Portcullis has no loadable modules.";
+    NO_MODULES = "ERR MODULE command not allowed. Portcullis does not support modules.";
     /// `SHUTDOWN ABORT`.
     NO_SHUTDOWN = "ERR No shutdown in progress.";
     /// `DEBUG` where `enable-debug-command` forbids it.
@@ -304,11 +304,11 @@ texts! {
     /// `CLUSTER` and similar commands without cluster mode.
     NO_CLUSTER = "ERR This instance has cluster support disabled";
     /// Commands that would change the cluster.
-    ONE_NODE = "ERR Portcullis is a cluster of one node, which has all slots and keeps them";
+    ONE_NODE = "ERR Portcullis is a cluster of one node that always owns all slots";
     /// A request with keys in several slots of a cluster.
     CROSS_SLOT = "CROSSSLOT Keys in request don't hash to the same slot";
     /// Commands that need replication.
-    NO_REPLICATION = "ERR Portcullis does not replicate: it follows no server, and none can follow it";
+    NO_REPLICATION = "ERR Portcullis does not support replication";
     /// The first line of a library is not a valid metadata line.
     INVALID_LIBRARY_METADATA = "ERR Invalid library metadata";
     /// A negative number of keys of a script or function.

@@ -2,8 +2,11 @@
 
 pub mod clients;
 pub mod compat;
+pub mod elements;
 pub mod hashes;
 pub mod keys;
+#[cfg(test)]
+mod keyspace_events;
 pub mod lists;
 pub mod locks;
 pub mod reference;

@@ -32,7 +32,7 @@ impl Engine {
         self.keyspace.changes.notify = self.config.notify_keyspace_events;
         self.update_expiry_rules();
         self.keyspace.hash_limits = self.config.hash_limits();
-        self.keyspace.list_cuts = self.config.list_cuts();
+        self.keyspace.list_limits = self.config.list_limits();
         self.keyspace.zset_limits = self.config.zset_limits();
         self.keyspace.set_limits = self.config.set_limits();
         self.keyspace.stream_limits = self.config.stream_limits();

@@ -59,10 +59,10 @@ impl Engine {
     #[inline]
     pub fn execute_next(&mut self, now: Now, request: Request<'_>, outbox: &mut Outbox) -> SessionFlags {
         if let Some((key, hash)) = request.key {
-            self.keyspace.set_current_key(key, hash);
+            self.keyspace.cache_hash(key, hash);
         }
         let flags = self.perform(now, request, outbox);
-        self.keyspace.clear_current_key();
+        self.keyspace.uncache_hash();
         if !self.keyspace.changes.attention {
             return flags;
         }

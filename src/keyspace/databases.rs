@@ -17,7 +17,7 @@ use crate::store::entry::{Entry, EntryRef, Form, NewValue, ValueRef};
 use crate::store::space::{Due, Space};
 use crate::store::values::hash::Hash;
 use crate::store::values::hash::Limits;
-use crate::store::values::list::Cuts;
+use crate::store::values::list;
 use crate::store::values::stream::BlockLimits;
 use crate::store::values::value::Value;
 use crate::store::values::zset;
@@ -67,7 +67,7 @@ pub struct Keyspace {
     /// Up to which size a hash is one buffer.
     pub hash_limits: Limits,
     /// Up to which size a list is one buffer.
-    pub list_cuts: Cuts,
+    pub list_limits: list::Limits,
     /// Up to which size a sorted set is one buffer.
     pub zset_limits: zset::Limits,
     /// Expired keys are not removed, though they are invisible: during `CLIENT PAUSE`.
@@ -95,7 +95,7 @@ impl Keyspace {
             lru: AccessClock::new(seed ^ 0x94d0_49bb_1331_11eb),
             evictor: Evictor::default(),
             hash_limits: Limits::default(),
-            list_cuts: Cuts::default(),
+            list_limits: list::Limits::default(),
             zset_limits: zset::Limits::default(),
             keep_expired: false,
             set_limits: Default::default(),
@@ -129,17 +129,17 @@ impl Keyspace {
         Ahead { hasher: self.space.hasher(), dict: self.space.dict(self.numbers[db as usize] as usize) }
     }
 
-    /// Records the hash of a request's key, which was computed ahead, until [`Keyspace::clear_current_key`]. The request's bytes must
+    /// Records the hash of a request's key, which was computed ahead, until [`Keyspace::uncache_hash`]. The request's bytes must
     /// not move until then.
     #[inline]
-    pub fn set_current_key(&mut self, key: &[u8], hash: KeyHash) {
-        self.space.set_current_key(key, hash);
+    pub fn cache_hash(&mut self, key: &[u8], hash: KeyHash) {
+        self.space.cache_hash(key, hash);
     }
 
     /// Must be called at the end of the request.
     #[inline]
-    pub fn clear_current_key(&mut self) {
-        self.space.clear_current_key();
+    pub fn uncache_hash(&mut self) {
+        self.space.uncache_hash();
     }
 
     /// When a key ends or has ended, in monotonic milliseconds, without touching it: `None` if there is no such key, `u64::MAX`
@@ -188,13 +188,13 @@ impl Keyspace {
     /// When [`Keyspace::expire_due`] has work next, in monotonic milliseconds: a key or a field expires. 0 if memory waits to be
     /// freed.
     pub fn next_wake(&self) -> Option<u64> {
-        if self.space.has_graves() || self.changes.has_retired() || self.changes.has_lost() {
+        if self.space.has_unfreed() || self.changes.has_retired() || self.changes.has_lost() {
             return Some(0);
         }
         if self.active_expire && !self.keep_expired { self.space.next_wake() } else { None }
     }
 
-    /// Expires what is due, and then frees buried memory, within `budget`. Stops after a key so that its events can be
+    /// Expires what is due, and then frees memory of deleted values, within `budget`. Stops after a key so that its events can be
     /// published. Returns false when there is nothing more to do.
     pub fn expire_due(&mut self, now: Now, budget: &mut u32) -> bool {
         if self.active_expire
@@ -218,7 +218,7 @@ impl Keyspace {
                     if entry.read().is_native() {
                         self.lock_lapsed(now, index, entry);
                     } else {
-                        self.space.bury(entry);
+                        self.space.free_later(entry);
                     }
                 }
                 Due::Fields { dict, place } => {
@@ -232,9 +232,9 @@ impl Keyspace {
         false
     }
 
-    /// Frees some of the buried memory.
+    /// Frees some memory of deleted values.
     pub(crate) fn free_some(&mut self, budget: &mut u32) {
-        if self.space.has_graves() {
+        if self.space.has_unfreed() {
             self.space.free_some(budget);
             self.lose_flushed();
         }
@@ -271,7 +271,7 @@ impl Keyspace {
 
     /// Whether deleted memory waits to be freed.
     pub fn has_unfreed(&self) -> bool {
-        self.space.has_graves()
+        self.space.has_unfreed()
     }
 
     pub(crate) fn index_of(&self, dict: usize) -> u32 {
@@ -370,7 +370,7 @@ impl<'a> Db<'a> {
         if entry.read().is_native() {
             self.keyspace.lock_lapsed(self.now, self.index, entry);
         } else {
-            self.keyspace.space.bury(entry);
+            self.keyspace.space.free_later(entry);
         }
     }
 
@@ -381,7 +381,7 @@ impl<'a> Db<'a> {
         if entry.read().is_native() {
             self.keyspace.lock_deleted(self.now, self.index, entry);
         } else {
-            self.keyspace.space.bury(entry);
+            self.keyspace.space.free_later(entry);
         }
     }
 
@@ -487,7 +487,7 @@ impl<'a> Db<'a> {
         self.check_plain(key)?;
         if let Some(place) = self.locate(key).1 {
             let entry = self.keyspace.space.remove(self.dict, place);
-            self.keyspace.space.bury(entry);
+            self.keyspace.space.free_later(entry);
         }
         Ok(())
     }
@@ -670,7 +670,7 @@ impl<'a> Db<'a> {
 /// Whether a key is a hash whose fields have all expired.
 #[inline]
 fn fields_ended(entry: EntryRef<'_>, now: Now) -> bool {
-    matches!(entry.value(), ValueRef::Boxed(Value::Hash(hash)) if hash.ended(now.mono_ms()))
+    matches!(entry.value(), ValueRef::Boxed(Value::Hash(hash)) if hash.is_expired(now.mono_ms()))
 }
 
 /// Whether a key has expired, by its own deadline or with its last field.

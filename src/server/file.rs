@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(again.get("lock-expiry-publish").unwrap(), b"spring x y z");
         let path = write(&dir, "wrong.conf", "timeout 1\nlock-expiry-publish a b\n");
         let told = load(&path, &mut again).unwrap_err().to_string();
-        assert!(told.contains("line 2: lock-expiry-publish: 'a' begins no rule"), "{told}");
+        assert!(told.contains("line 2: lock-expiry-publish: 'a' is neither a rule"), "{told}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 

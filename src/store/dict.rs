@@ -139,9 +139,9 @@ impl Dict {
         Some(Place::new(hash.table(), position))
     }
 
-    /// The place of a key with this hash that `will_do` accepts.
-    pub fn find_with_hash(&self, hash: KeyHash, will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Place> {
-        let position = self.tables.get(hash.table())?.find_where(hash.in_table(), will_do)?;
+    /// The place of a key with this hash that `accept` accepts.
+    pub fn find_with_hash(&self, hash: KeyHash, accept: impl FnMut(EntryRef<'_>) -> bool) -> Option<Place> {
+        let position = self.tables.get(hash.table())?.find_where(hash.in_table(), accept)?;
         Some(Place::new(hash.table(), position))
     }
 

@@ -1,15 +1,15 @@
-//! All databases, the wheel that expires their keys on time, and the graveyard where large values are freed in pieces.
+//! All databases, the wheel that expires their keys on time, and the deleted values that are still to be freed, in steps.
 //!
 //! The wheel's tokens name entries by address. This is sound because an entry with a timer is either in a dictionary or in the
-//! graveyard, and its timer is cancelled before it is freed.
+//! list of unfreed values, and its timer is cancelled before it is freed.
 
 mod counts;
-mod current_key;
+mod key_cache;
 
 use std::cell::Cell;
 
 use counts::Counts;
-use current_key::{Found, Hashed, NOT_YET};
+use key_cache::{CachedHash, CachedPlace, NO_DICT};
 
 use crate::lock::{LOST_STEPS, Origin};
 use crate::store::dict::{Dict, KeyHash, KeyHasher, Place};
@@ -25,7 +25,7 @@ const FIELDS: u64 = 1 << 63;
 const ELEMENT_STEPS: u32 = 2;
 
 /// A value that is no longer reachable and waits to be freed.
-enum Grave {
+enum Unfreed {
     /// A dictionary, and the origin of its flush.
     Dict(Dict, Origin),
     Value(Box<Value>),
@@ -57,20 +57,20 @@ pub struct Space {
     /// Counts of keys, by dictionary.
     counts: Vec<Counts>,
     hasher: KeyHasher,
-    /// The key whose hash is known.
-    hashed: Hashed,
-    /// Whether the place of that key is remembered.
-    remembers: bool,
-    /// The dictionary that was searched for it last, [`NOT_YET`] if it must be searched for again, and where it was found there,
+    /// The key whose hash is cached.
+    hashed: CachedHash,
+    /// Whether the place of that key is cached, too.
+    caches_place: bool,
+    /// The dictionary that was searched for it last, [`NO_DICT`] if it must be searched for again, and where it was found there,
     /// if it was.
-    sought_in: Cell<usize>,
-    found: Cell<Option<Found>>,
+    searched_dict: Cell<usize>,
+    found: Cell<Option<CachedPlace>>,
     wheel: Wheel,
-    graveyard: Vec<Grave>,
-    /// Locks from dictionaries in the graveyard whose holders are still to be notified.
+    unfreed: Vec<Unfreed>,
+    /// Locks from cleared dictionaries whose holders are still to be notified.
     lost: Vec<(Origin, Entry)>,
-    /// Number of values and entries in the graveyard, and of those that were freed from it.
-    buried: usize,
+    /// Number of values and entries that are still to be freed, and of those that were freed.
+    unfreed_len: usize,
     freed: u64,
     /// The keys of the first dictionary by cluster slot, if they are indexed.
     slots: Option<Box<SlotIndex>>,
@@ -83,14 +83,14 @@ impl Space {
             dicts: (0..count).map(|_| Dict::default()).collect(),
             counts: vec![Counts::default(); count],
             hasher: KeyHasher::new(seed),
-            hashed: Hashed::NONE,
-            remembers: false,
-            sought_in: Cell::new(NOT_YET),
+            hashed: CachedHash::NONE,
+            caches_place: false,
+            searched_dict: Cell::new(NO_DICT),
             found: Cell::new(None),
             wheel: Wheel::new(now_ms),
-            graveyard: Vec::new(),
+            unfreed: Vec::new(),
             lost: Vec::new(),
-            buried: 0,
+            unfreed_len: 0,
             freed: 0,
             slots: None,
         }
@@ -166,7 +166,7 @@ impl Space {
                 return None;
             }
             let hash = self.hasher.hash(entry.key());
-            // An entry in the graveyard is in no dictionary.
+            // An entry of a cleared dictionary is in no dictionary.
             self.dicts[dict].find_address(hash, address).map(|place| (dict, hash, place))
         })
     }
@@ -210,9 +210,9 @@ impl Space {
     pub fn insert_entry(&mut self, dict: usize, hash: KeyHash, mut entry: Entry) -> Place {
         let (new, address) = (entry.read(), entry.read().address());
         assert!(new.timer() == 0, "another entry's timer");
-        self.sought_in.set(NOT_YET);
+        self.searched_dict.set(NO_DICT);
         let deadline = new.deadline();
-        self.counts[dict].come(new, deadline.is_some());
+        self.counts[dict].add(new, deadline.is_some());
         if let Some(deadline) = deadline {
             let timer = self.wheel.insert(deadline, token(dict, address));
             entry.change().set_timer(timer);
@@ -272,15 +272,15 @@ impl Space {
         let mut entry = Entry::new(current.key(), value, deadline);
         entry.change().set_timer(timer);
         entry.change().touch(u64::from(access));
-        let mut buried = self.exchange(dict, place, entry);
-        buried.change().set_timer(0);
-        self.counts[dict].hashes -= usize::from(field_timer(buried.read()) != 0);
-        self.counts[dict].replaced(buried.read(), self.dicts[dict].get(place), old.is_some());
+        let mut old_entry = self.exchange(dict, place, entry);
+        old_entry.change().set_timer(0);
+        self.counts[dict].hashes -= usize::from(field_timer(old_entry.read()) != 0);
+        self.counts[dict].replaced(old_entry.read(), self.dicts[dict].get(place), old.is_some());
         if timer != 0 {
             let token = token(dict, self.dicts[dict].get(place).address());
             self.wheel.set_token(timer, token);
         }
-        self.bury(buried);
+        self.free_later(old_entry);
         self.arm(dict, place, old);
         self.arm_fields(dict, place);
     }
@@ -311,7 +311,7 @@ impl Space {
 
     /// Replaces the entry there by one with the same key. Returns the old one.
     fn exchange(&mut self, dict: usize, place: Place, entry: Entry) -> Entry {
-        self.sought_in.set(NOT_YET);
+        self.searched_dict.set(NO_DICT);
         self.dicts[dict].replace(place, entry)
     }
 
@@ -324,18 +324,18 @@ impl Space {
     /// Removes a key. Returns its entry, without a timer.
     #[inline]
     pub fn remove(&mut self, dict: usize, place: Place) -> Entry {
-        self.sought_in.set(NOT_YET);
+        self.searched_dict.set(NO_DICT);
         let mut entry = self.dicts[dict].remove(place);
         self.disarm(dict, &mut entry);
         if self.slots.is_some() && dict == 0 {
-            self.leave_slot(entry.read().key());
+            self.unindex_slot(entry.read().key());
         }
         entry
     }
 
     /// Removes a key, which was removed from the first dictionary, from the index by slot.
     #[cold]
-    fn leave_slot(&mut self, key: &[u8]) {
+    fn unindex_slot(&mut self, key: &[u8]) {
         let Some(index) = &mut self.slots else { return };
         let (hash, slot) = (self.hasher.hash(key), index.slot_of(key));
         let twin = self.dicts[0].find_with_hash(hash, |entry| index.slot_of(entry.key()) == slot);
@@ -349,7 +349,7 @@ impl Space {
             self.wheel.cancel(timer);
             entry.change().set_timer(0);
         }
-        self.counts[dict].gone(entry.read());
+        self.counts[dict].remove(entry.read());
         if entry.read().is_boxed() {
             self.counts[dict].hashes -= usize::from(field_timer(entry.read()) != 0);
             self.disarm_fields(entry);
@@ -368,55 +368,55 @@ impl Space {
 
     /// Frees an entry that was taken out: at once if it is small, otherwise in pieces by [`Space::free_some`].
     #[inline(always)]
-    pub fn bury(&mut self, entry: Entry) {
+    pub fn free_later(&mut self, entry: Entry) {
         assert!(entry.read().timer() == 0, "a timer would outlive its entry, which it has the address of");
         if entry.read().is_boxed() {
-            self.bury_boxed(entry);
+            self.free_boxed_later(entry);
         }
     }
 
     #[inline(never)]
-    fn bury_boxed(&mut self, mut entry: Entry) {
+    fn free_boxed_later(&mut self, mut entry: Entry) {
         self.disarm_fields(&mut entry);
         if let Some(value) = entry.change().boxed()
             && value.weight() > 64
             && let Some(value) = entry.into_boxed()
         {
-            self.buried += 1;
-            self.graveyard.push(Grave::Value(value));
+            self.unfreed_len += 1;
+            self.unfreed.push(Unfreed::Value(value));
         }
     }
 
     /// Frees a value that was taken out of its entry.
-    pub fn bury_value(&mut self, value: Box<Value>) {
+    pub fn free_value_later(&mut self, value: Box<Value>) {
         assert!(!matches!(&*value, Value::Hash(hash) if hash.field_timer() != 0), "a timer would outlive its entry");
         if value.weight() > 64 {
-            self.buried += 1;
-            self.graveyard.push(Grave::Value(value));
+            self.unfreed_len += 1;
+            self.unfreed.push(Unfreed::Value(value));
         }
     }
 
     /// Empties a dictionary in one step; [`Space::free_some`] frees its entries in pieces. Returns the number of keys.
     pub fn clear(&mut self, dict: usize, origin: Origin) -> usize {
-        self.sought_in.set(NOT_YET);
+        self.searched_dict.set(NO_DICT);
         let old = std::mem::take(&mut self.dicts[dict]);
         self.counts[dict] = Counts::default();
         let len = old.len();
         if len > 0 {
-            self.buried += len;
-            self.graveyard.push(Grave::Dict(old, origin));
+            self.unfreed_len += len;
+            self.unfreed.push(Unfreed::Dict(old, origin));
             if dict == 0
                 && let Some(index) = &mut self.slots
             {
-                self.graveyard.push(Grave::Slots(index.clear()));
+                self.unfreed.push(Unfreed::Slots(index.clear()));
             }
         }
         len
     }
 
     /// Number of values and keys that wait to be freed.
-    pub fn buried(&self) -> usize {
-        self.buried
+    pub fn unfreed_len(&self) -> usize {
+        self.unfreed_len
     }
 
     /// Resets the count of [`Space::freed`].
@@ -430,8 +430,8 @@ impl Space {
     }
 
     /// Whether anything waits to be freed.
-    pub fn has_graves(&self) -> bool {
-        !self.graveyard.is_empty()
+    pub fn has_unfreed(&self) -> bool {
+        !self.unfreed.is_empty()
     }
 
     /// Takes the locks that [`Space::free_some`] has found, with the origins of the flushes.
@@ -439,32 +439,19 @@ impl Space {
         std::mem::take(&mut self.lost)
     }
 
-    /// Frees up to `budget` entries of the graveyard.
+    /// Frees up to `budget` entries of deleted values.
     pub fn free_some(&mut self, budget: &mut u32) {
         while *budget > 0 {
-            let Some(grave) = self.graveyard.last_mut() else { return };
-            match grave {
-                Grave::Dict(dict, origin) => match dict.pop() {
-                    Some(mut entry) => {
-                        *budget -= 1;
-                        self.buried -= 1;
-                        self.freed += 1;
-                        let timer = entry.read().timer();
-                        if timer != 0 {
-                            self.wheel.cancel(timer);
-                        }
-                        entry.change().set_timer(0);
-                        if entry.read().is_native() {
-                            // Its holders are still to be notified.
-                            *budget = budget.saturating_sub(LOST_STEPS - 1);
-                            self.lost.push((*origin, entry));
-                        } else {
-                            self.bury_below(entry);
-                        }
+            let Some(top) = self.unfreed.last_mut() else { return };
+            match top {
+                Unfreed::Dict(dict, origin) => {
+                    let origin = *origin;
+                    match dict.pop() {
+                        Some(entry) => self.free_entry(entry, origin, budget),
+                        None => drop(self.unfreed.pop()),
                     }
-                    None => drop(self.graveyard.pop()),
-                },
-                Grave::Value(value) => {
+                }
+                Unfreed::Value(value) => {
                     let share = budget.div_ceil(ELEMENT_STEPS);
                     let mut left = share;
                     let all = value.free_some(&mut left);
@@ -472,26 +459,45 @@ impl Space {
                     if !all {
                         return;
                     }
-                    self.graveyard.pop();
-                    self.buried -= 1;
+                    self.unfreed.pop();
+                    self.unfreed_len -= 1;
                     self.freed += 1;
                 }
-                Grave::Slots(slots) => {
+                Unfreed::Slots(slots) => {
                     if !slots.free_some(budget) {
                         return;
                     }
-                    self.graveyard.pop();
+                    self.unfreed.pop();
                 }
             }
         }
     }
 
-    /// Buries an entry of the topmost grave beneath it, so that the dictionary stays on top.
-    fn bury_below(&mut self, entry: Entry) {
-        let top = self.graveyard.len() - 1;
-        self.bury(entry);
-        if self.graveyard.len() > top + 1 {
-            self.graveyard.swap(top, top + 1);
+    /// Frees an entry of the flushed dictionary on top of the stack of unfreed values.
+    fn free_entry(&mut self, mut entry: Entry, origin: Origin, budget: &mut u32) {
+        *budget -= 1;
+        self.unfreed_len -= 1;
+        self.freed += 1;
+        let timer = entry.read().timer();
+        if timer != 0 {
+            self.wheel.cancel(timer);
+        }
+        entry.change().set_timer(0);
+        if entry.read().is_native() {
+            // Its holders are still to be notified.
+            *budget = budget.saturating_sub(LOST_STEPS - 1);
+            self.lost.push((origin, entry));
+        } else {
+            self.free_beneath(entry);
+        }
+    }
+
+    /// Frees an entry of the dictionary on top of the stack. A large entry is put below the dictionary, which stays on top.
+    fn free_beneath(&mut self, entry: Entry) {
+        let top = self.unfreed.len() - 1;
+        self.free_later(entry);
+        if self.unfreed.len() > top + 1 {
+            self.unfreed.swap(top, top + 1);
         }
     }
 
@@ -543,7 +549,7 @@ impl Space {
             let place = self.dicts[dict].find_address(hash, address);
             if token & FIELDS == 0 {
                 let Some(place) = place else {
-                    // It lies in the graveyard and is about to be freed.
+                    // Its dictionary was cleared, and it is about to be freed.
                     // SAFETY: as above, and nothing else refers to it now.
                     unsafe { EntryMut::at(address) }.set_timer(0);
                     continue;
@@ -613,22 +619,22 @@ impl Space {
         if let Some(index) = &self.slots {
             index.check_invariants(self.dicts[0].iter().map(|entry| (self.hasher.hash(entry.key()), entry.key())));
         }
-        let mut buried = 0;
-        for grave in &self.graveyard {
-            buried += match grave {
-                Grave::Dict(dict, _) => dict.len(),
-                Grave::Value(_) => 1,
-                Grave::Slots(_) => 0,
+        let mut unfreed_len = 0;
+        for value in &self.unfreed {
+            unfreed_len += match value {
+                Unfreed::Dict(dict, _) => dict.len(),
+                Unfreed::Value(_) => 1,
+                Unfreed::Slots(_) => 0,
             };
-            match grave {
-                Grave::Slots(_) => {}
-                Grave::Dict(dict, _) => dict.iter().for_each(|entry| check(entry, None)),
-                Grave::Value(value) => {
+            match value {
+                Unfreed::Slots(_) => {}
+                Unfreed::Dict(dict, _) => dict.iter().for_each(|entry| check(entry, None)),
+                Unfreed::Value(value) => {
                     assert!(!matches!(&**value, Value::Hash(hash) if hash.field_timer() != 0), "a timer without an entry");
                 }
             }
         }
-        assert_eq!(buried, self.buried, "what waits to be freed");
+        assert_eq!(unfreed_len, self.unfreed_len, "what waits to be freed");
         assert_eq!(timers, self.wheel.len(), "timers on the wheel");
         self.wheel.check_invariants();
     }

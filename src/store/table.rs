@@ -112,7 +112,7 @@ fn same_bytes(a: &[u8], b: &[u8]) -> bool {
 
 impl Table {
     /// An empty table with room for a number of entries.
-    pub fn with_room(entries: usize) -> Self {
+    pub fn with_capacity(entries: usize) -> Self {
         let mut table = Table::default();
         if entries > 0 {
             table.rebuild((entries as u32 + 1).saturating_mul(10).div_ceil(9));
@@ -195,7 +195,7 @@ impl Table {
 
     /// The address in a slot, which must not be empty. A position that has outlived its entry aborts here, or gets another entry.
     #[inline]
-    fn taken(&self, at: usize) -> u64 {
+    fn occupied(&self, at: usize) -> u64 {
         let slot = self.slots[at];
         if slot == 0 {
             stale();
@@ -205,7 +205,7 @@ impl Table {
 
     #[inline]
     fn entry_at(&self, at: usize) -> EntryRef<'_> {
-        let address = self.taken(at);
+        let address = self.occupied(at);
         // SAFETY: a slot that is not zero holds the address of an entry that this table owns; `&self` keeps it as it is.
         unsafe { EntryRef::at(address) }
     }
@@ -219,7 +219,7 @@ impl Table {
     /// The entry at a position, mutable.
     #[inline]
     pub fn get_mut(&mut self, position: Position) -> EntryMut<'_> {
-        let address = self.taken(position.0 as usize);
+        let address = self.occupied(position.0 as usize);
         // SAFETY: as in `entry_at`; `&mut self` makes the access unique.
         unsafe { EntryMut::at(address) }
     }
@@ -261,7 +261,7 @@ impl Table {
         }
         self.len += 1;
         if last + 1 == slots.len() {
-            return self.put_end(hash, address);
+            return self.append(hash, address);
         }
         Position(at as u32)
     }
@@ -281,7 +281,7 @@ impl Table {
     /// Restores the slot that is always empty after an insertion took it. Returns the position of the inserted entry.
     #[cold]
     #[inline(never)]
-    fn put_end(&mut self, hash: u32, address: u64) -> Position {
+    fn append(&mut self, hash: u32, address: u64) -> Position {
         self.grow();
         self.find_address(hash, address).expect("the entry was put in a moment ago")
     }
@@ -289,7 +289,7 @@ impl Table {
     /// Removes the entry at a position.
     pub fn remove(&mut self, position: Position) -> Entry {
         let (mut at, capacity) = (position.0 as usize, self.capacity);
-        let address = self.taken(at);
+        let address = self.occupied(at);
         let slots = self.slots.as_mut_slice();
         // The entries behind it that are not at their home move down by one.
         loop {
@@ -399,12 +399,12 @@ impl Table {
         self.slots.get(slot).filter(|&&slot| slot != 0).map(|_| Position(slot as u32))
     }
 
-    /// The first entry with one of these hashes that `will_do` accepts. Searches the slots from the home of the first hash to
+    /// The first entry with one of these hashes that `accept` accepts. Searches the slots from the home of the first hash to
     /// that of the last.
     pub fn find_among(
         &self,
         hashes: std::ops::RangeInclusive<u32>,
-        mut will_do: impl FnMut(EntryRef<'_>) -> bool,
+        mut accept: impl FnMut(EntryRef<'_>) -> bool,
     ) -> Option<Position> {
         let last_home = self.home(*hashes.end());
         for at in self.home(*hashes.start())..self.slots.len() {
@@ -412,21 +412,21 @@ impl Table {
             if hash_of(slot) > *hashes.end() || (slot == 0 && at >= last_home) {
                 return None;
             }
-            if slot != 0 && hashes.contains(&hash_of(slot)) && will_do(self.entry_at(at)) {
+            if slot != 0 && hashes.contains(&hash_of(slot)) && accept(self.entry_at(at)) {
                 return Some(Position(at as u32));
             }
         }
         None
     }
 
-    /// The first entry with this hash that `will_do` accepts.
+    /// The first entry with this hash that `accept` accepts.
     #[inline(always)]
-    pub fn find_where(&self, hash: u32, will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Position> {
-        self.find_entry_where(hash, will_do).map(|(position, _)| position)
+    pub fn find_where(&self, hash: u32, accept: impl FnMut(EntryRef<'_>) -> bool) -> Option<Position> {
+        self.find_entry_where(hash, accept).map(|(position, _)| position)
     }
 
     #[inline(always)]
-    fn find_entry_where(&self, hash: u32, mut will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<(Position, EntryRef<'_>)> {
+    fn find_entry_where(&self, hash: u32, mut accept: impl FnMut(EntryRef<'_>) -> bool) -> Option<(Position, EntryRef<'_>)> {
         // An empty table has no slots.
         let mut at = self.home(hash);
         loop {
@@ -437,7 +437,7 @@ impl Table {
             if hash_of(slot) == hash {
                 // SAFETY: as in `entry_at`.
                 let entry = unsafe { EntryRef::at(address_of(slot)) };
-                if will_do(entry) {
+                if accept(entry) {
                     return Some((Position(at as u32), entry));
                 }
             }

@@ -146,9 +146,9 @@ impl Trie {
         table.find(local, key).map(|position| Spot { hash, position })
     }
 
-    /// The first entry that `will_do` accepts among those whose hashes begin with these [`HASH_BITS`] bits. Few entries share so
+    /// The first entry that `accept` accepts among those whose hashes begin with these [`HASH_BITS`] bits. Few entries share so
     /// many bits.
-    pub fn find_prefixed(&self, prefix: u32, will_do: impl FnMut(EntryRef<'_>) -> bool) -> Option<Spot> {
+    pub fn find_prefixed(&self, prefix: u32, accept: impl FnMut(EntryRef<'_>) -> bool) -> Option<Spot> {
         let (first, rest) = (prefix << (TRIE_BITS - HASH_BITS), (1 << (TRIE_BITS - HASH_BITS)) - 1);
         let (mut node, mut depth) = (&self.root, 0);
         while let Node::Branch(branch) = node {
@@ -156,7 +156,7 @@ impl Trie {
             depth += 1;
         }
         let Node::Leaf(table) = node else { return None };
-        let position = table.find_among(local(first, depth)..=local(first | rest, depth), will_do)?;
+        let position = table.find_among(local(first, depth)..=local(first | rest, depth), accept)?;
         Some(Spot { hash: first, position })
     }
 
@@ -186,7 +186,7 @@ impl Trie {
                 && table.len() >= LEAF_MAX
                 && depth < DEPTH_MAX
             {
-                let branch = deal_out(std::mem::take(table), depth, hasher);
+                let branch = split(std::mem::take(table), depth, hasher);
                 *node = Node::Branch(branch);
             }
             match node {
@@ -223,7 +223,7 @@ impl Trie {
         let (mut node, mut depth) = (&mut self.root, 0);
         while let Node::Branch(branch) = node {
             if branch.len < BRANCH_MIN {
-                let mut table = Table::with_room(branch.len);
+                let mut table = Table::with_capacity(branch.len);
                 while let Some(entry) = pop(node) {
                     table.insert(local(hasher.hash(entry.read().key()).bits(), depth), entry);
                 }
@@ -359,9 +359,10 @@ impl Trie {
 
 /// Splits a table at this depth into 32.
 #[cold]
-fn deal_out(mut table: Table, depth: u32, hasher: &KeyHasher) -> Box<Branch> {
+fn split(mut table: Table, depth: u32, hasher: &KeyHasher) -> Box<Branch> {
     let len = table.len();
-    let mut branch = Box::new(Branch { len, nodes: std::array::from_fn(|_| Node::Leaf(Table::with_room(len * 5 / 4 / FAN))) });
+    let mut branch =
+        Box::new(Branch { len, nodes: std::array::from_fn(|_| Node::Leaf(Table::with_capacity(len * 5 / 4 / FAN))) });
     let mut entries = Vec::with_capacity(len);
     while let Some(entry) = table.pop() {
         entries.push(entry);

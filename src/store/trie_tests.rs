@@ -1,4 +1,4 @@
-//! Tries against a map.
+//! Compares tries with a map.
 
 #![allow(clippy::unwrap_used)]
 
@@ -98,7 +98,7 @@ proptest! {
                             None => prop_assert!(model.is_empty()),
                         }
                     }
-                    // Whoever pops frees the trie and does nothing else with it.
+                    // A trie that was popped from is only freed, so the test continues with a copy.
                     trie = trie.duplicate(|e| Entry::new(e.key(), NewValue::Bytes(e.bytes().unwrap()), None));
                     let mut again = Trie::default();
                     for e in trie.iter() {
@@ -168,7 +168,7 @@ fn grows_by_tables_and_gives_memory_back() {
 fn random_entries_have_the_same_chance_each() {
     let hasher = KeyHasher::new(5);
     let mut trie = Trie::default();
-    // Few are left in most of the tables, many in some.
+    // Few entries remain in most tables, many in some.
     for n in 0..20_000u32 {
         trie.insert(&hasher, hasher.hash(&n.to_be_bytes()), entry(n, n));
     }
@@ -189,7 +189,7 @@ fn random_entries_have_the_same_chance_each() {
         *drawn.entry(number(entry.unwrap())).or_default() += 1;
     }
     assert_eq!(drawn.len(), len, "some were never drawn");
-    // Forty times each is expected; the deviation is about 6.3.
+    // Each is expected 40 times, with a standard deviation of about 6.3.
     assert!(drawn.values().all(|times| (8..=80).contains(times)), "{:?} {:?}", drawn.values().min(), drawn.values().max());
 }
 

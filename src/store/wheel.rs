@@ -86,6 +86,16 @@ impl Node {
     }
 }
 
+/// What a turn of the wheel leads to.
+enum Turn {
+    /// The slot of level 0 with this millisecond is due.
+    Due(u64),
+    /// Something moved; another turn is necessary.
+    Moved,
+    /// No timer is due.
+    Done,
+}
+
 /// Nodes by number, in chunks that never move: growth costs the same at any size.
 struct Nodes {
     chunks: Vec<Box<[Node; CHUNK]>>,
@@ -316,33 +326,11 @@ impl Wheel {
         while *budget > 0 {
             let due = match self.fresh_due() {
                 Some(ms) => ms,
-                None => {
-                    if self.horizon <= self.seen.saturating_add(URGENT_MS) {
-                        let horizon = self.horizon;
-                        if let Some((level, start)) = self.next_to_move()
-                            && start <= self.seen.saturating_add(URGENT_MS)
-                        {
-                            self.move_down(level, start, budget, &mut deadline_of);
-                            continue;
-                        }
-                        if self.horizon != horizon {
-                            continue;
-                        }
-                    }
-                    let near = self.next_near(self.at).unwrap_or(u64::MAX);
-                    if near <= self.seen && near < self.horizon {
-                        near
-                    } else {
-                        let at = self.seen.min(near).min(self.horizon);
-                        debug_assert!(at >= self.at, "the wheel turns back from {} to {at}", self.at);
-                        self.at = at;
-                        if self.horizon <= self.seen {
-                            continue;
-                        }
-                        self.move_ahead(budget, &mut deadline_of);
-                        return None;
-                    }
-                }
+                None => match self.turn(budget, &mut deadline_of) {
+                    Turn::Due(ms) => ms,
+                    Turn::Moved => continue,
+                    Turn::Done => return None,
+                },
             };
             *budget -= 1;
             let slot = due as u32 & (NEAR_SLOTS as u32 - 1);
@@ -359,6 +347,35 @@ impl Wheel {
             return Some(token);
         }
         None
+    }
+
+    /// Turns the wheel towards `seen`, up to the next due slot of level 0 or the next block that is to be moved down.
+    #[inline]
+    fn turn(&mut self, budget: &mut u32, deadline_of: &mut impl FnMut(u64) -> u64) -> Turn {
+        if self.horizon <= self.seen.saturating_add(URGENT_MS) {
+            let horizon = self.horizon;
+            if let Some((level, start)) = self.next_to_move()
+                && start <= self.seen.saturating_add(URGENT_MS)
+            {
+                self.move_down(level, start, budget, deadline_of);
+                return Turn::Moved;
+            }
+            if self.horizon != horizon {
+                return Turn::Moved;
+            }
+        }
+        let near = self.next_near(self.at).unwrap_or(u64::MAX);
+        if near <= self.seen && near < self.horizon {
+            return Turn::Due(near);
+        }
+        let at = self.seen.min(near).min(self.horizon);
+        debug_assert!(at >= self.at, "the wheel turns back from {} to {at}", self.at);
+        self.at = at;
+        if self.horizon <= self.seen {
+            return Turn::Moved;
+        }
+        self.move_ahead(budget, deadline_of);
+        Turn::Done
     }
 
     /// The first millisecond with timers that became due at `seen` and not before, unless an earlier one waits above level 0.

@@ -477,7 +477,7 @@ fn passwords_are_generated_with_as_many_bits_as_wanted() {
     }));
     bare.script(id, &[("ACL GENPASS 20", "$5 ababa")]);
     bare.engine.entropy = Some(Box::new(|_| false));
-    bare.script(id, &[("ACL GENPASS", "-ERR The system gives no randomness")]);
+    bare.script(id, &[("ACL GENPASS", "-ERR The system provides no random bytes")]);
 }
 
 /// The entries of ACL LOG as name and value in turn.

@@ -75,7 +75,7 @@ fn it_is_off_until_it_is_switched_on_and_can_be_switched_off() {
          A: CONFIG SET lock-expiry-publish b*\\sc:{name}\\s0 => +OK
          A: SET a 1 PX 10 => +OK
          pass 10
-         A: CONFIG SET lock-expiry-publish nonsense => -ERR CONFIG SET failed (possibly related to argument 'lock-expiry-publish') - 'nonsense' begins no rule, which is a pattern, a channel and a message, nor does it name shipped rules: redisson, spring, redis-lock-py, simple-redis-mutex
+         A: CONFIG SET lock-expiry-publish nonsense => -ERR CONFIG SET failed (possibly related to argument 'lock-expiry-publish') - 'nonsense' is neither a rule (a pattern, a channel and a message) nor the name of a shipped set of rules: redisson, spring, redis-lock-py, simple-redis-mutex
          A: CONFIG GET lock-expiry-publish => *2 $19 lock-expiry-publish $13 b* c:{name} 0
          S: SUBSCRIBE c:b => *3*
          A: SET b 1 PX 10 => +OK

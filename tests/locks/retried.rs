@@ -158,8 +158,8 @@ fn ids_have_between_1_and_64_bytes() {
         let session = a.call(&[&b"LOCK.SESSION"[..], &id]).unwrap();
         assert_eq!(session.frame.integer(), fits.then_some(0), "{len}");
         if !fits {
-            assert!(acquired.frame.is_error("ERR a request id has between 1 and 64 bytes"));
-            assert!(session.frame.is_error("ERR a session id has between 1 and 64 bytes"));
+            assert!(acquired.frame.is_error("ERR request id must have 1 to 64 bytes"));
+            assert!(session.frame.is_error("ERR session id must have 1 to 64 bytes"));
         }
     }
     server.check_invariants();

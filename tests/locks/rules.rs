@@ -37,7 +37,7 @@ fn rule_1_a_semaphore_never_has_more_than_its_limit_of_permits_out() {
          A: SEM.ACQUIRE s 4 1000 LIMIT 3 => $-1
          A: TYPE s => +semaphore
          A: SEM.ACQUIRE s 5 1000 LIMIT 5 => -LIMIT semaphore 's' has limit 3, not 5
-         A: SEM.ACQUIRE s 5 1000 LIMIT 3 PERMITS 4 => -ERR 4 permits are more than the limit of 3
+         A: SEM.ACQUIRE s 5 1000 LIMIT 3 PERMITS 4 => -ERR 4 permits exceed the limit of 3
          A: LOCK.ACQUIRE s x 1000 => -WRONGTYPE Operation against a key holding the wrong kind of value
          B: SEM.ACQUIRE s 6 1000 LIMIT 3 PERMITS 2 WAIT 0
          C: SEM.ACQUIRE s 7 1000 LIMIT 3 WAIT 0
@@ -307,7 +307,7 @@ fn rule_8_several_locks_are_taken_in_one_step_or_not_at_all() {
          B: LOCK.RELEASE b y => :0
          B: LOCK.RELEASE c y => :0
          C <= *3 :*
-         D: LOCK.ACQUIREALL 2 a a w 9000 => -ERR a name is given twice
+         D: LOCK.ACQUIREALL 2 a a w 9000 => -ERR duplicate lock name
          D: LOCK.ACQUIREALL 0 w 9000 => -ERR wrong number of arguments for 'lock.acquireall' command
          D: LOCK.ACQUIREALL 2 a w 9000 => -ERR syntax error
          D: LOCK.ACQUIREALL 2 a d w 9000 WAIT 50

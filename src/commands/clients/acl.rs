@@ -17,12 +17,12 @@ const ADMIN: Flags = LOOKING.union(Flags::ADMIN);
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 const PER_USER: &str = "O(N). Where N is the number of configured users.";
 
-/// Bits of a password at most.
+/// Maximum number of bits of a generated password.
 const GENPASS_BITS_MAX: i64 = 4096;
-/// Entries of the log that are shown unless told otherwise.
+/// Default number of entries that `ACL LOG` returns.
 const LOG_SHOWN: i64 = 10;
 
-/// A row of `ACL` to start from.
+/// The base of the rows of `ACL`.
 const SUB: Command = Command { arity: 2, flags: ADMIN, group: Group::Server, since: "6.0.0", ..Command::DEFAULT };
 
 /// The rows.
@@ -31,14 +31,14 @@ pub const COMMANDS: &[Command] = &[Command {
     arity: -2,
     group: Group::Server,
     since: "6.0.0",
-    summary: "Looks after users and what they may do; has subcommands.",
+    summary: "A container for access control commands.",
     complexity: "Depends on subcommand.",
     subcommands: &[
         Command {
             name: "cat",
             arity: -2,
             flags: LOOKING,
-            summary: "Lists the categories of commands, or the commands of a category.",
+            summary: "Lists the ACL categories, or the commands of a category.",
             complexity: "O(1) since the categories and commands are a fixed set.",
             syntax: "[category]",
             handler: cat,
@@ -48,7 +48,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "deluser",
             secrets: |args| (2..args.len()).collect(),
             arity: -3,
-            summary: "Removes users and closes their connections.",
+            summary: "Deletes users and closes their connections.",
             complexity: "O(1) amortized time considering the typical user.",
             syntax: "username [username ...]",
             tips: TO_ALL_NODES,
@@ -59,7 +59,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "dryrun",
             arity: -4,
             since: "7.0.0",
-            summary: "Tells whether a user may run a command, without running it.",
+            summary: "Checks whether a user may execute a command, without executing it.",
             complexity: "O(1).",
             syntax: "username command [arg [arg ...]]",
             handler: dryrun,
@@ -69,7 +69,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "genpass",
             arity: -2,
             flags: LOOKING,
-            summary: "Gives a password that nobody can guess.",
+            summary: "Generates a random password.",
             syntax: "[bits]",
             handler: genpass,
             ..SUB
@@ -78,39 +78,33 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "getuser",
             secrets: |args| (2..args.len()).collect(),
             arity: 3,
-            summary: "Gives the rules of a user.",
+            summary: "Returns the rules of a user.",
             complexity: "O(N). Where N is the number of password, command and pattern rules that the user has.",
             syntax: "username",
             handler: getuser,
             ..SUB
         },
-        Command {
-            name: "help",
-            flags: Flags::LOADING.union(Flags::STALE),
-            summary: "Explains the subcommands.",
-            handler: help,
-            ..SUB
-        },
+        Command { handler: help, ..help::row(Group::Server, "6.0.0") },
         Command {
             name: "list",
-            summary: "Lists the users and their rules as an ACL file has them.",
+            summary: "Lists the users and their rules in the format of ACL files.",
             complexity: PER_USER,
             handler: list,
             ..SUB
         },
-        Command { name: "load", summary: "Reads the users from the ACL file.", complexity: PER_USER, handler: load, ..SUB },
+        Command { name: "load", summary: "Loads the users from the ACL file.", complexity: PER_USER, handler: load, ..SUB },
         Command {
             name: "log",
             arity: -2,
-            summary: "Lists what was denied lately, or forgets it.",
-            complexity: "O(N) with N being the number of entries shown.",
+            summary: "Returns or clears the log of denied requests.",
+            complexity: "O(N) for N returned entries",
             syntax: "[count | RESET]",
             handler: log,
             ..SUB
         },
         Command {
             name: "save",
-            summary: "Writes the users into the ACL file.",
+            summary: "Saves the users to the ACL file.",
             complexity: PER_USER,
             tips: TO_ALL_NODES,
             handler: save,
@@ -120,7 +114,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "setuser",
             secrets: |args| (2..args.len()).collect(),
             arity: -3,
-            summary: "Makes a user, or changes its rules.",
+            summary: "Creates a user or changes its rules.",
             complexity: "O(N). Where N is the number of rules provided.",
             syntax: "username [rule [rule ...]]",
             tips: TO_ALL_NODES,
@@ -128,7 +122,7 @@ pub const COMMANDS: &[Command] = &[Command {
             ..SUB
         },
         Command { name: "users", summary: "Lists the names of the users.", complexity: PER_USER, handler: users, ..SUB },
-        Command { name: "whoami", flags: LOOKING, summary: "Gives the name of the connection's user.", handler: whoami, ..SUB },
+        Command { name: "whoami", flags: LOOKING, summary: "Returns the name of the connection's user.", handler: whoami, ..SUB },
     ],
     ..Command::DEFAULT
 }];
@@ -199,7 +193,7 @@ fn getuser(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The three pairs that describe a selector.
+/// Writes the three pairs of name and value that describe a selector.
 fn write_selector(reply: &mut dyn Sink, selector: &Selector) {
     reply.bulk(b"commands");
     reply.bulk(selector.describe_commands().as_bytes());
@@ -268,7 +262,7 @@ fn genpass(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         }
     };
     if !filled {
-        return Err(Error::new("ERR The system gives no randomness"));
+        return Err(Error::new("ERR The system provides no random bytes"));
     }
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     cx.reply.bulk(&text.as_bytes()[..digits]);

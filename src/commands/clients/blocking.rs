@@ -1,4 +1,4 @@
-//! `CLIENT PAUSE`, `UNPAUSE` and `UNBLOCK`: making others wait, and ending that.
+//! `CLIENT PAUSE`, `UNPAUSE` and `UNBLOCK`: suspending and resuming other clients.
 
 use crate::base::error::{Error, Result};
 use crate::base::ids::SessionId;
@@ -19,7 +19,7 @@ const ADMIN: Command = Command {
 pub const PAUSE: Command = Command {
     name: "pause",
     since: "3.0.0",
-    summary: "Holds back the commands of all clients, or those that write, for so many milliseconds.",
+    summary: "Suspends the commands of all clients, or those that write, for a number of milliseconds.",
     syntax: "timeout [WRITE | ALL]",
     handler: pause,
     ..ADMIN
@@ -29,7 +29,7 @@ pub const PAUSE: Command = Command {
 pub const UNBLOCK: Command = Command {
     name: "unblock",
     since: "5.0.0",
-    summary: "Ends the waiting of another client in a blocking command.",
+    summary: "Unblocks a client that waits in a blocking command.",
     complexity: "O(N) where N is the number of client connections",
     syntax: "client-id [TIMEOUT | ERROR]",
     handler: unblock,
@@ -41,7 +41,7 @@ pub const UNPAUSE: Command = Command {
     name: "unpause",
     arity: 2,
     since: "6.2.0",
-    summary: "Ends a pause and executes what was held back.",
+    summary: "Resumes the commands of suspended clients.",
     complexity: "O(N) where N is the number of paused clients",
     handler: unpause,
     ..ADMIN

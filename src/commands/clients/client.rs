@@ -16,7 +16,7 @@ const OWN: Flags = Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE);
 const ADMIN: Flags = OWN.union(Flags::ADMIN);
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
-/// A row of `CLIENT` to start from.
+/// The base of the rows of `CLIENT`.
 const SUB: Command =
     Command { traits: Traits::KEEPS_CACHING, arity: 2, flags: OWN, group: Group::Connection, ..Command::DEFAULT };
 
@@ -26,7 +26,7 @@ pub const COMMANDS: &[Command] = &[Command {
     arity: -2,
     group: Group::Connection,
     since: "2.4.0",
-    summary: "Looks after connections; has subcommands.",
+    summary: "A container for client connection commands.",
     complexity: "Depends on subcommand.",
     subcommands: &[
         tracking::CACHING,
@@ -34,26 +34,19 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "capa",
             arity: -3,
             since: "8.0.0",
-            summary: "Tells the server what the client is able to do.",
+            summary: "Declares the capabilities of the client.",
             syntax: "capability [capability ...]",
             handler: capa,
             ..SUB
         },
-        Command { name: "getname", since: "2.6.9", summary: "Gives the name of the connection.", handler: getname, ..SUB },
+        Command { name: "getname", since: "2.6.9", summary: "Returns the name of the connection.", handler: getname, ..SUB },
         tracking::GETREDIR,
-        Command {
-            name: "help",
-            flags: Flags::LOADING.union(Flags::STALE),
-            since: "5.0.0",
-            summary: "Explains the subcommands.",
-            handler: help,
-            ..SUB
-        },
-        Command { name: "id", since: "5.0.0", summary: "Gives the number of the connection.", handler: id, ..SUB },
+        Command { traits: SUB.traits, handler: help, ..help::row(Group::Connection, "5.0.0") },
+        Command { name: "id", since: "5.0.0", summary: "Returns the ID of the connection.", handler: id, ..SUB },
         Command {
             name: "info",
             since: "6.2.0",
-            summary: "Describes the connection.",
+            summary: "Returns information about the connection.",
             tips: &["nondeterministic_output"],
             handler: list::info,
             ..SUB
@@ -63,7 +56,7 @@ pub const COMMANDS: &[Command] = &[Command {
             arity: -3,
             flags: ADMIN,
             since: "2.4.0",
-            summary: "Closes connections: one by its address, or those that all filters let through.",
+            summary: "Closes connections by address or by filters.",
             complexity: "O(N) where N is the number of connections",
             syntax: "<ip:port | [ID client-id] [TYPE <NORMAL | MASTER | SLAVE | REPLICA | PUBSUB>] [USER username] [ADDR ip:port] \
                      [LADDR ip:port] [SKIPME <YES | NO>] [MAXAGE maxage]>",
@@ -75,7 +68,7 @@ pub const COMMANDS: &[Command] = &[Command {
             arity: -2,
             flags: ADMIN,
             since: "2.4.0",
-            summary: "Describes connections, one a line.",
+            summary: "Lists the connections, one per line.",
             complexity: "O(N) where N is the number of connections",
             syntax: "[TYPE <NORMAL | MASTER | REPLICA | PUBSUB>] [ID client-id [client-id ...]]",
             tips: &["nondeterministic_output"],
@@ -87,7 +80,7 @@ pub const COMMANDS: &[Command] = &[Command {
             arity: 3,
             flags: ADMIN,
             since: "7.0.0",
-            summary: "Keeps the connection from being closed when the buffers of all take too much memory.",
+            summary: "Exempts the connection from client eviction, or ends the exemption.",
             syntax: "<ON | OFF>",
             handler: no_evict,
             ..SUB
@@ -96,7 +89,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "no-touch",
             arity: 3,
             since: "7.2.0",
-            summary: "Makes the connection's lookups not count as accesses of the keys.",
+            summary: "Controls whether commands of the connection update the access time of keys.",
             syntax: "<ON | OFF>",
             handler: no_touch,
             ..SUB
@@ -106,7 +99,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "reply",
             arity: 3,
             since: "3.2.0",
-            summary: "Switches replies on, off, or off for the next command.",
+            summary: "Turns replies on or off, or skips the reply to the next command.",
             syntax: "<ON | OFF | SKIP>",
             handler: reply,
             ..SUB
@@ -115,7 +108,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "setinfo",
             arity: 4,
             since: "7.2.0",
-            summary: "Notes the client library's name or version.",
+            summary: "Sets the name or the version of the client library.",
             syntax: "<LIB-NAME libname | LIB-VER libver>",
             tips: TO_ALL_NODES,
             handler: setinfo,
@@ -125,7 +118,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "setname",
             arity: 3,
             since: "2.6.9",
-            summary: "Names the connection.",
+            summary: "Sets the name of the connection.",
             syntax: "connection-name",
             tips: TO_ALL_NODES,
             handler: setname,
@@ -139,23 +132,23 @@ pub const COMMANDS: &[Command] = &[Command {
     ..Command::DEFAULT
 }];
 
-/// Whether a text keeps the fields of a `CLIENT LIST` line apart.
+/// Whether a text can be a field of a `CLIENT LIST` line: it must not contain a separator.
 fn fits_list(text: &[u8]) -> bool {
     shown(text).iter().all(u8::is_ascii_graphic)
 }
 
-/// Refuses a name that cannot be listed.
+/// Fails if a name cannot be listed.
 pub fn check_name(name: &[u8]) -> Result {
     if fits_list(name) { Ok(()) } else { Err(Error::CLIENT_NAME) }
 }
 
-/// Names a session by a name that was checked; an empty one takes the name away.
+/// Sets the name of a session, which must have been checked. An empty name removes it.
 pub fn set_name(session: &mut Session, name: &[u8]) {
     session.name = (!name.is_empty()).then(|| name.into());
 }
 
 fn capa(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    // Capabilities allow the server to answer in ways that it has no need of, such as a redirection to another server.
+    // Capabilities permit replies that this server never sends, such as a redirection to another server.
     cx.reply.ok();
     Ok(())
 }
@@ -237,7 +230,7 @@ fn reply(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Types of connections, as filters name them.
+/// The types of connections, for filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
     Normal,
@@ -266,14 +259,14 @@ impl Type {
     }
 }
 
-/// All sessions in the order in which they connected.
+/// All sessions in the order of their connection.
 pub(crate) fn by_age(cx: &Context<'_>) -> Vec<(u64, SessionId)> {
     let mut all: Vec<_> = cx.engine.sessions.iter().map(|(n, session)| (session.id, SessionId(n as u32))).collect();
     all.sort_unstable();
     all
 }
 
-/// Which sessions `CLIENT KILL` is to close: those that all that is given here applies to.
+/// The filters of `CLIENT KILL`. A session must match all of them.
 #[derive(Debug, Default)]
 struct Filter<'a> {
     id: Option<u64>,
@@ -281,14 +274,14 @@ struct Filter<'a> {
     addr: Option<&'a [u8]>,
     laddr: Option<&'a [u8]>,
     user: Option<UserId>,
-    /// Seconds.
+    /// In seconds.
     age_min: Option<i64>,
-    spare_self: bool,
+    skip_me: bool,
 }
 
 impl<'a> Filter<'a> {
     fn parse(options: &[&'a [u8]], users: &Users) -> Result<Filter<'a>> {
-        let mut filter = Filter { spare_self: true, ..Filter::default() };
+        let mut filter = Filter { skip_me: true, ..Filter::default() };
         for pair in options.chunks(2) {
             let [option, value] = *pair else { return Err(Error::SYNTAX) };
             match option.to_ascii_lowercase().as_slice() {
@@ -307,15 +300,15 @@ impl<'a> Filter<'a> {
                     let user = users.find(value).ok_or_else(|| Error::quoting("ERR No such user '", value, "'"))?;
                     filter.user = Some(user);
                 }
-                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.spare_self = true,
-                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.spare_self = false,
+                b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.skip_me = true,
+                b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.skip_me = false,
                 _ => return Err(Error::SYNTAX),
             }
         }
         Ok(filter)
     }
 
-    fn lets_through(&self, session: &Session, now: Now) -> bool {
+    fn matches(&self, session: &Session, now: Now) -> bool {
         let age = (now.mono_ms().saturating_sub(session.created_ms) / 1000) as i64;
         self.addr.is_none_or(|addr| addr == session.addr.as_bytes())
             && self.laddr.is_none_or(|laddr| laddr == session.laddr.as_bytes())
@@ -335,8 +328,8 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     for (number, session) in &cx.engine.sessions {
         let id = SessionId(number as u32);
         let gone = session.flags.contains(SessionFlags::CLOSE_NOW);
-        let spared = gone || (filter.spare_self && id == cx.session);
-        if !spared && filter.lets_through(session, now) {
+        let spared = gone || (filter.skip_me && id == cx.session);
+        if !spared && filter.matches(session, now) {
             found.push(id);
         }
     }
@@ -344,7 +337,7 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Err(Error::NO_SUCH_CLIENT);
     }
     for &id in &found {
-        // Whoever kills itself is told so first.
+        // A client that kills itself gets the reply first.
         if id == cx.session {
             cx.session().flags |= SessionFlags::CLOSE_AFTER_REPLY;
         } else {
@@ -352,7 +345,7 @@ fn kill(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             session.flags |= SessionFlags::CLOSE_NOW;
             let out = std::mem::take(&mut session.out);
             cx.engine.discard(out);
-            // What it waits for goes to others from now on.
+            // The locks for which the session waits go to other waiters.
             cx.engine.forget_wait(cx.now, id);
         }
         cx.engine.mark_dirty(id);

@@ -1,4 +1,4 @@
-//! The handshake: AUTH, HELLO, PING, SELECT and the like.
+//! Connection commands: AUTH, HELLO, PING, SELECT and others.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -11,7 +11,7 @@ use crate::engine::session::SessionFlags;
 use crate::engine::users::DEFAULT_NAME;
 use crate::resp::reply::Protocol;
 
-/// Flags of what may be called before anything else: before authentication, while data is loaded, while a script runs long.
+/// Flags of commands that are always allowed: before authentication, while data is loaded, and while a long script runs.
 const HANDSHAKE: Flags =
     Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::NO_AUTH).union(Flags::ALLOW_BUSY);
 
@@ -25,7 +25,7 @@ pub const COMMANDS: &[Command] = &[
         flags: HANDSHAKE,
         group: Group::Connection,
         since: "1.0.0",
-        summary: "Authenticates the connection by a password.",
+        summary: "Authenticates the connection.",
         complexity: "O(N) where N is the number of passwords of the user",
         syntax: "[username] password",
         handler: auth,
@@ -39,7 +39,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
         group: Group::Connection,
         since: "1.0.0",
-        summary: "Gives a string back.",
+        summary: "Returns the given string.",
         syntax: "message",
         handler: echo,
         ..Command::DEFAULT
@@ -52,7 +52,7 @@ pub const COMMANDS: &[Command] = &[
         flags: HANDSHAKE,
         group: Group::Connection,
         since: "6.0.0",
-        summary: "Opens the conversation: chooses the protocol, authenticates, names the connection, and tells about the server.",
+        summary: "Selects the protocol version, authenticates and names the connection, and returns information about the server.",
         syntax: "[protover [AUTH username password] [SETNAME clientname]]",
         handler: hello,
         ..Command::DEFAULT
@@ -65,7 +65,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::FAST,
         group: Group::Connection,
         since: "1.0.0",
-        summary: "Answers, which shows that the server is there.",
+        summary: "Returns PONG or the given message.",
         syntax: "[message]",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         handler: ping,
@@ -91,7 +91,7 @@ pub const COMMANDS: &[Command] = &[
         flags: HANDSHAKE,
         group: Group::Connection,
         since: "6.2.0",
-        summary: "Puts the connection back into the state it began in.",
+        summary: "Resets the connection to its initial state.",
         handler: reset,
         ..Command::DEFAULT
     },
@@ -101,14 +101,14 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::LOADING.union(Flags::STALE).union(Flags::FAST),
         group: Group::Connection,
         since: "1.0.0",
-        summary: "Chooses the database of the connection.",
+        summary: "Selects the database of the connection.",
         syntax: "index",
         handler: select,
         ..Command::DEFAULT
     },
 ];
 
-/// Names and passwords behind each `AUTH`; the name behind `SETNAME` may be such a word.
+/// The names and passwords after each `AUTH`. The argument of `SETNAME` is skipped, because it may be the word `AUTH`.
 fn secrets_of_hello(args: &[&[u8]]) -> Positions {
     let (mut secrets, mut at) = (Positions::new(), 2);
     while at < args.len() {
@@ -137,7 +137,7 @@ fn ping(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// A RESP2 client can tell this from a message, but not a status.
+/// The reply to `PING` of a RESP2 client with subscriptions: an array, because clients read arrays as messages.
 #[cold]
 fn pong_among_messages(cx: &mut Context<'_>, args: &[&[u8]]) {
     cx.reply.array(2);
@@ -247,7 +247,7 @@ fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     cx.engine.end_transaction(cx.session);
     cx.engine.untrack(cx.session);
     cx.engine.end_monitor(cx.session);
-    // To locks the connection has ended.
+    // For locks, RESET ends the connection.
     let now = cx.now;
     cx.engine.end_lock_session(now, cx.session, true);
     cx.engine.log_out(cx.session);

@@ -1,4 +1,4 @@
-//! `CLIENT LIST` and `CLIENT INFO`: a line for each connection.
+//! `CLIENT LIST` and `CLIENT INFO`: one line per connection.
 
 use crate::base::error::{Error, Result};
 use crate::base::ids::SessionId;
@@ -41,7 +41,7 @@ pub(crate) fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// All sessions of a type, or of any.
+/// Lists all sessions of a type, or all sessions.
 fn list_all(cx: &mut Context<'_>, wanted: Option<Type>) -> Result {
     let all = by_age(cx);
     if cx.may_start_job(all.len()) {
@@ -58,9 +58,9 @@ fn list_all(cx: &mut Context<'_>, wanted: Option<Type>) -> Result {
     Ok(())
 }
 
-/// Thousands of sessions. Those that come meanwhile are not among them.
+/// A list of thousands of sessions, in steps. Sessions that connect meanwhile are not listed.
 struct Listing {
-    /// Their numbers and where they were.
+    /// The ids of the sessions, and their positions when the list began.
     all: Vec<(u64, SessionId)>,
     at: usize,
     wanted: Option<Type>,
@@ -73,7 +73,7 @@ impl Work for Listing {
     }
 
     fn go_on(&mut self, engine: &mut Engine, now: Now, own: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
-        // In its own list it does not wait.
+        // The client does not show itself as blocked.
         engine.sessions[own.0 as usize].flags.remove(SessionFlags::BLOCKED);
         let mut text = String::new();
         let end = self.all.len().min(self.at + count as usize);
@@ -94,9 +94,9 @@ impl Work for Listing {
     }
 }
 
-/// Appends a session's line.
+/// Appends the line of a session.
 fn describe_to(line: &mut String, cx: &Context<'_>, id: SessionId) {
-    // A `SELECT` of the running command counts; the session learns of it when the command ends.
+    // A `SELECT` in the running command counts already; it is stored in the session when the command ends.
     let db = if id == cx.session { cx.db } else { cx.engine.sessions[id.0 as usize].db };
     describe(line, cx.engine, cx.now, id, db);
 }

@@ -1,4 +1,4 @@
-//! Commands about connections: HELLO, AUTH, CLIENT, ACL, MULTI and EXEC, and publish/subscribe.
+//! Connection commands: HELLO, AUTH, CLIENT, ACL, MULTI and EXEC, and publish/subscribe.
 
 pub mod acl;
 pub mod blocking;

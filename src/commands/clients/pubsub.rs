@@ -1,4 +1,4 @@
-//! Publish and subscribe.
+//! Publish/subscribe commands.
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
@@ -18,7 +18,7 @@ const SUBSCRIBING: Flags = Flags::PUBSUB.union(Flags::NOSCRIPT).union(Flags::LOA
 const PUBLISHING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE).union(Flags::FAST).union(Flags::MAY_REPLICATE);
 const LOOKING: Flags = Flags::PUBSUB.union(Flags::LOADING).union(Flags::STALE);
 
-/// Shard channels stand where keys do, for whoever finds a cluster's node by them.
+/// Shard channels are at the positions of keys, so that clients of a cluster can determine their slot.
 const NOT_KEYS: &[(Access, KeyUse)] = &[(Access::Read, KeyUse::NOT_KEY)];
 
 /// The rows.
@@ -32,7 +32,7 @@ pub const COMMANDS: &[Command] = &[
         channels: Channels::Patterns,
         group: Group::PubSub,
         since: "2.0.0",
-        summary: "Asks for the messages of all channels whose names match a pattern.",
+        summary: "Subscribes to channels by patterns.",
         complexity: "O(N) where N is the number of patterns to subscribe to",
         syntax: "pattern [pattern ...]",
         handler: psubscribe,
@@ -47,7 +47,7 @@ pub const COMMANDS: &[Command] = &[
         channels: Channels::First,
         group: Group::PubSub,
         since: "2.0.0",
-        summary: "Sends a message to whoever is subscribed to a channel.",
+        summary: "Publishes a message to a channel.",
         complexity: "O(N+M) where N is the number of subscribers of the channel and M the number of patterns",
         syntax: "channel message",
         handler: publish,
@@ -58,7 +58,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         group: Group::PubSub,
         since: "2.8.0",
-        summary: "Tells who listens to what; has subcommands.",
+        summary: "A container for commands that inspect subscriptions.",
         complexity: "Depends on subcommand.",
         subcommands: &[
             Command {
@@ -67,29 +67,20 @@ pub const COMMANDS: &[Command] = &[
                 flags: LOOKING,
                 group: Group::PubSub,
                 since: "2.8.0",
-                summary: "Lists the channels that have subscribers.",
+                summary: "Lists the channels with subscribers.",
                 complexity: "O(N) where N is the number of channels with subscribers",
                 syntax: "[pattern]",
                 handler: channels,
                 ..Command::DEFAULT
             },
-            Command {
-                name: "help",
-                arity: 2,
-                flags: Flags::LOADING.union(Flags::STALE),
-                group: Group::PubSub,
-                since: "6.2.0",
-                summary: "Explains the subcommands.",
-                handler: help,
-                ..Command::DEFAULT
-            },
+            Command { handler: help, ..help::row(Group::PubSub, "6.2.0") },
             Command {
                 name: "numpat",
                 arity: 2,
                 flags: LOOKING,
                 group: Group::PubSub,
                 since: "2.8.0",
-                summary: "Counts the different patterns that have subscribers.",
+                summary: "Returns the number of different patterns with subscribers.",
                 handler: numpat,
                 ..Command::DEFAULT
             },
@@ -99,7 +90,7 @@ pub const COMMANDS: &[Command] = &[
                 flags: LOOKING,
                 group: Group::PubSub,
                 since: "2.8.0",
-                summary: "Counts the subscribers of channels.",
+                summary: "Returns the number of subscribers of channels.",
                 complexity: "O(N) where N is the number of channels asked for",
                 syntax: "[channel [channel ...]]",
                 handler: numsub,
@@ -111,7 +102,7 @@ pub const COMMANDS: &[Command] = &[
                 flags: LOOKING,
                 group: Group::PubSub,
                 since: "7.0.0",
-                summary: "Lists the shard channels that have subscribers.",
+                summary: "Lists the shard channels with subscribers.",
                 complexity: "O(N) where N is the number of shard channels with subscribers",
                 syntax: "[pattern]",
                 handler: shardchannels,
@@ -123,7 +114,7 @@ pub const COMMANDS: &[Command] = &[
                 flags: LOOKING,
                 group: Group::PubSub,
                 since: "7.0.0",
-                summary: "Counts the subscribers of shard channels.",
+                summary: "Returns the number of subscribers of shard channels.",
                 complexity: "O(N) where N is the number of shard channels asked for",
                 syntax: "[shardchannel [shardchannel ...]]",
                 handler: shardnumsub,
@@ -140,7 +131,7 @@ pub const COMMANDS: &[Command] = &[
         flags: SUBSCRIBING,
         group: Group::PubSub,
         since: "2.0.0",
-        summary: "Ends subscriptions to patterns, all of them where none is named.",
+        summary: "Unsubscribes from patterns, or from all of them.",
         complexity: "O(N) where N is the number of patterns to unsubscribe from",
         syntax: "[pattern [pattern ...]]",
         handler: punsubscribe,
@@ -158,7 +149,7 @@ pub const COMMANDS: &[Command] = &[
         key_uses: NOT_KEYS,
         group: Group::PubSub,
         since: "7.0.0",
-        summary: "Sends a message to whoever is subscribed to a shard channel.",
+        summary: "Publishes a message to a shard channel.",
         complexity: "O(N) where N is the number of subscribers of the shard channel",
         syntax: "shardchannel message",
         handler: spublish,
@@ -176,7 +167,7 @@ pub const COMMANDS: &[Command] = &[
         key_uses: NOT_KEYS,
         group: Group::PubSub,
         since: "7.0.0",
-        summary: "Asks for the messages of shard channels.",
+        summary: "Subscribes to shard channels.",
         complexity: "O(N) where N is the number of shard channels to subscribe to",
         syntax: "shardchannel [shardchannel ...]",
         handler: ssubscribe,
@@ -191,7 +182,7 @@ pub const COMMANDS: &[Command] = &[
         channels: Channels::All,
         group: Group::PubSub,
         since: "2.0.0",
-        summary: "Asks for the messages of channels.",
+        summary: "Subscribes to channels.",
         complexity: "O(N) where N is the number of channels to subscribe to",
         syntax: "channel [channel ...]",
         handler: subscribe,
@@ -208,7 +199,7 @@ pub const COMMANDS: &[Command] = &[
         key_uses: NOT_KEYS,
         group: Group::PubSub,
         since: "7.0.0",
-        summary: "Ends subscriptions to shard channels, all of them where none is named.",
+        summary: "Unsubscribes from shard channels, or from all of them.",
         complexity: "O(N) where N is the number of shard channels to unsubscribe from",
         syntax: "[shardchannel [shardchannel ...]]",
         handler: sunsubscribe,
@@ -222,7 +213,7 @@ pub const COMMANDS: &[Command] = &[
         flags: SUBSCRIBING,
         group: Group::PubSub,
         since: "2.0.0",
-        summary: "Ends subscriptions to channels, all of them where none is named.",
+        summary: "Unsubscribes from channels, or from all of them.",
         complexity: "O(N) where N is the number of channels to unsubscribe from",
         syntax: "[channel [channel ...]]",
         handler: unsubscribe,
@@ -230,8 +221,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Tells the session how many subscriptions it has now that one was added or ended.
-/// In a cluster shard channels have slots, as keys have.
+/// All arguments: shard channels have hash slots, like keys.
 fn all_channels(args: &[&[u8]]) -> Positions {
     (1..args.len()).collect()
 }
@@ -242,10 +232,10 @@ fn first_channel(_: &[&[u8]]) -> Positions {
 
 fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
     let session = &mut cx.engine.sessions[cx.session.0 as usize];
-    let count = counted(session, kind);
+    let count = subscription_count(session, kind);
     let mut around;
     let sink: &mut dyn Sink = if session.silenced() {
-        // `CLIENT REPLY OFF` stops replies but no pushes, and this is one.
+        // `CLIENT REPLY OFF` suppresses replies but not push messages. This is a push message.
         around = WireReply::new(&mut session.out, session.protocol);
         &mut around
     } else {
@@ -254,9 +244,8 @@ fn confirm(cx: &mut Context<'_>, kind: Kind, word: &str, name: Option<&[u8]>) {
     write_confirmation(sink, word, name, count);
 }
 
-/// The subscriptions that a session is told of: those to channels and patterns are counted together, those to shard channels by
-/// themselves.
-fn counted(session: &Session, kind: Kind) -> u32 {
+/// The number of subscriptions in a confirmation: channels and patterns are counted together, shard channels separately.
+fn subscription_count(session: &Session, kind: Kind) -> u32 {
     let [channels, patterns, shards] = session.subscriptions;
     if kind == Kind::Shard { shards } else { channels + patterns }
 }
@@ -271,7 +260,7 @@ fn write_confirmation(sink: &mut dyn Sink, word: &str, name: Option<&[u8]>, coun
     sink.integer(i64::from(count));
 }
 
-fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result {
+fn subscribe_to(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result {
     for name in names {
         if cx.engine.pubsub.subscribe(kind, cx.session, name) {
             cx.session().subscriptions[kind.index()] += 1;
@@ -289,10 +278,10 @@ fn add(cx: &mut Context<'_>, kind: Kind, word: &str, names: &[&[u8]]) -> Result 
     Ok(())
 }
 
-fn end(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) -> Result {
+fn unsubscribe_from(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) -> Result {
     let all = cx.session().subscriptions[kind.index()] as usize;
     if names.is_empty() && cx.may_start_job(all) {
-        cx.start_job(Ending { kind, word });
+        cx.start_job(UnsubscribeAll { kind, word });
         return Ok(());
     }
     for name in names {
@@ -317,16 +306,16 @@ fn end(cx: &mut Context<'_>, kind: Kind, word: &'static str, names: &[&[u8]]) ->
     Ok(())
 }
 
-/// The end of all subscriptions that a session has of one kind, when they are very many, oldest first. It is told of each when it ends,
-/// and of messages of the others before.
-struct Ending {
+/// Ends very many subscriptions of one kind, oldest first, in steps. The client gets a confirmation for each, and until then
+/// messages of the remaining subscriptions.
+struct UnsubscribeAll {
     kind: Kind,
     word: &'static str,
 }
 
-impl Work for Ending {
+impl Work for UnsubscribeAll {
     fn slice(&self) -> u32 {
-        // Each lies anywhere, in three tables.
+        // The entries of a subscription are at random places in three tables.
         256
     }
 
@@ -334,15 +323,15 @@ impl Work for Ending {
         let Engine { pubsub, sessions, .. } = &mut *engine;
         let session = &mut sessions[id.0 as usize];
         let mut left = count;
-        // Of one that is to be closed they end with it.
+        // If the session is to be closed, its subscriptions end with it.
         while left > 0
             && !session.flags.contains(SessionFlags::CLOSE_NOW)
             && let Some(name) = pubsub.unsubscribe_oldest(self.kind, id)
         {
             left -= 1;
             session.subscriptions[self.kind.index()] -= 1;
-            let count = counted(session, self.kind);
-            // These are pushes, which `CLIENT REPLY OFF` does not stop.
+            let count = subscription_count(session, self.kind);
+            // Confirmations are push messages, which `CLIENT REPLY OFF` does not suppress.
             write_confirmation(&mut WireReply::new(&mut session.out, session.protocol), self.word, Some(&name), count);
         }
         session.update_subscribed();
@@ -358,31 +347,31 @@ impl Work for Ending {
 }
 
 fn subscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    add(cx, Kind::Channel, "subscribe", &args[1..])
+    subscribe_to(cx, Kind::Channel, "subscribe", &args[1..])
 }
 
 fn psubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    add(cx, Kind::Pattern, "psubscribe", &args[1..])
+    subscribe_to(cx, Kind::Pattern, "psubscribe", &args[1..])
 }
 
 fn ssubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    // Redis lets clients that are older than this command subscribe within a transaction, but only by the older commands.
+    // For backward compatibility, Redis allows subscribing in a transaction, but only with the older commands.
     if cx.session().flags.contains(SessionFlags::IN_EXEC) {
         return Err(Error::new("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client"));
     }
-    add(cx, Kind::Shard, "ssubscribe", &args[1..])
+    subscribe_to(cx, Kind::Shard, "ssubscribe", &args[1..])
 }
 
 fn unsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    end(cx, Kind::Channel, "unsubscribe", &args[1..])
+    unsubscribe_from(cx, Kind::Channel, "unsubscribe", &args[1..])
 }
 
 fn punsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    end(cx, Kind::Pattern, "punsubscribe", &args[1..])
+    unsubscribe_from(cx, Kind::Pattern, "punsubscribe", &args[1..])
 }
 
 fn sunsubscribe(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    end(cx, Kind::Shard, "sunsubscribe", &args[1..])
+    unsubscribe_from(cx, Kind::Shard, "sunsubscribe", &args[1..])
 }
 
 fn publish(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -394,7 +383,7 @@ fn spublish(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn send(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
-    // What a script changed before it publishes is told first.
+    // The events of a script's changes are published before its messages.
     cx.engine.publish_events();
     let receivers = pubsub::publish(cx.engine, kind, args[1], args[2]);
     cx.reply.integer(receivers as i64);
@@ -416,7 +405,7 @@ fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
     let pattern = args.get(2);
     if cx.may_start_job(cx.engine.pubsub.kept(kind)) {
         let cursor = cx.engine.pubsub.begin_walk(kind);
-        cx.start_job(Names { kind, pattern: pattern.map(|&pattern| pattern.into()), cursor, found: 0 });
+        cx.start_job(ListChannels { kind, pattern: pattern.map(|&pattern| pattern.into()), cursor, found: 0 });
         return Ok(());
     }
     let wanted = |name: &&[u8]| pattern.is_none_or(|pattern| glob::matches(pattern, name, false));
@@ -428,18 +417,18 @@ fn list(cx: &mut Context<'_>, kind: Kind, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The names that somebody is subscribed to, when they are very many.
-struct Names {
+/// Lists very many channels with subscribers, in steps.
+struct ListChannels {
     kind: Kind,
-    /// What they have to match; all of them do where there is none.
+    /// The pattern that channels must match; `None` for all channels.
     pattern: Option<Box<[u8]>>,
     cursor: usize,
     found: usize,
 }
 
-impl Work for Names {
+impl Work for ListChannels {
     fn go_on(&mut self, engine: &mut Engine, _: Now, _: SessionId, count: u32, reply: &mut Vec<u8>) -> bool {
-        // A string is the same in both.
+        // Bulk strings are the same in both protocols.
         let mut reply = WireReply::new(reply, Protocol::Resp2);
         engine.pubsub.walk_on(self.kind, self.cursor, count, |name| {
             if self.pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, name, false)) {

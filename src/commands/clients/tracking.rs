@@ -1,4 +1,4 @@
-//! `CLIENT TRACKING`, `CACHING`, `GETREDIR` and `TRACKINGINFO`: being told when keys change that the client may have in a cache of its own.
+//! `CLIENT TRACKING`, `CACHING`, `GETREDIR` and `TRACKINGINFO`: invalidation messages for client-side caching.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -19,7 +19,7 @@ const SUB: Command = Command {
 pub const CACHING: Command = Command {
     name: "caching",
     arity: 3,
-    summary: "Says whether the client may keep what the next command or transaction reads.",
+    summary: "Includes the keys of the next command or transaction in tracking, or excludes them.",
     syntax: "<YES | NO>",
     handler: caching,
     ..SUB
@@ -28,7 +28,7 @@ pub const CACHING: Command = Command {
 /// The row of `CLIENT GETREDIR`.
 pub const GETREDIR: Command = Command {
     name: "getredir",
-    summary: "Gives the number of the connection that is told of changed keys in this one's place.",
+    summary: "Returns the ID of the client to which the tracking notifications of the connection are redirected.",
     handler: getredir,
     ..SUB
 };
@@ -37,7 +37,7 @@ pub const GETREDIR: Command = Command {
 pub const TRACKING: Command = Command {
     name: "tracking",
     arity: -3,
-    summary: "Has the client be told when keys change that it has read, or that begin with a prefix.",
+    summary: "Controls tracking: the client is notified when keys that it has read, or keys with a prefix, change.",
     complexity: "O(1). Some options may introduce additional complexity.",
     syntax: "<ON | OFF> [REDIRECT client-id] [PREFIX prefix [PREFIX prefix ...]] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]",
     handler: tracking,
@@ -48,12 +48,12 @@ pub const TRACKING: Command = Command {
 pub const TRACKINGINFO: Command = Command {
     name: "trackinginfo",
     since: "6.2.0",
-    summary: "Tells of which keys the client is told when they change.",
+    summary: "Returns the tracking state of the connection.",
     handler: trackinginfo,
     ..SUB
 };
 
-/// What `CLIENT TRACKING` is to do.
+/// The arguments of `CLIENT TRACKING`.
 #[derive(Default)]
 struct Request<'a> {
     options: Options,
@@ -62,36 +62,39 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn parse(cx: &Context<'_>, mut rest: &[&'a [u8]]) -> Result<Request<'a>> {
+    fn parse(cx: &Context<'_>, args: &[&'a [u8]]) -> Result<Request<'a>> {
         let mut request = Request::default();
-        while let [word, after @ ..] = rest {
-            let option = match word.to_ascii_lowercase().as_slice() {
-                b"bcast" => Options::BCAST,
-                b"optin" => Options::OPTIN,
-                b"optout" => Options::OPTOUT,
-                b"noloop" => Options::NOLOOP,
+        let mut args = args.iter();
+        while let Some(word) = args.next() {
+            match word.to_ascii_lowercase().as_slice() {
+                b"bcast" => request.options |= Options::BCAST,
+                b"optin" => request.options |= Options::OPTIN,
+                b"optout" => request.options |= Options::OPTOUT,
+                b"noloop" => request.options |= Options::NOLOOP,
                 name => {
-                    let [value, after @ ..] = after else { return Err(Error::SYNTAX) };
-                    match name {
-                        b"redirect" if request.redirect.is_some() => return Err(Error::REDIRECT_TWICE),
-                        b"redirect" => {
-                            let number = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
-                            request.redirect = Some(cx.engine.find_client(number as u64).ok_or(Error::REDIRECT_TO_NOBODY)?);
-                        }
-                        b"prefix" => request.prefixes.push(value),
-                        _ => return Err(Error::SYNTAX),
-                    }
-                    rest = after;
-                    continue;
+                    let value = args.next().ok_or(Error::SYNTAX)?;
+                    request.set(cx, name, value)?;
                 }
-            };
-            request.options |= option;
-            rest = after;
+            }
         }
         Ok(request)
     }
 
-    /// Whether it goes together with itself and with how the client tracks already.
+    /// Sets an option that has a value.
+    fn set(&mut self, cx: &Context<'_>, name: &[u8], value: &'a [u8]) -> Result {
+        match name {
+            b"redirect" if self.redirect.is_some() => return Err(Error::REDIRECT_TWICE),
+            b"redirect" => {
+                let number = parse_i64(value).ok_or(Error::NOT_INTEGER)?;
+                self.redirect = Some(cx.engine.find_client(number as u64).ok_or(Error::REDIRECT_TO_NOBODY)?);
+            }
+            b"prefix" => self.prefixes.push(value),
+            _ => return Err(Error::SYNTAX),
+        }
+        Ok(())
+    }
+
+    /// Fails if the options contradict each other or the current tracking mode.
     fn check(&self, cx: &Context<'_>) -> Result {
         let known = cx.engine.keyspace.changes.tracking.get(cx.engine.sessions[cx.session.0 as usize].tracker);
         let before = known.map_or(Options::empty(), |tracker| tracker.options);
@@ -127,12 +130,12 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Where the first of the prefixes is that is the beginning of another one, or begins with it. Compares each in order with those only that it
-/// begins with, as there may be very many.
+/// Index of the first prefix that overlaps another. Sorts the prefixes and compares each only with the prefixes of it, because
+/// there may be very many.
 fn first_overlapping(prefixes: &[&[u8]]) -> Option<usize> {
     let mut order: Vec<usize> = (0..prefixes.len()).collect();
     order.sort_unstable_by_key(|&index| (prefixes[index], index));
-    // Each of these begins with the one before it; with the first one's index among it and those before it.
+    // Each of these begins with the one before it. The second value is the smallest index up to here.
     let mut chain: Vec<(&[u8], usize)> = Vec::new();
     let mut first = None;
     for index in order {
@@ -193,7 +196,7 @@ fn caching(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The number of the client that is told in this one's place, 0 for none; −1 where it does not track.
+/// The id of the client to which notifications are redirected; 0 for none, −1 if the client does not track.
 fn redirection(cx: &mut Context<'_>) -> i64 {
     let number = cx.session().tracker;
     let tracker = cx.engine.keyspace.changes.tracking.get(number);

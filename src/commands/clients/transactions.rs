@@ -18,7 +18,7 @@ pub const COMMANDS: &[Command] = &[
         traits: Traits::AT_ONCE,
 
         since: "2.0.0",
-        summary: "Throws away what was queued since MULTI, and forgets the watched keys.",
+        summary: "Discards the queued requests of a transaction and stops watching keys.",
         complexity: "O(1) for the queue, and O(N) where N is the number of watched keys",
         handler: discard,
         ..TRANSACTION
@@ -29,7 +29,7 @@ pub const COMMANDS: &[Command] = &[
 
         flags: Flags::NOSCRIPT.union(Flags::LOADING).union(Flags::STALE).union(Flags::SKIP_SLOWLOG),
         since: "1.2.0",
-        summary: "Runs what was queued since MULTI in one step, unless a watched key has changed.",
+        summary: "Executes the queued requests of a transaction atomically, unless a watched key has changed.",
         complexity: "Depends on commands in the transaction",
         handler: |cx, _| transaction::exec::execute(cx),
         ..TRANSACTION
@@ -39,14 +39,14 @@ pub const COMMANDS: &[Command] = &[
         traits: Traits::AT_ONCE,
 
         since: "1.2.0",
-        summary: "Begins a transaction: requests are queued until EXEC.",
+        summary: "Starts a transaction. Requests are queued until EXEC.",
         handler: multi,
         ..TRANSACTION
     },
     Command {
         name: "unwatch",
         since: "2.2.0",
-        summary: "Forgets the watched keys.",
+        summary: "Stops watching keys.",
         complexity: "O(N) where N is the number of watched keys",
         handler: unwatch,
         ..TRANSACTION
@@ -59,7 +59,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::ALL,
         key_uses: uses::EXAMINED,
         since: "2.2.0",
-        summary: "Makes the next EXEC do nothing if one of the keys changes before it.",
+        summary: "Watches keys: the next EXEC does nothing if one of them changes first.",
         complexity: "O(1) for every key.",
         syntax: "key [key ...]",
         handler: watch,

@@ -1,5 +1,5 @@
-//! CLUSTER, READONLY, READWRITE, ASKING: what a cluster of one node tells its clients, with `cluster-enabled`; without it, Redis's
-//! refusal, by which they know.
+//! CLUSTER, READONLY, READWRITE, ASKING: with `cluster-enabled`, the replies of a cluster of one node; otherwise Redis's refusal,
+//! from which clients learn that there is no cluster.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -15,13 +15,13 @@ const CHANGE: Flags = ADMIN.union(Flags::NO_ASYNC_LOADING);
 
 const NONDETERMINISTIC: &[&str] = &["nondeterministic_output"];
 
-/// What all rows here have in common.
-const ONE_NODE: &str = "A cluster here is one node that holds all slots: nothing can be assigned, met or handed over.";
+/// Why subcommands that change the cluster are refused.
+const ONE_NODE: &str = "The cluster is one node that owns all slots: slots and nodes cannot be changed.";
 
 const ROW: Command = Command { flags: Flags::STALE, group: Group::Cluster, since: "3.0.0", handler: refuse, ..Command::DEFAULT };
 
-/// A subcommand that asks something.
-const fn ask(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
+/// A subcommand that returns information.
+const fn query(name: &'static str, arity: i32, syntax: &'static str, summary: &'static str, handler: Handler) -> Command {
     Command { name, arity, syntax, summary, handler, ..ROW }
 }
 
@@ -39,7 +39,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "cluster",
         arity: -2,
-        summary: "Tells of the cluster, which is this server alone.",
+        summary: "A container for cluster commands. The cluster consists of this server alone.",
         complexity: "Depends on subcommand.",
         flags: Flags::empty(),
         subcommands: &[
@@ -59,28 +59,33 @@ pub const COMMANDS: &[Command] = &[
             },
             Command {
                 tips: NONDETERMINISTIC,
-                handler: |cx, _| when_on(cx, |cx| cx.reply.simple("STILL 1")),
-                ..change("bumpepoch", 2, "", "Leaves the configuration epoch as it is, as nobody has a higher one.")
+                handler: |cx, _| in_cluster(cx, |cx| cx.reply.simple("STILL 1")),
+                ..change(
+                    "bumpepoch",
+                    2,
+                    "",
+                    "Advances the configuration epoch. It stays as it is, because no other node has a higher one.",
+                )
             },
             Command {
                 flags: ADMIN,
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of failure reports",
-                ..ask(
+                ..query(
                     "count-failure-reports",
                     3,
                     "node-id",
-                    "Counts those who say that a node has failed: nobody.",
+                    "Counts the active failure reports about a node: none.",
                     count_failure_reports,
                 )
             },
             Command {
                 complexity: "O(1)",
-                ..ask("countkeysinslot", 3, "slot:integer", "Counts the keys of a slot.", count_keys_in_slot)
+                ..query("countkeysinslot", 3, "slot:integer", "Returns the number of keys in a slot.", count_keys_in_slot)
             },
             Command {
                 complexity: "O(N) where N is the total number of hash slot arguments",
-                ..change("delslots", -3, "slot:integer [slot:integer ...]", "Refused: all slots stay here.")
+                ..change("delslots", -3, "slot:integer [slot:integer ...]", "Refused: all slots stay assigned.")
             },
             Command {
                 since: "7.0.0",
@@ -89,89 +94,89 @@ pub const COMMANDS: &[Command] = &[
                     "delslotsrange",
                     -4,
                     "start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...]",
-                    "Refused: all slots stay here.",
+                    "Refused: all slots stay assigned.",
                 )
             },
-            Command { handler: failover, ..change("failover", -2, "[FORCE | TAKEOVER]", "Refused: only a replica takes over.") },
-            change("flushslots", 2, "", "Refused: all slots stay here."),
+            Command { handler: failover, ..change("failover", -2, "[FORCE | TAKEOVER]", "Refused: there is no replica.") },
+            change("flushslots", 2, "", "Refused: all slots stay assigned."),
             Command { handler: forget, ..change("forget", 3, "node-id", "Refused: there is no other node.") },
             Command {
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of requested keys",
-                ..ask("getkeysinslot", 4, "slot:integer count", "Lists keys of a slot.", get_keys_in_slot)
+                ..query("getkeysinslot", 4, "slot:integer count", "Returns keys in a slot.", get_keys_in_slot)
             },
             Command {
-                flags: ANY_TIME,
-                since: "5.0.0",
-                ..ask("help", 2, "", "Lists the subcommands.", |cx, args| {
-                    if cx.engine.in_cluster() { help::from_rows(cx, args) } else { Err(Error::NO_CLUSTER) }
-                })
+                handler: |cx, args| if cx.engine.in_cluster() { help::from_rows(cx, args) } else { Err(Error::NO_CLUSTER) },
+                ..help::row(Group::Cluster, "5.0.0")
             },
-            Command { tips: NONDETERMINISTIC, ..ask("info", 2, "", "Tells how the cluster is.", info) },
+            Command { tips: NONDETERMINISTIC, ..query("info", 2, "", "Returns the state of the cluster.", info) },
             Command {
                 complexity: "O(N) where N is the number of bytes in the key.",
-                ..ask("keyslot", 3, "key:string", "Gives the slot of a key.", key_slot_of)
+                ..query("keyslot", 3, "key:string", "Returns the slot of a key.", key_slot_of)
             },
             Command {
                 since: "7.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..ask("links", 2, "", "Lists the connections to other nodes: none.", |cx, _| when_on(cx, |cx| cx.reply.array(0)))
+                ..query("links", 2, "", "Returns the connections to other nodes: none.", |cx, _| {
+                    in_cluster(cx, |cx| cx.reply.array(0))
+                })
             },
-            change("meet", -4, "ip port:integer [cluster-bus-port:integer]", "Refused: the cluster is this node alone."),
-            ask("myid", 2, "", "Gives the node's name.", |cx, _| {
-                when_on(cx, |cx| cx.reply.bulk(cx.engine.run_id.clone().as_bytes()))
+            change("meet", -4, "ip port:integer [cluster-bus-port:integer]", "Refused: the cluster consists of this node alone."),
+            query("myid", 2, "", "Returns the ID of the node.", |cx, _| {
+                in_cluster(cx, |cx| cx.reply.bulk(cx.engine.run_id.clone().as_bytes()))
             }),
             Command {
                 since: "7.2.0",
                 tips: NONDETERMINISTIC,
-                ..ask("myshardid", 2, "", "Gives the name of the node's shard.", |cx, _| {
-                    when_on(cx, |cx| cx.reply.bulk(shard_id(&cx.engine.run_id).as_bytes()))
+                ..query("myshardid", 2, "", "Returns the ID of the node's shard.", |cx, _| {
+                    in_cluster(cx, |cx| cx.reply.bulk(shard_id(&cx.engine.run_id).as_bytes()))
                 })
             },
-            Command { tips: NONDETERMINISTIC, complexity: OF_NODES, ..ask("nodes", 2, "", "Lists the nodes.", nodes) },
+            Command {
+                tips: NONDETERMINISTIC,
+                complexity: OF_NODES,
+                ..query("nodes", 2, "", "Returns the nodes and their slots as text.", nodes)
+            },
             Command {
                 flags: ADMIN,
                 since: "5.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of replicas.",
-                ..ask("replicas", 3, "node-id", "Lists the replicas of a node: none.", replicas)
+                ..query("replicas", 3, "node-id", "Returns the replicas of a node: none.", replicas)
             },
-            Command {
-                handler: replicate,
-                ..change("replicate", 3, "node-id", "Refused: there is no other node to be a replica of.")
-            },
+            Command { handler: replicate, ..change("replicate", 3, "node-id", "Refused: there is no other node to replicate.") },
             Command {
                 flags: ADMIN.union(Flags::NOSCRIPT),
                 complexity: "O(N) where N is the number of known nodes. The command may execute a FLUSHALL as a side effect.",
-                ..change("reset", -2, "[HARD | SOFT]", "Refused: the cluster stays as it is.")
+                ..change("reset", -2, "[HARD | SOFT]", "Refused: the cluster cannot be changed.")
             },
-            change("saveconfig", 2, "", "Refused: there is no file of nodes, as there is nothing to remember."),
-            change("set-config-epoch", 3, "config-epoch:integer", "Refused: the node has its epoch."),
+            change("saveconfig", 2, "", "Refused: there is no configuration file of nodes."),
+            change("set-config-epoch", 3, "config-epoch:integer", "Refused: the node has a configuration epoch."),
             change(
                 "setslot",
                 -4,
                 "slot:integer <IMPORTING importing | MIGRATING migrating | NODE node | STABLE>",
-                "Refused: all slots stay here.",
+                "Refused: all slots stay assigned.",
             ),
             Command {
                 flags: ANY_TIME,
                 since: "7.0.0",
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..ask("shards", 2, "", "Lists the slots by shard.", shards)
+                ..query("shards", 2, "", "Returns the shards with their slots and nodes.", shards)
             },
             Command {
                 flags: ADMIN,
                 tips: NONDETERMINISTIC,
                 complexity: "O(N) where N is the number of replicas.",
-                ..ask("slaves", 3, "node-id", "Lists the replicas of a node: none.", replicas)
+                ..query("slaves", 3, "node-id", "Returns the replicas of a node: none.", replicas)
             },
             Command {
                 flags: ANY_TIME,
                 tips: NONDETERMINISTIC,
                 complexity: OF_NODES,
-                ..ask("slots", 2, "", "Lists the slots by node.", slots)
+                ..query("slots", 2, "", "Returns the ranges of slots with their nodes.", slots)
             },
         ],
         ..ROW
@@ -180,7 +185,7 @@ pub const COMMANDS: &[Command] = &[
         name: "readonly",
         flags: Flags::FAST.union(ANY_TIME),
         categories: Categories::CONNECTION,
-        summary: "Lets this connection read from a replica; there is none, so it changes nothing.",
+        summary: "Enables reading from a replica for the connection. There is none, so it has no effect.",
         handler: accept,
         ..ROW
     },
@@ -188,7 +193,7 @@ pub const COMMANDS: &[Command] = &[
         name: "readwrite",
         flags: Flags::FAST.union(ANY_TIME),
         categories: Categories::CONNECTION,
-        summary: "Ends what READONLY began.",
+        summary: "Disables reading from a replica for the connection.",
         handler: accept,
         ..ROW
     },
@@ -196,14 +201,14 @@ pub const COMMANDS: &[Command] = &[
         name: "asking",
         flags: Flags::FAST,
         categories: Categories::CONNECTION,
-        summary: "Says that a redirection is followed; there are none, so it changes nothing.",
+        summary: "Announces that the client follows an ASK redirection. There are none, so it has no effect.",
         handler: accept,
         ..ROW
     },
 ];
 
-/// Replies in a cluster, and refuses elsewhere.
-fn when_on(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result {
+/// Writes a reply if the server is a cluster; otherwise fails.
+fn in_cluster(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);
     }
@@ -212,10 +217,10 @@ fn when_on(cx: &mut Context<'_>, reply: impl FnOnce(&mut Context<'_>)) -> Result
 }
 
 fn accept(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    when_on(cx, |cx| cx.reply.ok())
+    in_cluster(cx, |cx| cx.reply.ok())
 }
 
-/// Of what would change the cluster, nothing is possible.
+/// The handler of subcommands that would change the cluster.
 fn refuse(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Err(if cx.engine.in_cluster() { Error::ONE_NODE } else { Error::NO_CLUSTER })
 }
@@ -224,7 +229,7 @@ fn shard_id(node_id: &str) -> String {
     node_id.chars().rev().collect()
 }
 
-/// Where the caller reaches this node: as configured, or else as it did.
+/// The address at which the client reaches this node: the announced one, or else that of its connection.
 fn endpoint(cx: &mut Context<'_>) -> (String, u16) {
     let config = &cx.engine.config;
     let (announced, announced_port) = (config.cluster_announce_ip.clone(), config.cluster_announce_port);
@@ -238,7 +243,7 @@ fn endpoint(cx: &mut Context<'_>) -> (String, u16) {
 }
 
 fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    when_on(cx, |cx| {
+    in_cluster(cx, |cx| {
         let lines = [
             ("cluster_slots_assigned", SLOTS),
             ("cluster_slots_ok", SLOTS),
@@ -257,21 +262,21 @@ fn info(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     })
 }
 
-/// The line of this node; there is no bus, so its port is 0.
+/// This node's line in `CLUSTER NODES`. The port of the cluster bus is 0, because there is none.
 fn node_line(cx: &mut Context<'_>) -> String {
     let (ip, port) = endpoint(cx);
     format!("{} {ip}:{port}@0 myself,master - 0 0 1 connected 0-{}\n", cx.engine.run_id, SLOTS - 1)
 }
 
 fn nodes(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    when_on(cx, |cx| {
+    in_cluster(cx, |cx| {
         let line = node_line(cx);
         cx.reply.verbatim("txt", line.as_bytes());
     })
 }
 
 fn slots(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    when_on(cx, |cx| {
+    in_cluster(cx, |cx| {
         let (ip, port) = endpoint(cx);
         cx.reply.array(1);
         cx.reply.array(3);
@@ -286,7 +291,7 @@ fn slots(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn shards(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    when_on(cx, |cx| {
+    in_cluster(cx, |cx| {
         let (ip, port) = endpoint(cx);
         let id = cx.engine.run_id.clone();
         let reply = &mut *cx.reply;
@@ -316,7 +321,7 @@ fn shards(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn key_slot_of(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    when_on(cx, |cx| cx.reply.integer(i64::from(key_slot(args[2]))))
+    in_cluster(cx, |cx| cx.reply.integer(i64::from(key_slot(args[2]))))
 }
 
 fn count_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -353,8 +358,8 @@ fn get_keys_in_slot(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Errors unless an argument names this node.
-fn known(cx: &Context<'_>, name: &[u8]) -> Result {
+/// Fails unless the argument is this node's id.
+fn check_node_id(cx: &Context<'_>, name: &[u8]) -> Result {
     if !cx.engine.in_cluster() {
         return Err(Error::NO_CLUSTER);
     }
@@ -362,24 +367,24 @@ fn known(cx: &Context<'_>, name: &[u8]) -> Result {
 }
 
 fn count_failure_reports(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    known(cx, args[2])?;
+    check_node_id(cx, args[2])?;
     cx.reply.integer(0);
     Ok(())
 }
 
 fn replicas(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    known(cx, args[2])?;
+    check_node_id(cx, args[2])?;
     cx.reply.array(0);
     Ok(())
 }
 
 fn forget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    known(cx, args[2])?;
+    check_node_id(cx, args[2])?;
     Err(Error::new("ERR I tried hard but I can't forget myself..."))
 }
 
 fn replicate(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    known(cx, args[2])?;
+    check_node_id(cx, args[2])?;
     Err(Error::new("ERR Can't replicate myself"))
 }
 

@@ -1,4 +1,4 @@
-//! CLUSTER, and what a cluster asks of requests and scripts.
+//! CLUSTER, and hash slots of requests, transactions and scripts.
 
 use crate::commands;
 use crate::engine::Engine;
@@ -42,7 +42,7 @@ fn one_node_has_all_slots_where_the_client_reached_it() {
         ("CLUSTER LINKS", "*0"),
         ("CLUSTER REPLICAS x", "-ERR Unknown node x"),
         (&format!("CLUSTER REPLICAS {id}"), "*0"),
-        ("CLUSTER MEET 127.0.0.1 1", "-ERR Portcullis is a cluster of one node, which has all slots and keeps them"),
+        ("CLUSTER MEET 127.0.0.1 1", "-ERR Portcullis is a cluster of one node that always owns all slots"),
         ("CLUSTER FAILOVER", "-ERR You should send CLUSTER FAILOVER to a replica"),
     ]);
     assert!(h.run("CLUSTER NODES").ends_with(&format!("{id} 127.0.0.1:7000@0 myself,master - 0 0 1 connected 0-16383")));
@@ -81,7 +81,7 @@ fn requests_keep_to_one_slot() {
         ("EXEC", cross),
         ("DEL {x}p", ":1"),
         ("FAILOVER", "-ERR FAILOVER not allowed in cluster mode. Use CLUSTER FAILOVER command instead."),
-        // The last of several destinations counts, and a request that names not as many ids as streams has no keys.
+        // The last of several destinations counts. A request with an odd number of arguments after STREAMS has no keys.
         ("GEORADIUS {a}1 15 37 1 km STORE b STORE {a}2", ":0"),
         ("GEORADIUS {a}1 15 37 1 km STORE {a}2 STOREDIST b", cross),
         ("XREAD STREAMS a b 0 0", cross),
@@ -97,7 +97,7 @@ fn requests_keep_to_one_slot() {
         ("GET b", "+QUEUED"),
         ("EXEC", cross),
         ("EXEC", "-ERR EXEC without MULTI"),
-        // What comes after an error is not queued.
+        // Requests after an error are not queued.
         ("MULTI", "+OK"),
         ("MGET a b", cross),
         ("GET a", "+QUEUED"),
@@ -134,7 +134,7 @@ fn scripts_keep_to_one_slot_as_they_say_of_themselves() {
     };
     let crossed = "-ERR Script attempted to access keys that do not hash to the same slot";
     let call_crossed = "-ERR Command 'mget' in script attempted to access keys that don't hash to the same slot";
-    // Without a first line each call may have its own slot; with one all have the first, or that of the keys.
+    // Without a shebang, each call may use its own slot. With one, all calls use the slot of the keys, or of the first call.
     assert_eq!(run("", of_a_and_b, &[]), "$1\r\n2\r\n");
     assert_eq!(run("", "return redis.call('get','b')", &["a"]), "$1\r\n2\r\n");
     assert!(run("#!lua\n", of_a_and_b, &[]).starts_with(crossed));
@@ -142,7 +142,7 @@ fn scripts_keep_to_one_slot_as_they_say_of_themselves() {
     assert!(run("#!lua\n", "return redis.call('spublish','b','x')", &["a"]).starts_with(crossed));
     assert_eq!(run("#!lua\n", "return redis.pcall('get','b').err", &["a"]), format!("$69\r\n{}\r\n", &crossed[1..]));
     assert_eq!(run("#!lua flags=allow-cross-slot-keys\n", of_a_and_b, &["a"]), "$1\r\n2\r\n");
-    // No call may have several, and no request.
+    // No call and no request may use several slots.
     for shebang in ["", "#!lua\n", "#!lua flags=allow-cross-slot-keys\n"] {
         assert!(run(shebang, "return redis.call('mget','a','b')", &[]).starts_with(call_crossed));
         let request = "-CROSSSLOT Keys in request don't hash to the same slot\r\n";
@@ -150,7 +150,7 @@ fn scripts_keep_to_one_slot_as_they_say_of_themselves() {
     }
     let refused = "-ERR Can not run script on cluster, 'no-cluster' flag is set.\r\n";
     assert_eq!(run("#!lua flags=no-cluster\n", "return 1", &["a"]), refused);
-    // A transaction has one slot, and the scripts in it.
+    // A transaction uses one slot, including the scripts in it.
     let library = "#!lua name=l\nredis.register_function('g', function() return redis.call('get', 'b') end) \
                    redis.register_function{function_name='f', callback=function() return 1 end, flags={'no-cluster'}}";
     assert_eq!(h.args(&[b"FUNCTION", b"LOAD", library.as_bytes()]), b"$1\r\nl\r\n");

@@ -1,4 +1,4 @@
-//! HyperLogLogs: estimates of how many different elements were seen. They are strings, with the bytes that Redis gives them.
+//! HyperLogLog commands: estimates of the number of different elements. HyperLogLogs are strings in Redis's format.
 
 use crate::base::error::{Error, Result};
 use crate::engine::command::keys::KeyUse;
@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: GROW.union(Flags::FAST),
         key_uses: &[(Access::ReadWrite, KeyUse::INSERT)],
-        summary: "Shows elements to a HyperLogLog, which comes into being where it is not there.",
+        summary: "Adds elements to a HyperLogLog. Creates it if it does not exist.",
         complexity: "O(N) for N elements",
         syntax: "key [element [element ...]]",
         handler: pfadd,
@@ -38,8 +38,8 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.union(Flags::MAY_REPLICATE),
         keys: Keys::ALL,
         key_uses: &[READ_AND_CACHED],
-        key_notes: &["An estimate is kept in the value."],
-        summary: "Estimates how many different elements HyperLogLogs have seen together.",
+        key_notes: &["Stores the estimate in the value."],
+        summary: "Estimates the number of different elements of one or more HyperLogLogs together.",
         complexity: "O(N) for N keys",
         syntax: "key [key ...]",
         handler: pfcount,
@@ -53,7 +53,7 @@ pub const COMMANDS: &[Command] = &[
         flags: GROW,
         keys: Keys::ALL,
         key_uses: &[(Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::INSERT)), (Access::Read, KeyUse::ACCESS)],
-        summary: "Makes a HyperLogLog one that has seen what others have seen, too.",
+        summary: "Merges HyperLogLogs into the first one.",
         complexity: "O(N) for N HyperLogLogs",
         syntax: "destkey [sourcekey:key [sourcekey:key ...]]",
         handler: pfmerge,
@@ -65,7 +65,7 @@ pub const COMMANDS: &[Command] = &[
         flags: GROW.union(Flags::ADMIN),
         keys: Keys::Range { first: 2, last: 2, step: 1 },
         key_uses: &[READ_AND_CACHED],
-        summary: "Shows the inside of a HyperLogLog.",
+        summary: "Shows the registers or the encoding of a HyperLogLog.",
         complexity: "O(N) for N registers",
         syntax: "subcommand key",
         handler: pfdebug,
@@ -76,7 +76,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 1,
         flags: Flags::ADMIN,
         keys: Keys::None,
-        summary: "Tests that HyperLogLogs count right.",
+        summary: "Tests the HyperLogLog implementation.",
         complexity: "O(N) for N elements of the test",
         handler: pfselftest,
         ..HLL
@@ -85,20 +85,20 @@ pub const COMMANDS: &[Command] = &[
 
 const PFADD: Event = Event::new(Classes::STRING, "pfadd");
 
-/// Elements that the self-test counts.
+/// Number of elements that the self-test adds.
 const TEST_ELEMENTS: u64 = 100_000;
 
-/// The error of registers that make no sense.
-fn sound<T>(result: std::result::Result<T, Corrupt>) -> Result<T> {
+/// Converts the error of corrupt registers.
+fn or_corrupt<T>(result: std::result::Result<T, Corrupt>) -> Result<T> {
     result.map_err(|Corrupt| Error::CORRUPT_HLL)
 }
 
-/// The HyperLogLog under a key, `None` where there is none; an error where the key holds something else. Counts as a hit or a miss.
+/// The HyperLogLog of a key; `None` if the key does not exist. Fails if it holds anything else. Counts as a hit or a miss.
 fn read<'d>(db: &'d mut Db<'_>, key: &[u8]) -> Result<Option<&'d [u8]>> {
     db.string(key)?.map_or(Ok(None), |bytes| checked(bytes).map(Some))
 }
 
-/// As [`read`], for a command that changes it.
+/// As [`read`] for a command that changes it; counts as neither a hit nor a miss.
 fn peek<'d>(db: &'d mut Db<'_>, key: &[u8]) -> Result<Option<&'d [u8]>> {
     let Some(entry) = db.peek(key) else { return Ok(None) };
     checked(entry.bytes().ok_or(Error::WRONG_TYPE)?).map(Some)
@@ -108,7 +108,7 @@ fn checked(bytes: &[u8]) -> Result<&[u8]> {
     if hll::is_valid(bytes) { Ok(bytes) } else { Err(Error::NOT_HLL) }
 }
 
-/// Makes the key hold a HyperLogLog; its deadline stays.
+/// Stores a HyperLogLog. The key's deadline stays.
 fn put(db: &mut Db<'_>, key: &[u8], bytes: &[u8], event: Event) -> Result {
     db.put_string(key, bytes, Ttl::Keep, event)?;
     db.set_form(key, Form::Raw);
@@ -123,45 +123,56 @@ fn pfadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let sparse_max = sparse_max(cx);
     let (key, elements) = (args[1], &args[2..]);
     let mut db = cx.db();
-    let mut changed = false;
-    match peek(&mut db, key)? {
-        Some(bytes) if hll::is_dense(bytes) => {
-            let mut edit = db.edit_string(key)?;
-            for element in elements {
-                if let Some((at, bytes)) = hll::change(edit.bytes(), element) {
-                    edit.write(at, &bytes);
-                    changed = true;
-                }
-            }
-            if changed {
-                let mut count: [u8; 8] = edit.bytes()[hll::CACHE].try_into().unwrap_or_default();
-                count[7] |= 0x80;
-                edit.write(hll::CACHE.start, &count);
-                edit.finish(Form::Raw, Some(PFADD));
-            }
-        }
+    let changed = match peek(&mut db, key)? {
+        Some(bytes) if hll::is_dense(bytes) => add_to_dense(&mut db, key, elements)?,
         found => {
-            changed |= found.is_none();
-            let mut bytes = found.map_or_else(hll::empty, <[u8]>::to_vec);
-            for element in elements {
-                match hll::add(&mut bytes, element, sparse_max) {
-                    Ok(news) => changed |= news,
-                    Err(corrupt) => {
-                        // What was seen before the registers ended is kept, though nobody is told.
-                        put(&mut db, key, &bytes, Event::SILENT)?;
-                        return sound(Err(corrupt));
-                    }
-                }
-            }
-            if changed {
-                hll::forget(&mut bytes);
-                put(&mut db, key, &bytes, PFADD)?;
-            }
+            let sparse = found.map(<[u8]>::to_vec);
+            add_to_sparse(&mut db, key, sparse, elements, sparse_max)?
         }
-    }
+    };
     db.set_form(key, Form::Raw);
     cx.reply.integer(i64::from(changed));
     Ok(())
+}
+
+/// Adds elements to a dense HyperLogLog in place. Returns whether it changed.
+fn add_to_dense(db: &mut Db<'_>, key: &[u8], elements: &[&[u8]]) -> Result<bool> {
+    let mut edit = db.edit_string(key)?;
+    let mut changed = false;
+    for element in elements {
+        if let Some((at, bytes)) = hll::change(edit.bytes(), element) {
+            edit.write(at, &bytes);
+            changed = true;
+        }
+    }
+    if changed {
+        let mut count: [u8; 8] = edit.bytes()[hll::CACHE].try_into().unwrap_or_default();
+        count[7] |= 0x80;
+        edit.write(hll::CACHE.start, &count);
+        edit.finish(Form::Raw, Some(PFADD));
+    }
+    Ok(changed)
+}
+
+/// Adds elements to a sparse HyperLogLog, or to a new one, and stores it. Returns whether it is new or changed.
+fn add_to_sparse(db: &mut Db<'_>, key: &[u8], sparse: Option<Vec<u8>>, elements: &[&[u8]], sparse_max: usize) -> Result<bool> {
+    let mut changed = sparse.is_none();
+    let mut bytes = sparse.unwrap_or_else(hll::empty);
+    for element in elements {
+        match hll::add(&mut bytes, element, sparse_max) {
+            Ok(new) => changed |= new,
+            Err(corrupt) => {
+                // The elements before the error are kept, without an event, as in Redis.
+                put(db, key, &bytes, Event::SILENT)?;
+                return or_corrupt(Err(corrupt));
+            }
+        }
+    }
+    if changed {
+        hll::invalidate(&mut bytes);
+        put(db, key, &bytes, PFADD)?;
+    }
+    Ok(changed)
 }
 
 fn pfcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
@@ -169,14 +180,14 @@ fn pfcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let count = match &args[1..] {
         [key] => match read(&mut db, key)? {
             None => 0,
-            Some(bytes) => match hll::cached(bytes) {
+            Some(bytes) => match hll::cached_count(bytes) {
                 Some(count) => {
                     db.set_form(key, Form::Raw);
                     count
                 }
                 None => {
-                    let count = sound(hll::count(bytes))?;
-                    // No event tells of it, but the string is another now.
+                    let count = or_corrupt(hll::count(bytes))?;
+                    // Publishes no event, but the stored string changes.
                     let mut edit = db.edit_string(key)?;
                     edit.write(hll::CACHE.start, &count.to_le_bytes());
                     edit.finish(Form::Raw, None);
@@ -188,7 +199,7 @@ fn pfcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             let mut registers = [0; REGISTERS];
             for key in keys {
                 if let Some(bytes) = read(&mut db, key)? {
-                    sound(hll::merge(&mut registers, bytes))?;
+                    or_corrupt(hll::merge(&mut registers, bytes))?;
                 }
             }
             hll::count_registers(&registers)
@@ -206,17 +217,17 @@ fn pfmerge(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     for key in &args[1..] {
         if let Some(bytes) = read(&mut db, key)? {
             dense |= hll::is_dense(bytes);
-            sound(hll::merge(&mut registers, bytes))?;
+            or_corrupt(hll::merge(&mut registers, bytes))?;
         }
     }
     let mut merged = peek(&mut db, args[1])?.map_or_else(hll::empty, <[u8]>::to_vec);
     if dense {
-        sound(hll::to_dense(&mut merged))?;
+        or_corrupt(hll::to_dense(&mut merged))?;
     }
     for (index, value) in registers.iter().enumerate().filter(|(_, value)| **value > 0) {
-        sound(hll::raise(&mut merged, index, *value, sparse_max))?;
+        or_corrupt(hll::raise(&mut merged, index, *value, sparse_max))?;
     }
-    hll::forget(&mut merged);
+    hll::invalidate(&mut merged);
     put(&mut db, args[1], &merged, PFADD)?;
     cx.reply.ok();
     Ok(())
@@ -228,7 +239,7 @@ fn pfdebug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut bytes = peek(&mut db, key)?.ok_or(Error::NO_SUCH_HLL)?.to_vec();
     match &what[..] {
         b"getreg" | b"todense" => {
-            let changed = sound(hll::to_dense(&mut bytes))?;
+            let changed = or_corrupt(hll::to_dense(&mut bytes))?;
             if changed {
                 put(&mut db, key, &bytes, Event::SILENT)?;
             }
@@ -251,18 +262,18 @@ fn pfselftest(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let sparse_max = sparse_max(cx);
     let seed = cx.engine.random();
     let (mut sparse, mut dense) = (hll::empty(), hll::empty());
-    sound(hll::to_dense(&mut dense))?;
+    or_corrupt(hll::to_dense(&mut dense))?;
     let mut checkpoint = 1;
     for n in 1..=TEST_ELEMENTS {
         let element = (n ^ seed).to_le_bytes();
-        sound(hll::add(&mut sparse, &element, sparse_max))?;
-        sound(hll::add(&mut dense, &element, sparse_max))?;
+        or_corrupt(hll::add(&mut sparse, &element, sparse_max))?;
+        or_corrupt(hll::add(&mut dense, &element, sparse_max))?;
         if n == checkpoint {
-            let count = sound(hll::count(&dense))?;
-            if sound(hll::count(&sparse))? != count {
+            let count = or_corrupt(hll::count(&dense))?;
+            if or_corrupt(hll::count(&sparse))? != count {
                 return Err(Error::new("TESTFAILED dense/sparse disagree"));
             }
-            // Six times the standard error.
+            // Six standard errors.
             let error_max = (1.04 / (REGISTERS as f64).sqrt() * 6.0 * n as f64).ceil() as u64;
             if count.abs_diff(n) > error_max {
                 return Err(Error::new(format!("TESTFAILED Too big error. card:{n} abserr:{}", count.abs_diff(n))));

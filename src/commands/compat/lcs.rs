@@ -13,21 +13,21 @@ pub const COMMANDS: &[Command] = &[Command {
     keys: Keys::TWO,
     group: Group::String,
     since: "7.0.0",
-    summary: "Finds the longest common subsequence of two keys' strings.",
+    summary: "Finds the longest common subsequence of two string values.",
     complexity: "O(N*M) for strings of N and M bytes",
     syntax: "key1 key2 [LEN] [IDX] [MINMATCHLEN min-match-len] [WITHMATCHLEN]",
     handler: lcs,
     ..Command::DEFAULT
 }];
 
-/// A run of bytes that both strings have: where it begins in each, and its length.
+/// A run of bytes that both strings have: its start in each, and its length.
 struct Match {
     a: usize,
     b: usize,
     len: usize,
 }
 
-/// Lengths of the longest common subsequences of all beginnings of two strings.
+/// The lengths of the longest common subsequences of all pairs of prefixes.
 struct Table {
     width: usize,
     cells: Vec<u32>,
@@ -50,7 +50,7 @@ impl Table {
         self.cells[i * self.width + j]
     }
 
-    /// The subsequence, and the runs it is made of, from the last to the first.
+    /// The subsequence, and its runs in reverse order.
     fn walk(&self, a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<Match>) {
         let (mut i, mut j) = (a.len(), b.len());
         let (mut found, mut runs): (Vec<u8>, Vec<Match>) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! Commands that clients of Redis may use and that have nothing to do with locks: geo, HyperLogLog, LCS, CLUSTER, MODULE.
+//! Redis commands that have nothing to do with locks: geo, HyperLogLog, LCS, CLUSTER, MODULE.
 
 pub mod cluster;
 pub mod geo;

@@ -1,4 +1,4 @@
-//! MODULE: there are none, and none can be loaded. Tools ask which there are before anything else.
+//! MODULE: there are no modules, and none can be loaded. Many tools list the modules when they connect.
 
 use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
@@ -20,53 +20,45 @@ pub const COMMANDS: &[Command] = &[Command {
     name: "module",
     arity: -2,
     flags: Flags::empty(),
-    summary: "Tells that there are no modules.",
+    summary: "A container for module commands. There are no modules.",
     complexity: "Depends on subcommand.",
     subcommands: &[
-        Command {
-            name: "help",
-            arity: 2,
-            flags: Flags::LOADING.union(Flags::STALE),
-            since: "5.0.0",
-            summary: "Lists the subcommands.",
-            handler: help::from_rows,
-            ..ROW
-        },
+        help::row(Group::Server, "5.0.0"),
         Command {
             name: "list",
             arity: 2,
-            summary: "Lists the modules: there are none.",
+            summary: "Returns the loaded modules: none.",
             tips: &["nondeterministic_output_order"],
             handler: list,
             ..ROW
         },
         Command {
             name: "load",
-            refused: "There are no loadable modules.",
+            refused: "Modules are not supported.",
             arity: -3,
             flags: LOADS,
-            summary: "Refused: there are no loadable modules.",
+            summary: "Refused: modules are not supported.",
             syntax: "path [arg [arg ...]]",
             handler: refuse,
             ..ROW
         },
         Command {
             name: "loadex",
-            refused: "There are no loadable modules.",
+            refused: "Modules are not supported.",
             arity: -3,
             flags: LOADS,
             since: "7.0.0",
-            summary: "Refused: there are no loadable modules.",
+            summary: "Refused: modules are not supported.",
             syntax: "path [CONFIG configs:(name value) [CONFIG configs:(name value) ...]] [ARGS args [args ...]]",
             handler: refuse,
             ..ROW
         },
         Command {
             name: "unload",
-            refused: "There are no loadable modules.",
+            refused: "Modules are not supported.",
             arity: 3,
             flags: LOADS,
-            summary: "Refused: there are no loadable modules.",
+            summary: "Refused: modules are not supported.",
             syntax: "name",
             handler: refuse,
             ..ROW
@@ -93,8 +85,8 @@ mod tests {
         let mut h = Harness::new();
         h.script(&[
             ("MODULE LIST", "*0"),
-            ("MODULE LOAD /tmp/m.so", "-ERR MODULE command not allowed. Portcullis has no loadable modules."),
-            ("MODULE UNLOAD m", "-ERR MODULE command not allowed. Portcullis has no loadable modules."),
+            ("MODULE LOAD /tmp/m.so", "-ERR MODULE command not allowed. Portcullis does not support modules."),
+            ("MODULE UNLOAD m", "-ERR MODULE command not allowed. Portcullis does not support modules."),
             ("MODULE", "-ERR wrong number of arguments for 'module' command"),
             ("MODULE GRAPH", "-ERR unknown subcommand 'GRAPH'. Try MODULE HELP."),
         ]);

@@ -1,4 +1,4 @@
-//! Deadlines of the fields of hashes.
+//! Field deadlines: `HEXPIRE`, `HTTL`, `HPERSIST` and their variants.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -11,12 +11,12 @@ use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::hashes::HashEdit;
 
-/// The latest unix time at which a field can end, in milliseconds.
+/// The latest unix time in milliseconds at which a field can expire.
 const UNIX_MS_MAX: i64 = (1 << 46) - 1;
 
-/// What is answered for a field that is not there.
+/// Reply for a field that does not exist.
 const NO_FIELD: i64 = -2;
-/// What is answered for a field without a deadline.
+/// Reply for a field without a deadline.
 const NO_DEADLINE: i64 = -1;
 
 /// The rows.
@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "hexpire",
         key_uses: uses::CHANGED,
-        summary: "Lets fields of a hash end after so many seconds.",
+        summary: "Sets the expiration of fields of a hash in seconds.",
         syntax: "key seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::EX),
         ..EXPIRE
@@ -32,7 +32,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "hpexpire",
         key_uses: uses::CHANGED,
-        summary: "Lets fields of a hash end after so many milliseconds.",
+        summary: "Sets the expiration of fields of a hash in milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::PX),
         ..EXPIRE
@@ -40,7 +40,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "hexpireat",
         key_uses: uses::CHANGED,
-        summary: "Lets fields of a hash end at a unix time in seconds.",
+        summary: "Sets the expiration of fields of a hash to a Unix time in seconds.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::EXAT),
         ..EXPIRE
@@ -48,34 +48,34 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "hpexpireat",
         key_uses: uses::CHANGED,
-        summary: "Lets fields of a hash end at a unix time in milliseconds.",
+        summary: "Sets the expiration of fields of a hash to a Unix time in milliseconds.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT] FIELDS numfields field [field ...]",
         handler: |cx, args| expire(cx, args, Unit::PXAT),
         ..EXPIRE
     },
     Command {
         name: "httl",
-        summary: "Gives the seconds that fields of a hash have left.",
+        summary: "Returns the remaining time to live of fields of a hash in seconds.",
         tips: &["nondeterministic_output"],
         handler: |cx, args| time_left(cx, args, Unit::EX),
         ..TIMES
     },
     Command {
         name: "hpttl",
-        summary: "Gives the milliseconds that fields of a hash have left.",
+        summary: "Returns the remaining time to live of fields of a hash in milliseconds.",
         tips: &["nondeterministic_output"],
         handler: |cx, args| time_left(cx, args, Unit::PX),
         ..TIMES
     },
     Command {
         name: "hexpiretime",
-        summary: "Gives the unix times in seconds at which fields of a hash end.",
+        summary: "Returns the expiration of fields of a hash as a Unix time in seconds.",
         handler: |cx, args| time_left(cx, args, Unit::EXAT),
         ..TIMES
     },
     Command {
         name: "hpexpiretime",
-        summary: "Gives the unix times in milliseconds at which fields of a hash end.",
+        summary: "Returns the expiration of fields of a hash as a Unix time in milliseconds.",
         handler: |cx, args| time_left(cx, args, Unit::PXAT),
         ..TIMES
     },
@@ -84,30 +84,30 @@ pub const COMMANDS: &[Command] = &[
         access: Access::ReadWrite,
         flags: WRITE_FAST,
         key_uses: uses::CHANGED,
-        summary: "Takes their deadlines from fields of a hash.",
+        summary: "Removes the expiration of fields of a hash.",
         handler: persist,
         ..TIMES
     },
 ];
 
 pub(crate) const EXPIRE: Command =
-    Command { arity: -6, flags: GROW_FAST, since: "7.4.0", complexity: "O(N) for N fields named", ..HASH };
+    Command { arity: -6, flags: GROW_FAST, since: "7.4.0", complexity: "O(N) for N given fields", ..HASH };
 
 pub(crate) const TIMES: Command =
     Command { arity: -5, flags: READ_FAST, access: Access::Read, syntax: "key FIELDS numfields field [field ...]", ..EXPIRE };
 
-/// When a field is to end.
+/// When a field expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Never.
     Never,
-    /// Its time has passed already.
+    /// Its time has passed.
     Now,
     /// At this deadline, in monotonic milliseconds.
     At(u64),
 }
 
-/// Reads a time.
+/// Parses a time.
 pub(crate) fn parse_end(now: Now, argument: &[u8], unit: Unit, command: &str) -> Result<End> {
     let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
     if number < 0 {
@@ -121,7 +121,7 @@ pub(crate) fn parse_end(now: Now, argument: &[u8], unit: Unit, command: &str) ->
     Ok(unit.deadline(now, number, command)?.map_or(End::Now, End::At))
 }
 
-/// Reads `FIELDS numfields field [field ...]`, which begins at `at` and must be all that is left.
+/// Parses `FIELDS numfields field [field ...]` from `at` to the end of the arguments.
 pub(crate) fn parse_fields<'r, 'a>(args: &'r [&'a [u8]], at: usize, not_positive: Error) -> Result<&'r [&'a [u8]]> {
     let [word, count, names @ ..] = &args[at.min(args.len())..] else { return Err(Error::FIELDS_MISSING) };
     if !word.eq_ignore_ascii_case(b"FIELDS") {
@@ -134,24 +134,24 @@ pub(crate) fn parse_fields<'r, 'a>(args: &'r [&'a [u8]], at: usize, not_positive
     Ok(names)
 }
 
-/// `NX`, `XX`, `GT` and `LT`
+/// The options `NX`, `XX`, `GT` and `LT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     None,
-    NoDeadline,
-    Deadline,
-    Later,
-    Sooner,
+    Nx,
+    Xx,
+    Gt,
+    Lt,
 }
 
 impl Condition {
     fn of_option(option: &[u8]) -> Condition {
         let options: [(&[u8], Condition); 4] =
-            [(b"NX", Condition::NoDeadline), (b"XX", Condition::Deadline), (b"GT", Condition::Later), (b"LT", Condition::Sooner)];
+            [(b"NX", Condition::Nx), (b"XX", Condition::Xx), (b"GT", Condition::Gt), (b"LT", Condition::Lt)];
         options.iter().find(|(name, _)| option.eq_ignore_ascii_case(name)).map_or(Condition::None, |(_, c)| *c)
     }
 
-    /// Whether a field with this deadline may get that one. No deadline is later than any.
+    /// Whether the condition allows replacing the old deadline. No deadline counts as the latest.
     fn allows(self, old: Option<u64>, new: End) -> bool {
         let new = match new {
             End::At(deadline) => Some(deadline),
@@ -160,15 +160,15 @@ impl Condition {
         };
         match self {
             Condition::None => true,
-            Condition::NoDeadline => old.is_none(),
-            Condition::Deadline => old.is_some(),
-            Condition::Later => old.is_some_and(|old| new.is_none_or(|new| new > old)),
-            Condition::Sooner => old.is_none_or(|old| new.is_some_and(|new| new < old)),
+            Condition::Nx => old.is_none(),
+            Condition::Xx => old.is_some(),
+            Condition::Gt => old.is_some_and(|old| new.is_none_or(|new| new > old)),
+            Condition::Lt => old.is_none_or(|old| new.is_some_and(|new| new < old)),
         }
     }
 }
 
-/// Lets a field that is there end; gives whether it has ended at once.
+/// Sets the expiration of an existing field. Returns whether it has expired immediately.
 pub(crate) fn set_end(edit: &mut HashEdit<'_, '_>, name: &[u8], end: End) -> bool {
     match end {
         End::Now => return edit.end(name),
@@ -218,7 +218,7 @@ fn expire(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit) -> Result {
     Ok(())
 }
 
-/// `HTTL` and its kin: `unit` says whether time left or unix time, and in what.
+/// `HTTL` and its variants. `unit` selects the remaining time or the unix time, and seconds or milliseconds.
 fn time_left(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit) -> Result {
     let now = cx.now;
     let (mut db, reply) = cx.db_and_reply();
@@ -230,7 +230,7 @@ fn time_left(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit) -> Result {
             None => NO_FIELD,
             Some(field) => field.deadline.map_or(NO_DEADLINE, |deadline| {
                 let ms = if unit.absolute { now.unix_of(deadline) } else { now.left_ms(deadline) as i64 };
-                // Whole seconds, rounded up.
+                // Seconds are rounded up.
                 ms.saturating_add(unit.ms - 1) / unit.ms
             }),
         });
@@ -280,7 +280,7 @@ mod tests {
             ("OBJECT ENCODING h", "$10 listpackex"),
         ]);
         assert!(h.engine.next_deadline().is_some_and(|at| at <= 1_000_100));
-        // Nobody has let time pass for the engine yet: the field is not seen all the same.
+        // The engine has not advanced yet, but the expired field is not visible.
         h.now.mono_us += 100_000;
         h.script(&[("HGET h a", "$-1"), ("HLEN h", ":2"), ("HSETNX h a 5", ":1"), ("HPTTL h FIELDS 1 a", "*1 :-1")]);
         h.pass(900);

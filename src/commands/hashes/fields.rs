@@ -1,14 +1,15 @@
-//! Hashes: fields and their values. Their deadlines are in [`crate::commands::hashes::expiry`].
+//! Fields of hashes and their values. Field deadlines are in [`crate::commands::hashes::expiry`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{LongDouble, parse_i64};
-use crate::commands::keys::scan::{ScanOptions, parse_cursor, write_cursor};
+use crate::commands::elements::{self, Draw, Element, Scanned};
+use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
-use crate::keyspace::types::hashes::Picker;
-use crate::resp::reply::{Protocol, Sink};
+use crate::keyspace::types::hashes::HashView;
+use crate::resp::reply::Sink;
 use crate::store::values::hash::{Field, FieldTtl};
 
 /// What the rows of hash commands have in common.
@@ -19,9 +20,6 @@ pub(crate) const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
 pub(crate) const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 pub(crate) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
 
-/// Fields that `HRANDFIELD` gives at most with a negative count.
-pub(crate) const RANDOM_MAX: u64 = 10_000_000;
-
 /// The rows.
 pub const COMMANDS: &[Command] = &[
     Command {
@@ -31,7 +29,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
-        summary: "Sets fields of a hash, which comes into being with its first one.",
+        summary: "Sets fields of a hash. Creates the hash if it does not exist.",
         complexity: "O(N) for N fields",
         syntax: "key field value [field value ...]",
         handler: hset,
@@ -44,7 +42,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
-        summary: "Sets fields of a hash; HSET does the same and says how many are new.",
+        summary: "Sets fields of a hash. HSET does the same and returns the number of new fields.",
         complexity: "O(N) for N fields",
         syntax: "key field value [field value ...]",
         handler: hmset,
@@ -57,7 +55,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 4,
         flags: GROW_FAST,
         key_uses: uses::EXTENDED,
-        summary: "Sets a field of a hash, provided that it is not there.",
+        summary: "Sets a field of a hash only if the field does not exist.",
         syntax: "key field value",
         handler: hsetnx,
         ..HASH
@@ -69,7 +67,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 3,
         flags: READ_FAST,
         access: Access::Read,
-        summary: "Gives the value of a field.",
+        summary: "Returns the value of a field of a hash.",
         syntax: "key field",
         handler: hget,
         ..HASH
@@ -79,8 +77,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: READ_FAST,
         access: Access::Read,
-        summary: "Gives the values of several fields.",
-        complexity: "O(N) for N fields asked for",
+        summary: "Returns the values of several fields of a hash.",
+        complexity: "O(N) for N requested fields",
         syntax: "key field [field ...]",
         handler: hmget,
         ..HASH
@@ -92,7 +90,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 2,
         flags: READ,
         access: Access::Read,
-        summary: "Gives all fields of a hash and their values.",
+        summary: "Returns all fields and values of a hash.",
         complexity: "O(N) for N fields of the hash",
         syntax: "key",
         tips: &["nondeterministic_output_order"],
@@ -106,7 +104,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 2,
         flags: READ,
         access: Access::Read,
-        summary: "Gives the names of all fields of a hash.",
+        summary: "Returns all fields of a hash.",
         complexity: "O(N) for N fields of the hash",
         syntax: "key",
         tips: &["nondeterministic_output_order"],
@@ -120,7 +118,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 2,
         flags: READ,
         access: Access::Read,
-        summary: "Gives the values of all fields of a hash.",
+        summary: "Returns all values of a hash.",
         complexity: "O(N) for N fields of the hash",
         syntax: "key",
         tips: &["nondeterministic_output_order"],
@@ -135,7 +133,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         key_uses: uses::EXAMINED,
-        summary: "Gives the number of fields of a hash.",
+        summary: "Returns the number of fields of a hash.",
         syntax: "key",
         handler: |cx, args| {
             let len = cx.db().hash(args[1])?.map_or(0, |hash| hash.len());
@@ -153,7 +151,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Read,
         since: "3.2.0",
         key_uses: uses::EXAMINED,
-        summary: "Gives the number of bytes in the value of a field.",
+        summary: "Returns the length of the value of a field in bytes.",
         syntax: "key field",
         handler: |cx, args| {
             let len = cx.db().hash(args[1])?.and_then(|hash| hash.get(args[2])).map_or(0, |field| field.value.len());
@@ -170,7 +168,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         key_uses: uses::EXAMINED,
-        summary: "Says whether a hash has a field.",
+        summary: "Checks whether a field of a hash exists.",
         syntax: "key field",
         handler: |cx, args| {
             let found = cx.db().hash(args[1])?.is_some_and(|hash| hash.get(args[2]).is_some());
@@ -186,7 +184,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
-        summary: "Deletes fields of a hash, and with the last one the hash.",
+        summary: "Deletes fields of a hash. Deletes the hash with its last field.",
         complexity: "O(N) for N fields to delete",
         syntax: "key field [field ...]",
         handler: hdel,
@@ -198,7 +196,7 @@ pub const COMMANDS: &[Command] = &[
 
         arity: 4,
         flags: GROW_FAST,
-        summary: "Adds to the integer in a field; a field that is not there counts as 0.",
+        summary: "Increments the integer value of a field by a number. A missing field counts as 0.",
         syntax: "key field increment",
         handler: hincrby,
         ..HASH
@@ -210,7 +208,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 4,
         flags: GROW_FAST,
         since: "2.6.0",
-        summary: "Adds to the floating point number in a field; a field that is not there counts as 0.",
+        summary: "Increments the floating point value of a field by a number. A missing field counts as 0.",
         syntax: "key field increment:double",
         handler: hincrbyfloat,
         ..HASH
@@ -221,8 +219,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "6.2.0",
-        summary: "Gives random fields of a hash: different ones, or with a negative count any.",
-        complexity: "O(N) for N fields given",
+        summary: "Returns random fields of a hash: different ones, or with a negative count possibly the same one several times.",
+        complexity: "O(N) for N returned fields",
         syntax: "key [count [WITHVALUES]]",
         tips: &["nondeterministic_output"],
         handler: hrandfield,
@@ -234,8 +232,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "2.8.0",
-        summary: "Walks over the fields of a hash in steps.",
-        complexity: "O(N) for N fields visited a call",
+        summary: "Iterates over the fields of a hash.",
+        complexity: "O(N) for N fields visited per call",
         syntax: "key cursor [MATCH pattern] [COUNT count] [NOVALUES]",
         tips: &["nondeterministic_output"],
         handler: hscan,
@@ -243,7 +241,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Sets pairs of field and value, gives how many fields are new.
+/// Sets pairs of field and value. Returns the number of new fields.
 fn set_pairs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result<usize> {
     if args.len() % 2 == 1 {
         return Err(Error::arity(cx.command.name));
@@ -320,7 +318,7 @@ fn hgetall(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Gives one part of every field.
+/// Replies with one part of every field.
 fn list(cx: &mut Context<'_>, key: &[u8], part: for<'f> fn(Field<'f>) -> &'f [u8]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
     let Some(hash) = db.hash(key)? else {
@@ -382,116 +380,34 @@ fn hincrbyfloat(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Random numbers that can be had twice: fields are picked once to be measured and once to be written.
-#[derive(Clone)]
-pub(crate) struct Sequence(pub(crate) u64);
-
-impl Sequence {
-    /// The next number.
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+impl Element for Field<'_> {
+    fn name<'b>(&'b self, _: &'b mut itoa::Buffer) -> &'b [u8] {
+        self.name
     }
+
+    fn write_value(&self, reply: &mut dyn Sink) {
+        reply.bulk(self.value);
+    }
+
+    fn value_len(&self) -> usize {
+        self.value.len()
+    }
+}
+
+impl Scanned for HashView<'_> {
+    const TAKES_NO_VALUES: bool = true;
 }
 
 fn hrandfield(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let mut count = None;
-    if let Some(argument) = args.get(2) {
-        let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
-        if number == i64::MIN {
-            return Err(Error::COUNT_RANGE);
-        }
-        if args.len() > 4 || (args.len() == 4 && !args[3].eq_ignore_ascii_case(b"WITHVALUES")) {
-            return Err(Error::SYNTAX);
-        }
-        if args.len() == 4 && number.unsigned_abs() > i64::MAX as u64 / 2 {
-            return Err(Error::OUT_OF_RANGE);
-        }
-        count = Some(number);
-    }
-    let with_values = args.len() == 4;
-    let mut sequence = Sequence(cx.engine.random());
-    let reply_max = cx.engine.config.proto_max_bulk_len as usize;
+    let draw = Draw::parse(cx, args, b"WITHVALUES")?;
     let (mut db, reply) = cx.db_and_reply();
-    let Some(hash) = db.hash(args[1])? else {
-        if count.is_some() {
-            reply.array(0)
-        } else {
-            reply.null()
-        }
-        return Ok(());
-    };
-    match count {
-        None => reply.bulk(hash.picker().pick(|| sequence.next()).name),
-        Some(count) if count >= 0 => {
-            let fields = hash.sample(usize::try_from(count).unwrap_or(usize::MAX), || sequence.next());
-            write_head(reply, fields.len(), with_values);
-            fields.iter().for_each(|field| write_field(reply, field, with_values));
-        }
-        Some(count) => {
-            let count = count.unsigned_abs();
-            let picker = hash.picker();
-            if count > RANDOM_MAX || bytes_of(&picker, &mut sequence.clone(), count, with_values) > reply_max {
-                return Err(Error::OUT_OF_RANGE);
-            }
-            write_head(reply, count as usize, with_values);
-            (0..count).for_each(|_| write_field(reply, &picker.pick(|| sequence.next()), with_values));
-        }
-    }
-    Ok(())
-}
-
-/// Bytes of so many picked fields.
-fn bytes_of(picker: &Picker<'_>, sequence: &mut Sequence, count: u64, with_values: bool) -> usize {
-    let mut bytes = 0;
-    for _ in 0..count {
-        let field = picker.pick(|| sequence.next());
-        bytes += field.name.len() + if with_values { field.value.len() } else { 0 };
-    }
-    bytes
-}
-
-fn write_head(reply: &mut dyn Sink, fields: usize, with_values: bool) {
-    let flat = with_values && reply.protocol() == Protocol::Resp2;
-    reply.array(if flat { fields * 2 } else { fields });
-}
-
-fn write_field(reply: &mut dyn Sink, field: &Field<'_>, with_values: bool) {
-    if with_values && reply.protocol() == Protocol::Resp3 {
-        reply.array(2);
-    }
-    reply.bulk(field.name);
-    if with_values {
-        reply.bulk(field.value);
-    }
+    draw.reply(reply, db.hash(args[1])?)
 }
 
 fn hscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let cursor = parse_cursor(args[2])?;
     let (mut db, reply) = cx.db_and_reply();
-    let Some(hash) = db.hash(args[1])? else {
-        write_cursor(reply, 0);
-        reply.array(0);
-        return Ok(());
-    };
-    let options = ScanOptions::parse(&args[3..], false, true)?;
-    let mut found = Vec::new();
-    let next = hash.scan(cursor, options.count, |field| {
-        if options.matches(field.name) {
-            found.push(field);
-        }
-    });
-    write_cursor(reply, next);
-    reply.array(if options.no_values { found.len() } else { found.len() * 2 });
-    for field in found {
-        reply.bulk(field.name);
-        if !options.no_values {
-            reply.bulk(field.value);
-        }
-    }
-    Ok(())
+    elements::scan(reply, db.hash(args[1])?, cursor, &args[3..])
 }
 
 #[cfg(test)]

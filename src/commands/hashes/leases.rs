@@ -1,4 +1,4 @@
-//! Commands that set, read or delete fields of a hash and their deadlines in one step.
+//! Commands that set, read or delete fields together with their deadlines: `HSETEX`, `HGETEX`, `HGETDEL`.
 
 use std::ops::Range;
 
@@ -22,7 +22,7 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE_FAST,
         since: "8.0.0",
         key_uses: uses::TAKEN,
-        summary: "Gives the values of fields of a hash and deletes them.",
+        summary: "Returns the values of fields of a hash and deletes the fields.",
         handler: hgetdel,
         ..TIMES
     },
@@ -31,7 +31,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::ReadWrite,
         flags: WRITE_FAST,
         since: "8.0.0",
-        summary: "Gives the values of fields of a hash and sets or takes their deadlines.",
+        summary: "Returns the values of fields of a hash, and sets or removes their expiration.",
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] FIELDS numfields field [field ...]",
         handler: hgetex,
         ..TIMES
@@ -41,7 +41,7 @@ pub const COMMANDS: &[Command] = &[
         flags: GROW_FAST,
         since: "8.0.0",
         key_uses: uses::CHANGED,
-        summary: "Sets fields of a hash and their deadlines, all of them or none.",
+        summary: "Sets fields of a hash and their expiration, optionally only if all of them or none of them exist.",
         syntax: "key [FNX | FXX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL] FIELDS numfields field value [field value ...]",
         handler: hsetex,
         ..EXPIRE
@@ -69,23 +69,23 @@ fn hgetdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What `HSETEX` and `HGETEX` take.
+/// Options of `HSETEX` and `HGETEX`.
 struct Options {
-    /// `EX`, `PX`, `EXAT`, `PXAT` and `PERSIST`
+    /// `EX`, `PX`, `EXAT`, `PXAT` or `PERSIST`.
     end: Option<End>,
-    /// `KEEPTTL`
+    /// `KEEPTTL`.
     keep: bool,
-    /// `FXX`: every field must be there; `FNX`: none.
+    /// `FXX` (true): every field must exist. `FNX` (false): no field may exist.
     exist: Option<bool>,
-    /// Where the fields, and for `HSETEX` their values, stand.
+    /// The positions of the fields and, for `HSETEX`, their values.
     fields: Range<usize>,
 }
 
-/// Reads the options and the fields, in any order. With `pairs` it is `HSETEX`, without it is `HGETEX`.
+/// Parses the options and the fields in any order, for `HSETEX` if `pairs`, otherwise for `HGETEX`.
 fn parse_options(now: Now, command: &str, args: &[&[u8]], pairs: bool) -> Result<Options> {
     let mut options = Options { end: None, keep: false, exist: None, fields: 0..0 };
     let one_expiry = if pairs { Error::ONE_EXPIRY_OR_KEEPTTL } else { Error::ONE_EXPIRY_OR_PERSIST };
-    // PERSIST belongs to HGETEX, KEEPTTL and the conditions to HSETEX; that is looked at last.
+    // PERSIST is an option of HGETEX; KEEPTTL and the conditions are options of HSETEX. This is checked last.
     let mut foreign = false;
     let mut at = 2;
     while let Some(option) = args.get(at) {

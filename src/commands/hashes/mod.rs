@@ -1,4 +1,4 @@
-//! Hash commands. Begin at [`fields`]; [`expiry`] and [`leases`] are about fields with a time to live.
+//! Hash commands. Start with [`fields`]. [`expiry`] and [`leases`] have the commands for field deadlines.
 
 pub mod expiry;
 pub mod fields;

@@ -1,10 +1,10 @@
-//! Small hashes lie in their entries, and nobody can tell.
+//! Hashes that are stored inline in their entries behave like all others.
 
 use crate::engine::harness::Harness;
 use crate::store::entry::ValueRef;
 
-/// Whether the key is a hash that lies in its entry.
-fn lies_inside(h: &mut Harness, key: &[u8]) -> bool {
+/// Whether the key is a hash that is stored inline in its entry.
+fn is_inline(h: &mut Harness, key: &[u8]) -> bool {
     h.engine.keyspace.db(0, h.now).peek(key).is_some_and(|entry| matches!(entry.value(), ValueRef::Count { .. }))
 }
 
@@ -56,10 +56,10 @@ fn one_field_with_a_small_number_is_kept_in_the_entry_while_it_is_no_more() {
     ] {
         h.script(&[(request, reply)]);
         h.engine.check_invariants();
-        assert_eq!(lies_inside(&mut h, b"k"), inside, "{request}");
+        assert_eq!(is_inline(&mut h, b"k"), inside, "{request}");
     }
     h.script(&[(&format!("HSET k {long} 1"), ":1")]);
-    assert!(lies_inside(&mut h, b"k"));
+    assert!(is_inline(&mut h, b"k"));
     h.script(&[("DEL k", ":1"), (&format!("HSET k {long}f 1"), ":1"), ("OBJECT ENCODING k", "$9 hashtable")]);
     h.script(&[("DEL k", ":1"), ("HSET k a 1 b 1", ":2"), ("HDEL k a b", ":2"), ("EXISTS k", ":0")]);
     h.script(&[("CONFIG SET hash-max-listpack-entries 0", "+OK"), ("HSET k a 1", ":1"), ("OBJECT ENCODING k", "$9 hashtable")]);

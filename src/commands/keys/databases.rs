@@ -1,6 +1,6 @@
 //! Whole databases: `FLUSHDB`, `FLUSHALL`, `SWAPDB`.
 //!
-//! Emptying takes one step whatever is in there; the memory is freed in pieces afterwards, so `ASYNC` and `SYNC` do the same.
+//! Emptying a database takes constant time. Its memory is freed in steps afterwards, so `ASYNC` and `SYNC` do the same.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -20,8 +20,8 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "flushall",
         arity: -1,
-        summary: "Empties all databases.",
-        complexity: "O(1) for each database; the memory is freed bit by bit afterwards",
+        summary: "Deletes all keys of all databases.",
+        complexity: "O(1) for each database. Memory is freed in steps afterwards.",
         syntax: "[ASYNC | SYNC]",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         natives: Natives::Deleted,
@@ -31,8 +31,8 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "flushdb",
         arity: -1,
-        summary: "Empties the selected database.",
-        complexity: "O(1); the memory is freed bit by bit afterwards",
+        summary: "Deletes all keys of the selected database.",
+        complexity: "O(1). Memory is freed in steps afterwards.",
         syntax: "[ASYNC | SYNC]",
         tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
         natives: Natives::Deleted,
@@ -44,7 +44,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 3,
         flags: Flags::WRITE.union(Flags::FAST),
         since: "4.0.0",
-        summary: "Exchanges two databases for everybody.",
+        summary: "Swaps two databases.",
         complexity: "O(1)",
         syntax: "index1 index2",
         handler: swapdb,

@@ -1,15 +1,15 @@
-//! The expiry options that many commands share: `EX`, `PX`, `EXAT`, `PXAT`, `KEEPTTL`, `PERSIST`.
+//! The expiry options of many commands: `EX`, `PX`, `EXAT`, `PXAT`, `KEEPTTL`, `PERSIST`.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::base::time::Now;
 
-/// How an expiry argument is meant.
+/// The unit of an expiry argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Milliseconds a unit.
+    /// Milliseconds per unit.
     pub ms: i64,
-    /// A unix time rather than a time from now.
+    /// Whether the argument is a unix time instead of a time from now.
     pub absolute: bool,
 }
 
@@ -23,7 +23,7 @@ impl Unit {
     /// `PXAT`
     pub const PXAT: Unit = Unit { ms: 1, absolute: true };
 
-    /// The unit that an option names, in any case.
+    /// The unit of an option, case-insensitive.
     #[inline]
     pub fn of_option(option: &[u8]) -> Option<Unit> {
         let [first, b'x' | b'X', rest @ ..] = option else { return None };
@@ -38,9 +38,9 @@ impl Unit {
         }
     }
 
-    /// The deadline that a number in this unit means, in monotonic milliseconds; `None` when it has passed already.
+    /// The deadline for a number in this unit, in monotonic milliseconds; `None` if it has passed.
     ///
-    /// Errors as Redis does, naming `command`, where the number leaves the range of i64 milliseconds of unix time.
+    /// Fails with Redis's error, which names `command`, if the unix time in milliseconds is outside of the range of an i64.
     #[inline(always)]
     pub fn deadline(self, now: Now, number: i64, command: &str) -> Result<Option<u64>> {
         let ms = number.checked_mul(self.ms).ok_or_else(|| Error::invalid_expire(command))?;
@@ -53,8 +53,8 @@ impl Unit {
         Ok(if ms > 0 { Some(now.deadline_in(ms as u64)) } else { None })
     }
 
-    /// As [`Unit::deadline`] for an argument that must be a positive number. A time that has passed is given as a deadline that
-    /// is reached at once, so that the key comes into being and ends like any other.
+    /// As [`Unit::deadline`] for an argument that must be a positive number. A time that has passed is returned as a deadline
+    /// that is due immediately, so that the key is created and expires like any other.
     #[inline(always)]
     pub fn positive_deadline(self, now: Now, argument: &[u8], command: &str) -> Result<u64> {
         let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;

@@ -1,4 +1,4 @@
-//! EXPIRE, PERSIST, TTL and their kin. What ends a key at its deadline is `Keyspace::advance`.
+//! EXPIRE, PERSIST, TTL and their variants. `Keyspace::advance` expires keys at their deadlines.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -29,7 +29,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         key_uses: uses::CHANGED,
-        summary: "Sets after how many seconds a key ends.",
+        summary: "Sets the expiration of a key in seconds.",
         syntax: "key seconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::EX, "expire"),
         ..SET
@@ -40,7 +40,7 @@ pub const COMMANDS: &[Command] = &[
 
         since: "2.6.0",
         key_uses: uses::CHANGED,
-        summary: "Sets after how many milliseconds a key ends.",
+        summary: "Sets the expiration of a key in milliseconds.",
         syntax: "key milliseconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::PX, "pexpire"),
         ..SET
@@ -51,7 +51,7 @@ pub const COMMANDS: &[Command] = &[
 
         since: "1.2.0",
         key_uses: uses::CHANGED,
-        summary: "Sets the unix time in seconds at which a key ends.",
+        summary: "Sets the expiration of a key to a Unix time in seconds.",
         syntax: "key unix-time-seconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::EXAT, "expireat"),
         ..SET
@@ -62,7 +62,7 @@ pub const COMMANDS: &[Command] = &[
 
         since: "2.6.0",
         key_uses: uses::CHANGED,
-        summary: "Sets the unix time in milliseconds at which a key ends.",
+        summary: "Sets the expiration of a key to a Unix time in milliseconds.",
         syntax: "key unix-time-milliseconds [NX | XX | GT | LT]",
         handler: |cx, args| expire(cx, args, Unit::PXAT, "pexpireat"),
         ..SET
@@ -74,7 +74,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 2,
         since: "2.2.0",
         key_uses: uses::CHANGED,
-        summary: "Takes a key's deadline away.",
+        summary: "Removes the expiration of a key.",
         syntax: "key",
         handler: persist,
         ..SET
@@ -83,7 +83,7 @@ pub const COMMANDS: &[Command] = &[
         name: "ttl",
         replies: Replies::Integer,
 
-        summary: "Gives the seconds until a key ends.",
+        summary: "Returns the remaining time to live of a key in seconds.",
         tips: &["nondeterministic_output"],
         handler: |cx, args| ask(cx, args, Unit::EX),
         ..ASK
@@ -93,7 +93,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         since: "2.6.0",
-        summary: "Gives the milliseconds until a key ends.",
+        summary: "Returns the remaining time to live of a key in milliseconds.",
         tips: &["nondeterministic_output"],
         handler: |cx, args| ask(cx, args, Unit::PX),
         ..ASK
@@ -103,7 +103,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         since: "7.0.0",
-        summary: "Gives the unix time in seconds at which a key ends.",
+        summary: "Returns the expiration of a key as a Unix time in seconds.",
         handler: |cx, args| ask(cx, args, Unit::EXAT),
         ..ASK
     },
@@ -112,70 +112,70 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         since: "7.0.0",
-        summary: "Gives the unix time in milliseconds at which a key ends.",
+        summary: "Returns the expiration of a key as a Unix time in milliseconds.",
         handler: |cx, args| ask(cx, args, Unit::PXAT),
         ..ASK
     },
 ];
 
-/// `NX`, `XX`, `GT`, `LT`: when a deadline may be replaced.
+/// The conditions `NX`, `XX`, `GT` and `LT` for setting a deadline.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Replace {
-    /// Only where there is none.
-    pub none: bool,
-    /// Only where there is one.
-    pub some: bool,
-    /// Only by a later one; none counts as the latest.
-    pub later: bool,
-    /// Only by an earlier one.
-    pub earlier: bool,
+pub struct Condition {
+    /// Only if there is no deadline.
+    pub nx: bool,
+    /// Only if there is a deadline.
+    pub xx: bool,
+    /// Only if the new deadline is later. No deadline counts as the latest.
+    pub gt: bool,
+    /// Only if the new deadline is earlier.
+    pub lt: bool,
 }
 
-impl Replace {
-    /// Reads the options of the `EXPIRE` family.
-    pub fn parse(options: &[&[u8]]) -> Result<Replace> {
-        let mut replace = Replace::default();
+impl Condition {
+    /// Parses the options of the `EXPIRE` family.
+    pub fn parse(options: &[&[u8]]) -> Result<Condition> {
+        let mut condition = Condition::default();
         for option in options {
             if option.eq_ignore_ascii_case(b"NX") {
-                replace.none = true;
+                condition.nx = true;
             } else if option.eq_ignore_ascii_case(b"XX") {
-                replace.some = true;
+                condition.xx = true;
             } else if option.eq_ignore_ascii_case(b"GT") {
-                replace.later = true;
+                condition.gt = true;
             } else if option.eq_ignore_ascii_case(b"LT") {
-                replace.earlier = true;
+                condition.lt = true;
             } else {
                 return Err(Error::unsupported_option(option));
             }
         }
-        if replace.none && (replace.some || replace.later || replace.earlier) {
+        if condition.nx && (condition.xx || condition.gt || condition.lt) {
             return Err(Error::EXPIRE_NX);
         }
-        if replace.later && replace.earlier {
+        if condition.gt && condition.lt {
             return Err(Error::EXPIRE_GT_LT);
         }
-        Ok(replace)
+        Ok(condition)
     }
 
-    /// Whether `old` may be replaced by `new`; `None` for `new` is a time that has passed.
+    /// Whether `old` may be replaced by `new`. If `new` is `None`, it has passed already.
     pub fn allows(self, old: Option<u64>, new: Option<u64>) -> bool {
         let new = new.unwrap_or(0);
-        !(self.none && old.is_some()
-            || self.some && old.is_none()
-            || self.later && old.is_none_or(|old| new <= old)
-            || self.earlier && old.is_some_and(|old| new >= old))
+        !(self.nx && old.is_some()
+            || self.xx && old.is_none()
+            || self.gt && old.is_none_or(|old| new <= old)
+            || self.lt && old.is_some_and(|old| new >= old))
     }
 }
 
 fn expire(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) -> Result {
-    let replace = Replace::parse(&args[3..])?;
+    let condition = Condition::parse(&args[3..])?;
     let number = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
     let new = unit.deadline(cx.now, number, name)?;
     let mut db = cx.db();
     let done = match db.peek(args[1]) {
         None => false,
         Some(entry) if entry.has_own_deadline() => return Err(Error::WRONG_TYPE),
-        Some(entry) if !replace.allows(entry.deadline(), new) => false,
+        Some(entry) if !condition.allows(entry.deadline(), new) => false,
         Some(_) => match new {
             Some(deadline) => db.set_deadline(args[1], Some(deadline), Event::EXPIRE)?,
             None => db.delete(args[1], Event::DEL)?,
@@ -204,7 +204,7 @@ fn ask(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit) -> Result {
         Some(None) => -1,
         Some(Some(deadline)) => {
             let ms = if unit.absolute { now.unix_of(deadline) } else { now.left_ms(deadline) as i64 };
-            // Seconds are rounded to the nearest, as Redis does.
+            // Seconds are rounded to the nearest, as in Redis.
             if unit.ms == 1 { ms } else { ms.saturating_add(unit.ms / 2) / unit.ms }
         }
     };

@@ -1,4 +1,4 @@
-//! Commands for keys of every type: DEL, EXPIRE, SCAN, SORT, DUMP, and for whole databases.
+//! Commands for keys of any type, such as DEL, EXPIRE, SCAN, SORT and DUMP, and for whole databases.
 
 pub mod databases;
 pub mod deadline;

@@ -1,8 +1,9 @@
-//! Keys of any type: deleting, looking, renaming, copying. Deadlines are in [`crate::commands::keys::expiry`], walks over the keyspace in
-//! [`crate::commands::keys::scan`].
+//! Keys of any type: deleting, inspecting, renaming, copying. Deadlines are in [`crate::commands::keys::expiry`], scans of the
+//! keyspace in [`crate::commands::keys::scan`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::commands::reference::help;
 use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Categories, Command, Flags, Group, Keys, Natives, Replies, Traits};
 use crate::engine::context::Context;
@@ -17,42 +18,29 @@ const READ_FAST: Flags = Flags::READONLY.union(Flags::FAST);
 const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 
 const KEY: Command = Command { group: Group::Generic, keys: Keys::ONE, categories: Categories::KEYSPACE, ..Command::DEFAULT };
+/// What the rows of `DEL` and `UNLINK` have in common.
+const DELETE: Command = Command {
+    replies: Replies::Integer,
+    arity: -2,
+    keys: Keys::ALL,
+    access: Access::Remove,
+    natives: Natives::Deleted,
+    complexity: "O(N) for N keys. Large values are freed in steps afterwards.",
+    syntax: "key [key ...]",
+    tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
+    handler: del,
+    ..KEY
+};
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
-    Command {
-        name: "del",
-        replies: Replies::Integer,
-        traits: Traits::BOUNDED,
-
-        arity: -2,
-        flags: Flags::WRITE,
-        keys: Keys::ALL,
-        access: Access::Remove,
-        summary: "Deletes keys.",
-        complexity: "O(N) for N keys; big values are freed in pieces",
-        syntax: "key [key ...]",
-        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-        natives: Natives::Deleted,
-        handler: del,
-        ..KEY
-    },
+    Command { name: "del", traits: Traits::BOUNDED, flags: Flags::WRITE, summary: "Deletes keys.", ..DELETE },
     Command {
         name: "unlink",
-        replies: Replies::Integer,
-
-        arity: -2,
         flags: WRITE_FAST,
-        keys: Keys::ALL,
-        access: Access::Remove,
         since: "4.0.0",
-        summary: "Deletes keys; the same as DEL, which never stalls here either.",
-        complexity: "O(N) for N keys; big values are freed in pieces",
-        syntax: "key [key ...]",
-        tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
-        natives: Natives::Deleted,
-        handler: del,
-        ..KEY
+        summary: "Deletes keys. The same as DEL, which frees memory in the background, too.",
+        ..DELETE
     },
     Command {
         name: "exists",
@@ -61,7 +49,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         keys: Keys::ALL,
         key_uses: uses::EXAMINED,
-        summary: "Counts which of the keys are there, a key named twice counting twice.",
+        summary: "Counts the keys that exist. A key that is given twice counts twice.",
         complexity: "O(N) for N keys",
         syntax: "key [key ...]",
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
@@ -77,7 +65,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::ALL,
         since: "3.2.1",
         key_uses: uses::EXAMINED,
-        summary: "Counts which of the keys are there and notes that they were used.",
+        summary: "Counts the keys that exist and updates their last access time.",
         complexity: "O(N) for N keys",
         syntax: "key [key ...]",
         tips: &["request_policy:multi_shard", "response_policy:agg_sum"],
@@ -91,7 +79,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 2,
         flags: READ_FAST,
         key_uses: uses::EXAMINED,
-        summary: "Says which type of value a key holds.",
+        summary: "Returns the type of the value of a key.",
         syntax: "key",
         handler: type_of,
         ..KEY
@@ -105,7 +93,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         access: Access::ReadWrite,
         key_uses: uses::RENAMED,
-        summary: "Gives a key another name, in the place of whatever had it.",
+        summary: "Renames a key. Overwrites the destination.",
         syntax: "key newkey",
         handler: rename,
         ..KEY
@@ -119,7 +107,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         access: Access::ReadWrite,
         key_uses: uses::RENAMED_NEW,
-        summary: "Gives a key another name, provided that no key has it.",
+        summary: "Renames a key only if the new name does not exist.",
         syntax: "key newkey",
         handler: renamenx,
         ..KEY
@@ -134,7 +122,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Read,
         since: "6.2.0",
         key_uses: uses::COPIED,
-        summary: "Copies a key's value and deadline to another key.",
+        summary: "Copies the value and the expiration of a key to another key.",
         complexity: "O(N) for a collection of N elements",
         syntax: "source destination [DB destination-db] [REPLACE]",
         natives: Natives::Checked,
@@ -158,7 +146,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         keys: Keys::None,
         since: "2.2.3",
-        summary: "A container for commands that look into keys.",
+        summary: "A container for commands that inspect values.",
         categories: Categories::empty(),
         subcommands: OBJECT,
         ..KEY
@@ -177,33 +165,22 @@ const OBJECT_KEY: Command = Command {
 };
 
 const OBJECT: &[Command] = &[
-    Command { name: "encoding", summary: "Says how a key's value is stored.", handler: object_encoding, ..OBJECT_KEY },
+    Command { name: "encoding", summary: "Returns the internal encoding of a value.", handler: object_encoding, ..OBJECT_KEY },
     Command {
         name: "freq",
         since: "4.0.0",
-        summary: "Gives how often a key is used; only counted under an LFU policy.",
+        summary: "Returns the logarithmic access counter of a key. Requires an LFU eviction policy.",
         handler: object_freq,
         ..OBJECT_KEY
     },
-    Command { name: "idletime", summary: "Gives the seconds since a key was last used.", handler: object_idletime, ..OBJECT_KEY },
     Command {
-        name: "refcount",
-        summary: "Gives the number of references to a key's value.",
-        handler: object_refcount,
+        name: "idletime",
+        summary: "Returns the seconds since the last access to a key.",
+        handler: object_idletime,
         ..OBJECT_KEY
     },
-    Command {
-        name: "help",
-        arity: 2,
-        flags: Flags::LOADING.union(Flags::STALE),
-        keys: Keys::None,
-        since: "6.2.0",
-        summary: "Lists the subcommands.",
-        tips: &[],
-        syntax: "",
-        handler: crate::commands::reference::help::from_rows,
-        ..OBJECT_KEY
-    },
+    Command { name: "refcount", summary: "Returns the reference count of a value.", handler: object_refcount, ..OBJECT_KEY },
+    Command { categories: KEY.categories, ..help::row(Group::Generic, "6.2.0") },
 ];
 
 fn count(cx: &mut Context<'_>, keys: &[&[u8]], mut hit: impl FnMut(&mut Db<'_>, &[u8]) -> bool) -> Result {
@@ -222,7 +199,7 @@ fn exists(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn touch(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    // It counts as an access even where a client's others do not.
+    // TOUCH is an access even for a client with NO-TOUCH.
     count(cx, &args[1..], |db, key| {
         db.touch = true;
         db.read(key).is_some()
@@ -265,7 +242,7 @@ fn renamenx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The index of a database, from an argument.
+/// Parses the index of a database.
 fn database(cx: &Context<'_>, argument: &[u8]) -> Result<u32> {
     let index = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
     if i32::try_from(index).is_err() {
@@ -299,7 +276,7 @@ fn copy(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (deadline, form) = (entry.deadline(), entry.form());
     let value = match entry.value() {
         ValueRef::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
-        // A grant is its holder's, and is there once.
+        // A grant belongs to its holder and cannot be copied.
         ValueRef::Grant(_) => return Err(Error::WRONG_TYPE),
         ValueRef::Count { field, count } => Value::Hash(Hash::of_count(field, count)),
         ValueRef::Boxed(value) if value.is_native() => return Err(Error::WRONG_TYPE),
@@ -339,7 +316,7 @@ fn move_key(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What `OBJECT ENCODING` calls the way a value is stored.
+/// The internal encoding of a value for `OBJECT ENCODING`.
 pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
     match entry.value() {
         ValueRef::Boxed(Value::Hash(hash)) => hash.encoding(),
@@ -355,7 +332,7 @@ pub(crate) fn encoding(entry: EntryRef<'_>) -> &'static str {
         ValueRef::Boxed(Value::Bytes(_)) => "raw",
         ValueRef::Bytes(_) if entry.form() == Form::Raw => "raw",
         ValueRef::Bytes(bytes) if entry.form() == Form::Shortest && parse_i64(bytes).is_some() => "int",
-        // Up to 44 bytes Redis keeps head and string in one allocation.
+        // Redis stores strings of up to 44 bytes in one allocation with their header.
         ValueRef::Bytes(bytes) if bytes.len() <= 44 => "embstr",
         ValueRef::Bytes(_) => "raw",
     }
@@ -397,7 +374,7 @@ fn object_idletime(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn object_refcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
     match db.inspect(args[2]) {
-        // Redis shares the integers below 10,000 and gives their count of references as the largest there is.
+        // Redis shares the integers below 10,000 and reports the maximum as their reference count.
         Some(entry) if encoding(entry) == "int" => {
             let shared = entry.bytes().and_then(parse_i64).is_some_and(|n| (0..10_000).contains(&n));
             reply.integer(if shared { i64::from(i32::MAX) } else { 1 });
@@ -411,8 +388,8 @@ fn object_refcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use crate::commands::keyspace_events::Listener;
     use crate::engine::harness::Harness;
-    use crate::engine::session::Peer;
 
     #[test]
     fn a_renamed_key_keeps_its_deadline_and_takes_the_place_of_another() {
@@ -436,31 +413,18 @@ mod tests {
     #[test]
     fn events_of_keys_that_go_elsewhere_come_in_redis_s_order() {
         let mut h = Harness::new();
-        let listener = h.engine.connect(h.now, Peer::default());
-        h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyspace*"]);
-        h.run("CONFIG SET notify-keyspace-events AKnm");
+        let listener = Listener::new(&mut h, "Anm");
         for (requests, events) in [
-            (&["SET a 1", "SET b 2", "RENAME a b"][..], &["0:b new", "0:a rename_from", "0:b rename_to"][..]),
-            (&["SET a 1", "SET b 2", "COPY a b REPLACE"], &["0:b new", "0:b copy_to"]),
-            (&["HSET a f v", "MOVE a 3"], &["3:a new", "0:a move_from", "3:a move_to"]),
-            (&["SET a 1", "EXISTS a b"], &["0:b keymiss"]),
-            (&["TYPE a"], &["0:a keymiss"]),
-            (&["PEXPIRETIME a"], &["0:a keymiss"]),
+            (&["SET a 1", "SET b 2", "RENAME a b"][..], &["b new", "a rename_from", "b rename_to"][..]),
+            (&["SET a 1", "SET b 2", "COPY a b REPLACE"], &["b new", "b copy_to"]),
+            (&["HSET a f v", "MOVE a 3"], &["3:a new", "a move_from", "3:a move_to"]),
+            (&["SET a 1", "EXISTS a b"], &["b keymiss"]),
+            (&["TYPE a"], &["a keymiss"]),
+            (&["PEXPIRETIME a"], &["a keymiss"]),
             (&["OBJECT ENCODING a"], &[]),
-            (&["SET a 1 GET"], &["0:a keymiss", "0:a new", "0:a set"]),
+            (&["SET a 1 GET"], &["a keymiss", "a new", "a set"]),
         ] {
-            h.run("FLUSHALL");
-            let (last, before) = requests.split_last().unwrap();
-            before.iter().for_each(|request| drop(h.run(request)));
-            h.engine.sessions[listener.0 as usize].out.clear();
-            h.run(last);
-            let out = std::mem::take(&mut h.engine.sessions[listener.0 as usize].out);
-            let out = String::from_utf8(out).unwrap();
-            let lines: Vec<&str> = out.split("\r\n").collect();
-            // Nine lines a message: the channel is the seventh, the event the ninth.
-            let seen =
-                lines.chunks_exact(9).map(|m| format!("{} {}", m[6].trim_start_matches("__keyspace@").replace("__", ""), m[8]));
-            assert_eq!(seen.collect::<Vec<_>>(), events, "{last}");
+            listener.check(&mut h, requests, events);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Walks over the keyspace.
+//! Scans of the keyspace: `KEYS`, `SCAN`, `RANDOMKEY`, `DBSIZE`. The options and cursors of all `SCAN` commands are here, too.
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
@@ -19,7 +19,7 @@ pub const COMMANDS: &[Command] = &[
         name: "keys",
         arity: 2,
         categories: Categories::KEYSPACE.union(Categories::DANGEROUS),
-        summary: "Gives all keys that match a pattern; of a large database, while others are served.",
+        summary: "Returns all keys that match a pattern. In a large database, other clients are served meanwhile.",
         complexity: "O(N) for N keys in the database",
         syntax: "pattern",
         tips: &["request_policy:all_shards", "nondeterministic_output_order"],
@@ -30,8 +30,8 @@ pub const COMMANDS: &[Command] = &[
         name: "scan",
         arity: -2,
         since: "2.8.0",
-        summary: "Walks over the keys of the database in steps.",
-        complexity: "O(N) for N keys visited a call, which are no more than 2,048 whatever COUNT says",
+        summary: "Iterates over the keys of the database.",
+        complexity: "O(N) for N keys visited per call, at most 2,048 whatever COUNT says",
         syntax: "cursor [MATCH pattern] [COUNT count] [TYPE type]",
         tips: &["nondeterministic_output", "request_policy:special", "response_policy:special"],
         handler: scan,
@@ -40,7 +40,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "randomkey",
         arity: 1,
-        summary: "Gives some key of the database, each with the same chance.",
+        summary: "Returns a random key of the database.",
         tips: &["request_policy:all_shards", "response_policy:special", "nondeterministic_output"],
         handler: randomkey,
         ..WALK
@@ -50,10 +50,10 @@ pub const COMMANDS: &[Command] = &[
         arity: 1,
         flags: Flags::READONLY.union(Flags::FAST),
         group: Group::Server,
-        summary: "Gives the number of keys in the database.",
+        summary: "Returns the number of keys in the database.",
         tips: &["request_policy:all_shards", "response_policy:agg_sum"],
         handler: |cx, _| {
-            // What has ended in this very moment is not counted any more.
+            // Keys that have expired by now are not counted.
             let (now, mut budget) = (cx.now, ADVANCE_BUDGET);
             while budget > 0 && cx.engine.keyspace.expire_due(now, &mut budget) {}
             let len = cx.db().len();
@@ -74,7 +74,7 @@ fn keys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         return Ok(());
     }
     let (db, reply) = cx.db_and_reply();
-    // Keys are shown to the reply twice, first to be counted: a list of them would cost more than matching again.
+    // The keys are visited twice, first to count them: a list of them would cost more than matching again.
     let mut matching = 0;
     db.scan(0, usize::MAX, |entry| matching += usize::from(all || glob::matches(pattern, entry.key(), false)));
     reply.array(matching);
@@ -86,27 +86,28 @@ fn keys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The types that Redis knows, whether there can be such keys here or not.
+/// The types that Redis accepts, even those of which there are no keys here.
 const TYPES: [&[u8]; 10] = [b"string", b"list", b"set", b"zset", b"hash", b"stream", b"lock", b"semaphore", b"latch", b"guard"];
 
-/// What one call of the `SCAN` family visits at most, whatever its `COUNT` says, which is a hint: to visit more would hold others up.
+/// Maximum number of elements that one call of the `SCAN` family visits. `COUNT` is only a hint: visiting more would delay
+/// other clients.
 pub const VISITED_MAX: usize = 2048;
 
 /// Options of the `SCAN` family.
 #[derive(Debug)]
 pub struct ScanOptions<'a> {
-    /// `MATCH`
+    /// `MATCH`.
     pub pattern: Option<&'a [u8]>,
-    /// `COUNT`, at least 1, at most [`VISITED_MAX`]
+    /// `COUNT`, from 1 to [`VISITED_MAX`].
     pub count: usize,
-    /// `TYPE`, where the command has it
+    /// `TYPE`, if the command has this option.
     pub type_name: Option<&'a [u8]>,
-    /// `NOVALUES`, where the command has it
+    /// `NOVALUES`, if the command has this option.
     pub no_values: bool,
 }
 
 impl<'a> ScanOptions<'a> {
-    /// Reads what stands behind the cursor.
+    /// Parses the arguments after the cursor.
     pub fn parse(args: &[&'a [u8]], takes_type: bool, takes_no_values: bool) -> Result<Self> {
         let mut options = ScanOptions { pattern: None, count: 10, type_name: None, no_values: false };
         let mut rest = args.iter().copied();
@@ -120,7 +121,7 @@ impl<'a> ScanOptions<'a> {
                 let count = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
                 options.count = usize::try_from(count).ok().filter(|&n| n > 0).ok_or(Error::SYNTAX)?.min(VISITED_MAX);
             } else if option.eq_ignore_ascii_case(b"MATCH") {
-                // A lone star matches everything: no need to try.
+                // A single star matches everything and needs no matching.
                 options.pattern = Some(argument).filter(|p| *p != b"*");
             } else if takes_type && option.eq_ignore_ascii_case(b"TYPE") {
                 if !TYPES.iter().any(|name| argument.eq_ignore_ascii_case(name)) {
@@ -134,13 +135,13 @@ impl<'a> ScanOptions<'a> {
         Ok(options)
     }
 
-    /// Whether a name passes `MATCH`.
+    /// Whether a name matches `MATCH`.
     pub fn matches(&self, name: &[u8]) -> bool {
         self.pattern.is_none_or(|pattern| glob::matches(pattern, name, false))
     }
 }
 
-/// Reads the cursor of the `SCAN` family. Like `strtoull` it passes over blanks in front and takes a plus sign.
+/// Parses a cursor of the `SCAN` family. Like `strtoull`, it skips leading whitespace and accepts a plus sign.
 pub fn parse_cursor(argument: &[u8]) -> Result<u64> {
     let blanks = argument.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
     let mut argument = &argument[blanks..];
@@ -150,7 +151,7 @@ pub fn parse_cursor(argument: &[u8]) -> Result<u64> {
     std::str::from_utf8(argument).ok().and_then(|text| text.parse().ok()).ok_or(Error::INVALID_CURSOR)
 }
 
-/// Writes the head of a reply of the `SCAN` family: two elements, the first the cursor.
+/// Writes the beginning of a reply of the `SCAN` family: an array of two elements, the first of which is the cursor.
 pub fn write_cursor(reply: &mut dyn Sink, cursor: u64) {
     let mut digits = itoa::Buffer::new();
     reply.array(2);
@@ -173,11 +174,11 @@ fn scan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Keys that `RANDOMKEY` draws at most.
-const DRAWS: usize = 100;
+/// Maximum number of keys that `RANDOMKEY` draws.
+const DRAWS_MAX: usize = 100;
 
 fn randomkey(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    for _ in 0..DRAWS {
+    for _ in 0..DRAWS_MAX {
         let len = cx.db().len();
         if len == 0 {
             cx.reply.null();
@@ -186,14 +187,14 @@ fn randomkey(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         let index = (cx.engine.random() % len as u64) as usize;
         let mut db = cx.db();
         let Some(key) = db.nth(index).map(|entry| entry.key().to_vec()) else { continue };
-        // One that has ended is removed by the look, and another is drawn.
+        // The lookup removes an expired key; another one is drawn then.
         if db.contains(&key) {
             cx.reply.bulk(&key);
             return Ok(());
         }
     }
-    // Nearly all keys have ended and are not yet removed: the next living one from some place on will do.
-    // A cursor has thirty bits.
+    // Nearly all keys have expired and are not yet removed. The next live key after a random position is returned. A cursor has
+    // 30 bits.
     let from = cx.engine.random() >> 34;
     let (db, reply) = cx.db_and_reply();
     match first_from(&db, from).or_else(|| first_from(&db, 0)) {
@@ -203,7 +204,7 @@ fn randomkey(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The first key of a walk that begins at the cursor.
+/// The first key of a scan from this cursor.
 fn first_from(db: &Db<'_>, mut cursor: u64) -> Option<Box<[u8]>> {
     let mut found = None;
     loop {
@@ -316,7 +317,7 @@ mod tests {
                 let reply = h.run(&format!("{walk} {cursor} COUNT 1000000000"));
                 let words: Vec<&str> = reply.split(' ').collect();
                 let len: usize = words[3][1..].parse().unwrap();
-                // Those with equal hashes are visited together.
+                // Elements with the same hash are visited together.
                 assert!(len / per_element <= super::VISITED_MAX + 8, "{walk} gave {len}");
                 (calls, seen, cursor) = (calls + 1, seen + len / per_element, words[2].to_owned());
                 if cursor == "0" {

@@ -1,4 +1,4 @@
-//! DUMP and RESTORE: values in Redis's own serialization, from and to any server that speaks it.
+//! DUMP and RESTORE: values in Redis's serialization format, for exchange with any server that supports it.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -22,7 +22,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Generic,
         categories: Categories::KEYSPACE,
         since: "2.6.0",
-        summary: "Gives a key's value in the serialization of Redis.",
+        summary: "Returns the value of a key in Redis's serialization format.",
         complexity: "O(N) for N elements of the value",
         syntax: "key",
         tips: &["nondeterministic_output"],
@@ -38,7 +38,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Generic,
         categories: Categories::KEYSPACE.union(Categories::DANGEROUS),
         since: "2.6.0",
-        summary: "Makes a key of a value that DUMP gave, here or on another server.",
+        summary: "Creates a key from a value that DUMP returned.",
         complexity: "O(N) for N elements of the value; O(N*log(N)) for a sorted set",
         syntax: "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds] [FREQ frequency]",
         handler: restore,
@@ -59,7 +59,7 @@ fn dump(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The options of RESTORE.
+/// Options of RESTORE.
 #[derive(Default)]
 struct Options {
     replace: bool,
@@ -105,14 +105,14 @@ fn restore(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let builder = Builder {
         hasher: keyspace.hasher(),
         hashes: keyspace.hash_limits,
-        lists: keyspace.list_cuts,
+        lists: keyspace.list_limits,
         sets: keyspace.set_limits,
         zsets: keyspace.zset_limits,
         streams: keyspace.stream_limits,
         deadline_at: &|unix_ms| now.deadline_at(unix_ms),
     };
     let value = builder.load(body).ok_or_else(|| Error::new("ERR Bad data format"))?;
-    // None: it has ended already.
+    // `None`: it has expired already.
     let deadline = match ttl_ms {
         0 => Some(Ttl::Clear),
         _ if options.absolute => now.deadline_at(i64::try_from(ttl_ms).unwrap_or(i64::MAX)).map(Ttl::At),

@@ -1,9 +1,11 @@
-//! `SORT`: elements of a list, a set or a sorted set in the order of their own numbers or texts, or of what other keys hold for them.
+//! `SORT`: sorts the elements of a list, a set or a sorted set as numbers or as text, by their own values or by those of other
+//! keys.
 //!
 //! ```text
-//!   load the elements ─▶ weigh them (BY) ─▶ order as much as LIMIT shows ─▶ look up what to give (GET) ─▶ reply or STORE
+//!   load the elements ─▶ get weights (BY) ─▶ sort the part that LIMIT selects ─▶ look up the results (GET) ─▶ reply or STORE
 //! ```
-//! Patterns let a short request look up long keys and give long values any number of times: a `Budget` bounds their bytes.
+//! With patterns, a short request can look up long keys and return long values many times. A `Budget` limits the number of
+//! bytes.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -20,20 +22,20 @@ use crate::store::entry::ValueRef;
 use crate::store::values::list::Digits;
 use crate::store::values::value::Value;
 
-/// Bytes of keys looked up by patterns, and of what was found, at most; so few in tests that they need not be copied there.
+/// Maximum bytes of keys that patterns look up and of values that they find. Less in tests, which copy that much.
 const LOOKUP_BYTES_MAX: usize = if cfg!(test) { 1 << 24 } else { 1 << 30 };
-/// Values that several patterns give at most.
+/// Maximum number of values that several patterns return.
 const VALUES_MAX: usize = 10_000_000;
-/// A number in text has fewer bytes than this.
+/// A number as text is shorter than this, in bytes.
 const NUMBER_TEXT_MAX: usize = 5 * 1024;
 
-const PATTERNS_NOTE: &str = "Which keys BY and GET lead to follows from the elements that are sorted.";
+const PATTERNS_NOTE: &str = "The keys that BY and GET refer to depend on the sorted elements.";
 
 const SORT: Command = Command {
     group: Group::Generic,
     arity: -2,
     categories: Categories::SET.union(Categories::SORTEDSET).union(Categories::LIST).union(Categories::DANGEROUS),
-    complexity: "O(N+M*log(M)) for N elements, of which M are given; O(N) where they are not sorted",
+    complexity: "O(N+M*log(M)) for N elements, of which M are returned; O(N) without sorting",
     ..Command::DEFAULT
 };
 
@@ -43,8 +45,8 @@ pub const COMMANDS: &[Command] = &[
         name: "sort",
         flags: Flags::WRITE.union(Flags::DENYOOM),
         keys: Keys::Specified(SORT_KEYS),
-        key_notes: &["", PATTERNS_NOTE, "STORE may stand anywhere behind the key."],
-        summary: "Sorts the elements of a list, a set or a sorted set, and gives or stores them or what other keys hold for them.",
+        key_notes: &["", PATTERNS_NOTE, "STORE may be any option after the key."],
+        summary: "Sorts the elements of a list, a set or a sorted set. Returns or stores them, or the values of keys derived from them.",
         syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
                  [ALPHA] [STORE destination]",
         handler: |cx, args| sort(cx, args, false),
@@ -56,7 +58,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::Specified(SORT_RO_KEYS),
         key_notes: &["", PATTERNS_NOTE],
         since: "7.0.0",
-        summary: "Sorts the elements of a list, a set or a sorted set, and gives them or what other keys hold for them.",
+        summary: "Sorts the elements of a list, a set or a sorted set. Returns them, or the values of keys derived from them.",
         syntax: "key [BY by-pattern:pattern] [LIMIT offset count] [GET get-pattern:pattern [GET get-pattern:pattern ...]] [ASC | DESC] \
                  [ALPHA]",
         handler: |cx, args| sort(cx, args, true),
@@ -64,36 +66,36 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Where a pattern leads from an element.
+/// What a pattern refers to, for a given element.
 #[derive(Clone, Copy)]
 enum Pattern<'a> {
-    /// `#`: to the element itself.
+    /// `#`: the element itself.
     Element,
-    /// Nowhere, as it has no place for the element.
+    /// Nothing: the pattern has no `*`.
     Nothing,
-    /// To a key: what stands before and behind the element in it, and the field of a hash.
-    Key { before: &'a [u8], behind: &'a [u8], field: Option<&'a [u8]> },
+    /// A key: the parts before and after the element, and a field if the key is a hash.
+    Key { before: &'a [u8], after: &'a [u8], field: Option<&'a [u8]> },
 }
 
 impl<'a> Pattern<'a> {
-    /// Reads a pattern, which ends at its first NUL where it is searched, as in Redis.
+    /// Parses a pattern. Like Redis, it searches for `*` and `->` only up to the first NUL.
     fn parse(text: &'a [u8]) -> Pattern<'a> {
         let searched = text.split(|&b| b == 0).next().unwrap_or_default();
         if searched == b"#" {
             return Pattern::Element;
         }
         let Some(star) = searched.iter().position(|&b| b == b'*') else { return Pattern::Nothing };
-        let (before, behind) = (&text[..star], &text[star + 1..]);
+        let (before, after) = (&text[..star], &text[star + 1..]);
         let arrow = searched[star + 1..].windows(2).position(|two| two == b"->");
         match arrow.filter(|&at| star + 1 + at + 2 < searched.len()) {
-            Some(at) => Pattern::Key { before, behind: &behind[..at], field: Some(&behind[at + 2..]) },
-            None => Pattern::Key { before, behind, field: None },
+            Some(at) => Pattern::Key { before, after: &after[..at], field: Some(&after[at + 2..]) },
+            None => Pattern::Key { before, after, field: None },
         }
     }
 }
 
-/// The hash slot of all keys that a pattern leads to; `None` where they may lie in several. As Redis has it, a pattern is read as
-/// those of `KEYS` are, and what leads to no key has the slot of its text.
+/// The hash slot of all keys that a pattern can refer to; `None` if they can be in several slots. As in Redis, the pattern is
+/// read as one of `KEYS`, and a pattern that refers to no key has the slot of its text.
 fn pattern_slot(pattern: &[u8]) -> Option<u16> {
     let tag = pattern.iter().position(|&b| b == b'{').and_then(|open| {
         let len = pattern[open + 1..].iter().position(|&b| b == b'}')?;
@@ -104,7 +106,7 @@ fn pattern_slot(pattern: &[u8]) -> Option<u16> {
     (!wild).then(|| key_slot(pattern))
 }
 
-/// What remains of what a request may look up.
+/// The number of bytes that a request may still look up.
 struct Budget(usize);
 
 impl Budget {
@@ -114,10 +116,10 @@ impl Budget {
     }
 }
 
-/// What the request asks for.
+/// The options of a request.
 struct Options<'a> {
     by: Option<Pattern<'a>>,
-    /// A pattern that leads nowhere was given: the order stays.
+    /// BY has a pattern without `*`: the elements are not sorted.
     unsorted: bool,
     limit: Option<(i64, i64)>,
     get: Vec<Pattern<'a>>,
@@ -182,7 +184,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Which of so many elements are given.
+    /// The selected elements, given the number of all elements.
     fn range(&self, len: usize) -> Range<usize> {
         let Some((offset, count)) = self.limit else { return 0..len };
         let start = usize::try_from(offset.max(0)).unwrap_or(usize::MAX).min(len);
@@ -191,7 +193,7 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Strings one behind the other in one buffer; some may be missing.
+/// Strings in one buffer. A string may be missing.
 #[derive(Default)]
 struct Strings {
     bytes: Vec<u8>,
@@ -217,15 +219,15 @@ impl Strings {
     }
 }
 
-/// The elements of a key, and whether they are still to be sorted.
+/// The elements of a key, and whether they are sorted already.
 struct Loaded {
     elements: Strings,
-    /// Which of them are given; where they were loaded as they are given, all.
+    /// The selected elements; all of them if only the selected ones were loaded.
     range: Range<usize>,
     sorted: bool,
 }
 
-/// Loads the elements; of those that are given in the order in which they lie, no others.
+/// Loads the elements. If they are not to be sorted, loads only the selected ones.
 fn load(cx: &mut Context<'_>, key: &[u8], options: &mut Options<'_>) -> Result<Loaded> {
     let stable = options.store.is_some() || cx.origin == Origin::Script;
     let mut db = cx.db();
@@ -239,7 +241,7 @@ fn load(cx: &mut Context<'_>, key: &[u8], options: &mut Options<'_>) -> Result<L
         Some(ValueRef::Boxed(Value::List(list))) => list.len(),
         Some(ValueRef::Boxed(Value::Set(set))) => {
             if options.unsorted && stable {
-                // Where the order is kept or replayed, it must not be that of a table.
+                // A result that is stored or comes from a script must not depend on the order of a hash table.
                 (options.unsorted, options.alpha, options.by) = (false, true, None);
             }
             set.len()
@@ -270,7 +272,7 @@ fn load(cx: &mut Context<'_>, key: &[u8], options: &mut Options<'_>) -> Result<L
     Ok(Loaded { elements, range, sorted: false })
 }
 
-/// Gives `found` what a pattern leads to from an element: a string, or the field of a hash.
+/// Looks up what a pattern refers to and passes it to `found`: a string, or the value of a field of a hash.
 fn look_up<T>(
     db: &mut Db<'_>,
     pattern: Pattern<'_>,
@@ -279,14 +281,14 @@ fn look_up<T>(
     budget: &mut Budget,
     found: impl FnOnce(Option<&[u8]>, &mut Budget) -> Result<T>,
 ) -> Result<T> {
-    let (before, behind, field) = match pattern {
+    let (before, after, field) = match pattern {
         Pattern::Element => return found(Some(element), budget),
         Pattern::Nothing => return found(None, budget),
-        Pattern::Key { before, behind, field } => (before, behind, field),
+        Pattern::Key { before, after, field } => (before, after, field),
     };
-    budget.take(before.len() + element.len() + behind.len() + field.map_or(0, <[u8]>::len))?;
+    budget.take(before.len() + element.len() + after.len() + field.map_or(0, <[u8]>::len))?;
     buffer.clear();
-    for part in [before, element, behind] {
+    for part in [before, element, after] {
         buffer.extend_from_slice(part);
     }
     match field {
@@ -298,7 +300,7 @@ fn look_up<T>(
     }
 }
 
-/// A number as C's `strtod` reads the text up to its first NUL: blanks may stand in front, and nothing at all is 0.
+/// Parses a number like C's `strtod`, up to the first NUL: leading whitespace is skipped, and an empty text is 0.
 fn weight(text: &[u8]) -> Option<f64> {
     let text = text[..text.len().min(NUMBER_TEXT_MAX)].split(|&b| b == 0).next().unwrap_or_default();
     match text.len() {
@@ -307,11 +309,11 @@ fn weight(text: &[u8]) -> Option<f64> {
         _ => {}
     }
     let blanks = text.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
-    // What is too small is out of range as well, even if it is not 0.
+    // A subnormal number is out of range, too.
     parse_score(&text[blanks..]).filter(|number| !number.is_subnormal())
 }
 
-/// The numbers of the elements in their new order; of those outside of the range the order is left open.
+/// The indexes of the elements in sorted order. Outside of the selected range, the order is undefined.
 fn order(cx: &mut Context<'_>, options: &Options<'_>, loaded: &Loaded, budget: &mut Budget) -> Result<Vec<usize>> {
     let elements = &loaded.elements;
     let element = |index: usize| elements.get(index).unwrap_or_default();
@@ -334,7 +336,7 @@ fn order(cx: &mut Context<'_>, options: &Options<'_>, loaded: &Loaded, budget: &
         if !all_numbers {
             return Err(Error::SORT_NOT_DOUBLE);
         }
-        // Equal weights are told apart by the elements themselves, so that the order does not depend on where they lay.
+        // Elements with equal weights are ordered by their text, so that the result does not depend on their storage order.
         let compare = |&a: &usize, &b: &usize| {
             let weights = weights[a].partial_cmp(&weights[b]).unwrap_or(Ordering::Equal);
             directed(weights.then_with(|| element(a).cmp(element(b)))).then(a.cmp(&b))
@@ -359,7 +361,7 @@ fn order(cx: &mut Context<'_>, options: &Options<'_>, loaded: &Loaded, budget: &
     Ok(rows)
 }
 
-/// Brings those rows into the range that belong there, in order.
+/// Sorts only the rows that belong into the range.
 fn sort_part(rows: &mut [usize], range: Range<usize>, compare: impl Fn(&usize, &usize) -> Ordering) {
     if range.is_empty() {
         return;
@@ -385,7 +387,7 @@ fn sort(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
     let elements = &loaded.elements;
     if matches!(options.get[..], [] | [Pattern::Element]) {
         let given = rows.iter().map(|&index| elements.get(index));
-        return give(cx, &options, given);
+        return reply_or_store(cx, &options, given);
     }
     if options.get.len() > 1 && rows.len().saturating_mul(options.get.len()) > VALUES_MAX {
         return Err(Error::SORT_TOO_MUCH);
@@ -404,11 +406,15 @@ fn sort(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
             })?;
         }
     }
-    give(cx, &options, (0..values.len()).map(|index| values.get(index)))
+    reply_or_store(cx, &options, (0..values.len()).map(|index| values.get(index)))
 }
 
 /// Replies with values, or stores them and replies with their number.
-fn give<'v>(cx: &mut Context<'_>, options: &Options<'_>, values: impl ExactSizeIterator<Item = Option<&'v [u8]>>) -> Result {
+fn reply_or_store<'v>(
+    cx: &mut Context<'_>,
+    options: &Options<'_>,
+    values: impl ExactSizeIterator<Item = Option<&'v [u8]>>,
+) -> Result {
     let Some(key) = options.store else {
         cx.reply.array(values.len());
         for value in values {

@@ -1,6 +1,6 @@
+use crate::commands::keyspace_events::Listener;
 use crate::engine::environment::Usage;
 use crate::engine::harness::Harness;
-use crate::engine::session::Peer;
 
 const NO_NUMBERS: &str = "-ERR One or more scores can't be converted into double";
 
@@ -91,25 +91,15 @@ fn sets_and_sorted_sets_are_sorted_too() {
 #[test]
 fn the_destination_is_a_key_that_is_told_of() {
     let mut h = Harness::new();
-    let listener = h.engine.connect(h.now, Peer::default());
-    h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyspace*"]);
     h.script(&[
         ("RPUSH l 2 1", ":2"),
         ("COMMAND GETKEYSANDFLAGS SORT l BY store STORE a GET store STORE b", "*2 *2 $1 l *2 +RO +access *2 $1 b *2 +OW +update"),
         ("COMMAND GETKEYS SORT_RO l GET STORE", "*1 $1 l"),
-        ("CONFIG SET notify-keyspace-events AK", "+OK"),
     ]);
-    let mut events = |request: &str| {
-        h.engine.sessions[listener.0 as usize].out.clear();
-        h.run(request);
-        let out = std::mem::take(&mut h.engine.sessions[listener.0 as usize].out);
-        let out = String::from_utf8_lossy(&out).into_owned();
-        let lines: Vec<&str> = out.split("\r\n").collect();
-        lines.chunks_exact(9).map(|m| format!("{} {}", m[6], m[8])).collect::<Vec<_>>()
-    };
-    assert_eq!(events("SORT l STORE d"), ["__keyspace@0__:d sortstore"]);
-    assert_eq!(events("SORT none STORE d"), ["__keyspace@0__:d del"]);
-    assert!(events("SORT none STORE d").is_empty());
+    let listener = Listener::new(&mut h, "A");
+    assert_eq!(listener.events_of(&mut h, "SORT l STORE d"), ["d sortstore"]);
+    assert_eq!(listener.events_of(&mut h, "SORT none STORE d"), ["d del"]);
+    assert!(listener.events_of(&mut h, "SORT none STORE d").is_empty());
 }
 
 #[test]
@@ -135,7 +125,7 @@ fn no_request_looks_up_without_bound() {
     h.args(&args);
     let big = vec![b'v'; 10_000];
     h.args(&[b"SET", b"k1", &big]);
-    let refused = "-ERR SORT would look up more than one request may";
+    let refused = "-ERR SORT needs more key lookups than one request may make";
     assert_eq!(h.run("SORT l GET k*"), refused);
     assert_eq!(h.run("SORT l BY k* ALPHA"), refused);
     assert_eq!(h.run("SORT l BY k*"), NO_NUMBERS);

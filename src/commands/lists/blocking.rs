@@ -1,7 +1,9 @@
-//! Commands that wait for a list: `BLPOP`, `BRPOP`, `BLMOVE`, `BRPOPLPUSH`, `BLMPOP`. How waiting goes: [`crate::engine::blocking`].
+//! Commands that block until there is a list: `BLPOP`, `BRPOP`, `BLMOVE`, `BRPOPLPUSH`, `BLMPOP`. Blocking is explained in
+//! [`crate::engine::blocking`].
 
 use crate::base::error::Result;
-use crate::commands::lists::ends::{parse_end, parse_mpop, pop_into, write_element};
+use crate::commands::elements::PopRequest;
+use crate::commands::lists::ends::{parse_end, pop_first, write_element};
 use crate::engine::blocking::deadline;
 use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Group, Keys};
@@ -10,10 +12,10 @@ use crate::keyspace::waits::Wake;
 use crate::resp::reply::Sink;
 use crate::store::values::list::End;
 
-/// Flags of all commands that wait.
+/// Flags of all blocking commands.
 pub(crate) const WAIT: Flags = Flags::WRITE.union(Flags::BLOCKING);
 
-/// What their rows have in common.
+/// What the rows of blocking commands have in common.
 pub(crate) const BLOCKING: Command =
     Command { flags: WAIT, group: Group::List, access: Access::ReadWrite, key_uses: uses::TAKEN, ..Command::DEFAULT };
 
@@ -24,7 +26,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         keys: Keys::Range { first: 1, last: -2, step: 1 },
         since: "2.0.0",
-        summary: "Takes the first element of the first list that is there, and waits for one if none is.",
+        summary: "Removes and returns the first element of the first list that exists. Blocks until there is one.",
         complexity: "O(N) where N is the number of provided keys.",
         syntax: "key [key ...] timeout",
         handler: |cx, args| pop(cx, args, End::Left),
@@ -35,7 +37,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         keys: Keys::Range { first: 1, last: -2, step: 1 },
         since: "2.0.0",
-        summary: "Takes the last element of the first list that is there, and waits for one if none is.",
+        summary: "Removes and returns the last element of the first list that exists. Blocks until there is one.",
         complexity: "O(N) where N is the number of provided keys.",
         syntax: "key [key ...] timeout",
         handler: |cx, args| pop(cx, args, End::Right),
@@ -47,7 +49,7 @@ pub const COMMANDS: &[Command] = &[
         flags: WAIT.union(Flags::MOVABLEKEYS),
         keys: Keys::Counted { numkeys: 2, step: 1 },
         since: "7.0.0",
-        summary: "Takes elements from the first of several lists that is there, and waits for one if none is.",
+        summary: "Removes and returns elements of the first list that exists. Blocks until there is one.",
         complexity: "O(N+M) where N is the number of provided keys and M is the number of elements returned.",
         syntax: "timeout numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
         handler: blmpop,
@@ -60,7 +62,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         key_uses: uses::MOVED,
         since: "6.2.0",
-        summary: "Takes an element from an end of a list and puts it at an end of another, and waits for one if there is none.",
+        summary: "Moves an element from an end of a list to an end of another list and returns it. Blocks until there is one.",
         syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT> timeout",
         handler: blmove,
         ..BLOCKING
@@ -72,8 +74,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         key_uses: uses::MOVED,
         since: "2.2.0",
-        summary: "Takes the last element of a list and puts it at the beginning of another, and waits for one if there is none; \
-                  BLMOVE does it with any ends.",
+        summary: "Moves the last element of a list to the beginning of another list and returns it. Blocks until there is one. BLMOVE takes any ends.",
         syntax: "source destination timeout",
         handler: brpoplpush,
         ..BLOCKING
@@ -96,23 +97,16 @@ fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
             return Ok(());
         }
     }
-    wait(cx, args, keys, deadline, |reply| reply.null_array());
+    wait(cx, args, keys, Wake::LIST, deadline, |reply| reply.null_array());
     Ok(())
 }
 
 fn blmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let (keys, end, count) = parse_mpop(&args[2..])?;
+    let request = PopRequest::parse(&args[2..], parse_end)?;
     let deadline = deadline(cx.now, args[1])?;
-    let (mut db, reply) = cx.db_and_reply();
-    for key in keys {
-        if let Some(edit) = db.edit_list(key)? {
-            reply.array(2);
-            reply.bulk(key);
-            pop_into(edit, reply, end, count);
-            return Ok(());
-        }
+    if !pop_first(cx, &request)? {
+        wait(cx, args, request.keys, Wake::LIST, deadline, |reply| reply.null_array());
     }
-    wait(cx, args, keys, deadline, |reply| reply.null_array());
     Ok(())
 }
 
@@ -130,15 +124,22 @@ fn brpoplpush(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn move_element(cx: &mut Context<'_>, args: &[&[u8]], from: End, to: End, deadline: Option<u64>) -> Result {
     match cx.db().list_move((args[1], from), (args[2], to))? {
         Some(element) => cx.reply.bulk(&element),
-        None => wait(cx, args, &args[1..2], deadline, |reply| reply.null()),
+        None => wait(cx, args, &args[1..2], Wake::LIST, deadline, |reply| reply.null()),
     }
     Ok(())
 }
 
-/// Waits for a list at one of the keys, or says at once that there is none where waiting is not allowed.
-fn wait(cx: &mut Context<'_>, args: &[&[u8]], keys: &[&[u8]], deadline: Option<u64>, none: fn(&mut dyn Sink)) {
+/// Blocks until one of the keys has a value of this type, or writes the reply to a command that may not block.
+pub(crate) fn wait(
+    cx: &mut Context<'_>,
+    args: &[&[u8]],
+    keys: &[&[u8]],
+    wake: Wake,
+    deadline: Option<u64>,
+    none: fn(&mut dyn Sink),
+) {
     if cx.may_block() {
-        cx.block(args, keys.iter().copied(), Wake::LIST, deadline);
+        cx.block(args, keys.iter().copied(), wake, deadline);
     } else {
         none(cx.reply);
     }

@@ -1,7 +1,9 @@
-//! Lists: pushing, popping, looking. What goes through a whole list is in [`crate::commands::lists::whole`].
+//! Lists: pushing, popping and access by index. Commands that search or change the middle of a list are in
+//! [`crate::commands::lists::whole`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::commands::elements::{PopRequest, index_range};
 use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::context::Context;
@@ -24,7 +26,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: GROW_FAST,
         key_uses: uses::EXTENDED,
-        summary: "Puts elements at the beginning of a list, one after the other; makes the list where it is not there.",
+        summary: "Prepends elements to a list, one after the other. Creates the list if it does not exist.",
         complexity: "O(N) for N elements pushed",
         syntax: "key element [element ...]",
         handler: |cx, args| push(cx, args, End::Left, false),
@@ -37,7 +39,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: GROW_FAST,
         key_uses: uses::EXTENDED,
-        summary: "Puts elements at the end of a list; makes the list where it is not there.",
+        summary: "Appends elements to a list. Creates the list if it does not exist.",
         complexity: "O(N) for N elements pushed",
         syntax: "key element [element ...]",
         handler: |cx, args| push(cx, args, End::Right, false),
@@ -51,7 +53,7 @@ pub const COMMANDS: &[Command] = &[
         flags: GROW_FAST,
         since: "2.2.0",
         key_uses: uses::EXTENDED,
-        summary: "Puts elements at the beginning of a list, provided that it is there.",
+        summary: "Prepends elements to a list only if the list exists.",
         complexity: "O(N) for N elements pushed",
         syntax: "key element [element ...]",
         handler: |cx, args| push(cx, args, End::Left, true),
@@ -65,7 +67,7 @@ pub const COMMANDS: &[Command] = &[
         flags: GROW_FAST,
         since: "2.2.0",
         key_uses: uses::EXTENDED,
-        summary: "Puts elements at the end of a list, provided that it is there.",
+        summary: "Appends elements to a list only if the list exists.",
         complexity: "O(N) for N elements pushed",
         syntax: "key element [element ...]",
         handler: |cx, args| push(cx, args, End::Right, true),
@@ -78,8 +80,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
-        summary: "Takes elements from the beginning of a list; with its last one the list is gone.",
-        complexity: "O(N) for N elements given",
+        summary: "Removes and returns the first elements of a list. Deletes the list with its last element.",
+        complexity: "O(N) for N returned elements",
         syntax: "key [count]",
         handler: |cx, args| pop(cx, args, End::Left),
         ..LIST
@@ -91,8 +93,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
-        summary: "Takes elements from the end of a list; with its last one the list is gone.",
-        complexity: "O(N) for N elements given",
+        summary: "Removes and returns the last elements of a list. Deletes the list with its last element.",
+        complexity: "O(N) for N returned elements",
         syntax: "key [count]",
         handler: |cx, args| pop(cx, args, End::Right),
         ..LIST
@@ -104,8 +106,8 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::Counted { numkeys: 1, step: 1 },
         since: "7.0.0",
         key_uses: uses::TAKEN,
-        summary: "Takes elements from the first of several lists that is there.",
-        complexity: "O(N+M) for N keys and M elements given",
+        summary: "Removes and returns elements of the first list that exists.",
+        complexity: "O(N+M) for N keys and M returned elements",
         syntax: "numkeys key [key ...] <LEFT | RIGHT> [COUNT count]",
         handler: lmpop,
         ..LIST
@@ -120,7 +122,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         since: "6.2.0",
         key_uses: uses::MOVED,
-        summary: "Takes an element from an end of a list and puts it at an end of another, in one step.",
+        summary: "Moves an element from an end of a list to an end of another list and returns it.",
         syntax: "source destination <LEFT | RIGHT> <LEFT | RIGHT>",
         handler: lmove,
         ..LIST
@@ -135,7 +137,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         since: "1.2.0",
         key_uses: uses::MOVED,
-        summary: "Takes the last element of a list and puts it at the beginning of another; LMOVE does it with any ends.",
+        summary: "Moves the last element of a list to the beginning of another list and returns it. LMOVE takes any ends.",
         syntax: "source destination",
         handler: |cx, args| move_element(cx, (args[1], End::Right), (args[2], End::Left)),
         ..LIST
@@ -148,7 +150,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.union(Flags::FAST),
         access: Access::Read,
         key_uses: uses::EXAMINED,
-        summary: "Gives the number of elements of a list.",
+        summary: "Returns the length of a list.",
         syntax: "key",
         handler: llen,
         ..LIST
@@ -160,7 +162,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 3,
         flags: Flags::READONLY,
         access: Access::Read,
-        summary: "Gives an element of a list by its index, negative ones counted from the end.",
+        summary: "Returns an element of a list by its index. Negative indexes count from the end.",
         complexity: "O(N) for N nodes between the element and the nearer end",
         syntax: "key index",
         handler: lindex,
@@ -171,8 +173,8 @@ pub const COMMANDS: &[Command] = &[
         arity: 4,
         flags: Flags::READONLY,
         access: Access::Read,
-        summary: "Gives the elements of a list from one index to another, both included.",
-        complexity: "O(S+N) for S nodes between the first one and the nearer end, and N elements given",
+        summary: "Returns the elements of a list between two indexes, both included.",
+        complexity: "O(S+N) for S nodes between the first element and the nearer end, and N returned elements",
         syntax: "key start stop",
         handler: lrange,
         ..LIST
@@ -198,7 +200,7 @@ pub(crate) fn write_element(reply: &mut dyn Sink, element: Element<'_>) {
     }
 }
 
-/// Takes up to `count` elements from an end of a list, writes them as an array and publishes the pop.
+/// Pops up to `count` elements from an end of a list, writes them as an array and publishes the event.
 pub(crate) fn pop_into(mut edit: ListEdit<'_, '_>, reply: &mut dyn Sink, end: End, count: usize) {
     let list = edit.list();
     let count = count.min(list.len());
@@ -206,14 +208,6 @@ pub(crate) fn pop_into(mut edit: ListEdit<'_, '_>, reply: &mut dyn Sink, end: En
     list.iter(end).take(count).for_each(|element| write_element(reply, element));
     edit.pop(end, count);
     edit.finish(Some(end.popped()));
-}
-
-/// From a first to a last index, both included and negative ones counted from the end, to the first index and the number of
-/// elements.
-pub(crate) fn range(len: usize, start: i64, stop: i64) -> (usize, usize) {
-    let from_end = |index: i64| if index < 0 { (len as i64).saturating_add(index) } else { index };
-    let (start, stop) = (from_end(start).max(0), from_end(stop).min(len as i64 - 1));
-    if start > stop { (0, 0) } else { (start as usize, (stop - start) as usize + 1) }
 }
 
 fn push(cx: &mut Context<'_>, args: &[&[u8]], end: End, only_existing: bool) -> Result {
@@ -256,41 +250,25 @@ fn pop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
     Ok(())
 }
 
-/// The keys, the end and the count that follow a number of keys, as `LMPOP` and `BLMPOP` take them.
-pub(crate) fn parse_mpop<'k>(args: &'k [&'k [u8]]) -> Result<(&'k [&'k [u8]], End, usize)> {
-    let positive = |text: &[u8]| parse_i64(text).filter(|&n| n > 0).and_then(|n| usize::try_from(n).ok());
-    let numkeys = positive(args[0]).ok_or(Error::NUMKEYS_POSITIVE)?;
-    if numkeys >= args.len() - 1 {
-        return Err(Error::SYNTAX);
-    }
-    let (keys, rest) = args[1..].split_at(numkeys);
-    let end = parse_end(rest[0])?;
-    let count = match &rest[1..] {
-        [] => 1,
-        [word, count, more @ ..] if word.eq_ignore_ascii_case(b"count") => {
-            let count = positive(count).ok_or(Error::COUNT_POSITIVE)?;
-            if !more.is_empty() {
-                return Err(Error::SYNTAX);
-            }
-            count
-        }
-        _ => return Err(Error::SYNTAX),
-    };
-    Ok((keys, end, count))
-}
-
-fn lmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let (keys, end, count) = parse_mpop(&args[1..])?;
+/// Pops from the first list of a request that exists, and writes the key and the elements. Returns false if there is no list.
+pub(crate) fn pop_first(cx: &mut Context<'_>, request: &PopRequest<'_, End>) -> Result<bool> {
     let (mut db, reply) = cx.db_and_reply();
-    for key in keys {
+    for key in request.keys {
         if let Some(edit) = db.edit_list(key)? {
             reply.array(2);
             reply.bulk(key);
-            pop_into(edit, reply, end, count);
-            return Ok(());
+            pop_into(edit, reply, request.end, request.count);
+            return Ok(true);
         }
     }
-    reply.null_array();
+    Ok(false)
+}
+
+fn lmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let request = PopRequest::parse(&args[1..], parse_end)?;
+    if !pop_first(cx, &request)? {
+        cx.reply.null_array();
+    }
     Ok(())
 }
 
@@ -313,7 +291,7 @@ fn llen(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The index that an argument means in a list of this length, negative ones counted from the end; `None` where it is beyond.
+/// Parses an index into a list of this length. Negative indexes count from the end. `None` if it is out of range.
 pub(crate) fn index(argument: &[u8], len: usize) -> Result<Option<usize>> {
     let index = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
     let index = if index < 0 { (len as i64).saturating_add(index) } else { index };
@@ -341,9 +319,9 @@ fn lrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         reply.array(0);
         return Ok(());
     };
-    let (from, count) = range(list.len(), start, stop);
-    reply.array(count);
-    list.iter_from(from).take(count).for_each(|element| write_element(reply, element));
+    let range = index_range(start, stop, list.len());
+    reply.array(range.len());
+    list.iter_from(range.start).take(range.len()).for_each(|element| write_element(reply, element));
     Ok(())
 }
 

@@ -1,5 +1,5 @@
+use crate::commands::keyspace_events::Listener;
 use crate::engine::harness::Harness;
-use crate::engine::session::Peer;
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -34,7 +34,7 @@ fn elements_go_in_and_come_out_at_both_ends() {
     ]);
 }
 
-/// What `HELLO 3` answers in a harness.
+/// The reply to `HELLO 3`.
 fn h3() -> String {
     let mut h = Harness::new();
     h.run("HELLO 3")
@@ -208,9 +208,7 @@ fn encodings_follow_the_size() {
 #[test]
 fn events_come_in_redis_s_order() {
     let mut h = Harness::new();
-    let listener = h.engine.connect(h.now, Peer::default());
-    h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyspace*"]);
-    h.run("CONFIG SET notify-keyspace-events AKn");
+    let listener = Listener::new(&mut h, "An");
     for (requests, events) in [
         (&["LPUSH a 1 2"][..], &["a new", "a lpush"][..]),
         (&["RPUSH a 1", "LPOP a"], &["a lpop", "a del"]),
@@ -226,16 +224,7 @@ fn events_come_in_redis_s_order() {
         (&["RPUSH a 1", "LINSERT a BEFORE 1 0"], &["a linsert"]),
         (&["RPUSH b 1", "LMPOP 2 a b LEFT"], &["b lpop", "b del"]),
     ] {
-        h.run("FLUSHALL");
-        let (last, before) = requests.split_last().unwrap();
-        before.iter().for_each(|request| drop(h.run(request)));
-        h.engine.sessions[listener.0 as usize].out.clear();
-        h.run(last);
-        let out = String::from_utf8(std::mem::take(&mut h.engine.sessions[listener.0 as usize].out)).unwrap();
-        let lines: Vec<&str> = out.split("\r\n").collect();
-        // Nine lines a message: the channel is the seventh, the event the ninth.
-        let seen = lines.chunks_exact(9).map(|m| format!("{} {}", m[6].trim_start_matches("__keyspace@0__:"), m[8]));
-        assert_eq!(seen.collect::<Vec<_>>(), events, "{last}");
+        listener.check(&mut h, requests, events);
     }
 }
 

@@ -1,4 +1,4 @@
-//! List commands. Begin at [`ends`]; BLPOP and the other commands that wait are in [`blocking`].
+//! List commands. Start with [`ends`]. The blocking commands, such as BLPOP, are in [`blocking`].
 
 pub mod blocking;
 pub mod ends;

@@ -1,8 +1,9 @@
-//! Lists: what looks through a list or changes its middle.
+//! Lists: commands that search a list or change its middle.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::lists::ends::{GROW, LIST, index, range};
+use crate::commands::elements::index_range;
+use crate::commands::lists::ends::{GROW, LIST, index};
 use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Replies};
 use crate::engine::context::Context;
@@ -32,8 +33,8 @@ pub const COMMANDS: &[Command] = &[
         flags: GROW,
         since: "2.2.0",
         key_uses: uses::EXTENDED,
-        summary: "Puts an element before or behind the first one that equals another.",
-        complexity: "O(N) for N elements before that one",
+        summary: "Inserts an element before or after the first element that equals the pivot.",
+        complexity: "O(N) for N elements before the pivot",
         syntax: "key <BEFORE | AFTER> pivot element",
         handler: linsert,
         ..LIST
@@ -45,7 +46,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
-        summary: "Removes elements of a list that equal one, from the beginning or, with a negative count, from the end.",
+        summary: "Removes elements of a list that equal the given one, from the beginning or, with a negative count, from the end.",
         complexity: "O(N) for N elements of the list",
         syntax: "key count element",
         handler: lrem,
@@ -58,8 +59,8 @@ pub const COMMANDS: &[Command] = &[
         arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
-        summary: "Removes all but the elements from one index to another.",
-        complexity: "O(N) for N nodes removed; their memory is freed bit by bit afterwards",
+        summary: "Removes all elements of a list except those between two indexes.",
+        complexity: "O(N) for N removed nodes. Their memory is freed in steps afterwards.",
         syntax: "key start stop",
         handler: ltrim,
         ..LIST
@@ -70,8 +71,8 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::READONLY,
         access: Access::Read,
         since: "6.0.6",
-        summary: "Gives the indexes of elements of a list that equal one.",
-        complexity: "O(N) for N elements looked at",
+        summary: "Returns the indexes of elements of a list that equal the given one.",
+        complexity: "O(N) for N examined elements",
         syntax: "key element [RANK rank] [COUNT num-matches:integer] [MAXLEN len:integer]",
         handler: lpos,
         ..LIST
@@ -82,7 +83,7 @@ fn lset(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     let mut edit = db.edit_list(args[1])?.ok_or(Error::NO_SUCH_KEY)?;
     let len = edit.list().len();
-    // Beyond the list nothing is set, but the form of the list may change as if it were.
+    // An index out of range sets nothing, but the encoding of the list may change as if it did, as in Redis.
     if !edit.set(index(args[2], len)?.unwrap_or(len), args[3]) {
         return Err(Error::INDEX_RANGE);
     }
@@ -136,22 +137,22 @@ fn ltrim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     if let Some(mut edit) = db.edit_list(args[1])? {
         let len = edit.list().len();
-        let (from, count) = range(len, start, stop);
-        edit.trim(from, len - from - count);
+        let range = index_range(start, stop, len);
+        edit.trim(range.start, len - range.end);
         edit.finish(Some(Event::LTRIM));
     }
     cx.reply.ok();
     Ok(())
 }
 
-/// What `LPOS` looks for.
+/// The options of `LPOS`.
 struct Search {
-    /// Which match is the first to be given.
+    /// Number of the first match to return, from 1.
     rank: u64,
     from: End,
-    /// How many matches are given at most, 0 for all; one alone, not in an array, where it was not said.
+    /// Maximum number of matches, 0 for all. Without `COUNT`, the reply is a single index instead of an array.
     count: Option<u64>,
-    /// How many elements are looked at at most.
+    /// Maximum number of elements to compare.
     most: usize,
 }
 

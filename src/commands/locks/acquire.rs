@@ -34,8 +34,8 @@ pub const COMMANDS: &[Command] = &[
         name: "lock.acquire",
         arity: -4,
         flags: LOCK.flags.union(Flags::BLOCKING),
-        summary: "Takes a lock or waits in line for it; gives the fencing token. Sent again with the same REQUEST, it gives the same token, and NOTHELD where that grant has ended.",
-        complexity: "O(1), and O(W) where a wait might close a cycle of W waits",
+        summary: "Acquires a lock, or waits for it in its queue. Returns the fencing token. A repeated REQUEST returns the same token, or NOTHELD if that grant has ended.",
+        complexity: "O(1), or O(W) to search a chain of W waits for a deadlock",
         syntax: "key owner lease [SHARED] [WAIT milliseconds] [SESSION] [DELAY milliseconds] [MAXHOLD milliseconds] [REQUEST id]",
         handler: acquire,
         ..LOCK
@@ -45,7 +45,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         flags: LOCK.flags.union(Flags::BLOCKING).union(Flags::MOVABLEKEYS),
         keys: Keys::Counted { numkeys: 1, step: 1 },
-        summary: "Takes several locks at once, or waits until all can be had.",
+        summary: "Acquires several locks at once, or waits until all of them are available. Returns the fencing tokens.",
         complexity: "O(N) for N names",
         syntax: "numkeys key [key ...] owner lease [WAIT milliseconds] [SESSION] [REQUEST id]",
         handler: acquire_all,
@@ -55,7 +55,7 @@ pub const COMMANDS: &[Command] = &[
         name: "lock.release",
         arity: -3,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Releases one hold of a lock, or all; the first waiter is granted a free one. Gives the remaining hold count. With TOKEN it ends no later grant; sent again with the same REQUEST, it gives the first reply, and a refused one is judged anew.",
+        summary: "Releases one hold of a lock, or all of them, and grants a free lock to the first waiter. Returns the remaining hold count. With TOKEN it ends no later grant. A repeated REQUEST returns the first reply; one that was refused is checked again.",
         syntax: "key owner [ALL] [TOKEN token] [REQUEST id]",
         handler: |cx, args| release(cx, args, false),
         ..LOCK
@@ -64,7 +64,7 @@ pub const COMMANDS: &[Command] = &[
         name: "lock.renew",
         arity: -4,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Restarts the lease of a holder. Gives the remaining milliseconds.",
+        summary: "Restarts the lease of a holder. Returns the remaining milliseconds.",
         syntax: "key owner lease [TOKEN token]",
         handler: |cx, args| renew(cx, args, false),
         ..LOCK
@@ -74,7 +74,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 3,
         flags: Flags::READONLY.union(Flags::FAST),
         access: Access::Read,
-        summary: "Whether a fencing token is that of a holder.",
+        summary: "Checks whether a fencing token belongs to a current holder.",
         syntax: "key token",
         handler: check,
         ..LOCK
@@ -82,7 +82,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "lock.guard",
         arity: 3,
-        summary: "Remembers the largest fencing token of a resource, and refuses a smaller one.",
+        summary: "Stores the largest fencing token of a resource and refuses smaller ones.",
         syntax: "key token",
         handler: guard,
         ..LOCK
@@ -131,7 +131,7 @@ impl<'a> Options<'a> {
 /// Parses a client's id of a request.
 pub(crate) fn request_id(text: &[u8]) -> Result<&[u8]> {
     if !(1..=requests::ID_MAX).contains(&text.len()) {
-        return Err(Error::new(format!("ERR a request id has between 1 and {} bytes", requests::ID_MAX)));
+        return Err(Error::new(format!("ERR request id must have 1 to {} bytes", requests::ID_MAX)));
     }
     Ok(text)
 }
@@ -214,7 +214,7 @@ fn acquire_all(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut sorted = names.to_vec();
     sorted.sort_unstable();
     if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(Error::new("ERR a name is given twice"));
+        return Err(Error::new("ERR duplicate lock name"));
     }
     let bound = bound(cx, options.session);
     let wanted = Wanted { mode: Mode::Exclusive, permits: 1, limit: 0, lease_ms, max_hold_ms: 0, delay_ms: 0, bound };

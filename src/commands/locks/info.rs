@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "lock.info",
         arity: 2,
-        summary: "Who holds a lock, who waits for it, and since when.",
+        summary: "Returns the holders and the waiters of a lock, and since when they hold it or wait.",
         complexity: "O(N) for N holders and waiters",
         syntax: "key",
         handler: |cx, args| info(cx, args, false),
@@ -35,8 +35,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -1,
         flags: Flags::READONLY,
         keys: Keys::None,
-        summary: "The locks of a database, those first for which most wait.",
-        complexity: "O(N) for N keys, at most 100,000 of which are looked at",
+        summary: "Returns the locks of a database, those with the most waiters first.",
+        complexity: "O(N) for N keys, of which at most 100,000 are examined",
         syntax: "[MATCH pattern] [CONTENDED] [COUNT count]",
         handler: list,
         ..READ
@@ -45,14 +45,14 @@ pub const COMMANDS: &[Command] = &[
         name: "lock.stats",
         arity: 1,
         keys: Keys::None,
-        summary: "Totals of all locks since the start, and how long was waited for them.",
+        summary: "Returns totals of all locks since the server started, among them how long requests have waited.",
         handler: stats,
         ..READ
     },
     Command {
         name: "lock.why",
         arity: 2,
-        summary: "The last events of a lock: to whom it was granted, who was refused or has waited, and when.",
+        summary: "Returns the last events of a lock: grants, refusals and waits, with their owners and times.",
         syntax: "key",
         handler: why,
         ..READ
@@ -62,7 +62,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::ADMIN,
         keys: Keys::None,
-        summary: "The last long waits for locks.",
+        summary: "Returns, counts or clears the last long waits for locks.",
         syntax: "<GET [count] | LEN | RESET>",
         handler: slowlog,
         ..READ
@@ -70,7 +70,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "sem.info",
         arity: 2,
-        summary: "Who has permits of a semaphore, who waits for them, and since when.",
+        summary: "Returns the holders of permits of a semaphore, the waiters, and since when they hold them or wait.",
         complexity: "O(N) for N holders and waiters",
         syntax: "key",
         handler: |cx, args| info(cx, args, true),

@@ -19,7 +19,7 @@ pub const COMMANDS: &[Command] = &[
         name: "sem.acquire",
         arity: -6,
         flags: LOCK.flags.union(Flags::BLOCKING),
-        summary: "Takes permits of a semaphore or waits in line for them; gives the fencing token.",
+        summary: "Acquires permits of a semaphore, or waits for them in its queue. Returns the fencing token.",
         syntax: "key id lease LIMIT limit [PERMITS permits] [WAIT milliseconds] [SESSION] [REQUEST id]",
         handler: acquire,
         ..LOCK
@@ -28,7 +28,7 @@ pub const COMMANDS: &[Command] = &[
         name: "sem.release",
         arity: -3,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Releases the permits that an owner has of a semaphore.",
+        summary: "Releases permits of a semaphore.",
         syntax: "key id [ALL] [TOKEN token] [REQUEST id]",
         handler: |cx, args| release(cx, args, true),
         ..LOCK
@@ -37,7 +37,7 @@ pub const COMMANDS: &[Command] = &[
         name: "sem.renew",
         arity: -4,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Restarts the lease of permits. Gives the remaining milliseconds.",
+        summary: "Restarts the lease of permits. Returns the remaining milliseconds.",
         syntax: "key id lease [TOKEN token]",
         handler: |cx, args| renew(cx, args, true),
         ..LOCK
@@ -45,7 +45,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "latch.set",
         arity: -3,
-        summary: "Sets what a latch counts down from, unless it is counting.",
+        summary: "Sets the count of a latch, unless it is counting down.",
         syntax: "key count [PX milliseconds]",
         handler: set,
         ..LOCK
@@ -54,8 +54,8 @@ pub const COMMANDS: &[Command] = &[
         name: "latch.down",
         arity: -2,
         flags: Flags::WRITE.union(Flags::FAST),
-        summary: "Counts a latch down; gives what is left. Whoever waits goes on at 0.",
-        complexity: "O(W) for W waiters when it opens",
+        summary: "Counts a latch down and returns the remaining count. At 0 the latch opens, and all waiters go on.",
+        complexity: "O(1); O(W) for W waiters when the latch opens",
         syntax: "key [by]",
         handler: down,
         ..LOCK
@@ -65,7 +65,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 4,
         flags: Flags::READONLY.union(Flags::BLOCKING).union(Flags::FAST),
         access: Access::Read,
-        summary: "Waits until a latch is open.",
+        summary: "Blocks until a latch is open.",
         syntax: "key WAIT milliseconds",
         handler: await_open,
         ..LOCK
@@ -107,7 +107,7 @@ fn acquire(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let limit = limit.ok_or(Error::SYNTAX)?;
     if permits > limit {
-        return Err(Error::new(format!("ERR {permits} permits are more than the limit of {limit}")));
+        return Err(Error::new(format!("ERR {permits} permits exceed the limit of {limit}")));
     }
     // A semaphore with one permit has one holder at a time.
     let mode = if limit == 1 { Mode::Exclusive } else { Mode::Shared };

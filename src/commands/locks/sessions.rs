@@ -12,8 +12,8 @@ pub const COMMANDS: &[Command] = &[Command {
     arity: -2,
     flags: Flags::WRITE.union(Flags::FAST).union(Flags::NOSCRIPT),
     keys: Keys::None,
-    summary: "Names the session of a connection, or takes one over; its SESSION grants stay for the grace after the connection has ended. END ends it and its grants. Gives the number of its grants.",
-    complexity: "O(1), and O(N) for N grants that END ends",
+    summary: "Names the lock session of a connection, or takes one over. Its SESSION grants outlive the connection by the grace period. END ends the session and its grants. Returns the number of grants.",
+    complexity: "O(1), or O(N) for N grants that END ends",
     syntax: "id [GRACE milliseconds | END]",
     handler: session,
     ..LOCK
@@ -25,7 +25,7 @@ const ENDED_AT_ONCE: u32 = 1024;
 fn session(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let id = args[1];
     if !(1..=ID_MAX).contains(&id.len()) {
-        return Err(Error::new(format!("ERR a session id has between 1 and {ID_MAX} bytes")));
+        return Err(Error::new(format!("ERR session id must have 1 to {ID_MAX} bytes")));
     }
     let (end, grace_ms) = match args[2..] {
         [] => (false, None),

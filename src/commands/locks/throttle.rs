@@ -20,7 +20,7 @@ pub const COMMANDS: &[Command] = &[Command {
     flags: Flags::WRITE.union(Flags::DENYOOM).union(Flags::FAST),
     keys: Keys::ONE,
     access: Access::ReadWrite,
-    summary: "Counts a request against a rate limit, and says whether it is within it.",
+    summary: "Counts a request against a rate limit and returns whether it is allowed.",
     syntax: "key max-burst count period [quantity]",
     natives: Natives::Checked,
     handler: throttle,
@@ -79,7 +79,7 @@ fn throttle(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     // Rounded up, so that no more requests pass than the limit allows.
     let interval_us = (i128::from(period) * 1_000_000 + i128::from(count) - 1) / i128::from(count);
     if interval_us.saturating_mul(i128::from(burst) + 1) > US_MAX || interval_us.saturating_mul(i128::from(quantity)) > US_MAX {
-        return Err(Error::new("ERR the limit reaches too far ahead"));
+        return Err(Error::new("ERR rate limit is out of range"));
     }
     let now_us = i128::from(cx.now.mono_us);
     let mut db = cx.db();
@@ -162,7 +162,7 @@ mod tests {
             ("CL.THROTTLE k 1 0 1", "-ERR value is out of range, must be at least 1"),
             ("CL.THROTTLE k x 1 1", "-ERR value is not an integer or out of range"),
             ("CL.THROTTLE k 1 1 1 1 1", "-ERR syntax error"),
-            ("CL.THROTTLE k 9223372036854775807 1 9223372036854775807", "-ERR the limit reaches too far ahead"),
+            ("CL.THROTTLE k 9223372036854775807 1 9223372036854775807", "-ERR rate limit is out of range"),
             ("LPUSH l 1", ":1"),
             ("CL.THROTTLE l 1 1 1", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
             ("SET s x", "+OK"),

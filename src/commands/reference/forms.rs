@@ -1,6 +1,6 @@
-//! Requests of a command in all its forms, made from the syntax of its row. Tests of a rule for all commands use it.
+//! Requests of a command in all its forms, generated from the syntax of its row, for tests that apply to all commands.
 //!
-//! Each choice and each optional part is taken alone, and each pair of them together. Repeated parts come once, or all twice.
+//! Each choice and each optional part is taken alone and in pairs. Repeated parts occur once, or all of them twice.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ pub enum Slot {
     Word(String),
     /// A key.
     Key,
-    /// A value, with the name that the syntax gives it.
+    /// A value, with its name in the syntax.
     Value(&'static str),
-    /// The number of what follows: keys, or values of this name.
+    /// The number of arguments that follow: keys, or values of this name.
     Count(Option<&'static str>),
 }
 
@@ -25,7 +25,7 @@ pub enum Slot {
 pub struct Form {
     /// Its arguments.
     pub slots: Vec<Slot>,
-    /// The choices it is made of; all forms of a command together have every choice that there is.
+    /// The choices in this form. The forms of a command together contain every choice.
     pub picks: BTreeSet<String>,
 }
 
@@ -43,7 +43,7 @@ impl Form {
         self.slots.iter().enumerate().filter(|(_, slot)| **slot == Slot::Key).map(|(at, _)| at).collect()
     }
 
-    /// The request with these keys, of which the first comes first, and the first of the values that `value` knows for a name.
+    /// The request with these keys, in order. `value` returns a value for a name.
     pub fn request(&self, mut keys: impl Iterator<Item = Vec<u8>>, value: impl Fn(&str) -> Vec<u8>) -> Vec<Vec<u8>> {
         let number_of = |from: usize, wanted: &Slot| {
             let following = self.slots[from..].iter().take_while(|slot| !matches!(slot, Slot::Word(_)));
@@ -60,8 +60,8 @@ impl Form {
     }
 }
 
-/// All forms of a command. `words` are its name and, before a subcommand's, that of its container. Errors where the syntax cannot be read,
-/// or does not go with the row.
+/// All forms of a command. `words` is its name, after the container's name for a subcommand. Fails if the syntax is invalid or
+/// contradicts the row.
 pub fn forms(words: &[&str], command: &'static Command) -> Result<Vec<Form>, String> {
     let args = parse(command.syntax).map_err(|error| format!("{}: the syntax is wrong: {error}", command.name))?;
     let head = Form { slots: words.iter().map(|word| Slot::Word((*word).to_owned())).collect(), picks: BTreeSet::new() };
@@ -84,7 +84,7 @@ pub fn forms(words: &[&str], command: &'static Command) -> Result<Vec<Form>, Str
     Ok(all)
 }
 
-/// The forms of arguments in a row: the plain one, each with one part that is not plain, and each with two of them.
+/// The forms of a sequence of arguments: the plain one, those with one part that is not plain, and those with two.
 fn sequence(args: &[Arg<'static>], times: usize, path: &str) -> Vec<Form> {
     let parts: Vec<Vec<Form>> = args.iter().enumerate().map(|(at, arg)| one(arg, times, &format!("{path}/{at}"))).collect();
     let with = |chosen: &dyn Fn(usize) -> usize| {
@@ -96,15 +96,7 @@ fn sequence(args: &[Arg<'static>], times: usize, path: &str) -> Vec<Form> {
             all.push(with(&|at| if at == a { i } else { 0 }));
             for (b, others) in parts.iter().enumerate().skip(a + 1) {
                 for j in 1..others.len() {
-                    all.push(with(&|at| {
-                        if at == a {
-                            i
-                        } else if at == b {
-                            j
-                        } else {
-                            0
-                        }
-                    }));
+                    all.push(with(&|at| [(a, i), (b, j)].into_iter().find(|(part, _)| *part == at).map_or(0, |(_, form)| form)));
                 }
             }
         }
@@ -112,7 +104,7 @@ fn sequence(args: &[Arg<'static>], times: usize, path: &str) -> Vec<Form> {
     all
 }
 
-/// The forms of one argument, the plainest first: left out where it may be.
+/// The forms of one argument, the plainest first: omitted if it is optional.
 fn one(arg: &Arg<'static>, times: usize, path: &str) -> Vec<Form> {
     let word = |word: &str| Form { slots: vec![Slot::Word(word.to_owned())], picks: BTreeSet::new() };
     let inner: Vec<Form> = match &arg.kind {

@@ -1,9 +1,17 @@
 //! The reply to `HELP` of a command with subcommands.
 
 use crate::base::error::{Error, Result};
+use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 
-/// The handler of every `HELP` row: lists the container's rows, each with its syntax and summary.
+/// The `HELP` row of a container.
+pub const fn row(group: Group, since: &'static str) -> Command {
+    let flags = Flags::LOADING.union(Flags::STALE);
+    let summary = "Lists the subcommands.";
+    Command { name: "help", arity: 2, flags, group, since, summary, handler: from_rows, ..Command::DEFAULT }
+}
+
+/// The default handler of `HELP`: lists the container's rows with their syntax and summary.
 pub fn from_rows(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let Some(container) = crate::commands::lookup(args[0]) else { return Err(Error::unknown_command(args)) };
     let mut lines = Vec::new();
@@ -18,8 +26,7 @@ pub fn from_rows(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Lists the subcommands of the container named by `args[0]`; `lines` are their usage lines, each followed by its indented
-/// explanation.
+/// Replies with the help of the container `args[0]`. `lines` are usage lines, each followed by its indented explanation.
 pub fn reply<S: AsRef<str>>(cx: &mut Context<'_>, args: &[&[u8]], lines: &[S]) {
     let container = String::from_utf8_lossy(args[0]).to_uppercase();
     cx.reply.array(lines.len() + 3);

@@ -1,4 +1,4 @@
-//! The guide's table of commands and the page of all of them, made of the rows.
+//! The command tables in Markdown, generated from the rows: the table in the guide, and COMMANDS.md.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use crate::commands::reference::missing;
 use crate::commands::reference::syntax;
 use crate::engine::command::{Command, Group};
 
-/// Groups in the order of the guide's table, with their headings.
+/// The groups in the order of the tables, with their headings.
 const HEADINGS: [(Group, &str); 17] = [
     (Group::Lock, "Locks"),
     (Group::String, "Strings"),
@@ -20,7 +20,7 @@ const HEADINGS: [(Group, &str); 17] = [
     (Group::Stream, "Streams"),
     (Group::Bitmap, "Bitmaps"),
     (Group::Hyperloglog, "HyperLogLogs"),
-    (Group::Geo, "Places"),
+    (Group::Geo, "Geospatial"),
     (Group::PubSub, "Publish and subscribe"),
     (Group::Transactions, "Transactions"),
     (Group::Scripting, "Scripts"),
@@ -29,7 +29,7 @@ const HEADINGS: [(Group, &str); 17] = [
     (Group::Cluster, "Cluster"),
 ];
 
-/// The rows of a group under their full names in capitals, in order.
+/// The rows of a group, sorted by their full names in upper case.
 fn listed(group: Group) -> Vec<(String, &'static Command)> {
     let mut rows: Vec<(String, &Command)> = commands::all()
         .filter(|command| command.group == group)
@@ -42,7 +42,7 @@ fn listed(group: Group) -> Vec<(String, &'static Command)> {
     rows
 }
 
-/// The names of all commands as a Markdown table, a row a group: for the guide.
+/// The names of all commands as a Markdown table with one row per group, for the guide.
 pub fn markdown_names() -> String {
     let mut text = String::from("\n| | |\n| --- | --- |\n");
     for (group, heading) in HEADINGS {
@@ -54,11 +54,11 @@ pub fn markdown_names() -> String {
     text
 }
 
-/// The page of all commands in Markdown: their arguments and options, what they do and cost, and what Redis has and we have not.
+/// COMMANDS.md: arguments, summary and cost of all commands, and what Redis has and Portcullis does not.
 pub fn markdown_page() -> String {
     let count = commands::all().count();
     let mut text = format!(
-        "# Commands\n\nMade of the command table (`UPDATE_README=1 cargo test --test commands_table`), as are `COMMAND COUNT` ({count}), \
+        "# Commands\n\nGenerated from the command table (`UPDATE_README=1 cargo test --test commands_table`), like `COMMAND COUNT` ({count}), \
          `COMMAND DOCS` and the checks of every request.\n\n\
          \"Since\" is the version of Redis (or Valkey) that introduced a command.\n",
     );
@@ -71,7 +71,7 @@ pub fn markdown_page() -> String {
         for (name, command) in rows {
             let args = syntax::parse(command.syntax).unwrap_or_default();
             let line = format!("{name} {}", syntax::display(&args));
-            // A bar would end the cell, even within code.
+            // A bar would end the table cell, even in code.
             let cell = |text: &str| text.trim_end().replace('|', "\\|");
             let (summary, cost) = (cell(command.summary), cell(command.complexity));
             let _ = writeln!(text, "| `{}` | {summary} | {cost} | {} |", cell(&line), command.since);
@@ -79,13 +79,13 @@ pub fn markdown_page() -> String {
     }
     let has_not = [missing::COMMANDS, missing::OPTIONS].concat();
     let has_not = has_not.iter().map(|(why, names)| (*why, names.iter().map(|name| (*name).to_owned()).collect()));
-    reasons(&mut text, "What Redis 7.4 has and Portcullis has not", has_not);
+    reasons(&mut text, "What Redis 7.4 has and Portcullis does not", has_not);
     let mut refused: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for row in commands::all().flat_map(|row| std::iter::once(row).chain(row.subcommands)).filter(|row| !row.refused.is_empty()) {
         refused.entry(row.refused).or_default().push(commands::full_name(row).into_owned());
     }
     refused.values_mut().for_each(|names| names.sort());
-    reasons(&mut text, "What is there to be refused", refused.into_iter());
+    reasons(&mut text, "Commands that are always refused", refused.into_iter());
     text
 }
 

@@ -1,25 +1,25 @@
-//! What Redis 7.4 has and we have not, and why: the other half of the page that is made of the command table.
+//! Commands and options of Redis 7.4 that Portcullis does not have, and why. COMMANDS.md lists them after the command table.
 
-/// Names, by the reason for which they are here.
+/// Names, grouped by the reason why they are missing.
 pub type Reasons = &'static [(&'static str, &'static [&'static str])];
 
-/// Commands and subcommands that are not there. Each is answered with Redis's `ERR unknown command` or `unknown subcommand`, by which
-/// libraries tell what they can use.
+/// Missing commands and subcommands. They are answered with Redis's `ERR unknown command` or `unknown subcommand`, from which libraries
+/// learn what the server supports.
 pub const COMMANDS: Reasons =
-    &[("A cluster here is one node: there is none to hand a key over to.", &["migrate", "restore-asking"])];
+    &[("The cluster is one node: there is no other node to move keys to.", &["migrate", "restore-asking"])];
 
-/// Options of commands that are there, written `command OPTION`, by the reason for which they are not.
+/// Missing options of existing commands, written `command OPTION`.
 pub const OPTIONS: Reasons = &[
     (
-        "Nothing is written to disk, and there is no log to be read back.",
+        "Data is not written to disk, and there is no append-only file to load.",
         &["debug AOF-FLUSH-SLEEP", "debug LOADAOF", "debug RELOAD"],
     ),
     (
-        "There is no replication, and no bus of a cluster.",
+        "There is no replication and no cluster bus.",
         &["debug CLUSTERLINK", "debug DROP-CLUSTER-PACKET-FILTER", "debug REPLICATE"],
     ),
     (
-        "It shows or sets what is Redis's own: its tables, encodings, allocator and buffers.",
+        "It concerns internals of Redis: its tables, encodings, allocator and buffers.",
         &[
             "debug CLIENT-EVICTION",
             "debug HTSTATS",
@@ -35,11 +35,11 @@ pub const OPTIONS: Reasons = &[
         ],
     ),
     (
-        "It ends or harms the process, which is for its keeper to do.",
+        "It ends or harms the process, which is up to the operator.",
         &["debug ASSERT", "debug CRASH-AND-RECOVER", "debug LEAK", "debug OOM", "debug PANIC", "debug RESTART", "debug SEGFAULT"],
     ),
-    ("There is no periodic job: what it does is done at its time.", &["debug PAUSE-CRON"]),
-    ("Checksums of payloads are always looked at.", &["debug SET-SKIP-CHECKSUM-VALIDATION"]),
-    ("Tests of this crate do it.", &["debug STRINGMATCH-TEST"]),
-    ("Other commands do it.", &["debug CONFIG-REWRITE-FORCE-ALL", "debug POPULATE"]),
+    ("There is no periodic job: all work is done when it is due.", &["debug PAUSE-CRON"]),
+    ("Checksums of payloads are always verified.", &["debug SET-SKIP-CHECKSUM-VALIDATION"]),
+    ("The tests of this crate cover it.", &["debug STRINGMATCH-TEST"]),
+    ("Other commands do the same.", &["debug CONFIG-REWRITE-FORCE-ALL", "debug POPULATE"]),
 ];

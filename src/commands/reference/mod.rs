@@ -1,5 +1,5 @@
-//! What the rows say to readers: the notation of arguments, the tables of the guide, the replies to `HELP`, and requests in all forms for
-//! tests.
+//! Documentation generated from the rows: the syntax notation, the tables of the guide and the replies to `HELP`; and requests in
+//! all forms, for tests.
 
 #[cfg(test)]
 pub mod forms;

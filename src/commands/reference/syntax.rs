@@ -9,17 +9,17 @@
 //! ```
 //!
 //! Words in upper case are tokens, all others are arguments. A token takes the arguments that follow it, up to the next token or
-//! optional part: one makes an argument with a token, several make a block. `[…]` is optional, `<… | …>` is a required choice,
-//! and `X [X ...]` repeats `X`, which may be several words and may begin with a token. An argument's type follows from its name;
-//! `name:type` says otherwise. What does not read back as it was written is an error, so a row has one way to be written.
+//! optional part: one becomes an argument with a token, several become a block. `[…]` is optional, `<… | …>` is a required
+//! choice, and `X [X ...]` repeats `X`, which may be several words and may begin with a token. The type of an argument follows
+//! from its name; `name:type` overrides it. A text that does not render to itself is an error, so each row has a single notation.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// Nesting that [`parse`] takes at most.
+/// Maximum nesting depth that [`parse`] accepts.
 const DEPTH_MAX: usize = 16;
 
-/// What an argument is, as `COMMAND DOCS` names it.
+/// The type of an argument in `COMMAND DOCS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Type {
@@ -50,7 +50,7 @@ impl Type {
         Self::NAMES.iter().find(|(_, known)| *known == name).map(|(known, _)| *known)
     }
 
-    /// The type that an argument of this name has unless it says otherwise.
+    /// The default type of an argument with this name.
     fn of(name: &str) -> Type {
         match name {
             "key" | "key1" | "key2" | "newkey" | "source" | "destination" | "destkey" => Type::Key,
@@ -66,12 +66,12 @@ impl Type {
     }
 }
 
-/// What stands behind an argument.
+/// The kind of an argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind<'a> {
-    /// A value that the caller fills in.
+    /// A value.
     Value(Type),
-    /// Nothing but its token.
+    /// Only a token.
     PureToken,
     /// One of these.
     OneOf(Vec<Arg<'a>>),
@@ -82,15 +82,15 @@ pub enum Kind<'a> {
 /// One argument of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arg<'a> {
-    /// What it is called.
+    /// Its name.
     pub name: Cow<'a, str>,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind<'a>,
-    /// The word that introduces it.
+    /// The word before it.
     pub token: Option<&'a str>,
-    /// May be left out.
+    /// It may be omitted.
     pub optional: bool,
-    /// May be repeated.
+    /// It may be repeated.
     pub multiple: bool,
     /// Its token is repeated with it.
     pub multiple_token: bool,
@@ -101,7 +101,7 @@ impl<'a> Arg<'a> {
         Arg { name: name.into(), kind, token: None, optional: false, multiple: false, multiple_token: false }
     }
 
-    /// Its name in the protocol's terms.
+    /// Its type in the protocol.
     pub fn type_name(&self) -> &'static str {
         match &self.kind {
             Kind::Value(kind) => kind.name(),
@@ -130,7 +130,7 @@ impl<'a> Arg<'a> {
             Kind::PureToken => out.push_str(self.token.unwrap_or("")),
             Kind::Block(children) => write_sequence(children, out, style),
             Kind::OneOf(children) => {
-                // The brackets of an optional part are its own, unless something stands between them and the choice.
+                // A choice in brackets needs no angle brackets of its own, unless there is a token or a repetition.
                 let bare = self.optional && self.token.is_none() && !self.multiple;
                 out.push_str(if bare { "" } else { "<" });
                 for (i, child) in children.iter().enumerate() {
@@ -142,7 +142,7 @@ impl<'a> Arg<'a> {
         }
     }
 
-    /// One turn of it, without the brackets of what is optional: `COUNT count`.
+    /// One occurrence, without the brackets of an optional argument: `COUNT count`.
     fn write_once(&self, out: &mut String, style: Style) {
         if let Some(token) = self.token
             && self.kind != Kind::PureToken
@@ -170,9 +170,9 @@ impl<'a> Arg<'a> {
 
 #[derive(Clone, Copy, PartialEq)]
 enum Style {
-    /// As rows are written.
+    /// The notation of rows.
     Notation,
-    /// As people read it: without types.
+    /// The notation for readers, without types.
     Plain,
 }
 
@@ -189,17 +189,17 @@ fn sequence_text(args: &[Arg<'_>], style: Style) -> String {
     text
 }
 
-/// The tree in the notation from which [`parse`] reads it.
+/// The arguments in the notation that [`parse`] reads.
 pub fn render(args: &[Arg<'_>]) -> String {
     sequence_text(args, Style::Notation)
 }
 
-/// The tree as the documentation shows it: [`render`] without the types that were spelled out.
+/// The arguments as in the documentation: as [`render`], without explicit types.
 pub fn display(args: &[Arg<'_>]) -> String {
     sequence_text(args, Style::Plain)
 }
 
-/// Where the notation was not understood, and why.
+/// An error in the notation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
     /// Byte offset in the text.
@@ -216,7 +216,7 @@ impl fmt::Display for SyntaxError {
 
 impl std::error::Error for SyntaxError {}
 
-/// Reads the notation. The result renders to the same text.
+/// Parses the notation. The result renders to the same text.
 pub fn parse(text: &str) -> Result<Vec<Arg<'_>>, SyntaxError> {
     let mut parser = Parser { text, at: 0, depth: 0 };
     let args = parser.sequence()?;
@@ -235,7 +235,7 @@ struct Parser<'a> {
     depth: usize,
 }
 
-/// What a sequence has gathered so far: finished arguments, and the token whose arguments are still coming.
+/// The parsed part of a sequence: finished arguments, and the last token with its arguments so far.
 #[derive(Default)]
 struct Gathered<'a> {
     done: Vec<Arg<'a>>,
@@ -250,7 +250,7 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    /// Ends the open token: alone it is a pure token, one argument takes it, several become a block.
+    /// Ends the open token: without arguments it is a pure token, with one it is that argument's token, several become a block.
     fn close(&mut self) {
         let Some((token, mut args)) = self.open.take() else { return };
         let mut arg = match args.len() {
@@ -265,7 +265,7 @@ impl<'a> Gathered<'a> {
         self.done.push(arg);
     }
 
-    /// Makes what was gathered last, and reads as `text`, repeat. False where nothing does.
+    /// Marks the last arguments as repeated, if they render as `text`. Returns false if they do not.
     fn repeat(&mut self, text: &str) -> bool {
         let list = self.list();
         for count in 1..=list.len() {
@@ -311,18 +311,15 @@ impl<'a> Parser<'a> {
         &rest[..end]
     }
 
-    /// Everything up to the end, a bar or a closing bracket.
+    /// Parses up to the end, a bar or a closing bracket.
     fn sequence(&mut self) -> Result<Vec<Arg<'a>>, SyntaxError> {
         let mut gathered = Gathered::default();
         while let Some(next) = self.peek() {
             match next {
                 b'|' | b']' | b'>' => break,
                 b'[' => match self.repetition() {
-                    Some(text) => {
-                        if !gathered.repeat(text) {
-                            return Err(self.fail("repeats something else than what stands before it"));
-                        }
-                    }
+                    Some(text) if gathered.repeat(text) => {}
+                    Some(_) => return Err(self.fail("repeats something else than what stands before it")),
                     None => {
                         gathered.close();
                         let arg = self.bracketed(b']')?;
@@ -351,7 +348,7 @@ impl<'a> Parser<'a> {
         Ok(gathered.done)
     }
 
-    /// At `[X ...]`: passes over it and gives `X`.
+    /// At `[X ...]`: skips it and returns `X`.
     fn repetition(&mut self) -> Option<&'a str> {
         let inner = &self.text[self.at + 1..];
         let mut depth = 1;
@@ -364,7 +361,7 @@ impl<'a> Parser<'a> {
         Some(repeated)
     }
 
-    /// At `[a | b]` or `<a | b>`.
+    /// Parses `[a | b]` or `<a | b>`.
     fn bracketed(&mut self, closing: u8) -> Result<Arg<'a>, SyntaxError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -406,7 +403,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Upper case letters, or nothing a name could begin with (`""`, `*`, `=`, `~`, `$`).
+/// Whether a word is a token: upper case letters, or text that cannot begin a name (`""`, `*`, `=`, `~`, `$`).
 fn is_token(word: &str) -> bool {
     !word.bytes().any(|b| b.is_ascii_lowercase())
 }
@@ -420,7 +417,7 @@ fn value(word: &str) -> Arg<'_> {
     Arg::new(word, Kind::Value(Type::of(word)))
 }
 
-/// A choice has no name in the notation: it is called after the words that are chosen from.
+/// The name of a choice, which the notation does not have; it is derived from its alternatives.
 fn choice_name(choices: &[Arg<'_>]) -> &'static str {
     const NAMES: &[(&[&str], &str)] = &[
         (&["EX", "PX", "PERSIST", "KEEPTTL"], "expiration"),

@@ -3,91 +3,77 @@
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Runs, Traits};
+use crate::commands::scripts::{RUN, RUN_READ_ONLY};
+use crate::engine::command::{Command, Flags, Group, Runs};
 use crate::engine::context::Context;
 use crate::script::ScriptState;
 use crate::script::fuel;
 use crate::script::{self, Request, Source};
 
-const EVAL: Command = Command {
-    name: "eval",
-    traits: Traits::BOUNDED,
-    runs: Runs::Source,
-
-    arity: -3,
-    flags: Flags::NOSCRIPT
-        .union(Flags::STALE)
-        .union(Flags::SKIP_MONITOR)
-        .union(Flags::NO_MANDATORY_KEYS)
-        .union(Flags::MOVABLEKEYS)
-        .union(Flags::MAY_REPLICATE),
-    keys: Keys::Counted { numkeys: 2, step: 1 },
-    access: Access::ReadWrite,
-    key_notes: &["What the script does with its keys is not known beforehand: this is the most that can be."],
-    group: Group::Scripting,
-    since: "2.6.0",
-    summary: "Runs a Lua script.",
-    complexity: "Depends on the script that is executed.",
-    syntax: "script numkeys [key [key ...]] [arg [arg ...]]",
-    handler: eval,
-    ..Command::DEFAULT
-};
+const ACCESS_NOTE: &[&str] = &["The access is not known before the script runs; this is the maximum."];
+const BY_SOURCE: &str = "script numkeys [key [key ...]] [arg [arg ...]]";
+const BY_DIGEST: &str = "sha1 numkeys [key [key ...]] [arg [arg ...]]";
+const COST: &str = "Depends on the script that is executed.";
 
 const SCRIPT: Command = Command { group: Group::Scripting, flags: Flags::NOSCRIPT, ..Command::DEFAULT };
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
-    EVAL,
+    Command {
+        name: "eval",
+        runs: Runs::Source,
+        key_notes: ACCESS_NOTE,
+        since: "2.6.0",
+        summary: "Runs a Lua script.",
+        complexity: COST,
+        syntax: BY_SOURCE,
+        handler: eval,
+        ..RUN
+    },
     Command {
         name: "evalsha",
-        traits: Traits::BOUNDED,
         runs: Runs::Digest,
-
-        key_notes: &[],
-        summary: "Runs a cached script by the SHA-1 of its source.",
-        syntax: "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+        since: "2.6.0",
+        summary: "Runs a cached Lua script by its SHA-1 digest.",
+        complexity: COST,
+        syntax: BY_DIGEST,
         handler: evalsha,
-        ..EVAL
+        ..RUN
     },
     Command {
         name: "eval_ro",
-        traits: Traits::BOUNDED,
         runs: Runs::Source,
-
-        flags: EVAL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
-        access: Access::Read,
+        key_notes: ACCESS_NOTE,
         since: "7.0.0",
-        summary: "Runs a Lua script that cannot write.",
+        summary: "Runs a read-only Lua script.",
+        complexity: COST,
+        syntax: BY_SOURCE,
         handler: eval_ro,
-        ..EVAL
+        ..RUN_READ_ONLY
     },
     Command {
         name: "evalsha_ro",
-        traits: Traits::BOUNDED,
         runs: Runs::Digest,
-
-        flags: EVAL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
-        access: Access::Read,
         since: "7.0.0",
-        key_notes: &[],
-        summary: "Runs a cached script, which cannot write, by the SHA-1 of its source.",
-        syntax: "sha1 numkeys [key [key ...]] [arg [arg ...]]",
+        summary: "Runs a cached read-only Lua script by its SHA-1 digest.",
+        complexity: COST,
+        syntax: BY_DIGEST,
         handler: evalsha_ro,
-        ..EVAL
+        ..RUN_READ_ONLY
     },
     Command {
         name: "script",
         arity: -2,
         flags: Flags::empty(),
         since: "2.6.0",
-        summary: "Looks after the cache of scripts.",
+        summary: "A container for script cache commands.",
         complexity: "Depends on subcommand.",
         subcommands: &[
             Command {
                 name: "debug",
                 arity: 3,
                 since: "3.2.0",
-                summary: "Accepts NO; there is no debugger to run scripts in.",
+                summary: "Accepts NO. There is no script debugger.",
                 syntax: "<YES | SYNC | NO>",
                 handler: debug,
                 ..SCRIPT
@@ -96,7 +82,7 @@ pub const COMMANDS: &[Command] = &[
                 name: "exists",
                 arity: -3,
                 since: "2.6.0",
-                summary: "Tells which scripts are cached.",
+                summary: "Checks which scripts are cached.",
                 complexity: "O(N) with N being the number of scripts to check.",
                 syntax: "sha1 [sha1 ...]",
                 tips: &["request_policy:all_shards", "response_policy:agg_logical_and"],
@@ -107,28 +93,20 @@ pub const COMMANDS: &[Command] = &[
                 name: "flush",
                 arity: -2,
                 since: "2.6.0",
-                summary: "Empties the cache of scripts.",
+                summary: "Removes all scripts from the cache.",
                 complexity: "O(N) with N being the number of scripts in cache",
                 syntax: "[ASYNC | SYNC]",
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
                 handler: flush,
                 ..SCRIPT
             },
-            Command {
-                name: "help",
-                arity: 2,
-                flags: Flags::LOADING.union(Flags::STALE),
-                since: "5.0.0",
-                summary: "Lists the subcommands.",
-                handler: help::from_rows,
-                ..SCRIPT
-            },
+            help::row(Group::Scripting, "5.0.0"),
             Command {
                 name: "kill",
                 arity: 2,
                 flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
                 since: "2.6.0",
-                summary: "Ends the script that runs.",
+                summary: "Terminates the running script.",
                 tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
                 handler: kill,
                 ..SCRIPT
@@ -138,7 +116,7 @@ pub const COMMANDS: &[Command] = &[
                 arity: 3,
                 flags: Flags::NOSCRIPT.union(Flags::STALE),
                 since: "2.6.0",
-                summary: "Caches a script and gives the SHA-1 of its source.",
+                summary: "Caches a Lua script and returns its SHA-1 digest.",
                 complexity: "O(N) with N being the length in bytes of the script body.",
                 syntax: "script",
                 tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
@@ -148,9 +126,9 @@ pub const COMMANDS: &[Command] = &[
             Command {
                 name: "show",
                 arity: 3,
-                // Of Valkey.
+                // From Valkey.
                 since: "8.0.0",
-                summary: "Gives the source of a cached script.",
+                summary: "Returns the source of a cached script.",
                 complexity: "O(1).",
                 syntax: "sha1",
                 handler: show,
@@ -178,7 +156,7 @@ fn evalsha_ro(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn run_cached(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
-    // What cannot be a SHA-1 is refused before the number of keys is looked at.
+    // An argument that cannot be a SHA-1 is refused before the number of keys is parsed, as in Redis.
     if args[1].len() != 40 {
         return Err(Error::NO_SCRIPT);
     }
@@ -187,7 +165,7 @@ fn run_cached(cx: &mut Context<'_>, args: &[&[u8]], read_only: bool) -> Result {
 
 fn run(cx: &mut Context<'_>, source: Source<'_>, args: &[&[u8]], read_only: bool) -> Result {
     let keys = match *args[2] {
-        // As most are.
+        // A fast path: most requests have few keys.
         [digit @ b'0'..=b'9'] => i64::from(digit - b'0'),
         _ => parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?,
     };

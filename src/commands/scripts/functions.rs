@@ -4,7 +4,8 @@ use crate::base::error::{Error, Result};
 use crate::base::glob;
 use crate::base::number::parse_i64;
 use crate::commands::reference::help;
-use crate::engine::command::{Access, Command, Flags, Group, Keys, Runs, Traits};
+use crate::commands::scripts::{RUN, RUN_READ_ONLY};
+use crate::engine::command::{Command, Flags, Group, Runs};
 use crate::engine::context::Context;
 use crate::script::Request;
 use crate::script::fuel;
@@ -16,39 +17,24 @@ const WRITES: Flags = Flags::WRITE.union(Flags::NOSCRIPT);
 
 const TO_ALL_SHARDS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
 
+/// What the rows of `FCALL` and `FCALL_RO` have in common.
 const FCALL: Command = Command {
-    name: "fcall",
-    traits: Traits::BOUNDED,
     runs: Runs::Function,
-
-    arity: -3,
-    flags: Flags::NOSCRIPT
-        .union(Flags::STALE)
-        .union(Flags::SKIP_MONITOR)
-        .union(Flags::NO_MANDATORY_KEYS)
-        .union(Flags::MOVABLEKEYS)
-        .union(Flags::MAY_REPLICATE),
-    keys: Keys::Counted { numkeys: 2, step: 1 },
-    access: Access::ReadWrite,
-    key_notes: &["What the function does with its keys is not known beforehand: this is the most that can be."],
-    summary: "Calls a function of a library.",
+    key_notes: &["The access is not known before the function runs; this is the maximum."],
+    since: "7.0.0",
     complexity: "Depends on the function that is executed.",
     syntax: "function numkeys [key [key ...]] [arg [arg ...]]",
-    handler: fcall,
-    ..FUNCTION
+    ..RUN
 };
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
-    FCALL,
+    Command { name: "fcall", summary: "Calls a function.", handler: fcall, ..FCALL },
     Command {
         name: "fcall_ro",
-        traits: Traits::BOUNDED,
-        runs: Runs::Function,
-
-        flags: FCALL.flags.difference(Flags::MAY_REPLICATE).union(Flags::READONLY),
-        access: Access::Read,
-        summary: "Calls a function of a library, which cannot write.",
+        flags: RUN_READ_ONLY.flags,
+        access: RUN_READ_ONLY.access,
+        summary: "Calls a read-only function.",
         handler: fcall_ro,
         ..FCALL
     },
@@ -56,14 +42,14 @@ pub const COMMANDS: &[Command] = &[
         name: "function",
         arity: -2,
         flags: Flags::empty(),
-        summary: "Looks after libraries of functions.",
+        summary: "A container for function library commands.",
         complexity: "Depends on subcommand.",
         subcommands: &[
             Command {
                 name: "delete",
                 arity: 3,
                 flags: WRITES,
-                summary: "Deletes a library.",
+                summary: "Deletes a library and its functions.",
                 syntax: "library-name",
                 tips: TO_ALL_SHARDS,
                 handler: delete,
@@ -72,7 +58,7 @@ pub const COMMANDS: &[Command] = &[
             Command {
                 name: "dump",
                 arity: 2,
-                summary: "Gives all libraries as one payload.",
+                summary: "Returns all libraries in one serialized payload.",
                 complexity: "O(N) where N is the number of functions",
                 handler: dump,
                 ..FUNCTION
@@ -88,19 +74,12 @@ pub const COMMANDS: &[Command] = &[
                 handler: flush,
                 ..FUNCTION
             },
-            Command {
-                name: "help",
-                arity: 2,
-                flags: Flags::LOADING.union(Flags::STALE),
-                summary: "Lists the subcommands.",
-                handler: help::from_rows,
-                ..FUNCTION
-            },
+            help::row(Group::Scripting, "7.0.0"),
             Command {
                 name: "kill",
                 arity: 2,
                 flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
-                summary: "Ends the function that runs.",
+                summary: "Terminates the running function.",
                 tips: &["request_policy:all_shards", "response_policy:one_succeeded"],
                 handler: kill,
                 ..FUNCTION
@@ -108,7 +87,7 @@ pub const COMMANDS: &[Command] = &[
             Command {
                 name: "list",
                 arity: -2,
-                summary: "Lists libraries and their functions.",
+                summary: "Lists the libraries and their functions.",
                 complexity: "O(N) where N is the number of functions",
                 syntax: "[LIBRARYNAME library-name-pattern] [WITHCODE]",
                 tips: &["nondeterministic_output_order"],
@@ -130,7 +109,7 @@ pub const COMMANDS: &[Command] = &[
                 name: "restore",
                 arity: -3,
                 flags: WRITES.union(Flags::DENYOOM),
-                summary: "Loads all libraries of a payload.",
+                summary: "Restores libraries from a serialized payload.",
                 complexity: "O(N) where N is the number of functions on the payload",
                 syntax: "serialized-value [FLUSH | APPEND | REPLACE]",
                 tips: TO_ALL_SHARDS,
@@ -141,7 +120,7 @@ pub const COMMANDS: &[Command] = &[
                 name: "stats",
                 arity: 2,
                 flags: Flags::NOSCRIPT.union(Flags::ALLOW_BUSY),
-                summary: "Tells what function runs, and how many there are.",
+                summary: "Returns the running function, and the number of libraries and functions.",
                 tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
                 handler: stats,
                 ..FUNCTION
@@ -245,7 +224,7 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let functions = &cx.engine.lua().functions;
     let run = cx.engine.long_run.as_ref();
-    // While a library loads, there is nothing to be said of any.
+    // While a library is loaded, there are no statistics.
     if let Some(run) = run.filter(|run| !run.function || run.command().is_empty()) {
         return Err(run.busy());
     }

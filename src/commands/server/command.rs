@@ -1,4 +1,4 @@
-//! COMMAND: what the table says of its commands.
+//! COMMAND: information about commands, from the command table.
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
@@ -12,12 +12,12 @@ use crate::engine::table::{Named, subcommands};
 use crate::engine::users::categories;
 use crate::resp::reply::Sink;
 
-/// What all rows here have in common.
+/// What the rows of `COMMAND` have in common.
 const ROW: Command = Command {
     flags: Flags::LOADING.union(Flags::STALE),
     group: Group::Server,
     categories: Categories::CONNECTION,
-    complexity: "O(N) where N is the number of commands asked for.",
+    complexity: "O(N) for N requested commands",
     ..Command::DEFAULT
 };
 
@@ -28,7 +28,7 @@ pub const COMMANDS: &[Command] = &[Command {
     name: "command",
     arity: -1,
     since: "2.8.13",
-    summary: "Describes all commands.",
+    summary: "Returns details about all commands.",
     tips: UNORDERED,
     handler: command,
     subcommands: &[
@@ -36,7 +36,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "count",
             arity: 2,
             since: "2.8.13",
-            summary: "Counts the commands.",
+            summary: "Returns the number of commands.",
             complexity: "O(1)",
             handler: count,
             ..ROW
@@ -45,7 +45,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "docs",
             arity: -2,
             since: "7.0.0",
-            summary: "Documents commands: what they do and which arguments they take.",
+            summary: "Returns documentation of commands: what they do and their arguments.",
             syntax: "[command-name [command-name ...]]",
             tips: UNORDERED,
             handler: docs,
@@ -55,7 +55,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "getkeys",
             arity: -3,
             since: "2.8.13",
-            summary: "Picks the keys out of a command line.",
+            summary: "Returns the keys of a request.",
             complexity: "O(N) where N is the number of arguments.",
             syntax: "command [arg [arg ...]]",
             handler: getkeys,
@@ -65,26 +65,18 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "getkeysandflags",
             arity: -3,
             since: "7.0.0",
-            summary: "Picks the keys out of a command line, and says what is done to each.",
+            summary: "Returns the keys of a request and how it accesses them.",
             complexity: "O(N) where N is the number of arguments.",
             syntax: "command [arg [arg ...]]",
             handler: getkeysandflags,
             ..ROW
         },
-        Command {
-            name: "help",
-            arity: 2,
-            since: "5.0.0",
-            summary: "Lists the subcommands.",
-            complexity: "O(1)",
-            handler: help::from_rows,
-            ..ROW
-        },
+        Command { categories: ROW.categories, ..help::row(Group::Server, "5.0.0") },
         Command {
             name: "info",
             arity: -2,
             since: "2.8.13",
-            summary: "Describes commands: arity, flags, keys and categories.",
+            summary: "Returns the arity, flags, key positions and categories of commands.",
             syntax: "[command-name [command-name ...]]",
             tips: UNORDERED,
             handler: info,
@@ -94,7 +86,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "list",
             arity: -2,
             since: "7.0.0",
-            summary: "Lists the names of commands.",
+            summary: "Returns the names of commands.",
             complexity: "O(N) where N is the number of commands.",
             syntax: "[FILTERBY <MODULE module-name | ACLCAT category | PATTERN pattern>]",
             tips: UNORDERED,
@@ -105,7 +97,7 @@ pub const COMMANDS: &[Command] = &[Command {
     ..ROW
 }];
 
-/// Every command, each container followed by its subcommands.
+/// All commands; each container is followed by its subcommands.
 pub(crate) fn with_subcommands() -> impl Iterator<Item = Named> {
     commands::all().flat_map(|command| std::iter::once((command.name.into(), command)).chain(subcommands(command)))
 }
@@ -138,12 +130,12 @@ fn info(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn docs(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let asked: Vec<Named> = match &args[2..] {
+    let requested: Vec<Named> = match &args[2..] {
         [] => commands::all().map(|command| (command.name.into(), command)).collect(),
         names => names.iter().filter_map(|name| table().find(name)).collect(),
     };
-    cx.reply.map(asked.len());
-    for (full_name, command) in asked {
+    cx.reply.map(requested.len());
+    for (full_name, command) in requested {
         cx.reply.bulk(full_name.as_bytes());
         command_docs::write_docs(cx.reply, command);
     }
@@ -177,14 +169,14 @@ fn list(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The row that a request which is not executed would run.
-fn asked(args: &[&[u8]]) -> Result<&'static Command> {
+/// The row of a request that is not executed.
+fn row_of(args: &[&[u8]]) -> Result<&'static Command> {
     commands::table().named(args).ok_or(Error::INVALID_COMMAND)
 }
 
 fn getkeys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let request = &args[2..];
-    let keys = asked(request)?.checked_key_positions(request)?;
+    let keys = row_of(request)?.checked_key_positions(request)?;
     cx.reply.array(keys.len());
     for key in keys {
         cx.reply.bulk(request[key.position]);
@@ -194,7 +186,7 @@ fn getkeys(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 
 fn getkeysandflags(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let request = &args[2..];
-    let keys = asked(request)?.checked_key_positions(request)?;
+    let keys = row_of(request)?.checked_key_positions(request)?;
     cx.reply.array(keys.len());
     for key in keys {
         cx.reply.array(2);
@@ -204,7 +196,7 @@ fn getkeysandflags(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Flags that are shown, in the order in which they are.
+/// The flags in replies, in their order.
 const FLAGS: [(Flags, &str); 18] = [
     (Flags::WRITE, "write"),
     (Flags::READONLY, "readonly"),
@@ -235,7 +227,7 @@ const KEY_USES: [(KeyUse, &str); 6] = [
     (KeyUse::VARIABLE, "variable_flags"),
 ];
 
-/// A set of statuses, of those whose flag is there.
+/// Writes a set of statuses.
 pub(crate) fn write_statuses<'a>(reply: &mut dyn Sink, names: impl Iterator<Item = &'a str> + Clone) {
     reply.set(names.clone().count());
     names.for_each(|name| reply.simple(name));
@@ -250,7 +242,7 @@ fn write_key_flags(reply: &mut dyn Sink, access: Access, uses: KeyUse) {
     };
     let known = !uses.contains(KeyUse::UNKNOWN);
     let uses = KEY_USES.iter().filter(|(flag, _)| uses.contains(*flag)).map(|(_, name)| *name);
-    // What only looks like a key has no value to come to.
+    // An argument that is only hashed like a key has no value to access.
     let access = (known && !uses.clone().any(|name| name == "not_key")).then_some(access);
     write_statuses(reply, access.into_iter().chain(uses));
 }
@@ -312,7 +304,7 @@ fn write_search(reply: &mut dyn Sink, kind: &str, spec: &[(&str, i64)]) {
     }
 }
 
-/// One command in the ten-element form of `COMMAND INFO`.
+/// Writes a command in the ten-element format of `COMMAND INFO`.
 fn write_info(reply: &mut dyn Sink, full_name: &str, command: &'static Command) {
     let (first, last, step) = match command.keys {
         Keys::Range { first, last, step } => (first, last, step),
@@ -418,7 +410,7 @@ mod tests {
         assert!(reads.contains(" get ") && !reads.contains(" set ") && reads.len() < all.len());
     }
 
-    /// Every reply about every command is whole: what was announced is there, no more and no less.
+    /// Replies about all commands are well-formed: every array and map has its announced length.
     #[test]
     fn whole_tables_are_well_formed() {
         let mut harness = Harness::new();

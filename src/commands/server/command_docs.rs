@@ -1,4 +1,4 @@
-//! The documentation that follows from the rows: `COMMAND DOCS`.
+//! `COMMAND DOCS`: documentation generated from the rows.
 
 use crate::commands::reference::syntax;
 use crate::commands::reference::syntax::{Arg, Kind, Type};
@@ -32,9 +32,9 @@ impl Group {
     }
 }
 
-/// What `COMMAND DOCS` says of one command included.
+/// Writes the documentation of a command.
 pub(crate) fn write_docs(reply: &mut dyn Sink, command: &'static Command) {
-    // A row whose syntax cannot be read has no arguments here; tests/commands_table.rs lets no such row through.
+    // An invalid syntax has no arguments here; tests/commands_table.rs rejects such rows.
     let args = syntax::parse(command.syntax).unwrap_or_default();
     let parts = [!args.is_empty(), !command.subcommands.is_empty()];
     reply.map(4 + parts.iter().filter(|part| **part).count());
@@ -63,7 +63,7 @@ pub(crate) fn write_docs(reply: &mut dyn Sink, command: &'static Command) {
     }
 }
 
-/// Which key specification the next argument that is a key belongs to: one after the other, the last for all that remain.
+/// The key specification of the next key argument: they are assigned in order, and the last one applies to all remaining keys.
 struct KeyNumbers {
     specs: usize,
     next: usize,
@@ -92,7 +92,7 @@ fn write_arg(reply: &mut dyn Sink, arg: &Arg<'_>, keys: &mut KeyNumbers) {
     let flags = flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name);
     let flagged = flags.clone().next().is_some();
     let key = keys.of(arg);
-    // Either the text it is shown by, or what is inside it.
+    // Either its display text or its inner arguments.
     reply.map(3 + key.is_some() as usize + arg.token.is_some() as usize + flagged as usize);
     reply.bulk(b"name");
     reply.bulk(arg.name.as_bytes());

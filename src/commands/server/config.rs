@@ -2,6 +2,7 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::glob;
+use crate::commands::reference::help;
 use crate::engine::command::{Command, Flags, Group, Positions};
 use crate::engine::config::{Config, Directive};
 use crate::engine::context::Context;
@@ -10,7 +11,7 @@ use crate::engine::observe::redact;
 const ADMIN: Flags = Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::LOADING).union(Flags::STALE);
 const TO_ALL_NODES: &[&str] = &["request_policy:all_nodes", "response_policy:all_succeeded"];
 
-/// A row of `CONFIG` to start from.
+/// The base of the rows of `CONFIG`.
 const SUB: Command = Command { arity: 2, flags: ADMIN, group: Group::Server, since: "2.0.0", ..Command::DEFAULT };
 
 /// The rows.
@@ -19,37 +20,24 @@ pub const COMMANDS: &[Command] = &[Command {
     arity: -2,
     group: Group::Server,
     since: "2.0.0",
-    summary: "Reads and sets configuration directives; has subcommands.",
+    summary: "A container for server configuration commands.",
     complexity: "Depends on subcommand.",
     subcommands: &[
         Command {
             name: "get",
             arity: -3,
-            summary: "Gives the directives whose names match, and their values.",
+            summary: "Returns the directives that match the patterns, and their values.",
             complexity: "O(N) when N is the number of configuration parameters provided",
             syntax: "parameter [parameter ...]",
             handler: get,
             ..SUB
         },
-        Command {
-            name: "help",
-            flags: Flags::LOADING.union(Flags::STALE),
-            since: "5.0.0",
-            summary: "Explains the subcommands.",
-            handler: help,
-            ..SUB
-        },
-        Command {
-            name: "resetstat",
-            summary: "Sets the counters of INFO back to zero.",
-            tips: TO_ALL_NODES,
-            handler: resetstat,
-            ..SUB
-        },
+        Command { handler: help, ..help::row(Group::Server, "5.0.0") },
+        Command { name: "resetstat", summary: "Resets the statistics of INFO.", tips: TO_ALL_NODES, handler: resetstat, ..SUB },
         Command {
             name: "rewrite",
             since: "2.8.0",
-            summary: "Writes the values of all directives into the configuration file.",
+            summary: "Writes the current directives to the configuration file.",
             tips: TO_ALL_NODES,
             handler: rewrite,
             ..SUB
@@ -58,7 +46,7 @@ pub const COMMANDS: &[Command] = &[Command {
             name: "set",
             secrets: secret_values,
             arity: -4,
-            summary: "Sets directives, all of them or none.",
+            summary: "Sets directives: all of them, or none if one fails.",
             complexity: "O(N) when N is the number of configuration parameters provided",
             syntax: "parameter value [parameter value ...]",
             tips: TO_ALL_NODES,
@@ -69,7 +57,7 @@ pub const COMMANDS: &[Command] = &[Command {
     ..Command::DEFAULT
 }];
 
-/// Values of a `CONFIG SET` that are secrets.
+/// The secret values in a `CONFIG SET`.
 fn secret_values(args: &[&[u8]]) -> Positions {
     (2..args.len()).step_by(2).filter(|&at| redact::is_secret(args[at])).map(|at| at + 1).filter(|&at| at < args.len()).collect()
 }
@@ -78,7 +66,7 @@ fn get(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut found: Vec<(&[u8], &Directive)> = Vec::new();
     for &pattern in &args[2..] {
         if !pattern.iter().any(|b| b"[*?".contains(b)) {
-            // A plain name is shown as the client wrote it.
+            // A name that is not a pattern is returned as the client wrote it.
             if let Some((directive, _)) = Directive::find(pattern)
                 && !found.iter().any(|(name, _)| name.eq_ignore_ascii_case(pattern))
             {
@@ -109,7 +97,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let failed = |name: &[u8], reason: &str| {
         Error::quoting("ERR CONFIG SET failed (possibly related to argument '", name, &format!("') - {reason}"))
     };
-    // All names come first, then the values.
+    // All names are checked before any value.
     let mut wanted: Vec<(&Directive, &'static str, &[u8])> = Vec::new();
     for pair in args[2..].chunks_exact(2) {
         let Some((directive, name)) = Directive::find(pair[0]) else {
@@ -138,7 +126,7 @@ fn set(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
 }
 
 fn resetstat(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
-    // What waits for the next look at the clock was before.
+    // Commands that still wait for their shared clock read belong to the statistics before the reset.
     cx.engine.take_time(cx.now);
     cx.engine.reset_stats(cx.now);
     cx.engine.count(cx.command);
@@ -151,7 +139,7 @@ fn rewrite(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
     let Some(write) = &mut engine.rewrite_config else {
         return Err(Error::new("ERR The server is running without a config file"));
     };
-    // Users that have a file of their own are not written here.
+    // Users of an ACL file are not written to the configuration file.
     let users = if engine.users_file.is_some() { Vec::new() } else { engine.users.lines() };
     write(&engine.config, &users).map_err(|reason| Error::new(format!("ERR Rewriting config file: {reason}")))?;
     cx.reply.ok();
@@ -159,7 +147,7 @@ fn rewrite(cx: &mut Context<'_>, _args: &[&[u8]]) -> Result {
 }
 
 fn help(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    crate::commands::reference::help::reply(
+    help::reply(
         cx,
         args,
         &[
@@ -238,7 +226,7 @@ mod tests {
         assert_eq!((h.engine.keyspace.stats.misses, h.engine.stats.error_replies), (1, 1));
         assert_eq!(h.run("config resetstat"), "+OK");
         assert_eq!((h.engine.keyspace.stats.misses, h.engine.stats.error_replies), (0, 0));
-        // A call counts when it is done: this one does, that of INFO does not yet.
+        // A call is counted when it completes: CONFIG RESETSTAT is counted, INFO is not yet.
         let text = h.run("info all");
         assert!(text.contains("cmdstat_config|resetstat:calls=1,") && !text.contains("cmdstat_info"), "{text}");
         assert!(text.contains("total_commands_processed:1 "), "{text}");

@@ -1,4 +1,4 @@
-//! DEBUG: what tests and people who look into a server need.
+//! DEBUG: commands for tests and for inspecting a server.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{parse_f64, parse_i64};
@@ -18,7 +18,7 @@ fn may_debug(cx: &mut Context<'_>) -> bool {
         "local" => {
             let session = cx.session();
             let (unix, addr) = (session.flags.contains(SessionFlags::UNIX_SOCKET), &session.addr);
-            // A session without an address is one of this very process.
+            // A session without an address belongs to this process.
             unix || addr.is_empty() || addr.starts_with("127.") || addr.starts_with("[::1]:")
         }
         _ => false,
@@ -55,11 +55,11 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             reply.simple(&debug_digest::of_value(db.peek(key)).hex());
         }
     } else if is("change-repl-id", 2) {
-        // Nobody follows: the name of the history is all that changes.
+        // There are no replicas, so only the id changes.
         cx.engine.replication_id = cx.engine.random_id();
         cx.reply.ok();
     } else if is("quicklist-packed-threshold", 3) {
-        // Lists have no nodes of a single large element.
+        // Lists have no nodes for single large elements.
         cx.reply.ok();
     } else if is("error", 3) {
         let line: Vec<u8> = args[2].iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }).collect();
@@ -73,14 +73,14 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             args,
             &[
                 "CHANGE-REPL-ID",
-                "    Give the history of changes another name.",
+                "    Change the replication ID.",
                 "DIGEST",
-                "    Output a hex signature representing the current DB content. Takes as long",
-                "    as there is data, and nothing else happens meanwhile.",
+                "    Output a hex signature representing the current DB content. Blocks the server",
+                "    until it is computed.",
                 "DIGEST-VALUE <key> [<key> ...]",
                 "    Output a hex signature of the values of all the specified keys.",
                 "ERROR <string>",
-                "    Reply with an error of this text.",
+                "    Reply with this error.",
                 "LOG <message>",
                 "    Write <message> to the server log.",
                 "OBJECT <key>",
@@ -90,12 +90,11 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
                 "    integer, double, bignum, null, array, set, map, attrib, push, verbatim,",
                 "    true, false.",
                 "QUICKLIST-PACKED-THRESHOLD <size>",
-                "    Accepted; no node of a list is larger for one element.",
+                "    Accepted; lists have no nodes for single large elements.",
                 "SET-ACTIVE-EXPIRE <0|1>",
-                "    Setting it to 0 disables expiring keys that nobody accesses, otherwise they",
-                "    end at their deadline.",
+                "    Setting it to 0 disables expiring keys that are not accessed.",
                 "SET-DISABLE-DENY-SCRIPTS <0|1>",
-                "    Setting it to 1 lets scripts call DEBUG.",
+                "    Setting it to 1 allows scripts to call DEBUG.",
                 "SLEEP <seconds>",
                 "    Stop the server for <seconds>. Decimals allowed.",
             ],
@@ -106,7 +105,7 @@ pub(crate) fn debug(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The line of `DEBUG OBJECT`. There are no addresses to show, and nothing is ever serialized: its length is that of the memory.
+/// Replies to `DEBUG OBJECT`. The address is always 0x0. Values are not serialized, so `serializedlength` is the memory usage.
 fn debug_object(cx: &mut Context<'_>, key: &[u8]) -> Result {
     let second = cx.now.mono_us / 1_000_000;
     let (mut db, reply) = cx.db_and_reply();
@@ -119,7 +118,7 @@ fn debug_object(cx: &mut Context<'_>, key: &[u8]) -> Result {
     Ok(())
 }
 
-/// A reply of every type, for those who read replies: in scripts as well, after `DEBUG SET-DISABLE-DENY-SCRIPTS 1`.
+/// Replies with a value of each type, to test clients. Also allowed in scripts, after `DEBUG SET-DISABLE-DENY-SCRIPTS 1`.
 fn protocol(cx: &mut Context<'_>, kind: &[u8]) -> Result {
     let reply = &mut *cx.reply;
     match kind.to_ascii_lowercase().as_slice() {

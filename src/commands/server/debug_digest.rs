@@ -1,7 +1,7 @@
-//! `DEBUG DIGEST` and `DEBUG DIGEST-VALUE`: SHA-1s of data, by which two servers are found to hold the same, whatever the order in
-//! which they keep it. They are those of redis-server.
+//! `DEBUG DIGEST` and `DEBUG DIGEST-VALUE`: SHA-1 digests of data that are equal to those of redis-server. Servers with the same
+//! data have the same digests, whatever their internal order.
 //!
-//! What has an order is mixed in, element by element; what has none is joined by exclusive or.
+//! Ordered elements are mixed into the digest one after the other; unordered elements are combined by exclusive or.
 
 use sha1::{Digest as _, Sha1};
 
@@ -14,19 +14,19 @@ use crate::store::values::list::End;
 use crate::store::values::stream::StreamId;
 use crate::store::values::value::Value;
 
-/// A digest that is being made.
+/// A digest under construction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Digest([u8; 20]);
 
 impl Digest {
-    /// Adds what has no order.
+    /// Adds bytes whose order does not matter.
     fn join(&mut self, bytes: &[u8]) {
         for (mine, other) in self.0.iter_mut().zip(Sha1::digest(bytes)) {
             *mine ^= other;
         }
     }
 
-    /// Adds what has its place.
+    /// Adds bytes whose order matters.
     fn mix(&mut self, bytes: &[u8]) {
         self.join(bytes);
         self.0 = Sha1::digest(self.0).into();
@@ -36,7 +36,7 @@ impl Digest {
         self.mix(&number.to_be_bytes());
     }
 
-    /// In forty hexadecimal digits.
+    /// As 40 hexadecimal digits.
     pub(crate) fn hex(self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -60,7 +60,7 @@ impl Digest {
     }
 
     fn value(&mut self, entry: EntryRef<'_>) {
-        // The numbers are those that Redis has for its types.
+        // The numbers are Redis's types.
         match entry.value() {
             ValueRef::Bytes(bytes) => self.string(bytes),
             ValueRef::Boxed(Value::Bytes(bytes)) => self.string(bytes),
@@ -93,7 +93,7 @@ impl Digest {
                     }
                 }
             }
-            // Redis has none of them.
+            // Redis does not have these types.
             ValueRef::Grant(_) | ValueRef::Boxed(Value::Lock(_) | Value::Latch(_) | Value::Guard(_)) => {}
         }
         if entry.deadline().is_some() {
@@ -102,7 +102,7 @@ impl Digest {
     }
 }
 
-/// Of a value; all zeros for none.
+/// The digest of a value; all zeros for a missing key.
 pub(crate) fn of_value(entry: Option<EntryRef<'_>>) -> Digest {
     let mut digest = Digest::default();
     if let Some(entry) = entry {
@@ -111,7 +111,7 @@ pub(crate) fn of_value(entry: Option<EntryRef<'_>>) -> Digest {
     digest
 }
 
-/// Of all keys of all databases. Takes as long as there are.
+/// The digest of all keys of all databases. Takes time in proportion to the data.
 pub(crate) fn of_all(engine: &mut Engine, now: Now) -> Digest {
     let mut all = Digest::default();
     for index in 0..engine.keyspace.databases() as u32 {
@@ -156,7 +156,7 @@ mod tests {
         }
         h.args(&[b"APPEND", b"long", &[b'x'; 3000]]);
         h.args(&[b"RPUSH", b"l", b"", &[b'y'; 100]]);
-        // As a redis-server of version 7.4 or later gives them; one of 7.0 writes scores in another way.
+        // Digests by redis-server 7.4 and later; version 7.0 formats scores differently.
         for (key, digest) in [
             ("s", "36b23a1456b2dce2c3ed252c456761301dba8060"),
             ("n", "074a6e8892a0b0b4fcf085794cb69322c36c9d00"),

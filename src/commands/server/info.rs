@@ -1,7 +1,7 @@
-//! INFO: what the server says of itself, in sections of `name:value` lines.
+//! INFO: the state of the server, in sections of `name:value` lines.
 //!
-//! It says what is so. A field that clients and exporters look for, of something there is none of here (replicas, forks, modules),
-//! is zero; what cannot be known without a clock or a profiler is left out.
+//! All values are true. Fields that clients and exporters require, but that concern features that do not exist here (replicas,
+//! forks, modules), are zero. Values that are unknown without a clock or a profiler are left out.
 
 use std::fmt::{Display, Write};
 
@@ -15,12 +15,12 @@ use crate::engine::observe::command_stats::Slot;
 use crate::engine::pubsub::Kind;
 use crate::engine::{ADVANCE_BUDGET, Engine};
 
-/// Keys that are looked at to guess the mean time to live of a database.
+/// Number of keys that are sampled to estimate the average time to live in a database.
 const TTL_SAMPLES: usize = 64;
 
-/// One section.
+/// A section of the report.
 struct Section {
-    /// As it is asked for, in lower case.
+    /// Its name in requests, in lower case.
     name: &'static str,
     heading: &'static str,
     write: fn(&mut Report<'_>),
@@ -44,10 +44,10 @@ const SECTIONS: &[Section] = &[
     Section { name: "keyspace", heading: "Keyspace", write: keyspace },
 ];
 
-/// Sections that are not shown by default.
+/// Sections that are not part of the default.
 const ON_REQUEST: [&str; 2] = ["commandstats", "latencystats"];
 
-/// What the sections are written from, and into.
+/// The source of the values, and the report so far.
 struct Report<'a> {
     engine: &'a mut Engine,
     now: Now,
@@ -60,7 +60,7 @@ impl Report<'_> {
         let _ = write!(self.text, "{name}:{value}\r\n");
     }
 
-    /// A number of bytes, and the same for people to read.
+    /// Writes a number of bytes, and again in human-readable form.
     fn bytes(&mut self, name: &str, bytes: u64) {
         self.line(name, bytes);
         self.line(&format!("{name}_human"), human(bytes));
@@ -73,7 +73,7 @@ impl Report<'_> {
     }
 }
 
-/// The text of `INFO` for the sections asked for; for none, what is shown by default.
+/// The report of `INFO` with the requested sections, or the default ones if there are none.
 pub fn report(engine: &mut Engine, now: Now, asked: &[&[u8]]) -> String {
     let has = |name: &str| asked.iter().any(|word| word.eq_ignore_ascii_case(name.as_bytes()));
     let all = has("all") || has("everything");
@@ -94,7 +94,7 @@ pub fn report(engine: &mut Engine, now: Now, asked: &[&[u8]]) -> String {
     report.text
 }
 
-/// A number of bytes as people read it: `1.52M`.
+/// A number of bytes in human-readable form: `1.52M`.
 pub(crate) fn human(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "K", "M", "G", "T", "P"];
     let unit = ((bytes.max(1).ilog2() / 10) as usize).min(UNITS.len() - 1);
@@ -129,7 +129,7 @@ fn server(r: &mut Report<'_>) {
     r.line("server_time_usec", r.now.unix_us());
     r.line("uptime_in_seconds", uptime_s);
     r.line("uptime_in_days", uptime_s / 86_400);
-    // Nothing runs on a fixed tick, but some clients divide by it.
+    // There are no periodic jobs, but some clients divide by this value.
     r.line("hz", r.engine.config.hz);
     r.line("configured_hz", r.engine.config.hz);
     r.line("lru_clock", (r.now.unix_ms() / 1000) & 0xff_ffff);
@@ -252,15 +252,15 @@ fn memory(r: &mut Report<'_>) {
     r.line("mem_fragmentation_ratio", format!("{fragmentation:.2}"));
     r.line("mem_fragmentation_bytes", usage.resident as i64 - usage.allocated as i64);
     r.zeros(&["mem_not_counted_for_evict", "mem_replication_backlog", "mem_total_replication_buffers"]);
-    // No table is ever there twice while it grows.
+    // Tables grow incrementally and are never held twice.
     r.zeros(&["mem_overhead_db_hashtable_rehashing", "mem_clients_slaves"]);
     r.line("mem_clients_normal", overhead.clients);
     r.zeros(&["mem_cluster_links", "mem_aof_buffer"]);
     let allocator = r.engine.environment.allocator;
     r.line("mem_allocator", allocator);
     r.line("active_defrag_running", 0);
-    let (buried, freed) = (r.engine.keyspace.space.buried(), r.engine.keyspace.space.freed());
-    r.line("lazyfree_pending_objects", buried);
+    let (pending, freed) = (r.engine.keyspace.space.unfreed_len(), r.engine.keyspace.space.freed());
+    r.line("lazyfree_pending_objects", pending);
     r.line("lazyfreed_objects", freed);
 }
 
@@ -339,17 +339,17 @@ fn stats(r: &mut Report<'_>) {
     r.line("tracking_total_keys", tracked);
     r.line("tracking_total_items", items);
     r.line("tracking_total_prefixes", prefixes);
-    // Such as a replica gives its master.
+    // Only replicas cause these errors.
     r.zeros(&["unexpected_error_replies"]);
     r.line("total_reads_processed", counters.reads);
     r.line("total_writes_processed", counters.writes);
     r.zeros(&["io_threaded_reads_processed", "io_threaded_writes_processed"]);
     r.line("client_query_buffer_limit_disconnections", counters.query_limit_disconnections);
     r.line("client_output_buffer_limit_disconnections", counters.output_limit_disconnections);
-    // One buffer is lent to whoever is served.
+    // There is a single reply buffer, which serves one client at a time.
     r.zeros(&["reply_buffer_shrinks", "reply_buffer_expands"]);
     let [all_cycles, all_busy_us] = r.engine.event_loop();
-    // What a transaction runs is counted by itself.
+    // The commands in a transaction are counted themselves, so EXEC is left out.
     let commands = known_commands(r.engine).filter(|(row, _)| !row.is_exec());
     let command_us = commands.map(|(_, slot)| slot.ns).sum::<u64>() / 1000;
     r.line("eventloop_cycles", all_cycles);
@@ -358,7 +358,7 @@ fn stats(r: &mut Report<'_>) {
     r.line("instantaneous_eventloop_cycles_per_sec", cycles);
     r.line("instantaneous_eventloop_duration_usec", busy_us.checked_div(cycles).unwrap_or(0));
     r.zeros(&["active_defrag_hits", "active_defrag_misses", "active_defrag_key_hits", "active_defrag_key_misses"]);
-    // What RESTORE is given is always read element by element: there is no look at it beforehand that could be counted.
+    // RESTORE always checks a payload while it loads it, so there are no separate sanitizations.
     r.zeros(&["total_active_defrag_time", "current_active_defrag_time", "dump_payload_sanitizations"]);
     r.line("total_error_replies", counters.error_replies);
     let [auth, command, key, channel] = r.engine.users.log.denied();
@@ -394,14 +394,14 @@ fn cpu(r: &mut Report<'_>) {
 fn errorstats(r: &mut Report<'_>) {
     let errors = std::mem::take(&mut r.engine.stats.errors);
     for (code, count) in &errors {
-        // A code may come out of a script: what would break the line is shown as `_`.
+        // A script can produce any error code. Characters that would break the line are replaced by `_`.
         let code: String = code.chars().map(|c| if c.is_ascii_graphic() && c != ':' { c } else { '_' }).collect();
         r.line(&format!("errorstat_{code}"), format_args!("count={count}"));
     }
     r.engine.stats.errors = errors;
 }
 
-/// All rows that have been called or refused, and what is known of them.
+/// All commands that have been called or refused, with their statistics.
 fn known_commands(engine: &Engine) -> impl Iterator<Item = (&'static Command, &Slot)> {
     let rows = commands::all().flat_map(|row| std::iter::once(row).chain(row.subcommands));
     rows.filter_map(|row| engine.command_stats.get(row).map(|slot| (row, slot)))
@@ -455,7 +455,7 @@ fn keyspace(r: &mut Report<'_>) {
     }
 }
 
-/// Native locks, all databases together. What is counted since the start is as in `LOCK.STATS`.
+/// Native locks of all databases. The counters are those of `LOCK.STATS`.
 fn locks(r: &mut Report<'_>) {
     let Some(locks) = r.engine.keyspace.changes.locks.take() else { return };
     let (held, stats) = (locks.held.total(), &locks.stats);
@@ -534,7 +534,7 @@ mod tests {
         let later = Now::new(now.mono_us + 2_000_000, now.wall_offset_ms);
         engine.advance(later);
         let text = report(&mut engine, later, &[]);
-        // The wheel may have work of its own before the deadline.
+        // The timer wheel may have work before the deadline.
         let wake_ms: i64 = field(&text, "next_wake_in_milliseconds").unwrap().parse().unwrap();
         assert!((1..=3000).contains(&wake_ms), "{wake_ms}");
         assert!(text.lines().all(|line| line.is_empty() || line.starts_with("# ") || line.contains(':')));

@@ -1,4 +1,4 @@
-//! LATENCY: pauses by what caused them, and how long the calls of commands took.
+//! LATENCY: latency events, and the execution times of commands.
 
 use std::iter;
 
@@ -14,14 +14,14 @@ use crate::resp::reply::Sink;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
 
-const OF_EACH: &[&str] = &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
+const FROM_ALL_NODES: &[&str] = &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"];
 
 const ROW: Command = Command {
     group: Group::Server,
     since: "2.8.13",
     arity: 2,
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(ANY_TIME),
-    tips: OF_EACH,
+    tips: FROM_ALL_NODES,
     ..Command::DEFAULT
 };
 
@@ -30,18 +30,25 @@ pub const COMMANDS: &[Command] = &[Command {
     name: "latency",
     arity: -2,
     flags: Flags::empty(),
-    summary: "Shows pauses, and how long commands take.",
+    summary: "A container for latency diagnostics commands.",
     complexity: "Depends on subcommand.",
     tips: &[],
     subcommands: &[
-        Command { name: "doctor", summary: "Says in words what the pauses tell.", handler: doctor, ..ROW },
-        Command { name: "graph", arity: 3, summary: "Draws the pauses of an event.", syntax: "event", handler: graph, ..ROW },
-        Command { name: "help", flags: ANY_TIME, tips: &[], summary: "Lists the subcommands.", handler: help::from_rows, ..ROW },
+        Command { name: "doctor", summary: "Reports latency problems in words.", handler: doctor, ..ROW },
+        Command {
+            name: "graph",
+            arity: 3,
+            summary: "Draws the latency of an event as a graph.",
+            syntax: "event",
+            handler: graph,
+            ..ROW
+        },
+        help::row(Group::Server, "2.8.13"),
         Command {
             name: "histogram",
             arity: -2,
             since: "7.0.0",
-            summary: "Shows how the times of commands, or of all, are distributed.",
+            summary: "Returns the distribution of the execution times of commands.",
             complexity: "O(N) where N is the number of commands with latency information being retrieved.",
             syntax: "[command [command ...]]",
             handler: histogram,
@@ -50,16 +57,16 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "history",
             arity: 3,
-            summary: "Lists the pauses of an event, the longest of each second.",
+            summary: "Returns the latency of an event over time, the maximum of each second.",
             syntax: "event",
             handler: history,
             ..ROW
         },
-        Command { name: "latest", summary: "Gives the last and the longest pause of each event.", handler: latest, ..ROW },
+        Command { name: "latest", summary: "Returns the last and the maximum latency of each event.", handler: latest, ..ROW },
         Command {
             name: "reset",
             arity: -2,
-            summary: "Forgets the pauses of events, or of all.",
+            summary: "Clears the latency data of the given events, or of all events.",
             syntax: "[event [event ...]]",
             tips: &["request_policy:all_nodes", "response_policy:agg_sum"],
             handler: reset,
@@ -68,7 +75,7 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "turns",
             since: PORTCULLIS_VERSION,
-            summary: "Shows how long the server was busy at a stretch, so that all others had to wait.",
+            summary: "Returns how long the event loop ran without a break, during which no other client was served.",
             complexity: "O(1)",
             handler: turns,
             ..ROW
@@ -139,7 +146,7 @@ fn histogram(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             names.iter().filter_map(|name| commands::table().find(name)).flat_map(|(_, row)| with_subcommands(row)).collect()
         }
     };
-    // Those that wait for the next look at the clock are shown as well.
+    // Includes commands that still wait for their shared clock read.
     cx.engine.take_time(cx.now);
     let stats = &cx.engine.command_stats;
     let histogram = |row: &&'static Command| stats.get(row).and_then(|slot| slot.histogram.as_ref());
@@ -186,7 +193,7 @@ fn turns(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// How many durations lie below which bound, in microseconds.
+/// Writes the cumulative distribution: upper bounds in microseconds, with the number of calls up to each.
 fn write_bounds(reply: &mut dyn Sink, histogram: &Histogram) {
     let bounds = histogram.cumulative();
     reply.map(bounds.len());

@@ -1,4 +1,4 @@
-//! MEMORY: what keys and the server take up.
+//! MEMORY: the memory usage of keys and of the server.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -10,50 +10,44 @@ use crate::engine::context::Context;
 use crate::engine::{Action, Engine};
 use crate::store::entry::ValueRef;
 
-/// Bytes of a key's slot in its table.
+/// Bytes of a key's slot in the hash table.
 const SLOT_BYTES: usize = 8;
 
 const ROW: Command = Command { group: Group::Server, since: "4.0.0", arity: 2, ..Command::DEFAULT };
 
-const OF_EACH: &[&str] = &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"];
+const FROM_ALL_SHARDS: &[&str] = &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"];
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[Command {
     name: "memory",
     arity: -2,
-    summary: "Tells what takes up memory.",
+    summary: "A container for memory diagnostics commands.",
     complexity: "Depends on subcommand.",
     subcommands: &[
-        Command { name: "doctor", summary: "Says what is odd about the use of memory.", tips: OF_EACH, handler: doctor, ..ROW },
-        Command {
-            name: "help",
-            flags: Flags::LOADING.union(Flags::STALE),
-            summary: "Lists the subcommands.",
-            handler: help::from_rows,
-            ..ROW
-        },
+        Command { name: "doctor", summary: "Reports memory problems in words.", tips: FROM_ALL_SHARDS, handler: doctor, ..ROW },
+        help::row(Group::Server, "4.0.0"),
         Command {
             name: "malloc-stats",
-            summary: "Says that the allocator keeps no statistics to show.",
-            tips: OF_EACH,
+            summary: "Returns the allocator's statistics. The allocator keeps none.",
+            tips: FROM_ALL_SHARDS,
             handler: malloc_stats,
             ..ROW
         },
         Command {
             name: "purge",
-            summary: "Has the allocator give the system back what is free; it does so by itself, bit by bit.",
+            summary: "Asks the allocator to return free memory to the system. It also does so on its own, bit by bit.",
             tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
             handler: purge,
             ..ROW
         },
-        Command { name: "stats", summary: "Lists figures on the use of memory.", tips: OF_EACH, handler: stats, ..ROW },
+        Command { name: "stats", summary: "Returns details about memory usage.", tips: FROM_ALL_SHARDS, handler: stats, ..ROW },
         Command {
             name: "usage",
             arity: -3,
             flags: Flags::READONLY,
             keys: Keys::Range { first: 2, last: 2, step: 1 },
             key_uses: &[(Access::Read, KeyUse::empty())],
-            summary: "Gives the bytes that a key and its value take up.",
+            summary: "Returns the memory usage of a key and its value in bytes.",
             syntax: "key [SAMPLES count]",
             handler: usage,
             ..ROW
@@ -66,7 +60,7 @@ fn usage(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut options = args[3..].iter();
     while let Some(word) = options.next() {
         let count = options.next().filter(|_| word.eq_ignore_ascii_case(b"samples")).ok_or(Error::SYNTAX)?;
-        // What a value takes up is known without taking samples.
+        // The size of a value is computed exactly, so SAMPLES is only checked.
         if parse_i64(count).ok_or(Error::NOT_INTEGER)? < 0 {
             return Err(Error::SYNTAX);
         }
@@ -85,15 +79,15 @@ fn usage(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What memory is used for beside keys and their values.
+/// Memory usage besides keys and values, in bytes.
 pub(crate) struct Overhead {
-    /// Databases with keys: their numbers, bytes of the tables that find keys, and of timers.
+    /// Databases that are not empty: index, bytes of the hash tables, bytes of timers.
     dbs: Vec<(u32, u64, u64)>,
-    /// Clients, their buffers and what they wait for, bytes.
+    /// Clients, with their buffers and the keys that they wait for.
     pub clients: u64,
-    /// Scripts and their interpreter, bytes.
+    /// Scripts and their interpreter.
     scripts: u64,
-    /// Functions and theirs, bytes.
+    /// Functions and their interpreter.
     functions: u64,
 }
 
@@ -113,13 +107,13 @@ impl Overhead {
         }
     }
 
-    /// All of it, bytes.
+    /// The sum.
     pub(crate) fn total(&self) -> u64 {
         self.dbs.iter().map(|(_, tables, timers)| tables + timers).sum::<u64>() + self.clients + self.scripts + self.functions
     }
 }
 
-/// A figure of `MEMORY STATS`.
+/// A value in `MEMORY STATS`.
 enum Figure {
     Integer(u64),
     Double(f64),
@@ -147,7 +141,7 @@ fn stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
         ("lua.caches", overhead.scripts),
         ("functions.caches", overhead.functions),
     ];
-    // The allocator keeps no account of pages: what is resident and not given out is its, or nobody's.
+    // The allocator does not count pages: everything that is resident and not allocated counts as fragmentation.
     let fragmented = used.resident as i64 - used.allocated as i64;
     let after = [
         ("overhead.db.hashtable.lut", Integer(overhead.dbs.iter().map(|(_, tables, _)| tables).sum())),
@@ -203,17 +197,17 @@ fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     let mut findings = Vec::new();
     if used.allocated > 5 << 20 {
         if peak > used.allocated / 2 * 3 {
-            findings.push(format!("The peak of {} was half as much again as what is in use.", info::human(peak)));
+            findings.push(format!("The peak of {} is more than 150% of the memory in use.", info::human(peak)));
         }
         if used.resident > used.allocated / 10 * 14 {
-            findings.push(format!("{} are resident, which is far more than is in use.", info::human(used.resident)));
+            findings.push(format!("{} are resident, more than 140% of the memory in use.", info::human(used.resident)));
         }
     }
     if cx.engine.keyspace.has_unfreed() {
         findings.push("Memory of deleted keys is still being freed.".to_owned());
     }
     let text = if findings.is_empty() {
-        format!("Nothing odd: {} are in use.", info::human(used.allocated))
+        format!("No problems found: {} are in use.", info::human(used.allocated))
     } else {
         findings.join("\n")
     };
@@ -222,7 +216,7 @@ fn doctor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn malloc_stats(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
-    // What Redis says where it was built with the C library's.
+    // Redis's reply when it is built with the allocator of the C library.
     cx.reply.bulk(b"Stats not supported for the current allocator");
     Ok(())
 }
@@ -280,7 +274,7 @@ mod tests {
         let (_, total) = stats.split_once("overhead.total :").unwrap();
         assert!(total.split(' ').next().unwrap().parse::<u64>().unwrap() > main + expires, "{stats}");
         harness.script(&[("MEMORY PURGE", "+OK")]);
-        assert!(harness.run("MEMORY DOCTOR").contains("txt:Nothing odd: "));
+        assert!(harness.run("MEMORY DOCTOR").contains("txt:No problems found: "));
         assert_eq!(harness.run("MEMORY MALLOC-STATS"), "$45 Stats not supported for the current allocator");
     }
 }

@@ -1,4 +1,4 @@
-//! Commands about the server: INFO, CONFIG, COMMAND, MEMORY, LATENCY, SLOWLOG, DEBUG, and the process itself.
+//! Server commands: INFO, CONFIG, COMMAND, MEMORY, LATENCY, SLOWLOG, DEBUG, and the process itself.
 
 pub mod command;
 pub mod command_docs;

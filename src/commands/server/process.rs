@@ -1,4 +1,4 @@
-//! The server itself: INFO, TIME, ROLE, WAIT, SHUTDOWN, and what a server that keeps nothing on disk says to SAVE.
+//! Server commands: INFO, TIME, ROLE, WAIT, SHUTDOWN, and the snapshot commands, which are refused.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -20,7 +20,7 @@ pub const COMMANDS: &[Command] = &[
         flags: ANY_TIME,
         group: Group::Server,
         categories: Categories::DANGEROUS,
-        summary: "Tells how the server is: versions, clients, memory, counters, keys.",
+        summary: "Returns information and statistics about the server.",
         syntax: "[section [section ...]]",
         tips: &["nondeterministic_output", "request_policy:all_shards", "response_policy:special"],
         handler: info_command,
@@ -31,7 +31,7 @@ pub const COMMANDS: &[Command] = &[
         flags: ANY_TIME.union(Flags::FAST),
         group: Group::Server,
         since: "2.6.0",
-        summary: "Gives the server's time in seconds and microseconds.",
+        summary: "Returns the server's time in seconds and microseconds.",
         tips: &["nondeterministic_output"],
         handler: time,
         ..Command::DEFAULT
@@ -42,7 +42,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Server,
         categories: Categories::ADMIN.union(Categories::DANGEROUS),
         since: "2.8.12",
-        summary: "Tells the part the server plays in replication.",
+        summary: "Returns the replication role of the server.",
         handler: role,
         ..Command::DEFAULT
     },
@@ -53,7 +53,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Generic,
         categories: Categories::CONNECTION,
         since: "3.0.0",
-        summary: "Waits until so many replicas have this connection's writes, or for a time-out; there are none, so it gives 0.",
+        summary: "Blocks until enough replicas have acknowledged the writes of the connection. There are no replicas: it waits for the timeout and returns 0.",
         syntax: "numreplicas timeout",
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         handler: wait,
@@ -66,7 +66,7 @@ pub const COMMANDS: &[Command] = &[
         group: Group::Generic,
         categories: Categories::CONNECTION,
         since: "7.2.0",
-        summary: "Waits until so many logs on disk have this connection's writes, or for a time-out; there are none, so it gives 0 and 0.",
+        summary: "Blocks until the writes of the connection are in enough append-only files. There are none: it waits for the timeout and returns 0 and 0.",
         syntax: "numlocal numreplicas timeout",
         tips: &["request_policy:all_shards", "response_policy:agg_min"],
         handler: waitaof,
@@ -77,14 +77,14 @@ pub const COMMANDS: &[Command] = &[
         flags: ANY_TIME.union(Flags::FAST),
         group: Group::Server,
         categories: Categories::ADMIN.union(Categories::DANGEROUS),
-        summary: "Gives the unix time of the last snapshot: as none is ever written, that of the start.",
+        summary: "Returns the Unix time of the last snapshot. As none is ever written, it is the time at which the server started.",
         tips: &["nondeterministic_output"],
         handler: lastsave,
         ..Command::DEFAULT
     },
     Command {
         name: "save",
-        refused: "Nothing is written to disk.",
+        refused: "Data is not written to disk.",
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING).union(Flags::NO_MULTI),
         group: Group::Server,
         summary: "Refused: snapshots are not written.",
@@ -93,7 +93,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bgsave",
-        refused: "Nothing is written to disk.",
+        refused: "Data is not written to disk.",
         arity: -1,
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
         group: Group::Server,
@@ -104,10 +104,10 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: "bgrewriteaof",
-        refused: "Nothing is written to disk.",
+        refused: "Data is not written to disk.",
         flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::NO_ASYNC_LOADING),
         group: Group::Server,
-        summary: "Refused: there is no log on disk.",
+        summary: "Refused: there is no append-only file.",
         handler: |_, _| Err(Error::NO_SNAPSHOTS),
         ..Command::DEFAULT
     },
@@ -116,7 +116,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -1,
         flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT).union(Flags::NO_MULTI).union(Flags::ALLOW_BUSY),
         group: Group::Server,
-        summary: "Ends the server.",
+        summary: "Shuts down the server.",
         syntax: "[NOSAVE | SAVE] [NOW] [FORCE] [ABORT]",
         handler: shutdown,
         ..Command::DEFAULT
@@ -127,7 +127,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT),
         group: Group::Server,
-        summary: "Makes the server sleep, lets it end keys only when they are looked at, or shows a key from within.",
+        summary: "Runs a debugging command, such as DIGEST, OBJECT, SET-ACTIVE-EXPIRE or SLEEP.",
         complexity: "Depends on subcommand.",
         syntax: "<SLEEP seconds:double | SET-ACTIVE-EXPIRE switch | CHANGE-REPL-ID | QUICKLIST-PACKED-THRESHOLD size | ERROR message | LOG message | SET-DISABLE-DENY-SCRIPTS switch | PROTOCOL type | OBJECT name | HELP>",
         handler: debug::debug,
@@ -137,7 +137,7 @@ pub const COMMANDS: &[Command] = &[
         name: "monitor",
         flags: ANY_TIME.union(Flags::ADMIN).union(Flags::NOSCRIPT),
         group: Group::Server,
-        summary: "Shows the client all requests that the server executes from now on.",
+        summary: "Streams every request that the server executes to the client.",
         handler: monitor,
         ..Command::DEFAULT
     },
@@ -147,7 +147,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.union(Flags::FAST),
         group: Group::Server,
         since: "5.0.0",
-        summary: "Draws the gate.",
+        summary: "Draws a gate with the version of the server.",
         syntax: "[VERSION version]",
         handler: lolwut,
         ..Command::DEFAULT
@@ -159,7 +159,7 @@ fn monitor(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
 }
 
 fn info_command(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    // A call counts when it is done.
+    // INFO is counted after its report, when it completes.
     cx.engine.uncount(cx.command);
     let text = info::report(cx.engine, cx.now, &args[1..]);
     cx.engine.count(cx.command);
@@ -183,7 +183,7 @@ fn role(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The deadline of a time-out in milliseconds, in monotonic milliseconds; `None` for 0, which is no time-out.
+/// Parses a timeout in milliseconds. Returns the deadline in monotonic milliseconds; `None` for 0, which is no timeout.
 fn deadline(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
     match parse_i64(text) {
         None => Err(Error::TIMEOUT_NOT_INTEGER),
@@ -193,7 +193,7 @@ fn deadline(cx: &Context<'_>, text: &[u8]) -> Result<Option<u64>> {
     }
 }
 
-/// There are no replicas: who asks for at least one waits for the whole time.
+/// There are no replicas: waiting for at least one takes the whole timeout.
 fn wait(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let replicas = parse_i64(args[1]).ok_or(Error::NOT_INTEGER)?;
     let deadline = deadline(cx, args[2])?;
@@ -243,7 +243,7 @@ fn bgsave(_: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
 }
 
-/// Ends the server without a reply: the closed connection is the answer.
+/// Shuts the server down without a reply: the connection is closed instead.
 fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let has = |word: &str| args[1..].iter().any(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
     let known = ["nosave", "save", "now", "force", "abort"];
@@ -268,7 +268,7 @@ fn shutdown(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Takes any version, as it draws one picture only.
+/// Accepts any version, but draws only one picture.
 fn lolwut(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if let [_, word, version, ..] = args
         && word.eq_ignore_ascii_case(b"version")

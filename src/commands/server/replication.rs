@@ -1,4 +1,4 @@
-//! Replication, of which there is none: what a server without replicas, that is nobody's replica, answers.
+//! Replication commands. There is no replication: these are the replies of a master without replicas.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -6,7 +6,7 @@ use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 
 const ROW: Command = Command {
-    refused: "There is no replication.",
+    refused: "Replication is not supported.",
     group: Group::Server,
     flags: Flags::ADMIN.union(Flags::NOSCRIPT).union(Flags::STALE),
     ..Command::DEFAULT
@@ -31,25 +31,29 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "replicaof",
         since: "5.0.0",
-        summary: "Accepts NO ONE, as that is so; refuses to follow another server.",
+        summary: "Accepts NO ONE, which is the state of the server. Refuses to follow another server.",
         ..REPLICA_OF
     },
-    Command { name: "slaveof", summary: "As REPLICAOF.", ..REPLICA_OF },
+    Command {
+        name: "slaveof",
+        summary: "Accepts NO ONE, which is the state of the server. Refuses to follow another server. The old name of REPLICAOF.",
+        ..REPLICA_OF
+    },
     Command {
         name: "failover",
         arity: -1,
         since: "6.2.0",
-        summary: "Refused: there is no replica to hand over to.",
+        summary: "Refused: there is no replica.",
         syntax: "[TO host port:integer [FORCE]] [ABORT] [TIMEOUT milliseconds]",
         handler: failover,
         ..ROW
     },
-    Command { name: "sync", summary: "Refused: there is no stream of changes for replicas.", ..STREAM },
+    Command { name: "sync", summary: "Refused: replication is not supported.", ..STREAM },
     Command {
         name: "psync",
         arity: -3,
         since: "2.8.0",
-        summary: "Refused: there is no stream of changes for replicas.",
+        summary: "Refused: replication is not supported.",
         syntax: "replicationid offset",
         ..STREAM
     },
@@ -59,7 +63,7 @@ pub const COMMANDS: &[Command] = &[
         since: "3.0.0",
         flags: ROW.flags.union(Flags::LOADING).union(Flags::ALLOW_BUSY),
         syntax: "[argument [argument ...]]",
-        summary: "Refused: replicas configure their stream of changes by it.",
+        summary: "Refused: replication is not supported.",
         handler: |_, _| Err(Error::NO_REPLICATION),
         ..ROW
     },
@@ -119,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_server_alone_follows_nobody_and_hands_over_to_nobody() {
-        let refusal = "-ERR Portcullis does not replicate: it follows no server, and none can follow it";
+        let refusal = "-ERR Portcullis does not support replication";
         Harness::new().script(&[
             ("REPLICAOF NO ONE", "+OK"),
             ("slaveof no one", "+OK"),

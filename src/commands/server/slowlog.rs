@@ -1,4 +1,4 @@
-//! SLOWLOG: the last requests that took long. See [`crate::engine::observe::timing`] for what is timed how exactly.
+//! SLOWLOG: the last slow requests. [`crate::engine::observe::timing`] says which requests are timed, and how exactly.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -6,7 +6,7 @@ use crate::commands::reference::help;
 use crate::engine::command::{Command, Flags, Group};
 use crate::engine::context::Context;
 
-/// Entries that GET gives where it is not told how many.
+/// Number of entries that GET returns without a count.
 const COUNT: i64 = 10;
 
 const ANY_TIME: Flags = Flags::LOADING.union(Flags::STALE);
@@ -19,37 +19,30 @@ pub const COMMANDS: &[Command] = &[Command {
     name: "slowlog",
     arity: -2,
     flags: Flags::empty(),
-    summary: "Shows the last requests that took long.",
+    summary: "A container for slow log commands.",
     complexity: "Depends on subcommand.",
     subcommands: &[
         Command {
             name: "get",
             arity: -2,
-            summary: "Lists them, the newest first.",
+            summary: "Returns the entries of the slow log, the newest first.",
             complexity: "O(N) where N is the number of entries returned",
             syntax: "[count]",
             tips: &["request_policy:all_nodes", "nondeterministic_output"],
             handler: get,
             ..ROW
         },
-        Command {
-            name: "help",
-            since: "6.2.0",
-            flags: ANY_TIME,
-            summary: "Lists the subcommands.",
-            handler: help::from_rows,
-            ..ROW
-        },
+        help::row(Group::Server, "6.2.0"),
         Command {
             name: "len",
-            summary: "Counts them.",
+            summary: "Returns the number of entries in the slow log.",
             tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
             handler: len,
             ..ROW
         },
         Command {
             name: "reset",
-            summary: "Forgets them.",
+            summary: "Clears the slow log.",
             complexity: "O(N) where N is the number of entries in the slowlog",
             tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
             handler: reset,

@@ -32,14 +32,14 @@ const STORE: Command = Command {
     syntax: "destination key [key ...]",
     ..SET
 };
-const INTERSECTION: &str = "O(N*M) at worst, N the members of the smallest set, M the number of sets";
+const INTERSECTION: &str = "O(N*M) in the worst case, for N members of the smallest set and M sets";
 const SUM: &str = "O(N) for N members of all sets together";
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "sinter",
-        summary: "Gives the members that all of the sets have.",
+        summary: "Returns the intersection of sets.",
         complexity: INTERSECTION,
         handler: sinter,
         ..COMBINE
@@ -49,7 +49,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         keys: Keys::Counted { numkeys: 1, step: 1 },
         since: "7.0.0",
-        summary: "Gives the number of members that all of the sets have, counting up to a limit.",
+        summary: "Counts the members of the intersection of sets, up to a limit.",
         complexity: INTERSECTION,
         syntax: "numkeys key [key ...] [LIMIT limit:integer]",
         tips: &[],
@@ -60,30 +60,24 @@ pub const COMMANDS: &[Command] = &[
         name: "sinterstore",
         replies: Replies::Integer,
 
-        summary: "Stores the members that all of the sets have, and gives their number.",
+        summary: "Stores the intersection of sets in another key.",
         complexity: INTERSECTION,
         handler: |cx, args| store(cx, args, Event::SINTERSTORE, intersection),
         ..STORE
     },
-    Command {
-        name: "sunion",
-        summary: "Gives the members that at least one of the sets has.",
-        complexity: SUM,
-        handler: sunion,
-        ..COMBINE
-    },
+    Command { name: "sunion", summary: "Returns the union of sets.", complexity: SUM, handler: sunion, ..COMBINE },
     Command {
         name: "sunionstore",
         replies: Replies::Integer,
 
-        summary: "Stores the members that at least one of the sets has, and gives their number.",
+        summary: "Stores the union of sets in another key.",
         complexity: SUM,
         handler: |cx, args| store(cx, args, Event::SUNIONSTORE, union),
         ..STORE
     },
     Command {
         name: "sdiff",
-        summary: "Gives the members of the first set that none of the others has.",
+        summary: "Returns the members of the first set that no other one has.",
         complexity: SUM,
         handler: sdiff,
         ..COMBINE
@@ -92,18 +86,18 @@ pub const COMMANDS: &[Command] = &[
         name: "sdiffstore",
         replies: Replies::Integer,
 
-        summary: "Stores the members of the first set that none of the others has, and gives their number.",
+        summary: "Stores the members of the first set that no other one has in another key.",
         complexity: SUM,
         handler: |cx, args| store(cx, args, Event::SDIFFSTORE, difference),
         ..STORE
     },
 ];
 
-/// Sets, in the order of their keys; `None` where there is no such key.
+/// Sets in the order of their keys; `None` for a key that does not exist.
 type Sets<'a> = [Option<SetView<'a>>];
 
-/// Visits the members that all sets have, in the order of the smallest, as long as `visit` wants more. Gives that set, `None` where one
-/// of the sets is empty.
+/// Visits the members of the intersection in the order of the smallest set, while `visit` returns true. Returns the smallest set;
+/// `None` if a set is empty.
 fn intersect<'a>(sets: &Sets<'a>, mut visit: impl FnMut(Member<'a>) -> bool) -> Option<SetView<'a>> {
     let mut sets: Vec<SetView<'a>> = sets.iter().copied().collect::<Option<_>>()?;
     sets.sort_by_cached_key(SetView::len);
@@ -141,14 +135,14 @@ fn union(sets: &Sets<'_>, hasher: &KeyHasher, limits: Limits) -> Set {
     stored
 }
 
-/// Whether a set is among those that are taken away from it.
-fn from_itself(sets: &Sets<'_>) -> bool {
+/// Whether the first set is also one of those that are subtracted from it.
+fn subtracts_itself(sets: &Sets<'_>) -> bool {
     let same = |set: &SetView<'_>| sets[0].is_some_and(|first| std::ptr::eq(first.set(), set.set()));
     sets[1..].iter().flatten().any(same)
 }
 
-/// Whether to ask all other sets for each member of the first, rather than to walk over all of them.
-fn asks(sets: &Sets<'_>) -> bool {
+/// Whether looking up each member of the first set in all others is cheaper than iterating over all of them.
+fn prefers_lookups(sets: &Sets<'_>) -> bool {
     let first = sets[0].map_or(0, |set| set.len());
     let there = sets.iter().flatten();
     let asked = first * there.clone().count() / 2;
@@ -158,10 +152,10 @@ fn asks(sets: &Sets<'_>) -> bool {
 fn difference(sets: &Sets<'_>, hasher: &KeyHasher, limits: Limits) -> Set {
     let mut stored = Set::default();
     let Some(first) = sets[0] else { return stored };
-    if from_itself(sets) {
+    if subtracts_itself(sets) {
         return stored;
     }
-    if asks(sets) {
+    if prefers_lookups(sets) {
         for member in first.iter() {
             if !sets[1..].iter().flatten().any(|set| set.contains(member)) {
                 stored.add(hasher, limits, member);
@@ -169,7 +163,7 @@ fn difference(sets: &Sets<'_>, hasher: &KeyHasher, limits: Limits) -> Set {
         }
         return stored;
     }
-    // As Redis does it, since the form of what is stored depends on the way there.
+    // As in Redis, because the encoding of the stored set depends on the order of insertions.
     for member in first.iter() {
         stored.add(hasher, limits, member);
     }
@@ -247,10 +241,10 @@ fn sdiff(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let sets = db.sets(&args[1..])?;
     let mut members: Vec<Member<'_>> = Vec::new();
     if let Some(first) = sets[0]
-        && !from_itself(&sets)
+        && !subtracts_itself(&sets)
     {
         let others = || sets[1..].iter().flatten();
-        if asks(&sets) {
+        if prefers_lookups(&sets) {
             members.extend(first.iter().filter(|member| !others().any(|set| set.contains(*member))));
         } else {
             let mut taken = HashSet::with_hasher(state);
@@ -263,7 +257,7 @@ fn sdiff(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Stores what `compute` makes of the sets behind the destination, and gives its number of members; nothing leaves no key.
+/// Stores the set that `compute` returns for the source sets, and replies with its size. An empty set deletes the key.
 fn store(
     cx: &mut Context<'_>,
     args: &[&[u8]],

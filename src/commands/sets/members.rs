@@ -1,14 +1,14 @@
-//! Sets and their members. What is computed from several sets is in [`crate::commands::sets::algebra`].
+//! Sets and their members. Intersections, unions and differences are in [`crate::commands::sets::algebra`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
-use crate::commands::hashes::fields::{RANDOM_MAX, Sequence};
-use crate::commands::keys::scan::{ScanOptions, parse_cursor, write_cursor};
+use crate::commands::elements::{self, Draw, Element, Scanned, Sequence};
+use crate::commands::keys::scan::parse_cursor;
 use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies, Traits};
 use crate::engine::context::Context;
 use crate::keyspace::change::Event;
-use crate::keyspace::types::sets::Picker;
+use crate::keyspace::types::sets::SetView;
 use crate::resp::reply::Sink;
 use crate::store::values::set::Member;
 
@@ -27,7 +27,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: WRITE_FAST.union(Flags::DENYOOM),
         key_uses: uses::EXTENDED,
-        summary: "Adds members to a set, which comes into being with its first one.",
+        summary: "Adds members to a set. Creates the set if it does not exist.",
         complexity: "O(N) for N members",
         syntax: "key member [member ...]",
         handler: sadd,
@@ -40,7 +40,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
-        summary: "Removes members from a set, and with the last one the set.",
+        summary: "Removes members of a set. Deletes the set with its last member.",
         complexity: "O(N) for N members to remove",
         syntax: "key member [member ...]",
         handler: srem,
@@ -67,7 +67,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         key_uses: uses::EXAMINED,
-        summary: "Says whether a set has a member.",
+        summary: "Checks whether a set has a member.",
         syntax: "key member",
         handler: |cx, args| {
             let found = cx.db().set(args[1])?.is_some_and(|set| set.contains(Member::Bytes(args[2])));
@@ -82,8 +82,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "6.2.0",
-        summary: "Says of each of several members whether a set has it.",
-        complexity: "O(N) for N members asked about",
+        summary: "Checks which of several members a set has.",
+        complexity: "O(N) for N requested members",
         syntax: "key member [member ...]",
         handler: smismember,
         ..SET
@@ -96,7 +96,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         key_uses: uses::EXAMINED,
-        summary: "Gives the number of members of a set.",
+        summary: "Returns the number of members of a set.",
         syntax: "key",
         handler: |cx, args| {
             let len = cx.db().set(args[1])?.map_or(0, |set| set.len());
@@ -112,7 +112,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 2,
         flags: Flags::READONLY,
         access: Access::Read,
-        summary: "Gives all members of a set.",
+        summary: "Returns all members of a set.",
         complexity: "O(N) for N members of the set",
         syntax: "key",
         tips: &["nondeterministic_output_order"],
@@ -126,8 +126,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
-        summary: "Removes random members from a set and gives them.",
-        complexity: "O(N) for N members taken",
+        summary: "Removes and returns random members of a set. Deletes the set with its last member.",
+        complexity: "O(N) for N removed members",
         syntax: "key [count]",
         tips: &["nondeterministic_output"],
         handler: spop,
@@ -140,8 +140,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::READONLY,
         access: Access::Read,
-        summary: "Gives random members of a set: different ones, or with a negative count any.",
-        complexity: "O(N) for N members given",
+        summary: "Returns random members of a set: different ones, or with a negative count possibly the same one several times.",
+        complexity: "O(N) for N returned members",
         syntax: "key [count]",
         tips: &["nondeterministic_output"],
         handler: srandmember,
@@ -153,14 +153,26 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::READONLY,
         access: Access::Read,
         since: "2.8.0",
-        summary: "Walks over the members of a set in steps.",
-        complexity: "O(N) for N members visited a call",
+        summary: "Iterates over the members of a set.",
+        complexity: "O(N) for N members visited per call",
         syntax: "key cursor [MATCH pattern] [COUNT count]",
         tips: &["nondeterministic_output"],
         handler: sscan,
         ..SET
     },
 ];
+
+impl Element for Member<'_> {
+    fn name<'b>(&'b self, digits: &'b mut itoa::Buffer) -> &'b [u8] {
+        self.text(digits)
+    }
+
+    fn write_value(&self, _: &mut dyn Sink) {}
+}
+
+impl Scanned for SetView<'_> {
+    const VALUES: bool = false;
+}
 
 /// Writes a member.
 pub(crate) fn write_member(reply: &mut dyn Sink, member: &Member<'_>) {
@@ -280,63 +292,15 @@ fn srandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             count => Some(count),
         },
     };
-    let mut sequence = Sequence(cx.engine.random());
-    let reply_max = cx.engine.config.proto_max_bulk_len as usize;
+    let draw = Draw::new(cx, count, false);
     let (mut db, reply) = cx.db_and_reply();
-    let Some(set) = db.set(args[1])? else {
-        if count.is_some() {
-            reply.array(0)
-        } else {
-            reply.null()
-        }
-        return Ok(());
-    };
-    match count {
-        None => write_member(reply, &set.picker().pick(|| sequence.next())),
-        Some(count) if count >= 0 => {
-            let members = set.sample(usize::try_from(count).unwrap_or(usize::MAX), || sequence.next());
-            reply.array(members.len());
-            members.iter().for_each(|member| write_member(reply, member));
-        }
-        Some(count) => {
-            let count = count.unsigned_abs();
-            let picker = set.picker();
-            if count > RANDOM_MAX || bytes_of(&picker, &mut sequence.clone(), count) > reply_max {
-                return Err(Error::OUT_OF_RANGE);
-            }
-            reply.array(count as usize);
-            (0..count).for_each(|_| write_member(reply, &picker.pick(|| sequence.next())));
-        }
-    }
-    Ok(())
-}
-
-/// Bytes of so many picked members.
-fn bytes_of(picker: &Picker<'_>, sequence: &mut Sequence, count: u64) -> usize {
-    let mut digits = itoa::Buffer::new();
-    (0..count).map(|_| picker.pick(|| sequence.next()).text(&mut digits).len()).sum()
+    draw.reply(reply, db.set(args[1])?)
 }
 
 fn sscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let cursor = parse_cursor(args[2])?;
     let (mut db, reply) = cx.db_and_reply();
-    let Some(set) = db.set(args[1])? else {
-        write_cursor(reply, 0);
-        reply.array(0);
-        return Ok(());
-    };
-    let options = ScanOptions::parse(&args[3..], false, false)?;
-    let mut found = Vec::new();
-    let mut digits = itoa::Buffer::new();
-    let next = set.scan(cursor, options.count, |member| {
-        if options.matches(member.text(&mut digits)) {
-            found.push(member);
-        }
-    });
-    write_cursor(reply, next);
-    reply.array(found.len());
-    found.iter().for_each(|member| write_member(reply, member));
-    Ok(())
+    elements::scan(reply, db.set(args[1])?, cursor, &args[3..])
 }
 
 #[cfg(test)]

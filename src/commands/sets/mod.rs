@@ -1,4 +1,4 @@
-//! Set commands: members in [`members`], SINTER and the like in [`algebra`].
+//! Set commands: members in [`members`], intersections, unions and differences in [`algebra`].
 
 pub mod algebra;
 pub mod members;

@@ -6,7 +6,8 @@ use foldhash::quality::FixedState;
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{parse_i64, parse_score};
-use crate::commands::sorted_sets::members::{READ, ZSET, write_head, write_item};
+use crate::commands::elements::{write_element, write_head};
+use crate::commands::sorted_sets::members::{READ, ZSET};
 use crate::engine::command::keys::STORE_OF_COUNTED;
 use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::context::Context;
@@ -33,31 +34,31 @@ const DIFF_COST: &str = "O(N)+O(M*log(M)) for N members of all sets and M of the
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "zunion",
-        summary: "Gives the members that at least one of the sorted sets has.",
+        summary: "Returns the union of sorted sets.",
         complexity: UNION_COST,
         syntax: "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
-        handler: |cx, args| give(cx, args, Operation::Union),
+        handler: |cx, args| reply_combined(cx, args, Operation::Union),
         ..COMBINE
     },
     Command {
         name: "zinter",
-        summary: "Gives the members that all of the sorted sets have.",
+        summary: "Returns the intersection of sorted sets.",
         complexity: INTER_COST,
         syntax: "numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>] [WITHSCORES]",
-        handler: |cx, args| give(cx, args, Operation::Inter),
+        handler: |cx, args| reply_combined(cx, args, Operation::Inter),
         ..COMBINE
     },
     Command {
         name: "zdiff",
-        summary: "Gives the members of the first sorted set that none of the others has.",
+        summary: "Returns the members of the first sorted set that no other one has.",
         complexity: DIFF_COST,
         syntax: "numkeys key [key ...] [WITHSCORES]",
-        handler: |cx, args| give(cx, args, Operation::Diff),
+        handler: |cx, args| reply_combined(cx, args, Operation::Diff),
         ..COMBINE
     },
     Command {
         name: "zunionstore",
-        summary: "Stores the members that at least one of the sorted sets has under another key.",
+        summary: "Stores the union of sorted sets in another key.",
         complexity: UNION_COST,
         syntax: "destination numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>]",
         handler: |cx, args| store(cx, args, Operation::Union, "zunionstore"),
@@ -67,7 +68,7 @@ pub const COMMANDS: &[Command] = &[
         name: "zinterstore",
         replies: Replies::Integer,
 
-        summary: "Stores the members that all of the sorted sets have under another key.",
+        summary: "Stores the intersection of sorted sets in another key.",
         complexity: INTER_COST,
         syntax: "destination numkeys key [key ...] [WEIGHTS weight:integer [weight:integer ...]] [AGGREGATE <SUM | MIN | MAX>]",
         handler: |cx, args| store(cx, args, Operation::Inter, "zinterstore"),
@@ -76,7 +77,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "zdiffstore",
         since: "6.2.0",
-        summary: "Stores the members of the first sorted set that none of the others has under another key.",
+        summary: "Stores the members of the first sorted set that no other one has in another key.",
         complexity: DIFF_COST,
         syntax: "destination numkeys key [key ...]",
         handler: |cx, args| store(cx, args, Operation::Diff, "zdiffstore"),
@@ -85,7 +86,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "zintercard",
         since: "7.0.0",
-        summary: "Counts the members that all of the sorted sets have, up to a limit.",
+        summary: "Counts the members of the intersection of sorted sets, up to a limit.",
         complexity: "O(N*K) for K sets and N members of the smallest",
         syntax: "numkeys key [key ...] [LIMIT limit:integer]",
         handler: zintercard,
@@ -100,7 +101,7 @@ enum Operation {
     Diff,
 }
 
-/// What becomes of the scores of a member that is in several sets.
+/// How the scores of a member in several sets are combined.
 #[derive(Clone, Copy)]
 enum Aggregate {
     Sum,
@@ -130,15 +131,15 @@ impl Aggregate {
     }
 }
 
-/// The score, or 0 where it is not a number: infinity times 0, and the sum of both infinities.
+/// The score, or 0 if it is NaN, as for infinity times 0 and the sum of opposite infinities.
 fn number(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// Keys, and what stands behind them.
+/// The keys and the arguments after them.
 type KeysAndOptions<'r, 'a> = (&'r [&'a [u8]], &'r [&'a [u8]]);
 
-/// The keys of a request, in `numkeys key [key ...] …`, and the options behind them.
+/// Splits `numkeys key [key ...] …` into the keys and the options after them.
 fn split<'r, 'a>(cx: &Context<'_>, args: &'r [&'a [u8]]) -> Result<KeysAndOptions<'r, 'a>> {
     let numkeys = parse_i64(args[0]).ok_or(Error::NOT_INTEGER)?;
     if numkeys < 1 {
@@ -148,10 +149,10 @@ fn split<'r, 'a>(cx: &Context<'_>, args: &'r [&'a [u8]]) -> Result<KeysAndOption
     if numkeys > args.len() - 1 { Err(Error::SYNTAX) } else { Ok(args[1..].split_at(numkeys)) }
 }
 
-/// How sets are combined.
+/// Options of a set operation.
 struct Options {
     operation: Operation,
-    /// One for each key; 1 where there is none.
+    /// One weight per key; 1 if it is missing.
     weights: Vec<f64>,
     aggregate: Aggregate,
     with_scores: bool,
@@ -189,13 +190,13 @@ impl Options {
         Ok(options)
     }
 
-    /// The result in its order.
+    /// The result in the order of scores.
     fn combine<'a>(&self, sources: &[Option<Source<'a>>], state: FixedState) -> Vec<Item<'a>> {
         let weight = |at: usize| self.weights.get(at).copied().unwrap_or(1.0);
         let mut items = match self.operation {
             Operation::Diff => diff(sources, state),
             operation => {
-                // From the smallest to the largest: sums of floating point numbers depend on it.
+                // In ascending order of size, as in Redis: the sum of floating point numbers depends on the order.
                 let mut weighted: Vec<_> = sources.iter().enumerate().map(|(at, source)| (*source, weight(at))).collect();
                 weighted.sort_by_key(|(source, _)| source.map_or(0, |source| source.len()));
                 match operation {
@@ -209,7 +210,7 @@ impl Options {
     }
 }
 
-/// The members of the sets, which come with their weights from the smallest to the largest, in no order.
+/// The union of the sets, which are in ascending order of size, in no particular order.
 fn union<'a>(sources: &[(Option<Source<'a>>, f64)], aggregate: Aggregate, state: FixedState) -> Vec<Item<'a>> {
     let largest = sources.last().and_then(|(source, _)| *source).map_or(0, |source| source.len());
     let mut scores: HashMap<&[u8], f64, FixedState> = HashMap::with_capacity_and_hasher(largest, state);
@@ -222,9 +223,9 @@ fn union<'a>(sources: &[(Option<Source<'a>>, f64)], aggregate: Aggregate, state:
     scores.into_iter().map(|(member, score)| Item { member, score }).collect()
 }
 
-/// The members that all sets have, in the order of the first.
+/// The intersection of the sets, in the order of the first.
 fn inter<'a, 's>(sources: &'s [(Option<Source<'a>>, f64)], aggregate: Aggregate) -> impl Iterator<Item = Item<'a>> + use<'a, 's> {
-    // The first is the smallest: when it is there all are.
+    // The first set is the smallest. If it exists, all sets exist.
     let (first, others) = match sources {
         [(Some(first), weight), others @ ..] => (Some((*first, *weight)), others),
         _ => (None, &[][..]),
@@ -242,14 +243,14 @@ fn inter<'a, 's>(sources: &'s [(Option<Source<'a>>, f64)], aggregate: Aggregate)
     })
 }
 
-/// The members of the first set that no other has, in no order.
+/// The members of the first set that no other set has, in no particular order.
 fn diff<'a>(sources: &[Option<Source<'a>>], state: FixedState) -> Vec<Item<'a>> {
     let [Some(first), others @ ..] = sources else { return Vec::new() };
     let others: Vec<_> = others.iter().flatten().collect();
     if others.iter().any(|other| other.is(first)) {
         return Vec::new();
     }
-    // Either every member is looked for in every other set, or all members of the others are taken out of a copy.
+    // Either looks up every member in every other set, or removes the members of all others from a copy.
     let all = first.len() + others.iter().map(|other| other.len()).sum::<usize>();
     if first.len() * others.len() / 2 <= all {
         return first.iter().filter(|item| others.iter().all(|other| other.score(item.member).is_none())).collect();
@@ -265,7 +266,7 @@ fn diff<'a>(sources: &[Option<Source<'a>>], state: FixedState) -> Vec<Item<'a>> 
     left.into_iter().map(|(member, score)| Item { member, score }).collect()
 }
 
-fn give(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation) -> Result {
+fn reply_combined(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation) -> Result {
     let (keys, options) = split(cx, &args[1..])?;
     let (mut db, reply) = cx.db_and_reply();
     let state = db.zset_form().0.state();
@@ -274,7 +275,7 @@ fn give(cx: &mut Context<'_>, args: &[&[u8]], operation: Operation) -> Result {
     let options = Options::parse(operation, keys.len(), options, false)?;
     let items = options.combine(&sources, state);
     write_head(reply, items.len(), options.with_scores);
-    items.iter().for_each(|item| write_item(reply, *item, options.with_scores));
+    items.iter().for_each(|item| write_element(reply, item, options.with_scores));
     Ok(())
 }
 

@@ -1,8 +1,9 @@
-//! Commands that wait for a sorted set: `BZPOPMIN`, `BZPOPMAX`, `BZMPOP`.
+//! Commands that block until there is a sorted set: `BZPOPMIN`, `BZPOPMAX`, `BZMPOP`.
 
 use crate::base::error::Result;
-use crate::commands::lists::blocking::{BLOCKING, WAIT};
-use crate::commands::sorted_sets::pops::{Form, PopRequest, pop};
+use crate::commands::elements::PopRequest;
+use crate::commands::lists::blocking::{BLOCKING, WAIT, wait};
+use crate::commands::sorted_sets::pops::{Form, parse_end, pop_first};
 use crate::engine::blocking::deadline;
 use crate::engine::command::{Command, Flags, Group, Keys};
 use crate::engine::context::Context;
@@ -24,13 +25,13 @@ const BZPOP: Command = Command {
 pub const COMMANDS: &[Command] = &[
     Command {
         name: "bzpopmin",
-        summary: "Removes the member with the lowest score of the first sorted set that is there, and waits for one if none is.",
+        summary: "Removes and returns the member with the lowest score of the first sorted set that exists. Blocks until there is one.",
         handler: |cx, args| bzpop(cx, args, End::Min),
         ..BZPOP
     },
     Command {
         name: "bzpopmax",
-        summary: "Removes the member with the highest score of the first sorted set that is there, and waits for one if none is.",
+        summary: "Removes and returns the member with the highest score of the first sorted set that exists. Blocks until there is one.",
         handler: |cx, args| bzpop(cx, args, End::Max),
         ..BZPOP
     },
@@ -40,8 +41,8 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::Counted { numkeys: 2, step: 1 },
         group: Group::SortedSet,
         since: "7.0.0",
-        summary: "Removes members from one end of the first sorted set that is there, and waits for one if none is.",
-        complexity: "O(K)+O(M*log(N)) for K keys, N members of the set and M popped",
+        summary: "Removes and returns members with the lowest or highest scores of the first sorted set that exists. Blocks until there is one.",
+        complexity: "O(K)+O(M*log(N)) for K keys, N members of the sorted set and M popped",
         syntax: "timeout numkeys key [key ...] <MIN | MAX> [COUNT count]",
         handler: bzmpop,
         ..BLOCKING
@@ -51,34 +52,18 @@ pub const COMMANDS: &[Command] = &[
 fn bzpop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
     let [_, keys @ .., timeout] = args else { return Ok(()) };
     let deadline = deadline(cx.now, timeout)?;
-    take(cx, args, keys, end, 1, Form::KeyFlat, deadline)
+    pop_or_wait(cx, args, &PopRequest { keys, end, count: 1 }, Form::KeyFlat, deadline)
 }
 
 fn bzmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let PopRequest { keys, end, count } = PopRequest::parse(&args[2..])?;
+    let request = PopRequest::parse(&args[2..], parse_end)?;
     let deadline = deadline(cx.now, args[1])?;
-    take(cx, args, keys, end, count, Form::KeyPairs, deadline)
+    pop_or_wait(cx, args, &request, Form::KeyPairs, deadline)
 }
 
-fn take(
-    cx: &mut Context<'_>,
-    args: &[&[u8]],
-    keys: &[&[u8]],
-    end: End,
-    count: usize,
-    form: Form,
-    deadline: Option<u64>,
-) -> Result {
-    let (mut db, reply) = cx.db_and_reply();
-    for key in keys {
-        if pop(&mut db, reply, key, end, count, form)? {
-            return Ok(());
-        }
-    }
-    if cx.may_block() {
-        cx.block(args, keys.iter().copied(), Wake::ZSET, deadline);
-    } else {
-        cx.reply.null_array();
+fn pop_or_wait(cx: &mut Context<'_>, args: &[&[u8]], request: &PopRequest<'_, End>, form: Form, deadline: Option<u64>) -> Result {
+    if !pop_first(cx, request, form)? {
+        wait(cx, args, request.keys, Wake::ZSET, deadline, |reply| reply.null_array());
     }
     Ok(())
 }

@@ -1,15 +1,13 @@
-//! Sorted sets, member by member: adding, removing, scores, ranks, counts, random members and walks. Ranges are in
-//! [`crate::commands::sorted_sets::ranges`], pops in [`crate::commands::sorted_sets::pops`], unions and their kin in [`crate::commands::sorted_sets::algebra`].
+//! Members of sorted sets: adding, removing, scores, ranks, counts, random members and scans. Ranges are in
+//! [`crate::commands::sorted_sets::ranges`], pops in [`crate::commands::sorted_sets::pops`], set operations in
+//! [`crate::commands::sorted_sets::algebra`].
 
-use std::collections::HashSet;
-
-use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, Result};
-use crate::base::number::{parse_i64, parse_score};
-use crate::commands::hashes::fields::{RANDOM_MAX, Sequence};
-use crate::commands::keys::scan::{ScanOptions, VISITED_MAX, parse_cursor, write_cursor};
+use crate::base::number::parse_score;
+use crate::commands::elements::{self, Draw, Element, Scanned};
+use crate::commands::keys::scan::{VISITED_MAX, parse_cursor};
 use crate::commands::sorted_sets::ranges::{parse_lex_range, parse_score_range};
 use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Group, Keys, Replies};
@@ -17,7 +15,7 @@ use crate::engine::context::Context;
 use crate::keyspace::change::Event;
 use crate::keyspace::types::zsets::ZSetView;
 use crate::resp::double::{DOUBLE_MAX, format_double, format_seventeen};
-use crate::resp::reply::{Protocol, Sink};
+use crate::resp::reply::Sink;
 use crate::store::values::zset::Item;
 
 /// What the rows of sorted set commands have in common.
@@ -37,8 +35,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
-        summary: "Adds members to a sorted set, or sets the scores of those that are there.",
-        complexity: "O(log(N)) for each member, for N members of the set",
+        summary: "Adds members to a sorted set or updates their scores. Creates the sorted set if it does not exist.",
+        complexity: "O(log(N)) for each member, for N members of the sorted set",
         syntax: "key [NX | XX] [GT | LT] [CH] [INCR] score member [score member ...]",
         handler: |cx, args| zadd(cx, args, false),
         ..ZSET
@@ -49,8 +47,8 @@ pub const COMMANDS: &[Command] = &[
 
         arity: 4,
         flags: GROW_FAST,
-        summary: "Adds to the score of a member; one that is not there counts as 0.",
-        complexity: "O(log(N)) for N members of the set",
+        summary: "Increments the score of a member. A missing member counts as 0.",
+        complexity: "O(log(N)) for N members of the sorted set",
         syntax: "key increment member",
         handler: |cx, args| zadd(cx, args, true),
         ..ZSET
@@ -62,8 +60,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
-        summary: "Removes members of a sorted set, and with the last one the set.",
-        complexity: "O(M*log(N)) for M members to remove and N of the set",
+        summary: "Removes members of a sorted set. Deletes the sorted set with its last member.",
+        complexity: "O(M*log(N)) for M members to remove and N members of the sorted set",
         syntax: "key member [member ...]",
         handler: zrem,
         ..ZSET
@@ -75,7 +73,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 3,
         flags: READ_FAST,
         access: Access::Read,
-        summary: "Gives the score of a member.",
+        summary: "Returns the score of a member.",
         syntax: "key member",
         handler: zscore,
         ..ZSET
@@ -86,8 +84,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "6.2.0",
-        summary: "Gives the scores of several members.",
-        complexity: "O(N) for N members asked for",
+        summary: "Returns the scores of several members.",
+        complexity: "O(N) for N requested members",
         syntax: "key member [member ...]",
         handler: zmscore,
         ..ZSET
@@ -100,7 +98,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         key_uses: uses::EXAMINED,
-        summary: "Gives the number of members of a sorted set.",
+        summary: "Returns the number of members of a sorted set.",
         syntax: "key",
         handler: |cx, args| {
             let len = cx.db().zset(args[1])?.map_or(0, |zset| zset.len());
@@ -117,8 +115,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "2.0.0",
-        summary: "Counts the members whose scores lie in a range.",
-        complexity: "O(log(N)) for N members of the set",
+        summary: "Counts the members with scores in a range.",
+        complexity: "O(log(N)) for N members of the sorted set",
         syntax: "key min:double max:double",
         handler: |cx, args| {
             let range = parse_score_range(args[2], args[3])?;
@@ -136,8 +134,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "2.8.9",
-        summary: "Counts the members that lie in a range, in a set whose scores are all the same.",
-        complexity: "O(log(N)) for N members of the set",
+        summary: "Counts the members in a lexicographical range. All members must have the same score.",
+        complexity: "O(log(N)) for N members of the sorted set",
         syntax: "key min max",
         handler: |cx, args| {
             let (min, max) = parse_lex_range(args[2], args[3])?;
@@ -153,8 +151,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "2.0.0",
-        summary: "Gives the rank of a member, the lowest score being 0.",
-        complexity: "O(log(N)) for N members of the set",
+        summary: "Returns the rank of a member in ascending order of scores. The first rank is 0.",
+        complexity: "O(log(N)) for N members of the sorted set",
         syntax: "key member [WITHSCORE]",
         handler: |cx, args| zrank(cx, args, false),
         ..ZSET
@@ -165,8 +163,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         access: Access::Read,
         since: "2.0.0",
-        summary: "Gives the rank of a member, the highest score being 0.",
-        complexity: "O(log(N)) for N members of the set",
+        summary: "Returns the rank of a member in descending order of scores. The first rank is 0.",
+        complexity: "O(log(N)) for N members of the sorted set",
         syntax: "key member [WITHSCORE]",
         handler: |cx, args| zrank(cx, args, true),
         ..ZSET
@@ -177,8 +175,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "6.2.0",
-        summary: "Gives random members of a sorted set: different ones, or with a negative count any.",
-        complexity: "O(N*log(M)) for N members given and M of the set",
+        summary: "Returns random members of a sorted set: different ones, or with a negative count possibly the same one several times.",
+        complexity: "O(N*log(M)) for N returned members and M members of the sorted set",
         syntax: "key [count [WITHSCORES]]",
         tips: &["nondeterministic_output"],
         handler: zrandmember,
@@ -190,8 +188,8 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "2.8.0",
-        summary: "Walks over the members of a sorted set in steps.",
-        complexity: "O(N) for N members visited a call",
+        summary: "Iterates over the members and scores of a sorted set.",
+        complexity: "O(N) for N members visited per call",
         syntax: "key cursor [MATCH pattern] [COUNT count]",
         tips: &["nondeterministic_output"],
         handler: zscan,
@@ -206,14 +204,14 @@ struct AddOptions {
     xx: bool,
     gt: bool,
     lt: bool,
-    /// Count what was changed as well.
+    /// Count updated members, too.
     ch: bool,
-    /// Scores are added to those that are there.
+    /// Add the given score to the existing one.
     incr: bool,
 }
 
 impl AddOptions {
-    /// Reads what stands in front of the first score; gives how many arguments that is.
+    /// Parses the options before the first score. Returns the number of arguments.
     fn parse(&mut self, args: &[&[u8]]) -> usize {
         for (at, arg) in args.iter().enumerate() {
             let is = |name: &[u8]| arg.eq_ignore_ascii_case(name);
@@ -242,7 +240,7 @@ impl AddOptions {
         }
     }
 
-    /// The score that a member with the score `old` gets for `given`; `None` where it stays as it is.
+    /// The new score of a member whose score was `old`; `None` if it stays unchanged.
     fn score(&self, old: Option<f64>, given: f64) -> Result<Option<f64>> {
         let Some(old) = old else { return Ok((!self.xx).then_some(given)) };
         if self.nx {
@@ -256,7 +254,7 @@ impl AddOptions {
     }
 }
 
-/// Adds members; `incr` gives the score that comes of it.
+/// Adds members. With `incr`, adds to a score and returns the new one.
 pub(crate) fn zadd(cx: &mut Context<'_>, args: &[&[u8]], incr: bool) -> Result {
     let mut options = AddOptions { incr, ..AddOptions::default() };
     let pairs = &args[2 + options.parse(&args[2..])..];
@@ -349,151 +347,39 @@ fn zrank(cx: &mut Context<'_>, args: &[&[u8]], reverse: bool) -> Result {
     Ok(())
 }
 
-/// Writes the head of a reply with so many members.
-pub(crate) fn write_head(reply: &mut dyn Sink, members: usize, with_scores: bool) {
-    let flat = with_scores && reply.protocol() == Protocol::Resp2;
-    reply.array(if flat { members * 2 } else { members });
-}
-
-/// Writes a member, with its score in a pair on RESP3 and behind it on RESP2.
-pub(crate) fn write_item(reply: &mut dyn Sink, item: Item<'_>, with_scores: bool) {
-    if with_scores && reply.protocol() == Protocol::Resp3 {
-        reply.array(2);
+impl Element for Item<'_> {
+    fn name<'b>(&'b self, _: &'b mut itoa::Buffer) -> &'b [u8] {
+        self.member
     }
-    reply.bulk(item.member);
-    if with_scores {
-        reply.double(item.score);
+
+    fn write_value(&self, reply: &mut dyn Sink) {
+        reply.double(self.score);
     }
 }
 
-/// A number below `limit` from a random one.
-fn below(random: u64, limit: usize) -> usize {
-    ((u128::from(random) * limit as u128) >> 64) as usize
-}
+impl Scanned for ZSetView<'_> {
+    /// Writing a member with its score takes twice as long as writing a key.
+    const VISITED_MAX: usize = VISITED_MAX / 2;
 
-/// Members of a sorted set by rank, those of a small one listed once.
-struct ByRank<'a> {
-    zset: ZSetView<'a>,
-    list: Vec<Item<'a>>,
-}
-
-impl<'a> ByRank<'a> {
-    fn new(zset: ZSetView<'a>) -> Self {
-        ByRank { zset, list: if zset.is_small() { zset.iter().collect() } else { Vec::new() } }
-    }
-
-    fn get(&self, rank: usize) -> Option<Item<'a>> {
-        if self.list.is_empty() { self.zset.get(rank) } else { self.list.get(rank).copied() }
-    }
-
-    fn pick(&self, sequence: &mut Sequence) -> Option<Item<'a>> {
-        self.get(below(sequence.next(), self.zset.len()))
-    }
-}
-
-/// `count` different members, each set of so many with the same chance.
-fn sample<'a>(zset: ZSetView<'a>, count: usize, sequence: &mut Sequence) -> Vec<Item<'a>> {
-    let mut left = zset.len();
-    let mut wanted = count.min(left);
-    if wanted < left / 8 {
-        let by_rank = ByRank::new(zset);
-        let mut taken = HashSet::with_capacity_and_hasher(wanted, FixedState::default());
-        let ranks = std::iter::repeat_with(|| below(sequence.next(), left)).filter(|rank| taken.insert(*rank));
-        return ranks.take(wanted).filter_map(|rank| by_rank.get(rank)).collect();
-    }
-    let mut items = Vec::with_capacity(wanted);
-    for item in zset.iter() {
-        if below(sequence.next(), left) < wanted {
-            items.push(item);
-            wanted -= 1;
-        }
-        left -= 1;
-    }
-    items
-}
-
-fn zrandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let mut count = None;
-    if let Some(argument) = args.get(2) {
-        let number = parse_i64(argument).ok_or(Error::NOT_INTEGER)?;
-        if number == i64::MIN {
-            return Err(Error::COUNT_RANGE);
-        }
-        if args.len() > 4 || (args.len() == 4 && !args[3].eq_ignore_ascii_case(b"WITHSCORES")) {
-            return Err(Error::SYNTAX);
-        }
-        if args.len() == 4 && number.unsigned_abs() > i64::MAX as u64 / 2 {
-            return Err(Error::OUT_OF_RANGE);
-        }
-        count = Some(number);
-    }
-    let with_scores = args.len() == 4;
-    let mut sequence = Sequence(cx.engine.random());
-    let reply_max = cx.engine.config.proto_max_bulk_len as usize;
-    let (mut db, reply) = cx.db_and_reply();
-    let Some(zset) = db.zset(args[1])? else {
-        if count.is_some() {
-            reply.array(0)
-        } else {
-            reply.null()
-        }
-        return Ok(());
-    };
-    match count {
-        None => match zset.get(below(sequence.next(), zset.len())) {
-            Some(item) => reply.bulk(item.member),
-            None => reply.null(),
-        },
-        Some(count) if count >= 0 => {
-            let items = sample(zset, usize::try_from(count).unwrap_or(usize::MAX), &mut sequence);
-            write_head(reply, items.len(), with_scores);
-            items.iter().for_each(|item| write_item(reply, *item, with_scores));
-        }
-        Some(count) => {
-            let count = count.unsigned_abs();
-            let by_rank = ByRank::new(zset);
-            // Picked once to be measured and once to be written.
-            let mut measured = sequence.clone();
-            let bytes = |_| by_rank.pick(&mut measured).map_or(0, |item| item.member.len());
-            if count > RANDOM_MAX || (0..count).map(bytes).sum::<usize>() > reply_max {
-                return Err(Error::OUT_OF_RANGE);
-            }
-            write_head(reply, count as usize, with_scores);
-            (0..count).filter_map(|_| by_rank.pick(&mut sequence)).for_each(|item| write_item(reply, item, with_scores));
-        }
-    }
-    Ok(())
-}
-
-/// Members that one call of `ZSCAN` visits at most: a member with its score written out takes twice as long as a key.
-const WALKED_MAX: usize = VISITED_MAX / 2;
-
-fn zscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let cursor = parse_cursor(args[2])?;
-    let (mut db, reply) = cx.db_and_reply();
-    let Some(zset) = db.zset(args[1])? else {
-        write_cursor(reply, 0);
-        reply.array(0);
-        return Ok(());
-    };
-    let options = ScanOptions::parse(&args[3..], false, false)?;
-    let mut found = Vec::new();
-    let next = zset.scan(cursor, options.count.min(WALKED_MAX), |item| {
-        if options.matches(item.member) {
-            found.push(item);
-        }
-    });
-    write_cursor(reply, next);
-    reply.array(found.len() * 2);
-    for item in found {
-        reply.bulk(item.member);
-        if zset.is_small() {
+    fn write_scanned_value(&self, item: &Item<'_>, reply: &mut dyn Sink) {
+        if self.is_small() {
             reply.bulk(format_double(item.score, &mut [0; DOUBLE_MAX]));
         } else {
             reply.bulk(format_seventeen(item.score).as_bytes());
         }
     }
-    Ok(())
+}
+
+fn zrandmember(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let draw = Draw::parse(cx, args, b"WITHSCORES")?;
+    let (mut db, reply) = cx.db_and_reply();
+    draw.reply(reply, db.zset(args[1])?)
+}
+
+fn zscan(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
+    let cursor = parse_cursor(args[2])?;
+    let (mut db, reply) = cx.db_and_reply();
+    elements::scan(reply, db.zset(args[1])?, cursor, &args[3..])
 }
 
 #[cfg(test)]

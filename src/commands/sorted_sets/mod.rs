@@ -1,4 +1,4 @@
-//! Sorted-set commands. Begin at [`members`]; BZPOPMIN and the other commands that wait are in [`blocking`].
+//! Sorted set commands. Start with [`members`]. The blocking commands, such as BZPOPMIN, are in [`blocking`].
 
 pub mod algebra;
 pub mod blocking;

@@ -1,7 +1,8 @@
-//! Taking members off the ends of sorted sets.
+//! Popping members with the lowest or highest scores.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
+use crate::commands::elements::PopRequest;
 use crate::commands::sorted_sets::members::{WRITE_FAST, ZSET};
 use crate::engine::command::keys::uses;
 use crate::engine::command::{Command, Flags, Keys};
@@ -19,8 +20,8 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
         since: "5.0.0",
-        summary: "Removes the members with the lowest scores and gives them.",
-        complexity: "O(log(N)*M) for N members of the set and M popped",
+        summary: "Removes and returns the members with the lowest scores.",
+        complexity: "O(log(N)*M) for N members of the sorted set and M popped",
         syntax: "key [count]",
         handler: |cx, args| zpop(cx, args, End::Min),
         ..ZSET
@@ -31,8 +32,8 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE_FAST,
         key_uses: uses::TAKEN,
         since: "5.0.0",
-        summary: "Removes the members with the highest scores and gives them.",
-        complexity: "O(log(N)*M) for N members of the set and M popped",
+        summary: "Removes and returns the members with the highest scores.",
+        complexity: "O(log(N)*M) for N members of the sorted set and M popped",
         syntax: "key [count]",
         handler: |cx, args| zpop(cx, args, End::Max),
         ..ZSET
@@ -44,29 +45,29 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::Counted { numkeys: 1, step: 1 },
         key_uses: uses::TAKEN,
         since: "7.0.0",
-        summary: "Removes members from one end of the first sorted set that is there, and gives them.",
-        complexity: "O(K)+O(M*log(N)) for K keys, N members of the set and M popped",
+        summary: "Removes and returns members with the lowest or highest scores of the first sorted set that exists.",
+        complexity: "O(K)+O(M*log(N)) for K keys, N members of the sorted set and M popped",
         syntax: "numkeys key [key ...] <MIN | MAX> [COUNT count]",
         handler: zmpop,
         ..ZSET
     },
 ];
 
-/// How popped members are given.
+/// The format of a reply with popped members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `ZPOPMIN key`: member and score, one after the other.
+    /// `ZPOPMIN key`: members and scores alternate.
     Flat,
-    /// `ZPOPMIN key count` on RESP3: pairs.
+    /// `ZPOPMIN key count` on RESP3: pairs of member and score.
     Pairs,
-    /// `BZPOPMIN`: the key in front, then as flat.
+    /// `BZPOPMIN`: the key, then as `Flat`.
     KeyFlat,
-    /// `ZMPOP`: the key, and an array of pairs.
+    /// `ZMPOP`: the key and an array of pairs.
     KeyPairs,
 }
 
-/// Pops up to `count` members off one end of a key, in the given form; false, with nothing written, where the key is not there. An error
-/// where it holds another type.
+/// Pops up to `count` members from one end of a key and writes them in this format. Returns false, and writes nothing, if the key
+/// does not exist. Fails if it holds another type.
 pub fn pop(db: &mut Db<'_>, reply: &mut dyn Sink, key: &[u8], end: End, count: usize, form: Form) -> Result<bool> {
     let Some(mut edit) = db.edit_zset(key)? else { return Ok(false) };
     let given = count.min(edit.len());
@@ -114,49 +115,32 @@ fn zpop(cx: &mut Context<'_>, args: &[&[u8]], end: End) -> Result {
     Ok(())
 }
 
-/// What `ZMPOP` and its kin ask for: `numkeys key [key ...] <MIN | MAX> [COUNT count]`.
-pub struct PopRequest<'r, 'a> {
-    /// The keys.
-    pub keys: &'r [&'a [u8]],
-    /// Which end.
-    pub end: End,
-    /// Members at most, 1 or more.
-    pub count: usize,
+/// `MIN` or `MAX`.
+pub(crate) fn parse_end(word: &[u8]) -> Result<End> {
+    if word.eq_ignore_ascii_case(b"MIN") {
+        Ok(End::Min)
+    } else if word.eq_ignore_ascii_case(b"MAX") {
+        Ok(End::Max)
+    } else {
+        Err(Error::SYNTAX)
+    }
 }
 
-impl<'r, 'a> PopRequest<'r, 'a> {
-    /// Reads the arguments from the number of keys on.
-    pub fn parse(args: &'r [&'a [u8]]) -> Result<Self> {
-        let positive = |text: &[u8]| parse_i64(text).filter(|n| *n > 0).map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-        let numkeys = args.first().and_then(|text| positive(text)).ok_or(Error::NUMKEYS_POSITIVE)?;
-        let Some([end, options @ ..]) = numkeys.checked_add(1).and_then(|at| args.get(at..)) else { return Err(Error::SYNTAX) };
-        let end = match end {
-            word if word.eq_ignore_ascii_case(b"MIN") => End::Min,
-            word if word.eq_ignore_ascii_case(b"MAX") => End::Max,
-            _ => return Err(Error::SYNTAX),
-        };
-        let mut count = None;
-        let mut rest = options.iter();
-        while let Some(option) = rest.next() {
-            match rest.next() {
-                Some(number) if count.is_none() && option.eq_ignore_ascii_case(b"COUNT") => {
-                    count = Some(positive(number).ok_or(Error::COUNT_POSITIVE)?);
-                }
-                _ => return Err(Error::SYNTAX),
-            }
+/// Pops from the first sorted set of a request that exists. Returns false if there is none.
+pub(crate) fn pop_first(cx: &mut Context<'_>, request: &PopRequest<'_, End>, form: Form) -> Result<bool> {
+    let (mut db, reply) = cx.db_and_reply();
+    for key in request.keys {
+        if pop(&mut db, reply, key, request.end, request.count, form)? {
+            return Ok(true);
         }
-        Ok(PopRequest { keys: &args[1..=numkeys], end, count: count.unwrap_or(1) })
     }
+    Ok(false)
 }
 
 fn zmpop(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
-    let request = PopRequest::parse(&args[1..])?;
-    let (mut db, reply) = cx.db_and_reply();
-    for key in request.keys {
-        if pop(&mut db, reply, key, request.end, request.count, Form::KeyPairs)? {
-            return Ok(());
-        }
+    let request = PopRequest::parse(&args[1..], parse_end)?;
+    if !pop_first(cx, &request, Form::KeyPairs)? {
+        cx.reply.null_array();
     }
-    reply.null_array();
     Ok(())
 }

@@ -1,10 +1,11 @@
-//! Ranges of sorted sets, by rank, score or member: giving them, storing them, removing them.
+//! Ranges of sorted sets by rank, score or member: returning, storing and removing them.
 
 use std::ops::Range;
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{parse_i64, parse_score_bound};
-use crate::commands::sorted_sets::members::{READ, ZSET, write_head, write_item};
+use crate::commands::elements::{index_range, write_element, write_head};
+use crate::commands::sorted_sets::members::{READ, ZSET};
 use crate::engine::command::keys::uses;
 use crate::engine::command::{Access, Command, Flags, Keys, Replies};
 use crate::engine::context::Context;
@@ -12,8 +13,8 @@ use crate::keyspace::change::{Classes, Event};
 use crate::keyspace::types::zsets::{ScoreRange, ZSetView};
 use crate::store::values::zset::{LexBound, ZSet};
 
-const RANGE_COST: &str = "O(log(N)+M) for N members of the set and M given";
-const REMOVE_COST: &str = "O(M*log(N)) for N members of the set and M removed";
+const RANGE_COST: &str = "O(log(N)+M) for N members of the sorted set and M returned";
+const REMOVE_COST: &str = "O(M*log(N)) for N members of the sorted set and M removed";
 
 /// The rows.
 pub const COMMANDS: &[Command] = &[
@@ -22,7 +23,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: READ,
         access: Access::Read,
-        summary: "Gives the members in a range of ranks, scores or members.",
+        summary: "Returns the members in a range of ranks, scores or names.",
         complexity: RANGE_COST,
         syntax: "key start:string stop:string [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]",
         handler: |cx, args| zrange(cx, &args[1..], None, None),
@@ -35,8 +36,8 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         key_uses: uses::STORED,
         since: "6.2.0",
-        summary: "Stores the members in a range of ranks, scores or members under another key.",
-        complexity: "O(log(N)+M) for N members of the set and M stored",
+        summary: "Stores the members in a range of ranks, scores or names in another key.",
+        complexity: "O(log(N)+M) for N members of the sorted set and M stored",
         syntax: "dst:key src:key min max [BYSCORE | BYLEX] [REV] [LIMIT offset count]",
         handler: zrangestore,
         ..ZSET
@@ -46,7 +47,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: READ,
         access: Access::Read,
-        summary: "Gives the members in a range of ranks, from the highest score down.",
+        summary: "Returns the members in a range of ranks, in descending order of scores.",
         complexity: RANGE_COST,
         syntax: "key start stop [WITHSCORES]",
         handler: |cx, args| zrange(cx, &args[1..], Some(By::Rank), Some(true)),
@@ -58,7 +59,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "1.0.5",
-        summary: "Gives the members whose scores lie in a range.",
+        summary: "Returns the members with scores in a range.",
         complexity: RANGE_COST,
         syntax: "key min:double max:double [WITHSCORES] [LIMIT offset count]",
         handler: |cx, args| zrange(cx, &args[1..], Some(By::Score), Some(false)),
@@ -70,7 +71,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "2.2.0",
-        summary: "Gives the members whose scores lie in a range, from the highest down.",
+        summary: "Returns the members with scores in a range, in descending order.",
         complexity: RANGE_COST,
         syntax: "key max:double min:double [WITHSCORES] [LIMIT offset count]",
         handler: |cx, args| zrange(cx, &args[1..], Some(By::Score), Some(true)),
@@ -82,7 +83,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "2.8.9",
-        summary: "Gives the members that lie in a range, of a set whose scores are all the same.",
+        summary: "Returns the members in a lexicographical range. All members must have the same score.",
         complexity: RANGE_COST,
         syntax: "key min max [LIMIT offset count]",
         handler: |cx, args| zrange(cx, &args[1..], Some(By::Lex), Some(false)),
@@ -94,7 +95,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ,
         access: Access::Read,
         since: "2.8.9",
-        summary: "Gives the members that lie in a range, of a set whose scores are all the same, from the last up.",
+        summary: "Returns the members in a lexicographical range, in descending order. All members must have the same score.",
         complexity: RANGE_COST,
         syntax: "key max min [LIMIT offset count]",
         handler: |cx, args| zrange(cx, &args[1..], Some(By::Lex), Some(true)),
@@ -121,7 +122,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
-        summary: "Removes the members whose scores lie in a range.",
+        summary: "Removes the members with scores in a range.",
         complexity: REMOVE_COST,
         syntax: "key min:double max:double",
         handler: |cx, args| remove(cx, args, By::Score, "zremrangebyscore"),
@@ -135,7 +136,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
         since: "2.8.9",
-        summary: "Removes the members that lie in a range, of a set whose scores are all the same.",
+        summary: "Removes the members in a lexicographical range. All members must have the same score.",
         complexity: REMOVE_COST,
         syntax: "key min max",
         handler: |cx, args| remove(cx, args, By::Lex, "zremrangebylex"),
@@ -143,7 +144,7 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// What a range is of.
+/// What a range selects by.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Rank,
@@ -151,7 +152,7 @@ enum By {
     Lex,
 }
 
-/// A range that was read from its two arguments.
+/// The parsed bounds of a range.
 enum Bounds<'a> {
     Ranks(i64, i64),
     Scores(ScoreRange),
@@ -173,7 +174,7 @@ impl<'a> Bounds<'a> {
         })
     }
 
-    /// The ranks, counted from the lowest score, of a set of which these are functions.
+    /// The selected ranks in ascending order of scores. The functions find the ranks of a range of scores or members.
     fn ranks(
         &self,
         len: usize,
@@ -192,15 +193,7 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// The places from `start` to `stop`, both included and negative ones counted from the end, in something of this length.
-fn index_range(start: i64, stop: i64, len: usize) -> Range<usize> {
-    let len = len as i64;
-    let from_start = |index: i64| if index < 0 { len + index } else { index };
-    let (start, stop) = (from_start(start).max(0), from_start(stop).min(len - 1));
-    if start > stop { 0..0 } else { start as usize..stop as usize + 1 }
-}
-
-/// `min max`, each perhaps with a `(` in front that excludes it.
+/// Parses `min max`. A `(` before a bound excludes it.
 pub(crate) fn parse_score_range(min: &[u8], max: &[u8]) -> Result<ScoreRange> {
     let bound = |text: &[u8]| {
         let (exclusive, number) = text.strip_prefix(b"(").map_or((false, text), |rest| (true, rest));
@@ -210,7 +203,7 @@ pub(crate) fn parse_score_range(min: &[u8], max: &[u8]) -> Result<ScoreRange> {
     Ok(ScoreRange { min, min_exclusive, max, max_exclusive })
 }
 
-/// `min max`, each `-`, `+`, `[member` or `(member`.
+/// Parses `min max`, each `-`, `+`, `[member` or `(member`.
 pub(crate) fn parse_lex_range<'a>(min: &'a [u8], max: &'a [u8]) -> Result<(LexBound<'a>, LexBound<'a>)> {
     let bound = |text: &'a [u8]| match text {
         [b'-'] | [b'-', 0, ..] => Ok(LexBound::Least),
@@ -222,18 +215,19 @@ pub(crate) fn parse_lex_range<'a>(min: &'a [u8], max: &'a [u8]) -> Result<(LexBo
     Ok((bound(min)?, bound(max)?))
 }
 
-/// A range with its options.
+/// A range and its options.
 struct Query<'a> {
     bounds: Bounds<'a>,
     reverse: bool,
     with_scores: bool,
     offset: i64,
-    /// Members at most; negative: no bound.
+    /// Maximum number of members; negative for no limit.
     count: i64,
 }
 
 impl<'a> Query<'a> {
-    /// Reads `key min max` and the options behind. What the command's name says already is no option.
+    /// Parses `key min max` and the options after them. `by` and `reverse` are set if the command's name implies them, and are no
+    /// options then.
     fn parse(args: &[&'a [u8]], by: Option<By>, reverse: Option<bool>, store: bool) -> Result<Self> {
         let (mut chosen, mut reversed, mut with_scores) = (by, reverse, false);
         let (mut offset, mut count) = (0, -1);
@@ -266,7 +260,7 @@ impl<'a> Query<'a> {
         Ok(Query { bounds: Bounds::parse(by, min, max)?, reverse, with_scores, offset, count })
     }
 
-    /// The ranks of the members that are asked for.
+    /// The ranks of the selected members.
     fn ranks(&self, zset: &ZSetView<'_>) -> Range<usize> {
         let by_score = |range: &ScoreRange| zset.score_ranks(range);
         let by_member = |min, max| zset.lex_ranks(min, max, self.reverse);
@@ -287,7 +281,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// `args` begin with the key.
+/// Replies with a range. `args` begins with the key.
 fn zrange(cx: &mut Context<'_>, args: &[&[u8]], by: Option<By>, reverse: Option<bool>) -> Result {
     let query = Query::parse(args, by, reverse, false)?;
     let (mut db, reply) = cx.db_and_reply();
@@ -297,7 +291,7 @@ fn zrange(cx: &mut Context<'_>, args: &[&[u8]], by: Option<By>, reverse: Option<
     };
     let ranks = query.ranks(&zset);
     write_head(reply, ranks.len(), query.with_scores);
-    zset.items(ranks, query.reverse).for_each(|item| write_item(reply, item, query.with_scores));
+    zset.items(ranks, query.reverse).for_each(|item| write_element(reply, &item, query.with_scores));
     Ok(())
 }
 

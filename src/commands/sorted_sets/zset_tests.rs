@@ -1,7 +1,7 @@
-//! The commands of sorted sets, all families together.
+//! Tests of all sorted set commands.
 
+use crate::commands::keyspace_events::Listener;
 use crate::engine::harness::Harness;
-use crate::engine::session::Peer;
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -241,7 +241,7 @@ fn encodings_change_where_redis_changes_them() {
     h.script(&[("OBJECT ENCODING z", "$8 listpack"), ("ZADD z 5 m1", ":0"), ("OBJECT ENCODING z", "$8 listpack")]);
     h.script(&[("ZADD z 1 more", ":1"), ("OBJECT ENCODING z", "$8 skiplist"), ("ZREMRANGEBYRANK z 0 -2", ":128")]);
     h.script(&[("OBJECT ENCODING z", "$8 skiplist"), ("ZUNIONSTORE z 1 z", ":1"), ("OBJECT ENCODING z", "$8 listpack")]);
-    // So many pairs of one member would not fit if they were different.
+    // That many pairs would not fit into a listpack if the members were different.
     let same: String = (0..129).map(|n| format!(" {n} one")).collect();
     assert_eq!(h.run(&format!("ZADD same{same}")), ":1");
     h.script(&[("OBJECT ENCODING same", "$8 skiplist"), ("ZSCORE same one", "$3 128")]);
@@ -295,9 +295,7 @@ fn random_members() {
 #[test]
 fn events_come_once_a_command_in_redis_s_order() {
     let mut h = Harness::new();
-    let listener = h.engine.connect(h.now, Peer::default());
-    h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyspace*"]);
-    h.run("CONFIG SET notify-keyspace-events AKnm");
+    let listener = Listener::new(&mut h, "Anm");
     for (requests, events) in [
         (&["ZADD z 1 a 2 b"][..], &["z new", "z zadd"][..]),
         (&["ZADD z 1 a", "ZADD z 1 a"], &[]),
@@ -317,17 +315,7 @@ fn events_come_once_a_command_in_redis_s_order() {
         (&["ZADD z 1 a", "ZRANGESTORE z z 5 9"], &["z del"]),
         (&["ZSCORE z a"], &["z keymiss"]),
     ] {
-        h.run("FLUSHALL");
-        let (last, before) = requests.split_last().expect("a request");
-        before.iter().for_each(|request| drop(h.run(request)));
-        h.engine.sessions[listener.0 as usize].out.clear();
-        h.run(last);
-        let out = std::mem::take(&mut h.engine.sessions[listener.0 as usize].out);
-        let out = String::from_utf8(out).expect("text");
-        let lines: Vec<&str> = out.split("\r\n").collect();
-        // Nine lines a message: the channel is the seventh, the event the ninth.
-        let seen = lines.chunks_exact(9).map(|m| format!("{} {}", m[6].trim_start_matches("__keyspace@0__:"), m[8]));
-        assert_eq!(seen.collect::<Vec<_>>(), events, "{last}");
+        listener.check(&mut h, requests, events);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Taking over what other consumers were given and have not acknowledged: `XCLAIM` and `XAUTOCLAIM`.
+//! Transferring pending entries to another consumer: `XCLAIM` and `XAUTOCLAIM`.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -17,8 +17,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -6,
         flags: WRITE_FAST,
         key_uses: uses::CHANGED,
-        summary: "Makes entries that others have not acknowledged a consumer's own.",
-        complexity: "O(log(P)) for each, for P pending ones",
+        summary: "Makes a consumer the owner of pending entries.",
+        complexity: "O(log(P)) for each ID, for P pending entries",
         syntax: "key group consumer min-idle-time id [id ...] [IDLE ms:integer] [TIME unix-time-milliseconds] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]",
         tips: &["nondeterministic_output"],
         handler: xclaim,
@@ -30,8 +30,8 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
         since: "6.2.0",
-        summary: "Makes entries that nobody has acknowledged for some time a consumer's own.",
-        complexity: "O(log(P)*M) for P pending entries and M looked at, ten times COUNT at most",
+        summary: "Makes a consumer the owner of entries that have been pending for a minimum time.",
+        complexity: "O(log(P)*M) for P pending entries and M examined, at most ten times COUNT",
         syntax: "key group consumer min-idle-time start:string [COUNT count] [JUSTID]",
         tips: &["nondeterministic_output"],
         handler: xautoclaim,
@@ -39,16 +39,16 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Entries that `XAUTOCLAIM` looks at for each that it may claim.
+/// Maximum number of pending entries that `XAUTOCLAIM` examines per entry of `COUNT`.
 const ATTEMPTS: usize = 10;
 
-/// What `XCLAIM` does with the entries.
+/// The arguments of `XCLAIM`.
 struct Claim {
     min_idle_ms: i64,
     ids: Vec<StreamId>,
-    /// When they count as given.
+    /// The new delivery time of the entries.
     delivered_ms: i64,
-    /// How often they count as given; `None`: once more.
+    /// The new delivery count; `None` increments it.
     retry_count: Option<i64>,
     force: bool,
     just_id: bool,
@@ -56,7 +56,7 @@ struct Claim {
 }
 
 impl Claim {
-    /// Reads what stands from the idle time on.
+    /// Parses the arguments from the idle time on.
     fn parse(args: &[&[u8]], now_ms: i64) -> Result<Self> {
         let number = |text: &[u8], error: Error| parse_i64(text).ok_or(error);
         let min_idle_ms = number(args[4], Error::XCLAIM_MIN_IDLE)?.max(0);
@@ -84,13 +84,13 @@ impl Claim {
                 return Err(Error::quoting("ERR Unrecognized XCLAIM option '", option, "'"));
             }
         }
-        // A time that cannot be is now.
+        // A negative time or one in the future is replaced by the current time.
         let delivered_ms = delivered_ms.filter(|at| (0..=now_ms).contains(at)).unwrap_or(now_ms);
         Ok(Claim { min_idle_ms, ids, delivered_ms, retry_count: retry_count.filter(|n| *n >= 0), force, just_id, last_id })
     }
 }
 
-/// Gives a claimed entry, or its id alone.
+/// Writes a claimed entry, or only its id.
 fn write_claimed(reply: &mut dyn Sink, edit: &StreamEdit<'_, '_>, id: StreamId, just_id: bool) {
     match edit.stream().get(id) {
         Some(entry) if !just_id => write_entry(reply, entry),
@@ -111,7 +111,7 @@ fn xclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         let entries_read = of.entries_read;
         edit.set_group(group, claim.last_id, entries_read);
     }
-    edit.see_consumer(group, consumer);
+    edit.touch_consumer(group, consumer);
     let mut claimed = Vec::new();
     for id in claim.ids {
         let old = edit.group(group).and_then(|group| group.pending().get(&id)).copied();
@@ -122,7 +122,7 @@ fn xclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         let count = match old {
             Some(old) if claim.min_idle_ms > 0 && now_ms.saturating_sub(old.delivered_ms) < claim.min_idle_ms => continue,
             Some(old) => old.count,
-            // It counts as given once, and now once more.
+            // The forced delivery counts as one, and claiming increments it.
             None if claim.force => 1,
             None => continue,
         };
@@ -160,7 +160,7 @@ fn xautoclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let (mut db, reply) = cx.db_and_reply();
     let edit = db.read_and_edit_stream(args[1])?.filter(|edit| edit.group(group).is_some());
     let mut edit = edit.ok_or_else(|| Error::no_group(args[1], group, ""))?;
-    edit.see_consumer(group, consumer);
+    edit.touch_consumer(group, consumer);
     let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
     let mut next = Some(start);
     for _ in 0..count.saturating_mul(ATTEMPTS) {
@@ -185,7 +185,7 @@ fn xautoclaim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if !claimed.is_empty() {
         edit.activate_consumer(group, consumer);
     }
-    // Where the next call goes on: the next that is pending.
+    // The next call starts at the next pending entry.
     let cursor = edit.group(group).zip(next).and_then(|(group, next)| group.pending().range(next..).next());
     let cursor = cursor.map_or(StreamId::MIN, |(id, _)| *id);
     reply.array(3);

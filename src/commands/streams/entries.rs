@@ -1,5 +1,6 @@
-//! Streams: adding, ranges, deleting, trimming. Reading by [`crate::commands::streams::reads`], groups in [`crate::commands::streams::groups`], claims in
-//! [`crate::commands::streams::claims`], what is known of a stream in [`crate::commands::streams::info`].
+//! Stream entries: adding, ranges, deleting, trimming. Reads are in [`crate::commands::streams::reads`], groups in
+//! [`crate::commands::streams::groups`], claims in [`crate::commands::streams::claims`], information about streams in
+//! [`crate::commands::streams::info`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -17,9 +18,9 @@ pub(crate) const READ: Flags = Flags::READONLY;
 pub(crate) const WRITE_FAST: Flags = Flags::WRITE.union(Flags::FAST);
 pub(crate) const GROW_FAST: Flags = WRITE_FAST.union(Flags::DENYOOM);
 
-const RANGE_COST: &str = "O(log(N)+M) for N entries of the stream and M given";
+const RANGE_COST: &str = "O(log(N)+M) for N entries of the stream and M returned";
 
-/// Bytes of an entry at most.
+/// Maximum bytes of an entry.
 const ENTRY_BYTES_MAX: usize = 1 << 30;
 
 /// The rows.
@@ -31,9 +32,9 @@ pub const COMMANDS: &[Command] = &[
         arity: -5,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
-        key_notes: &["MAXLEN and MINID take entries away."],
-        summary: "Adds an entry to a stream, which comes into being with its first one.",
-        complexity: "O(1), and O(N) for N entries that are trimmed away",
+        key_notes: &["Deletes entries with MAXLEN or MINID."],
+        summary: "Appends an entry to a stream. Creates the stream if it does not exist.",
+        complexity: "O(1), or O(N) for N trimmed entries",
         syntax: "key [NOMKSTREAM] [<MAXLEN | MINID> [= | ~] threshold [LIMIT count]] <* | id> field value [field value ...]",
         tips: &["nondeterministic_output"],
         handler: xadd,
@@ -47,7 +48,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.union(Flags::FAST),
         access: Access::Read,
         key_uses: uses::EXAMINED,
-        summary: "Gives the number of entries of a stream.",
+        summary: "Returns the number of entries of a stream.",
         syntax: "key",
         handler: |cx, args| {
             let len = cx.db().stream(args[1])?.map_or(0, |stream| stream.len());
@@ -61,7 +62,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: READ,
         access: Access::Read,
-        summary: "Gives the entries of a stream from one id to another.",
+        summary: "Returns the entries of a stream in a range of IDs.",
         complexity: RANGE_COST,
         syntax: "key start:string end:string [COUNT count]",
         handler: |cx, args| xrange(cx, args, args[2], args[3], false),
@@ -72,7 +73,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: READ,
         access: Access::Read,
-        summary: "Gives the entries of a stream from one id to another, the last first.",
+        summary: "Returns the entries of a stream in a range of IDs, in descending order.",
         complexity: RANGE_COST,
         syntax: "key end:string start:string [COUNT count]",
         handler: |cx, args| xrange(cx, args, args[3], args[2], true),
@@ -85,8 +86,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: WRITE_FAST,
         key_uses: uses::REMOVED_FROM,
-        summary: "Deletes entries of a stream by their ids.",
-        complexity: "O(log(N)) for each, for N entries of the stream",
+        summary: "Deletes entries of a stream by their IDs.",
+        complexity: "O(log(N)) for each ID, for N entries of the stream",
         syntax: "key id [id ...]",
         handler: xdel,
         ..STREAM
@@ -98,8 +99,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
-        summary: "Takes the oldest entries of a stream out.",
-        complexity: "O(N) for N entries taken out",
+        summary: "Deletes the oldest entries of a stream.",
+        complexity: "O(N) for N deleted entries",
         syntax: "key <MAXLEN | MINID> [= | ~] threshold [LIMIT count]",
         tips: &["nondeterministic_output"],
         handler: xtrim,
@@ -110,22 +111,22 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: GROW_FAST,
         key_uses: uses::CHANGED,
-        summary: "Sets the counters of a stream; replicas need it.",
+        summary: "Sets the last ID and the counters of a stream. Replication uses it.",
         syntax: "key last-id [ENTRIESADDED entries-added:integer] [MAXDELETEDID max-deleted-id]",
         handler: xsetid,
         ..STREAM
     },
 ];
 
-/// A number as `strtoull` reads it: blanks and a plus sign may stand in front, and zeros.
+/// Parses a number like `strtoull`: leading whitespace, a plus sign and leading zeros are accepted.
 fn parse_u64(text: &[u8]) -> Option<u64> {
     let blanks = text.iter().take_while(|b| b.is_ascii_whitespace() || **b == 0x0b).count();
     std::str::from_utf8(&text[blanks..]).ok()?.parse().ok()
 }
 
-/// An id as XADD takes it: `ms-seq`, `ms`, or `ms-*`, which leaves the second number open.
+/// Parses an id of XADD: `ms-seq`, `ms`, or `ms-*` for any sequence number.
 fn parse_open_id(text: &[u8], missing: u64) -> Option<(u64, Option<u64>)> {
-    // As a text of C it ends at its first NUL.
+    // Redis parses it as a C string, which ends at the first NUL.
     let text = text.split(|&b| b == 0).next().filter(|_| text.len() < 128)?;
     match text.iter().position(|&b| b == b'-') {
         None => Some((parse_u64(text)?, Some(missing))),
@@ -134,7 +135,7 @@ fn parse_open_id(text: &[u8], missing: u64) -> Option<(u64, Option<u64>)> {
     }
 }
 
-/// `ms-seq` or `ms`, where `missing` stands for the second number.
+/// Parses `ms-seq` or `ms`. `missing` is the sequence number if there is none.
 pub(crate) fn parse_id(text: &[u8], missing: u64) -> Result<StreamId> {
     match parse_open_id(text, missing) {
         Some((ms, Some(seq))) => Ok(StreamId::new(ms, seq)),
@@ -142,7 +143,7 @@ pub(crate) fn parse_id(text: &[u8], missing: u64) -> Result<StreamId> {
     }
 }
 
-/// As [`parse_id`], or `-` and `+` for the first and the last there can be.
+/// As [`parse_id`]; `-` and `+` are the smallest and the largest id.
 pub(crate) fn parse_any_id(text: &[u8], missing: u64) -> Result<StreamId> {
     match text {
         b"-" => Ok(StreamId::MIN),
@@ -151,7 +152,7 @@ pub(crate) fn parse_any_id(text: &[u8], missing: u64) -> Result<StreamId> {
     }
 }
 
-/// The first id of an interval: `(` in front excludes it.
+/// Parses the first id of an interval. A leading `(` excludes it.
 pub(crate) fn parse_start(text: &[u8]) -> Result<StreamId> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => parse_id(id, 0)?.next().ok_or(Error::STREAM_INTERVAL_START),
@@ -159,7 +160,7 @@ pub(crate) fn parse_start(text: &[u8]) -> Result<StreamId> {
     }
 }
 
-/// The last id of an interval.
+/// Parses the last id of an interval. A leading `(` excludes it.
 pub(crate) fn parse_end(text: &[u8]) -> Result<StreamId> {
     match text {
         [b'(', id @ ..] if !id.is_empty() => parse_id(id, u64::MAX)?.previous().ok_or(Error::STREAM_INTERVAL_END),
@@ -172,7 +173,7 @@ pub(crate) fn write_id(reply: &mut dyn Sink, id: StreamId) {
     reply.bulk(id.to_string().as_bytes());
 }
 
-/// Writes an entry: its id, and its fields in a flat array.
+/// Writes an entry: its id, and an array of alternating fields and values.
 pub(crate) fn write_entry(reply: &mut dyn Sink, entry: Entry<'_>) {
     reply.array(2);
     write_id(reply, entry.id);
@@ -197,14 +198,14 @@ struct AddOptions {
     threshold: Option<Threshold>,
     approximate: bool,
     limit: Option<u64>,
-    /// Where the id stands, for `XADD`.
+    /// Position of the id of `XADD`.
     id_at: usize,
-    /// The id of `XADD`; `None`: any.
+    /// The id of `XADD`; `None` for any.
     id: Option<(u64, Option<u64>)>,
 }
 
 impl AddOptions {
-    /// Reads what stands behind the key, up to the id of `XADD`.
+    /// Parses the arguments after the key, up to the id of `XADD`.
     fn parse(args: &[&[u8]], add: bool, max_entries: u64) -> Result<Self> {
         let mut options = AddOptions { id_at: args.len(), ..AddOptions::default() };
         let mut at = 2;
@@ -252,7 +253,7 @@ impl AddOptions {
             return Err(Error::STREAM_LIMIT_EXACT);
         }
         if options.approximate && options.limit.is_none() {
-            // A hundred blocks: who wants more trimmed away in one step says so.
+            // The default limit is a hundred blocks, as in Redis. LIMIT allows more per call.
             let blocks = max_entries.saturating_mul(100);
             options.limit = Some(if blocks == 0 { 10_000 } else { blocks.min(1_000_000) });
         }
@@ -326,7 +327,7 @@ fn xtrim(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// A count that is no number is an error, and a negative one is `negative`.
+/// Parses a count. A negative count becomes `negative`. Fails if it is not a number.
 pub(crate) fn parse_count(text: &[u8], negative: u64) -> Result<u64> {
     Ok(u64::try_from(parse_i64(text).ok_or(Error::NOT_INTEGER)?).unwrap_or(negative))
 }
@@ -359,7 +360,7 @@ fn xrange(cx: &mut Context<'_>, args: &[&[u8]], start: &[u8], end: &[u8], revers
     Ok(())
 }
 
-/// All of these ids, or an error before anything was done with one.
+/// Parses ids. Fails on any invalid id, before one of them is processed.
 pub(crate) fn parse_ids(args: &[&[u8]]) -> Result<Vec<StreamId>> {
     args.iter().map(|id| parse_id(id, 0)).collect()
 }

@@ -31,8 +31,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -4,
         flags: WRITE_FAST,
         key_uses: uses::CHANGED,
-        summary: "Acknowledges entries that consumers of a group were given.",
-        complexity: "O(log(P)) for each, for P pending ones",
+        summary: "Acknowledges entries that were delivered to consumers of a group.",
+        complexity: "O(log(P)) for each ID, for P pending entries",
         syntax: "key group id [id ...]",
         handler: xack,
         ..STREAM
@@ -42,8 +42,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: READ,
         access: Access::Read,
-        summary: "Shows what consumers of a group were given and have not acknowledged.",
-        complexity: "O(log(P)+M) for P pending entries and M looked at; without a range O(C) for C consumers",
+        summary: "Returns the entries that were delivered to consumers of a group and are not acknowledged.",
+        complexity: "O(log(P)+M) for P pending entries and M examined; without a range O(C) for C consumers",
         syntax: "key group [[IDLE min-idle-time:integer] start:string end:string count [consumer]]",
         tips: &["nondeterministic_output"],
         handler: xpending,
@@ -59,7 +59,7 @@ const XGROUP: &[Command] = &[
         arity: -5,
         flags: Flags::WRITE.union(Flags::DENYOOM),
         key_uses: uses::EXTENDED,
-        summary: "Makes a consumer group of a stream.",
+        summary: "Creates a consumer group.",
         syntax: "key group <id | $> [MKSTREAM] [ENTRIESREAD entries-read:integer]",
         handler: create,
         ..SUB
@@ -69,7 +69,7 @@ const XGROUP: &[Command] = &[
         arity: -5,
         flags: Flags::WRITE,
         key_uses: uses::CHANGED,
-        summary: "Sets how far a consumer group has read.",
+        summary: "Sets the last ID that was delivered to a consumer group.",
         syntax: "key group <id | $> [ENTRIESREAD entries-read:integer]",
         handler: setid,
         ..SUB
@@ -79,8 +79,8 @@ const XGROUP: &[Command] = &[
         arity: 4,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
-        summary: "Removes a consumer group.",
-        complexity: "O(1); what is pending is freed in pieces",
+        summary: "Deletes a consumer group.",
+        complexity: "O(1). Pending entries are freed in steps afterwards.",
         syntax: "key group",
         handler: destroy,
         ..SUB
@@ -91,7 +91,7 @@ const XGROUP: &[Command] = &[
         flags: Flags::WRITE.union(Flags::DENYOOM),
         key_uses: uses::EXTENDED,
         since: "6.2.0",
-        summary: "Makes a consumer of a group.",
+        summary: "Creates a consumer of a group.",
         syntax: "key group consumer",
         handler: create_consumer,
         ..SUB
@@ -101,21 +101,13 @@ const XGROUP: &[Command] = &[
         arity: 5,
         flags: Flags::WRITE,
         key_uses: uses::REMOVED_FROM,
-        summary: "Removes a consumer of a group, and what it has not acknowledged.",
-        complexity: "O(N*log(P)) for N entries pending for it and P for all",
+        summary: "Deletes a consumer of a group and its pending entries.",
+        complexity: "O(N*log(P)) for N pending entries of the consumer and P of the group",
         syntax: "key group consumer",
         handler: delete_consumer,
         ..SUB
     },
-    Command {
-        name: "help",
-        arity: 2,
-        flags: Flags::LOADING.union(Flags::STALE),
-        keys: Keys::None,
-        summary: "Lists the subcommands.",
-        handler: help::from_rows,
-        ..STREAM
-    },
+    help::row(STREAM.group, "5.0.0"),
 ];
 
 /// Options of `XGROUP CREATE` and `SETID`.
@@ -148,7 +140,7 @@ fn create(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     if last_id.is_none() && !make {
         return Err(Error::XGROUP_NO_KEY);
     }
-    // Twice MKSTREAM and ENTRIESREAD are more than there can be.
+    // The maximum: MKSTREAM, and ENTRIESREAD with its value.
     if args.len() > 8 {
         return Err(Error::subcommand_syntax(args));
     }
@@ -156,7 +148,7 @@ fn create(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let before = db.keyspace.changes.count;
     let mut edit = db.edit_or_create_stream(key)?;
     if last_id.is_none() {
-        edit.made();
+        edit.report_created();
     }
     if edit.group(group).is_some() {
         return Err(Error::BUSY_GROUP);
@@ -168,7 +160,7 @@ fn create(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The stream of a subcommand that needs it, and its group if that is needed too.
+/// The stream that a subcommand changes. Fails if it does not exist or, if `grouped`, if the group does not exist.
 fn edit<'d, 'a>(db: &'d mut Db<'a>, args: &[&'d [u8]], grouped: bool) -> Result<StreamEdit<'d, 'a>> {
     let edit = db.edit_stream(args[2])?.ok_or(Error::XGROUP_NO_KEY)?;
     if grouped && edit.group(args[3]).is_none() {
@@ -206,7 +198,7 @@ fn create_consumer(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut db = cx.db();
     let mut edit = edit(&mut db, args, true)?;
     let there = edit.group(args[3]).is_some_and(|group| group.consumer(args[4]).is_some());
-    let made = !there && edit.see_consumer(args[3], args[4]);
+    let made = !there && edit.touch_consumer(args[3], args[4]);
     cx.reply.integer(i64::from(made));
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! `XINFO`: what is known of a stream, its groups and their consumers.
+//! `XINFO`: information about a stream, its groups and their consumers.
 
 use crate::base::error::{Error, Result};
 use crate::commands::reference::help;
 use crate::commands::streams::entries::{READ, STREAM, parse_count, write_entries, write_entry, write_id};
-use crate::engine::command::{Access, Command, Flags, Keys};
+use crate::engine::command::{Access, Command, Keys};
 use crate::engine::context::Context;
 use crate::resp::reply::Sink;
 use crate::store::values::stream::{Consumer, Group, Stream, StreamId};
@@ -13,7 +13,7 @@ pub const COMMANDS: &[Command] = &[Command {
     name: "xinfo",
     arity: -2,
     keys: Keys::None,
-    summary: "A container for commands that look into streams.",
+    summary: "A container for commands that inspect streams.",
     subcommands: XINFO,
     ..STREAM
 }];
@@ -24,8 +24,8 @@ const XINFO: &[Command] = &[
     Command {
         name: "stream",
         arity: -3,
-        summary: "Shows the counters of a stream, its ends, and with FULL its entries, groups and consumers.",
-        complexity: "O(1); with FULL O(N) for N entries, groups and consumers shown",
+        summary: "Returns information about a stream: its counters and ends, and with FULL its entries, groups and consumers.",
+        complexity: "O(1); with FULL O(N) for N returned entries, groups and consumers",
         syntax: "key [FULL [COUNT count]]",
         handler: stream,
         ..SUB
@@ -33,7 +33,7 @@ const XINFO: &[Command] = &[
     Command {
         name: "groups",
         arity: 3,
-        summary: "Shows the consumer groups of a stream.",
+        summary: "Returns the consumer groups of a stream.",
         complexity: "O(N) for N groups",
         syntax: "key",
         handler: groups,
@@ -42,22 +42,14 @@ const XINFO: &[Command] = &[
     Command {
         name: "consumers",
         arity: 4,
-        summary: "Shows the consumers of a group.",
+        summary: "Returns the consumers of a group.",
         complexity: "O(N) for N consumers",
         syntax: "key group",
         tips: &["nondeterministic_output"],
         handler: consumers,
         ..SUB
     },
-    Command {
-        name: "help",
-        arity: 2,
-        flags: Flags::LOADING.union(Flags::STALE),
-        keys: Keys::None,
-        summary: "Lists the subcommands.",
-        handler: help::from_rows,
-        ..STREAM
-    },
+    help::row(STREAM.group, "5.0.0"),
 ];
 
 fn number(reply: &mut dyn Sink, name: &str, value: i64) {
@@ -93,7 +85,7 @@ fn stream(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     reply.map(if count.is_some() { 9 } else { 10 });
     number(reply, "length", stream.len() as i64);
     number(reply, "radix-tree-keys", stream.blocks() as i64);
-    // There is no such tree: as many nodes as one of that shape would have at least.
+    // There is no radix tree. This is the minimum number of nodes that one for these blocks would have.
     number(reply, "radix-tree-nodes", stream.blocks() as i64 + 1);
     id(reply, "last-generated-id", stream.last_id);
     id(reply, "max-deleted-entry-id", stream.max_deleted_id);

@@ -1,4 +1,4 @@
-//! Stream commands. Begin at [`entries`]; consumer groups are in [`groups`], [`reads`] and [`claims`].
+//! Stream commands. Start with [`entries`]. Consumer groups are in [`groups`], [`reads`] and [`claims`].
 
 pub mod claims;
 pub mod entries;

@@ -35,8 +35,8 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::READONLY.union(Flags::BLOCKING),
         keys: Keys::Specified(XREAD_KEYS),
         access: Access::Read,
-        summary: "Gives the entries of streams behind given ids, and waits for some if told to.",
-        complexity: "O(log(N)+M) for each stream, for N entries of it and M given",
+        summary: "Returns the entries of streams after the given IDs. Optionally blocks until there is one.",
+        complexity: "O(log(N)+M) for each stream, for N entries and M returned",
         syntax: "[COUNT count] [BLOCK milliseconds] STREAMS key [key ...] id [id ...]",
         handler: |cx, args| xread(cx, args, false),
         ..STREAM
@@ -49,41 +49,58 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::BLOCKING),
         keys: Keys::Specified(XREADGROUP_KEYS),
         access: Access::Read,
-        summary: "Gives a consumer of a group entries that none of the group was given, and waits for some if told to.",
-        complexity: "O(log(N)+M*log(P)) for each stream, for N entries of it, M given and P pending",
+        summary: "Returns entries of streams that no consumer of the group has received, or those that this consumer has not acknowledged. Optionally blocks until there is one.",
+        complexity: "O(log(N)+M*log(P)) for each stream, for N entries, M returned and P pending",
         syntax: "GROUP group consumer [COUNT count] [BLOCK milliseconds] [NOACK] STREAMS key [key ...] id [id ...]",
         handler: |cx, args| xread(cx, args, true),
         ..STREAM
     },
 ];
 
-/// From where a stream is read.
+/// The position after which a stream is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// Behind this id; of a group what the consumer was given and has not acknowledged.
-    Behind(StreamId),
-    /// What no consumer of the group was given.
+    /// This id. For a group: the consumer's pending entries after this id.
+    After(StreamId),
+    /// The last id that was delivered to the group (`>`).
     New,
 }
 
-/// What is asked for.
+/// Parses the milliseconds of `BLOCK`.
+fn parse_block(milliseconds: &[u8], now_ms: i64) -> Result<u64> {
+    let timeout = parse_i64(milliseconds).ok_or(Error::TIMEOUT_NOT_INTEGER)?;
+    let block_ms = u64::try_from(timeout).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
+    if timeout > i64::MAX - now_ms {
+        return Err(Error::TIMEOUT_RANGE);
+    }
+    Ok(block_ms)
+}
+
+/// The error of an odd number of arguments after `STREAMS`.
+fn unbalanced(grouped: bool) -> Error {
+    let (name, symbol) = if grouped { ("xreadgroup", "ID or '>'") } else { ("xread", "ID, '+', or '$'") };
+    Error::new(format!("ERR Unbalanced '{name}' list of streams: for each stream key an {symbol} must be specified."))
+}
+
+/// The arguments of `XREAD` or `XREADGROUP`.
 pub struct Request<'r, 'a> {
-    /// Entries of a stream at most.
+    /// Maximum number of entries per stream.
     pub count: usize,
-    /// Milliseconds to wait, 0 for ever; `None`: not at all.
+    /// Milliseconds to block, 0 for no limit; `None` for not at all.
     pub block_ms: Option<u64>,
     /// The group and the consumer.
     pub group: Option<(&'a [u8], &'a [u8])>,
-    /// What is given counts as acknowledged.
+    /// Whether delivered entries count as acknowledged.
     pub no_ack: bool,
     /// The keys.
     pub keys: &'r [&'a [u8]],
-    /// The ids as they were given.
+    /// The ids as text.
     ids: &'r [&'a [u8]],
 }
 
 impl<'r, 'a> Request<'r, 'a> {
-    /// Reads the arguments behind the command's name. No wait may go beyond the end of unix time, of which it is `now_ms`.
+    /// Parses the arguments after the command's name. A wait must not end after the largest unix time in milliseconds; `now_ms`
+    /// is the current unix time.
     pub fn parse(args: &'r [&'a [u8]], grouped: bool, now_ms: i64) -> Result<Self> {
         let mut request = Request { count: usize::MAX, block_ms: None, group: None, no_ack: false, keys: &[], ids: &[] };
         let mut streams = None;
@@ -93,12 +110,7 @@ impl<'r, 'a> Request<'r, 'a> {
             let is = |name: &[u8]| args[at].eq_ignore_ascii_case(name);
             match more {
                 [milliseconds, ..] if is(b"BLOCK") => {
-                    let timeout = parse_i64(milliseconds).ok_or(Error::TIMEOUT_NOT_INTEGER)?;
-                    let block_ms = u64::try_from(timeout).map_err(|_| Error::TIMEOUT_NEGATIVE)?;
-                    if timeout > i64::MAX - now_ms {
-                        return Err(Error::TIMEOUT_RANGE);
-                    }
-                    request.block_ms = Some(block_ms);
+                    request.block_ms = Some(parse_block(milliseconds, now_ms)?);
                     at += 1;
                 }
                 [count, ..] if is(b"COUNT") => {
@@ -108,10 +120,7 @@ impl<'r, 'a> Request<'r, 'a> {
                 }
                 [_, ..] if is(b"STREAMS") => {
                     if more.len() % 2 == 1 {
-                        let (name, symbol) = if grouped { ("xreadgroup", "ID or '>'") } else { ("xread", "ID, '+', or '$'") };
-                        return Err(Error::new(format!(
-                            "ERR Unbalanced '{name}' list of streams: for each stream key an {symbol} must be specified."
-                        )));
+                        return Err(unbalanced(grouped));
                     }
                     streams = Some(more.split_at(more.len() / 2));
                     break;
@@ -140,7 +149,7 @@ impl<'r, 'a> Request<'r, 'a> {
         Ok(request)
     }
 
-    /// From where each stream is read: `$` and `+` become what they stand for now. Errors where a key holds another type or has no such
+    /// The position for each stream, with `$` and `+` replaced by current ids. Fails if a key holds another type or has no such
     /// group.
     pub fn positions(&self, db: &mut Db<'_>) -> Result<SmallVec<[From; 4]>> {
         let mut positions = SmallVec::new();
@@ -156,40 +165,40 @@ impl<'r, 'a> Request<'r, 'a> {
                 (b"+", Some(_)) => return Err(Error::XREADGROUP_TOP),
                 (b">", Some(_)) => From::New,
                 (b">", None) => return Err(Error::XREAD_NEW),
-                (b"$", None) => From::Behind(stream.map_or(StreamId::MIN, |stream| stream.last_id)),
+                (b"$", None) => From::After(stream.map_or(StreamId::MIN, |stream| stream.last_id)),
                 (b"+", None) => {
                     let last = stream.and_then(|stream| stream.last_present());
-                    From::Behind(last.and_then(StreamId::previous).unwrap_or(StreamId::MIN))
+                    From::After(last.and_then(StreamId::previous).unwrap_or(StreamId::MIN))
                 }
-                (id, _) => From::Behind(parse_id(id, 0)?),
+                (id, _) => From::After(parse_id(id, 0)?),
             });
         }
         Ok(positions)
     }
 }
 
-/// Gives what there is of each stream; false, with nothing written, where there is nothing of any.
+/// Writes the entries of each stream. Returns false, and writes nothing, if there are none.
 pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, positions: &[From]) -> Result<bool> {
     let mut found: SmallVec<[usize; 4]> = SmallVec::new();
     for (at, (key, from)) in request.keys.iter().zip(positions).enumerate() {
         let has = match request.group {
             None => {
                 let stream = db.stream(key)?;
-                stream.and_then(|stream| stream.last_present()).is_some_and(|last| matches!(from, From::Behind(id) if last > *id))
+                stream.and_then(|stream| stream.last_present()).is_some_and(|last| matches!(from, From::After(id) if last > *id))
             }
             Some((group, consumer)) => {
                 let Some(mut edit) = db.read_and_edit_stream(key)? else { continue };
                 let top = edit.stream().last_present();
-                let mut news = edit.group(group).is_some_and(|group| top.is_some_and(|top| top > group.last_id));
-                // Named twice, a stream gives the second time what the first time leaves.
+                let mut has_new = edit.group(group).is_some_and(|group| top.is_some_and(|top| top > group.last_id));
+                // A stream that is named twice continues the second time where the first time ended.
                 let before = found.iter().filter(|&&other| request.keys[other] == *key && positions[other] == From::New).count();
-                if news && before > 0 {
+                if has_new && before > 0 {
                     let read = edit.group(group).and_then(|group| group.last_id.next());
                     let mut left = read.into_iter().flat_map(|from| edit.stream().range(from, StreamId::MAX));
-                    news = left.nth(before.saturating_mul(request.count)).is_some();
+                    has_new = left.nth(before.saturating_mul(request.count)).is_some();
                 }
-                edit.see_consumer(group, consumer);
-                *from != From::New || news
+                edit.touch_consumer(group, consumer);
+                *from != From::New || has_new
             }
         };
         if has {
@@ -212,7 +221,7 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
         reply.bulk(key);
         let before = db.keyspace.changes.count;
         match (request.group, from) {
-            (None, From::Behind(id)) => {
+            (None, From::After(id)) => {
                 let stream = db.stream(key)?;
                 let entries =
                     stream.iter().flat_map(|stream| id.next().into_iter().flat_map(|id| stream.range(id, StreamId::MAX)));
@@ -220,20 +229,20 @@ pub fn serve(db: &mut Db<'_>, reply: &mut dyn Sink, request: &Request<'_, '_>, p
                 reply.array(entries.len());
                 entries.into_iter().for_each(|entry| write_entry(reply, entry));
             }
-            (Some(names), From::Behind(id)) => give_history(db, reply, request, key, names, id)?,
-            (Some(names), From::New) => give_new(db, reply, request, key, names)?,
+            (Some(names), From::After(id)) => deliver_pending(db, reply, request, key, names, id)?,
+            (Some(names), From::New) => deliver_new(db, reply, request, key, names)?,
             (None, From::New) => reply.array(0),
         }
         if request.group.is_some() {
-            // However many entries it gave.
+            // A read by a group counts as one change, however many entries it returned.
             db.keyspace.changes.count_as(before, 1);
         }
     }
     Ok(true)
 }
 
-/// Gives a consumer again what it was given and has not acknowledged. An entry that was deleted meanwhile has no fields.
-/// The streams, if as many ids are named: of any other request Redis knows no keys here, as the command refuses it.
+/// The streams, for the hash slot of a request. As in Redis, a request with an odd number of arguments after `STREAMS` has no
+/// keys; the command refuses it.
 fn slot_args(args: &[&[u8]]) -> Positions {
     let mut at = 1;
     while let Some(arg) = args.get(at) {
@@ -252,17 +261,18 @@ fn slot_args(args: &[&[u8]]) -> Positions {
     Positions::new()
 }
 
-fn give_history(
+/// Delivers a consumer's pending entries again. An entry that was deleted has no fields.
+fn deliver_pending(
     db: &mut Db<'_>,
     reply: &mut dyn Sink,
     request: &Request<'_, '_>,
     key: &[u8],
     (group, consumer): (&[u8], &[u8]),
-    behind: StreamId,
+    after: StreamId,
 ) -> Result {
     let Some(mut edit) = db.edit_stream(key)? else { return Ok(()) };
     let pending = edit.group(group).and_then(|group| group.consumer(consumer)).map(|consumer| consumer.pending());
-    let ids = pending.into_iter().zip(behind.next()).flat_map(|(pending, from)| pending.range(from..));
+    let ids = pending.into_iter().zip(after.next()).flat_map(|(pending, from)| pending.range(from..));
     let ids: Vec<StreamId> = ids.take(request.count).copied().collect();
     reply.array(ids.len());
     let now_ms = edit.now_ms();
@@ -282,8 +292,8 @@ fn give_history(
     Ok(())
 }
 
-/// Gives a consumer what no consumer of its group was given.
-fn give_new(
+/// Delivers new entries to a consumer.
+fn deliver_new(
     db: &mut Db<'_>,
     reply: &mut dyn Sink,
     request: &Request<'_, '_>,
@@ -330,11 +340,11 @@ fn xread(cx: &mut Context<'_>, args: &[&[u8]], grouped: bool) -> Result {
         cx.reply.null_array();
         return Ok(());
     };
-    // What comes from now on is what is waited for, not what comes from some later look on.
+    // Entries after the current last id end the wait, so `$` is replaced before the command blocks.
     let last: SmallVec<[String; 4]> = positions
         .iter()
         .map(|from| match from {
-            From::Behind(id) => id.to_string(),
+            From::After(id) => id.to_string(),
             From::New => String::new(),
         })
         .collect();
@@ -343,7 +353,7 @@ fn xread(cx: &mut Context<'_>, args: &[&[u8]], grouped: bool) -> Result {
     for (id, last) in asked[first..].iter_mut().zip(&last).filter(|(id, _)| **id == b"$") {
         *id = last.as_bytes();
     }
-    // Whoever reads for a group is told when the group, or the key, goes.
+    // A group's reader is also woken when the group or the key is deleted.
     let wake = if grouped { Wake::STREAM | Wake::GONE } else { Wake::STREAM };
     let deadline = (block_ms > 0).then(|| cx.now.deadline_in(block_ms));
     cx.block(&asked, request.keys.iter().copied(), wake, deadline);

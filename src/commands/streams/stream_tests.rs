@@ -1,5 +1,6 @@
-//! The commands of streams, all families together.
+//! Tests of all stream commands.
 
+use crate::commands::keyspace_events::Listener;
 use crate::engine::harness::Harness;
 use crate::engine::session::Peer;
 
@@ -46,7 +47,7 @@ fn entries_are_added_with_growing_ids() {
         ("XLEN k", WRONG_TYPE),
         ("XREAD STREAMS k 0", WRONG_TYPE),
     ]);
-    // The clock gives the id; what is in the future stays ahead of it.
+    // The clock determines the id, unless the last id is in the future.
     h.script(&[("XADD t * a 1", "$15 1700001000000-0"), ("XADD t * a 1", "$15 1700001000000-1")]);
     h.pass(5);
     h.script(&[("XADD t * a 1", "$15 1700001000005-0"), ("XADD t 1800000000000-3 a 1", "$15 1800000000000-3")]);
@@ -176,9 +177,7 @@ fn reads_of_several_streams_in_both_protocols() {
 #[test]
 fn events_come_in_redis_s_order() {
     let mut h = Harness::new();
-    let listener = h.engine.connect(h.now, Peer::default());
-    h.engine.execute(h.now, listener, &[b"PSUBSCRIBE", b"__keyspace*"]);
-    h.run("CONFIG SET notify-keyspace-events AKn");
+    let listener = Listener::new(&mut h, "An");
     for (request, events) in [
         ("XADD s MAXLEN 1 1-0 f v", &["s new", "s xadd"][..]),
         ("XADD s MAXLEN 1 2-0 f v", &["s xadd", "s xtrim"]),
@@ -194,14 +193,7 @@ fn events_come_in_redis_s_order() {
         ("XDEL s 3-0", &["s xdel"]),
         ("XGROUP CREATE t g 0 MKSTREAM", &["t new", "t xgroup-create"]),
     ] {
-        h.engine.sessions[listener.0 as usize].out.clear();
-        h.run(request);
-        let out = std::mem::take(&mut h.engine.sessions[listener.0 as usize].out);
-        let out = String::from_utf8(out).expect("text");
-        let lines: Vec<&str> = out.split("\r\n").collect();
-        // Nine lines a message: the channel is the seventh, the event the ninth.
-        let seen = lines.chunks_exact(9).map(|m| format!("{} {}", m[6].trim_start_matches("__keyspace@0__:"), m[8]));
-        assert_eq!(seen.collect::<Vec<_>>(), events, "{request}");
+        assert_eq!(listener.events_of(&mut h, request), events, "{request}");
     }
 }
 
@@ -226,14 +218,14 @@ fn a_large_stream_and_its_groups_are_freed_in_pieces() {
     assert!(!h.engine.keyspace.has_unfreed());
 }
 
-/// A harness, and the numbers of sessions beside its own.
+/// A harness and additional sessions.
 fn crowd<const N: usize>() -> (Harness, [crate::base::ids::SessionId; N]) {
     let mut h = Harness::new();
     let sessions = [0; N].map(|_| h.engine.connect(h.now, Peer::default()));
     (h, sessions)
 }
 
-/// What a session was sent since the last time, with line ends as blanks.
+/// The output of a session since the last call, with line ends replaced by blanks.
 fn said(h: &mut Harness, id: crate::base::ids::SessionId) -> String {
     let out = std::mem::take(&mut h.engine.sessions[id.0 as usize].out);
     String::from_utf8_lossy(&out).trim_end().replace("\r\n", " ")
@@ -255,7 +247,7 @@ fn readers_wait_for_what_comes_and_no_longer_than_they_say() {
     assert_eq!([said(&mut h, a), said(&mut h, b), said(&mut h, c)], ["", "", ""]);
     h.pass(50);
     assert_eq!([said(&mut h, a), said(&mut h, b), said(&mut h, c)], ["", "", "*-1"]);
-    // What is deleted, or set back, brings nobody anything.
+    // Deleting entries and setting the last id back wake no reader.
     h.script(&[("XDEL s 1-0", ":1"), ("XSETID s 5-0", "+OK")]);
     assert_eq!([said(&mut h, a), said(&mut h, b)], ["", ""]);
     h.run("XADD s 7-0 f 7");

@@ -1,4 +1,5 @@
-//! Strings: reading, writing, cutting. `SET` and its conditions are in [`crate::commands::strings::set`], numbers in [`crate::commands::strings::counters`].
+//! Strings: reading, writing and ranges of bytes. `SET` and its conditions are in [`crate::commands::strings::set`], numbers in
+//! [`crate::commands::strings::counters`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -26,7 +27,7 @@ pub const COMMANDS: &[Command] = &[
 
         arity: 2,
         flags: READ_FAST,
-        summary: "Gives the string that a key holds.",
+        summary: "Returns the string value of a key.",
         syntax: "key",
         handler: get,
         ..STRING
@@ -40,7 +41,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Remove,
         since: "6.2.0",
         key_uses: uses::TAKEN,
-        summary: "Gives the string that a key holds and deletes the key.",
+        summary: "Returns the string value of a key and deletes the key.",
         syntax: "key",
         handler: getdel,
         ..STRING
@@ -52,9 +53,9 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::WRITE.union(Flags::FAST),
         access: Access::ReadWrite,
-        key_notes: &["When the key ends is changed, not its value."],
+        key_notes: &["Changes the expiration of the key, not its value."],
         since: "6.2.0",
-        summary: "Gives the string that a key holds and changes when the key ends.",
+        summary: "Returns the string value of a key, and sets or removes its expiration.",
         syntax: "key [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST]",
         handler: getex,
         ..STRING
@@ -66,7 +67,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 3,
         flags: WRITE_FAST,
         access: Access::ReadWrite,
-        summary: "Sets a key's string and gives the one it held before.",
+        summary: "Sets the string value of a key and returns the previous one.",
         syntax: "key value",
         handler: getset,
         ..STRING
@@ -76,7 +77,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: READ_FAST,
         keys: Keys::ALL,
-        summary: "Gives the strings that several keys hold.",
+        summary: "Returns the string values of several keys.",
         complexity: "O(N) for N keys",
         syntax: "key [key ...]",
         tips: &["request_policy:multi_shard"],
@@ -92,7 +93,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::PAIRS,
         access: Access::Overwrite,
         since: "1.0.1",
-        summary: "Sets the strings of several keys at once.",
+        summary: "Sets the string values of several keys atomically.",
         complexity: "O(N) for N keys",
         syntax: "key value [key value ...]",
         tips: &["request_policy:multi_shard", "response_policy:all_succeeded"],
@@ -109,7 +110,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Overwrite,
         since: "1.0.1",
         key_uses: uses::CREATED,
-        summary: "Sets the strings of several keys at once, provided that none of them is there.",
+        summary: "Sets the string values of several keys atomically, only if none of them exists.",
         complexity: "O(N) for N keys",
         syntax: "key value [key value ...]",
         handler: msetnx,
@@ -123,7 +124,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Overwrite,
         since: "8.4.0",
         only_creates: |args| options_of_msetex(args).any(|option| option.eq_ignore_ascii_case(b"NX")),
-        summary: "Sets the strings of several keys at once, with a common expiry and condition.",
+        summary: "Sets the string values of several keys atomically, with a common expiration and an optional condition.",
         complexity: "O(N) for N keys",
         syntax: "numkeys key value [key value ...] [NX | XX] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         handler: msetex,
@@ -137,7 +138,7 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE_FAST,
         access: Access::Overwrite,
         key_uses: uses::CREATED,
-        summary: "Sets a key's string, provided that the key is not there.",
+        summary: "Sets the string value of a key only if the key does not exist.",
         syntax: "key value",
         handler: setnx,
         ..STRING
@@ -151,7 +152,7 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE,
         access: Access::Overwrite,
         since: "2.0.0",
-        summary: "Sets a key's string, to end after so many seconds.",
+        summary: "Sets the string value of a key and its expiration in seconds.",
         syntax: "key seconds value",
         handler: |cx, args| set_with_lease(cx, args, Unit::EX, "setex"),
         ..STRING
@@ -165,7 +166,7 @@ pub const COMMANDS: &[Command] = &[
         flags: WRITE,
         access: Access::Overwrite,
         since: "2.6.0",
-        summary: "Sets a key's string, to end after so many milliseconds.",
+        summary: "Sets the string value of a key and its expiration in milliseconds.",
         syntax: "key milliseconds value",
         handler: |cx, args| set_with_lease(cx, args, Unit::PX, "psetex"),
         ..STRING
@@ -179,7 +180,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::ReadWrite,
         since: "2.0.0",
         key_uses: uses::EXTENDED,
-        summary: "Appends to a key's string, or sets it where the key is not there.",
+        summary: "Appends to the string value of a key. Creates the key if it does not exist.",
         complexity: "O(1) amortised",
         syntax: "key value",
         handler: append,
@@ -193,7 +194,7 @@ pub const COMMANDS: &[Command] = &[
         flags: READ_FAST,
         since: "2.2.0",
         key_uses: uses::EXAMINED,
-        summary: "Gives the length of a key's string in bytes.",
+        summary: "Returns the length of a string value in bytes.",
         syntax: "key",
         handler: strlen,
         ..STRING
@@ -206,8 +207,8 @@ pub const COMMANDS: &[Command] = &[
         arity: 4,
         flags: READ,
         since: "2.4.0",
-        summary: "Gives a part of a key's string.",
-        complexity: "O(N) for N bytes given back",
+        summary: "Returns a part of a string value.",
+        complexity: "O(N) for N returned bytes",
         syntax: "key start end",
         handler: getrange,
         ..STRING
@@ -218,8 +219,8 @@ pub const COMMANDS: &[Command] = &[
 
         arity: 4,
         flags: READ,
-        summary: "Gives a part of a key's string; the old name of GETRANGE.",
-        complexity: "O(N) for N bytes given back",
+        summary: "Returns a part of a string value. The old name of GETRANGE.",
+        complexity: "O(N) for N returned bytes",
         syntax: "key start end",
         handler: getrange,
         ..STRING
@@ -233,7 +234,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::ReadWrite,
         since: "2.2.0",
         key_uses: uses::CHANGED,
-        summary: "Overwrites a part of a key's string from an offset on, padding with zero bytes.",
+        summary: "Overwrites a part of a string value from an offset on, and pads a shorter string with zero bytes. Creates the key if it does not exist.",
         complexity: "O(N) for N bytes written",
         syntax: "key offset value",
         handler: setrange,
@@ -256,7 +257,7 @@ fn getdel(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// What `GETEX` does to the deadline.
+/// How `GETEX` changes the deadline.
 enum NewDeadline {
     Leave,
     Persist,
@@ -267,7 +268,7 @@ fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let mut chosen: Option<(Unit, &[u8])> = None;
     let mut persist = false;
     let mut options = args[2..].iter();
-    // An option may be repeated, and the last one counts; two different ones exclude each other.
+    // An option may be repeated, and the last one counts. Two different options are mutually exclusive.
     while let Some(option) = options.next() {
         if option.eq_ignore_ascii_case(b"PERSIST") && chosen.is_none() {
             persist = true;
@@ -281,7 +282,7 @@ fn getex(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             return Err(Error::SYNTAX);
         }
     }
-    // The type of the key is looked at before the number, as Redis does.
+    // The type of the key is checked before the number, as in Redis.
     if cx.db().peek(args[1]).is_some_and(|entry| entry.bytes().is_none()) {
         return Err(Error::WRONG_TYPE);
     }
@@ -335,7 +336,7 @@ fn mget(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Sets keys and values that alternate.
+/// Sets pairs of key and value.
 fn set_pairs(cx: &mut Context<'_>, pairs: &[&[u8]], ttl: Ttl) -> Result {
     let mut db = cx.db();
     for pair in pairs.chunks_exact(2) {
@@ -369,7 +370,7 @@ fn msetnx(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The words behind the pairs; none where their number is not to be told.
+/// The arguments after the pairs; none if the number of pairs is invalid.
 fn options_of_msetex<'a>(args: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [u8]> {
     let pairs = parse_i64(args[1]).and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
     args.iter().copied().skip(pairs.saturating_mul(2).saturating_add(2))
@@ -428,13 +429,13 @@ fn set_with_lease(cx: &mut Context<'_>, args: &[&[u8]], unit: Unit, name: &str) 
     Ok(())
 }
 
-/// Errors where a string would outgrow `proto-max-bulk-len`.
+/// Fails if a string would exceed `proto-max-bulk-len`.
 fn check_length(cx: &Context<'_>, have: usize, more: usize) -> Result {
     let fits = have.checked_add(more).is_some_and(|len| len as u64 <= cx.engine.config.proto_max_bulk_len);
     if fits { Ok(()) } else { Err(Error::STRING_TOO_LONG) }
 }
 
-/// The length of a key's string, `None` where there is no such key.
+/// The length of a key's string; `None` if the key does not exist.
 fn length(cx: &mut Context<'_>, key: &[u8]) -> Result<Option<usize>> {
     match cx.db().peek(key) {
         None => Ok(None),
@@ -469,12 +470,12 @@ fn getrange(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The bytes from `start` to `end`, both included; negative positions count from the end.
+/// The bytes from `start` to `end`, both included. Negative positions count from the end.
 fn part(value: &[u8], start: i64, end: i64) -> &[u8] {
     let len = value.len() as i64;
     let from_end = |at: i64| if at < 0 { len.saturating_add(at) } else { at };
     let (start, end) = (from_end(start).max(0), from_end(end).min(len - 1));
-    // A range that ends before the first byte has nothing in it.
+    // A range that ends before the first byte is empty.
     if end < 0 || start > end { b"" } else { &value[start as usize..=end as usize] }
 }
 

@@ -1,4 +1,4 @@
-//! `BITFIELD`: integers of any width and sign at any bit of a string.
+//! `BITFIELD`: signed and unsigned integers of any width at any bit offset of a string.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -19,8 +19,8 @@ pub const COMMANDS: &[Command] = &[
         key_uses: uses::SET_OR_READ,
         use_in: |args| if only_gets(&args[2..]) { (Access::Read, KeyUse::ACCESS) } else { CHANGES },
         natives: Natives::Checked,
-        key_notes: &["Its operations read, or change, or both."],
-        summary: "Reads, sets and increments integers in a string, each of so many bits at an offset.",
+        key_notes: &["Reads, writes or both, depending on the operations."],
+        summary: "Reads, sets and increments integers of any width at bit offsets of a string value.",
         complexity: "O(1) for each operation",
         syntax: SYNTAX,
         handler: bitfield,
@@ -31,7 +31,7 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::READONLY.union(Flags::FAST),
         since: "6.0.0",
-        summary: "Reads integers in a string, each of so many bits at an offset.",
+        summary: "Reads integers of any width at bit offsets of a string value.",
         complexity: "O(1) for each operation",
         syntax: "key [GET encoding offset [GET encoding offset ...]]",
         handler: |cx, args| {
@@ -47,7 +47,7 @@ pub const COMMANDS: &[Command] = &[
 
 const CHANGES: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::UPDATE));
 
-/// Whether operations of `BITFIELD` only read. What is no operation may write.
+/// Whether all operations of `BITFIELD` are reads. An invalid operation counts as a write.
 fn only_gets(mut operations: &[&[u8]]) -> bool {
     loop {
         operations = match operations {
@@ -59,13 +59,13 @@ fn only_gets(mut operations: &[&[u8]]) -> bool {
     }
 }
 
-/// Redis's documentation repeats the choice, as is the notation's way; the second time stands for any number.
+/// As in Redis's documentation, the choice is written twice: the second one stands for any number of repetitions.
 const SYNTAX: &str = concat!(
     "key [<GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET encoding offset value:integer | INCRBY encoding offset increment>> ",
     "[<GET encoding offset | [OVERFLOW <WRAP | SAT | FAIL>] <SET encoding offset value:integer | INCRBY encoding offset increment>> ...]]"
 );
 
-/// What happens to a value that does not fit.
+/// What happens to a value out of range.
 #[derive(Clone, Copy)]
 enum Overflow {
     Wrap,
@@ -73,7 +73,7 @@ enum Overflow {
     Fail,
 }
 
-/// An integer's width and whether it has a sign.
+/// The width of an integer and whether it is signed.
 #[derive(Clone, Copy, Debug)]
 struct Encoding {
     signed: bool,
@@ -89,14 +89,14 @@ enum Change {
 struct Operation {
     encoding: Encoding,
     offset: u64,
-    /// What it does beside reading, and what where that does not fit.
+    /// The change, if it is not only a read, and what happens if the result is out of range.
     change: Option<(Change, Overflow)>,
 }
 
 impl Encoding {
     fn parse(text: &[u8]) -> Option<Encoding> {
         let (sign, digits) = text.split_first()?;
-        // As Redis prints and reads it, it ends at its first NUL.
+        // Redis parses it as a C string, which ends at the first NUL.
         let digits = digits.split(|&b| b == 0).next().unwrap_or_default();
         let bits = parse_i64(digits).filter(|&bits| bits >= 1).and_then(|bits| u32::try_from(bits).ok())?;
         match sign {
@@ -106,19 +106,20 @@ impl Encoding {
         }
     }
 
-    /// The integer at an offset, where the bits beyond the string are 0.
+    /// The integer at an offset. Bits beyond the end of the string are 0.
     fn get(self, bytes: &[u8], offset: u64) -> i64 {
         let (from, shift) = ((offset >> 3) as usize, (offset & 7) as u32);
         let mut wide = 0u128;
         for i in 0..9 {
             wide = wide << 8 | u128::from(bytes.get(from + i).copied().unwrap_or(0));
         }
-        // Seventy-two bits, of which the first `shift` come before the integer.
+        // 72 bits, of which the first `shift` precede the integer.
         let value = (wide >> (72 - shift - self.bits)) as u64 & (u64::MAX >> (64 - self.bits));
         if self.signed { (value << (64 - self.bits)) as i64 >> (64 - self.bits) } else { value as i64 }
     }
 
-    /// The bytes of a string in which the integer at an offset lies, with this value in its place; and where they begin.
+    /// The bytes of a string that contain the integer at an offset, with this value in its place, and the position of the first
+    /// byte.
     fn put(self, bytes: &[u8], offset: u64, value: i64) -> ([u8; 9], usize, usize) {
         let (from, shift) = ((offset >> 3) as usize, (offset & 7) as u32);
         let count = ((shift + self.bits).div_ceil(8)) as usize;
@@ -133,7 +134,7 @@ impl Encoding {
         (parts, from, count)
     }
 
-    /// A value brought into range; `None` where it is to fail instead.
+    /// The value in the range of the type; `None` if the operation fails.
     fn fit(self, value: i128, overflow: Overflow) -> Option<i64> {
         let (least, most) = match self.signed {
             true => (-(1i128 << (self.bits - 1)), (1i128 << (self.bits - 1)) - 1),
@@ -153,8 +154,9 @@ impl Encoding {
         }
     }
 
-    /// What a `SET` means: to a type without sign a negative number is one of 64 bits, far too large.
-    fn meant(self, value: i64) -> i128 {
+    /// The value of a `SET`. For an unsigned type, a negative number is taken as an unsigned one of 64 bits, which is too large
+    /// for any type.
+    fn requested(self, value: i64) -> i128 {
         if self.signed { i128::from(value) } else { i128::from(value as u64) }
     }
 }
@@ -221,7 +223,7 @@ fn bitfield(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
                 reply.integer(old);
                 continue;
             }
-            Some((Change::Set(value), overflow)) => (encoding.meant(*value), overflow),
+            Some((Change::Set(value), overflow)) => (encoding.requested(*value), overflow),
             Some((Change::Increment(by), overflow)) => (i128::from(old) + i128::from(*by), overflow),
         };
         let Some(new) = encoding.fit(value, *overflow) else {
@@ -260,7 +262,7 @@ mod tests {
             let (parts, from, count) = encoding.put(&bytes, offset, value);
             bytes[from..from + count].copy_from_slice(&parts[..count]);
             prop_assert_eq!(encoding.get(&bytes, offset), value);
-            // Bit by bit: in the field those of the value, elsewhere what was there.
+            // Compares bit by bit: the value inside the field, the previous bits elsewhere.
             for at in 0..bytes.len() as u64 * 8 {
                 let bit = bytes[(at / 8) as usize] >> (7 - at % 8) & 1;
                 let wanted = if (offset..offset + u64::from(encoding.bits)).contains(&at) {

@@ -1,4 +1,4 @@
-//! Bitmaps: the bits of strings, the highest bit of the first byte being the first. Integers of any width in them are in
+//! Bitmaps: the bits of strings. The first bit is the highest bit of the first byte. Integers of any width are in
 //! [`crate::commands::strings::bitfields`].
 
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 4,
         flags: WRITE,
         access: Access::ReadWrite,
-        summary: "Sets or clears a bit of a string, which grows as far as it must, and gives what the bit was.",
+        summary: "Sets or clears a bit of a string value and returns its previous value. Extends the string if necessary.",
         syntax: "key offset value:integer",
         handler: setbit,
         ..BITMAP
@@ -38,7 +38,7 @@ pub const COMMANDS: &[Command] = &[
 
         arity: 3,
         flags: Flags::READONLY.union(Flags::FAST),
-        summary: "Gives a bit of a string, 0 beyond its end.",
+        summary: "Returns a bit of a string value; 0 beyond its end.",
         syntax: "key offset",
         handler: getbit,
         ..BITMAP
@@ -50,8 +50,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -2,
         flags: Flags::READONLY,
         since: "2.6.0",
-        summary: "Counts the bits that are set in a string or a part of it.",
-        complexity: "O(N) for N bytes looked at",
+        summary: "Counts the set bits of a string value or of a part of it.",
+        complexity: "O(N) for N examined bytes",
         syntax: "key [start end [BYTE | BIT]]",
         handler: bitcount,
         ..BITMAP
@@ -63,8 +63,8 @@ pub const COMMANDS: &[Command] = &[
         arity: -3,
         flags: Flags::READONLY,
         since: "2.8.7",
-        summary: "Finds the first bit of a string or a part of it that is set, or that is clear.",
-        complexity: "O(N) for N bytes looked at",
+        summary: "Finds the first set or clear bit of a string value or of a part of it.",
+        complexity: "O(N) for N examined bytes",
         syntax: "key bit [start [end [BYTE | BIT]]]",
         handler: bitpos,
         ..BITMAP
@@ -79,7 +79,7 @@ pub const COMMANDS: &[Command] = &[
         access: Access::Overwrite,
         since: "2.6.0",
         key_uses: uses::STORED,
-        summary: "Combines the bits of strings and stores the result, which is as long as the longest of them.",
+        summary: "Performs a bitwise operation on several string values and stores the result.",
         complexity: "O(N) for N bytes of all strings",
         syntax: "<AND | OR | XOR | NOT> destkey key [key ...]",
         handler: bitop,
@@ -87,21 +87,22 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Reads the offset of a bit, which must lie in a string that may be. With `width`, `#n` is the n-th field of so many bits.
+/// Parses the offset of a bit, which must be inside the longest possible string. With `width`, `#n` is the n-th field of that
+/// many bits.
 pub(crate) fn parse_offset(cx: &Context<'_>, argument: &[u8], width: Option<u32>) -> Result<u64> {
     let (number, unit) = match (argument, width) {
         ([b'#', number @ ..], Some(width)) => (number, i64::from(width)),
         _ => (argument, 1),
     };
-    // What overflows is out of range as well.
+    // An overflow is out of range, too.
     let offset = parse_i64(number).and_then(|n| n.checked_mul(unit)).and_then(|n| u64::try_from(n).ok());
     offset.filter(|offset| offset >> 3 < cx.engine.config.proto_max_bulk_len).ok_or(Error::BIT_OFFSET)
 }
 
-/// Bytes from which on it is tried whether there is memory before it is taken for good.
-const TRIED_FROM: usize = 1 << 20;
+/// Growth in bytes from which an allocation is tried first.
+const TRY_ALLOCATION_FROM: usize = 1 << 20;
 
-/// Errors where there is no memory for a string to become so long.
+/// Fails if there is no memory for a string of this length.
 pub(crate) fn check_growth(cx: &mut Context<'_>, key: &[u8], len: usize) -> Result {
     if len <= INLINE_MAX {
         return Ok(());
@@ -110,8 +111,8 @@ pub(crate) fn check_growth(cx: &mut Context<'_>, key: &[u8], len: usize) -> Resu
     if len <= have {
         return Ok(());
     }
-    if len - have >= TRIED_FROM {
-        // Where proto-max-bulk-len is out of all proportion, the system has the last word.
+    if len - have >= TRY_ALLOCATION_FROM {
+        // proto-max-bulk-len may exceed the memory of the machine, so the allocator decides.
         Vec::<u8>::new().try_reserve_exact(len).map_err(|_| Error::OOM)?;
     }
     let now = cx.now;
@@ -150,7 +151,7 @@ fn getbit(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Whether positions count bits, from the last argument.
+/// Whether positions are in bits, according to the last argument.
 fn counts_bits(unit: Option<&&[u8]>) -> Result<bool> {
     match unit {
         None => Ok(false),
@@ -160,8 +161,8 @@ fn counts_bits(unit: Option<&&[u8]>) -> Result<bool> {
     }
 }
 
-/// The bits from a first to a last position, both included and negative ones counted from the end. Empty where the first comes after
-/// the last.
+/// The bits from a first to a last position, both included. Negative positions count from the end. Empty if the first position
+/// is after the last one.
 fn bit_range(bytes: usize, start: i64, end: i64, bits: bool) -> Range<u64> {
     let unit = if bits { 1 } else { 8 };
     let len = (bytes * 8 / unit) as i64;
@@ -170,7 +171,8 @@ fn bit_range(bytes: usize, start: i64, end: i64, bits: bool) -> Range<u64> {
     if start > end { 0..0 } else { start as u64 * unit as u64..(end as u64 + 1) * unit as u64 }
 }
 
-/// The bytes that have bits of a range, the first and the last with their other bits as `outside` has them.
+/// The bytes that contain the bits of a range. In the first and the last byte, bits outside of the range have the value
+/// `outside`.
 struct Window<'a> {
     first: u8,
     middle: &'a [u8],
@@ -178,7 +180,7 @@ struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// Of a range that is not empty.
+    /// The window of a range, which must not be empty.
     fn new(bytes: &'a [u8], range: &Range<u64>, outside: bool) -> Window<'a> {
         let (from, to) = ((range.start >> 3) as usize, ((range.end - 1) >> 3) as usize);
         let head = 0xffu8 >> (range.start & 7);
@@ -211,7 +213,7 @@ fn bitcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let bytes = db.string(args[1])?.unwrap_or_default();
     let count = match range {
         None => count_ones(bytes),
-        // Before either is brought into the string, where both might become its first position.
+        // Checked before both are clamped to the string, because both might become position 0.
         Some((start, end, _)) if start < 0 && end < 0 && start > end => 0,
         Some((start, end, bits)) => {
             let range = bit_range(bytes.len(), start, end, bits);
@@ -227,7 +229,7 @@ fn bitcount(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// The number of the first bit that is as wanted.
+/// The position of the first bit with this value.
 fn find_bit(bytes: &[u8], wanted: bool) -> Option<u64> {
     let (none, flip) = if wanted { (0, 0) } else { (u64::MAX, 0xff) };
     let (words, rest) = bytes.as_chunks::<8>();
@@ -252,7 +254,7 @@ fn bitpos(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     let end = number(args.get(4))?;
     let (mut db, reply) = cx.db_and_reply();
     let Some(bytes) = db.string(args[1])? else {
-        // Nothing but zeros without end.
+        // A missing key is an infinite string of zeros.
         reply.integer(if wanted { -1 } else { 0 });
         return Ok(());
     };
@@ -268,14 +270,14 @@ fn bitpos(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         .or_else(|| find_bit(&[last?], wanted).map(|at| at + 8 + middle.len() as u64 * 8));
     reply.integer(match found {
         Some(at) => (base + at) as i64,
-        // Where no end was given, zeros follow the string.
+        // Without an end, the string is followed by infinitely many zeros.
         None if !wanted && end.is_none() => (bytes.len() * 8) as i64,
         None => -1,
     });
     Ok(())
 }
 
-/// What `BITOP` does.
+/// An operation of `BITOP`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Operation {
     And,
@@ -291,7 +293,7 @@ impl Operation {
         found.map(|(_, operation)| *operation).ok_or(Error::SYNTAX)
     }
 
-    /// Combines a string with what the others gave so far, which is as long as the longest.
+    /// Applies the operation to the result of the previous strings, which is as long as the longest string, and another string.
     fn apply(self, so_far: &mut [u8], bytes: &[u8]) {
         let (common, beyond) = so_far.split_at_mut(bytes.len());
         let pairs = common.iter_mut().zip(bytes);
@@ -432,7 +434,7 @@ mod tests {
         }
     }
 
-    /// How many bytes each change of a string wrote.
+    /// The number of bytes that each change of a string wrote.
     #[derive(Clone, Default)]
     struct Written(Rc<RefCell<Vec<usize>>>);
 

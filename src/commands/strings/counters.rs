@@ -1,4 +1,4 @@
-//! Strings that hold numbers.
+//! Strings as numbers: `INCR`, `DECR` and their variants.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{LongDouble, parse_i64};
@@ -24,7 +24,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         arity: 2,
-        summary: "Adds one to the integer of a key.",
+        summary: "Increments the integer value of a key by one. A missing key counts as 0.",
         syntax: "key",
         handler: |cx, args| add(cx, args[1], 1),
         ..COUNTER
@@ -34,7 +34,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         arity: 2,
-        summary: "Takes one from the integer of a key.",
+        summary: "Decrements the integer value of a key by one. A missing key counts as 0.",
         syntax: "key",
         handler: |cx, args| add(cx, args[1], -1),
         ..COUNTER
@@ -44,7 +44,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         arity: 3,
-        summary: "Adds to the integer of a key.",
+        summary: "Increments the integer value of a key by a number. A missing key counts as 0.",
         syntax: "key increment",
         handler: |cx, args| add(cx, args[1], parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?),
         ..COUNTER
@@ -54,7 +54,7 @@ pub const COMMANDS: &[Command] = &[
         replies: Replies::Integer,
 
         arity: 3,
-        summary: "Takes from the integer of a key.",
+        summary: "Decrements the integer value of a key by a number. A missing key counts as 0.",
         syntax: "key decrement",
         handler: |cx, args| {
             let decrement = parse_i64(args[2]).ok_or(Error::NOT_INTEGER)?;
@@ -68,7 +68,7 @@ pub const COMMANDS: &[Command] = &[
 
         arity: 3,
         since: "2.6.0",
-        summary: "Adds to the floating point number of a key.",
+        summary: "Increments the floating point value of a key by a number. A missing key counts as 0.",
         syntax: "key increment:double",
         handler: incrbyfloat,
         ..COUNTER
@@ -80,14 +80,14 @@ const ADDED: Event = Event::new(Classes::STRING, "incrby");
 fn add(cx: &mut Context<'_>, key: &[u8], increment: i64) -> Result {
     match cx.db().add_to_last_digit(key, increment, ADDED) {
         Ok(new) => cx.reply.integer(new),
-        Err((hash, place)) => add_anew(cx, (hash, place), key, increment)?,
+        Err((hash, place)) => add_slow(cx, (hash, place), key, increment)?,
     }
     Ok(())
 }
 
-/// Adds to the counter there, or makes one.
+/// Adds to an existing counter by parsing it, or creates a counter.
 #[inline(never)]
-fn add_anew(cx: &mut Context<'_>, (hash, place): (KeyHash, Option<Place>), key: &[u8], increment: i64) -> Result {
+fn add_slow(cx: &mut Context<'_>, (hash, place): (KeyHash, Option<Place>), key: &[u8], increment: i64) -> Result {
     let mut db = cx.db();
     let (mut new, mut digits) = (increment, itoa::Buffer::new());
     match place {
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_step_of_a_counter_is_a_new_value_of_it() {
         let mut harness = Harness::new();
-        // What was text by its form is a number again, as Redis has it.
+        // The result of INCRBYFLOAT has the encoding embstr; INCR makes it an int again, as in Redis.
         harness.args(&[b"SET", b"k", b"10.5"]);
         harness.args(&[b"INCRBYFLOAT", b"k", b"0.5"]);
         assert_eq!(harness.args(&[b"OBJECT", b"ENCODING", b"k"]), b"$6\r\nembstr\r\n");
@@ -163,7 +163,7 @@ mod tests {
             let kept = harness.args(&[b"GET", b"k"]);
             assert_eq!(String::from_utf8_lossy(&kept), format!("${}\r\n{wrong}\r\n", wrong.len()));
         }
-        // Counted as a change, used, and told to those who listen.
+        // INCR counts as a change and an access, and publishes an event.
         harness.args(&[b"CONFIG", b"SET", b"notify-keyspace-events", b"E$"]);
         let listener = harness.engine.connect(harness.now, Peer::default());
         harness.engine.execute(harness.now, listener, &[b"SUBSCRIBE", b"__keyevent@0__:incrby"]);

@@ -1,4 +1,4 @@
-//! String commands. Begin at [`basic`]; SET, the lock command of most libraries, is in [`set`].
+//! String commands. Start with [`basic`]. SET, with which most libraries take locks, is in [`set`].
 
 pub mod basic;
 pub mod bitfields;

@@ -26,10 +26,10 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,
         key_uses: uses::SET_OR_READ,
-        use_in: |args| if says(args, b"GET") { GETS } else { SETS },
-        key_notes: &["The old value is read with GET alone."],
-        only_creates: |args| says(args, b"NX"),
-        summary: "Sets a key's string, on a condition and to end in time where asked to.",
+        use_in: |args| if has_option(args, b"GET") { GETS } else { SETS },
+        key_notes: &["Reads the old value only with GET."],
+        only_creates: |args| has_option(args, b"NX"),
+        summary: "Sets the string value of a key, optionally on a condition and with an expiration. Replaces a value of any type.",
         syntax: "key value [NX | XX | IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest] [GET] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | KEEPTTL]",
         handler: set,
         ..STRING
@@ -40,8 +40,8 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::FAST),
         access: Access::Remove,
         since: "8.4.0",
-        summary: "Deletes a key, provided that its string meets a condition.",
-        complexity: "O(1), O(N) for the digest of N bytes",
+        summary: "Deletes a key, optionally only if its string value meets a condition.",
+        complexity: "O(1), or O(N) for the digest of N bytes",
         syntax: "key [IFEQ ifeq-value | IFNE ifne-value | IFDEQ ifdeq-digest | IFDNE ifdne-digest]",
         handler: delex,
         ..STRING
@@ -52,7 +52,7 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::FAST),
         access: Access::Remove,
         since: "9.0.0",
-        summary: "Deletes a key, provided that its string equals the one given (Valkey).",
+        summary: "Deletes a key only if its string value equals the given one (Valkey).",
         syntax: "key value",
         natives: Natives::Checked,
         handler: delifeq,
@@ -63,7 +63,7 @@ pub const COMMANDS: &[Command] = &[
         arity: 2,
         flags: Flags::READONLY.union(Flags::FAST),
         since: "8.4.0",
-        summary: "Gives the XXH3 digest of a key's string in hexadecimal.",
+        summary: "Returns the XXH3 digest of a string value in hexadecimal.",
         complexity: "O(N) for N bytes",
         syntax: "key",
         handler: digest,
@@ -75,7 +75,7 @@ const GETS: (Access, KeyUse) = (Access::ReadWrite, KeyUse::ACCESS.union(KeyUse::
 const SETS: (Access, KeyUse) = (Access::Overwrite, KeyUse::UPDATE);
 
 /// Whether the options of a `SET` contain this word.
-fn says(args: &[&[u8]], word: &[u8]) -> bool {
+fn has_option(args: &[&[u8]], word: &[u8]) -> bool {
     args.iter().skip(3).any(|arg| arg.eq_ignore_ascii_case(word))
 }
 

@@ -1,4 +1,4 @@
-//! CLOCK: the server's time in the hands of a test, over the wire. Only in test mode.
+//! CLOCK: controls the server's clock over the wire, in test mode only.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -14,7 +14,7 @@ const ROW: Command = Command {
     group: Group::Server,
     since: "Portcullis 0.1.0",
     arity: 2,
-    // What the driver does for it is no time that it took.
+    // The time in which the driver moves the clock does not count as execution time.
     flags: Flags::ADMIN.union(ANY_TIME).union(Flags::SKIP_SLOWLOG).union(Flags::TEST_MODE),
     ..Command::DEFAULT
 };
@@ -26,13 +26,13 @@ pub const COMMANDS: &[Command] = &[Command {
     name: "clock",
     arity: -2,
     flags: Flags::empty(),
-    summary: "Moves the clock of a server in test mode.",
+    summary: "A container for commands that control the clock of a server in test mode.",
     complexity: "Depends on subcommand.",
     subcommands: &[
         Command {
             name: "advance",
             arity: 3,
-            summary: "Moves the clock forward, frozen or not; all that is due meanwhile happens, in order, before the reply.",
+            summary: "Moves the clock forward, frozen or not. Everything that becomes due meanwhile happens in order before the reply.",
             complexity: PASSING,
             syntax: "milliseconds",
             handler: |cx, args| order(cx, ClockOrder::Advance(within(args[2], 0)? as u64)),
@@ -44,23 +44,23 @@ pub const COMMANDS: &[Command] = &[Command {
             handler: |cx, _| order(cx, ClockOrder::Freeze),
             ..ROW
         },
-        Command { name: "help", flags: ANY_TIME, summary: "Lists the subcommands.", handler: help::from_rows, ..ROW },
+        Command { flags: ANY_TIME, ..help::row(Group::Server, ROW.since) },
         Command {
             name: "info",
-            summary: "Whether the clock is frozen, the unix time it shows, by how much its wall clock was stepped, and how many clients wait.",
+            summary: "Returns whether the clock is frozen, its Unix time, the offset of its wall clock, and the number of waiting clients.",
             handler: |cx, _| order(cx, ClockOrder::Info),
             ..ROW
         },
         Command {
             name: "resume",
-            summary: "Lets the clock run on from where it stands.",
+            summary: "Lets the clock run on from its current time.",
             handler: |cx, _| order(cx, ClockOrder::Resume),
             ..ROW
         },
         Command {
             name: "set",
             arity: 3,
-            summary: "Moves the clock forward to a unix time as ADVANCE does, or steps the wall clock back to it as SKEW does.",
+            summary: "Moves the clock forward to a Unix time as ADVANCE does, or sets the wall clock back to it as SKEW does.",
             complexity: PASSING,
             syntax: "unix-time-milliseconds",
             handler: |cx, args| order(cx, ClockOrder::Set(within(args[2], 0)?)),
@@ -69,7 +69,7 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "skew",
             arity: 3,
-            summary: "Steps the wall clock alone, to either side; no lease and no TTL notices.",
+            summary: "Shifts only the wall clock, forward or back. Leases and expirations do not change.",
             syntax: "milliseconds",
             handler: |cx, args| order(cx, ClockOrder::Skew(within(args[2], -(FAR_MS as i64))?)),
             ..ROW
@@ -78,13 +78,13 @@ pub const COMMANDS: &[Command] = &[Command {
     ..ROW
 }];
 
-/// A number of milliseconds that is at least `least`.
+/// Parses milliseconds, which must be at least `least`.
 fn within(text: &[u8], least: i64) -> Result<i64> {
     let ms = parse_i64(text).ok_or(Error::NOT_INTEGER)?;
     if (least..=FAR_MS as i64).contains(&ms) { Ok(ms) } else { Err(Error::OUT_OF_RANGE) }
 }
 
-/// Hands an order on to the driver, which replies.
+/// Passes an order to the driver, which replies.
 fn order(cx: &mut Context<'_>, order: ClockOrder) -> Result {
     if !cx.engine.test_mode {
         return Err(Error::new("ERR CLOCK works only in test mode: start the server with --test-mode"));

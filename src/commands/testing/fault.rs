@@ -1,4 +1,4 @@
-//! FAULT: what goes wrong between a client and the server, as a test orders it. Only in test mode.
+//! FAULT: fault injection between clients and the server, in test mode only.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_i64;
@@ -24,13 +24,13 @@ pub const COMMANDS: &[Command] = &[Command {
     name: "fault",
     arity: -2,
     flags: Flags::empty(),
-    summary: "Has requests to a server in test mode go wrong.",
+    summary: "A container for fault injection commands of a server in test mode.",
     complexity: "Depends on subcommand.",
     subcommands: &[
         Command {
             name: "add",
             arity: -4,
-            summary: "Adds a rule by which requests meet a fault, or replaces the one of that name.",
+            summary: "Adds a fault injection rule, or replaces the rule of that name.",
             complexity: "O(N) for N rules",
             syntax: "name <ERROR text | DELAY milliseconds | DELAY-REPLY milliseconds | TRICKLE bytes:integer milliseconds | DROP | \
                      DROP-REPLY | CLOSE | RESET | CLOSE-AFTER | RESET-AFTER | \
@@ -43,18 +43,18 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "del",
             arity: 3,
-            summary: "Removes a rule.",
+            summary: "Deletes a fault injection rule.",
             complexity: "O(N) for N rules",
             syntax: "name",
             handler: del,
             ..ROW
         },
-        Command { name: "help", flags: ANY_TIME, summary: "Lists the subcommands.", handler: help::from_rows, ..ROW },
+        Command { flags: ANY_TIME, ..help::row(Group::Server, ROW.since) },
         Command {
             name: "journal",
             arity: 3,
-            summary: "Has so many of the last writes kept from now on that RESTART can lose them; 0 for none.",
-            complexity: "O(N) for N keys, and afterwards each write costs as much as what it changes has",
+            summary: "Sets the number of last writes that the server keeps from now on, so that RESTART can lose them; 0 for none.",
+            complexity: "O(N) for N keys. Afterwards each write also copies the value that it changes.",
             syntax: "writes:integer",
             handler: journal,
             ..ROW
@@ -62,7 +62,7 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "leaks",
             arity: -2,
-            summary: "The locks that are still held, native ones and plain keys whose names match a pattern or look like it, in all databases.",
+            summary: "Returns the locks that are still held in all databases: native locks, and keys that match a pattern or look like locks.",
             complexity: "O(N) for N keys",
             syntax: "[pattern [pattern ...]]",
             handler: leaks,
@@ -70,14 +70,14 @@ pub const COMMANDS: &[Command] = &[Command {
         },
         Command {
             name: "list",
-            summary: "The rules, for how many requests each was, and how often it has fired.",
+            summary: "Returns the fault injection rules, with the number of requests that each matched and how often it fired.",
             complexity: "O(N) for N rules",
             handler: list,
             ..ROW
         },
         Command {
             name: "reset",
-            summary: "Removes all rules and ends a pause of clients; gives how many rules there were.",
+            summary: "Deletes all fault injection rules and ends a pause of clients. Returns the number of rules.",
             complexity: "O(N) for N rules",
             handler: reset,
             ..ROW
@@ -85,7 +85,7 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "restart",
             arity: -2,
-            summary: "Is as a server that was killed and started again: empty, or without the last writes; gives how many were lost of those.",
+            summary: "Simulates that the server was killed and started again, without its data or without the last writes. Returns the number of lost writes.",
             complexity: "O(N) for N keys",
             syntax: "[LOSE writes:integer]",
             handler: restart,
@@ -94,7 +94,7 @@ pub const COMMANDS: &[Command] = &[Command {
         Command {
             name: "seed",
             arity: 3,
-            summary: "Begins the sequence anew from which chance is drawn, so that a run repeats.",
+            summary: "Restarts the random sequence of fault injection, so that a run can be repeated.",
             syntax: "seed:integer",
             handler: seed,
             ..ROW
@@ -114,7 +114,7 @@ fn add(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     check(cx)?;
     let rule = Rule::parse(&args[2..])?;
     if !cx.engine.faults.add(rule) {
-        return Err(Error::new("ERR too many faults"));
+        return Err(Error::new("ERR too many fault injection rules"));
     }
     cx.engine.update_journal();
     cx.reply.ok();
@@ -154,7 +154,7 @@ fn restart(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
             let journal = cx.engine.keyspace.changes.journal.as_ref();
             if writes > cx.engine.journal_limit() as u64 {
                 let kept = cx.engine.journal_limit();
-                return Err(Error::new(format!("ERR the last {kept} writes are kept: have more kept with FAULT JOURNAL")));
+                return Err(Error::new(format!("ERR only the last {kept} writes are kept; FAULT JOURNAL sets their number")));
             }
             let kept = journal.map_or(0, |journal| journal.len());
             cx.reply.integer(kept.min(writes as usize) as i64);
@@ -176,32 +176,32 @@ fn leaks(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
         let (addr, client_name) = peer.unzip();
         let addr = addr.map(String::into_bytes);
         let fields = [
-            ("db", Shown::Count(Some(leak.db.into()))),
-            ("name", Shown::Text(Some(leak.name))),
-            ("type", Shown::Text(Some(leak.kind.into()))),
-            ("holder", Shown::Text(leak.holder)),
-            ("token", Shown::Count(leak.token)),
-            ("age-ms", Shown::Count(leak.age_ms)),
-            ("ttl-ms", Shown::Count(leak.ttl_ms)),
-            ("client-id", Shown::Count(id)),
-            ("client-addr", Shown::Text(addr)),
-            ("client-name", Shown::Text(client_name)),
-            ("text", Shown::Text(Some(text.into_bytes()))),
+            ("db", FieldValue::Count(Some(leak.db.into()))),
+            ("name", FieldValue::Text(Some(leak.name))),
+            ("type", FieldValue::Text(Some(leak.kind.into()))),
+            ("holder", FieldValue::Text(leak.holder)),
+            ("token", FieldValue::Count(leak.token)),
+            ("age-ms", FieldValue::Count(leak.age_ms)),
+            ("ttl-ms", FieldValue::Count(leak.ttl_ms)),
+            ("client-id", FieldValue::Count(id)),
+            ("client-addr", FieldValue::Text(addr)),
+            ("client-name", FieldValue::Text(client_name)),
+            ("text", FieldValue::Text(Some(text.into_bytes()))),
         ];
         for (name, value) in fields {
             cx.reply.bulk(name.as_bytes());
             match value {
-                Shown::Text(Some(bytes)) => cx.reply.bulk(&bytes),
-                Shown::Count(Some(number)) => cx.reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
-                Shown::Text(None) | Shown::Count(None) => cx.reply.null(),
+                FieldValue::Text(Some(bytes)) => cx.reply.bulk(&bytes),
+                FieldValue::Count(Some(number)) => cx.reply.integer(i64::try_from(number).unwrap_or(i64::MAX)),
+                FieldValue::Text(None) | FieldValue::Count(None) => cx.reply.null(),
             }
         }
     }
     Ok(())
 }
 
-/// What a field of a reply shows, where it is known.
-enum Shown {
+/// The value of a field in a reply; `None` if it is unknown.
+enum FieldValue {
     Text(Option<Vec<u8>>),
     Count(Option<u64>),
 }
@@ -239,7 +239,7 @@ fn reset(cx: &mut Context<'_>, _: &[&[u8]]) -> Result {
     check(cx)?;
     let count = cx.engine.faults.clear();
     cx.engine.update_journal();
-    // CLIENT UNPAUSE would wait for the end of it, too, as it does on Redis.
+    // CLIENT UNPAUSE would itself wait for the end of the pause, as in Redis.
     cx.engine.unpause();
     cx.reply.integer(count as i64);
     Ok(())
@@ -259,7 +259,7 @@ mod tests {
     use crate::engine::request::Request;
     use crate::engine::session::Peer;
 
-    /// Which of so many requests fail.
+    /// The indexes of the failing requests among the first `requests`.
     fn failures(h: &mut Harness, requests: usize) -> Vec<usize> {
         (0..requests)
             .filter(|_| {
@@ -308,7 +308,7 @@ mod tests {
         for i in 0..crate::engine::faults::RULES_MAX {
             assert_eq!(h.run(&format!("FAULT ADD f{i} DROP")), "+OK");
         }
-        h.script(&[("FAULT ADD more DROP", "-ERR too many faults"), ("FAULT ADD f0 CLOSE", "+OK")]);
+        h.script(&[("FAULT ADD more DROP", "-ERR too many fault injection rules"), ("FAULT ADD f0 CLOSE", "+OK")]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Commands for tests, in test mode only: CLOCK moves the clock, FAULT makes requests and replies fail.
+//! Commands for tests, in test mode only: CLOCK controls the clock, FAULT injects faults into requests and replies.
 
 pub mod clock;
 pub mod fault;

@@ -1,24 +1,24 @@
-//! Kinds of directives: how a value is read, held to its bounds and shown.
+//! Kinds of directives: parsing, checking and formatting of their values.
 
 use super::rules::Rules;
 use crate::base::number::parse_f64;
 use crate::keyspace::change::Classes;
 
-/// When a client's unwritten replies are too many.
+/// A limit on the unwritten replies of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputLimit {
-    /// Closed at once beyond so many bytes; 0: never.
+    /// Bytes at which the client is closed immediately; 0 for never.
     pub hard: u64,
-    /// Closed after `seconds` beyond so many bytes; 0: never.
+    /// Bytes at which the client is closed after `seconds`; 0 for never.
     pub soft: u64,
-    /// How long `soft` may be exceeded.
+    /// Seconds for which `soft` may be exceeded.
     pub seconds: u64,
 }
 
 /// Maximum number of addresses to listen on.
 const ADDRESSES_MAX: usize = 16;
 
-/// The classes of `client-output-buffer-limit`, in the order in which they are shown, with the name that each is shown by.
+/// The classes of `client-output-buffer-limit`, in the order and with the names of `CONFIG GET`.
 pub const OUTPUT_CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 
 /// A value of any kind.
@@ -26,7 +26,7 @@ pub const OUTPUT_CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 pub enum Raw {
     /// Yes or no.
     Bool(bool),
-    /// A number; large enough for all of `u64`.
+    /// A number, in a type that holds every `u64`.
     Int(i128),
     /// Bytes.
     Text(Vec<u8>),
@@ -38,30 +38,30 @@ pub enum Raw {
     Events(Classes),
     /// One limit for each of [`OUTPUT_CLASSES`].
     Output([OutputLimit; 3]),
-    /// What is published when a key has expired.
+    /// The rules of `lock-expiry-publish`.
     Rules(Rules),
 }
 
-/// What values of a directive look like.
+/// The kind of a directive's values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// `yes` or `no`.
     Bool,
-    /// A decimal number.
+    /// A decimal number between two bounds.
     Integer(i128, i128),
-    /// An octal number.
+    /// An octal number between two bounds.
     Octal(i128, i128),
-    /// A number of bytes, with a unit: `k m g` are powers of 1000, `kb mb gb` of 1024.
+    /// A number of bytes between two bounds, optionally with a unit: `k m g` are powers of 1000, `kb mb gb` of 1024.
     Memory(i128, i128),
-    /// As `Memory`, or a percentage up to 100, which is kept as a negative number.
+    /// As `Memory`, or a percentage up to 100, which is stored as a negative number.
     MemoryOrPercent,
-    /// Anything.
+    /// Any text.
     Text,
-    /// Anything, and not to be logged.
+    /// Any text, which is not logged.
     Secret,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// Host names and addresses, [`ADDRESSES_MAX`] at most.
+    /// Host names and addresses, at most [`ADDRESSES_MAX`].
     Addresses,
     /// Any number of percentages.
     Percentiles,
@@ -69,25 +69,25 @@ pub enum Kind {
     Events,
     /// Groups of four words: class, hard limit, soft limit, seconds.
     OutputLimits,
-    /// Groups of three words: a pattern of keys, a channel, a message; or the name of such groups that are shipped. What a file says in
-    /// several lines adds up.
+    /// Groups of three words: a key pattern, a channel and a message; or names of shipped sets of such groups. Several lines in a
+    /// file accumulate.
     Rules,
-    /// A directive that is known and has one value; anything else is refused with the reason.
+    /// The only value of a directive that is not implemented. Others are refused with this reason.
     Only(&'static str, &'static str),
 }
 
 impl Kind {
-    /// Whether several words are meant when a value has spaces.
+    /// Whether a value with spaces consists of several words.
     pub fn takes_words(self) -> bool {
         matches!(self, Kind::Addresses | Kind::Percentiles | Kind::OutputLimits | Kind::Rules)
     }
 
-    /// Whether a value in a file or a flag is added to those before it, where `CONFIG SET` sets all of it.
-    pub fn adds_up(self) -> bool {
+    /// Whether values in a file or in flags accumulate. `CONFIG SET` replaces all of them.
+    pub fn accumulates(self) -> bool {
         self == Kind::Rules
     }
 
-    /// Reads a value; `old` is the present one, of which a value may change a part.
+    /// Parses a value. `old` is the current value, of which it may change a part.
     pub fn parse(self, words: &[&[u8]], old: &Raw) -> Result<Raw, String> {
         if !self.takes_words() && words.len() != 1 {
             return Err("wrong number of arguments".to_owned());
@@ -128,7 +128,7 @@ impl Kind {
             }
             Kind::Addresses if words.len() > ADDRESSES_MAX => Err("Too many bind addresses specified.".to_owned()),
             Kind::Addresses => {
-                // What CONFIG GET shows and CONFIG REWRITE writes has them one behind the other as they are.
+                // CONFIG GET and CONFIG REWRITE write the words unquoted, separated by spaces.
                 let plain = |word: &str| word.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'\\'));
                 let word = |word: &&[u8]| std::str::from_utf8(word).ok().filter(|word| plain(word)).map(str::to_owned);
                 let words = words.iter().filter(|word| !word.is_empty());
@@ -160,7 +160,7 @@ impl Kind {
         }
     }
 
-    /// A value as `CONFIG GET` shows it.
+    /// Formats a value for `CONFIG GET`.
     pub fn show(self, raw: &Raw) -> Vec<u8> {
         match raw {
             Raw::Bool(true) => b"yes".to_vec(),
@@ -190,14 +190,14 @@ fn bounds(min: i128, max: i128) -> String {
     format!("argument must be between {min} and {max} inclusive")
 }
 
-/// A decimal `i64` written as Redis writes it: no plus sign, no spaces, no leading zeros.
+/// Parses a decimal `i64` like Redis: without a plus sign, spaces or leading zeros.
 fn integer(word: &[u8]) -> Option<i128> {
     let text = std::str::from_utf8(word).ok()?;
     let n: i64 = text.parse().ok()?;
     (n.to_string() == text).then_some(n.into())
 }
 
-/// Bytes with their unit.
+/// Parses a number of bytes with its unit.
 fn memory(word: &[u8]) -> Option<u64> {
     let digits = word.iter().take_while(|b| b.is_ascii_digit()).count();
     let (number, unit) = word.split_at(digits);
@@ -234,11 +234,11 @@ fn output_limits(words: &[&[u8]], mut limits: [OutputLimit; 3]) -> Result<[Outpu
     Ok(limits)
 }
 
-/// A type that a directive's value may have in [`super::Config`].
+/// A type of the fields of [`super::Config`].
 pub(crate) trait Field: Sized {
-    /// The value from what was read; `None` where it does not fit.
+    /// Converts a parsed value; `None` if it does not fit.
     fn from_raw(raw: Raw) -> Option<Self>;
-    /// The value as it is shown.
+    /// Converts to a value for formatting.
     fn to_raw(&self) -> Raw;
 }
 

@@ -12,7 +12,7 @@ pub use kind::{Kind, OutputLimit, Raw};
 pub use table::{Config, IGNORED, SCRIPT_MEMORY};
 
 use crate::store::values::hash::Limits;
-use crate::store::values::list::Cuts;
+use crate::store::values::list;
 use crate::store::values::stream::BlockLimits;
 use crate::store::values::zset;
 
@@ -90,7 +90,7 @@ impl Directive {
 
     /// Sets it from one value, in which several words are separated by spaces, as `CONFIG SET` does.
     pub fn set_from_value(&self, config: &mut Config, value: &[u8]) -> Result<(), String> {
-        if self.kind.adds_up() {
+        if self.kind.accumulates() {
             let raw = self.kind.parse(&[value], &(self.read)(&Config::default()))?;
             return if (self.write)(config, raw) { Ok(()) } else { Err("value out of range".to_owned()) };
         }
@@ -122,8 +122,8 @@ impl Config {
     }
 
     /// Maximum size of a list in its compact form, and of one of its nodes.
-    pub(crate) fn list_cuts(&self) -> Cuts {
-        Cuts::new(self.list_max_listpack_size)
+    pub(crate) fn list_limits(&self) -> list::Limits {
+        list::Limits::new(self.list_max_listpack_size)
     }
 
     /// Maximum size of a sorted set in its compact form.

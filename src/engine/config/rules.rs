@@ -26,8 +26,8 @@ struct Shipped {
 
 /// The shipped sets. The names of channels and messages come from the libraries' sources.
 const SHIPPED: &[Shipped] = &[
-    // RLock and its kin; the first in the queue of a fair lock; RReadWriteLock, all of whose waiters are to try again; RCountDownLatch.
-    // A semaphore that expires has no permits to give, and an expirable permit is no key.
+    // RLock and other locks; the first waiter of a fair lock; RReadWriteLock, all of whose waiters retry; RCountDownLatch. An
+    // expired semaphore has no permits to give, and an expirable permit is not a key.
     Shipped {
         name: "redisson",
         rules: &[
@@ -131,7 +131,7 @@ impl Rules {
                 let first = String::from_utf8_lossy(first);
                 let known: Vec<&str> = SHIPPED.iter().map(|set| set.name).collect();
                 return Err(format!(
-                    "'{first}' begins no rule, which is a pattern, a channel and a message, nor does it name shipped rules: {}",
+                    "'{first}' is neither a rule (a pattern, a channel and a message) nor the name of a shipped set of rules: {}",
                     known.join(", ")
                 ));
             };
@@ -141,12 +141,12 @@ impl Rules {
             rest = behind;
         }
         if rules.len() > RULES_MAX {
-            return Err(format!("there can be {RULES_MAX} rules at most, not {}", rules.len()));
+            return Err(format!("there can be at most {RULES_MAX} rules, not {}", rules.len()));
         }
         Ok(Rules { items, rules: rules.into() })
     }
 
-    /// The items of the value, each rule and each set's name by itself, so that they parse to the same value.
+    /// The items of the value, each rule and each set's name separately, so that they parse to the same value.
     pub fn shown(&self) -> Vec<Vec<u8>> {
         let shown = |item: &Item| match item {
             Item::Set(name) => name.as_bytes().to_vec(),
@@ -159,7 +159,7 @@ impl Rules {
 impl Rule {
     fn new(words: [Vec<u8>; 3]) -> Result<Rule, String> {
         if words.iter().any(|word| word.len() > WORD_MAX) {
-            return Err(format!("a word of a rule has {WORD_MAX} bytes at most"));
+            return Err(format!("a word of a rule can have at most {WORD_MAX} bytes"));
         }
         let [pattern, channel, message] = &words;
         let stars = glob::star_count(pattern);
@@ -244,7 +244,7 @@ fn parse_until(mut text: &[u8], stars: usize, nested: bool) -> Result<(Template,
                 continue;
             }
             [b'}', ..] if nested => break,
-            [b'}', ..] => return Err("a brace is closed that was not opened; one that is meant as it is, is doubled".to_owned()),
+            [b'}', ..] => return Err("a closing brace has no opening one; a literal brace is doubled".to_owned()),
             [b'{', rest @ ..] => {
                 if let Some(list) = rest.strip_prefix(b"head:").filter(|_| !nested) {
                     let (key, behind) = parse_until(list, stars, true)?;
@@ -278,9 +278,9 @@ fn placeholder(name: &[u8], stars: usize) -> Result<Part, String> {
         b"name" => Ok(Part::Name),
         b"hashtag" => Ok(Part::HashTag),
         [digit @ b'1'..=b'9'] if usize::from(digit - b'0') <= stars => Ok(Part::Star(usize::from(digit - b'1'))),
-        [digit @ b'1'..=b'9'] => Err(format!("{{{}}} stands for a * that the pattern does not have", char::from(*digit))),
+        [digit @ b'1'..=b'9'] => Err(format!("{{{}}} refers to a * that the pattern does not have", char::from(*digit))),
         _ => Err(format!(
-            "{{{}}} is none of {{name}}, {{hashtag}}, {{1}} to {{9}} and {{head:list}}; braces that are meant as they are, are doubled",
+            "{{{}}} is not a placeholder: use {{name}}, {{hashtag}}, {{1}} to {{9}} or {{head:list}}; a literal brace is doubled",
             String::from_utf8_lossy(name)
         )),
     }
@@ -385,24 +385,27 @@ mod tests {
     #[test]
     fn mistakes_are_told_and_change_nothing() {
         for (text, told) in [
-            ("a", "'a' begins no rule, which is a pattern, a channel and a message, nor does it name shipped rules: redisson,"),
-            ("a b", "'a' begins no rule"),
-            ("a b c d", "'d' begins no rule"),
+            ("a", "'a' is neither a rule (a pattern, a channel and a message) nor the name of a shipped set of rules: redisson,"),
+            ("a b", "'a' is neither a rule"),
+            ("a b c d", "'d' is neither a rule"),
             ("a {nmae} 0", "{nmae} is none of {name}, {hashtag}, {1} to {9} and {head:list}"),
             ("a {name 0", "a brace is not closed"),
-            ("a name} 0", "a brace is closed that was not opened"),
+            ("a name} 0", "a closing brace has no opening one"),
             ("a {head:{name} 0", "a brace is not closed"),
             ("a {head:{head:x}} 0", "{head:x} is none of"),
-            ("a* {2} 0", "{2} stands for a * that the pattern does not have"),
-            ("a\\* {1} 0", "{1} stands for a * that the pattern does not have"),
-            ("a[*] {1} 0", "{1} stands for a * that the pattern does not have"),
+            ("a* {2} 0", "{2} refers to a * that the pattern does not have"),
+            ("a\\* {1} 0", "{1} refers to a * that the pattern does not have"),
+            ("a[*] {1} 0", "{1} refers to a * that the pattern does not have"),
         ] {
             let error = rules(text).unwrap_err();
             assert!(error.starts_with(told), "{text}: {error}");
         }
         assert!(rules(&"a b c ".repeat(RULES_MAX)).is_ok());
-        assert_eq!(rules(&"a b c ".repeat(RULES_MAX + 1)).unwrap_err(), "there can be 64 rules at most, not 65");
-        assert_eq!(rules(&format!("a {} c", "x".repeat(WORD_MAX + 1))).unwrap_err(), "a word of a rule has 1024 bytes at most");
+        assert_eq!(rules(&"a b c ".repeat(RULES_MAX + 1)).unwrap_err(), "there can be at most 64 rules, not 65");
+        assert_eq!(
+            rules(&format!("a {} c", "x".repeat(WORD_MAX + 1))).unwrap_err(),
+            "a word of a rule can have at most 1024 bytes"
+        );
         assert_eq!(Rules::default().with(&[b"a 'b c"]).unwrap_err(), "unbalanced quotes");
     }
 }

@@ -145,7 +145,7 @@ impl Engine {
         }
         let (kind, holder) = match entry.value() {
             ValueRef::Boxed(Value::Hash(hash)) => {
-                let fields = hash.iter().filter(|field| !field.ended(now.mono_ms()));
+                let fields = hash.iter().filter(|field| !field.is_expired(now.mono_ms()));
                 ("hash", Some(fields.map(|field| [field.name, b"=", field.value].concat()).collect::<Vec<_>>().join(&b", "[..])))
             }
             ValueRef::Count { field, count } => ("hash", Some([field, b"=", digits(count)].concat())),

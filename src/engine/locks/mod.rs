@@ -103,7 +103,7 @@ impl Keys for KeyspaceKeys<'_> {
             {
                 let entry = db.keyspace.space.remove(db.dict, place);
                 db.emit(name, Event::SILENT, Effect::Delete);
-                db.keyspace.space.bury(entry);
+                db.keyspace.space.free_later(entry);
             }
             return;
         }
@@ -180,9 +180,9 @@ impl Keyspace {
         // A grant and the record of its request belong together.
         self.changes.begin();
         // A lock is looked up twice: when it is taken out and when it is put back.
-        let remembered = self.space.set_remembering(true);
+        let remembered = self.space.set_place_caching(true);
         let done = work(&mut locks, &mut KeyspaceKeys { keyspace: self, now });
-        self.space.set_remembering(remembered);
+        self.space.set_place_caching(remembered);
         self.changes.attention |= locks.has_work();
         self.changes.locks_due_ms = locks.next_ms();
         let news = locks.has_news();

@@ -1,20 +1,20 @@
-//! Finds a command by its name in a few nanoseconds: names of up to 16 bytes are compared as two words, whatever their case.
+//! Finds a command by its name in a few nanoseconds: names of up to 16 bytes are compared case-insensitively as two words.
 
 /// The longest name that is compared as two words, in bytes.
 const PACKED_MAX: usize = 16;
-/// Slots of the index; a power of two, several times the number of commands.
+/// Number of slots; a power of two, several times the number of commands.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 11;
 
-/// The bit that tells a capital letter from a small one, in each byte.
+/// The bit of each byte that distinguishes upper and lower case letters.
 const CASE: u64 = 0x2020_2020_2020_2020;
 
-/// A name of up to 16 bytes. With its length, the overlapping parts tell it from every other.
+/// A name of up to 16 bytes: its first and its last bytes, which may overlap. With the length, they are unique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Packed {
     low: u64,
     high: u64,
-    /// In bytes; 0 for no name.
+    /// In bytes; 0 for an empty slot.
     len: u32,
 }
 
@@ -33,27 +33,27 @@ impl Packed {
         Some(Packed { low, high, len: len as u32 })
     }
 
-    /// Where the search for it begins, whatever its case.
+    /// The first slot to search, the same for upper and lower case.
     #[inline(always)]
     fn slot(self) -> usize {
         let folded = (self.low ^ self.high.rotate_left(24)) | CASE;
         ((folded ^ u64::from(self.len)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SLOT_BITS)) as usize
     }
 
-    /// Whether it is the same as another in all bits that count.
+    /// Whether it equals another name in the given bits.
     #[inline(always)]
     fn is(self, other: Packed, bits: Packed) -> bool {
         (self.low ^ other.low) & bits.low == 0 && (self.high ^ other.high) & bits.high == 0 && self.len == other.len
     }
 }
 
-/// The eight bytes of a name from there on.
+/// Eight bytes of a name, from `at` on.
 #[inline(always)]
 fn word(name: &[u8], at: usize) -> u64 {
     name[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// The four bytes of a name from there on.
+/// Four bytes of a name, from `at` on.
 #[inline(always)]
 fn half(name: &[u8], at: usize) -> u64 {
     name[at..].first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes)))
@@ -63,7 +63,7 @@ fn half(name: &[u8], at: usize) -> u64 {
 #[derive(Clone, Copy)]
 struct Row<T> {
     name: Packed,
-    /// The bits of the name that count: all, but not those that make its letters small ones.
+    /// The bits of the name to compare: all except the case bits of letters.
     bits: Packed,
     /// Position of the first key among the arguments; 0 if unknown.
     first_key: u32,

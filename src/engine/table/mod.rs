@@ -1,6 +1,6 @@
-//! The command table: every row, and how one is found by its name.
+//! The command table: all rows, and the lookup by name.
 //!
-//! The rows stand beside their handlers in `commands`. The engine is given the table as an argument, as it is given the time.
+//! The rows are next to their handlers in `commands`. The engine gets the table as an argument, as it gets the time.
 
 mod index;
 mod numbers;
@@ -14,7 +14,7 @@ use crate::engine::scripting::Scripting;
 use crate::engine::table::index::Index;
 use crate::engine::table::numbers::Numbers;
 
-/// A row and the name under which it is shown: `get`, `config|set`.
+/// A row and its full name: `get`, `config|set`.
 pub type Named = (Cow<'static, str>, &'static Command);
 
 /// All commands.
@@ -33,8 +33,8 @@ impl fmt::Debug for CommandTable {
 }
 
 impl CommandTable {
-    /// A table of these families, in the order in which `COMMAND` lists them. The rows must be statics: they are told apart by their
-    /// addresses, and a constant may have several. `scripting` makes what runs the scripts of an engine.
+    /// A table of these families, in the order of `COMMAND`. The rows must be statics, because they are identified by their
+    /// addresses, and a constant may have several. `scripting` creates the script interpreter of an engine.
     pub fn new(families: &'static [&'static [Command]], scripting: fn() -> Box<dyn Scripting>) -> CommandTable {
         let rows = || families.iter().flat_map(|family| family.iter());
         let lists = families.iter().flat_map(|family| std::iter::once(*family).chain(family.iter().map(|row| row.subcommands)));
@@ -48,39 +48,39 @@ impl CommandTable {
         }
     }
 
-    /// An interpreter for the scripts of a new engine.
+    /// Creates the script interpreter of a new engine.
     pub(super) fn scripting(&self) -> Box<dyn Scripting> {
         (self.scripting)()
     }
 
-    /// All commands; subcommands hang on their containers.
+    /// All commands. Subcommands are in their containers' rows.
     pub fn all(&self) -> impl Iterator<Item = &'static Command> + use<> {
         self.families.iter().flat_map(|family| family.iter())
     }
 
-    /// The command of this name, in any case.
+    /// The command with this name, case-insensitive.
     #[inline]
     pub fn lookup(&self, name: &[u8]) -> Option<&'static Command> {
         self.index.find(name).0
     }
 
-    /// As [`CommandTable::lookup`], with the position of the first key among the arguments; 0 where the row alone does not tell, or there
-    /// is none.
+    /// As [`CommandTable::lookup`], with the position of the first key; 0 if the row alone does not determine it, or if there is
+    /// none.
     #[inline]
     pub fn lookup_with_first_key(&self, name: &[u8]) -> (Option<&'static Command>, usize) {
         self.index.find(name)
     }
 
-    /// The row for a request: a container's subcommand where it names one.
+    /// The row for a request; for a container, the row of the subcommand.
     ///
     /// # Errors
-    /// On unknown names and on a wrong number of arguments.
+    /// If the name is unknown or the number of arguments is wrong.
     #[inline]
     pub fn resolve(&self, args: &[&[u8]]) -> Result<&'static Command, Error> {
         resolve_row(self.lookup(args[0]), args)
     }
 
-    /// The row that a request names, with whatever number of arguments; `None` where it names none.
+    /// The row that a request names, with any number of arguments; `None` if the name is unknown.
     pub fn named(&self, args: &[&[u8]]) -> Option<&'static Command> {
         let command = self.lookup(args.first()?)?;
         match args.get(1) {
@@ -89,7 +89,7 @@ impl CommandTable {
         }
     }
 
-    /// A command by its full name in any case: `get`, `CONFIG|SET`.
+    /// A command by its full name, case-insensitive: `get`, `CONFIG|SET`.
     pub fn find(&self, full_name: &[u8]) -> Option<Named> {
         let mut words = full_name.split(|&b| b == b'|');
         let command = self.lookup(words.next()?)?;
@@ -100,9 +100,9 @@ impl CommandTable {
         }
     }
 
-    /// The name under which statistics and error texts show a command: `get`, or `client|list` for a subcommand.
+    /// The name of a command in statistics and error texts: `get`, or `client|list` for a subcommand.
     pub fn full_name(&self, command: &'static Command) -> Cow<'static, str> {
-        // A subcommand is known by the rows that it stands among.
+        // The container of a subcommand is the one whose rows include its address.
         let holds = |container: &&&Command| container.subcommands.as_ptr_range().contains(&std::ptr::from_ref(command));
         match self.containers.iter().find(holds) {
             Some(container) => format!("{}|{}", container.name, command.name).into(),
@@ -110,19 +110,19 @@ impl CommandTable {
         }
     }
 
-    /// Number of rows, subcommands included.
+    /// Number of rows, including subcommands.
     pub fn len(&self) -> usize {
         self.numbers.count()
     }
 
-    /// A row's number, below [`CommandTable::len`], so that a set of commands can be a set of bits; `None` for a row that is not in the
-    /// table.
+    /// The number of a row, below [`CommandTable::len`], so that a set of commands can be a bit set; `None` if the row is not in
+    /// the table.
     pub fn number(&self, command: &'static Command) -> Option<usize> {
         self.numbers.of(std::ptr::from_ref(command).addr())
     }
 }
 
-/// The row for a request whose name has the row `row`. Errors as [`CommandTable::resolve`].
+/// The row for a request, given the row of its name. Fails as [`CommandTable::resolve`].
 #[inline]
 pub fn resolve_row(row: Option<&'static Command>, args: &[&[u8]]) -> Result<&'static Command, Error> {
     match row {
@@ -131,7 +131,7 @@ pub fn resolve_row(row: Option<&'static Command>, args: &[&[u8]]) -> Result<&'st
     }
 }
 
-/// The subcommands of a container, with their full names.
+/// The subcommands of a container with their full names.
 pub fn subcommands(container: &'static Command) -> impl ExactSizeIterator<Item = Named> {
     container.subcommands.iter().map(|sub| (format!("{}|{}", container.name, sub.name).into(), sub))
 }
@@ -140,7 +140,7 @@ fn subcommand(container: &'static Command, word: &[u8]) -> Option<&'static Comma
     container.subcommands.iter().find(|sub| sub.name.as_bytes().eq_ignore_ascii_case(word))
 }
 
-/// Handles rows that cannot be called as they stand: they have subcommands, or the request is in error.
+/// Resolves subcommands, and returns the error of an invalid request.
 #[inline(never)]
 fn resolve_subcommand(row: Option<&'static Command>, args: &[&[u8]]) -> Result<&'static Command, Error> {
     let Some(mut command) = row else { return Err(Error::unknown_command(args)) };

@@ -1,4 +1,4 @@
-//! Numbers for the rows of the table, subcommands included, so that a set of commands can be a set of bits.
+//! Numbers the rows of the table, including subcommands, so that a set of commands can be a bit set.
 
 use std::ops::Range;
 

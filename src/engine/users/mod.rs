@@ -241,29 +241,26 @@ impl Users {
             return;
         }
         let mut user = User::new(self.table, self.all_channels);
-        match merge_selectors(rules) {
-            Err(_) => fail(&[place.as_bytes(), b": Unmatched parenthesis in selector definition."]),
-            Ok(rules) => {
-                let mut told = false;
-                for rule in rules {
-                    let rule = rule.trim_ascii();
-                    match user.apply(rule, self.all_channels) {
-                        Ok(()) => {}
-                        Err(refusal @ Refusal::Unknown) => fail(&[
-                            place.as_bytes(),
-                            b": Error in applying operation '",
-                            rule,
-                            b"': ",
-                            refusal.text().as_bytes(),
-                            b". ",
-                        ]),
-                        Err(refusal) if !told => {
-                            told = true;
-                            fail(&[place.as_bytes(), b": ", refusal.text().as_bytes(), b". "]);
-                        }
-                        Err(_) => {}
-                    }
+        let Ok(rules) = merge_selectors(rules) else {
+            fail(&[place.as_bytes(), b": Unmatched parenthesis in selector definition."]);
+            users.insert((*name).into(), user);
+            return;
+        };
+        // Unknown rules are all reported, of the others only the first that is refused.
+        let mut reported = false;
+        for rule in rules {
+            let rule = rule.trim_ascii();
+            match user.apply(rule, self.all_channels) {
+                Ok(()) => {}
+                Err(refusal @ Refusal::Unknown) => {
+                    let text = refusal.text().as_bytes();
+                    fail(&[place.as_bytes(), b": Error in applying operation '", rule, b"': ", text, b". "]);
                 }
+                Err(refusal) if !reported => {
+                    reported = true;
+                    fail(&[place.as_bytes(), b": ", refusal.text().as_bytes(), b". "]);
+                }
+                Err(_) => {}
             }
         }
         users.insert((*name).into(), user);

@@ -87,7 +87,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Writes a hash. Returns whether fields of it have deadlines.
 fn put_hash(out: &mut Vec<u8>, hash: &Hash, now_ms: u64, unix_of: impl Fn(u64) -> i64) -> bool {
-    let fields = || hash.iter().filter(|field| !field.ended(now_ms));
+    let fields = || hash.iter().filter(|field| !field.is_expired(now_ms));
     let earliest = fields().filter_map(|field| field.deadline).min().map(&unix_of);
     out.push(if earliest.is_some() { kind::HASH_METADATA } else { kind::HASH });
     if let Some(earliest) = earliest {

@@ -11,7 +11,7 @@ use crate::keyspace::rdb::parts::{chunk, plain_length, string, take};
 use crate::keyspace::rdb::streams::read_stream;
 use crate::store::dict::KeyHasher;
 use crate::store::values::hash::{self, FieldTtl, Hash};
-use crate::store::values::list::{Cuts, List};
+use crate::store::values::list::{self, List};
 use crate::store::values::set::{self, Limits, Member, Set};
 use crate::store::values::stream::BlockLimits;
 use crate::store::values::value::Value;
@@ -24,7 +24,7 @@ pub struct Builder<'a> {
     /// For hashes.
     pub hashes: hash::Limits,
     /// For lists.
-    pub lists: Cuts,
+    pub lists: list::Limits,
     /// For sets.
     pub sets: set::Limits,
     /// For sorted sets.
@@ -47,90 +47,52 @@ impl Builder<'_> {
     }
 
     fn value(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
-        Some(match kind {
-            kind::STRING => Value::Bytes(string(rest)?.into_owned()),
-            kind::LIST => self.list(strings(rest, 1)?)?,
-            kind::LIST_ZIPLIST => self.list(owned(compact::ziplist(&string(rest)?)?))?,
-            kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => {
-                let mut elements = Elements::new();
-                for _ in 0..plain_length(rest)? {
-                    let plain = kind == kind::LIST_QUICKLIST_2
-                        && match plain_length(rest)? {
-                            1 => true,
-                            2 => false,
-                            _ => return None,
-                        };
-                    let node = string(rest)?;
-                    match kind {
-                        _ if plain => elements.push(node),
-                        kind::LIST_QUICKLIST => elements.extend(owned(compact::ziplist(&node)?)),
-                        _ => elements.extend(owned(compact::listpack(&node)?)),
-                    }
-                }
-                self.list(elements)?
-            }
-            kind::SET => self.set(strings(rest, 1)?, false)?,
-            kind::SET_LISTPACK => self.set(compact::listpack(&string(rest)?)?, true)?,
-            kind::SET_INTSET => {
-                let mut digits = itoa::Buffer::new();
-                let integers = compact::intset(&string(rest)?)?;
-                self.set(integers.into_iter().map(|n| Cow::Owned(digits.format(n).as_bytes().to_vec())).collect(), false)?
-            }
-            kind::ZSET | kind::ZSET_2 => {
-                let mut pairs = Vec::new();
-                for _ in 0..plain_length(rest)? {
-                    let member = string(rest)?;
-                    let score = if kind == kind::ZSET_2 { f64::from_le_bytes(chunk(rest)?) } else { old_score(rest)? };
-                    pairs.push((member, score));
-                }
-                let mut zset = ZSet::default();
-                if pairs.len() > self.zsets.entries || pairs.iter().any(|(member, _)| member.len() > self.zsets.value) {
-                    // It was never small in Redis: a small one would not keep the sign of a zero.
-                    zset.make_large(self.hasher);
-                }
-                for (member, score) in &pairs {
-                    self.rank(&mut zset, member, *score)?;
-                }
-                (!zset.is_empty()).then_some(Value::ZSet(zset))?
-            }
-            kind::ZSET_LISTPACK => self.zset(compact::listpack(&string(rest)?)?)?,
-            kind::ZSET_ZIPLIST => self.zset(compact::ziplist(&string(rest)?)?)?,
-            kind::HASH => self.hash(strings(rest, 2)?)?,
-            kind::HASH_ZIPMAP => self.hash(compact::zipmap(&string(rest)?)?)?,
-            kind::HASH_ZIPLIST => self.hash(compact::ziplist(&string(rest)?)?)?,
-            kind::HASH_LISTPACK => self.hash(compact::listpack(&string(rest)?)?)?,
-            kind::HASH_METADATA => {
-                let earliest = i64::from_le_bytes(chunk(rest)?);
-                let mut fields = Fields::default();
-                for _ in 0..plain_length(rest)? {
-                    let later = i64::try_from(plain_length(rest)?).ok()?;
-                    let unix_ms = if later == 0 { None } else { Some(earliest.checked_add(later - 1)?) };
-                    fields.add(self, &string(rest)?, &string(rest)?, unix_ms)?;
-                }
-                fields.finish()?
-            }
-            kind::HASH_LISTPACK_EX => {
-                let _earliest = i64::from_le_bytes(chunk(rest)?);
-                let buffer = string(rest)?;
-                let elements = compact::listpack(&buffer)?;
-                let mut fields = Fields::default();
-                let (triples, []) = elements.as_chunks::<3>() else { return None };
-                for [name, value, deadline] in triples {
-                    let unix_ms = parse_i64(deadline)?;
-                    fields.add(self, name, value, (unix_ms != 0).then_some(unix_ms))?;
-                }
-                fields.finish()?
-            }
+        match kind {
+            kind::STRING => Some(Value::Bytes(string(rest)?.into_owned())),
+            kind::LIST => self.list(strings(rest, 1)?),
+            kind::LIST_ZIPLIST => self.list(compact::ziplist(&string(rest)?)?),
+            kind::LIST_QUICKLIST | kind::LIST_QUICKLIST_2 => self.quicklist(kind, rest),
+            kind::SET => self.set(strings(rest, 1)?, false),
+            kind::SET_LISTPACK => self.set(compact::listpack(&string(rest)?)?, true),
+            kind::SET_INTSET => self.intset(&string(rest)?),
+            kind::ZSET | kind::ZSET_2 => self.plain_zset(kind, rest),
+            kind::ZSET_LISTPACK => self.zset(compact::listpack(&string(rest)?)?),
+            kind::ZSET_ZIPLIST => self.zset(compact::ziplist(&string(rest)?)?),
+            kind::HASH => self.hash(strings(rest, 2)?),
+            kind::HASH_ZIPMAP => self.hash(compact::zipmap(&string(rest)?)?),
+            kind::HASH_ZIPLIST => self.hash(compact::ziplist(&string(rest)?)?),
+            kind::HASH_LISTPACK => self.hash(compact::listpack(&string(rest)?)?),
+            kind::HASH_METADATA => self.hash_with_deadlines(rest),
+            kind::HASH_LISTPACK_EX => self.hash_listpack_with_deadlines(rest),
             kind::STREAM_LISTPACKS | kind::STREAM_LISTPACKS_2 | kind::STREAM_LISTPACKS_3 => {
-                Value::Stream(Box::new(read_stream(kind, rest, self.streams)?))
+                Some(Value::Stream(Box::new(read_stream(kind, rest, self.streams)?)))
             }
-            _ => return None,
-        })
+            _ => None,
+        }
     }
 
     fn list(&self, elements: Elements<'_>) -> Option<Value> {
         let list = List::from_elements(elements.iter().map(|element| &**element), self.lists);
         (!list.is_empty()).then_some(Value::List(list))
+    }
+
+    /// A list as nodes. Those of the older type are ziplists; those of the newer one are listpacks or single elements.
+    fn quicklist(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
+        const PLAIN: usize = 1;
+        const PACKED: usize = 2;
+        let mut elements = Elements::new();
+        for _ in 0..plain_length(rest)? {
+            if kind == kind::LIST_QUICKLIST {
+                elements.extend(owned(compact::ziplist(&string(rest)?)?));
+                continue;
+            }
+            match plain_length(rest)? {
+                PLAIN => elements.push(string(rest)?),
+                PACKED => elements.extend(owned(compact::listpack(&string(rest)?)?)),
+                _ => return None,
+            }
+        }
+        self.list(elements)
     }
 
     fn set(&self, members: Elements<'_>, packed: bool) -> Option<Value> {
@@ -147,6 +109,12 @@ impl Builder<'_> {
         Some(Value::Set(set))
     }
 
+    fn intset(&self, buffer: &[u8]) -> Option<Value> {
+        let mut digits = itoa::Buffer::new();
+        let integers = compact::intset(buffer)?;
+        self.set(integers.into_iter().map(|n| Cow::Owned(digits.format(n).as_bytes().to_vec())).collect(), false)
+    }
+
     fn rank(&self, zset: &mut ZSet, member: &[u8], score: f64) -> Option<()> {
         let fits = !score.is_nan() && zset.insert(self.hasher, self.zsets, member, score).is_none();
         fits.then_some(())
@@ -161,11 +129,54 @@ impl Builder<'_> {
         (!zset.is_empty()).then_some(Value::ZSet(zset))
     }
 
+    /// A sorted set as pairs. The scores of the older type are text; those of the newer one are eight bytes.
+    fn plain_zset(&self, kind: u8, rest: &mut &[u8]) -> Option<Value> {
+        let mut pairs = Vec::new();
+        for _ in 0..plain_length(rest)? {
+            let member = string(rest)?;
+            let score = if kind == kind::ZSET_2 { f64::from_le_bytes(chunk(rest)?) } else { old_score(rest)? };
+            pairs.push((member, score));
+        }
+        let mut zset = ZSet::default();
+        if pairs.len() > self.zsets.entries || pairs.iter().any(|(member, _)| member.len() > self.zsets.value) {
+            // It was never small in Redis: a small one would not keep the sign of a zero.
+            zset.make_large(self.hasher);
+        }
+        for (member, score) in &pairs {
+            self.rank(&mut zset, member, *score)?;
+        }
+        (!zset.is_empty()).then_some(Value::ZSet(zset))
+    }
+
     fn hash(&self, elements: Elements<'_>) -> Option<Value> {
         let mut fields = Fields::default();
         let (pairs, []) = elements.as_chunks::<2>() else { return None };
         for [name, value] in pairs {
             fields.add(self, name, value, None)?;
+        }
+        fields.finish()
+    }
+
+    fn hash_with_deadlines(&self, rest: &mut &[u8]) -> Option<Value> {
+        let earliest = i64::from_le_bytes(chunk(rest)?);
+        let mut fields = Fields::default();
+        for _ in 0..plain_length(rest)? {
+            let later = i64::try_from(plain_length(rest)?).ok()?;
+            let unix_ms = if later == 0 { None } else { Some(earliest.checked_add(later - 1)?) };
+            fields.add(self, &string(rest)?, &string(rest)?, unix_ms)?;
+        }
+        fields.finish()
+    }
+
+    fn hash_listpack_with_deadlines(&self, rest: &mut &[u8]) -> Option<Value> {
+        let _earliest = i64::from_le_bytes(chunk(rest)?);
+        let buffer = string(rest)?;
+        let elements = compact::listpack(&buffer)?;
+        let mut fields = Fields::default();
+        let (triples, []) = elements.as_chunks::<3>() else { return None };
+        for [name, value, deadline] in triples {
+            let unix_ms = parse_i64(deadline)?;
+            fields.add(self, name, value, (unix_ms != 0).then_some(unix_ms))?;
         }
         fields.finish()
     }

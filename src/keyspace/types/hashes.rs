@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Change, Classes, Effect, Event};
 use crate::keyspace::databases::{Db, Keyspace};
+use crate::keyspace::types::collection::{Collection, Pick, select};
 use crate::store::dict::{KeyHash, KeyHasher, Place};
 use crate::store::entry::{COUNT_FIELD_MAX, NewValue, ValueRef};
 use crate::store::trie::below;
@@ -20,7 +21,7 @@ use crate::store::values::hash::{Field, FieldTtl, Hash, digits, small_number};
 use crate::store::values::value::Value;
 
 /// Maximum number of expired fields that a command removes on access.
-const ENDED_ON_ACCESS: u32 = 64;
+const EXPIRED_ON_ACCESS: u32 = 64;
 
 /// An effect whose event is published later, once for all fields of a command.
 const SILENT: Event = Event::new(Classes::empty(), "");
@@ -44,16 +45,16 @@ impl Event {
 /// A hash that a command reads.
 #[derive(Clone, Copy)]
 pub struct HashView<'a> {
-    hash: Look<'a>,
+    hash: Form<'a>,
     hasher: &'a KeyHasher,
     now_ms: u64,
     /// Whether there are expired fields to skip.
-    ended: bool,
+    has_expired: bool,
 }
 
 /// The representation of a hash.
 #[derive(Clone, Copy)]
-enum Look<'a> {
+enum Form<'a> {
     /// Inline in its entry, as one field.
     Count(Field<'a>),
     Hash(&'a Hash),
@@ -67,16 +68,16 @@ impl<'a> HashView<'a> {
     /// Number of fields.
     pub fn len(&self) -> usize {
         match self.hash {
-            Look::Count(_) => 1,
-            Look::Hash(hash) => hash.len() - if self.ended { hash.ended_fields(self.now_ms) } else { 0 },
+            Form::Count(_) => 1,
+            Form::Hash(hash) => hash.len() - if self.has_expired { hash.expired_fields(self.now_ms) } else { 0 },
         }
     }
 
     /// The field of this name.
     pub fn get(&self, name: &[u8]) -> Option<Field<'a>> {
         match self.hash {
-            Look::Count(field) => (field.name == name).then_some(field),
-            Look::Hash(hash) => hash.get(self.hasher, name).filter(|field| !field.ended(self.now_ms)),
+            Form::Count(field) => (field.name == name).then_some(field),
+            Form::Hash(hash) => hash.get(self.hasher, name).filter(|field| !field.is_expired(self.now_ms)),
         }
     }
 
@@ -84,47 +85,50 @@ impl<'a> HashView<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Field<'a>> + use<'a> {
         let now_ms = self.now_ms;
         let (one, hash) = match self.hash {
-            Look::Count(field) => (Some(field), None),
-            Look::Hash(hash) => (None, Some(hash)),
+            Form::Count(field) => (Some(field), None),
+            Form::Hash(hash) => (None, Some(hash)),
         };
-        let fields = hash.into_iter().flat_map(Hash::iter).filter(move |field| !field.ended(now_ms));
+        let fields = hash.into_iter().flat_map(Hash::iter).filter(move |field| !field.is_expired(now_ms));
         one.into_iter().chain(fields)
     }
+}
+
+impl<'a> Collection for HashView<'a> {
+    type Element = Field<'a>;
+    type Picker = Picker<'a>;
 
     /// See [`Hash::scan`].
-    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
+    fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Field<'a>)) -> u64 {
         let hash = match self.hash {
-            Look::Count(field) => {
+            Form::Count(field) => {
                 visit(field);
                 return 0;
             }
-            Look::Hash(hash) => hash,
+            Form::Hash(hash) => hash,
         };
         hash.scan(self.hasher, cursor, count, |field| {
-            if !field.ended(self.now_ms) {
+            if !field.is_expired(self.now_ms) {
                 visit(field);
             }
         })
     }
 
-    /// Returns a picker of random fields.
-    pub fn picker(&self) -> Picker<'a> {
+    fn picker(&self) -> Picker<'a> {
         match self.hash {
-            Look::Hash(hash) if !hash.is_small() && !self.ended => Picker { hash: Some(hash), list: Vec::new() },
+            Form::Hash(hash) if !hash.is_small() && !self.has_expired => Picker { hash: Some(hash), list: Vec::new() },
             _ => Picker { hash: None, list: self.iter().collect() },
         }
     }
 
-    /// `count` different fields, a uniformly random subset; all of them if there are no more.
-    pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Field<'a>> {
-        let mut left = self.len();
-        let mut wanted = count.min(left);
-        let mut fields = Vec::with_capacity(wanted);
-        if let Look::Hash(hash) = self.hash
-            && wanted < left / 3
-            && !self.ended
+    fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Field<'a>> {
+        let len = self.len();
+        let wanted = count.min(len);
+        if let Form::Hash(hash) = self.hash
+            && wanted < len / 3
+            && !self.has_expired
             && !hash.is_small()
         {
+            let mut fields = Vec::with_capacity(wanted);
             let mut taken = HashSet::with_capacity_and_hasher(wanted, self.hasher.state());
             while fields.len() < wanted
                 && let Some(field) = hash.random(&mut random)
@@ -135,17 +139,7 @@ impl<'a> HashView<'a> {
             }
             return fields;
         }
-        for field in self.iter() {
-            if wanted == 0 {
-                break;
-            }
-            if below(random(), left) < wanted {
-                fields.push(field);
-                wanted -= 1;
-            }
-            left -= 1;
-        }
-        fields
+        select(self.iter(), len, wanted, random)
     }
 }
 
@@ -157,9 +151,10 @@ pub struct Picker<'a> {
     list: Vec<Field<'a>>,
 }
 
-impl<'a> Picker<'a> {
-    /// A random field.
-    pub fn pick(&self, mut random: impl FnMut() -> u64) -> Field<'a> {
+impl<'a> Pick for Picker<'a> {
+    type Element = Field<'a>;
+
+    fn pick(&self, mut random: impl FnMut() -> u64) -> Field<'a> {
         // A hash in the database is never empty.
         let none = Field { name: b"", value: b"", deadline: None };
         match self.hash {
@@ -195,11 +190,14 @@ impl<'a> Db<'a> {
         let now_ms = self.now.mono_ms();
         let space = &self.keyspace.space;
         Ok(match space.get(self.dict, place).value() {
-            ValueRef::Boxed(Value::Hash(hash)) => {
-                Some(HashView { hash: Look::Hash(hash), hasher: space.hasher(), now_ms, ended: hash.has_ended_fields(now_ms) })
-            }
+            ValueRef::Boxed(Value::Hash(hash)) => Some(HashView {
+                hash: Form::Hash(hash),
+                hasher: space.hasher(),
+                now_ms,
+                has_expired: hash.has_expired_fields(now_ms),
+            }),
             ValueRef::Count { field, count } => {
-                Some(HashView { hash: Look::Count(counted(field, count)), hasher: space.hasher(), now_ms, ended: false })
+                Some(HashView { hash: Form::Count(counted(field, count)), hasher: space.hasher(), now_ms, has_expired: false })
             }
             _ => None,
         })
@@ -231,12 +229,12 @@ impl<'a> Db<'a> {
         let (key_hash, place) = self.locate(key);
         let Some(place) = place else { return Ok((key_hash, None)) };
         let now_ms = self.now.mono_ms();
-        let ended = match self.keyspace.space.get(self.dict, place).value() {
-            ValueRef::Boxed(Value::Hash(hash)) => hash.has_ended_fields(now_ms),
+        let has_expired = match self.keyspace.space.get(self.dict, place).value() {
+            ValueRef::Boxed(Value::Hash(hash)) => hash.has_expired_fields(now_ms),
             ValueRef::Count { .. } => false,
             _ => return Err(Error::WRONG_TYPE),
         };
-        if ended && !self.keyspace.keep_expired && !self.take_ended_fields(place, &mut { ENDED_ON_ACCESS }) {
+        if has_expired && !self.keyspace.keep_expired && !self.remove_expired_fields(place, &mut { EXPIRED_ON_ACCESS }) {
             return Ok((key_hash, None));
         }
         Ok((key_hash, Some(place)))
@@ -253,13 +251,13 @@ impl<'a> Db<'a> {
 
     /// Expires the fields that are due in the hash there, at most `budget` of them.
     pub(crate) fn expire_fields(&mut self, place: Place, budget: &mut u32) {
-        if self.take_ended_fields(place, budget) {
+        if self.remove_expired_fields(place, budget) {
             self.keyspace.space.arm_fields(self.dict, place);
         }
     }
 
     /// Removes at most `budget` expired fields, and the key with the last one. Returns false if the key is gone.
-    fn take_ended_fields(&mut self, place: Place, budget: &mut u32) -> bool {
+    fn remove_expired_fields(&mut self, place: Place, budget: &mut u32) -> bool {
         let (now, db, now_ms) = (self.now, self.index, self.now.mono_ms());
         let Keyspace { space, changes, stats, .. } = &mut *self.keyspace;
         let hasher = space.hasher().clone();
@@ -267,7 +265,7 @@ impl<'a> Db<'a> {
         let Some(Value::Hash(hash)) = space.get_mut(self.dict, place).boxed() else { return true };
         let mut taken = 0;
         while *budget > 0
-            && let Some(entry) = hash.take_ended(&hasher, now_ms)
+            && let Some(entry) = hash.pop_expired(&hasher, now_ms)
         {
             *budget -= 1;
             taken += 1;
@@ -302,7 +300,7 @@ impl<'a> Db<'a> {
         self.keyspace.changes.publish(self.index, HEXPIRED, entry.read().key());
         self.emit(entry.read().key(), Event::DEL, Effect::Delete);
         self.keyspace.changes.expired(self.index, entry.read().key());
-        self.keyspace.space.bury(entry);
+        self.keyspace.space.free_later(entry);
     }
 }
 
@@ -315,7 +313,7 @@ impl HashEdit<'_, '_> {
             ValueRef::Count { field, count } if field == name => counted(field, count),
             _ => return None,
         };
-        (!field.ended(self.db.now.mono_ms())).then_some(field)
+        (!field.is_expired(self.db.now.mono_ms())).then_some(field)
     }
 
     /// Converts the hash to the form for these fields and values, as Redis predicts it from their number and lengths.
@@ -325,7 +323,7 @@ impl HashEdit<'_, '_> {
         }
         let limits = self.db.keyspace.hash_limits;
         if pairs.len() / 2 > limits.entries || pairs.iter().any(|part| part.len() > limits.value) {
-            self.change(|hash, hasher| hash.spread(hasher));
+            self.change(|hash, hasher| hash.make_table(hasher));
         }
     }
 
@@ -343,7 +341,7 @@ impl HashEdit<'_, '_> {
             self.db.emit(self.key, SILENT, Effect::HashSet { field: name, value, deadline: None });
             return new;
         }
-        self.drop_ended(name);
+        self.remove_if_expired(name);
         let limits = self.db.keyspace.hash_limits;
         let (new, deadline) = self.change(|hash, hasher| {
             let new = hash.set(hasher, limits, name, value, ttl);
@@ -410,7 +408,7 @@ impl HashEdit<'_, '_> {
 
     /// Sets or clears the deadline of a field. Returns false if the field does not exist.
     pub fn set_deadline(&mut self, name: &[u8], deadline: Option<u64>) -> bool {
-        self.drop_ended(name);
+        self.remove_if_expired(name);
         if !self.change(|hash, hasher| hash.set_deadline(hasher, name, deadline)) {
             return false;
         }
@@ -426,7 +424,7 @@ impl HashEdit<'_, '_> {
 
     /// Removes a field. Returns false if it does not exist.
     pub fn remove(&mut self, name: &[u8]) -> bool {
-        self.drop_ended(name);
+        self.remove_if_expired(name);
         let removed = self.change(|hash, hasher| hash.remove(hasher, name));
         if removed {
             self.db.emit(self.key, SILENT, Effect::HashRemove { field: name });
@@ -473,11 +471,11 @@ impl HashEdit<'_, '_> {
     }
 
     /// Removes a field if it has expired, so that the next step does not find it.
-    fn drop_ended(&mut self, name: &[u8]) {
+    fn remove_if_expired(&mut self, name: &[u8]) {
         let now_ms = self.db.now.mono_ms();
         let Some(hash) = self.place.and_then(|place| self.db.hash_at(place)) else { return };
-        if hash.has_ended_fields(now_ms)
-            && hash.get(self.db.keyspace.space.hasher(), name).is_some_and(|field| field.ended(now_ms))
+        if hash.has_expired_fields(now_ms)
+            && hash.get(self.db.keyspace.space.hasher(), name).is_some_and(|field| field.is_expired(now_ms))
         {
             self.change(|hash, hasher| hash.remove(hasher, name));
             self.db.keyspace.stats.expired_fields += 1;

@@ -9,7 +9,7 @@ use crate::keyspace::change::{Classes, Effect, Event};
 use crate::keyspace::databases::{Db, Ttl};
 use crate::store::dict::Place;
 use crate::store::entry::{NewValue, ValueRef};
-use crate::store::values::list::{Cuts, Element, End, List, Needle};
+use crate::store::values::list::{Element, End, Limits, List, Needle};
 use crate::store::values::value::Value;
 
 impl Event {
@@ -120,12 +120,12 @@ impl<'a> Db<'a> {
 
     fn move_element(&mut self, from: (&[u8], End), to: (&[u8], End)) -> Result<Option<Vec<u8>>> {
         let Some(mut source) = self.edit_list(from.0)? else { return Ok(None) };
-        let cuts = source.cuts();
+        let limits = source.limits();
         if from.0 == to.0 {
             let list = source.list_mut();
             let Some(element) = list.take(from.1) else { return Ok(None) };
-            list.push(cuts, to.1, &[&element]);
-            list.settle(cuts);
+            list.push(limits, to.1, &[&element]);
+            list.shrink_after_removal(limits);
             // Reported in reverse order, so that a follower keeps a list of one element, and its deadline.
             source.db.emit(from.0, to.1.pushed(), Effect::ListPush { end: to.1, elements: &[&element] });
             source.db.emit(from.0, from.1.popped(), Effect::ListPop { end: from.1, count: 1 });
@@ -151,7 +151,7 @@ impl<'a> Db<'a> {
         if elements.is_empty() {
             return self.delete(key, Event::DEL).map(drop);
         }
-        let list = List::from_elements(elements.iter().copied(), self.keyspace.list_cuts);
+        let list = List::from_elements(elements.iter().copied(), self.keyspace.list_limits);
         self.put(key, Box::new(Value::List(list)), Ttl::Clear, event)
     }
 }
@@ -176,35 +176,35 @@ impl ListEdit<'_, '_> {
         }
     }
 
-    fn cuts(&self) -> Cuts {
-        self.db.keyspace.list_cuts
+    fn limits(&self) -> Limits {
+        self.db.keyspace.list_limits
     }
 
     /// Pushes elements to an end, one after the other, and reports it.
     pub fn push(&mut self, end: End, elements: &[&[u8]]) {
-        let cuts = self.cuts();
-        self.list_mut().push(cuts, end, elements);
+        let limits = self.limits();
+        self.list_mut().push(limits, end, elements);
         self.db.emit(self.key, end.pushed(), Effect::ListPush { end, elements });
     }
 
     /// As [`ListEdit::push`] for one element that counts as `bytes` bytes for the form of the list.
     fn push_counted(&mut self, end: End, element: &[u8], bytes: usize) {
-        let cuts = self.cuts();
+        let limits = self.limits();
         let list = self.list_mut();
-        list.expect(cuts, bytes, 1);
-        list.push_unforeseen(end, element);
+        list.make_room(limits, bytes, 1);
+        list.push_unconverted(end, element);
         self.db.emit(self.key, end.pushed(), Effect::ListPush { end, elements: &[element] });
     }
 
     /// Removes `count` elements at an end, or all.
     pub fn pop(&mut self, end: End, count: usize) {
-        let cuts = self.cuts();
+        let limits = self.limits();
         let list = self.list_mut();
         let count = count.min(list.len());
         let rest = list.remove_end(end, count);
-        list.settle(cuts);
+        list.shrink_after_removal(limits);
         if let Some(rest) = rest {
-            self.db.keyspace.space.bury_value(Box::new(Value::List(rest)));
+            self.db.keyspace.space.free_value_later(Box::new(Value::List(rest)));
         }
         if count > 0 {
             self.db.emit(self.key, Event::SILENT, Effect::ListPop { end, count });
@@ -223,8 +223,8 @@ impl ListEdit<'_, '_> {
 
     /// Replaces the element of this index. Returns false if there is none.
     pub fn set(&mut self, index: usize, element: &[u8]) -> bool {
-        let cuts = self.cuts();
-        let set = self.list_mut().set(cuts, index, element);
+        let limits = self.limits();
+        let set = self.list_mut().set(limits, index, element);
         if set {
             self.db.emit(self.key, Event::SILENT, Effect::ListSet { index, element });
         }
@@ -233,9 +233,9 @@ impl ListEdit<'_, '_> {
 
     /// Inserts an element before or behind the first that equals `pivot`. Returns false if there is none.
     pub fn insert(&mut self, pivot: &[u8], element: &[u8], after: bool) -> bool {
-        let (cuts, pivot) = (self.cuts(), Needle::new(pivot));
+        let (limits, pivot) = (self.limits(), Needle::new(pivot));
         let list = self.list_mut();
-        list.expect(cuts, element.len(), 1);
+        list.make_room(limits, element.len(), 1);
         let Some(index) = list.iter(End::Left).position(|held| pivot.is(held)) else { return false };
         list.insert(index, element, after);
         self.db.emit(self.key, Event::SILENT, Effect::ListInsert { index: index + usize::from(after), element });
@@ -244,11 +244,11 @@ impl ListEdit<'_, '_> {
 
     /// Removes up to `most` elements that equal this one, searching from an end. Returns their number.
     pub fn remove(&mut self, element: &[u8], from: End, most: usize) -> usize {
-        let cuts = self.cuts();
+        let limits = self.limits();
         let list = self.list_mut();
         let count = list.remove_equal(&Needle::new(element), from, most);
         if count > 0 {
-            list.settle(cuts);
+            list.shrink_after_removal(limits);
             self.db.emit(self.key, Event::SILENT, Effect::ListRemove { from, count, element });
         }
         count

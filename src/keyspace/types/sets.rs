@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use crate::base::error::{Error, Result};
 use crate::keyspace::change::{Classes, Effect, Event};
 use crate::keyspace::databases::Db;
+use crate::keyspace::types::collection::{Collection, Pick, select};
 use crate::store::dict::{KeyHasher, Place};
 use crate::store::entry::{NewValue, ValueRef};
 use crate::store::trie::below;
@@ -64,24 +65,27 @@ impl<'a> SetView<'a> {
     pub fn iter(&self) -> impl Iterator<Item = Member<'a>> + use<'a> {
         self.set.iter()
     }
+}
+
+impl<'a> Collection for SetView<'a> {
+    type Element = Member<'a>;
+    type Picker = Picker<'a>;
 
     /// See [`Set::scan`].
-    pub fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Member<'a>)) -> u64 {
+    fn scan(&self, cursor: u64, count: usize, visit: impl FnMut(Member<'a>)) -> u64 {
         self.set.scan(self.hasher, cursor, count, visit)
     }
 
-    /// Returns a picker of random members.
-    pub fn picker(&self) -> Picker<'a> {
+    fn picker(&self) -> Picker<'a> {
         // Access by index in a buffer walks over all members before it.
         Picker { set: self.set, list: if self.set.is_packed() { self.iter().collect() } else { Vec::new() } }
     }
 
-    /// `count` different members, a uniformly random subset; all of them if there are no more.
-    pub fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Member<'a>> {
-        let mut left = self.len();
-        let mut wanted = count.min(left);
-        let mut members = Vec::with_capacity(wanted);
-        if !self.set.is_packed() && wanted < left / 3 {
+    fn sample(&self, count: usize, mut random: impl FnMut() -> u64) -> Vec<Member<'a>> {
+        let len = self.len();
+        let wanted = count.min(len);
+        if !self.set.is_packed() && wanted < len / 3 {
+            let mut members = Vec::with_capacity(wanted);
             let mut taken = HashSet::with_capacity_and_hasher(wanted, self.hasher.state());
             while members.len() < wanted
                 && let Some(member) = self.set.random(&mut random)
@@ -92,17 +96,7 @@ impl<'a> SetView<'a> {
             }
             return members;
         }
-        for member in self.iter() {
-            if wanted == 0 {
-                break;
-            }
-            if below(random(), left) < wanted {
-                members.push(member);
-                wanted -= 1;
-            }
-            left -= 1;
-        }
-        members
+        select(self.iter(), len, wanted, random)
     }
 }
 
@@ -113,9 +107,10 @@ pub struct Picker<'a> {
     list: Vec<Member<'a>>,
 }
 
-impl<'a> Picker<'a> {
-    /// A random member.
-    pub fn pick(&self, mut random: impl FnMut() -> u64) -> Member<'a> {
+impl<'a> Pick for Picker<'a> {
+    type Element = Member<'a>;
+
+    fn pick(&self, mut random: impl FnMut() -> u64) -> Member<'a> {
         match self.list.len() {
             // A set in the database is never empty.
             0 => self.set.random(&mut random).unwrap_or(Member::Bytes(b"")),
@@ -193,7 +188,7 @@ impl<'a> Db<'a> {
         if let Some(place) = self.locate_set(key)? {
             self.touch(place);
             let mut edit = SetEdit { db: self, key, place };
-            edit.change(|set, hasher| set.expect(hasher, limits, count));
+            edit.change(|set, hasher| set.make_room(hasher, limits, count));
             return Ok(edit);
         }
         let hash = self.keyspace.space.hash(key);
@@ -292,7 +287,7 @@ impl SetEdit<'_, '_> {
             self.db.emit(self.key, Event::SILENT, Effect::SetRemove { member });
             visit(member);
         }
-        self.db.keyspace.space.bury_value(Box::new(Value::Set(popped)));
+        self.db.keyspace.space.free_value_later(Box::new(Value::Set(popped)));
     }
 
     /// Publishes the events of the edit. A set without members is removed, with its own event; the report of the last member's
@@ -306,7 +301,7 @@ impl SetEdit<'_, '_> {
         if empty {
             let entry = db.keyspace.space.remove(db.dict, self.place);
             db.keyspace.changes.publish(db.index, Event::DEL, self.key);
-            db.keyspace.space.bury(entry);
+            db.keyspace.space.free_later(entry);
         }
     }
 

@@ -70,7 +70,7 @@ impl<'a> Db<'a> {
     }
 
     /// The stream that a command adds an entry to; an empty one if the key does not exist. That one must get an entry, or be
-    /// reported by [`StreamEdit::made`].
+    /// reported by [`StreamEdit::report_created`].
     pub fn edit_or_create_stream<'d>(&'d mut self, key: &'d [u8]) -> Result<StreamEdit<'d, 'a>> {
         let (hash, place) = self.locate(key);
         if place.is_none() {
@@ -115,7 +115,7 @@ impl StreamEdit<'_, '_> {
     }
 
     /// Reports that the stream was created without an entry.
-    pub fn made(&mut self) {
+    pub fn report_created(&mut self) {
         self.db.emit_stored(self.place, self.key, SILENT);
     }
 
@@ -171,13 +171,13 @@ impl StreamEdit<'_, '_> {
         // Freed in pieces, as part of a stream without entries.
         let mut rest = Stream::default();
         rest.add_group(name, group);
-        self.db.keyspace.space.bury_value(Box::new(Value::Stream(Box::new(rest))));
+        self.db.keyspace.space.free_value_later(Box::new(Value::Stream(Box::new(rest))));
         self.emit(Effect::GroupRemove { group: name });
         true
     }
 
     /// Records a read by a consumer. Creates the consumer if it does not exist, and returns true then.
-    pub fn see_consumer(&mut self, group: &[u8], name: &[u8]) -> bool {
+    pub fn touch_consumer(&mut self, group: &[u8], name: &[u8]) -> bool {
         let now_ms = self.now_ms();
         let Some(of) = self.stream_mut().group_mut(group) else { return false };
         let old = of.consumer(name).map(|consumer| consumer.active_ms);

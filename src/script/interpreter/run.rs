@@ -59,7 +59,7 @@ impl Interpreter {
             // The result replaces the copy of the first key.
             lua_replace(lua, FIRST_KEY);
             if !keys.is_empty() {
-                (*(*this).frame.engine).keyspace.space.forget_places(true);
+                (*(*this).frame.engine).keyspace.space.uncache_place(true);
             }
             if status == LUA_ERRMEM || (*this).memory.needs_full_collection() {
                 Self::collect_all(this);
@@ -81,7 +81,7 @@ impl Interpreter {
             let copy = layout::first_element(lua, layout::stack_len(lua) - 2);
             layout::replace(lua, FIRST_KEY as usize - 1, copy);
             if let Some(copy) = copy.bytes() {
-                (*(*this).frame.engine).keyspace.space.remember_places_of_copy(key, copy);
+                (*(*this).frame.engine).keyspace.space.cache_place_of_copy(key, copy);
             }
         }
     }

@@ -47,13 +47,13 @@ pub(crate) unsafe fn run(
     let engine = unsafe { (*interpreter).frame.engine };
     // Most calls use the first key, so the keyspace remembers its location.
     // SAFETY: as promised.
-    let remembered = keys.first().map(|key| unsafe { (*engine).keyspace.space.remember_places(key) });
+    let remembered = keys.first().map(|key| unsafe { (*engine).keyspace.space.cache_place(key) });
     let mut run = Run { interpreter, keys, args, locals: SmallVec::new(), arena, owned: OwnedTexts::new(), calls: 0 };
     let done = run.block(&plan.statements);
     // SAFETY: as promised.
     unsafe {
         if let Some(none_was_known) = remembered {
-            (*engine).keyspace.space.forget_places(none_was_known);
+            (*engine).keyspace.space.uncache_place(none_was_known);
         }
         (*interpreter).frame.engine = std::ptr::null_mut();
     }

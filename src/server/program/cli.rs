@@ -115,10 +115,10 @@ fn flag(directive: &'static Directive, defaults: &Config) -> Arg {
         .long(directive.name)
         .value_name(value_name(directive.kind))
         .help(help)
-        .action(if directive.kind.adds_up() { ArgAction::Append } else { ArgAction::Set })
+        .action(if directive.kind.accumulates() { ArgAction::Append } else { ArgAction::Set })
         .allow_hyphen_values(true)
         .hide(directive.section == Section::Compatibility);
-    if !directive.kind.adds_up() {
+    if !directive.kind.accumulates() {
         // The last one wins, as the last line of a file does.
         arg = arg.overrides_with(directive.name);
     }
@@ -232,7 +232,7 @@ impl Given {
                 let index =
                     Directive::all().iter().position(|directive| directive.name == name || directive.alias == Some(name))?;
                 let values = self.directives.entry(index).or_default();
-                if !Directive::all()[index].kind.adds_up() {
+                if !Directive::all()[index].kind.accumulates() {
                     values.clear();
                 }
                 values.push(value);
@@ -270,7 +270,7 @@ impl Given {
         for (index, values) in &self.directives {
             let directive = &Directive::all()[*index];
             for value in values {
-                let set = if directive.kind.adds_up() {
+                let set = if directive.kind.accumulates() {
                     directive.set(&mut config, &[value.as_bytes()])
                 } else {
                     directive.set_from_value(&mut config, value.as_bytes())

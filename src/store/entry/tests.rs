@@ -1,4 +1,4 @@
-//! What is put into an entry comes out of it, whatever is done to the entry meanwhile.
+//! Entries return the data that was stored, after any sequence of changes.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Numbers of keys of each kind in a dictionary, updated as keys come and go.
+//! Numbers of keys of each kind in a dictionary, updated as keys add and go.
 
 use crate::store::entry::EntryRef;
 
@@ -18,16 +18,16 @@ pub(super) struct Counts {
 impl Counts {
     /// Counts a new entry, with or without a deadline.
     #[inline(always)]
-    pub fn come(&mut self, entry: EntryRef<'_>, has_deadline: bool) {
+    pub fn add(&mut self, entry: EntryRef<'_>, has_deadline: bool) {
         self.volatile += usize::from(has_deadline);
         if !entry.is_plain_bytes() {
-            self.native_comes(entry, has_deadline);
+            self.add_native(entry, has_deadline);
         }
     }
 
     /// Out of line, because most new entries are plain.
     #[inline(never)]
-    fn native_comes(&mut self, entry: EntryRef<'_>, has_deadline: bool) {
+    fn add_native(&mut self, entry: EntryRef<'_>, has_deadline: bool) {
         if entry.is_native() {
             self.natives += 1;
             self.volatile_natives += usize::from(has_deadline);
@@ -36,7 +36,7 @@ impl Counts {
 
     /// Counts the removal of an entry and its deadline.
     #[inline(always)]
-    pub fn gone(&mut self, entry: EntryRef<'_>) {
+    pub fn remove(&mut self, entry: EntryRef<'_>) {
         if entry.deadline().is_some() {
             self.volatile -= 1;
         }

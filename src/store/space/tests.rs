@@ -1,4 +1,4 @@
-//! The databases against plain maps.
+//! Compares the databases with plain maps.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -34,7 +34,7 @@ enum Step {
     Advance(u64, u32),
 }
 
-/// From now to a deadline: mostly soon, now and then so far that the entry must be extended.
+/// The time to a deadline: mostly short, sometimes so long that the entry must be extended.
 fn lease() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![2 => Just(None), 6 => (1..50u64).prop_map(Some), 2 => (1..100_000u64).prop_map(Some), 1 => (FAR..FAR * 4).prop_map(Some)]
 }
@@ -48,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
     let (dict, key) = (0..DICTS, 0..24u8);
     let fields = prop_oneof![
         4 => prop::collection::vec((0..10u8, lease()), 1..10),
-        // Large enough to be freed in pieces.
+        // Large enough to be freed in steps.
         1 => Just((0..100u8).map(|f| (f, Some(10 + u64::from(f)))).collect()),
     ];
     prop_oneof![
@@ -97,7 +97,7 @@ impl Model {
         self.keys[dict].insert(key, (content, deadline));
     }
 
-    /// Changes the hash there, where there is one, and the model's.
+    /// Changes a hash, if there is one, and the model's.
     fn with_hash(&mut self, dict: usize, key: u8, change: impl FnOnce(&mut Hash, &KeyHasher, &mut Fields)) {
         let Some(place) = self.find(dict, key) else { return };
         let hasher = self.space.hasher().clone();
@@ -158,11 +158,11 @@ impl Model {
                 if let Some(place) = place {
                     let entry = self.space.remove(dict, place);
                     self.space.check_invariants();
-                    self.space.bury(entry);
+                    self.space.free_later(entry);
                 }
             }
             Step::Move(key) => {
-                // As RENAME and MOVE do it.
+                // As RENAME and MOVE do.
                 let (Some(place), None) = (self.find(0, key), self.find(1, key)) else { return };
                 let entry = self.space.remove(0, place);
                 let bytes = entry.read().bytes().map(<[u8]>::to_vec);
@@ -179,7 +179,7 @@ impl Model {
             Step::FreeSome(budget) => {
                 let mut left = budget;
                 self.space.free_some(&mut left);
-                assert!(left == 0 || !self.space.has_graves());
+                assert!(left == 0 || !self.space.has_unfreed());
             }
             Step::Advance(ms, budget) => self.advance(ms, budget),
         }
@@ -213,13 +213,13 @@ impl Model {
             Due::Key { dict, entry } => {
                 let (_, deadline) = self.keys[dict].remove(&number(entry.read().key())).unwrap();
                 assert!(deadline.unwrap() <= self.now, "early");
-                self.space.bury(entry);
+                self.space.free_later(entry);
             }
             Due::Fields { dict, place } => {
                 let key = number(self.space.get(dict, place).key());
                 let now = self.now;
                 self.with_hash(dict, key, |hash, hasher, fields| {
-                    while let Some(field) = hash.take_ended(hasher, now) {
+                    while let Some(field) = hash.pop_expired(hasher, now) {
                         let (_, deadline) = fields.remove(&field.read().key()[0]).unwrap();
                         assert!(deadline.unwrap() <= now, "early");
                     }
@@ -277,11 +277,11 @@ proptest! {
         model.space.index_slots(SLOTS, slot_of);
         let known = key_of(3);
         let hash = model.space.hash(&known);
-        let none_was_known = model.space.remember_places(&known);
+        let none_was_known = model.space.cache_place(&known);
         prop_assert!(none_was_known);
         for (number, step) in steps.into_iter().enumerate() {
             model.apply(step);
-            // Not each time, and sometimes twice, so that what is remembered may be old.
+            // Not after every step, and sometimes twice, so that the remembered place may be outdated.
             for dict in [number % 2, number % 3, number % 5] {
                 if dict < DICTS {
                     prop_assert_eq!(place_of(model.space.locate(dict, &known)), (hash, model.find(dict, 3)));
@@ -289,14 +289,14 @@ proptest! {
             }
             model.compare();
         }
-        prop_assert!(!model.space.remember_places(b"other"));
-        model.space.forget_places(none_was_known);
+        prop_assert!(!model.space.cache_place(b"other"));
+        model.space.uncache_place(none_was_known);
         prop_assert_eq!(place_of(model.space.locate(0, &known)), (hash, model.find(0, 3)));
         model.advance(FAR * 8, 1000);
         let mut budget = u32::MAX;
         model.space.free_some(&mut budget);
         model.compare();
-        prop_assert!(!model.space.has_graves());
+        prop_assert!(!model.space.has_unfreed());
     }
 }
 
@@ -305,7 +305,7 @@ fn keys_of_a_slot_may_share_a_hash() {
     let mut space = Space::new(1, 1, 0);
     space.index_slots(SLOTS, |key| u16::from(key[key.len() - 1] & 1));
     let mut first_with = HashMap::new();
-    // Of so many hashes of 29 bits some two hundred are not the first of their kind, and of a quarter of them both keys are in slot 1.
+    // Among 500,000 hashes of 29 bits, about 200 occur twice, a quarter of them with both keys in slot 1.
     let name = |n: u32| format!("{n}").into_bytes();
     let twins = (0..500_000).map(name).find_map(|key| {
         let first = first_with.insert(space.hash(&key).bits(), key.clone());
@@ -328,7 +328,7 @@ fn keys_of_a_slot_may_share_a_hash() {
     let mut remove = |key: &[u8]| {
         let place = space.find(0, space.hash(key), key).unwrap();
         let entry = space.remove(0, place);
-        space.bury(entry);
+        space.free_later(entry);
         space.check_invariants();
         seen(&space)
     };
@@ -366,12 +366,12 @@ fn what_was_cleared_never_ends_a_key() {
     space.insert(0, space.hash(&key), &key, NewValue::Bytes(b"new"), Some(20));
     space.check_invariants();
     assert_eq!(space.timers(), 701);
-    assert!(space.take_due(10, &mut 2000).is_none(), "the graves' timers go off unseen");
+    assert!(space.take_due(10, &mut 2000).is_none(), "timers of cleared keys fire without effect");
     space.check_invariants();
     assert_eq!((space.timers(), space.dict(0).len()), (1, 1));
     let mut budget = 2000;
     space.free_some(&mut budget);
-    assert_eq!((budget, space.has_graves()), (1300, false));
+    assert_eq!((budget, space.has_unfreed()), (1300, false));
     assert!(matches!(space.take_due(20, &mut 2000), Some(Due::Key { .. })));
 }
 
@@ -381,21 +381,21 @@ fn a_long_string_is_freed_a_mebibyte_at_a_time() {
     let hash = space.hash(b"k");
     let place = space.insert(0, hash, b"k", NewValue::Bytes(&vec![b'x'; 20 << 20]), None);
     space.replace(0, place, NewValue::Bytes(b"short"), None);
-    assert_eq!(space.buried(), 1);
+    assert_eq!(space.unfreed_len(), 1);
     let mut steps = 0;
-    while space.has_graves() {
+    while space.has_unfreed() {
         let mut budget = 256;
         space.free_some(&mut budget);
-        assert!(budget == 0 || !space.has_graves());
+        assert!(budget == 0 || !space.has_unfreed());
         space.check_invariants();
         steps += 1;
     }
     assert!((19..=21).contains(&steps), "{steps} steps for 20 MiB");
-    // One in a dictionary that is emptied, too.
+    // Also a value in a dictionary that is cleared.
     space.replace(0, place, NewValue::Bytes(&vec![b'x'; 20 << 20]), None);
     space.clear(0, Default::default());
     let mut steps = 0;
-    while space.has_graves() {
+    while space.has_unfreed() {
         space.free_some(&mut 256);
         steps += 1;
     }

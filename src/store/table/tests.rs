@@ -1,4 +1,4 @@
-//! Tables against a naive model, and what they are to be sparing with.
+//! Compares tables with a naive model, and checks memory usage, scans and stale positions.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Hashes of our own choice: spread, forty alike, crowded at the end, or some of each.
+/// Chosen hashes: distributed, forty equal ones, clustered at the end, or a mixture.
 fn hash_of_key(kind: u8, key: &[u8]) -> u32 {
     let n = u32::from(u16::from_be_bytes(key.try_into().unwrap()));
     let spread = n.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS);
@@ -43,7 +43,7 @@ fn hash_of_key(kind: u8, key: &[u8]) -> u32 {
     }
 }
 
-/// A scan that goes on while the table changes: how often each key was given, and those there from the start.
+/// A scan while the table changes: how often each key was visited, and the keys that existed at the start.
 #[derive(Default)]
 struct Scan {
     cursor: u32,
@@ -219,7 +219,7 @@ fn entries_that_are_removed_in_the_order_of_a_scan_do_not_crowd_the_rest() {
     assert!(table.len() == 0 && table.allocated() < before / 100);
 }
 
-/// A table whose only entry was removed, and where that stood.
+/// A table whose only entry was removed, and the entry's position.
 fn stale_position() -> (Table, Position) {
     let mut table = Table::default();
     let position = table.insert(7, Entry::new(b"k", NewValue::Bytes(b"v"), None));

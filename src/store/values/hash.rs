@@ -4,7 +4,7 @@
 //! field or value is long, or when a field gets a deadline, and stays one.
 //!
 //! A table's deadlines are kept in order beside it, each as one word of the deadline and the beginning of the field's hash: that
-//! is enough to find the field again, and costs 8 bytes. Expired fields stay until [`Hash::take_ended`] removes them: readers of
+//! is enough to find the field again, and costs 8 bytes. Expired fields stay until [`Hash::pop_expired`] removes them: readers of
 //! a field compare its deadline.
 
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ pub struct Field<'a> {
 
 impl Field<'_> {
     /// Whether its deadline is reached.
-    pub fn ended(&self, now_ms: u64) -> bool {
+    pub fn is_expired(&self, now_ms: u64) -> bool {
         self.deadline.is_some_and(|d| d <= now_ms)
     }
 }
@@ -204,7 +204,7 @@ impl Hash {
             if !long && !matches!(ttl, FieldTtl::At(_)) {
                 let new = packed.set(name, value);
                 if new && packed.len() > limits.entries {
-                    self.spread(hasher);
+                    self.make_table(hasher);
                 }
                 return new;
             }
@@ -246,7 +246,7 @@ impl Hash {
     }
 
     /// Converts it to a table for good, as if it had exceeded a buffer's limits.
-    pub fn spread(&mut self, hasher: &KeyHasher) {
+    pub fn make_table(&mut self, hasher: &KeyHasher) {
         self.into_fields(hasher).large = true;
     }
 
@@ -288,12 +288,12 @@ impl Hash {
     }
 
     /// Whether it has expired fields that are not removed yet.
-    pub fn has_ended_fields(&self, now_ms: u64) -> bool {
+    pub fn has_expired_fields(&self, now_ms: u64) -> bool {
         self.next_field_deadline().is_some_and(|d| d <= now_ms)
     }
 
     /// Whether every field has expired, and so the hash itself.
-    pub fn ended(&self, now_ms: u64) -> bool {
+    pub fn is_expired(&self, now_ms: u64) -> bool {
         self.end().is_some_and(|end| end <= now_ms)
     }
 
@@ -308,7 +308,7 @@ impl Hash {
     }
 
     /// Number of expired fields that are not removed yet. Walks them, unless all fields with deadlines have expired.
-    pub fn ended_fields(&self, now_ms: u64) -> usize {
+    pub fn expired_fields(&self, now_ms: u64) -> usize {
         let Form::Fields(fields) = &self.0 else { return 0 };
         if fields.deadlines.last().is_some_and(|word| word >> HASH_BITS <= now_ms) {
             return fields.timed as usize;
@@ -325,7 +325,7 @@ impl Hash {
     }
 
     /// Removes one expired field.
-    pub fn take_ended(&mut self, hasher: &KeyHasher, now_ms: u64) -> Option<Entry> {
+    pub fn pop_expired(&mut self, hasher: &KeyHasher, now_ms: u64) -> Option<Entry> {
         let Form::Fields(fields) = &mut self.0 else { return None };
         loop {
             let first = *fields.deadlines.first()?;

@@ -1,4 +1,4 @@
-//! Hashes against a model.
+//! Compares hashes with a model.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ enum Step {
     Remove(u8),
     Pass(u64),
     Copy,
-    Spread,
+    MakeTable,
 }
 
 fn ttl() -> impl Strategy<Value = FieldTtl> {
@@ -30,11 +30,11 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (0u8..40).prop_map(Step::Remove),
         2 => (1u64..5).prop_map(Step::Pass),
         1 => Just(Step::Copy),
-        1 => Just(Step::Spread),
+        1 => Just(Step::MakeTable),
     ]
 }
 
-/// A field's value: now and then one too long for an entry, or of another length.
+/// A value; some are too long for an entry or have another length.
 fn value(v: u8) -> Vec<u8> {
     if v == 255 { vec![b'x'; 5000] } else { vec![v; usize::from(v % 9)] }
 }
@@ -82,11 +82,11 @@ proptest! {
                 Step::Pass(ms) => {
                     now += ms;
                     let ended = model.iter().filter(|m| m.2.is_some_and(|d| d <= now)).count();
-                    prop_assert_eq!(hash.ended_fields(now), ended);
-                    prop_assert_eq!(hash.has_ended_fields(now), ended > 0);
-                    prop_assert_eq!(hash.ended(now), ended > 0 && ended == model.len());
+                    prop_assert_eq!(hash.expired_fields(now), ended);
+                    prop_assert_eq!(hash.has_expired_fields(now), ended > 0);
+                    prop_assert_eq!(hash.is_expired(now), ended > 0 && ended == model.len());
                     let mut last = 0;
-                    while let Some(entry) = hash.take_ended(&hasher, now) {
+                    while let Some(entry) = hash.pop_expired(&hasher, now) {
                         let deadline = entry.read().deadline().unwrap();
                         prop_assert!(last <= deadline && deadline <= now);
                         last = deadline;
@@ -94,7 +94,7 @@ proptest! {
                     model.retain(|m| m.2.is_none_or(|d| d > now));
                 }
                 Step::Copy => hash = hash.clone(),
-                Step::Spread => hash.spread(&hasher),
+                Step::MakeTable => hash.make_table(&hasher),
             }
             hash.check_invariants(&hasher);
             prop_assert_eq!(hash.len(), model.len());
@@ -175,7 +175,7 @@ fn ended_fields_are_found_in_a_tree_of_tables() {
     let hasher = KeyHasher::new(3);
     let mut hash = Hash::default();
     let name = |n: u64| format!("field:{n}").into_bytes();
-    // Many share a deadline, some with it the beginning of their hashes.
+    // Many fields share a deadline, and some of them the first bits of their hashes.
     for n in 0..60_000 {
         let ttl = if n % 3 == 0 { FieldTtl::Clear } else { FieldTtl::At(1 + n % 7) };
         hash.set(&hasher, Limits::default(), &name(n), b"v", ttl);
@@ -187,9 +187,9 @@ fn ended_fields_are_found_in_a_tree_of_tables() {
     hash.check_invariants(&hasher);
     assert_eq!(hash.timed(), 60_000 - 20_000 + 4_000);
     for now in 1..=9 {
-        let ended = hash.ended_fields(now);
+        let ended = hash.expired_fields(now);
         let mut taken = 0;
-        while let Some(field) = hash.take_ended(&hasher, now) {
+        while let Some(field) = hash.pop_expired(&hasher, now) {
             assert_eq!(field.read().deadline(), Some(now));
             taken += 1;
         }

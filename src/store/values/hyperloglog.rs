@@ -1,4 +1,4 @@
-//! HyperLogLogs: how many different elements were seen, in at most twelve kilobytes, in the very bytes in which Redis keeps them.
+//! HyperLogLogs: estimates of the number of different elements, in at most 12 KiB, in exactly Redis's format.
 //!
 //! ```text
 //!   "HYLL" │ encoding │ 3 unused │ count, 8 bytes │ registers
@@ -7,20 +7,20 @@
 //!           01zzzzzz zzzzzzzz    z+1 registers are 0
 //!           1vvvvvll             l+1 registers are v+1
 //! ```
-//! The count is the last estimate, as long as its highest bit is clear. An element's hash chooses a register by its lowest 14 bits; the
-//! register keeps the longest run of zero bits that was seen above them. Whoever holds such a string may have got it from anywhere:
-//! all functions take any bytes that [`is_valid`] accepts.
+//! The count is the cached estimate; it is valid while its highest bit is clear. The lowest 14 bits of an element's hash select a
+//! register; the register stores the longest run of zero bits above them, plus one. Such strings may come from clients, so all
+//! functions accept any bytes that pass [`is_valid`].
 
-/// Registers.
+/// Number of registers.
 pub const REGISTERS: usize = 1 << INDEX_BITS;
-/// What registers hold, a byte each.
+/// The values of all registers, one per byte.
 pub type Registers = [u8; REGISTERS];
 
 const INDEX_BITS: u32 = 14;
-/// Bits of a hash that are searched for zeros.
+/// Number of bits of a hash that are searched for zeros.
 const RUN_BITS: usize = 64 - INDEX_BITS as usize;
 const HEAD: usize = 16;
-/// Where the last estimate lies.
+/// The position of the cached estimate.
 pub const CACHE: std::ops::Range<usize> = 8..HEAD;
 const MAGIC: &[u8] = b"HYLL";
 const DENSE: u8 = 0;
@@ -30,11 +30,11 @@ const VALUE_MAX: u8 = 32;
 const VALUES_MAX: usize = 4;
 const ZEROS_MAX: usize = 64;
 
-/// The registers make no sense.
+/// The error of invalid registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// One that has seen nothing.
+/// A HyperLogLog without elements, in the sparse encoding.
 pub fn empty() -> Vec<u8> {
     let mut bytes = vec![0; HEAD];
     bytes[..4].copy_from_slice(MAGIC);
@@ -43,7 +43,7 @@ pub fn empty() -> Vec<u8> {
     bytes
 }
 
-/// Whether a string can be one, by its head and length.
+/// Whether a string can be a HyperLogLog, judging by its header and length.
 pub fn is_valid(bytes: &[u8]) -> bool {
     bytes.len() >= HEAD
         && bytes.starts_with(MAGIC)
@@ -53,23 +53,23 @@ pub fn is_valid(bytes: &[u8]) -> bool {
         }
 }
 
-/// Whether its registers are all written down.
+/// Whether it is in the dense encoding.
 pub fn is_dense(bytes: &[u8]) -> bool {
     bytes[4] == DENSE
 }
 
-/// The last estimate, if nothing has changed since.
-pub fn cached(bytes: &[u8]) -> Option<u64> {
+/// The cached estimate, if it is valid.
+pub fn cached_count(bytes: &[u8]) -> Option<u64> {
     let count = u64::from_le_bytes(bytes[CACHE].try_into().ok()?);
     (count >> 63 == 0).then_some(count)
 }
 
-/// Forgets the last estimate.
-pub fn forget(bytes: &mut [u8]) {
+/// Invalidates the cached estimate.
+pub fn invalidate(bytes: &mut [u8]) {
     bytes[HEAD - 1] |= 0x80;
 }
 
-/// 64 bits of MurmurHash 2.
+/// MurmurHash64A.
 fn murmur(bytes: &[u8]) -> u64 {
     const M: u64 = 0xc6a4_a793_5bd1_e995;
     const R: u32 = 47;
@@ -89,14 +89,14 @@ fn murmur(bytes: &[u8]) -> u64 {
     h ^ (h >> R)
 }
 
-/// The register that an element belongs to and what it says there.
-fn place(element: &[u8]) -> (usize, u8) {
+/// The register of an element, and the value that the element gives it.
+fn register_of(element: &[u8]) -> (usize, u8) {
     let hash = murmur(element);
     let run = (hash >> INDEX_BITS) | 1 << RUN_BITS;
     (hash as usize & (REGISTERS - 1), run.trailing_zeros() as u8 + 1)
 }
 
-/// A register of a dense one.
+/// Reads a register of the dense encoding.
 fn dense_get(bytes: &[u8], index: usize) -> u8 {
     let (at, shift) = (HEAD + index * 6 / 8, index * 6 % 8);
     let low = u16::from(bytes[at]);
@@ -114,19 +114,19 @@ fn dense_put(bytes: &mut [u8], index: usize, value: u8) {
     }
 }
 
-/// A run of registers in a sparse one.
+/// A run of registers in the sparse encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
-    /// So many are 0, said in one byte.
+    /// This many registers are 0, in one byte.
     Zeros(usize),
-    /// So many are 0, said in two.
+    /// This many registers are 0, in two bytes.
     ManyZeros(usize),
-    /// So many have this value.
+    /// Registers with this value, and their number.
     Values(u8, usize),
 }
 
 impl Run {
-    /// The run that is said at `at`. What is missing at the end reads as zero.
+    /// Decodes the run at `at`. A missing byte at the end is read as zero.
     fn read(bytes: &[u8], at: usize) -> Run {
         let byte = bytes[at];
         match byte >> 6 {
@@ -139,14 +139,14 @@ impl Run {
         }
     }
 
-    /// Registers.
+    /// Number of registers.
     fn len(self) -> usize {
         match self {
             Run::Zeros(len) | Run::ManyZeros(len) | Run::Values(_, len) => len,
         }
     }
 
-    /// Bytes.
+    /// Number of bytes.
     fn size(self) -> usize {
         if matches!(self, Run::ManyZeros(_)) { 2 } else { 1 }
     }
@@ -159,7 +159,7 @@ impl Run {
     }
 }
 
-/// The runs of a sparse one.
+/// The runs of the sparse encoding.
 fn runs(bytes: &[u8]) -> impl Iterator<Item = Run> {
     let mut at = HEAD;
     std::iter::from_fn(move || {
@@ -181,7 +181,7 @@ fn values(value: u8, len: usize) -> u8 {
     0x80 | (value - 1) << 2 | (len - 1) as u8
 }
 
-/// Calls `visit` with the value and the extent of each run of registers.
+/// Calls `visit` with the value and the range of each run of registers.
 fn each_run(bytes: &[u8], mut visit: impl FnMut(u8, std::ops::Range<usize>)) -> Result<(), Corrupt> {
     if is_dense(bytes) {
         (0..REGISTERS).for_each(|index| visit(dense_get(bytes, index), index..index + 1));
@@ -199,7 +199,7 @@ fn each_run(bytes: &[u8], mut visit: impl FnMut(u8, std::ops::Range<usize>)) -> 
     if from == REGISTERS { Ok(()) } else { Err(Corrupt) }
 }
 
-/// Writes all registers down; false where they are already.
+/// Converts to the dense encoding. Returns false if it is dense already.
 pub fn to_dense(bytes: &mut Vec<u8>) -> Result<bool, Corrupt> {
     if is_dense(bytes) {
         return Ok(false);
@@ -216,13 +216,13 @@ pub fn to_dense(bytes: &mut Vec<u8>) -> Result<bool, Corrupt> {
     Ok(true)
 }
 
-/// What an element changes in a dense one: two bytes, and where they lie; `None` for nothing.
+/// The change of the dense encoding by an element: the position and the new value of two bytes; `None` if nothing changes.
 pub fn change(bytes: &[u8], element: &[u8]) -> Option<(usize, [u8; 2])> {
-    let (index, value) = place(element);
+    let (index, value) = register_of(element);
     if dense_get(bytes, index) >= value {
         return None;
     }
-    // The last register lies in the last two bytes.
+    // The last register ends in the last byte.
     let at = (HEAD + index * 6 / 8).min(DENSE_LEN - 2);
     let mut both = [bytes[at], bytes[at + 1]];
     let shift = index * 6 - (at - HEAD) * 8;
@@ -231,13 +231,13 @@ pub fn change(bytes: &[u8], element: &[u8]) -> Option<(usize, [u8; 2])> {
     Some((at, both))
 }
 
-/// Sees an element; true when that changed a register. A sparse one that outgrows `sparse_max` bytes becomes dense.
+/// Adds an element. Returns whether a register changed. A sparse encoding that would exceed `sparse_max` bytes becomes dense.
 pub fn add(bytes: &mut Vec<u8>, element: &[u8], sparse_max: usize) -> Result<bool, Corrupt> {
-    let (index, value) = place(element);
+    let (index, value) = register_of(element);
     raise(bytes, index, value, sparse_max)
 }
 
-/// Raises a register to a value; false where it is as high.
+/// Raises a register to a value. Returns false if it is at least as high already.
 pub fn raise(bytes: &mut Vec<u8>, index: usize, value: u8, sparse_max: usize) -> Result<bool, Corrupt> {
     if !is_dense(bytes) {
         if value <= VALUE_MAX
@@ -254,9 +254,9 @@ pub fn raise(bytes: &mut Vec<u8>, index: usize, value: u8, sparse_max: usize) ->
     Ok(changed)
 }
 
-/// As [`raise`] for a sparse one; `None` where it would become too long.
+/// As [`raise`] for the sparse encoding; `None` if it would become too long.
 fn sparse_raise(bytes: &mut Vec<u8>, index: usize, value: u8, sparse_max: usize) -> Result<Option<bool>, Corrupt> {
-    // The run with the register, and the one before it.
+    // Find the run of the register, and the run before it.
     let (mut at, mut before, mut first) = (HEAD, HEAD, 0);
     let run = loop {
         if at >= bytes.len() {
@@ -273,7 +273,7 @@ fn sparse_raise(bytes: &mut Vec<u8>, index: usize, value: u8, sparse_max: usize)
     if run.value() >= value {
         return Ok(Some(false));
     }
-    // What stands before the register in its run, the register, and what stands behind it.
+    // The registers of the run before this one, the register itself, and those after it.
     let mut runs = Vec::with_capacity(5);
     let mut part = |len: usize| match run {
         _ if len == 0 => {}
@@ -295,11 +295,11 @@ fn sparse_raise(bytes: &mut Vec<u8>, index: usize, value: u8, sparse_max: usize)
     }
     bytes.splice(at..end, runs);
     merge_values(bytes, before);
-    forget(bytes);
+    invalidate(bytes);
     Ok(Some(true))
 }
 
-/// Makes one of neighbours with the same value, among the five runs from `at` on.
+/// Merges adjacent runs with the same value, among the five runs from `at` on.
 fn merge_values(bytes: &mut Vec<u8>, mut at: usize) {
     for _ in 0..5 {
         if at >= bytes.len() {
@@ -320,7 +320,7 @@ fn merge_values(bytes: &mut Vec<u8>, mut at: usize) {
     }
 }
 
-/// Raises registers to those of another.
+/// Raises registers to those of another HyperLogLog.
 pub fn merge(registers: &mut Registers, bytes: &[u8]) -> Result<(), Corrupt> {
     each_run(bytes, |value, extent| {
         if value > 0 {
@@ -329,7 +329,7 @@ pub fn merge(registers: &mut Registers, bytes: &[u8]) -> Result<(), Corrupt> {
     })
 }
 
-/// How many elements it has seen, estimated.
+/// The estimated number of elements.
 pub fn count(bytes: &[u8]) -> Result<u64, Corrupt> {
     let mut histogram = [0; 64];
     each_run(bytes, |value, extent| histogram[usize::from(value)] += extent.len())?;
@@ -343,10 +343,10 @@ pub fn count_registers(registers: &Registers) -> u64 {
     estimate(&histogram)
 }
 
-/// Ertl's improved estimator ("New cardinality estimation algorithms for HyperLogLog sketches", arXiv:1702.01284), from how many
-/// registers have each value.
+/// Ertl's improved estimator ("New cardinality estimation algorithms for HyperLogLog sketches", arXiv:1702.01284), from the
+/// number of registers with each value.
 fn estimate(histogram: &[usize; 64]) -> u64 {
-    /// 1/(2 ln 2)
+    /// 1/(2 ln 2).
     const ALPHA: f64 = std::f64::consts::LOG2_E / 2.0;
     let m = REGISTERS as f64;
     let mut z = m * tau((m - histogram[RUN_BITS + 1] as f64) / m);
@@ -389,7 +389,7 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// The runs of a sparse one, for people.
+/// The runs of the sparse encoding in readable form.
 pub fn describe(bytes: &[u8]) -> String {
     let run = |run: Run| match run {
         Run::Zeros(len) => format!("z:{len}"),
@@ -399,7 +399,7 @@ pub fn describe(bytes: &[u8]) -> String {
     runs(bytes).map(run).collect::<Vec<_>>().join(" ")
 }
 
-/// The registers of a dense one.
+/// The registers of the dense encoding.
 pub fn registers(bytes: &[u8]) -> impl Iterator<Item = u8> {
     (0..REGISTERS).map(|index| dense_get(bytes, index))
 }
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(sparse[HEAD..], dense[HEAD..]);
     }
 
-    /// Registers as they must be.
+    /// All registers.
     fn registers_of(bytes: &[u8]) -> Vec<u8> {
         let mut registers = [0; REGISTERS];
         merge(&mut registers, bytes).unwrap();
@@ -491,12 +491,12 @@ mod tests {
     #[test]
     fn the_estimate_is_kept_until_something_changes() {
         let mut bytes = empty();
-        assert_eq!(cached(&bytes), Some(0));
+        assert_eq!(cached_count(&bytes), Some(0));
         add(&mut bytes, b"a", 3000).unwrap();
-        assert_eq!(cached(&bytes), None);
+        assert_eq!(cached_count(&bytes), None);
         bytes[CACHE].copy_from_slice(&1u64.to_le_bytes());
-        assert_eq!(cached(&bytes), Some(1));
+        assert_eq!(cached_count(&bytes), Some(1));
         add(&mut bytes, b"a", 3000).unwrap();
-        assert_eq!(cached(&bytes), Some(1));
+        assert_eq!(cached_count(&bytes), Some(1));
     }
 }

@@ -26,21 +26,21 @@ pub enum End {
 /// `list-max-listpack-size`: the maximum size of a node, and of a small list. Above 0: that many elements, and 8 KiB. Below 0: −1
 /// to −5 stand for 4 to 64 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cuts(i32);
+pub struct Limits(i32);
 
-impl Default for Cuts {
+impl Default for Limits {
     fn default() -> Self {
-        Cuts(-2)
+        Limits(-2)
     }
 }
 
-impl Cuts {
+impl Limits {
     /// Maximum bytes of a node that is bounded by the number of its elements.
     const COUNTED_BYTES: usize = 8192;
 
     /// Converts the directive's value.
-    pub fn new(size: i64) -> Cuts {
-        Cuts(size.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32)
+    pub fn new(size: i64) -> Limits {
+        Limits(size.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32)
     }
 
     /// Maximum bytes of a node.
@@ -83,11 +83,11 @@ impl Default for List {
 
 impl List {
     /// A list of these elements, in the appropriate form.
-    pub fn from_elements<'e>(elements: impl Iterator<Item = &'e [u8]>, cuts: Cuts) -> List {
-        let mut chain = Chain::new(cuts);
+    pub fn from_elements<'e>(elements: impl Iterator<Item = &'e [u8]>, limits: Limits) -> List {
+        let mut chain = Chain::new(limits);
         elements.for_each(|element| chain.push(End::Right, element));
         let mut list = List(Form::Large(Box::new(chain)));
-        list.shrink(cuts, false);
+        list.shrink(limits, false);
         list
     }
 
@@ -173,24 +173,24 @@ impl List {
     }
 
     /// Pushes elements to an end, one after the other.
-    pub fn push(&mut self, cuts: Cuts, end: End, elements: &[&[u8]]) {
-        self.expect(cuts, elements.iter().map(|element| element.len()).sum(), elements.len());
+    pub fn push(&mut self, limits: Limits, end: End, elements: &[&[u8]]) {
+        self.make_room(limits, elements.iter().map(|element| element.len()).sum(), elements.len());
         if let Form::Small(node) = &mut self.0
             && elements.len() > 1
         {
             let bytes = elements.iter().map(|element| encoded_len(element)).sum::<usize>();
-            if node.size() + bytes > 2 * cuts.bytes() {
+            if node.size() + bytes > 2 * limits.bytes() {
                 // Redis does not count the length bytes of many empty elements; they must not make a node grow without bound.
-                self.spread(cuts);
+                self.make_large(limits);
             } else {
                 node.reserve(bytes, end == End::Left);
             }
         }
-        elements.iter().for_each(|element| self.push_unforeseen(end, element));
+        elements.iter().for_each(|element| self.push_unconverted(end, element));
     }
 
-    /// Pushes an element to an end without changing the form of the list: see [`List::expect`].
-    pub fn push_unforeseen(&mut self, end: End, element: &[u8]) {
+    /// Pushes an element to an end without changing the form of the list: see [`List::make_room`].
+    pub fn push_unconverted(&mut self, end: End, element: &[u8]) {
         match &mut self.0 {
             Form::Small(node) => {
                 let bounds = node.bounds();
@@ -201,33 +201,34 @@ impl List {
     }
 
     /// Converts the list to the form for this many more bytes and elements, as Redis predicts it, whether they follow or not.
-    pub fn expect(&mut self, cuts: Cuts, bytes: usize, count: usize) {
+    pub fn make_room(&mut self, limits: Limits, bytes: usize, count: usize) {
         if let Form::Small(node) = &self.0
-            && cuts.exceeded(node.size() + bytes, node.count() + count)
+            && limits.exceeded(node.size() + bytes, node.count() + count)
         {
-            self.spread(cuts);
+            self.make_large(limits);
         }
     }
 
-    fn spread(&mut self, cuts: Cuts) {
+    fn make_large(&mut self, limits: Limits) {
         if let Form::Small(node) = &mut self.0 {
-            self.0 = Form::Large(Box::new(Chain::of(std::mem::take(node), cuts)));
+            self.0 = Form::Large(Box::new(Chain::of(std::mem::take(node), limits)));
         }
     }
 
     /// Converts the list back to the small form if it fits there or, with `half`, into half of its maximum.
-    fn shrink(&mut self, cuts: Cuts, half: bool) {
+    fn shrink(&mut self, limits: Limits, half: bool) {
         if let Form::Large(chain) = &mut self.0
             && chain.links.len() == 1
             && let Some(link) = chain.links.front_mut()
             && !link.node.is_plain()
-            && cuts.small_again(&link.node, half)
+            && limits.small_again(&link.node, half)
         {
             self.0 = Form::Small(std::mem::take(&mut link.node));
         }
     }
 
-    /// Removes one element at an end and returns its bytes, without converting to the small form: see [`List::settle`].
+    /// Removes one element at an end and returns its bytes, without converting to the small form: see
+    /// [`List::shrink_after_removal`].
     pub fn take(&mut self, end: End) -> Option<Vec<u8>> {
         let element = self.iter(end).next()?.to_vec();
         drop(self.remove_end(end, 1));
@@ -235,8 +236,8 @@ impl List {
     }
 
     /// Converts back to the small form after removals, if that is due.
-    pub fn settle(&mut self, cuts: Cuts) {
-        self.shrink(cuts, true);
+    pub fn shrink_after_removal(&mut self, limits: Limits) {
+        self.shrink(limits, true);
     }
 
     /// Removes `count` elements at an end, or all. If that frees much memory, returns a list that must be freed in pieces.
@@ -257,7 +258,7 @@ impl List {
                 if removed.is_empty() {
                     return None;
                 }
-                let mut rest = Chain::new(chain.cuts);
+                let mut rest = Chain::new(chain.limits);
                 rest.links = removed.into();
                 rest.len = rest.links.iter().map(|link| link.count as usize).sum();
                 Some(List(Form::Large(Box::new(rest))))
@@ -266,8 +267,8 @@ impl List {
     }
 
     /// Replaces the element at this index. Returns false if there is none.
-    pub fn set(&mut self, cuts: Cuts, index: usize, element: &[u8]) -> bool {
-        self.expect(cuts, element.len(), 1);
+    pub fn set(&mut self, limits: Limits, index: usize, element: &[u8]) -> bool {
+        self.make_room(limits, element.len(), 1);
         if index >= self.len() {
             return false;
         }
@@ -275,7 +276,7 @@ impl List {
             Form::Small(node) => node.replace(node.place(index), element),
             Form::Large(chain) => chain.replace(chain.spot(index), element),
         }
-        self.settle(cuts);
+        self.shrink_after_removal(limits);
         true
     }
 

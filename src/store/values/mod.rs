@@ -1,4 +1,5 @@
-//! Values: strings, lists, sets, hashes, sorted sets, streams and HyperLogLogs, each compact while small. Begin at [`value`].
+//! Values: strings, lists, sets, hashes, sorted sets, streams and HyperLogLogs, each with a compact form for small values. Start
+//! with [`value`].
 
 pub mod hash;
 pub mod hyperloglog;

@@ -225,7 +225,7 @@ impl Set {
     }
 
     /// Converts it to the form for this many more members, as Redis predicts it.
-    pub fn expect(&mut self, hasher: &KeyHasher, limits: Limits, more: usize) {
+    pub fn make_room(&mut self, hasher: &KeyHasher, limits: Limits, more: usize) {
         let outgrown = match &self.0 {
             Form::Small(buffer) => match small(buffer) {
                 Small::Ints(_) => more > limits.ints,
@@ -234,7 +234,7 @@ impl Set {
             Form::Table(_) => false,
         };
         if outgrown {
-            self.spread(hasher);
+            self.make_table(hasher);
         }
     }
 
@@ -245,17 +245,13 @@ impl Set {
             match small(buffer) {
                 Small::Ints(ints) => {
                     if let Some(n) = member.integer() {
-                        let new = ints::add(buffer, n);
-                        if new && Ints::of(buffer).len() > limits.ints_max() {
-                            self.spread(hasher);
-                        }
-                        return new;
+                        return self.add_integer(hasher, limits, n);
                     }
                     let member = member.text(&mut digits);
                     if ints.len() < limits.entries && member.len().max(longest(ints)) <= limits.value {
                         *buffer = pack(ints);
                     } else {
-                        self.spread(hasher);
+                        self.make_table(hasher);
                     }
                 }
                 Small::Strings(members) => {
@@ -264,7 +260,7 @@ impl Set {
                         return false;
                     }
                     if member.len() > limits.value || members.len() >= limits.entries {
-                        self.spread(hasher);
+                        self.make_table(hasher);
                     }
                 }
             }
@@ -281,6 +277,17 @@ impl Set {
             }
         }
         true
+    }
+
+    /// As [`Set::add`] for an integer and a set of integers.
+    #[inline]
+    fn add_integer(&mut self, hasher: &KeyHasher, limits: Limits, n: i64) -> bool {
+        let Form::Small(buffer) = &mut self.0 else { return false };
+        let new = ints::add(buffer, n);
+        if new && Ints::of(buffer).len() > limits.ints_max() {
+            self.make_table(hasher);
+        }
+        new
     }
 
     /// Removes a member. Returns false if it does not exist.
@@ -301,7 +308,7 @@ impl Set {
     }
 
     /// Converts it to a table for good, as if it had exceeded the limits of the other forms.
-    pub fn spread(&mut self, hasher: &KeyHasher) {
+    pub fn make_table(&mut self, hasher: &KeyHasher) {
         if matches!(self.0, Form::Table(_)) {
             return;
         }

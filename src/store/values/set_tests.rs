@@ -1,4 +1,4 @@
-//! Sets against a model.
+//! Compares sets with a model.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ enum Step {
     RemoveMany(u16, u16),
     RemoveRandom(u64),
     Expect(usize),
-    Spread,
+    MakeTable,
     MakeInts,
     Copy,
     Scan(usize),
@@ -39,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..5000u16, 1..4000u16).prop_map(|(from, n)| Step::RemoveMany(from, n)),
         4 => any::<u64>().prop_map(Step::RemoveRandom),
         1 => (0..20usize).prop_map(Step::Expect),
-        1 => Just(Step::Spread),
+        1 => Just(Step::MakeTable),
         1 => Just(Step::MakeInts),
         1 => Just(Step::Copy),
         6 => (0..30usize).prop_map(Step::Scan),
@@ -60,7 +60,7 @@ proptest! {
         let hasher = KeyHasher::new(11);
         let limits = Limits { ints, entries, value };
         let mut set = Set::default();
-        // In the order in which they came.
+        // In the order of insertion.
         let mut model: Vec<Vec<u8>> = Vec::new();
         let (mut cursor, mut given, mut steady) = (0, BTreeSet::new(), BTreeSet::new());
         for step in steps {
@@ -81,8 +81,8 @@ proptest! {
                     remove.extend(drawn.map(|member| member.to_vec()));
                     prop_assert!(remove.iter().all(|member| model.contains(member)));
                 }
-                Step::Expect(more) => set.expect(&hasher, limits, more),
-                Step::Spread => set.spread(&hasher),
+                Step::Expect(more) => set.make_room(&hasher, limits, more),
+                Step::MakeTable => set.make_table(&hasher),
                 Step::MakeInts => {
                     set.make_ints(limits);
                     let fits = set.len() <= ints && model.iter().all(|member| parse_i64(member).is_some());

@@ -1,4 +1,4 @@
-//! The wheel against a sorted map, and its promises of punctuality.
+//! Compares the wheel with a sorted map, and checks its punctuality.
 
 use std::collections::BTreeMap;
 
@@ -128,7 +128,7 @@ fn moving_ahead_is_paced() {
     assert_eq!((fired.len(), left), (0, 2000 - AHEAD_PER_MS));
     assert_eq!(poll(&mut wheel, 4096, 2000, |d| d).1, 2000, "no more in the same millisecond");
     assert_eq!(wheel.next_wake(), Some(4097));
-    // With the start near, the whole budget; with the start very near, at once.
+    // Near the start, the whole budget; very near, immediately.
     assert_eq!(poll(&mut wheel, 6144 - HURRY_MS, 2000, |d| d).1, 0);
     assert_eq!(wheel.next_wake(), Some(6144 - HURRY_MS + 1));
     assert_eq!(poll(&mut wheel, 6144 - URGENT_MS, 2000, |d| d).1, 0);
@@ -186,7 +186,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a timer should do: its deadline now, that of its last filing as far as we know it, and its number.
+/// The expected state of a timer: its deadline, the deadline of its last filing as far as it is known, and its id.
 #[derive(Debug)]
 struct Expected {
     deadline: u64,
@@ -248,7 +248,7 @@ proptest! {
                         for token in &fired {
                             let expected = model.remove(token).unwrap();
                             prop_assert!(expected.deadline <= now, "{token} fired {} ms early", expected.deadline - now);
-                            // What was past when it came has no place in the order.
+                            // A timer whose deadline had passed at its insertion is not part of the order.
                             if expected.inserted > before {
                                 order.push(expected.deadline);
                             }
@@ -263,7 +263,7 @@ proptest! {
                             break;
                         }
                         if !matches!(step, Step::Drain) && polls == 3 && budget < 4 {
-                            // Time goes on with a backlog.
+                            // Continue with a backlog.
                             break;
                         }
                     }

@@ -1,11 +1,11 @@
-//! Points on the earth as numbers: a position is 52 bits, those of longitude and latitude alternating, so that points close to each
-//! other are mostly close as numbers, too. Every step is computed as Redis computes it, to the last bit.
+//! Points on the earth as numbers: a position has 52 bits, alternately of the longitude and the latitude, so that nearby points
+//! mostly have nearby numbers. Every step is computed exactly as in Redis, to the last bit.
 
-/// Longitudes lie between this and its negation, in degrees.
+/// The maximum longitude in degrees; the minimum is its negation.
 pub const LONGITUDE_MAX: f64 = 180.0;
-/// Latitudes lie between this and its negation, in degrees: the map is a square.
+/// The maximum latitude in degrees, at which the map is a square; the minimum is its negation.
 pub const LATITUDE_MAX: f64 = 85.051_128_78;
-/// Bits of each coordinate at the most.
+/// Maximum number of bits per coordinate.
 const STEPS_MAX: u32 = 26;
 const EARTH_RADIUS_M: f64 = 6_372_797.560_856;
 const MERCATOR_MAX_M: f64 = 20_037_726.37;
@@ -20,18 +20,18 @@ pub struct Point {
 }
 
 impl Point {
-    /// A point that lies on the map; `None` beyond it.
+    /// A point on the map; `None` if the coordinates are out of range.
     pub fn new(longitude: f64, latitude: f64) -> Option<Point> {
         let inside = longitude.abs() <= LONGITUDE_MAX && latitude.abs() <= LATITUDE_MAX;
         inside.then_some(Point { longitude, latitude })
     }
 
-    /// The score of a member at this place.
+    /// The score of a member at this position.
     pub fn score(self) -> u64 {
         Cell::of(self, STEPS_MAX).bits
     }
 
-    /// The place of a member with this score, whatever it was meant to be.
+    /// The position of a member with this score. Any score has one.
     pub fn of_score(score: f64) -> Point {
         let cell = Cell { bits: truncated(score), steps: STEPS_MAX };
         let ((west, east), (south, north)) = cell.extent();
@@ -41,15 +41,15 @@ impl Point {
         }
     }
 
-    /// The geohash that others know the place by, eleven characters. It divides all latitudes up to the poles.
+    /// The standard geohash of eleven characters. Unlike the score, it divides the latitudes up to the poles.
     pub fn geohash(self) -> [u8; 11] {
         const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
         let bits = Cell::within(self, STEPS_MAX, 90.0).bits;
-        // The bits are enough for ten characters.
+        // The bits suffice for ten characters; the last one is always 0.
         std::array::from_fn(|i| ALPHABET[if i == 10 { 0 } else { (bits >> (52 - (i + 1) * 5)) as usize & 31 }])
     }
 
-    /// Metres to another place, along a great circle of a sphere.
+    /// Distance in metres, along a great circle of a sphere.
     pub fn distance_m(self, other: Point) -> f64 {
         let (from, to) = (radians(self.longitude), radians(other.longitude));
         let v = ((to - from) / 2.0).sin();
@@ -75,14 +75,14 @@ fn latitude_distance_m(one: f64, other: f64) -> f64 {
     EARTH_RADIUS_M * (radians(other) - radians(one)).abs()
 }
 
-/// A score as 64 bits, as the processors that Redis runs on convert it where it is none.
+/// A score as an unsigned 64-bit integer. Out of range, the result is that of x86-64 processors, on which Redis commonly runs.
 fn truncated(score: f64) -> u64 {
     const HALF: f64 = 9_223_372_036_854_775_808.0;
     let signed = |n: f64| if (-HALF..HALF).contains(&n) { n as i64 } else { i64::MIN };
     if score < HALF { signed(score) as u64 } else { signed(score - HALF) as u64 ^ (1 << 63) }
 }
 
-/// A square of the map: so many bits of either coordinate.
+/// A square of the map: the leading bits of both coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell {
     bits: u64,
@@ -91,7 +91,7 @@ struct Cell {
 
 const EVEN: u64 = 0x5555_5555_5555_5555;
 
-/// Every second bit, the lowest first, gathered.
+/// Collects every second bit, from the lowest on.
 fn gather(bits: u64) -> u32 {
     let mut x = bits & EVEN;
     for (shift, mask) in
@@ -118,12 +118,12 @@ fn scatter(bits: u32) -> u64 {
 }
 
 impl Cell {
-    /// The square that a point lies in.
+    /// The square that contains a point.
     fn of(point: Point, steps: u32) -> Cell {
         Cell::within(point, steps, LATITUDE_MAX)
     }
 
-    /// As [`Cell::of`] on a map that reaches to another latitude.
+    /// As [`Cell::of`] on a map with another maximum latitude.
     fn within(point: Point, steps: u32, latitude_max: f64) -> Cell {
         let whole = (1u64 << steps) as f64;
         let latitude = (point.latitude + latitude_max) / (latitude_max + latitude_max) * whole;
@@ -131,7 +131,7 @@ impl Cell {
         Cell { bits: scatter(latitude as u32) | scatter(longitude as u32) << 1, steps }
     }
 
-    /// From west to east, and from south to north.
+    /// The longitudes of its west and east sides, and the latitudes of its south and north sides.
     fn extent(self) -> ((f64, f64), (f64, f64)) {
         let whole = (1u64 << self.steps) as f64;
         let ends = |n: u32, max: f64| {
@@ -141,7 +141,7 @@ impl Cell {
         (ends(gather(self.bits >> 1), LONGITUDE_MAX), ends(gather(self.bits), LATITUDE_MAX))
     }
 
-    /// The square so many further east and north, either −1, 0 or 1; the map has no edge.
+    /// The neighbour `east` and `north` squares away, each −1, 0 or 1. The map wraps around.
     fn neighbour(self, east: i8, north: i8) -> Cell {
         let all = u64::MAX >> (64 - self.steps * 2);
         let moved = |own: u64, by: i8| {
@@ -149,55 +149,55 @@ impl Cell {
             match by {
                 1 => bits.wrapping_add(others + 1) & all & own,
                 -1 => (bits | others).wrapping_sub(others + 1) & all & own,
-                // A point at the very end of the map has a bit too many, which stays as long as nothing moves.
+                // A point on the last edge of the map has one bit too many, which stays if the square does not move.
                 _ => bits,
             }
         };
         Cell { bits: moved(!EVEN, east) | moved(EVEN, north), steps: self.steps }
     }
 
-    /// The scores of what lies in the square: from the first to below the second.
+    /// The scores of the points in the square: the first one, and the end, which is excluded.
     fn scores(self) -> (f64, f64) {
         let shift = 52 - self.steps * 2;
         ((self.bits << shift) as f64, (self.bits.wrapping_add(1) << shift) as f64)
     }
 }
 
-/// What is searched, in a unit of its own.
+/// The shape of a search area, in the unit of the request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
-    /// All places up to a distance.
+    /// All points up to a distance.
     Circle {
         /// The distance.
         radius: f64,
     },
     /// A rectangle along the coordinates.
     Rectangle {
-        /// From west to east.
+        /// The extent from west to east.
         width: f64,
-        /// From south to north.
+        /// The extent from south to north.
         height: f64,
     },
 }
 
-/// Where is searched.
+/// A search area.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Area {
-    /// Its middle.
+    /// Its center.
     pub center: Point,
-    /// Its form.
+    /// Its shape.
     pub shape: Shape,
-    /// Metres of a unit of the shape.
+    /// Metres per unit of the shape.
     pub unit_m: f64,
 }
 
 impl Area {
-    /// The distance from the middle in metres, of a point that lies in the area.
+    /// The distance from the center in metres; `None` if the point is outside of the area.
     pub fn distance_m(&self, point: Point) -> Option<f64> {
         match self.shape {
             Shape::Circle { radius } => {
                 let distance = self.center.distance_m(point);
-                // What cannot be compared is not outside.
+                // A distance of NaN counts as inside.
                 if distance > radius * self.unit_m { None } else { Some(distance) }
             }
             Shape::Rectangle { width, height } => {
@@ -214,7 +214,7 @@ impl Area {
         }
     }
 
-    /// West, south, east and north ends, in degrees.
+    /// The west, south, east and north ends in degrees.
     fn bounds(&self) -> [f64; 4] {
         let (width, height) = match self.shape {
             Shape::Circle { radius } => (radius, radius),
@@ -223,13 +223,13 @@ impl Area {
         let (width_m, height_m) = (self.unit_m * width, self.unit_m * height);
         let Point { longitude, latitude } = self.center;
         let north = degrees(height_m / EARTH_RADIUS_M);
-        // The side that is nearer to a pole spans more degrees.
+        // The side nearer to the pole spans more degrees.
         let nearer = if latitude < 0.0 { latitude - north } else { latitude + north };
         let east = degrees(width_m / EARTH_RADIUS_M / radians(nearer).cos());
         [longitude - east, latitude - north, longitude + east, latitude + north]
     }
 
-    /// Bits of coordinates with which nine squares cover the area.
+    /// The number of bits per coordinate with which nine squares cover the area.
     fn steps(&self) -> u32 {
         let radius = match self.shape {
             Shape::Circle { radius } => radius,
@@ -249,13 +249,13 @@ impl Area {
         steps.clamp(1, STEPS_MAX as i32) as u32
     }
 
-    /// Ranges of scores, from the first to below the second, in which all that lies in the area is found: the square with the middle
-    /// and those around it that the area reaches into.
+    /// Ranges of scores, with excluded ends, that contain all points of the area: the square with the center, and the neighbours
+    /// that the area reaches into.
     pub fn ranges(&self) -> Vec<(f64, f64)> {
         const AROUND: [(i8, i8); 9] = [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)];
         let [west, south, east, north] = self.bounds();
         let mut middle = Cell::of(self.center, self.steps());
-        // Where an end of the area lies beyond the neighbours, larger squares are needed.
+        // If the area reaches beyond the neighbours, larger squares are needed.
         let beyond = middle.neighbour(0, 1).extent().1.1 < north
             || middle.neighbour(0, -1).extent().1.0 > south
             || middle.neighbour(1, 0).extent().0.1 < east
@@ -274,7 +274,7 @@ impl Area {
         let mut cells: Vec<Cell> = Vec::with_capacity(9);
         for (x, y) in AROUND {
             let cell = middle.neighbour(x, y);
-            // On a map of few squares a neighbour may be the one that was there before.
+            // On a map of few squares, a neighbour may be the same square as the one before.
             let again = cells.len() > 1 && cells.last() == Some(&cell);
             if !useless((x, y)) && !again {
                 cells.push(cell);
@@ -314,13 +314,13 @@ mod tests {
             size in prop_oneof![1.0..1000.0, 1000.0..100_000.0, 100_000.0..500_000.0],
             circle in any::<bool>(),
         ) {
-            // Where the map ends Redis's squares miss what lies beyond.
+            // Near the edge of the map, Redis's squares do not cover everything.
             prop_assume!(center.longitude.abs() < 150.0 && center.latitude.abs() < 70.0);
             let shape = if circle { Shape::Circle { radius: size } } else { Shape::Rectangle { width: size, height: size / 3.0 } };
             let area = Area { center, shape, unit_m: 1.0 };
             let scale = size / 60_000.0;
             let near = Point::new(center.longitude + east * scale, center.latitude + north * scale).unwrap();
-            // As the member is: its score stands for a place close by.
+            // The score stands for a nearby point, not the exact one.
             let near = Point::of_score(near.score() as f64);
             if area.distance_m(near).is_some() {
                 let score = near.score() as f64;

@@ -1,4 +1,4 @@
-//! Geo commands: sorted sets whose scores are geohashes. Begin at [`points`].
+//! Geo commands: sorted sets with geohashes as scores. Start with [`points`].
 
 pub mod geohash;
 pub mod points;

@@ -1,4 +1,4 @@
-//! Members with places: sorted sets whose scores are positions on the earth. Searches are in [`crate::commands::compat::geo::search`].
+//! Members with positions: sorted sets with geohashes as scores. Searches are in [`crate::commands::compat::geo::search`].
 
 use crate::base::error::{Error, Result};
 use crate::base::number::parse_score;
@@ -9,7 +9,7 @@ use crate::engine::context::Context;
 use crate::keyspace::types::zsets::ZSetView;
 use crate::resp::reply::Sink;
 
-/// What the rows of these commands have in common.
+/// What the rows of geo commands have in common.
 pub(crate) const GEO: Command = Command {
     group: Group::Geo,
     keys: Keys::ONE,
@@ -29,8 +29,8 @@ pub const COMMANDS: &[Command] = &[
         flags: Flags::WRITE.union(Flags::DENYOOM),
         access: Access::ReadWrite,
         key_uses: crate::engine::command::keys::uses::CHANGED,
-        summary: "Adds members with their places to a sorted set, or moves those that are there.",
-        complexity: "O(M*log(N)) for M members added to N",
+        summary: "Adds members with their positions to a geospatial index, or moves them. Creates the index if it does not exist.",
+        complexity: "O(M*log(N)) for M added members and N members of the index",
         syntax: "key [NX | XX] [CH] longitude latitude member [longitude latitude member ...]",
         handler: geoadd,
         ..GEO
@@ -38,7 +38,7 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "geodist",
         arity: -4,
-        summary: "Gives the distance between two members.",
+        summary: "Returns the distance between two members of a geospatial index.",
         syntax: "key member1 member2 [M | KM | FT | MI]",
         handler: geodist,
         ..GEO
@@ -46,8 +46,8 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "geohash",
         arity: -2,
-        summary: "Gives the geohashes of members, by which other programs know their places.",
-        complexity: "O(N) for N members asked for",
+        summary: "Returns the positions of members as geohash strings.",
+        complexity: "O(N) for N requested members",
         syntax: "key [member [member ...]]",
         handler: |cx, args| {
             each(cx, args, |reply, point| match point {
@@ -60,8 +60,8 @@ pub const COMMANDS: &[Command] = &[
     Command {
         name: "geopos",
         arity: -2,
-        summary: "Gives the longitudes and latitudes of members.",
-        complexity: "O(N) for N members asked for",
+        summary: "Returns the longitude and latitude of members.",
+        complexity: "O(N) for N requested members",
         syntax: "key [member [member ...]]",
         handler: |cx, args| {
             each(cx, args, |reply, point| match point {
@@ -73,25 +73,25 @@ pub const COMMANDS: &[Command] = &[
     },
 ];
 
-/// The place of a member.
+/// The position of a member.
 pub(crate) fn place(zset: ZSetView<'_>, member: &[u8]) -> Option<Point> {
     zset.score(member).map(Point::of_score)
 }
 
-/// Writes longitude and latitude.
+/// Writes a longitude and a latitude.
 pub(crate) fn write_point(reply: &mut dyn Sink, point: Point) {
     reply.array(2);
     reply.double(point.longitude);
     reply.double(point.latitude);
 }
 
-/// Writes a distance, with four digits behind the point.
+/// Writes a distance with four decimal places.
 pub(crate) fn write_distance(reply: &mut dyn Sink, distance: f64) {
     let parts = (distance * 10_000.0).round_ties_even() as i64;
     reply.bulk(format!("{}.{:04}", parts / 10_000, parts % 10_000).as_bytes());
 }
 
-/// Metres of a unit.
+/// Metres per unit.
 pub(crate) fn parse_unit(name: &[u8]) -> Result<f64> {
     match name.to_ascii_lowercase().as_slice() {
         b"m" => Ok(1.0),
@@ -102,7 +102,7 @@ pub(crate) fn parse_unit(name: &[u8]) -> Result<f64> {
     }
 }
 
-/// Reads longitude and latitude.
+/// Parses a longitude and a latitude.
 pub(crate) fn parse_point(longitude: &[u8], latitude: &[u8]) -> Result<Point> {
     let number = |text: &[u8]| parse_score(text).ok_or(Error::NOT_FLOAT);
     let (longitude, latitude) = (number(longitude)?, number(latitude)?);
@@ -120,7 +120,7 @@ fn geoadd(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     }
     let scores = places.chunks_exact(3).map(|place| Ok(parse_point(place[0], place[1])?.score().to_string()));
     let scores: Vec<String> = scores.collect::<Result<_>>()?;
-    // It is ZADD with other words.
+    // Calls ZADD with the scores.
     let mut call: Vec<&[u8]> = vec![b"zadd", args[1]];
     call.extend_from_slice(options);
     for (score, place) in scores.iter().zip(places.chunks_exact(3)) {
@@ -144,7 +144,7 @@ fn geodist(cx: &mut Context<'_>, args: &[&[u8]]) -> Result {
     Ok(())
 }
 
-/// Answers for each of the members asked for.
+/// Writes a reply for each requested member.
 fn each(cx: &mut Context<'_>, args: &[&[u8]], write: fn(&mut dyn Sink, Option<Point>)) -> Result {
     let (mut db, reply) = cx.db_and_reply();
     let zset = db.zset(args[1])?;

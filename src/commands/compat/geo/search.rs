@@ -1,4 +1,4 @@
-//! Searches for members by their places.
+//! Searches for members by position.
 
 use crate::base::error::{Error, Result};
 use crate::base::number::{parse_i64, parse_score};
@@ -12,19 +12,19 @@ use crate::keyspace::types::zsets::{ScoreRange, ZSetView};
 use crate::resp::reply::Sink;
 use crate::store::values::zset::{Item, ZSet, compare};
 
-const SEARCH_COST: &str = "O(N+log(M)) for N members around the place, M in all";
+const SEARCH_COST: &str = "O(N+log(M)) for N members near the position and M members of the sorted set";
 
 const ONE: Find = Find::Range { last: 0, step: 1, limit: 0 };
 
-/// A destination behind a word.
-const fn behind(word: &'static str, from: usize) -> KeySpec {
+/// A destination key after a word.
+const fn key_after(word: &'static str, from: usize) -> KeySpec {
     KeySpec { access: Access::Overwrite, uses: KeyUse::UPDATE, begin: Begin::Keyword { word, from }, find: ONE }
 }
 
-/// The keys of commands that store where a word says so.
-const fn stored_behind_words(from: usize) -> [KeySpec; 3] {
+/// The keys of commands whose options STORE and STOREDIST name a destination.
+const fn stored_by_options(from: usize) -> [KeySpec; 3] {
     let source = KeySpec { access: Access::Read, uses: KeyUse::ACCESS, begin: Begin::Index(1), find: ONE };
-    [source, behind("STORE", from), behind("STOREDIST", from)]
+    [source, key_after("STORE", from), key_after("STOREDIST", from)]
 }
 
 /// The rows.
@@ -33,7 +33,7 @@ pub const COMMANDS: &[Command] = &[
         name: "geosearch",
         arity: -7,
         since: "6.2.0",
-        summary: "Gives the members in a circle or a rectangle around a place.",
+        summary: "Returns the members inside a circle or a rectangle.",
         complexity: SEARCH_COST,
         syntax: "key <FROMMEMBER member | FROMLONLAT longitude latitude> \
                  <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
@@ -48,7 +48,7 @@ pub const COMMANDS: &[Command] = &[
         keys: Keys::TWO,
         key_uses: uses::STORED,
         since: "6.2.0",
-        summary: "Stores the members in a circle or a rectangle around a place, and gives their number.",
+        summary: "Stores the members inside a circle or a rectangle in another key.",
         complexity: SEARCH_COST,
         syntax: "destination source <FROMMEMBER member | FROMLONLAT longitude latitude> \
                  <BYRADIUS radius <M | KM | FT | MI> | BYBOX width height <M | KM | FT | MI>> \
@@ -62,8 +62,8 @@ pub const COMMANDS: &[Command] = &[
 
         arity: -6,
         flags: STORING,
-        keys: Keys::Specified(&stored_behind_words(6)),
-        summary: "Gives or stores the members in a circle around a place.",
+        keys: Keys::Specified(&stored_by_options(6)),
+        summary: "Returns or stores the members within a distance of a position.",
         complexity: SEARCH_COST,
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] \
                  [ASC | DESC] [STORE storekey:key | STOREDIST storedistkey:key]",
@@ -74,7 +74,7 @@ pub const COMMANDS: &[Command] = &[
         name: "georadius_ro",
         arity: -6,
         since: "3.2.10",
-        summary: "Gives the members in a circle around a place.",
+        summary: "Returns the members within a distance of a position.",
         complexity: SEARCH_COST,
         syntax: "key longitude latitude radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
         handler: |cx, args| search(cx, args, Form::Radius { stores: false }),
@@ -86,8 +86,8 @@ pub const COMMANDS: &[Command] = &[
 
         arity: -5,
         flags: STORING,
-        keys: Keys::Specified(&stored_behind_words(5)),
-        summary: "Gives or stores the members in a circle around one of them.",
+        keys: Keys::Specified(&stored_by_options(5)),
+        summary: "Returns or stores the members within a distance of a member.",
         complexity: SEARCH_COST,
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC] \
                  [STORE storekey:key | STOREDIST storedistkey:key]",
@@ -98,7 +98,7 @@ pub const COMMANDS: &[Command] = &[
         name: "georadiusbymember_ro",
         arity: -5,
         since: "3.2.10",
-        summary: "Gives the members in a circle around one of them.",
+        summary: "Returns the members within a distance of a member.",
         complexity: SEARCH_COST,
         syntax: "key member radius <M | KM | FT | MI> [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC | DESC]",
         handler: |cx, args| search(cx, args, Form::RadiusByMember { stores: false }),
@@ -108,7 +108,7 @@ pub const COMMANDS: &[Command] = &[
 
 const STORING: Flags = Flags::WRITE.union(Flags::DENYOOM);
 
-/// The source, and where the last of several options stores what is found: Redis finds slots by that one.
+/// The source and the last destination, from which Redis determines the slots.
 fn slot_args(args: &[&[u8]]) -> Positions {
     let (mut at, mut positions) = (5, Positions::from_slice(&[1]));
     while at + 1 < args.len() {
@@ -122,7 +122,7 @@ fn slot_args(args: &[&[u8]]) -> Positions {
     positions
 }
 
-/// Which command it is.
+/// The command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Search,
@@ -132,7 +132,7 @@ enum Form {
 }
 
 impl Form {
-    /// Whether place and shape are among the options.
+    /// Whether the center and the shape are options.
     fn is_search(self) -> bool {
         matches!(self, Form::Search | Form::SearchStore)
     }
@@ -152,26 +152,26 @@ enum Order {
     Descending,
 }
 
-/// What is searched for and how it is given.
+/// The options of a search.
 #[derive(Default)]
 struct Options<'a> {
     center: Option<Point>,
-    /// A member is the middle, though it cannot be looked up.
+    /// The center is a member, even if its position is unknown.
     from_member: bool,
     shape: Option<(Shape, f64)>,
     with_distance: bool,
     with_hash: bool,
     with_point: bool,
     order: Option<Order>,
-    /// At most so many; 0 for all.
+    /// Maximum number of members; 0 for all.
     count: usize,
-    /// Any will do, not just the nearest.
+    /// Any members will do, not only the nearest ones.
     any: bool,
     store: Option<&'a [u8]>,
     store_distance: bool,
 }
 
-/// Reads a distance that is not negative.
+/// Parses a distance, which must not be negative.
 fn parse_size(text: &[u8], not_a_number: Error) -> Result<f64> {
     parse_score(text).ok_or(not_a_number)
 }
@@ -197,7 +197,7 @@ fn parse_member(zset: ZSetView<'_>, member: &[u8]) -> Result<Point> {
 }
 
 impl<'a> Options<'a> {
-    /// Reads everything behind the source's key; `zset` is what that holds.
+    /// Parses the arguments after the source key, which holds `zset`.
     fn parse(form: Form, args: &[&'a [u8]], zset: Option<ZSetView<'_>>) -> Result<Self> {
         let mut options = Options::default();
         let mut rest = match form {
@@ -227,7 +227,7 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    /// Reads one option, and gives the number of arguments that it took.
+    /// Parses one option. Returns the number of arguments that it takes.
     fn parse_one(&mut self, form: Form, option: &[u8], more: &[&'a [u8]], zset: Option<ZSetView<'_>>) -> Result<usize> {
         let circle = matches!(self.shape, Some((Shape::Circle { .. }, _)));
         let rectangle = matches!(self.shape, Some((Shape::Rectangle { .. }, _)));
@@ -290,15 +290,15 @@ impl<'a> Options<'a> {
     }
 }
 
-/// A member that was found.
+/// A member of the result.
 struct Found<'a> {
     item: Item<'a>,
     point: Point,
-    /// From the middle, in the unit asked for.
+    /// The distance from the center, in the unit of the request.
     distance: f64,
 }
 
-/// The members in an area: those in each of its ranges after another, no more than `limit`.
+/// The members in an area, range by range, up to `limit`.
 fn find<'a>(zset: ZSetView<'a>, area: &Area, limit: usize) -> Vec<Found<'a>> {
     let mut found = Vec::new();
     for (min, max) in area.ranges() {
@@ -326,7 +326,7 @@ fn search(cx: &mut Context<'_>, args: &[&[u8]], form: Form) -> Result {
         (Some(zset), Some(center), Some((shape, unit_m))) => {
             let limit = if options.any { options.count } else { usize::MAX };
             let mut found = find(zset, &Area { center, shape, unit_m }, limit);
-            // To give only some, the nearest must be known.
+            // To return only some members, the nearest must be found first.
             let order = options.order.or((options.count > 0 && !options.any).then_some(Order::Ascending));
             match order {
                 Some(Order::Ascending) => found.sort_by(|a, b| a.distance.total_cmp(&b.distance)),

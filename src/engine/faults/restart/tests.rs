@@ -107,11 +107,11 @@ fn a_failover_loses_the_last_writes() {
     let mut h = harness();
     h.script(&[
         ("SET before 1", "+OK"),
-        ("FAULT RESTART LOSE 1", "-ERR the last 0 writes are kept: have more kept with FAULT JOURNAL"),
+        ("FAULT RESTART LOSE 1", "-ERR only the last 0 writes are kept; FAULT JOURNAL sets their number"),
     ]);
     h.script(&[
         ("FAULT JOURNAL 3", "+OK"),
-        ("FAULT RESTART LOSE 4", "-ERR the last 3 writes are kept: have more kept with FAULT JOURNAL"),
+        ("FAULT RESTART LOSE 4", "-ERR only the last 3 writes are kept; FAULT JOURNAL sets their number"),
         ("SET a 1 PX 5000", "+OK"),
         ("GET a", "$1 1"),
         ("MULTI", "+OK"),

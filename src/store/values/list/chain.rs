@@ -1,13 +1,13 @@
-//! A long list: nodes in a row, cut where Redis cuts its quicklist.
+//! A long list: a sequence of nodes with the same boundaries as in Redis's quicklist.
 //!
-//! The number of elements of each node stands beside it, so that looking for an index passes over nodes without touching them.
+//! The number of elements is stored next to each node, so finding an index skips nodes without reading them.
 
 use std::collections::VecDeque;
 
 use crate::store::values::list::node::{Element, Needle, Node};
-use crate::store::values::list::{Cuts, End};
+use crate::store::values::list::{End, Limits};
 
-/// Bytes of a long element that count as one step when they are freed.
+/// Bytes of a long element that count as one step when it is freed.
 const STEP_BYTES: usize = 1 << 16;
 
 /// A node and the number of its elements.
@@ -17,17 +17,17 @@ pub struct Link {
     pub count: u32,
 }
 
-/// Nodes in a row.
+/// A sequence of nodes.
 #[derive(Clone, Debug)]
 pub struct Chain {
     pub links: VecDeque<Link>,
     /// Number of elements.
     pub len: usize,
-    /// How far a node may grow; what it was when the chain was made.
-    pub cuts: Cuts,
+    /// Maximum size of a node, as configured when the chain was created.
+    pub limits: Limits,
 }
 
-/// Where an element is: the number of its node, and its index there.
+/// The position of an element: the index of its node, and its index in the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Spot {
     pub link: usize,
@@ -39,37 +39,37 @@ impl Link {
         Link { count: node.count() as u32, node }
     }
 
-    fn note(&mut self) {
+    fn update_count(&mut self) {
         self.count = self.node.count() as u32;
     }
 
-    /// Steps it takes to free the node.
+    /// Number of budget steps for freeing the node.
     pub fn weight(&self) -> usize {
         1 + self.node.allocated() / STEP_BYTES
     }
 
-    fn takes(&self, cuts: Cuts, element: &[u8]) -> bool {
-        // Eight bytes are what Redis expects an entry to take beside its bytes.
+    fn has_room_for(&self, limits: Limits, element: &[u8]) -> bool {
+        // Redis assumes an overhead of eight bytes per entry.
         !self.node.is_plain()
-            && !cuts.is_long(element.len())
-            && !cuts.exceeded(self.node.size() + element.len() + 8, self.count as usize + 1)
+            && !limits.is_long(element.len())
+            && !limits.exceeded(self.node.size() + element.len() + 8, self.count as usize + 1)
     }
 
-    fn joins(&self, next: &Link, cuts: Cuts) -> bool {
+    fn can_merge(&self, next: &Link, limits: Limits) -> bool {
         !self.node.is_plain()
             && !next.node.is_plain()
-            && !cuts.exceeded(self.node.size() + next.node.size() - 7, (self.count + next.count) as usize)
+            && !limits.exceeded(self.node.size() + next.node.size() - 7, (self.count + next.count) as usize)
     }
 }
 
 impl Chain {
-    pub fn new(cuts: Cuts) -> Chain {
-        Chain { links: VecDeque::new(), len: 0, cuts }
+    pub fn new(limits: Limits) -> Chain {
+        Chain { links: VecDeque::new(), len: 0, limits }
     }
 
-    /// A chain that begins with what was a small list.
-    pub fn of(node: Node, cuts: Cuts) -> Chain {
-        let mut chain = Chain::new(cuts);
+    /// Converts a small list to a chain.
+    pub fn of(node: Node, limits: Limits) -> Chain {
+        let mut chain = Chain::new(limits);
         if node.count() > 0 {
             chain.len = node.count();
             chain.links.push_back(Link::new(node));
@@ -77,8 +77,8 @@ impl Chain {
         chain
     }
 
-    fn alone(&self, element: &[u8]) -> Link {
-        if self.cuts.is_long(element.len()) {
+    fn new_link(&self, element: &[u8]) -> Link {
+        if self.limits.is_long(element.len()) {
             return Link { node: Node::plain(element), count: 1 };
         }
         let mut node = Node::default();
@@ -86,12 +86,12 @@ impl Chain {
         Link { node, count: 1 }
     }
 
-    /// Puts an element into a node, before the one of this index or behind the last.
+    /// Inserts an element into a node, at this index.
     fn put(&mut self, spot: Spot, element: &[u8]) {
         let link = &mut self.links[spot.link];
         let at = link.node.place(spot.index);
         link.node.insert(at, element);
-        link.note();
+        link.update_count();
     }
 
     pub fn push(&mut self, end: End, element: &[u8]) {
@@ -101,23 +101,23 @@ impl Chain {
             End::Right => self.links.len().saturating_sub(1),
         };
         if let Some(link) = self.links.get(edge)
-            && link.takes(self.cuts, element)
+            && link.has_room_for(self.limits, element)
         {
             let index = if end == End::Left { 0 } else { link.count as usize };
             return self.put(Spot { link: edge, index }, element);
         }
         if let Some(link) = self.links.get_mut(edge) {
-            // It is no end any more, so that it will hardly grow again.
+            // The node is no longer at an end, so it will hardly grow again.
             link.node.trim();
         }
-        let link = self.alone(element);
+        let link = self.new_link(element);
         match end {
             End::Left => self.links.push_front(link),
             End::Right => self.links.push_back(link),
         }
     }
 
-    /// Where the element of this index is, which must be below the length; the search begins at the nearer end.
+    /// The position of the element of this index, which must be below the length. Searches from the nearer end.
     pub fn spot(&self, index: usize) -> Spot {
         if index < self.len / 2 {
             let mut left = index;
@@ -145,7 +145,7 @@ impl Chain {
         node.next(node.place(spot.index)).0
     }
 
-    /// Takes out `count` elements at an end; whole nodes go into `removed`.
+    /// Removes `count` elements at an end. Whole nodes are moved to `removed`.
     pub fn remove_end(&mut self, end: End, mut count: usize, removed: &mut Vec<Link>) {
         count = count.min(self.len);
         self.len -= count;
@@ -162,7 +162,7 @@ impl Chain {
                 continue;
             }
             link.node.remove(if end == End::Left { 0 } else { here - count }, count);
-            link.note();
+            link.update_count();
             count = 0;
             match end {
                 End::Left => self.links.push_front(link),
@@ -174,7 +174,7 @@ impl Chain {
         }
     }
 
-    /// Puts an element before or behind another.
+    /// Inserts an element before or after another.
     pub fn insert(&mut self, at: Spot, element: &[u8], after: bool) {
         self.len += 1;
         let Spot { link, index } = at;
@@ -182,46 +182,46 @@ impl Chain {
         let at_tail = after && index + 1 == count;
         let at_head = !after && index == 0;
         let behind = usize::from(after);
-        let long = self.cuts.is_long(element.len());
-        if !long && self.links[link].takes(self.cuts, element) {
+        let long = self.limits.is_long(element.len());
+        if !long && self.links[link].has_room_for(self.limits, element) {
             return self.put(Spot { link, index: index + behind }, element);
         }
-        if at_tail && self.links.get(link + 1).is_some_and(|next| next.takes(self.cuts, element)) {
+        if at_tail && self.links.get(link + 1).is_some_and(|next| next.has_room_for(self.limits, element)) {
             return self.put(Spot { link: link + 1, index: 0 }, element);
         }
-        if at_head && link > 0 && self.links[link - 1].takes(self.cuts, element) {
+        if at_head && link > 0 && self.links[link - 1].has_room_for(self.limits, element) {
             let index = self.links[link - 1].count as usize;
             return self.put(Spot { link: link - 1, index }, element);
         }
         if at_tail || at_head {
-            let alone = self.alone(element);
-            return self.links.insert(link + behind, alone);
+            let new_link = self.new_link(element);
+            return self.links.insert(link + behind, new_link);
         }
         self.split(Spot { link, index: index + behind });
         if long {
-            let alone = self.alone(element);
-            self.links.insert(link + 1, alone);
+            let new_link = self.new_link(element);
+            self.links.insert(link + 1, new_link);
         } else if after {
             self.put(Spot { link: link + 1, index: 0 }, element);
-            self.merge_round(link);
+            self.merge_around(link);
         } else {
             let index = self.links[link].count as usize;
             self.put(Spot { link, index }, element);
-            self.merge_round(link + 1);
+            self.merge_around(link + 1);
         }
     }
 
-    /// Cuts a node in two before an index; the second half is the next node.
+    /// Splits a node before an index. The second half becomes the next node.
     fn split(&mut self, at: Spot) {
         let rest = self.links[at.link].node.split(at.index);
-        self.links[at.link].note();
+        self.links[at.link].update_count();
         self.links.insert(at.link + 1, Link::new(rest));
     }
 
-    /// Puts an element in the place of another.
+    /// Replaces an element.
     pub fn replace(&mut self, at: Spot, element: &[u8]) {
         let Spot { link, index } = at;
-        let long = self.cuts.is_long(element.len());
+        let long = self.limits.is_long(element.len());
         let count = self.links[link].count as usize;
         if self.links[link].node.is_plain() {
             if long {
@@ -236,8 +236,8 @@ impl Chain {
         if !long {
             let node = &mut self.links[link].node;
             node.replace(node.place(index), element);
-            if node.size() > 2 * self.cuts.bytes() && count > 1 {
-                // Redis lets such a node grow; every later access to it would pay.
+            if node.size() > 2 * self.limits.bytes() && count > 1 {
+                // Redis lets such a node grow, which would slow down every later access to it.
                 self.split(Spot { link, index: count / 2 });
             }
             return;
@@ -250,41 +250,42 @@ impl Chain {
             self.links.remove(link);
         } else {
             self.links[link].node.remove(index, 1);
-            self.links[link].note();
-            self.merge_round(link + 1);
+            self.links[link].update_count();
+            self.merge_around(link + 1);
         }
     }
 
-    /// Joins a node with the next one.
+    /// Merges a node with the next one.
     fn merge(&mut self, link: usize) {
         if let Some(next) = self.links.remove(link + 1) {
             self.links[link].node.append(&next.node);
-            self.links[link].note();
+            self.links[link].update_count();
         }
     }
 
-    fn merges(&mut self, link: usize) -> bool {
-        let joins = matches!((self.links.get(link), self.links.get(link + 1)), (Some(a), Some(b)) if a.joins(b, self.cuts));
-        if joins {
+    fn try_merge(&mut self, link: usize) -> bool {
+        let can_merge =
+            matches!((self.links.get(link), self.links.get(link + 1)), (Some(a), Some(b)) if a.can_merge(b, self.limits));
+        if can_merge {
             self.merge(link);
         }
-        joins
+        can_merge
     }
 
-    /// Joins the nodes round one where two of them would fit into one: the two before it, the two behind it, then it with its
-    /// neighbours.
-    fn merge_round(&mut self, mut center: usize) {
-        if center >= 2 && self.merges(center - 2) {
+    /// Merges nodes around one if two of them fit into one: first the two before it, then the two after it, then the node with
+    /// its neighbours.
+    fn merge_around(&mut self, mut center: usize) {
+        if center >= 2 && self.try_merge(center - 2) {
             center -= 1;
         }
-        self.merges(center + 1);
-        if center >= 1 && self.merges(center - 1) {
+        self.try_merge(center + 1);
+        if center >= 1 && self.try_merge(center - 1) {
             center -= 1;
         }
-        self.merges(center);
+        self.try_merge(center);
     }
 
-    /// Takes out up to `most` elements that are `needle`, searched for from an end. Gives how many.
+    /// Removes up to `most` elements that equal `needle`, searching from an end. Returns their number.
     pub fn remove_equal(&mut self, needle: &Needle<'_>, from: End, most: usize) -> usize {
         let mut removed = 0;
         let numbers = 0..self.links.len();
@@ -305,7 +306,7 @@ impl Chain {
                 return;
             }
             removed += link.node.remove_equal(needle, skip, wanted);
-            link.note();
+            link.update_count();
         };
         match from {
             End::Left => numbers.for_each(|number| remove(&mut self.links[number])),

@@ -1,11 +1,11 @@
-//! A run of a list's elements in one buffer, or a single long one.
+//! A run of list elements in one buffer, or a single long element.
 //!
 //! ```text
 //!   │ start u32 │ end u32 │ count u32 │ room │ entry │ entry │ … │ room │      count = PLAIN: │ 12 bytes │ element │
-//!   an entry: how it is kept and its length, the bytes, the length of all that, to be read from the right
+//!   entry: encoding and length, bytes, length of both, which is read from the right
 //! ```
-//! Entries are encoded as in Redis's listpack, integers as such: `OBJECT ENCODING` and the cuts between nodes depend on their sizes,
-//! and `DUMP` writes them as they lie here. Room on both sides makes pushes and pops at both ends cheap.
+//! Entries are encoded as in Redis's listpack, integers as such: `OBJECT ENCODING` and the boundaries of nodes depend on their
+//! sizes, and `DUMP` writes them as they are. Room on both sides makes pushes and pops at both ends cheap.
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ use crate::base::integer::parse_i64;
 
 const HEAD: usize = 12;
 const PLAIN: u32 = u32::MAX;
-/// Bytes that a listpack has beside its entries.
+/// Bytes of a listpack besides its entries.
 const FRAME: usize = 7;
-/// Buffers below this many bytes have no room to spare.
+/// Buffers with less than this many bytes have no spare room.
 const EXACT_BELOW: usize = 128;
 
 const INT_13: u8 = 0xc0;
@@ -30,13 +30,13 @@ const INT_64: u8 = 0xf4;
 /// An element of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element<'a> {
-    /// A string that is no integer's canonical text.
+    /// A string that is not the canonical text of an integer.
     Bytes(&'a [u8]),
-    /// An integer, kept as such.
+    /// An integer, stored as such.
     Integer(i64),
 }
 
-/// Room for an integer's text.
+/// A buffer for the text of an integer.
 pub type Digits = itoa::Buffer;
 
 impl<'a> Element<'a> {
@@ -54,7 +54,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// An element that is looked for.
+/// An element to search for.
 #[derive(Clone, Copy, Debug)]
 pub struct Needle<'a> {
     bytes: &'a [u8],
@@ -62,22 +62,22 @@ pub struct Needle<'a> {
 }
 
 impl<'a> Needle<'a> {
-    /// Looks for these bytes.
+    /// Searches for these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Needle { bytes, integer: parse_i64(bytes) }
     }
 
-    /// Whether this is it.
+    /// Whether an element equals it.
     pub fn is(&self, element: Element<'_>) -> bool {
         match element {
-            // An integer's text is never kept as bytes, save in a node of its own, where none fits: they are too long.
+            // The text of an integer is never stored as bytes, except in a plain node, whose elements are too long for integers.
             Element::Bytes(bytes) => bytes == self.bytes,
             Element::Integer(n) => self.integer == Some(n),
         }
     }
 }
 
-/// An element on its way into a buffer.
+/// An element encoded for a buffer.
 struct Encoded<'a> {
     head: [u8; 9],
     head_len: usize,
@@ -132,7 +132,7 @@ impl<'a> Encoded<'a> {
         Encoded { head, head_len, bytes: element }
     }
 
-    /// Bytes without the length at the end.
+    /// Number of bytes without the length at the end.
     fn body(&self) -> usize {
         self.head_len + self.bytes.len()
     }
@@ -141,13 +141,13 @@ impl<'a> Encoded<'a> {
         self.body() + back_bytes(self.body())
     }
 
-    /// Writes it; `into` is as long as it is.
+    /// Writes it. `into` must have its length.
     fn write(&self, into: &mut [u8]) {
         let (head, rest) = into.split_at_mut(self.head_len);
         head.copy_from_slice(&self.head[..self.head_len]);
         let (bytes, back) = rest.split_at_mut(self.bytes.len());
         bytes.copy_from_slice(self.bytes);
-        // Seven bits to a byte, the highest first; all but the first have their top bit set, for who reads from the right.
+        // Seven bits per byte, the highest first. All bytes but the first have their top bit set, for reading from the right.
         let (mut left, last) = (self.body(), back.len() - 1);
         for (i, byte) in back.iter_mut().enumerate().rev() {
             *byte = (left & 0x7f) as u8 | if i > 0 { 0x80 } else { 0 };
@@ -157,7 +157,7 @@ impl<'a> Encoded<'a> {
     }
 }
 
-/// Bytes that the length at the end of an entry takes. The bounds are Redis's, which leave one value of each width unused.
+/// Number of bytes of the length at the end of an entry. As in Redis, the bounds leave one value of each width unused.
 fn back_bytes(body: usize) -> usize {
     match body {
         0..=127 => 1,
@@ -168,7 +168,7 @@ fn back_bytes(body: usize) -> usize {
     }
 }
 
-/// Bytes that an element takes in a node.
+/// Number of bytes of an element in a node.
 pub fn encoded_len(element: &[u8]) -> usize {
     Encoded::new(element).len()
 }
@@ -179,7 +179,7 @@ fn little(bytes: &[u8]) -> i64 {
     i64::from_le_bytes(word)
 }
 
-/// The element that begins there, and where the next one begins.
+/// Decodes the element at `at`. Returns it and the start of the next one.
 #[inline]
 fn decode(buffer: &[u8], at: usize) -> (Element<'_>, usize) {
     let first = buffer[at];
@@ -189,7 +189,7 @@ fn decode(buffer: &[u8], at: usize) -> (Element<'_>, usize) {
         STRING_6..INT_13 => string(at + 1, usize::from(first & 0x3f)),
         INT_13..STRING_12 => {
             let bits = (u16::from(first & 0x1f) << 8) | u16::from(buffer[at + 1]);
-            // The sign is the highest of thirteen bits.
+            // The sign is the highest of 13 bits.
             (Element::Integer(i64::from((bits << 3) as i16 >> 3)), at + 2)
         }
         STRING_12..STRING_32 => string(at + 2, (usize::from(first & 0xf) << 8) | usize::from(buffer[at + 1])),
@@ -207,7 +207,7 @@ fn decode(buffer: &[u8], at: usize) -> (Element<'_>, usize) {
     (element, end + back_bytes(end - at))
 }
 
-/// Where the entry begins that ends there.
+/// The start of the entry that ends there.
 #[inline]
 fn before(buffer: &[u8], end: usize) -> usize {
     let (mut at, mut body, mut shift) = (end - 1, usize::from(buffer[end - 1] & 0x7f), 7);
@@ -219,11 +219,11 @@ fn before(buffer: &[u8], end: usize) -> usize {
     at - body
 }
 
-/// Elements in a row.
+/// A sequence of elements.
 #[derive(Clone, Default)]
 pub struct Node(Box<[u8]>);
 
-/// What stands at the beginning of the buffer.
+/// The header of the buffer.
 #[derive(Clone, Copy)]
 struct Head {
     start: usize,
@@ -232,7 +232,7 @@ struct Head {
 }
 
 impl Node {
-    /// A node for one long element alone.
+    /// A node for a single long element.
     pub fn plain(element: &[u8]) -> Node {
         let mut buffer = Vec::with_capacity(HEAD + element.len());
         buffer.extend_from_slice(&[0xff; HEAD]);
@@ -260,7 +260,7 @@ impl Node {
         words[8..].copy_from_slice(&head.count.to_le_bytes());
     }
 
-    /// Whether it holds one long element alone.
+    /// Whether it is a single long element.
     pub fn is_plain(&self) -> bool {
         self.head().count == PLAIN
     }
@@ -273,7 +273,7 @@ impl Node {
         }
     }
 
-    /// Bytes that Redis would count for it: of the listpack, or of the long element.
+    /// Bytes that Redis would count: those of the listpack, or of the long element.
     pub fn size(&self) -> usize {
         let head = self.head();
         if head.count == PLAIN { self.0.len() - HEAD } else { head.end - head.start + FRAME }
@@ -284,25 +284,25 @@ impl Node {
         self.0.len()
     }
 
-    /// The entries as they lie there, without a listpack's frame; of a long element its bytes.
+    /// The encoded entries, without the header and end of a listpack; or the bytes of the long element.
     pub fn entries(&self) -> &[u8] {
         let head = self.head();
         if head.count == PLAIN { &self.0[HEAD..] } else { self.0.get(head.start..head.end).unwrap_or_default() }
     }
 
-    /// Where the first element lies and where the last one ends, for [`Node::next`] and [`Node::previous`].
+    /// The start of the first element and the end of the last one, for [`Node::next`] and [`Node::previous`].
     pub fn bounds(&self) -> Range<usize> {
         let head = self.head();
         if head.count == PLAIN { HEAD..self.0.len() } else { head.start..head.end }
     }
 
-    /// The element there, and where the next one lies.
+    /// The element that starts there, and the start of the next one.
     #[inline]
     pub fn next(&self, at: usize) -> (Element<'_>, usize) {
         if self.is_plain() { (Element::Bytes(&self.0[HEAD..]), self.0.len()) } else { decode(&self.0, at) }
     }
 
-    /// The element that ends there, and where it lies.
+    /// The element that ends there, and its start.
     #[inline]
     pub fn previous(&self, end: usize) -> (Element<'_>, usize) {
         if self.is_plain() {
@@ -312,7 +312,7 @@ impl Node {
         (decode(&self.0, at).0, at)
     }
 
-    /// Where the element of this index lies; for the number of elements, where the last one ends.
+    /// The start of the element of this index; for the number of elements, the end of the last one.
     pub fn place(&self, index: usize) -> usize {
         let Range { start, end } = self.bounds();
         let count = self.count();
@@ -323,11 +323,11 @@ impl Node {
         }
     }
 
-    /// Makes the `old` bytes that begin `at` bytes behind the first entry's beginning into `new` bytes, whose content is left open;
-    /// gives where they begin in the buffer.
+    /// Replaces the `old` bytes at the offset `at` from the first entry by `new` bytes of undefined content. Returns their
+    /// position in the buffer.
     fn splice(&mut self, at: usize, old: usize, new: usize) -> usize {
         let Head { start, end, count } = self.head();
-        // The side that is shorter moves; at an end that is none.
+        // The shorter side moves; nothing moves at an end.
         let front_moves = at < end - start - at - old;
         if new <= old {
             let less = old - new;
@@ -343,7 +343,7 @@ impl Node {
         }
         let more = new - old;
         if self.room(front_moves) < more {
-            // A part of what is used stays free, so that this does not come again soon.
+            // An eighth of the used bytes stays free, so that the buffer is not enlarged again soon.
             let used = end - start + more;
             self.make_room(more, if used < EXACT_BELOW { 0 } else { used / 8 }, front_moves);
         }
@@ -358,23 +358,23 @@ impl Node {
         self.head().start + at
     }
 
-    /// Bytes of room at the front or at the back.
+    /// Number of free bytes at the front or at the back.
     fn room(&self, in_front: bool) -> usize {
         let Head { start, end, .. } = self.head();
         if in_front { start - HEAD } else { self.0.len().max(HEAD) - end }
     }
 
-    /// Makes room at the front or at the back for elements that are about to come there.
+    /// Makes room for new elements at the front or at the back.
     pub fn reserve(&mut self, bytes: usize, in_front: bool) {
-        // To an empty node elements come from the back.
+        // Elements are added to an empty node from the back.
         let in_front = in_front && self.count() > 0;
         if self.room(in_front) < bytes {
             self.make_room(bytes, 0, in_front);
         }
     }
 
-    /// Moves the entries to the other end of the buffer, or into a larger one, so that there is room for so many bytes at the front
-    /// or at the back, and some to spare.
+    /// Moves the entries to the other end of the buffer, or to a larger buffer, so that there are `more` free bytes at the front
+    /// or at the back, and `spare` bytes in addition.
     fn make_room(&mut self, more: usize, spare: usize, in_front: bool) {
         let Head { start, end, count } = self.head();
         let used = end - start;
@@ -400,7 +400,7 @@ impl Node {
         self.set_head(Head { count: count as u32, ..head });
     }
 
-    /// Gives back the room on both sides.
+    /// Frees the room on both sides.
     pub fn trim(&mut self) {
         let Head { start, end, count } = self.head();
         if count == PLAIN || self.0.len() <= HEAD + end - start {
@@ -413,14 +413,14 @@ impl Node {
         self.set_head(Head { start: HEAD, end: HEAD + end - start, count });
     }
 
-    /// Gives back the room where it is most of the buffer.
+    /// Frees the room if it is most of the buffer.
     fn trim_sparse(&mut self) {
         if self.0.len() > EXACT_BELOW && self.bounds().len() < self.0.len() / 4 {
             self.trim();
         }
     }
 
-    /// Puts an element before the one that lies at `at`. A long element's node takes no other.
+    /// Inserts an element before the one at `at`. The node must not be plain.
     pub fn insert(&mut self, at: usize, element: &[u8]) {
         debug_assert!(!self.is_plain());
         let encoded = Encoded::new(element);
@@ -429,7 +429,7 @@ impl Node {
         self.set_count(self.count() + 1);
     }
 
-    /// Puts an element in the place of the one that lies at `at`.
+    /// Replaces the element at `at`.
     pub fn replace(&mut self, at: usize, element: &[u8]) {
         debug_assert!(!self.is_plain());
         let encoded = Encoded::new(element);
@@ -437,7 +437,7 @@ impl Node {
         encoded.write(&mut self.0[at..at + encoded.len()]);
     }
 
-    /// Takes out `count` elements from an index on.
+    /// Removes `count` elements from an index on.
     pub fn remove(&mut self, index: usize, count: usize) {
         debug_assert!(!self.is_plain());
         let (from, to) = (self.place(index), self.place(index + count));
@@ -445,7 +445,7 @@ impl Node {
         self.set_count(self.count() - count);
     }
 
-    /// How often an element is in here.
+    /// Number of elements that equal `needle`.
     pub fn count_of(&self, needle: &Needle<'_>) -> usize {
         let Range { start: mut at, end } = self.bounds();
         let mut found = 0;
@@ -457,7 +457,7 @@ impl Node {
         found
     }
 
-    /// Takes out those that are `needle`, the first `skip` left where they are, and no more than `take`. Gives how many.
+    /// Removes elements that equal `needle`: skips the first `skip` of them and removes up to `take`. Returns their number.
     pub fn remove_equal(&mut self, needle: &Needle<'_>, mut skip: usize, take: usize) -> usize {
         let Range { start, end } = self.bounds();
         let (mut at, mut kept, mut taken) = (start, start, 0);
@@ -481,7 +481,7 @@ impl Node {
         taken
     }
 
-    /// Cuts off the elements from an index on.
+    /// Splits off the elements from an index on.
     pub fn split(&mut self, index: usize) -> Node {
         let (at, Range { start, end }) = (self.place(index), self.bounds());
         let mut rest = Node::default();
@@ -493,7 +493,7 @@ impl Node {
         rest
     }
 
-    /// Puts the elements of another node behind its own.
+    /// Appends the elements of another node.
     pub fn append(&mut self, other: &Node) {
         let used = self.bounds().len();
         let at = self.splice(used, 0, other.entries().len());
@@ -501,7 +501,7 @@ impl Node {
         self.set_count(self.count() + other.count());
     }
 
-    /// Panics where the node is not what it should be.
+    /// Panics if an invariant is broken.
     pub fn check_invariants(&self) {
         if self.is_plain() {
             return;

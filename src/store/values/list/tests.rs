@@ -14,7 +14,7 @@ enum Step {
     Remove(Vec<u8>, End, usize),
     Copy,
     Rebuild,
-    Cuts(i64),
+    Limits(i64),
 }
 
 fn end() -> impl Strategy<Value = End> {
@@ -50,7 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (element(), end(), prop_oneof![Just(usize::MAX), 1..4usize]).prop_map(|(element, end, most)| Step::Remove(element, end, most)),
         1 => Just(Step::Copy),
         1 => Just(Step::Rebuild),
-        1 => prop_oneof![-6..10i64, Just(0), Just(128), Just(1 << 40)].prop_map(Step::Cuts),
+        1 => prop_oneof![-6..10i64, Just(0), Just(128), Just(1 << 40)].prop_map(Step::Limits),
     ]
 }
 
@@ -61,14 +61,14 @@ fn texts<'a>(elements: impl Iterator<Item = Element<'a>>) -> Vec<Vec<u8>> {
 proptest! {
     #[test]
     fn agrees_with_a_plain_list(first in prop_oneof![Just(-2i64), -5..6i64], steps in prop::collection::vec(step(), 1..60)) {
-        let mut cuts = Cuts::new(first);
+        let mut limits = Limits::new(first);
         let mut list = List::default();
         let mut model: VecDeque<Vec<u8>> = VecDeque::new();
         for step in steps {
             match step {
                 Step::Push(end, elements) => {
                     let slices: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
-                    list.push(cuts, end, &slices);
+                    list.push(limits, end, &slices);
                     for element in elements {
                         if end == End::Left { model.push_front(element) } else { model.push_back(element) }
                     }
@@ -83,7 +83,7 @@ proptest! {
                         }
                         prop_assert!(rest.is_empty());
                     }
-                    list.settle(cuts);
+                    list.shrink_after_removal(limits);
                     for _ in 0..count.min(model.len()) {
                         if end == End::Left { model.pop_front() } else { model.pop_back() };
                     }
@@ -91,11 +91,11 @@ proptest! {
                 Step::Take(end) => {
                     let expected = if end == End::Left { model.pop_front() } else { model.pop_back() };
                     prop_assert_eq!(list.take(end), expected);
-                    list.settle(cuts);
+                    list.shrink_after_removal(limits);
                 }
                 Step::Set(index, element) => {
                     let index = index % (model.len() + 1);
-                    prop_assert_eq!(list.set(cuts, index, &element), index < model.len());
+                    prop_assert_eq!(list.set(limits, index, &element), index < model.len());
                     if let Some(held) = model.get_mut(index) {
                         *held = element;
                     }
@@ -103,7 +103,7 @@ proptest! {
                 Step::Insert(index, element, after) => {
                     if !model.is_empty() {
                         let index = index % model.len();
-                        list.expect(cuts, element.len(), 1);
+                        list.make_room(limits, element.len(), 1);
                         list.insert(index, &element, after);
                         model.insert(index + usize::from(after), element);
                     }
@@ -125,11 +125,11 @@ proptest! {
                     }
                     model = left;
                     prop_assert_eq!(list.remove_equal(&Needle::new(&element), from, most), expected);
-                    list.settle(cuts);
+                    list.shrink_after_removal(limits);
                 }
                 Step::Copy => list = list.clone(),
-                Step::Rebuild => list = List::from_elements(model.iter().map(Vec::as_slice), cuts),
-                Step::Cuts(size) => cuts = Cuts::new(size),
+                Step::Rebuild => list = List::from_elements(model.iter().map(Vec::as_slice), limits),
+                Step::Limits(size) => limits = Limits::new(size),
             }
             list.check_invariants();
             prop_assert_eq!(list.len(), model.len());
@@ -151,18 +151,18 @@ proptest! {
 #[test]
 fn a_queue_keeps_to_its_room() {
     let mut list = List::default();
-    let cuts = Cuts::default();
+    let limits = Limits::default();
     for n in 0..40u32 {
-        list.push(cuts, End::Right, &[n.to_string().as_bytes()]);
+        list.push(limits, End::Right, &[n.to_string().as_bytes()]);
     }
     for n in 0..10_000u32 {
-        list.push(cuts, End::Right, &[n.to_string().as_bytes()]);
+        list.push(limits, End::Right, &[n.to_string().as_bytes()]);
         assert!(list.take(End::Left).is_some());
         list.check_invariants();
         assert!(list.allocated() < 400, "{}", list.allocated());
     }
     for n in 0..10_000u32 {
-        list.push(cuts, End::Left, &[n.to_string().as_bytes()]);
+        list.push(limits, End::Left, &[n.to_string().as_bytes()]);
         assert!(list.take(End::Right).is_some());
         list.check_invariants();
         assert!(list.allocated() < 400, "{}", list.allocated());
@@ -174,13 +174,13 @@ fn a_queue_keeps_to_its_room() {
 fn is_small_and_takes_little_beside_its_elements() {
     assert!(size_of::<crate::store::values::value::Value>() <= 24);
     let mut list = List::default();
-    list.push(Cuts::default(), End::Right, &[b"job:1", b"job:2", b"17"]);
+    list.push(Limits::default(), End::Right, &[b"job:1", b"job:2", b"17"]);
     assert_eq!(list.allocated(), 12 + 7 + 7 + 2);
     let mut long = List::default();
     for n in 0..100_000u32 {
-        long.push(Cuts::default(), End::Right, &[format!("element:{n:08}").as_bytes()]);
+        long.push(Limits::default(), End::Right, &[format!("element:{n:08}").as_bytes()]);
     }
-    // 16 bytes and two of encoding.
+    // 16 bytes, and 2 of encoding.
     assert!(long.allocated() < 100_000 * 19, "{}", long.allocated());
     assert_eq!(long.encoding(), "quicklist");
 }
@@ -190,7 +190,7 @@ fn what_goes_at_once_is_freed_in_pieces() {
     let mut list = List::default();
     let elements = vec![vec![b'x'; 1000]; 10_000];
     let slices: Vec<&[u8]> = elements.iter().map(Vec::as_slice).collect();
-    list.push(Cuts::default(), End::Right, &slices);
+    list.push(Limits::default(), End::Right, &slices);
     let mut rest = list.remove_end(End::Left, 9_990).unwrap();
     assert_eq!((list.len(), list.iter(End::Left).count()), (10, 10));
     assert!(rest.weight() > 1000, "{}", rest.weight());
@@ -201,6 +201,6 @@ fn what_goes_at_once_is_freed_in_pieces() {
     }
     assert!((11..=13).contains(&rounds), "{rounds}");
     let mut heavy = List::default();
-    heavy.push(Cuts::default(), End::Right, &[&vec![0; 10 << 20]]);
+    heavy.push(Limits::default(), End::Right, &[&vec![0; 10 << 20]]);
     assert!(heavy.weight() > 100, "one long element is not freed on the way");
 }

@@ -4,18 +4,18 @@
 //!   entry = ms, seq, 2·fields + same, [name] value, [name] value, …
 //! ```
 //!
-//! Numbers are written seven bits to a byte, lowest first; names and values stand behind their lengths. Ids are relative to the block's
-//! first. Entries that have the same fields as the first one in the block, as most have, leave the names out.
+//! Numbers are written seven bits per byte, lowest first; names and values follow their lengths. Ids are relative to the first id
+//! of the block. Entries with the same fields as the first entry of the block, as most have, omit the names.
 
 use crate::store::values::list::encoded_len;
 use crate::store::values::stream::id::StreamId;
 
-/// Where a block ends and the next begins.
+/// Maximum size of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLimits {
-    /// `stream-node-max-bytes`, as Redis counts them; 0 is no bound.
+    /// `stream-node-max-bytes`, counted as in Redis; 0 for no limit.
     pub bytes: usize,
-    /// `stream-node-max-entries`; 0 is no bound.
+    /// `stream-node-max-entries`; 0 for no limit.
     pub entries: usize,
 }
 
@@ -25,16 +25,16 @@ impl Default for BlockLimits {
     }
 }
 
-/// Bytes of a block at most, whatever the limits say.
+/// Maximum bytes of a block, whatever the limits.
 const BLOCK_BYTES_MAX: usize = 1 << 30;
 
-/// One entry.
+/// An entry.
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     /// Its id.
     pub id: StreamId,
     fields: usize,
-    /// The names, where they are not among the values.
+    /// The names, if they are not stored with the values.
     names: Option<&'a [u8]>,
     values: &'a [u8],
 }
@@ -45,7 +45,7 @@ impl<'a> Entry<'a> {
         self.fields
     }
 
-    /// Names and values, in the order in which they were given.
+    /// Names and values, in the order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let (mut names, mut values) = (self.names, self.values);
         (0..self.fields).map(move |_| {
@@ -66,19 +66,19 @@ impl std::fmt::Debug for Entry<'_> {
     }
 }
 
-/// Entries whose ids follow one another.
+/// Consecutive entries.
 #[derive(Clone)]
 pub struct Block {
-    /// The names of the first entry that came in.
+    /// The names of the first entry that was added.
     names: Box<[u8]>,
     name_count: usize,
     bytes: Vec<u8>,
     live: usize,
-    /// Entries that were taken out.
+    /// Number of deleted entries.
     dead: usize,
-    /// The id of the last entry that came in, be it there or not.
+    /// The id of the last entry that was added, even if it was deleted.
     last: StreamId,
-    /// Bytes that Redis would take for it, the dead included.
+    /// Size in bytes of this block in Redis, including deleted entries.
     counted: usize,
 }
 
@@ -115,7 +115,7 @@ fn put_part(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend_from_slice(part);
 }
 
-/// Bytes that an integer takes up in a listpack of Redis, with the length behind it.
+/// Bytes of an integer in one of Redis's listpacks, including the length after it.
 fn counted_integer(n: i64) -> usize {
     match n {
         0..=127 => 2,
@@ -128,11 +128,11 @@ fn counted_integer(n: i64) -> usize {
 }
 
 impl Block {
-    /// A block whose first entry is about to come: `pairs` are its names and values.
+    /// A block for a first entry with these names and values.
     pub fn new(pairs: &[&[u8]]) -> Self {
         let mut names = Vec::new();
         pairs.iter().step_by(2).for_each(|name| put_part(&mut names, name));
-        // Head and end of the buffer, two counts, the number of names, the names and a zero.
+        // The header and the end of the listpack, two counts, the number of names, the names and a zero.
         let head = 7 + 2 + 2 + counted_integer(pairs.len() as i64 / 2) + 2;
         let counted = head + pairs.iter().step_by(2).map(|name| encoded_len(name)).sum::<usize>();
         Block {
@@ -153,12 +153,12 @@ impl Block {
             || (limits.entries > 0 && self.live + self.dead >= limits.entries)
     }
 
-    /// Entries that are there.
+    /// Number of entries that are not deleted.
     pub fn len(&self) -> usize {
         self.live
     }
 
-    /// The id of the last entry that came in, be it there or not.
+    /// The id of the last entry that was added, even if it was deleted.
     pub fn last(&self) -> StreamId {
         self.last
     }
@@ -168,14 +168,14 @@ impl Block {
         self.names.len() + self.bytes.capacity()
     }
 
-    /// Adds an entry behind all others; `base` is the id of the block's first.
+    /// Appends an entry. `base` is the first id of the block.
     pub fn push(&mut self, base: StreamId, id: StreamId, pairs: &[&[u8]]) {
         put_number(&mut self.bytes, id.ms - base.ms);
         put_number(&mut self.bytes, if id.ms == base.ms { id.seq - base.seq } else { id.seq });
         let mut names = &self.names[..];
         let same = self.name_count == pairs.len() / 2 && pairs.iter().step_by(2).all(|name| take_part(&mut names) == *name);
         put_number(&mut self.bytes, pairs.len() as u64 | u64::from(same));
-        // Flags, id, number of fields unless they are the same, and the number of all that.
+        // Flags, id, number of fields unless it is the same, and the number of these elements.
         let mut parts = 0;
         self.counted +=
             2 + counted_integer(id.ms.wrapping_sub(base.ms) as i64) + counted_integer(id.seq.wrapping_sub(base.seq) as i64);
@@ -195,7 +195,7 @@ impl Block {
         self.last = id;
     }
 
-    /// The entries, in order, each with the place where it ends in the buffer.
+    /// The entries in order, each with its end in the buffer.
     fn iter_placed(&self, base: StreamId) -> impl Iterator<Item = (Entry<'_>, usize)> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
@@ -214,12 +214,12 @@ impl Block {
         })
     }
 
-    /// The entries, in order; `base` is the id of the block's first.
+    /// The entries in order. `base` is the first id of the block.
     pub fn iter(&self, base: StreamId) -> impl Iterator<Item = Entry<'_>> {
         self.iter_placed(base).map(|(entry, _)| entry)
     }
 
-    /// Takes an entry out; false where it is not there.
+    /// Removes an entry. Returns false if it does not exist.
     pub fn remove(&mut self, base: StreamId, id: StreamId) -> bool {
         let mut start = 0;
         let mut found = None;
@@ -237,7 +237,7 @@ impl Block {
         true
     }
 
-    /// Takes entries out from the front as long as they are wanted; the number of them, and the id of the last.
+    /// Removes entries from the front while `wanted` returns true. Returns their number and the id of the last one.
     pub fn remove_front(&mut self, base: StreamId, mut wanted: impl FnMut(usize, StreamId) -> bool) -> (usize, Option<StreamId>) {
         let (mut removed, mut last, mut end) = (0, None, 0);
         for (entry, at) in self.iter_placed(base) {

@@ -1,4 +1,4 @@
-//! A consumer group: how far it has read, and who has been given what without having acknowledged it.
+//! A consumer group: its position in the stream, its consumers, and their pending entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use slab::Slab;
 
 use crate::store::values::stream::id::StreamId;
 
-/// An entry that was given to a consumer and not yet acknowledged.
+/// An entry that was delivered to a consumer and is not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
-    /// The number of the consumer.
+    /// The index of the consumer.
     consumer: u32,
-    /// When it was given last; unix milliseconds.
+    /// Time of the last delivery, in unix milliseconds.
     pub delivered_ms: i64,
-    /// How often it was given.
+    /// Number of deliveries.
     pub count: i64,
 }
 
@@ -22,16 +22,16 @@ pub struct Pending {
 pub struct Consumer {
     /// Its name.
     pub name: Box<[u8]>,
-    /// When it last asked for anything; unix milliseconds.
+    /// Time of the last request, in unix milliseconds.
     pub seen_ms: i64,
-    /// When it last got anything; unix milliseconds.
+    /// Time of the last delivery, in unix milliseconds.
     pub active_ms: Option<i64>,
-    /// Ids of what it has not acknowledged.
+    /// Ids of its pending entries.
     pending: BTreeSet<StreamId>,
 }
 
 impl Consumer {
-    /// Ids of what it has not acknowledged, in order.
+    /// Ids of its pending entries, in order.
     pub fn pending(&self) -> &BTreeSet<StreamId> {
         &self.pending
     }
@@ -40,12 +40,12 @@ impl Consumer {
 /// A group.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// The id of the last entry that was given to any consumer.
+    /// The id of the last entry that was delivered to any consumer.
     pub last_id: StreamId,
-    /// The number of the stream's entries, from the first it ever had, up to that one; `None` where it is not known.
+    /// The number of entries ever added to the stream up to `last_id`; `None` if it is unknown.
     pub entries_read: Option<u64>,
     pending: BTreeMap<StreamId, Pending>,
-    /// Numbers of consumers by name.
+    /// Indexes of the consumers by name.
     names: BTreeMap<Box<[u8]>, u32>,
     consumers: Slab<Consumer>,
 }
@@ -66,7 +66,7 @@ impl Group {
         self.names.values().map(|&number| &self.consumers[number as usize])
     }
 
-    /// The consumer of this name, made where there is none, has asked for something now, and got something if `active_ms` says when.
+    /// Updates the times of a consumer; creates it if it does not exist. `active_ms` is the time of a delivery, if there was one.
     pub fn set_consumer(&mut self, name: &[u8], seen_ms: i64, active_ms: Option<i64>) {
         let number = self.number_of(name);
         let consumer = &mut self.consumers[number as usize];
@@ -84,7 +84,7 @@ impl Group {
         number
     }
 
-    /// Takes a consumer out, and what it has not acknowledged; gives the number of these entries.
+    /// Removes a consumer and its pending entries. Returns the number of these.
     pub fn remove_consumer(&mut self, name: &[u8]) -> Option<usize> {
         let number = self.names.remove(name)?;
         let consumer = self.consumers.remove(number as usize);
@@ -94,17 +94,17 @@ impl Group {
         Some(consumer.pending.len())
     }
 
-    /// What has not been acknowledged, by id.
+    /// The pending entries by id.
     pub fn pending(&self) -> &BTreeMap<StreamId, Pending> {
         &self.pending
     }
 
-    /// Who was given an entry.
+    /// The consumer of a pending entry.
     pub fn owner(&self, pending: &Pending) -> &Consumer {
         &self.consumers[pending.consumer as usize]
     }
 
-    /// Notes that an entry was given to a consumer, which is made where there is none of this name.
+    /// Records a delivery to a consumer; creates the consumer if it does not exist.
     pub fn set_pending(&mut self, id: StreamId, consumer: &[u8], delivered_ms: i64, count: i64) {
         let consumer = self.number_of(consumer);
         if let Some(old) = self.pending.insert(id, Pending { consumer, delivered_ms, count })
@@ -115,20 +115,20 @@ impl Group {
         self.consumers[consumer as usize].pending.insert(id);
     }
 
-    /// Notes that an entry was acknowledged; false where it was not pending.
+    /// Removes a pending entry. Returns false if it does not exist.
     pub fn remove_pending(&mut self, id: StreamId) -> bool {
         let Some(old) = self.pending.remove(&id) else { return false };
         self.consumers[old.consumer as usize].pending.remove(&id);
         true
     }
 
-    /// Bytes that it takes up, about.
+    /// Approximate memory usage in bytes.
     pub fn allocated(&self) -> usize {
         let names: usize = self.names.keys().map(|name| name.len() * 2 + size_of::<Consumer>() + 40).sum();
         self.pending.len() * 80 + names
     }
 
-    /// Frees up to `budget` pending entries; true when none is left.
+    /// Frees up to `budget` pending entries. Returns true when none is left.
     pub fn free_some(&mut self, budget: &mut u32) -> bool {
         while *budget > 0 {
             let Some((id, pending)) = self.pending.pop_first() else { return true };

@@ -1,20 +1,20 @@
-//! Ids of stream entries: a unix time in milliseconds and a number within it.
+//! Ids of stream entries: a unix time in milliseconds and a sequence number.
 
 use std::fmt;
 
-/// An id; ordered by time, then by number.
+/// An id, ordered by time, then by sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StreamId {
-    /// Unix milliseconds, or whatever the client says.
+    /// Unix time in milliseconds, or any number of the client's choice.
     pub ms: u64,
-    /// Its number among those of the millisecond.
+    /// Sequence number within the millisecond.
     pub seq: u64,
 }
 
 impl StreamId {
-    /// `0-0`: no entry has it.
+    /// `0-0`, which no entry has.
     pub const MIN: StreamId = StreamId { ms: 0, seq: 0 };
-    /// The last one there is.
+    /// The largest id.
     pub const MAX: StreamId = StreamId { ms: u64::MAX, seq: u64::MAX };
 
     /// An id.
@@ -22,7 +22,7 @@ impl StreamId {
         StreamId { ms, seq }
     }
 
-    /// The next one; `None` behind the last.
+    /// The next id; `None` after the largest.
     pub fn next(self) -> Option<StreamId> {
         match self.seq.checked_add(1) {
             Some(seq) => Some(StreamId { seq, ..self }),
@@ -30,7 +30,7 @@ impl StreamId {
         }
     }
 
-    /// The one before; `None` before the first.
+    /// The previous id; `None` before the smallest.
     pub fn previous(self) -> Option<StreamId> {
         match self.seq.checked_sub(1) {
             Some(seq) => Some(StreamId { seq, ..self }),

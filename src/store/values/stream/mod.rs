@@ -1,11 +1,11 @@
-//! The stream value: entries by id, in blocks, and the groups that read them.
+//! The stream value: entries by id in blocks, and consumer groups.
 //!
 //! ```text
-//!   blocks ── id of the first entry ─▶ Block: some hundred entries in one buffer
-//!   groups ── name ─▶ Group: how far it has read, what is pending, consumers
+//!   blocks ── id of the first entry ─▶ Block: about a hundred entries in one buffer
+//!   groups ── name ─▶ Group: position, pending entries, consumers
 //! ```
 //!
-//! An entry goes into the last block; when that is full another begins. Whole blocks go when a stream is trimmed.
+//! An entry is added to the last block; if that is full, to a new one. Trimming removes whole blocks first.
 
 mod block;
 mod group;
@@ -19,36 +19,36 @@ pub use id::StreamId;
 
 use block::Block;
 
-/// What a stream is trimmed to.
+/// What remains after trimming.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threshold {
-    /// `MAXLEN`: so many entries.
+    /// `MAXLEN`: this many entries.
     Length(u64),
-    /// `MINID`: entries from this id on.
+    /// `MINID`: the entries from this id on.
     Id(StreamId),
 }
 
-/// How a stream is trimmed.
+/// How to trim a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trim {
-    /// To what.
+    /// What remains.
     pub threshold: Threshold,
-    /// `~`: whole blocks only.
+    /// `~`: remove whole blocks only.
     pub approximate: bool,
-    /// Entries that may go at most; 0 is no bound.
+    /// Maximum number of removed entries; 0 for no limit.
     pub limit: u64,
 }
 
-/// Entries and groups.
+/// Entries and consumer groups.
 #[derive(Clone, Default)]
 pub struct Stream {
     blocks: BTreeMap<StreamId, Block>,
     len: u64,
-    /// The largest id that was ever given out.
+    /// The largest id of any entry ever added.
     pub last_id: StreamId,
-    /// The largest id that was deleted by itself.
+    /// The largest id that was deleted individually.
     pub max_deleted_id: StreamId,
-    /// Entries that ever came in.
+    /// Number of entries ever added.
     pub entries_added: u64,
     groups: BTreeMap<Box<[u8]>, Group>,
 }
@@ -64,17 +64,17 @@ impl Stream {
         self.blocks.len()
     }
 
-    /// The id of the first entry, `0-0` where there is none.
+    /// The id of the first entry; `0-0` if there is none.
     pub fn first_id(&self) -> StreamId {
         self.range(StreamId::MIN, StreamId::MAX).next().map_or(StreamId::MIN, |entry| entry.id)
     }
 
-    /// The id of the last entry that is there.
+    /// The id of the last existing entry.
     pub fn last_present(&self) -> Option<StreamId> {
         self.range_back(StreamId::MIN, StreamId::MAX).next().map(|entry| entry.id)
     }
 
-    /// Adds an entry, whose id must be greater than the last; `pairs` are names and values, one after the other.
+    /// Adds an entry. Its id must be greater than the last one; `pairs` are alternating names and values.
     pub fn append(&mut self, limits: BlockLimits, id: StreamId, pairs: &[&[u8]]) {
         debug_assert!(id > self.last_id);
         let base = match self.blocks.last_key_value() {
@@ -92,7 +92,7 @@ impl Stream {
         self.last_id = id;
     }
 
-    /// The block in which an id would be.
+    /// The key of the block that would contain an id.
     fn block_of(&self, id: StreamId) -> StreamId {
         self.blocks.range(..=id).next_back().map_or(id, |(base, _)| *base)
     }
@@ -102,14 +102,14 @@ impl Stream {
         self.range(id, id).next()
     }
 
-    /// Entries from one id to another, both included.
+    /// Entries in a range of ids, both included.
     pub fn range(&self, start: StreamId, end: StreamId) -> impl Iterator<Item = Entry<'_>> {
         let blocks = (start <= end).then(|| self.blocks.range(self.block_of(start)..=end));
         let entries = blocks.into_iter().flatten().flat_map(|(base, block)| block.iter(*base));
         entries.skip_while(move |entry| entry.id < start).take_while(move |entry| entry.id <= end)
     }
 
-    /// As [`Stream::range`], the last first.
+    /// As [`Stream::range`] in descending order.
     pub fn range_back(&self, start: StreamId, end: StreamId) -> impl Iterator<Item = Entry<'_>> {
         let blocks = (start <= end).then(|| self.blocks.range(self.block_of(start)..=end).rev());
         let entries = blocks.into_iter().flatten().flat_map(|(base, block)| {
@@ -119,7 +119,7 @@ impl Stream {
         entries.skip_while(move |entry| entry.id > end).take_while(move |entry| entry.id >= start)
     }
 
-    /// Deletes an entry; false where it is not there.
+    /// Deletes an entry. Returns false if it does not exist.
     pub fn remove(&mut self, id: StreamId) -> bool {
         let base = self.block_of(id);
         let Some(block) = self.blocks.get_mut(&base) else { return false };
@@ -134,7 +134,7 @@ impl Stream {
         true
     }
 
-    /// Takes entries out from the front; the number of them, and the id behind the last.
+    /// Removes entries from the front. Returns their number and the id after the last one.
     pub fn trim(&mut self, trim: Trim) -> (u64, Option<StreamId>) {
         let (mut removed, mut last) = (0, None);
         while let Some(mut first) = self.blocks.first_entry() {
@@ -181,32 +181,32 @@ impl Stream {
         self.groups.get(name)
     }
 
-    /// A group by its name, to be changed.
+    /// A group by its name, for changes.
     pub fn group_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
         self.groups.get_mut(name)
     }
 
-    /// All groups, by name.
+    /// All groups, in the order of their names.
     pub fn groups(&self) -> impl ExactSizeIterator<Item = (&[u8], &Group)> {
         self.groups.iter().map(|(name, group)| (&**name, group))
     }
 
-    /// Adds a group that is not there.
+    /// Adds a group that does not exist.
     pub fn add_group(&mut self, name: &[u8], group: Group) {
         self.groups.insert(name.into(), group);
     }
 
-    /// Takes a group out.
+    /// Removes a group.
     pub fn remove_group(&mut self, name: &[u8]) -> Option<Group> {
         self.groups.remove(name)
     }
 
-    /// Whether an entry that was deleted by itself has an id from this one on.
+    /// Whether an entry with this id or a later one was deleted individually.
     pub fn has_gaps_from(&self, id: StreamId) -> bool {
         self.len > 0 && self.max_deleted_id != StreamId::MIN && id <= self.max_deleted_id
     }
 
-    /// The number of entries, from the first that ever came in, up to this id; `None` where it cannot be told.
+    /// The number of entries ever added up to this id; `None` if it is unknown.
     pub fn entries_up_to(&self, id: StreamId) -> Option<u64> {
         if self.entries_added == 0 {
             return Some(0);
@@ -222,7 +222,7 @@ impl Stream {
         }
         let first = self.first_id();
         if self.max_deleted_id == StreamId::MIN || self.max_deleted_id < first {
-            // Counters may have been set to anything: as in Redis, they wrap.
+            // Clients can set the counters to any value; as in Redis, they wrap around.
             let before = self.entries_added.wrapping_sub(self.len);
             if id < first {
                 return Some(before);
@@ -234,7 +234,7 @@ impl Stream {
         None
     }
 
-    /// How many entries a group has still to read; `None` where it cannot be told.
+    /// The number of entries that a group has not yet read; `None` if it is unknown.
     pub fn lag(&self, group: &Group) -> Option<i64> {
         if self.entries_added == 0 || self.len == 0 {
             return Some(0);
@@ -250,7 +250,7 @@ impl Stream {
         Some(self.entries_added.wrapping_sub(read) as i64)
     }
 
-    /// How far a group has read once it is given this entry, which comes next.
+    /// `entries_read` of a group after the delivery of this entry, its next one.
     pub fn entries_read_with(&self, group: &Group, id: StreamId) -> Option<u64> {
         match group.entries_read {
             Some(read) if !self.has_gaps_from(group.last_id) => Some(read.wrapping_add(1)),
@@ -259,7 +259,7 @@ impl Stream {
         }
     }
 
-    /// Bytes of the value on the heap, about. Walks blocks and consumers.
+    /// Approximate bytes of the value on the heap. Walks blocks and consumers.
     pub fn allocated(&self) -> usize {
         let blocks: usize = self.blocks.values().map(|block| block.allocated() + size_of::<Block>() + 32).sum();
         let groups: usize =
@@ -267,12 +267,12 @@ impl Stream {
         size_of::<Stream>() + blocks + groups
     }
 
-    /// How many pieces it takes to free it.
+    /// Number of budget steps for freeing it.
     pub fn weight(&self) -> usize {
         self.blocks.len() + self.groups.values().map(|group| group.pending().len() + group.consumers().len()).sum::<usize>() + 1
     }
 
-    /// Frees up to `budget` blocks and pending entries; true when none is left.
+    /// Frees up to `budget` blocks and pending entries. Returns true when nothing is left.
     pub fn free_some(&mut self, budget: &mut u32) -> bool {
         while *budget > 0 {
             if self.blocks.pop_last().is_some() {
@@ -289,7 +289,7 @@ impl Stream {
         false
     }
 
-    /// Panics where the stream is not what it should be. Walks everything.
+    /// Panics if an invariant is broken. Walks everything.
     pub fn check_invariants(&self) {
         let (mut len, mut last) = (0, None);
         for (base, block) in &self.blocks {

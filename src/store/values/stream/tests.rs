@@ -1,4 +1,4 @@
-//! Streams against a model.
+//! Compares streams with a model.
 
 use crate::store::values::stream::*;
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ proptest! {
         let limits = BlockLimits { bytes, entries };
         let mut stream = Stream::default();
         let mut model = Model::new();
-        // Where ids begin: anywhere, with room above.
+        // Ids start anywhere, with room above.
         stream.last_id = StreamId::new(from / 2, from);
         let (mut added, mut max_deleted) = (0, StreamId::MIN);
         for step in steps {

@@ -1,17 +1,18 @@
-//! A small sorted set as one buffer: scores and members in their order, a score as eight bytes, a member behind its length, seven bits
-//! of it to a byte, lowest first.
+//! A small sorted set as one buffer: scores and members in order. A score has eight bytes; a member follows its length, seven
+//! bits per byte, lowest first.
 //!
-//! It is read from front to back; whoever holds one keeps it small. The sign of a zero is lost in it, as in Redis.
+//! It is searched from front to back, so its users keep it small. As in Redis, the sign of a zero score is lost.
 
 use std::ops::Range;
 
+use crate::store::values::packed::{part, push_part};
 use crate::store::values::zset::{Item, precedes};
 
-/// Scores and members in one allocation without spare room.
+/// Scores and members in one allocation without spare capacity.
 #[derive(Clone, Default)]
 pub struct Compact(Box<[u8]>);
 
-/// Reads from front to back: an item, and where it ends.
+/// Iterates over the items from front to back, with the end of the last item.
 #[derive(Clone)]
 pub struct Iter<'a> {
     bytes: &'a [u8],
@@ -24,19 +25,9 @@ impl<'a> Iterator for Iter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Item<'a>> {
         let score = self.bytes.get(self.at..)?.first_chunk::<8>()?;
-        let mut at = self.at + 8;
-        let (mut len, mut shift) = (0, 0);
-        loop {
-            let byte = self.bytes[at];
-            at += 1;
-            len |= usize::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                break;
-            }
-            shift += 7;
-        }
-        self.at = at + len;
-        Some(Item { score: f64::from_le_bytes(*score), member: &self.bytes[at..at + len] })
+        let (start, end) = part(self.bytes, self.at + 8);
+        self.at = end;
+        Some(Item { score: f64::from_le_bytes(*score), member: &self.bytes[start..end] })
     }
 }
 
@@ -46,7 +37,7 @@ impl Compact {
         self.iter().count()
     }
 
-    /// Whether there is none.
+    /// Whether it has no members.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -61,7 +52,7 @@ impl Compact {
         Iter { bytes: &self.0, at: 0 }
     }
 
-    /// A member's rank and score, and the bytes that hold them.
+    /// A member's rank and score, and the range of its bytes.
     pub fn find(&self, member: &[u8]) -> Option<(usize, f64, Range<usize>)> {
         let mut iter = self.iter();
         for rank in 0.. {
@@ -74,9 +65,9 @@ impl Compact {
         None
     }
 
-    /// Adds a member that is not there.
+    /// Adds a member that does not exist.
     pub fn insert(&mut self, item: Item<'_>) {
-        // Adding a positive zero makes a negative one positive and changes nothing else.
+        // Adding +0 turns −0 into +0 and changes no other number.
         let item = Item { score: item.score + 0.0, ..item };
         let mut iter = self.iter();
         let mut at = 0;
@@ -94,14 +85,14 @@ impl Compact {
         self.0 = bytes.into_boxed_slice();
     }
 
-    /// Takes these bytes out, which must be those of whole members.
+    /// Removes these bytes, which must be those of whole members.
     pub fn cut(&mut self, span: Range<usize>) {
         let mut bytes = std::mem::take(&mut self.0).into_vec();
         bytes.drain(span);
         self.0 = bytes.into_boxed_slice();
     }
 
-    /// The bytes of these ranks.
+    /// The range of bytes of these ranks.
     pub fn span(&self, ranks: Range<usize>) -> Range<usize> {
         let mut iter = self.iter();
         iter.by_ref().take(ranks.start).for_each(drop);
@@ -110,7 +101,7 @@ impl Compact {
         start..iter.at
     }
 
-    /// The members in the given order, which must be theirs.
+    /// Members that are given in their order.
     pub fn from_sorted<'a>(items: impl Iterator<Item = Item<'a>>) -> Compact {
         let mut bytes = Vec::new();
         items.for_each(|item| push(&mut bytes, Item { score: item.score + 0.0, ..item }));
@@ -135,11 +126,5 @@ impl Compact {
 
 fn push(bytes: &mut Vec<u8>, item: Item<'_>) {
     bytes.extend_from_slice(&item.score.to_le_bytes());
-    let mut len = item.member.len();
-    while len >= 0x80 {
-        bytes.push(len as u8 | 0x80);
-        len >>= 7;
-    }
-    bytes.push(len as u8);
-    bytes.extend_from_slice(item.member);
+    push_part(bytes, item.member);
 }

@@ -1,18 +1,18 @@
-//! The members of a large sorted set, each an entry with its score for a value, found by their hashes.
+//! The members of a large sorted set in a hash table: an entry per member, with its score as the value.
 //!
-//! They begin in one table. One that has grown too full is split by the next bit of the hash, so that no insert ever moves more than
-//! a few thousand slots: what the keyspace has from the start, this gets as it grows.
+//! There is one table at first. A table that is too full is split by the next bit of the hash, so that an insertion never moves
+//! more than a few thousand slots: an extendible hash table.
 
 use crate::store::dict::{KeyHash, KeyHasher};
 use crate::store::entry::{Entry, EntryRef, NewValue};
 use crate::store::table::{HASH_BITS, HASH_LIMIT, Table};
 
-/// A table with so many members is split, as long as the hash has bits for it.
+/// Number of members at which a table is split, while there are bits of the hash left.
 const SPLIT_LEN: usize = 2048;
-/// Bits of hash that choose a table.
+/// Number of bits of the hash that select a table.
 const CHOICE_BITS: u32 = 10;
 
-/// A table with all members whose hashes begin with the same `depth` bits.
+/// A table with the members whose hashes begin with the same `depth` bits.
 #[derive(Default)]
 struct Part {
     table: Table,
@@ -21,7 +21,7 @@ struct Part {
 
 /// Members with their scores.
 pub struct Members {
-    /// Which part, by the first `depth` bits of the hash.
+    /// The index of the part for each value of the first `depth` bits of the hash.
     directory: Vec<u16>,
     depth: u32,
     parts: Vec<Part>,
@@ -36,7 +36,7 @@ impl Default for Members {
 
 /// The score in a member's entry.
 pub fn score_of(entry: EntryRef<'_>) -> f64 {
-    // Every entry is made with eight bytes.
+    // Every entry is created with eight bytes.
     entry.bytes().and_then(|bytes| bytes.first_chunk()).map_or(0.0, |bytes| f64::from_le_bytes(*bytes))
 }
 
@@ -61,7 +61,7 @@ impl Members {
         Some(table.get(table.find(hash, member)?))
     }
 
-    /// Adds a member that is not there; the address of its entry.
+    /// Adds a member that does not exist. Returns the address of its entry.
     pub fn insert(&mut self, hasher: &KeyHasher, member: &[u8], score: f64) -> u64 {
         let (choice, hash) = hasher.hash(member).parts();
         let mut part = self.part(choice);
@@ -76,7 +76,7 @@ impl Members {
         address
     }
 
-    /// Splits a part, to which `choice` leads, in two.
+    /// Splits the part for `choice` in two.
     fn split(&mut self, hasher: &KeyHasher, part: usize, choice: u32) {
         if self.parts[part].depth == self.depth {
             self.directory = self.directory.iter().flat_map(|&part| [part, part]).collect();
@@ -98,7 +98,7 @@ impl Members {
         self.directory[first..first + width].fill(new as u16);
     }
 
-    /// Gives a member another score.
+    /// Sets the score of a member.
     pub fn set_score(&mut self, hash: KeyHash, member: &[u8], score: f64) {
         let (choice, hash) = hash.parts();
         let part = self.part(choice);
@@ -109,7 +109,7 @@ impl Members {
         }
     }
 
-    /// Takes the member out whose entry has this address.
+    /// Removes the member whose entry has this address.
     pub fn remove(&mut self, hash: KeyHash, address: u64) -> Option<Entry> {
         let (choice, hash) = hash.parts();
         let part = self.part(choice);
@@ -119,8 +119,8 @@ impl Members {
         Some(entry)
     }
 
-    /// Visits members from a cursor on until `count` were seen; gives the cursor to go on from, 0 at the end. One that is there during
-    /// the whole of a scan is visited, most of them once: again where its part was split meanwhile.
+    /// Visits about `count` members from the cursor on. Returns the next cursor, 0 at the end. Every member that exists during
+    /// the whole scan is visited, mostly once; again if its part was split meanwhile.
     pub fn scan<'a>(&'a self, cursor: u64, count: usize, mut visit: impl FnMut(EntryRef<'a>)) -> u64 {
         let mut choice = u32::try_from(cursor >> HASH_BITS).unwrap_or(1 << CHOICE_BITS);
         let mut from = cursor as u32 & (HASH_LIMIT - 1);
@@ -146,7 +146,7 @@ impl Members {
         0
     }
 
-    /// Frees one member; false when there is none. They are good for nothing but this afterwards.
+    /// Frees one member. Returns false if there is none. After the first call, nothing else may be called.
     pub fn pop(&mut self) -> bool {
         while let Some(part) = self.parts.last_mut() {
             if part.table.pop().is_some() {
@@ -167,7 +167,7 @@ impl Members {
         self.directory.capacity() * 2 + tables.sum::<usize>()
     }
 
-    /// A copy; `copied` is told the addresses of each entry, the old one and the new.
+    /// A copy. `copied` gets the old and the new address of each entry.
     pub fn duplicate(&self, mut copied: impl FnMut(u64, u64)) -> Members {
         let mut copy = |old: EntryRef<'_>| {
             let new = entry(old.key(), score_of(old));

@@ -1,12 +1,12 @@
-//! The sorted set value: members, each with a score, in the order of scores and, where these are equal, of the members' bytes.
+//! The sorted set value: members with scores, in the order of scores and, for equal scores, of the members' bytes.
 //!
 //! ```text
-//!   small  Compact ── one buffer in that order
-//!   large  Members ── member ─▶ entry with its score, by hash: a score in constant time
-//!          Order ──── score and entry, a tree that counts: ranks, and ranges by rank, score or member, in logarithmic time
+//!   small  Compact ── one buffer in this order
+//!   large  Members ── member ─▶ entry with its score, in a hash table: the score of a member in constant time
+//!          Order ──── score and entry, in a counted B+-tree: ranks, and ranges by rank, score or member, in logarithmic time
 //! ```
 //!
-//! A small set becomes large when it outgrows its limits, and stays so.
+//! A small set that outgrows its limits becomes large, and stays large.
 
 mod compact;
 mod members;
@@ -22,7 +22,7 @@ use compact::Compact;
 use members::{Members, score_of};
 use order::{Key, Order};
 
-/// How far a sorted set may grow as one buffer.
+/// Maximum size of a small sorted set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// `zset-max-listpack-entries`: number of members.
@@ -57,21 +57,21 @@ pub fn compare(a: Item<'_>, b: Item<'_>) -> Ordering {
     a.score.partial_cmp(&b.score).unwrap_or(Ordering::Equal).then_with(|| a.member.cmp(b.member))
 }
 
-/// One end of a range by members.
+/// A bound of a lexicographical range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LexBound<'a> {
-    /// `-`: before every member.
+    /// `-`: before all members.
     Least,
-    /// `[member`
+    /// `[member`.
     Inclusive(&'a [u8]),
-    /// `(member`
+    /// `(member`.
     Exclusive(&'a [u8]),
-    /// `+`: behind every member.
+    /// `+`: after all members.
     Greatest,
 }
 
 impl LexBound<'_> {
-    /// Whether a member lies before a range that begins here.
+    /// Whether a member is below a range that starts here.
     fn above(self, member: &[u8]) -> bool {
         match self {
             LexBound::Least => false,
@@ -81,7 +81,7 @@ impl LexBound<'_> {
         }
     }
 
-    /// Whether a member lies behind a range that ends here.
+    /// Whether a member is above a range that ends here.
     fn below(self, member: &[u8]) -> bool {
         match self {
             LexBound::Least => true,
@@ -102,8 +102,8 @@ enum Form {
     Large(Box<Large>),
 }
 
-/// A large sorted set. The order holds the address of every member's entry and of no other: a member enters both and leaves both
-/// before anything else is done with either.
+/// A large sorted set. The order contains the address of every member's entry and no other address: a member is added to both, or
+/// removed from both, before anything else happens to either.
 #[derive(Default)]
 struct Large {
     members: Members,
@@ -119,25 +119,25 @@ impl Default for ZSet {
 impl Large {
     fn insert(&mut self, hasher: &KeyHasher, item: Item<'_>) {
         let address = self.members.insert(hasher, item.member, item.score);
-        // SAFETY: the order asks at once, for its own keys.
+        // SAFETY: the order calls it immediately, with its own keys.
         self.order.insert(Key { score: item.score, address }, unsafe { before(item) });
     }
 
     fn rank(&self, item: Item<'_>) -> usize {
-        // SAFETY: the order asks at once, for its own keys.
+        // SAFETY: the order calls it immediately, with its own keys.
         self.order.partition(unsafe { before(item) })
     }
 }
 
-/// Whether a key of the order of a large set stands before an item.
+/// Whether a key of the order of a large set comes before an item.
 ///
 /// # Safety
-/// What is returned is given only to the order of a large set, which asks for keys of its own, and nothing changes the set's members
+/// The returned function is called only by the order of a large set, with its own keys, and the set's members do not change
 /// meanwhile.
 unsafe fn before(item: Item<'_>) -> impl Fn(Key) -> bool {
     move |key| {
-        // Most scores differ: the member is only looked at where they do not.
-        // SAFETY: as promised.
+        // Most scores differ: the member is read only if they are equal.
+        // SAFETY: as promised by the caller.
         if key.score == item.score { unsafe { item_of(key) }.member < item.member } else { key.score < item.score }
     }
 }
@@ -145,14 +145,14 @@ unsafe fn before(item: Item<'_>) -> impl Fn(Key) -> bool {
 /// The item of a key.
 ///
 /// # Safety
-/// The key is from the order of a large set, or has just left it, and its member is not removed during `'a`. The entry whose address
-/// it has is alive then: see [`Large`].
+/// The key is in the order of a large set or was just removed from it, and its member is not removed during `'a`, so the entry at
+/// its address is alive: see [`Large`].
 unsafe fn item_of<'a>(key: Key) -> Item<'a> {
     // SAFETY: as promised by the caller.
     Item { member: unsafe { EntryRef::at(key.address) }.key(), score: key.score }
 }
 
-/// Members and scores, in their order.
+/// Members and scores in order.
 impl std::fmt::Debug for ZSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_map().entries(self.iter().map(|item| (String::from_utf8_lossy(item.member).into_owned(), item.score))).finish()
@@ -172,13 +172,13 @@ impl Clone for Large {
     }
 }
 
-/// Items of a sorted set, in their order or in the reverse.
+/// Items of a sorted set, in ascending or descending order.
 pub struct Items<'a>(Source<'a>);
 
 enum Source<'a> {
-    /// A buffer, forwards.
+    /// A buffer, forward.
     Compact(std::iter::Take<std::iter::Skip<compact::Iter<'a>>>),
-    /// A buffer, backwards.
+    /// A buffer, backward.
     Listed(std::iter::Rev<std::vec::IntoIter<Item<'a>>>),
     /// A large set.
     Large(order::Walk<'a>),
@@ -192,7 +192,7 @@ impl<'a> Iterator for Items<'a> {
         match &mut self.0 {
             Source::Compact(iter) => iter.next(),
             Source::Listed(iter) => iter.next(),
-            // SAFETY: the walk goes over the order of a large set that is borrowed for `'a`.
+            // SAFETY: the walk visits the order of a large set that is borrowed for `'a`.
             Source::Large(walk) => walk.next().map(|key| unsafe { item_of(key) }),
         }
     }
@@ -207,7 +207,7 @@ impl ZSet {
         }
     }
 
-    /// Whether there is none.
+    /// Whether it has no members.
     pub fn is_empty(&self) -> bool {
         match &self.0 {
             Form::Compact(compact) => compact.is_empty(),
@@ -215,7 +215,7 @@ impl ZSet {
         }
     }
 
-    /// What `OBJECT ENCODING` answers.
+    /// The reply of `OBJECT ENCODING`.
     pub fn encoding(&self) -> &'static str {
         if self.is_small() { "listpack" } else { "skiplist" }
     }
@@ -225,7 +225,7 @@ impl ZSet {
         matches!(self.0, Form::Compact(_))
     }
 
-    /// Bytes of the value on the heap, the allocator's overhead not counted. Walks a large set.
+    /// Bytes of the value on the heap, without the allocator's overhead. Walks a large set.
     pub fn allocated(&self) -> usize {
         match &self.0 {
             Form::Compact(compact) => compact.allocated(),
@@ -241,7 +241,7 @@ impl ZSet {
         }
     }
 
-    /// The rank of a member, the first being 0, and its score.
+    /// The rank of a member, from 0, and its score.
     pub fn rank(&self, hasher: &KeyHasher, member: &[u8]) -> Option<(usize, f64)> {
         match &self.0 {
             Form::Compact(compact) => compact.find(member).map(|(rank, score, _)| (rank, score)),
@@ -252,7 +252,7 @@ impl ZSet {
         }
     }
 
-    /// Gives a member this score, which must not be NaN; gives the score that it had.
+    /// Sets the score of a member, which must not be NaN. Returns its previous score.
     pub fn insert(&mut self, hasher: &KeyHasher, limits: Limits, member: &[u8], score: f64) -> Option<f64> {
         debug_assert!(!score.is_nan());
         let item = Item { member, score };
@@ -266,7 +266,7 @@ impl ZSet {
                 return old;
             }
         }
-        let large = self.spread(hasher);
+        let large = self.to_large(hasher);
         let hash = hasher.hash(member);
         let Some(old) = large.members.get(hash, member).map(score_of) else {
             large.insert(hasher, item);
@@ -275,13 +275,13 @@ impl ZSet {
         let rank = large.rank(Item { member, score: old });
         if let Some(key) = large.order.remove(rank) {
             large.members.set_score(hash, member, score);
-            // SAFETY: the order asks at once, for its own keys.
+            // SAFETY: the order calls it immediately, with its own keys.
             large.order.insert(Key { score, ..key }, unsafe { before(item) });
         }
         Some(old)
     }
 
-    /// Takes a member out; gives its score.
+    /// Removes a member. Returns its score.
     pub fn remove(&mut self, hasher: &KeyHasher, member: &[u8]) -> Option<f64> {
         match &mut self.0 {
             Form::Compact(compact) => {
@@ -299,7 +299,7 @@ impl ZSet {
         }
     }
 
-    /// Takes the members of these ranks out, after showing each.
+    /// Removes the members of these ranks, after passing each to `visit`.
     pub fn take(&mut self, hasher: &KeyHasher, ranks: Range<usize>, mut visit: impl FnMut(Item<'_>)) {
         match &mut self.0 {
             Form::Compact(compact) => {
@@ -310,7 +310,8 @@ impl ZSet {
             Form::Large(large) => {
                 for _ in ranks.clone() {
                     let Some(key) = large.order.remove(ranks.start) else { return };
-                    // SAFETY: the key has just left the order; its member goes two lines on, when the item is not used any more.
+                    // SAFETY: the key was just removed from the order; its member is removed below, after the last use of the
+                    // item.
                     let item = unsafe { item_of(key) };
                     visit(item);
                     let hash = hasher.hash(item.member);
@@ -320,12 +321,12 @@ impl ZSet {
         }
     }
 
-    /// Makes it a large set, as if it had outgrown a buffer's limits.
+    /// Converts it to the large form.
     pub fn make_large(&mut self, hasher: &KeyHasher) {
-        self.spread(hasher);
+        self.to_large(hasher);
     }
 
-    fn spread(&mut self, hasher: &KeyHasher) -> &mut Large {
+    fn to_large(&mut self, hasher: &KeyHasher) -> &mut Large {
         if let Form::Compact(compact) = &self.0 {
             let mut large = Box::<Large>::default();
             compact.iter().for_each(|item| large.insert(hasher, item));
@@ -337,7 +338,7 @@ impl ZSet {
         }
     }
 
-    /// A set of different members that come in their order, small if the limits permit.
+    /// A sorted set of different members that are given in their order; small if the limits allow it.
     pub fn from_sorted(hasher: &KeyHasher, limits: Limits, items: &[Item<'_>]) -> ZSet {
         debug_assert!(items.is_sorted_by(|a, b| precedes(*a, *b)));
         if items.len() <= limits.entries && items.iter().all(|item| item.member.len() <= limits.value) {
@@ -351,7 +352,7 @@ impl ZSet {
         ZSet(Form::Large(large))
     }
 
-    /// Items of these ranks, the last first where `reverse` says so. Ranks beyond the last are passed over.
+    /// Items of these ranks, in descending order if `reverse`. Ranks beyond the last one are ignored.
     pub fn items(&self, ranks: Range<usize>, reverse: bool) -> Items<'_> {
         match &self.0 {
             Form::Compact(compact) if reverse => {
@@ -363,12 +364,12 @@ impl ZSet {
         }
     }
 
-    /// All items in their order.
+    /// All items in order.
     pub fn iter(&self) -> Items<'_> {
         self.items(0..usize::MAX, false)
     }
 
-    /// The number of members whose scores are below `score`, or equal to it where `inclusive` says so.
+    /// The number of members with scores below `score`; if `inclusive`, also those equal to it.
     pub fn count_below(&self, score: f64, inclusive: bool) -> usize {
         let below = |other: f64| if inclusive { other <= score } else { other < score };
         match &self.0 {
@@ -377,11 +378,11 @@ impl ZSet {
         }
     }
 
-    /// The ranks of the members between two bounds, if all have the same score.
+    /// The ranks of the members between two bounds, if all members have the same score.
     ///
-    /// Where scores differ Redis leaves the result open. Here it is what Redis makes of a small set: the members from the first that is
-    /// not before the range up to the one before the first that is behind it (looked for from the end where `reverse` says so), and
-    /// nothing where the ends of the set say that there is nothing.
+    /// If scores differ, the result is undefined in Redis. Here it is Redis's result for a small set: from the first member that
+    /// is not below the range to the last one before a member above it (searched from the end if `reverse`), and nothing if the
+    /// last member is below the range or the first one above it.
     pub fn lex_ranks(&self, min: LexBound<'_>, max: LexBound<'_>, reverse: bool) -> Range<usize> {
         match &self.0 {
             Form::Compact(compact) => {
@@ -403,7 +404,7 @@ impl ZSet {
                 }
             }
             Form::Large(large) => {
-                // SAFETY: the order is that of a large set, which is borrowed.
+                // SAFETY: the order belongs to a large set that is borrowed.
                 let member = |key| unsafe { item_of(key) }.member;
                 let start = large.order.partition(|key| min.above(member(key)));
                 let end = large.order.partition(|key| !max.below(member(key)));
@@ -412,8 +413,8 @@ impl ZSet {
         }
     }
 
-    /// Visits members from a cursor on until `count` were seen; gives the cursor to go on from, 0 at the end. A small set is visited
-    /// whole, in its order.
+    /// Visits about `count` members from the cursor on. Returns the next cursor, 0 at the end. A small set is visited completely,
+    /// in order.
     pub fn scan<'a>(&'a self, cursor: u64, count: usize, mut visit: impl FnMut(Item<'a>)) -> u64 {
         match &self.0 {
             Form::Compact(compact) => {
@@ -426,7 +427,7 @@ impl ZSet {
         }
     }
 
-    /// How many pieces it takes to free it.
+    /// Number of budget steps for freeing it.
     pub fn weight(&self) -> usize {
         match &self.0 {
             Form::Compact(_) => 1,
@@ -434,12 +435,12 @@ impl ZSet {
         }
     }
 
-    /// Frees up to `budget` members; true when none is left.
+    /// Frees up to `budget` members. Returns true when nothing is left.
     pub fn free_some(&mut self, budget: &mut u32) -> bool {
         let Form::Large(large) = &mut self.0 else { return true };
         while *budget > 0 {
             *budget -= 1;
-            // A leaf costs as much as a member.
+            // Freeing a leaf costs as much as freeing a member.
             if large.order.prune() == 0 && !large.members.pop() {
                 return true;
             }
@@ -457,7 +458,7 @@ impl ZSet {
                 assert_eq!(large.members.len(), large.order.len(), "members in both");
                 let mut last: Option<Item<'_>> = None;
                 for key in large.order.walk(0..usize::MAX, false) {
-                    // SAFETY: the order is that of this set, which is borrowed.
+                    // SAFETY: the order belongs to this set, which is borrowed.
                     let item = unsafe { item_of(key) };
                     assert!(last.is_none_or(|last| precedes(last, item)), "{last:?} before {item:?}");
                     let entry = large.members.get(hasher.hash(item.member), item.member);

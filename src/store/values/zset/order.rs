@@ -1,24 +1,24 @@
-//! Members in the order of their scores: a B+-tree whose nodes know how many members lie below each child, so that a rank is found,
-//! and a range of ranks reached, in as many steps as the tree is deep.
+//! Members in the order of their scores: a B+-tree whose nodes know the number of members below each child. Finding a rank or the
+//! start of a range takes as many steps as the tree is deep.
 //!
-//! It keeps a score and the address of the member's entry for each, and knows nothing of members: whoever compares brings the order
-//! along as a closure. A child's first key stands beside it in its parent, so that a search touches one node a level.
+//! The tree stores the score and the address of each member's entry and knows nothing about members: callers pass comparisons as
+//! closures. A parent stores the first key of each child, so a search reads one node per level.
 
 use std::ops::Range;
 
-/// Keys of a leaf at most: 1 KiB.
+/// Maximum number of keys in a leaf: 1 KiB.
 const LEAF_MAX: usize = 64;
-/// Children of an inner node at most.
+/// Maximum number of children of an inner node.
 const INNER_MAX: usize = 32;
-/// A node that has shrunk below a quarter joins a neighbour, provided that the two leave room for a quarter.
+/// A node with less than 1/`SMALL` of its maximum is merged with a neighbour, if the result leaves that much room.
 const SMALL: usize = 4;
 
-/// One member: its score, and the address of its entry.
+/// A member: its score and the address of its entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Key {
     /// The score; never NaN.
     pub score: f64,
-    /// Names the entry with the member.
+    /// The address of the member's entry.
     pub address: u64,
 }
 
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// Number of keys below it.
+    /// Number of keys below this node.
     fn count(&self) -> usize {
         match self {
             Node::Leaf(keys) => keys.len(),
@@ -75,7 +75,7 @@ impl Node {
         }
     }
 
-    /// Adds a key where `before` says that the keys before it end; gives the node that was split off behind this one, if one was.
+    /// Adds a key after those for which `before` returns true. Returns the node that was split off after this one, if any.
     fn insert(&mut self, key: Key, before: &impl Fn(Key) -> bool, last: bool) -> Option<Node> {
         match self {
             Node::Leaf(keys) => {
@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// Takes the key of a rank out, which must be there.
+    /// Removes the key of a rank, which must exist.
     fn remove(&mut self, mut rank: usize) -> Key {
         match self {
             Node::Leaf(keys) => keys.remove(rank),
@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// Takes the last leaf out; the number of its keys. An inner node may be left without children.
+    /// Removes the last leaf. Returns the number of its keys. An inner node may be left without children.
     fn prune(&mut self) -> usize {
         match self {
             Node::Leaf(keys) => std::mem::take(keys).len(),
@@ -179,7 +179,7 @@ impl Node {
         }
     }
 
-    /// Panics where something is wrong; gives the depth.
+    /// Panics if an invariant is broken. Returns the depth.
     fn check(&self, root: bool) -> usize {
         assert!(root || self.len() > 0, "an empty node");
         assert!(self.len() <= self.max(), "a node of {}", self.len());
@@ -205,7 +205,7 @@ impl Child {
         Some(Child { first: node.first()?, count: node.count(), node })
     }
 
-    /// Notes what has become of the node.
+    /// Updates the count and the first key after a change of the node.
     fn refresh(&mut self) {
         self.count = self.node.count();
         if let Some(first) = self.node.first() {
@@ -214,7 +214,8 @@ impl Child {
     }
 }
 
-/// The upper half of a full node; nothing of the last one, when the new part comes behind everything: whoever appends fills nodes.
+/// Splits off the upper half of a full node. If the new part is appended at the end of everything, splits off nothing, so that
+/// appending fills nodes completely.
 fn split<T>(parts: &mut Vec<T>, max: usize, append: bool) -> Vec<T> {
     let mut right = Vec::with_capacity(max);
     if !append {
@@ -223,7 +224,7 @@ fn split<T>(parts: &mut Vec<T>, max: usize, append: bool) -> Vec<T> {
     right
 }
 
-/// The child that has the key of this rank, which becomes the rank in it.
+/// The index of the child with this rank. Changes `rank` to the rank within the child.
 fn child_of(children: &[Child], rank: &mut usize) -> usize {
     for (at, child) in children.iter().enumerate() {
         if *rank < child.count {
@@ -234,7 +235,7 @@ fn child_of(children: &[Child], rank: &mut usize) -> usize {
     children.len()
 }
 
-/// Joins the child there with the next one, if that leaves room for more.
+/// Merges a child with the next one, if the result leaves room.
 fn join(children: &mut Vec<Child>, at: usize) -> bool {
     let max = children[at].node.max();
     if children[at].node.len() + children[at + 1].node.len() > max - max / SMALL {
@@ -256,7 +257,7 @@ impl Order {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether it has no keys.
     #[allow(dead_code, reason = "stands beside len")]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -267,7 +268,7 @@ impl Order {
         self.root.allocated()
     }
 
-    /// Adds a key; `before` must hold for those that come before it and no others.
+    /// Adds a key. `before` must return true for exactly the keys before it.
     pub fn insert(&mut self, key: Key, before: impl Fn(Key) -> bool) {
         if let Some(right) = self.root.insert(key, &before, true) {
             let left = std::mem::replace(&mut self.root, Node::Leaf(Vec::new()));
@@ -278,7 +279,7 @@ impl Order {
         self.len += 1;
     }
 
-    /// Takes the key of a rank out; `None` where there are not so many.
+    /// Removes the key of a rank; `None` if there is no such rank.
     pub fn remove(&mut self, rank: usize) -> Option<Key> {
         if rank >= self.len {
             return None;
@@ -293,7 +294,7 @@ impl Order {
         Some(key)
     }
 
-    /// The number of keys at the beginning for which `before` holds; it must not hold for any behind these.
+    /// The number of keys for which `before` returns true; they must be the first keys.
     pub fn partition(&self, before: impl Fn(Key) -> bool) -> usize {
         let (mut node, mut rank) = (&self.root, 0);
         loop {
@@ -314,7 +315,7 @@ impl Order {
         self.walk(rank..rank.saturating_add(1), false).next()
     }
 
-    /// The keys of these ranks, the last first where `reverse` says so.
+    /// The keys of these ranks, in descending order if `reverse`.
     pub fn walk(&self, ranks: Range<usize>, reverse: bool) -> Walk<'_> {
         let ranks = ranks.start.min(self.len)..ranks.end.min(self.len);
         let mut walk = Walk { path: Vec::new(), keys: &[], at: 0, left: ranks.len(), reverse };
@@ -324,28 +325,28 @@ impl Order {
         walk
     }
 
-    /// Frees one leaf; the number of keys in it, 0 when there is none left. The tree is good for nothing but this afterwards.
+    /// Frees one leaf. Returns the number of its keys, 0 if nothing is left. After the first call, nothing else may be called.
     pub fn prune(&mut self) -> usize {
         let pruned = self.root.prune();
         self.len = self.len.saturating_sub(pruned);
         pruned
     }
 
-    /// A copy, with other addresses.
+    /// A copy with converted addresses.
     pub fn duplicate(&self, address: impl Fn(u64) -> u64) -> Order {
         Order { root: self.root.duplicate(&address), len: self.len }
     }
 
-    /// Panics where the tree is not what it should be, the order of its keys apart.
+    /// Panics if an invariant is broken. The order of the keys is not checked.
     pub fn check_invariants(&self) {
         self.root.check(true);
         assert_eq!(self.root.count(), self.len, "len");
     }
 }
 
-/// Keys in their order, or in the reverse.
+/// Keys in ascending or descending order.
 pub struct Walk<'a> {
-    /// Inner nodes above the leaf, each with the child that the walk is in.
+    /// The inner nodes above the leaf, each with the index of the current child.
     path: Vec<(&'a [Child], usize)>,
     keys: &'a [Key],
     at: usize,
@@ -354,7 +355,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Goes down to the leaf with a rank, or to the first one in the direction of the walk.
+    /// Descends to the leaf with a rank or, without one, to the first leaf in the direction of the walk.
     fn descend(&mut self, mut node: &'a Node, mut rank: Option<usize>) {
         loop {
             let last = if self.reverse { node.len().saturating_sub(1) } else { 0 };
@@ -373,7 +374,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes over to the next leaf; there is one as long as there are keys left.
+    /// Moves to the next leaf, which exists if keys are left.
     fn turn(&mut self) {
         while let Some((children, at)) = self.path.pop() {
             let next = if self.reverse { at.checked_sub(1) } else { Some(at + 1).filter(|&at| at < children.len()) };
@@ -465,7 +466,7 @@ mod tests {
             for (from, many, kind) in steps {
                 for n in from..from + many {
                     if kind < 2 {
-                        // Upwards, or in an order of its own.
+                        // In ascending or in pseudorandom order.
                         let n = if kind == 0 { n } else { n.wrapping_mul(0x9e37_79b9) % 3000 };
                         if model.insert(n) {
                             insert(&mut order, n);

@@ -1,4 +1,4 @@
-//! Sorted sets against a model.
+//! Compares sorted sets with a model.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A member; now and then a long one.
+/// A member; some are long.
 fn member(m: u16) -> Vec<u8> {
     let mut member = format!("member:{m}").into_bytes();
     if m % 97 == 96 {
@@ -197,7 +197,7 @@ fn a_hundred_thousand_members_are_found_ranked_scanned_and_freed_in_pieces() {
     assert!(per_member < 80, "{per_member} bytes a member");
     let copy = zset.clone();
     copy.check_invariants(&hasher);
-    // A scan that begins before the tables are split sees what was there.
+    // A scan that starts before tables are split visits every member.
     let mut small = ZSet::default();
     for n in 0..2000 {
         small.insert(&hasher, Limits::default(), format!("s{n}").as_bytes(), 1.0);
