@@ -21,7 +21,7 @@ const OTHER_WORDS: [(&str, &[&str], &str); 17] = [
     ("keyspace/eviction.rs", &["ttl"], "an eviction policy"),
     ("engine/faults/rules.rs", &["restart", "reset", "client"], "words of a fault's rule"),
     ("engine/observe/latency.rs", &["command"], "an event of the latency monitor"),
-    ("engine/observe/timing.rs", &["command"], "an event of the latency monitor"),
+    ("engine/observe/measure.rs", &["command"], "an event of the latency monitor"),
     ("engine/observe/turns/mod.rs", &["client"], "who has a turn"),
     ("engine/users/log.rs", &["auth", "command", "multi"], "reasons and places of the ACL log"),
     ("engine/users/user.rs", &["reset"], "a rule for a user"),

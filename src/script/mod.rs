@@ -48,10 +48,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use crate::script::cache::lazyfree::Lazyfree;
-pub use crate::script::cache::scripts::Scripts;
 pub use crate::script::execute::{Request, Source, run};
-pub use crate::script::libraries::random::ScriptRandom;
 pub(crate) use crate::script::lua::layout::check_at_start as check_layout;
 pub use crate::script::state::ScriptState;
 pub(crate) use crate::script::state::scripting;

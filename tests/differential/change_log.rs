@@ -21,7 +21,7 @@ use portcullis::lock::grant::unpack;
 use portcullis::lock::requests::Remembered;
 use portcullis::lock::sessions::Session;
 use portcullis::lock::{Grant, Lock};
-use portcullis::script::functions::Functions;
+use portcullis::script::functions::store::Functions;
 use portcullis::store::entry::ValueRef;
 use portcullis::store::values::hash::Hash;
 use portcullis::store::values::list::{Element, End, List};

@@ -74,7 +74,7 @@ fn a_poisoned_interpreter_is_not_used_again() {
 #[test]
 fn scripts_that_the_supervisor_drops_are_not_freed_during_a_run() {
     use crate::engine::jobs::long_run::Verdict;
-    use crate::script::Scripts;
+    use crate::script::cache::scripts::Scripts;
     #[cfg(address_sanitizer)]
     unsafe extern "C" {
         fn __lsan_disable();

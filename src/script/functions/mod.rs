@@ -8,7 +8,7 @@
 //! Functions have an interpreter of their own, so a flush of the scripts does not affect them. They belong to the server rather than to
 //! a database.
 //!
-//! [`store`] has the struct [`Functions`] and is the place to begin. [`commands`] has the operations for a session.
+//! [`store`] has the struct [`Functions`](store::Functions) and is the place to begin. [`commands`] has the operations for a session.
 
 mod commands;
 mod libraries;
@@ -17,9 +17,9 @@ mod loading;
 mod metadata;
 mod payload;
 mod register;
-pub(crate) mod store;
+pub mod store;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use crate::script::functions::commands::{call, delete, flush, load, restore};
-pub use crate::script::functions::store::{Functions, ListedFunction, ListedLibrary, Policy};
+pub(crate) use crate::script::functions::store::Policy;

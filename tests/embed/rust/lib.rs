@@ -62,7 +62,7 @@ pub struct Embedded;
 /// use portcullis::server::Server;
 /// ```
 /// ```compile_fail,E0603
-/// use portcullis::script::Scripts;
+/// use portcullis::script::ScriptState;
 /// ```
 /// ```compile_fail,E0624
 /// let _ = portcullis::TestServer::start().server().control(|shell| shell.engine.supervisor = None);
