@@ -14,11 +14,11 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use portcullis::bench::figures::quantile;
 use portcullis::bench::machine::raise_file_limit;
-use portcullis::bench::peer::Peer;
-use portcullis::bench::process::Process;
-use portcullis::bench::wire::{self, call, call_for, encode};
+use portcullis::bench::report::statistics::quantile;
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::Process;
+use portcullis::bench::servers::wire::{self, call, call_expecting, encode};
 use rustix::event::epoll;
 
 /// How long leases last of which nobody is to see the end.
@@ -31,7 +31,7 @@ const MEASURED: usize = 200;
 const CONTENDED: usize = 100;
 
 fn portcullis() -> Process {
-    Peer::Portcullis.start(Path::new(env!("CARGO_BIN_EXE_portcullis"))).expect("the program was built with this bench")
+    ServerKind::Portcullis.start(Path::new(env!("CARGO_BIN_EXE_portcullis"))).expect("the program was built with this bench")
 }
 
 fn connect(addr: SocketAddr) -> TcpStream {
@@ -302,7 +302,7 @@ struct Crowd {
 impl Crowd {
     fn new() -> Crowd {
         let server = portcullis();
-        call_for(server.addr(), &["CONFIG", "SET", "maxclients", "15000"], "+OK\r\n").expect("it is taken");
+        call_expecting(server.addr(), &["CONFIG", "SET", "maxclients", "15000"], "+OK\r\n").expect("it is taken");
         Crowd { agent: Agent::new(server.addr()), server, waiting: Vec::new() }
     }
 

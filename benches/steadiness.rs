@@ -18,16 +18,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use portcullis::bench::machine::raise_file_limit;
-use portcullis::bench::peer::Peer;
-use portcullis::bench::process::Process;
-use portcullis::bench::wire::encode;
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::Process;
+use portcullis::bench::servers::wire::encode;
 
 /// Distance of the other client's requests.
 const PACE: Duration = Duration::from_micros(200);
 /// Arguments of a request that fills.
 const ARGUMENTS: usize = 20;
 /// How long the server may take for what a request has left to be done.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long after a last FLUSHALL the memory is looked at.
 const RETURNS_WITHIN: Duration = Duration::from_secs(2);
 /// Waiters and subscribers: as many as a process may usually have files open.
@@ -315,7 +315,7 @@ fn run(server: &Process, row: &Row, n: usize) -> Outcome {
     (row.ask)(&mut client, n);
     let asked = Instant::now();
     let left = ["memory_waits_to_be_freed", "lazyfree_pending_objects"];
-    while asked.elapsed() < PATIENCE && left.iter().any(|name| client.info(name).is_some_and(|left| left > 0)) {
+    while asked.elapsed() < REPLY_TIMEOUT && left.iter().any(|name| client.info(name).is_some_and(|left| left > 0)) {
         std::thread::sleep(Duration::from_millis(20));
     }
     std::thread::sleep(Duration::from_millis(500));
@@ -343,9 +343,9 @@ fn main() {
     println!("| --- | ---: | ---: | ---: | ---: | ---: |");
     for row in ROWS.iter().filter(|row| row.name.contains(only)) {
         let program = Path::new(env!("CARGO_BIN_EXE_portcullis"));
-        let ours = run(&Peer::Portcullis.start(program).expect("the program was built with this bench"), row, n);
-        let redis = Peer::Redis.find().filter(|_| row.on_redis && !has("--no-redis"));
-        let redis = redis.and_then(|program| Peer::Redis.start(&program).ok()).map(|redis| run(&redis, row, n));
+        let ours = run(&ServerKind::Portcullis.start(program).expect("the program was built with this bench"), row, n);
+        let redis = ServerKind::Redis.find().filter(|_| row.on_redis && !has("--no-redis"));
+        let redis = redis.and_then(|program| ServerKind::Redis.start(&program).ok()).map(|redis| run(&redis, row, n));
         let [before, after] = ours.resident.map(|bytes| bytes >> 20);
         println!(
             "| {} | {:.2} | {} | {} | {} | {before} → {after} |",

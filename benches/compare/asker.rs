@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use portcullis::bench::wire::{PATIENCE, call_for, connect, encode, wrong};
+use portcullis::bench::servers::wire::{REPLY_TIMEOUT, call_expecting, connect, encode, unexpected_reply};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Distance of the requests.
@@ -31,7 +31,7 @@ pub struct Asker {
 impl Asker {
     /// Connects, and sets the key that is asked for.
     pub fn new(addr: SocketAddr) -> Result<Asker> {
-        call_for(addr, &["SET", "stays", VALUE], "+OK\r\n")?;
+        call_expecting(addr, &["SET", "stays", VALUE], "+OK\r\n")?;
         let socket = connect(addr)?;
         socket.set_nonblocking(true)?;
         Ok(Asker {
@@ -67,7 +67,7 @@ impl Asker {
             self.due = (self.due + PACE).max(now);
         }
         match self.sent.front() {
-            Some(sent) if sent.elapsed() > PATIENCE => Err(Error::other("it does not answer")),
+            Some(sent) if sent.elapsed() > REPLY_TIMEOUT => Err(Error::other("it does not answer")),
             _ => Ok(()),
         }
     }
@@ -94,13 +94,13 @@ impl Asker {
         self.received.extend_from_slice(&buffer[..read]);
         let mut rest = self.received.as_slice();
         while let Some(after) = rest.strip_prefix(&self.replies[self.answered % 2][..]) {
-            let since = self.sent.pop_front().ok_or_else(|| wrong("PING and GET", rest))?;
+            let since = self.sent.pop_front().ok_or_else(|| unexpected_reply("PING and GET", rest))?;
             self.latencies.push((since, (now - since).as_micros() as i64));
             self.answered += 1;
             rest = after;
         }
         if !self.replies[self.answered % 2].starts_with(rest) {
-            return Err(wrong("PING and GET", rest));
+            return Err(unexpected_reply("PING and GET", rest));
         }
         self.received.drain(..self.received.len() - rest.len());
         Ok(())

@@ -3,11 +3,11 @@
 use std::io::{Error, Result};
 use std::time::Duration;
 
-use portcullis::bench::figures::median;
-use portcullis::bench::peer::Peer;
-use portcullis::bench::process::Process;
-use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
-use portcullis::bench::wire::call_for;
+use portcullis::bench::report::comparison::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::report::statistics::median;
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::Process;
+use portcullis::bench::servers::wire::call_expecting;
 use serde_json::json;
 
 use crate::floor;
@@ -21,7 +21,7 @@ const CONNECTIONS: usize = 50;
 /// A server, and the connections to it.
 struct Driven {
     /// Which it is; `None` for the least that a server can be.
-    peer: Option<Peer>,
+    kind: Option<ServerKind>,
     process: Process,
     pipes: Vec<Pipe>,
     /// Why it has no figure for a workload of the chain, and nanoseconds per operation of each slice.
@@ -36,10 +36,10 @@ pub fn measure(plan: &Plan) -> Section {
     }
     let mut failed = Vec::new();
     let mut servers = Vec::new();
-    for peer in plan.peers() {
-        match plan.start(peer).and_then(prepared) {
-            Ok(process) => servers.push(Driven::new(Some(peer), process)),
-            Err(error) => failed.push((peer, Cell::Not(error.to_string()))),
+    for kind in plan.kinds() {
+        match plan.start(kind).and_then(prepared) {
+            Ok(process) => servers.push(Driven::new(Some(kind), process)),
+            Err(error) => failed.push((kind, Cell::Failed(error.to_string()))),
         }
     }
     let mut floor = floor::process(floor::Kind::Workloads).map(|process| Driven::new(None, process));
@@ -55,10 +55,10 @@ pub fn measure(plan: &Plan) -> Section {
             drive_chain(plan, servers.iter_mut().chain(beside).collect(), chain, depth);
             for (number, workload) in chain.workloads.iter().enumerate().filter(|(_, workload)| is_chosen(workload)) {
                 let column = DEPTHS.iter().position(|&known| known == depth);
-                let bar = column.and_then(|column| workload.bars[column]).map(Bar::Ratio);
+                let bar = column.and_then(|column| workload.bars[column]).map(Bar::RatioAtLeast);
                 let mut row = Row::new(workload.name, depth.to_string(), Unit::Nanoseconds).bar(bar);
                 let elsewhere = workload.elsewhere.and_then(|name| chain.workloads.iter().position(|other| other.name == name));
-                let cell = |server: &Driven| Some((server.peer?, server.cell(number, elsewhere)));
+                let cell = |server: &Driven| Some((server.kind?, server.cell(number, elsewhere)));
                 row.cells = servers.iter().filter_map(cell).chain(failed.clone()).collect();
                 let beside = floor.as_ref().ok().filter(|_| chain.floor);
                 least.note(&row, depth, beside.and_then(|floor| floor.cell(number, None).figure()));
@@ -83,7 +83,7 @@ impl Least {
     /// Notes what a row's workload costs a loop that does nothing, and how many times as much it costs Redis.
     fn note(&mut self, row: &Row, depth: usize, ns: Option<f64>) {
         let Some(ns) = ns else { return };
-        let redis = row.cells.iter().find(|(peer, _)| *peer == Peer::Redis).and_then(|(_, cell)| cell.figure());
+        let redis = row.cells.iter().find(|(kind, _)| *kind == ServerKind::Redis).and_then(|(_, cell)| cell.figure());
         let over = redis.map_or_else(String::new, |redis| format!(" ({:.2})", redis / ns));
         let text = format!("{ns:.0} ns at P{depth}{over}");
         match self.found.iter_mut().find(|(name, _)| *name == row.what) {
@@ -103,7 +103,7 @@ impl Least {
 /// A server that has the scripts.
 fn prepared(process: Process) -> Result<Process> {
     for (script, sha) in SCRIPTS {
-        call_for(process.addr(), &["SCRIPT", "LOAD", script], &format!("$40\r\n{sha}\r\n"))?;
+        call_expecting(process.addr(), &["SCRIPT", "LOAD", script], &format!("$40\r\n{sha}\r\n"))?;
     }
     Ok(process)
 }
@@ -120,7 +120,7 @@ fn drive_chain(plan: &Plan, mut servers: Vec<&mut Driven>, chain: &'static Chain
     for server in &mut servers {
         // What it cannot do is found out before anything is measured.
         server.costs = chain.workloads.iter().map(|workload| server.is_foreign(workload).map(|()| Vec::new())).collect();
-        let empty = if server.peer.is_none() { Ok(()) } else { call_for(server.process.addr(), &["FLUSHALL"], "+OK\r\n") };
+        let empty = if server.kind.is_none() { Ok(()) } else { call_expecting(server.process.addr(), &["FLUSHALL"], "+OK\r\n") };
         for (number, workload) in chain.workloads.iter().enumerate() {
             let tried = server.slice(workload, number, 1, 1).map(drop);
             server.fail(number, tried);
@@ -147,13 +147,13 @@ fn drive_chain(plan: &Plan, mut servers: Vec<&mut Driven>, chain: &'static Chain
 }
 
 impl Driven {
-    fn new(peer: Option<Peer>, process: Process) -> Driven {
-        Driven { peer, process, pipes: Vec::new(), costs: Vec::new() }
+    fn new(kind: Option<ServerKind>, process: Process) -> Driven {
+        Driven { kind, process, pipes: Vec::new(), costs: Vec::new() }
     }
 
     /// Native locks are for those who have them.
     fn is_foreign(&self, workload: &Workload) -> Result<()> {
-        if workload.elsewhere.is_some() && self.peer.is_some_and(|peer| peer != Peer::Portcullis) {
+        if workload.elsewhere.is_some() && self.kind.is_some_and(|kind| kind != ServerKind::Portcullis) {
             Err(Error::other("it has no native locks"))
         } else {
             Ok(())
@@ -170,15 +170,15 @@ impl Driven {
 
     fn cell(&self, number: usize, elsewhere: Option<usize>) -> Cell {
         match (&self.costs[number], elsewhere) {
-            (Err(_), Some(other)) if self.peer != Some(Peer::Portcullis) => self.cell(other, None),
-            (Ok(costs), _) if costs.is_empty() => Cell::Not("it was not measured".to_owned()),
-            (Ok(costs), _) => Cell::Is(median(costs)),
-            (Err(error), _) => Cell::Not(error.to_string()),
+            (Err(_), Some(other)) if self.kind != Some(ServerKind::Portcullis) => self.cell(other, None),
+            (Ok(costs), _) if costs.is_empty() => Cell::Failed("it was not measured".to_owned()),
+            (Ok(costs), _) => Cell::Value(median(costs)),
+            (Err(error), _) => Cell::Failed(error.to_string()),
         }
     }
 
     fn slices(&self, number: usize) -> (String, serde_json::Value) {
-        (self.peer.map_or("floor", Peer::name).to_owned(), json!(self.costs[number].as_ref().ok()))
+        (self.kind.map_or("floor", ServerKind::name).to_owned(), json!(self.costs[number].as_ref().ok()))
     }
 
     /// Nanoseconds of CPU that the server spends on each operation of a slice; nothing is done that failed before.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{Read, Result, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 
-use portcullis::bench::process::{Process, free_port};
+use portcullis::bench::servers::process::{Process, free_port};
 use rustix::event::epoll;
 
 use crate::workloads;
@@ -42,7 +42,7 @@ pub fn process(kind: Kind) -> Result<Process> {
     let mut command = std::process::Command::new(std::env::current_exe()?);
     command.args([FLAG, kind.name(), &port.to_string()]);
     let mut process = Process::spawn(command, port)?;
-    process.until_it_listens()?;
+    process.wait_until_listening()?;
     Ok(process)
 }
 

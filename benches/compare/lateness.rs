@@ -7,11 +7,11 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use portcullis::bench::figures::quantile;
-use portcullis::bench::peer::Peer;
-use portcullis::bench::process::Process;
-use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
-use portcullis::bench::wire::{call_for, connect, encode, encode_onto, wrong};
+use portcullis::bench::report::comparison::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::report::statistics::quantile;
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::Process;
+use portcullis::bench::servers::wire::{call_expecting, connect, encode, encode_onto, unexpected_reply};
 use serde_json::{Map, Value, json};
 
 use crate::load::{grouped, send, sleep_until, unix_ms, unix_us};
@@ -80,25 +80,26 @@ pub fn measure(plan: &Plan) -> Section {
 
 /// One row for each part of the keys.
 fn rows(plan: &Plan, trial: &Trial) -> [Row; 3] {
-    const PARTS: [(&str, f64, Option<Bar>); 3] = [("p50", 0.5, None), ("p99", 0.99, Some(Bar::Most(BAR_US))), ("max", 1.0, None)];
+    const PARTS: [(&str, f64, Option<Bar>); 3] =
+        [("p50", 0.5, None), ("p99", 0.99, Some(Bar::AtMost(BAR_US))), ("max", 1.0, None)];
     let mut rows = PARTS.map(|(at, _, bar)| Row::new(&trial.what, at, Unit::Microseconds).bar(bar));
     let mut more = Map::new();
-    let found = plan.once(&format!("{NAME}: {}", trial.what), |peer, process| {
-        if trial.by == By::Rule && peer != Peer::Portcullis {
+    let found = plan.once(&format!("{NAME}: {}", trial.what), |kind, process| {
+        if trial.by == By::Rule && kind != ServerKind::Portcullis {
             return Ok(None);
         }
         let late = lateness(process, trial)?;
-        more.insert(peer.name().to_owned(), json!({ "never_told": late.missing }));
+        more.insert(kind.name().to_owned(), json!({ "never_told": late.missing }));
         Ok(Some(late))
     });
-    for (peer, late) in found {
+    for (kind, late) in found {
         for (row, (_, part, _)) in rows.iter_mut().zip(PARTS) {
             let cell = match &late {
                 Ok(Some(late)) => late.cell(part),
-                Ok(None) => Cell::Foreign,
-                Err(error) => Cell::Not(error.to_string()),
+                Ok(None) => Cell::Unsupported,
+                Err(error) => Cell::Failed(error.to_string()),
             };
-            row.cells.push((peer, cell));
+            row.cells.push((kind, cell));
         }
     }
     rows[0].more = Value::Object(more);
@@ -117,7 +118,7 @@ impl Late {
     fn cell(&self, part: f64) -> Cell {
         let us = quantile(&self.sorted_us, part).unwrap_or(0) as f64;
         let told = (self.sorted_us.len() - self.missing) as f64 / self.sorted_us.len() as f64;
-        if part > told { Cell::AtLeast(us) } else { Cell::Is(us) }
+        if part > told { Cell::AtLeast(us) } else { Cell::Value(us) }
     }
 }
 
@@ -126,7 +127,7 @@ fn lateness(process: &Process, trial: &Trial) -> Result<Late> {
         By::Event => ("__keyevent@0__:expired", "notify-keyspace-events", "Ex"),
         By::Rule => ("freed", "lock-expiry-publish", "redisson spring due:* freed {name}"),
     };
-    call_for(process.addr(), &["CONFIG", "SET", directive, value], "+OK\r\n")?;
+    call_expecting(process.addr(), &["CONFIG", "SET", directive, value], "+OK\r\n")?;
     let long = unix_ms() + 36_000_000;
     load(process.addr(), trial.others, |n| (format!("long:{n}"), long + n as u64 % 3_600_000))?;
     let (deadlines, begin) = load_due(process.addr(), trial)?;
@@ -159,7 +160,7 @@ fn load_due(addr: SocketAddr, trial: &Trial) -> Result<(impl Fn(usize) -> u64, u
         }
         lead_ms *= 2;
         // Those of this time are to be gone.
-        call_for(addr, &["FLUSHALL"], "+OK\r\n")?;
+        call_expecting(addr, &["FLUSHALL"], "+OK\r\n")?;
         load(addr, trial.others, |n| (format!("long:{n}"), begin + 36_000_000 + n as u64 % 3_600_000))?;
     }
 }
@@ -194,7 +195,7 @@ fn listen(listener: &mut TcpStream, keys: usize, until_ms: u64) -> Result<(Vec<i
             let text = std::str::from_utf8(key).unwrap_or_default().trim_end();
             let parts =
                 text.split_once(':').and_then(|(deadline, n)| Some((deadline.parse::<i64>().ok()?, n.parse::<usize>().ok()?)));
-            let (deadline, n) = parts.filter(|(_, n)| *n < keys).ok_or_else(|| wrong("an event", line))?;
+            let (deadline, n) = parts.filter(|(_, n)| *n < keys).ok_or_else(|| unexpected_reply("an event", line))?;
             if std::mem::replace(&mut told[n], true) {
                 return Err(Error::other(format!("key {n} ended twice")));
             }

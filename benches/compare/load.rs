@@ -4,7 +4,7 @@ use std::io::{Error, Read, Result, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use portcullis::bench::wire::{connect, wrong};
+use portcullis::bench::servers::wire::{connect, unexpected_reply};
 
 /// Requests that are on their way at once.
 const BATCH: usize = 1_000;
@@ -28,7 +28,7 @@ pub fn send(addr: SocketAddr, count: usize, what: &str, right: &[u8], request: i
             }
             let is_right = |(&got, &right): (&u8, &u8)| got == right || (right == b'#' && got.is_ascii_digit());
             if let Some(reply) = replies[..filled].chunks(right.len()).find(|reply| !reply.iter().zip(right).all(is_right)) {
-                return Err(wrong(what, reply));
+                return Err(unexpected_reply(what, reply));
             }
         }
     }

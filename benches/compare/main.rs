@@ -10,7 +10,7 @@
 //!                             stall     what another client waits while keys end, or are inserted, by the million
 //!                             memory    what a lock and a connection take up
 //!                             startup   from exec to the first reply
-//!                        ─▶ sections of rows (portcullis::bench::rows) ─▶ Markdown, JSON, guide
+//!                        ─▶ sections of rows (portcullis::bench::report::comparison) ─▶ Markdown, JSON, guide
 //! ```
 
 mod asker;
@@ -30,8 +30,9 @@ mod workloads;
 use std::process::ExitCode;
 
 use plan::Plan;
-use portcullis::bench::rows::{Section, verdict};
-use portcullis::bench::{accounts, machine, process, writable};
+use portcullis::bench::report::comparison::{Section, verdict};
+use portcullis::bench::servers::{process, process_stats};
+use portcullis::bench::{check_writable, machine};
 use serde_json::json;
 
 /// Where the guide has the tables.
@@ -62,8 +63,8 @@ fn main() -> ExitCode {
 /// Servers do not outlive whoever started them, also where that is told to end.
 fn end_when_told() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(process::told_to_end());
-    accounts::end_all();
+    runtime.block_on(process::shutdown_signal());
+    process_stats::kill_children();
     eprintln!("compare: told to end before it was done");
     std::process::exit(1);
 }
@@ -71,7 +72,7 @@ fn end_when_told() {
 fn run(plan: &Plan) -> Result<(), String> {
     for path in [&plan.table, &plan.json] {
         path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(|error| format!("{}: {error}", path.display()))?;
-        writable(Some(path))?;
+        check_writable(Some(path))?;
     }
     let page = plan.readme.as_deref().map(GuidePage::read).transpose()?;
     machine::raise_file_limit(16_384);
@@ -92,7 +93,7 @@ fn run(plan: &Plan) -> Result<(), String> {
     write(&plan.table, text.clone())?;
     let all = json!({
         "machine": machine::describe(),
-        "servers": plan.servers.iter().map(|server| (server.peer.name().to_owned(), json!(server.title))).collect::<serde_json::Map<_, _>>(),
+        "servers": plan.servers.iter().map(|server| (server.kind.name().to_owned(), json!(server.title))).collect::<serde_json::Map<_, _>>(),
         "not_installed": plan.missing,
         "quick": plan.quick,
         "rounds": plan.rounds,
@@ -109,7 +110,7 @@ fn run(plan: &Plan) -> Result<(), String> {
 
 /// All tables, and what they were measured on.
 fn markdown(plan: &Plan, sections: &[Section]) -> String {
-    let peers: Vec<_> = plan.servers.iter().map(|server| server.peer).collect();
+    let kinds: Vec<_> = plan.servers.iter().map(|server| server.kind).collect();
     let titles: Vec<&str> = plan.servers.iter().map(|server| server.title.as_str()).collect();
     let mut out = format!(
         "{}; {}; medians of {} {}{}. In brackets: redis-server's figure over this one. For every second that a server ran, it waited {:.0} ms \
@@ -126,7 +127,7 @@ fn markdown(plan: &Plan, sections: &[Section]) -> String {
     }
     for section in sections {
         out += "\n";
-        out += &section.markdown(&peers);
+        out += &section.markdown(&kinds);
     }
     out
 }

@@ -7,7 +7,7 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use portcullis::bench::wire::{PATIENCE, connect, wrong};
+use portcullis::bench::servers::wire::{REPLY_TIMEOUT, connect, unexpected_reply};
 use rustix::event::epoll;
 
 use crate::workloads::Workload;
@@ -65,11 +65,11 @@ impl Pipe {
         }
         let got = &buffer[..count];
         if !is_right(batch.reply.as_bytes(), self.filled, got) {
-            return Err(self.wrong(got.to_vec()));
+            return Err(self.wrong_reply(got.to_vec()));
         }
         self.filled += count;
         if self.filled > batch.reply.len() * batch.count {
-            return Err(self.wrong(got.to_vec()));
+            return Err(self.wrong_reply(got.to_vec()));
         }
         if self.filled == batch.reply.len() * batch.count {
             (self.at, self.filled) = (self.at + 1, 0);
@@ -82,13 +82,13 @@ impl Pipe {
     }
 
     /// There may be more of it, for people to read.
-    fn wrong(&mut self, mut got: Vec<u8>) -> Error {
+    fn wrong_reply(&mut self, mut got: Vec<u8>) -> Error {
         let mut rest = [0; 256];
         let timeout = self.socket.set_read_timeout(Some(Duration::from_millis(20)));
         if let Ok(count) = timeout.and_then(|()| self.socket.read(&mut rest)) {
             got.extend_from_slice(&rest[..count]);
         }
-        wrong("a request", &got)
+        unexpected_reply("a request", &got)
     }
 }
 
@@ -115,11 +115,11 @@ pub fn drive(pipes: &mut [Pipe]) -> Result<()> {
         epoll::add(&poll, &pipe.socket, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
         pipe.send()?;
     }
-    let patience = rustix::time::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let timeout = rustix::time::Timespec { tv_sec: REPLY_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
     let (mut left, mut events, mut buffer) = (pipes.len(), Vec::with_capacity(pipes.len()), vec![0; 64 << 10]);
     while left > 0 {
         events.clear();
-        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&patience))?;
+        epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&timeout))?;
         if events.is_empty() {
             return Err(Error::new(ErrorKind::TimedOut, "it does not answer"));
         }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use portcullis::bench::identity::title;
-use portcullis::bench::peer::Peer;
-use portcullis::bench::process::Process;
-use portcullis::bench::wire::call;
+use portcullis::bench::servers::info::name_and_version;
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::Process;
+use portcullis::bench::servers::wire::call;
 
 const ABOUT: &str = "Measures Portcullis side by side with redis-server, valkey-server and kevy";
 const AFTER: &str = "\
@@ -30,7 +30,7 @@ Examples:
 /// A program that is measured.
 pub struct Server {
     /// What it is.
-    pub peer: Peer,
+    pub kind: ServerKind,
     program: PathBuf,
     /// What it says that it is, with its version.
     pub title: String,
@@ -101,7 +101,7 @@ impl Plan {
         let quick = matches.get_flag("quick");
         let mut wanted = Vec::new();
         for name in texts("servers") {
-            wanted.push(Peer::by_name(&name).ok_or_else(|| format!("there is no server '{name}'; see --help"))?);
+            wanted.push(ServerKind::by_name(&name).ok_or_else(|| format!("there is no server '{name}'; see --help"))?);
         }
         let mut plan = Plan {
             servers: Vec::new(),
@@ -117,18 +117,21 @@ impl Plan {
             ran_ns: Cell::new(0),
             waited_ns: Cell::new(0),
         };
-        for peer in Peer::ALL.into_iter().filter(|peer| wanted.is_empty() || wanted.contains(peer)) {
-            let program =
-                if peer == Peer::Portcullis { Some(Path::new(env!("CARGO_BIN_EXE_portcullis")).into()) } else { peer.find() };
+        for kind in ServerKind::ALL.into_iter().filter(|kind| wanted.is_empty() || wanted.contains(kind)) {
+            let program = if kind == ServerKind::Portcullis {
+                Some(Path::new(env!("CARGO_BIN_EXE_portcullis")).into())
+            } else {
+                kind.find()
+            };
             let Some(program) = program else {
-                let missing = format!("{} (`{}`, or {}=program)", peer.name(), peer.how_to_install(), peer.variable());
+                let missing = format!("{} (`{}`, or {}=program)", kind.name(), kind.how_to_install(), kind.variable());
                 plan.say(&format!("not installed, and left out: {missing}"));
                 plan.missing.push(missing);
                 continue;
             };
-            let info = peer.start(&program).and_then(|process| call(process.addr(), &["INFO"]));
+            let info = kind.start(&program).and_then(|process| call(process.addr(), &["INFO"]));
             let info = info.map_err(|error| format!("{}: {error}", program.display()))?;
-            plan.servers.push(Server { peer, program, title: title(&info) });
+            plan.servers.push(Server { kind, program, title: name_and_version(&info) });
         }
         Ok(plan)
     }
@@ -155,18 +158,18 @@ impl Plan {
     }
 
     /// What servers there are.
-    pub fn peers(&self) -> impl Iterator<Item = Peer> + '_ {
-        self.servers.iter().map(|server| server.peer)
+    pub fn kinds(&self) -> impl Iterator<Item = ServerKind> + '_ {
+        self.servers.iter().map(|server| server.kind)
     }
 
     /// Starts a server.
-    pub fn start(&self, peer: Peer) -> Result<Process> {
-        peer.start(self.program(peer)?)
+    pub fn start(&self, kind: ServerKind) -> Result<Process> {
+        kind.start(self.program(kind)?)
     }
 
     /// The program of a server.
-    pub fn program(&self, peer: Peer) -> Result<&Path> {
-        let server = self.servers.iter().find(|server| server.peer == peer);
+    pub fn program(&self, kind: ServerKind) -> Result<&Path> {
+        let server = self.servers.iter().find(|server| server.kind == kind);
         server.map(|server| server.program.as_path()).ok_or_else(|| Error::other("it is not among the servers"))
     }
 
@@ -184,14 +187,18 @@ impl Plan {
     }
 
     /// Measures something once on each server, one after the other, each started anew.
-    pub fn once<T>(&self, what: &str, mut measure: impl FnMut(Peer, &Process) -> Result<T>) -> Vec<(Peer, Result<T>)> {
-        let mut on = |peer: Peer| {
-            self.say(&format!("{what}: {}", peer.name()));
-            let process = self.start(peer)?;
-            let measured = measure(peer, &process)?;
+    pub fn once<T>(
+        &self,
+        what: &str,
+        mut measure: impl FnMut(ServerKind, &Process) -> Result<T>,
+    ) -> Vec<(ServerKind, Result<T>)> {
+        let mut on = |kind: ServerKind| {
+            self.say(&format!("{what}: {}", kind.name()));
+            let process = self.start(kind)?;
+            let measured = measure(kind, &process)?;
             self.account(&process);
             Ok(measured)
         };
-        self.peers().map(|peer| (peer, on(peer))).collect()
+        self.kinds().map(|kind| (kind, on(kind))).collect()
     }
 }

@@ -6,12 +6,12 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use portcullis::bench::accounts::Meter;
-use portcullis::bench::figures::{median, quantile};
-use portcullis::bench::peer::Peer;
-use portcullis::bench::process::Process;
-use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
-use portcullis::bench::wire::{call, connect, encode, encode_onto, wrong};
+use portcullis::bench::report::comparison::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::report::statistics::{median, quantile};
+use portcullis::bench::servers::kind::ServerKind;
+use portcullis::bench::servers::process::Process;
+use portcullis::bench::servers::process_stats::CpuMeter;
+use portcullis::bench::servers::wire::{call, connect, encode, encode_onto, unexpected_reply};
 use serde_json::{Map, Value, json};
 
 use crate::asker::Asker;
@@ -54,8 +54,8 @@ pub fn measure(plan: &Plan) -> Section {
     let what = format!("while {} keys end in one millisecond", grouped(ending));
     if plan.wants(NAME, &what) {
         let parts: [Part; 2] = [
-            ("p99", |stalled| Some(stalled.at(0.99)), median, Some(Bar::Most(2_000.0))),
-            ("max", |stalled| Some(stalled.at(1.0)), median, Some(Bar::Most(5_000.0))),
+            ("p99", |stalled| Some(stalled.at(0.99)), median, Some(Bar::AtMost(2_000.0))),
+            ("max", |stalled| Some(stalled.at(1.0)), median, Some(Bar::AtMost(5_000.0))),
         ];
         section.rows.extend(rows(plan, &[what], &parts, |_, process| expire(process, ending).map(|stalled| vec![stalled])));
         section.notes.extend(section.rows.first().map(gone));
@@ -74,12 +74,12 @@ pub fn measure(plan: &Plan) -> Section {
                 "16 inserts take at most",
                 |stalled| Some(stalled.worst_us.min(stalled.turn_us.unwrap_or(f64::INFINITY))),
                 least,
-                Some(Bar::Most(1_000.0)),
+                Some(Bar::AtMost(1_000.0)),
             ),
             ("CPU of 16 inserts, max", |stalled| Some(stalled.worst_us), least, None),
             ("CPU of 16 PINGs between them, max", |stalled| Some(stalled.floor_us), least, None),
         ];
-        section.rows.extend(rows(plan, &[first, second], &parts, |peer, process| grow(peer, process, inserted)));
+        section.rows.extend(rows(plan, &[first, second], &parts, |kind, process| grow(kind, process, inserted)));
     }
     section
 }
@@ -102,7 +102,12 @@ fn gone(row: &Row) -> String {
 
 /// Measures several things on each server in some rounds, as what else the machine has to do shows in the longest waits first, and makes a
 /// row of each part of each.
-fn rows(plan: &Plan, what: &[String], parts: &[Part], measure: impl Fn(Peer, &Process) -> Result<Vec<Stalled>>) -> Vec<Row> {
+fn rows(
+    plan: &Plan,
+    what: &[String],
+    parts: &[Part],
+    measure: impl Fn(ServerKind, &Process) -> Result<Vec<Stalled>>,
+) -> Vec<Row> {
     let rounds = plan.rounds.div_ceil(3);
     let found: Vec<_> = (0..rounds).map(|_| plan.once(&format!("{NAME}: {}", what[0]), &measure)).collect();
     let mut rows = Vec::new();
@@ -110,20 +115,20 @@ fn rows(plan: &Plan, what: &[String], parts: &[Part], measure: impl Fn(Peer, &Pr
         for (at, part, together, bar) in parts {
             let mut row = Row::new(what, *at, Unit::Microseconds).bar(*bar);
             let mut more = Map::new();
-            for (place, peer) in plan.peers().enumerate() {
+            for (place, kind) in plan.kinds().enumerate() {
                 let rounds: Vec<&Result<Vec<Stalled>>> = found.iter().map(|round| &round[place].1).collect();
                 let failed = rounds.iter().find_map(|round| round.as_ref().err());
                 let done: Vec<&Stalled> = rounds.iter().filter_map(|round| round.as_ref().ok()?.get(number)).collect();
                 let us: Vec<f64> = done.iter().filter_map(|stalled| part(stalled)).collect();
                 let cell = match failed {
-                    Some(error) => Cell::Not(error.to_string()),
-                    None if us.is_empty() => Cell::Foreign,
-                    None => Cell::Is(together(&us)),
+                    Some(error) => Cell::Failed(error.to_string()),
+                    None if us.is_empty() => Cell::Unsupported,
+                    None => Cell::Value(together(&us)),
                 };
-                row.cells.push((peer, cell));
+                row.cells.push((kind, cell));
                 if let Some(last) = done.last() {
                     let last = json!({ "requests": last.us.len(), "p50_us": last.at(0.5), "of": last.known });
-                    more.insert(peer.name().to_owned(), json!({ "rounds_us": us, "last_round": last }));
+                    more.insert(kind.name().to_owned(), json!({ "rounds_us": us, "last_round": last }));
                 }
             }
             row.more = Value::Object(more);
@@ -161,7 +166,7 @@ fn expire(process: &Process, keys: usize) -> Result<Stalled> {
                 std::thread::sleep(Duration::from_millis(10));
                 let size = call(addr, &["DBSIZE"])?;
                 let left: usize =
-                    size.trim_start_matches(':').trim_end().parse().map_err(|_| wrong("DBSIZE", size.as_bytes()))?;
+                    size.trim_start_matches(':').trim_end().parse().map_err(|_| unexpected_reply("DBSIZE", size.as_bytes()))?;
                 // One stays.
                 if left <= 1 || unix_ms() > deadline + GONE_MS {
                     return Ok(left.saturating_sub(1));
@@ -204,13 +209,13 @@ fn load(process: &Process, keys: usize) -> Result<u64> {
 
 /// What the server spends on requests that are sent at once.
 struct Spending {
-    meter: Meter,
+    meter: CpuMeter,
     spent_ns: u64,
 }
 
 impl Spending {
     fn new(process: &Process) -> Result<Spending> {
-        let meter = Meter::of(process)?;
+        let meter = CpuMeter::new(process)?;
         Ok(Spending { spent_ns: meter.cpu_ns(), meter })
     }
 
@@ -228,7 +233,7 @@ impl Spending {
                 Err(error) => return Err(error),
             }
             if !right.starts_with(&replies[..filled]) {
-                return Err(wrong(what, &replies[..filled]));
+                return Err(unexpected_reply(what, &replies[..filled]));
             }
         }
         let before_ns = std::mem::replace(&mut self.spent_ns, self.meter.cpu_ns());
@@ -237,7 +242,7 @@ impl Spending {
 }
 
 /// While keys are inserted, and then as many again: by the thread that asks, so that the two do not take each other's processor.
-fn grow(peer: Peer, process: &Process, keys: usize) -> Result<Vec<Stalled>> {
+fn grow(kind: ServerKind, process: &Process, keys: usize) -> Result<Vec<Stalled>> {
     let mut asker = Asker::new(process.addr())?;
     let mut loader = connect(process.addr())?;
     loader.set_nonblocking(true)?;
@@ -246,7 +251,7 @@ fn grow(peer: Peer, process: &Process, keys: usize) -> Result<Vec<Stalled>> {
     let mut spending = Spending::new(process)?;
     let mut halves = Vec::new();
     for half in 0..2 {
-        longest_turn_us(peer, process)?;
+        longest_turn_us(kind, process)?;
         let (began, mut worst_ns, mut floor_ns) = (Instant::now(), 0, 0);
         for first in (half * keys..(half + 1) * keys).step_by(AHEAD) {
             sets.clear();
@@ -256,7 +261,7 @@ fn grow(peer: Peer, process: &Process, keys: usize) -> Result<Vec<Stalled>> {
             worst_ns = spending.on(&mut asker, &mut loader, "SET NX PX", &sets, &oks)?.max(worst_ns);
             floor_ns = spending.on(&mut asker, &mut loader, "PING", &pings, &pongs)?.max(floor_ns);
         }
-        halves.push((began, Instant::now(), worst_ns, floor_ns, longest_turn_us(peer, process)?));
+        halves.push((began, Instant::now(), worst_ns, floor_ns, longest_turn_us(kind, process)?));
     }
     asker.finish()?;
     let stalled = halves.into_iter().map(|(from, to, worst_ns, floor_ns, turn_us)| {
@@ -268,8 +273,8 @@ fn grow(peer: Peer, process: &Process, keys: usize) -> Result<Vec<Stalled>> {
 }
 
 /// The longest turn since this was asked last, for those who know.
-fn longest_turn_us(peer: Peer, process: &Process) -> Result<Option<f64>> {
-    if peer != Peer::Portcullis {
+fn longest_turn_us(kind: ServerKind, process: &Process) -> Result<Option<f64>> {
+    if kind != ServerKind::Portcullis {
         return Ok(None);
     }
     let turns = call(process.addr(), &["LATENCY", "TURNS"])?;
@@ -277,5 +282,5 @@ fn longest_turn_us(peer: Peer, process: &Process) -> Result<Option<f64>> {
     let mut lines = turns.split("\r\n");
     lines.find(|line| *line == "longest_usec");
     let us = lines.next().and_then(|line| line.strip_prefix(':')?.parse().ok());
-    us.map(Some).ok_or_else(|| wrong("LATENCY TURNS", turns.as_bytes()))
+    us.map(Some).ok_or_else(|| unexpected_reply("LATENCY TURNS", turns.as_bytes()))
 }

@@ -1,6 +1,6 @@
 //! What is asked of the servers for their CPU time: requests, and the one right reply to each.
 
-use portcullis::bench::wire::encode;
+use portcullis::bench::servers::wire::encode;
 
 use crate::redisson::{ACQUIRE, ACQUIRE_SHA, RELEASE, RELEASE_SHA};
 

@@ -4,7 +4,7 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 
-use portcullis::bench::wire::{connect, encode, wrong};
+use portcullis::bench::servers::wire::{connect, encode, unexpected_reply};
 use rustix::event::epoll;
 
 use super::Way;
@@ -136,7 +136,7 @@ fn subscribed(mut socket: TcpStream) -> Result<TcpStream> {
     let mut reply = vec![0; right.len()];
     socket.read_exact(&mut reply)?;
     if reply != right.as_bytes() {
-        return Err(wrong("SUBSCRIBE", &reply));
+        return Err(unexpected_reply("SUBSCRIBE", &reply));
     }
     socket.set_nonblocking(true)?;
     Ok(socket)

@@ -18,9 +18,9 @@ mod ring;
 
 use std::io::Result;
 
-use portcullis::bench::figures::{jain, median};
-use portcullis::bench::peer::Peer;
-use portcullis::bench::rows::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::report::comparison::{Bar, Cell, Row, Section, Unit};
+use portcullis::bench::report::statistics::{jain, median};
+use portcullis::bench::servers::kind::ServerKind;
 use serde_json::{Map, json};
 
 use crate::floor;
@@ -57,8 +57,8 @@ impl Way {
     }
 
     /// What there is of it on a server.
-    fn on(self, peer: Peer) -> Way {
-        if self == Way::Native && peer != Peer::Portcullis { Way::Blpop } else { self }
+    fn on(self, kind: ServerKind) -> Way {
+        if self == Way::Native && kind != ServerKind::Portcullis { Way::Blpop } else { self }
     }
 
     /// Acquisitions of a slice: whole rounds where that is not too many, and where each wakes everybody not more than is worth the time.
@@ -100,8 +100,8 @@ pub fn measure(plan: &Plan) -> Section {
 
 /// One way, with so many waiters, on all servers by turns; and what the floor costs.
 fn measure_way(plan: &Plan, way: Way, waiters: usize) -> (Row, Option<f64>) {
-    let mut rings: Vec<(Peer, Result<Ring>)> =
-        plan.peers().map(|peer| (peer, plan.start(peer).and_then(|process| Ring::new(process, way.on(peer), waiters)))).collect();
+    let mut rings: Vec<(ServerKind, Result<Ring>)> =
+        plan.kinds().map(|kind| (kind, plan.start(kind).and_then(|process| Ring::new(process, way.on(kind), waiters)))).collect();
     let mut floor =
         (way == Way::Native).then(|| floor::process(floor::Kind::HandOff).and_then(|process| Ring::new(process, way, waiters)));
     for round in 0..plan.rounds {
@@ -111,19 +111,19 @@ fn measure_way(plan: &Plan, way: Way, waiters: usize) -> (Row, Option<f64>) {
         }
         floor.iter_mut().for_each(|floor| slice(floor, way.hand_offs(waiters, plan.quick)));
     }
-    let bar = (way == Way::Native && waiters >= FLAT.0).then_some(Bar::Ratio(NATIVE_LEAST));
+    let bar = (way == Way::Native && waiters >= FLAT.0).then_some(Bar::RatioAtLeast(NATIVE_LEAST));
     let mut row = Row::new(way.title(), waiters.to_string(), Unit::Nanoseconds).bar(bar);
     let mut more = Map::new();
-    for (peer, ring) in rings {
+    for (kind, ring) in rings {
         if let Ok(ring) = &ring {
             plan.account(&ring.process);
             let fairness = jain(&ring.shares());
             more.insert(
-                peer.name().to_owned(),
+                kind.name().to_owned(),
                 json!({ "commands_each": ring.commands_each(), "fairness_jain": fairness, "slices": ring.costs }),
             );
         }
-        row.cells.push((peer, Cell::of(ring.map(|ring| median(&ring.costs)))));
+        row.cells.push((kind, Cell::of(ring.map(|ring| median(&ring.costs)))));
     }
     row.more = more.into();
     (row, floor.and_then(|floor| floor.ok()).map(|floor| median(&floor.costs)))
@@ -143,10 +143,10 @@ fn flatness(rows: &[Row]) -> Option<Row> {
     let at = |waiters: usize| rows.iter().find(|row| row.at == waiters.to_string());
     let (few, many) = (at(FLAT.0)?, at(FLAT.1)?);
     let what = format!("native, cost with {} waiters over that with {}", FLAT.1, FLAT.0);
-    let mut row = Row::new(what, "", Unit::Ratio).bar(Some(Bar::Most(FLAT_MOST)));
-    for ((peer, few), (_, many)) in few.cells.iter().zip(&many.cells) {
-        let cell = few.figure().zip(many.figure()).map_or(Cell::Foreign, |(few, many)| Cell::Is(many / few));
-        row.cells.push((*peer, cell));
+    let mut row = Row::new(what, "", Unit::Ratio).bar(Some(Bar::AtMost(FLAT_MOST)));
+    for ((kind, few), (_, many)) in few.cells.iter().zip(&many.cells) {
+        let cell = few.figure().zip(many.figure()).map_or(Cell::Unsupported, |(few, many)| Cell::Value(many / few));
+        row.cells.push((*kind, cell));
     }
     Some(row)
 }

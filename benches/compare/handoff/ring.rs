@@ -5,9 +5,9 @@ use std::io::{Error, Result};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use portcullis::bench::identity::field;
-use portcullis::bench::process::Process;
-use portcullis::bench::wire::{PATIENCE, call, call_for, encode, wrong};
+use portcullis::bench::servers::info::field;
+use portcullis::bench::servers::process::Process;
+use portcullis::bench::servers::wire::{REPLY_TIMEOUT, call, call_expecting, encode, unexpected_reply};
 use rustix::event::{Timespec, epoll};
 
 use super::Way;
@@ -55,12 +55,12 @@ impl Ring {
             for (script, sha) in
                 [(redisson::ACQUIRE, redisson::ACQUIRE_SHA), (redisson::RELEASE, redisson::RELEASE_SHA), (UNLOCK, UNLOCK_SHA)]
             {
-                call_for(addr, &["SCRIPT", "LOAD", script], &format!("$40\r\n{sha}\r\n"))?;
+                call_expecting(addr, &["SCRIPT", "LOAD", script], &format!("$40\r\n{sha}\r\n"))?;
             }
         }
         if way == Way::Subscribe {
-            call_for(addr, &["EVALSHA", redisson::ACQUIRE_SHA, "1", "tried", "1000", "me"], "$-1\r\n")?;
-            call_for(addr, &["EVALSHA", redisson::RELEASE_SHA, "2", "tried", "nobody", "0", "1000", "me"], ":1\r\n")?;
+            call_expecting(addr, &["EVALSHA", redisson::ACQUIRE_SHA, "1", "tried", "1000", "me"], "$-1\r\n")?;
+            call_expecting(addr, &["EVALSHA", redisson::RELEASE_SHA, "2", "tried", "nobody", "0", "1000", "me"], ":1\r\n")?;
         }
         let clients = (0..count).map(|number| Client::new(addr, &poll, way, number)).collect::<Result<Vec<_>>>()?;
         let mut ring = Ring {
@@ -95,7 +95,7 @@ impl Ring {
             match field(&info, "blocked_clients").map(str::parse::<usize>) {
                 Some(Ok(blocked)) if waiting == blocked => return Ok(()),
                 None if began.elapsed() > SETTLED => return Ok(()),
-                _ if began.elapsed() > PATIENCE => return Err(Error::other("clients do not begin to wait")),
+                _ if began.elapsed() > REPLY_TIMEOUT => return Err(Error::other("clients do not begin to wait")),
                 _ => std::thread::sleep(Duration::from_millis(1)),
             }
         }
@@ -104,7 +104,7 @@ impl Ring {
     /// Waits for the one client that is granted the lock to begin with.
     fn read_grant(&mut self) -> Result<()> {
         while self.token == 0 {
-            for number in self.wait(Some(PATIENCE))? {
+            for number in self.wait(Some(REPLY_TIMEOUT))? {
                 let client = &mut self.clients[number];
                 client.receive()?;
                 if let Some(token) = next_token(client)? {
@@ -117,11 +117,11 @@ impl Ring {
 
     /// Waits until something has come, for so long at most; gives the numbers of those it is for.
     fn wait(&self, most: Option<Duration>) -> Result<Vec<usize>> {
-        let most = most.unwrap_or(PATIENCE);
+        let most = most.unwrap_or(REPLY_TIMEOUT);
         let wait = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
         let mut events = Vec::with_capacity(16);
         epoll::wait(&self.poll, rustix::buffer::spare_capacity(&mut events), Some(&wait))?;
-        if events.is_empty() && most == PATIENCE {
+        if events.is_empty() && most == REPLY_TIMEOUT {
             return Err(Error::other("it does not answer"));
         }
         Ok(events.iter().map(|event| event.data.u64() as usize).collect())
@@ -132,7 +132,7 @@ impl Ring {
         let before = self.process.cpu_ns()?;
         match self.way {
             Way::Native => self.clients[self.holder].hand_on()?,
-            Way::Blpop => call_for(self.process.addr(), &["RPUSH", "token", "t"], ":1\r\n")?,
+            Way::Blpop => call_expecting(self.process.addr(), &["RPUSH", "token", "t"], ":1\r\n")?,
             Way::Subscribe => self.clients.iter_mut().try_for_each(Client::ask)?,
             Way::Polling => {
                 // They did not all begin in the same moment.
@@ -206,7 +206,7 @@ impl Ring {
                 self.holding.push_back((now + HELD, number));
             }
             (false, b"$-1\r\n") => self.pausing.push_back((now + PAUSE, number)),
-            _ => return Err(wrong("SET NX PX or compare-and-delete", &reply)),
+            _ => return Err(unexpected_reply("SET NX PX or compare-and-delete", &reply)),
         }
         Ok(())
     }
@@ -235,7 +235,7 @@ impl Ring {
             client.read.drain(..PUSHED.len());
         }
         if client.read != TAKEN {
-            return if TAKEN.starts_with(&client.read) { Ok(()) } else { Err(wrong("BLPOP", &client.read)) };
+            return if TAKEN.starts_with(&client.read) { Ok(()) } else { Err(unexpected_reply("BLPOP", &client.read)) };
         }
         client.read.clear();
         client.served += 1;
@@ -267,7 +267,7 @@ impl Ring {
             }
             (false, [b':', ..]) if client.called && *left > 0 => client.ask(),
             (false, [b':', ..]) => Ok(()),
-            _ => Err(wrong("EVALSHA", &reply)),
+            _ => Err(unexpected_reply("EVALSHA", &reply)),
         }
     }
 
@@ -288,5 +288,5 @@ fn next_token(client: &mut Client) -> Result<Option<u64>> {
     let Some(reply) = client.line() else { return Ok(None) };
     let text = String::from_utf8_lossy(&reply);
     let token = text.strip_prefix(':').and_then(|rest| rest.trim_end().parse().ok());
-    token.map(Some).ok_or_else(|| wrong("LOCK.ACQUIRE", &reply))
+    token.map(Some).ok_or_else(|| unexpected_reply("LOCK.ACQUIRE", &reply))
 }
