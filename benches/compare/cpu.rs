@@ -1,4 +1,4 @@
-//! CPU time of the servers per operation, from the scheduler's accounts, which noise from other processes disturbs least.
+//! CPU time of the servers per operation, by the scheduler's figures: the measure that other processes disturb least.
 
 use std::io::{Error, Result};
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::workloads::{CHAINS, Chain, DEPTHS, SCRIPTS, Workload};
 const NAME: &str = "cpu";
 const CONNECTIONS: usize = 50;
 
-/// A server, and the connections to it.
-struct Driven {
-    /// Which it is; `None` for the least that a server can be.
+/// A server with its connections.
+struct DrivenServer {
+    /// The kind of server. `None` for the floor.
     kind: Option<ServerKind>,
     process: Process,
     pipes: Vec<Pipe>,
-    /// Why it has no figure for a workload of the chain, and nanoseconds per operation of each slice.
+    /// For each workload of the chain: nanoseconds per operation of each slice, or the reason why there is no figure.
     costs: Vec<Result<Vec<f64>>>,
 }
 
@@ -38,14 +38,14 @@ pub fn measure(plan: &Plan) -> Section {
     let mut servers = Vec::new();
     for kind in plan.kinds() {
         match plan.start(kind).and_then(prepared) {
-            Ok(process) => servers.push(Driven::new(Some(kind), process)),
+            Ok(process) => servers.push(DrivenServer::new(Some(kind), process)),
             Err(error) => failed.push((kind, Cell::Failed(error.to_string()))),
         }
     }
-    let mut floor = floor::process(floor::Kind::Workloads).map(|process| Driven::new(None, process));
-    let mut least = Least::default();
+    let mut floor = floor::process(floor::Kind::Workloads).map(|process| DrivenServer::new(None, process));
+    let mut bounds = LowerBounds::default();
     for depth in plan.depths(&DEPTHS) {
-        // A depth that was asked for by name is not among those of a chain, perhaps: the first is as good.
+        // A depth of the command line that is not one of DEPTHS applies to all chains.
         let is_driven = |chain: &&Chain| chain.depths.contains(&depth) || !DEPTHS.contains(&depth);
         for chain in CHAINS.iter().filter(is_driven).filter(|chain| chain.workloads.iter().any(is_chosen)) {
             let names: Vec<&str> =
@@ -57,31 +57,31 @@ pub fn measure(plan: &Plan) -> Section {
                 let column = DEPTHS.iter().position(|&known| known == depth);
                 let bar = column.and_then(|column| workload.bars[column]).map(Bar::RatioAtLeast);
                 let mut row = Row::new(workload.name, depth.to_string(), Unit::Nanoseconds).bar(bar);
-                let elsewhere = workload.elsewhere.and_then(|name| chain.workloads.iter().position(|other| other.name == name));
-                let cell = |server: &Driven| Some((server.kind?, server.cell(number, elsewhere)));
+                let fallback = workload.fallback.and_then(|name| chain.workloads.iter().position(|other| other.name == name));
+                let cell = |server: &DrivenServer| Some((server.kind?, server.cell(number, fallback)));
                 row.cells = servers.iter().filter_map(cell).chain(failed.clone()).collect();
                 let beside = floor.as_ref().ok().filter(|_| chain.floor);
-                least.note(&row, depth, beside.and_then(|floor| floor.cell(number, None).figure()));
+                bounds.record(&row, depth, beside.and_then(|floor| floor.cell(number, None).figure()));
                 let slices = servers.iter().chain(beside).map(|server| server.slices(number));
                 row.more = json!({ "slices": slices.collect::<serde_json::Map<_, _>>() });
                 section.rows.push(row);
             }
         }
     }
-    section.notes.extend(least.told());
+    section.notes.extend(bounds.note());
     servers.iter().for_each(|server| plan.account(&server.process));
     section
 }
 
-/// What workloads cost at least.
+/// Lower bounds of the workloads' costs.
 #[derive(Default)]
-struct Least {
+struct LowerBounds {
     found: Vec<(String, Vec<String>)>,
 }
 
-impl Least {
-    /// Notes what a row's workload costs a loop that does nothing, and how many times as much it costs Redis.
-    fn note(&mut self, row: &Row, depth: usize, ns: Option<f64>) {
+impl LowerBounds {
+    /// Records what a row's workload costs the floor, and the ratio of Redis's cost to it.
+    fn record(&mut self, row: &Row, depth: usize, ns: Option<f64>) {
         let Some(ns) = ns else { return };
         let redis = row.cells.iter().find(|(kind, _)| *kind == ServerKind::Redis).and_then(|(_, cell)| cell.figure());
         let over = redis.map_or_else(String::new, |redis| format!(" ({:.2})", redis / ns));
@@ -92,15 +92,15 @@ impl Least {
         }
     }
 
-    fn told(self) -> Option<String> {
+    fn note(self) -> Option<String> {
         let texts: Vec<String> = self.found.iter().map(|(name, texts)| format!("{name} {}", texts.join(", "))).collect();
-        let what = "the least that these can cost here, a loop of `epoll_wait`, `recv` and `send` that finds where requests end and stores \
-                    nothing, and in brackets redis-server's figure over it";
+        let what = "lower bounds on this machine, from a loop of `epoll_wait`, `recv` and `send` that finds the end of requests and stores nothing; \
+                    in parentheses redis-server's figure divided by the bound";
         (!texts.is_empty()).then(|| format!("{what}: {}", texts.join("; ")))
     }
 }
 
-/// A server that has the scripts.
+/// Loads the scripts into a server.
 fn prepared(process: Process) -> Result<Process> {
     for (script, sha) in SCRIPTS {
         call_expecting(process.addr(), &["SCRIPT", "LOAD", script], &format!("$40\r\n{sha}\r\n"))?;
@@ -108,8 +108,8 @@ fn prepared(process: Process) -> Result<Process> {
     Ok(process)
 }
 
-/// Has each server do the workloads of a chain, in slices by turns.
-fn drive_chain(plan: &Plan, mut servers: Vec<&mut Driven>, chain: &'static Chain, depth: usize) {
+/// Drives all servers through the workloads of a chain, in slices that take turns.
+fn drive_chain(plan: &Plan, mut servers: Vec<&mut DrivenServer>, chain: &'static Chain, depth: usize) {
     let keys: usize = match (depth, plan.quick) {
         (1, true) => 200,
         (1, false) => 600,
@@ -118,8 +118,8 @@ fn drive_chain(plan: &Plan, mut servers: Vec<&mut Driven>, chain: &'static Chain
     };
     let keys = keys.div_ceil(chain.few);
     for server in &mut servers {
-        // What it cannot do is found out before anything is measured.
-        server.costs = chain.workloads.iter().map(|workload| server.is_foreign(workload).map(|()| Vec::new())).collect();
+        // Finds out what the server cannot do before the measurement.
+        server.costs = chain.workloads.iter().map(|workload| server.check_supported(workload).map(|()| Vec::new())).collect();
         let empty = if server.kind.is_none() { Ok(()) } else { call_expecting(server.process.addr(), &["FLUSHALL"], "+OK\r\n") };
         for (number, workload) in chain.workloads.iter().enumerate() {
             let tried = server.slice(workload, number, 1, 1).map(drop);
@@ -146,14 +146,14 @@ fn drive_chain(plan: &Plan, mut servers: Vec<&mut Driven>, chain: &'static Chain
     }
 }
 
-impl Driven {
-    fn new(kind: Option<ServerKind>, process: Process) -> Driven {
-        Driven { kind, process, pipes: Vec::new(), costs: Vec::new() }
+impl DrivenServer {
+    fn new(kind: Option<ServerKind>, process: Process) -> DrivenServer {
+        DrivenServer { kind, process, pipes: Vec::new(), costs: Vec::new() }
     }
 
-    /// Native locks are for those who have them.
-    fn is_foreign(&self, workload: &Workload) -> Result<()> {
-        if workload.elsewhere.is_some() && self.kind.is_some_and(|kind| kind != ServerKind::Portcullis) {
+    /// Fails if the workload needs native locks and the server has none.
+    fn check_supported(&self, workload: &Workload) -> Result<()> {
+        if workload.fallback.is_some() && self.kind.is_some_and(|kind| kind != ServerKind::Portcullis) {
             Err(Error::other("it has no native locks"))
         } else {
             Ok(())
@@ -163,13 +163,13 @@ impl Driven {
     fn fail(&mut self, number: usize, outcome: Result<()>) {
         if let (Err(error), true) = (outcome, self.costs[number].is_ok()) {
             self.costs[number] = Err(error);
-            // Replies may still be on their way.
+            // Replies may still be in transit.
             self.pipes.clear();
         }
     }
 
-    fn cell(&self, number: usize, elsewhere: Option<usize>) -> Cell {
-        match (&self.costs[number], elsewhere) {
+    fn cell(&self, number: usize, fallback: Option<usize>) -> Cell {
+        match (&self.costs[number], fallback) {
             (Err(_), Some(other)) if self.kind != Some(ServerKind::Portcullis) => self.cell(other, None),
             (Ok(costs), _) if costs.is_empty() => Cell::Failed("it was not measured".to_owned()),
             (Ok(costs), _) => Cell::Value(median(costs)),
@@ -181,7 +181,7 @@ impl Driven {
         (self.kind.map_or("floor", ServerKind::name).to_owned(), json!(self.costs[number].as_ref().ok()))
     }
 
-    /// Nanoseconds of CPU that the server spends on each operation of a slice; nothing is done that failed before.
+    /// Nanoseconds of CPU time that the server uses for each operation of a slice. Skips a workload that failed before.
     fn slice(&mut self, workload: &'static Workload, number: usize, depth: usize, keys: usize) -> Result<f64> {
         if self.costs[number].is_err() {
             return Ok(0.0);
@@ -195,13 +195,13 @@ impl Driven {
         }
         let before = self.process.cpu_ns()?;
         pipes::drive(&mut self.pipes).map_err(|error| Error::new(error.kind(), format!("{}: {error}", workload.name)))?;
-        // The last slice's work may go on for a moment after its last reply.
+        // The server may still be busy for a moment after its last reply.
         std::thread::sleep(Duration::from_millis(2));
         Ok((self.process.cpu_ns()? - before) as f64 / (keys * CONNECTIONS) as f64)
     }
 }
 
-/// Twenty bytes.
+/// A key of 20 bytes.
 fn key(connection: usize, i: usize) -> String {
     format!("lock:{connection:04}:{i:010}")
 }

@@ -1,4 +1,4 @@
-//! What locks and idle connections take up of a server's resident memory.
+//! Resident memory of locks and idle connections.
 
 use std::io::{Read, Result, Write};
 use std::net::TcpStream;
@@ -13,22 +13,22 @@ use crate::plan::Plan;
 use crate::redisson;
 
 const NAME: &str = "memory";
-/// Locks of a lock.
+/// Number of locks of each kind.
 const LOCKS: usize = 1_000_000;
-/// Idle connections.
+/// Number of idle connections.
 const IDLE: usize = 5_000;
-/// Those that were there before: the first ones cost what all have in common.
+/// Number of connections before the measurement: the first ones also allocate what all connections share.
 const EARLIER: usize = 200;
-/// An owner, or the value of a string lock: a UUID.
+/// The owner, or the value of a string lock: a UUID.
 const OWNER: &str = "5f0c7a52-8f0e-4f0c-9a31-0a6c1d8f4e21";
 const LEASE_MS: &str = "36000000";
 
-/// A lock of lock.
+/// A kind of lock.
 struct LockKind {
     name: &'static str,
     bar: Option<Bar>,
     request: fn(&mut Vec<u8>, &str),
-    /// The reply to each request. That of a native lock is its fencing token, of 16 digits.
+    /// The reply to each request. For a native lock it is the fencing token, of 16 digits.
     reply: &'static str,
     native: bool,
 }
@@ -94,7 +94,7 @@ fn bytes_per_lock(process: &Process, lock: &LockKind, locks: usize) -> Result<f6
 }
 
 fn bytes_per_connection(process: &Process) -> Result<f64> {
-    // Every connection has spoken once: a server may put off what an idle one costs until then.
+    // Each connection sends a request first: a server may allocate a part of a connection's memory only then.
     let spoken = || -> Result<TcpStream> {
         let mut socket = connect(process.addr())?;
         socket.write_all(&encode(&["PING"]))?;

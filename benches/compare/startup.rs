@@ -1,11 +1,11 @@
-//! How long a server takes from exec to its first reply.
+//! Time from exec to the first reply.
 //!
-//! Each is started as a process of its own on a port that was free, and connected to over and over until it lets one in; then it is sent a
-//! PING. The figure is the time from just before the process is made to the reply. A port that is known beforehand leaves nothing else to
-//! wait for: no file, no line of output.
+//! Each server is started on a port that was free. The bench connects again and again until a connection is accepted, and sends a
+//! PING. The figure is the time from just before the process is created to the reply. With a port that is known beforehand there
+//! is no need to wait for a file or a line of output.
 //!
-//! What is started is a copy of each program, as one is that was installed. The pages of a file that a linker has just written lie about in
-//! memory one by one, and a program of a dozen megabytes takes 0.4 ms longer to start from them.
+//! The program is a copy, like an installed one. The pages of a file that the linker has just written are scattered in memory: a
+//! program of a dozen megabytes takes 0.4 ms longer to start from them.
 
 use std::fs;
 use std::io::{Error, Read, Result, Write};
@@ -24,13 +24,13 @@ use crate::plan::Plan;
 
 const NAME: &str = "startup";
 const BAR_US: f64 = 3_000.0;
-const WAYS: [(&str, &[&str]); 2] = [("as it is", &[]), ("with --test-mode", &["--test-mode"])];
+const FLAGS: [(&str, &[&str]); 2] = [("default flags", &[]), ("with --test-mode", &["--test-mode"])];
 
 pub fn measure(plan: &Plan) -> Section {
     let mut section = Section::new(NAME, "start, from exec to the first PONG, median", "");
     let rounds = plan.rounds * if plan.quick { 5 } else { 10 };
     let copies: Vec<(ServerKind, Result<Installed>)> = plan.kinds().map(|kind| (kind, Installed::of(plan, kind))).collect();
-    for (what, flags) in WAYS.into_iter().filter(|(what, _)| plan.wants(NAME, what)) {
+    for (what, flags) in FLAGS.into_iter().filter(|(what, _)| plan.wants(NAME, what)) {
         plan.say(&format!("{NAME}: {what}"));
         let mut row = Row::new(what, "", Unit::Microseconds).bar(Some(Bar::AtMost(BAR_US)));
         let mut took: Vec<(ServerKind, Result<Vec<f64>>)> = plan.kinds().map(|kind| (kind, Ok(Vec::new()))).collect();
@@ -68,7 +68,7 @@ pub fn measure(plan: &Plan) -> Section {
     section
 }
 
-/// A copy of a server's program, for as long as it is measured.
+/// A copy of a server's program. Removed when dropped.
 struct Installed {
     path: PathBuf,
 }
@@ -76,7 +76,7 @@ struct Installed {
 impl Installed {
     fn of(plan: &Plan, kind: ServerKind) -> Result<Installed> {
         let program = plan.program(kind)?;
-        // Some look at the name that they are started by.
+        // Some programs look at the name that they are started by.
         let name = program.file_name().ok_or_else(|| Error::other("a program without a name"))?;
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("startup-{}", kind.name()));
         fs::create_dir_all(&folder)?;
@@ -110,7 +110,7 @@ fn first_reply(program: &Path, kind: ServerKind, flags: &[&str]) -> Result<f64> 
         {
             return Ok(begin.elapsed().as_secs_f64() * 1e6);
         }
-        // Lets the server have this core, too.
+        // Leaves this core to the server.
         std::thread::sleep(Duration::from_micros(20));
     }
     Err(Error::other("it does not answer"))
