@@ -153,8 +153,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lib", &["engine", "server", "testing"]),
 ];
 
-/// Maximum number of files in a circle of imports. The largest circle is rows, their context, the engine, and the state of the engine that
-/// refers to rows.
+/// Maximum number of files in a circle of imports. The largest circle is rows, their context, the engine, and the state of the
+/// engine that refers to rows.
 const CIRCLE_MAX: usize = 32;
 
 /// Maximum number of files in a folder.
